@@ -2,7 +2,7 @@
 //!
 //! Failures are the same if operation, path, key and cause are. One that comes again is counted and becomes the newest;
 //! the log has it again only after an hour, with the count. The table has at most `MAX_FAILURES` of them with texts of at
-//! most `MAX_TEXT` characters. Which answers are failures is decided by those who report them.
+//! most `MAX_TEXT` characters. Which answers are failures is decided where they are reported.
 
 use std::fmt::Write;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};

@@ -10,8 +10,7 @@
     warn(
         clippy::cast_possible_truncation,
         clippy::cast_possible_wrap,
-        clippy::cast_sign_loss,
-        clippy::match_bool
+        clippy::cast_sign_loss
     )
 )]
 

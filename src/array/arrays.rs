@@ -29,7 +29,7 @@ pub struct Arrays {
 /// What was written to arrays and is not stored yet.
 struct WrittenArrays {
     by_path: HashMap<Key, Arc<DirtyChunks>>,
-    /// The number of arrays at which those are dropped of which all is stored and that nobody has open.
+    /// The number of arrays at which those are dropped of which all is stored and that have no handles.
     swept_at: usize,
 }
 

@@ -11,7 +11,7 @@ use rustix::time::{ClockId, clock_gettime};
 
 use crate::array::OpenArray;
 use crate::array::decoder::{Decoder, PieceLocation};
-use crate::array::piece::{Cached, Decoded, Load, Piece};
+use crate::array::piece::{Cached, Decoded, Lacking, Load, Piece};
 use crate::array::piece_use::PieceUse;
 use crate::array::touched;
 use crate::array::versions::VersionState;
@@ -150,11 +150,13 @@ impl OpenArray {
                 }
                 Piece::Fill if location.inner.is_empty() => return Ok((Piece::Fill, None)),
                 // A shard may be there without this inner chunk.
-                Piece::Fill => {
-                    if let Some(shard) = self.shard_without(decoder, (piece, location))? {
-                        return Ok((Piece::Fill, shard));
+                Piece::Fill => match self.shard_without(decoder, (piece, location))? {
+                    Some(Lacking::Shard) => return Ok((Piece::Fill, None)),
+                    Some(Lacking::InnerChunk(version)) => {
+                        return Ok((Piece::Fill, Some(version)));
                     }
-                }
+                    None => {}
+                },
             }
         }
         let why = "is written each time it is read";

@@ -1,7 +1,7 @@
 //! Numbers of contents: a change of what readers see gives a content another number, and no number is given twice.
 //!
 //! The kernel keeps the pages of a decoded file as long as the number of its content is the same. An array that is opened
-//! again may have changed while nobody looked, so it begins with a number of its own.
+//! again may have changed meanwhile, so it begins with a number of its own.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

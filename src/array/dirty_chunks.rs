@@ -195,7 +195,7 @@ impl DirtyChunks {
         }
     }
 
-    /// Drops a chunk that cannot be stored any more; each writer of the array is to learn of it. Needs the chunk's
+    /// Drops a chunk that cannot be stored any more; each writer of the array gets the error. Needs the chunk's
     /// lock.
     pub(super) fn lose(&self, chunk: &Coordinates, error: &Error) {
         if let Some(lost) = self.get(chunk) {
@@ -207,7 +207,7 @@ impl DirtyChunks {
         self.note_lost(error);
     }
 
-    /// Notes that something which was written is not kept; each writer of the array is to learn of it.
+    /// Notes that something which was written is not kept; each writer of the array gets the error.
     pub(super) fn note_lost(&self, error: &Error) {
         let mut lost = self.lost.lock();
         *lost = (lost.0 + 1, Some(error.clone()));

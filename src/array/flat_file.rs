@@ -41,7 +41,7 @@ pub struct FlatFile {
 /// The number of the next flat file.
 static NEXT_NUMBER: AtomicUsize = AtomicUsize::new(0);
 
-/// The longest file, in bytes, that is taken to be read whole by whoever opens it first.
+/// The longest file, in bytes, that its first reader is taken to read whole.
 const MAX_READ_WHOLE: u64 = 16 << 30;
 
 impl Drop for FlatFile {
@@ -116,7 +116,7 @@ impl FlatFile {
         self.length
     }
 
-    /// Whether a reader who opens the file now is likely to read on in order: as the last one did or, where there was
+    /// Whether a reader that opens the file now is likely to read on in order: as the last one did or, where there was
     /// none, if it is not too long for that.
     pub fn is_read_on(&self) -> bool {
         match self.array.order.get() {

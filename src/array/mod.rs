@@ -232,7 +232,7 @@ pub struct OpenArray {
     modified: SystemTime,
     /// The version of the node's documents that were last found to describe this array.
     same_version: AtomicU64,
-    /// The metadata, without attributes: nobody needs these to read data, and others may hold them.
+    /// The metadata, without attributes, which are not needed to read data.
     array: Arc<Array>,
     /// Bytes of an element; 0 if that is unknown.
     element: usize,
@@ -253,7 +253,7 @@ pub struct OpenArray {
     order: LastOrder,
     hierarchy: Arc<Hierarchy>,
     engine: Arc<Engine>,
-    /// The memory that it counts in for as long as anybody holds it; nothing if there was none left.
+    /// The room of the array in the memory budget, until its last holder drops it; nothing if there was none left.
     room: Option<Reservation>,
 }
 
@@ -302,7 +302,7 @@ impl OpenArray {
             lengths: Mutex::default(),
             sparse: Mutex::default(),
             order: LastOrder::default(),
-            versions: ChunkVersions::new(hierarchy.store().info()),
+            versions: ChunkVersions::new(hierarchy.store().info(), &engine.metadata),
             same_version: AtomicU64::new(entry.version),
             path: entry.path.clone(),
             modified: entry.modified,

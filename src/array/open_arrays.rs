@@ -1,6 +1,6 @@
 //! The arrays that are open, by their paths: those in use, and of the others as many as a memory budget allows.
 //!
-//! An array counts for as long as anybody holds it. One for which there is no room is open while it is in use.
+//! An array counts until its last holder drops it. One for which there is no room is open while it is in use.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
@@ -21,7 +21,7 @@ pub(super) struct OpenArrays {
 }
 
 struct KeptArrays {
-    /// Those that were used last, kept open whether somebody uses them or not.
+    /// Those that were used last, kept open whether they are in use or not.
     kept: LruCache<Key, Arc<OpenArray>>,
     /// Those that are in use, and some that no longer are.
     used: HashMap<Key, Weak<OpenArray>>,

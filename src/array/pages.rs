@@ -14,18 +14,18 @@ use crate::sync::read_bytes::ReadBytes;
 const MAX_READS: usize = 3;
 
 impl OpenArray {
-    /// Notes that somebody has opened the array for writing.
+    /// Notes that the array was opened for writing.
     pub fn begin_writing(&self) {
         self.dirty.shown().add_writer();
     }
 
-    /// Notes that somebody who had opened the array for writing has closed it.
+    /// Notes that a handle for writing was closed.
     pub fn end_writing(&self) {
         self.dirty.shown().remove_writer();
     }
 
     /// Drops pages that were written back to a piece which another program has changed since they were read. Their
-    /// writers learn it when they close the file or sync it: the kernel has no error of its own for that.
+    /// writers get the error when they close the file or sync it: the kernel has no error of its own for that.
     pub(super) fn refuse_pages(&self, decoder: &Decoder, location: &PieceLocation) -> Result<()> {
         let key = self.key_of(&location.indices)?;
         let why = "was changed since it was read; what was written to it here is dropped";

@@ -97,7 +97,7 @@ impl MissedParts {
         *self.0.lock() = Some((range, parts));
     }
 
-    /// Takes the parts of a range, if they were kept and nobody has taken them.
+    /// Takes the parts of a range, if they were kept and not taken yet.
     pub(super) fn take(&self, range: &Range<u64>) -> Option<Vec<Part>> {
         let mut kept = self.0.lock();
         let (_, parts) = kept.take_if(|(kept, _)| kept == range)?;

@@ -34,6 +34,14 @@ impl Piece {
     }
 }
 
+/// What an inner chunk is missing from.
+pub(super) enum Lacking {
+    /// The shard itself is not stored.
+    Shard,
+    /// The shard, which has this version, does not have it.
+    InnerChunk(Version),
+}
+
 /// Decoded bytes and the memory they are counted in.
 pub(super) struct Decoded {
     pub(super) bytes: Vec<u8>,

@@ -20,7 +20,7 @@ pub enum ReadOrder {
 }
 
 impl ReadOrder {
-    /// Returns the order of a reader who read at most `longest` bytes in one go and began elsewhere `jumps` times;
+    /// Returns the order of a reader that read at most `longest` bytes in one go and began elsewhere `jumps` times;
     /// nothing if that is too little to tell.
     pub fn of(longest: u64, jumps: u32) -> Option<ReadOrder> {
         if longest >= MIN_READ_ON {
@@ -36,7 +36,7 @@ impl ReadOrder {
 pub(super) struct LastOrder(Mutex<Option<ReadOrder>>);
 
 impl LastOrder {
-    /// Returns the order of the last reader who showed one.
+    /// Returns the order of the last reader that showed one.
     pub(super) fn get(&self) -> Option<ReadOrder> {
         *self.0.lock()
     }

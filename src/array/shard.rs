@@ -9,12 +9,11 @@ use std::time::Instant;
 use crate::array::OpenArray;
 use crate::array::chunk::max_encoded;
 use crate::array::decoder::{Decoder, PieceLocation};
-use crate::array::piece::{Cached, CachedShardIndex, Decoded, Load};
+use crate::array::piece::{Cached, CachedShardIndex, Decoded, Lacking, Load};
 use crate::array::readers::StoredChunk;
 use crate::codec::ShardLevel;
 use crate::error::{Error, Result};
 use crate::grid::ChunkIndex;
-use crate::store::Version;
 
 /// A range of a stored object that is a shard.
 pub(super) struct Shard<'a> {
@@ -55,13 +54,12 @@ impl OpenArray {
         Ok(read?.flatten())
     }
 
-    /// Returns the version of the shard that an inner chunk is missing from, `Some(None)` if the shard itself is missing;
-    /// nothing if the inner chunk is stored.
+    /// Returns what lacks an inner chunk; nothing if it is stored.
     pub(super) fn shard_without(
         &self,
         decoder: &Decoder,
         (piece, location): (ChunkIndex, &PieceLocation),
-    ) -> Result<Option<Option<Version>>> {
+    ) -> Result<Option<Lacking>> {
         let load = Load {
             decoder,
             piece,
@@ -75,8 +73,8 @@ impl OpenArray {
             Ok((!is_stored).then_some(stored.meta.version))
         });
         Ok(match read? {
-            None => Some(None),
-            Some(version) => version.map(Some),
+            None => Some(Lacking::Shard),
+            Some(version) => version.map(Lacking::InnerChunk),
         })
     }
 

@@ -1,7 +1,7 @@
 //! A stored shard as it lies in the store: where its index says that inner chunks are, and their bytes, not decoded.
 //!
 //! A shard whose index does not read is found all the same, with what is wrong; its inner chunks are that error. Of
-//! shards in shards only the outermost ones are told apart.
+//! shards in shards only the outermost ones count.
 
 use std::ops::Range;
 use std::sync::Arc;

@@ -34,7 +34,7 @@ impl Default for ShownPieces {
 }
 
 impl ShownPieces {
-    /// Notes that somebody has opened the array for writing.
+    /// Notes that the array was opened for writing.
     pub(super) fn add_writer(&self) {
         self.writers.fetch_add(1, Ordering::AcqRel);
     }
@@ -46,7 +46,7 @@ impl ShownPieces {
         }
     }
 
-    /// Whether somebody has the array open for writing.
+    /// Whether the array is open for writing.
     pub(super) fn are_wanted(&self) -> bool {
         self.writers.load(Ordering::Acquire) > 0
     }
@@ -78,7 +78,7 @@ impl ShownPieces {
         }
     }
 
-    /// Forgets a piece, whose pages the kernel is told to drop.
+    /// Forgets a piece whose pages the kernel drops.
     pub(super) fn forget(&self, piece: &Coordinates) {
         self.digests.lock().pop(piece);
     }

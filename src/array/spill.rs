@@ -16,7 +16,7 @@ use crate::grid::{ChunkIndex, Runs};
 use crate::stats::Stats;
 use crate::store::Version;
 
-/// How many pieces that nobody wants leave the file for each that comes.
+/// How many pieces without a reader leave the file for each that comes.
 const DROPPED_AT_ONCE: usize = 4;
 
 /// The pieces of a mount's arrays on disk.
@@ -65,7 +65,7 @@ impl Spill {
         arrays.insert(array, Arc::downgrade(unread));
     }
 
-    /// Drops the oldest pieces that nobody has still to read, at most `most`.
+    /// Drops the oldest pieces that no reader will need, at most `most`.
     pub(super) fn drop_unwanted(&self, most: usize) {
         self.file.drop_unwanted(most, |(array, piece)| {
             let unread = self.arrays.lock().get(array).and_then(Weak::upgrade);

@@ -26,7 +26,7 @@ pub(super) struct UnreadPieces {
     kept: AtomicU64,
     /// A bit for each piece that was decoded; none of an array of too many.
     decoded: OnceLock<Box<[AtomicU64]>>,
-    /// Whether it was said that memory has no room for a row.
+    /// Whether a warning was logged that memory has no room for a row.
     has_warned: AtomicBool,
 }
 

@@ -3,16 +3,19 @@
 //! Every stored chunk that was read has an entry: its version, or that it is missing; when the store was asked, from when
 //! that counts; and the position in the store's log of changes from before it was asked for, since a change of the
 //! chunk's key ends it. A cached piece is used only under the version in this table, so the cache needs no invalidation.
-//! A version that changes gives the array's content another number.
+//! A version that changes gives the array's content another number. Entries count in the memory of open arrays; where
+//! that has no room for another one, all are dropped and asked for again.
 
-use parking_lot::{RwLock, RwLockReadGuard};
+use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::array::content_number::ContentNumber;
 use crate::error::Result;
 use crate::store::{ChangeLog, Key, LogPosition, MovingPosition, QueryStamp, StoreInfo, Version};
+use crate::sync::budget::{MemoryBudget, Reservation};
 use crate::sync::clock::Clock;
 
 /// What is known of a stored chunk.
@@ -26,8 +29,12 @@ pub(super) enum VersionState {
     Known(Option<Version>),
 }
 
-/// The most chunks in the table, which takes about 64 MiB then.
-const MAX_CHUNKS: usize = 1 << 20;
+/// The bytes of an entry in the table, which has room for more.
+const ENTRY_BYTES: u64 = 96;
+
+/// Entries that count with the array itself, and the most for which room is taken at a time.
+const FREE_ENTRIES: usize = 16;
+const MAX_STEP: usize = 1 << 10;
 
 /// The most chunks that the store is asked about when a file is opened.
 const MAX_CHUNKS_ASKED: usize = 1 << 12;
@@ -43,6 +50,7 @@ struct VersionEntry {
 /// The versions of an array's stored chunks, by their number in the grid.
 pub(super) struct ChunkVersions {
     known: RwLock<HashMap<u64, VersionEntry>>,
+    room: EntriesRoom,
     content: ContentNumber,
     log: Arc<ChangeLog>,
     clock: Clock,
@@ -50,10 +58,11 @@ pub(super) struct ChunkVersions {
 }
 
 impl ChunkVersions {
-    /// Builds an empty table of chunks of a store.
-    pub(super) fn new(info: &StoreInfo) -> ChunkVersions {
+    /// Builds an empty table of chunks of a store, whose entries will count in `memory`.
+    pub(super) fn new(info: &StoreInfo, memory: &Arc<MemoryBudget>) -> ChunkVersions {
         ChunkVersions {
             known: RwLock::default(),
+            room: EntriesRoom::new(memory),
             content: ContentNumber::new(),
             log: info.changes.clone(),
             clock: info.clock.clone(),
@@ -115,6 +124,8 @@ impl ChunkVersions {
 
     /// Puts an entry into the table, unless a newer answer is there; returns whether it replaces one of another version.
     fn replace(&self, number: u64, version: Option<Version>, stamp: QueryStamp) -> bool {
+        let entries = self.known.read().len() + 1;
+        let has_room = self.room.cover(entries);
         let mut known = self.known.write();
         let is_newer = |entry: &VersionEntry| {
             entry.asked > stamp.asked && entry.position.get() >= stamp.position
@@ -122,9 +133,10 @@ impl ChunkVersions {
         if known.get(&number).is_some_and(is_newer) {
             return false;
         }
-        if known.len() >= MAX_CHUNKS {
+        if !has_room && !known.contains_key(&number) {
             // Chunks without an entry can change unnoticed, so they count as changed.
-            known.clear();
+            *known = HashMap::new();
+            self.room.release();
             self.content.renew();
         }
         let entry = VersionEntry {
@@ -168,6 +180,49 @@ impl ChunkVersions {
     }
 }
 
+/// Room for the entries of a table.
+struct EntriesRoom {
+    memory: Arc<MemoryBudget>,
+    taken: Mutex<Vec<Reservation>>,
+    /// For how many entries there is room.
+    covered: AtomicUsize,
+}
+
+impl EntriesRoom {
+    fn new(memory: &Arc<MemoryBudget>) -> EntriesRoom {
+        EntriesRoom {
+            memory: memory.clone(),
+            taken: Mutex::default(),
+            covered: AtomicUsize::new(FREE_ENTRIES),
+        }
+    }
+
+    /// Takes room for so many entries, if there is not enough yet; returns whether there is. No lock is held while room
+    /// is taken, since that may close arrays.
+    fn cover(&self, entries: usize) -> bool {
+        let covered = self.covered.load(Ordering::Relaxed);
+        if entries <= covered {
+            return true;
+        }
+        // A table doubles as well when it grows.
+        let step = covered.min(MAX_STEP);
+        let Some(room) = self.memory.try_reserve(step as u64 * ENTRY_BYTES) else {
+            return false;
+        };
+        let mut taken = self.taken.lock();
+        taken.push(room);
+        self.covered.fetch_add(step, Ordering::Relaxed);
+        true
+    }
+
+    /// Gives all of it back.
+    fn release(&self) {
+        let mut taken = self.taken.lock();
+        taken.clear();
+        self.covered.store(FREE_ENTRIES, Ordering::Relaxed);
+    }
+}
+
 /// The locked table.
 pub(super) struct LockedVersions<'a> {
     known: RwLockReadGuard<'a, HashMap<u64, VersionEntry>>,
@@ -196,6 +251,7 @@ impl LockedVersions<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::stats::Stats;
 
     fn key(number: u64) -> Result<Vec<Key>> {
         Ok(vec![Key::new(format!("c/{number}"))?])
@@ -214,6 +270,14 @@ mod tests {
         store.ask(|| ()).1
     }
 
+    fn memory(bytes: u64) -> Arc<MemoryBudget> {
+        MemoryBudget::new(bytes, Arc::new(Stats::default()))
+    }
+
+    fn table(store: &StoreInfo) -> ChunkVersions {
+        ChunkVersions::new(store, &memory(1 << 20))
+    }
+
     fn of(versions: &ChunkVersions, number: u64) -> VersionState {
         versions.lock().of(number, versions.now(), || key(number))
     }
@@ -221,9 +285,9 @@ mod tests {
     #[test]
     fn a_version_that_changes_is_another_content() {
         let store = store();
-        let (versions, stamp) = (ChunkVersions::new(&store), stamp(&store));
+        let (versions, stamp) = (table(&store), stamp(&store));
         assert_eq!(of(&versions, 1), VersionState::Unknown);
-        let mut numbers = vec![ChunkVersions::new(&store).content().get()];
+        let mut numbers = vec![table(&store).content().get()];
         for version in [None, Some(Version(1)), None, Some(Version(2))] {
             versions.note(1, version, stamp);
             let number = versions.content().get();
@@ -240,7 +304,7 @@ mod tests {
     #[test]
     fn a_change_of_a_key_ends_what_was_known_of_it() {
         let store = store();
-        let versions = ChunkVersions::new(&store);
+        let versions = table(&store);
         for number in [1, 2] {
             versions.note(number, Some(Version(1)), stamp(&store));
         }
@@ -260,7 +324,7 @@ mod tests {
     #[test]
     fn an_older_answer_replaces_none() {
         let store = store();
-        let (versions, first) = (ChunkVersions::new(&store), stamp(&store));
+        let (versions, first) = (table(&store), stamp(&store));
         store.clock.advance(MINUTE / 4);
         versions.note(1, Some(Version(2)), stamp(&store));
         let number = versions.content().get();
@@ -278,7 +342,7 @@ mod tests {
     #[test]
     fn answers_grow_old() {
         let store = store();
-        let versions = ChunkVersions::new(&store);
+        let versions = table(&store);
         let asked = stamp(&store);
         store.clock.advance(MINUTE / 2);
         versions.note(1, None, asked);
@@ -286,5 +350,29 @@ mod tests {
         store.clock.advance(MINUTE / 2);
         assert_eq!(of(&versions, 1), VersionState::Stale);
         assert_eq!(versions.stale(key), Some(vec![1]));
+    }
+
+    #[test]
+    fn b02_versions_stay_within_their_part_of_the_memory() {
+        let (store, memory) = (store(), memory(100_000));
+        let tables = [0, 1].map(|_| ChunkVersions::new(&store, &memory));
+        let content = tables[0].content().get();
+        for number in 0..3000 {
+            for versions in &tables {
+                versions.note(number, Some(Version(1)), stamp(&store));
+                assert_eq!(of(versions, number), VersionState::Known(Some(Version(1))));
+            }
+            let entries: usize = tables.iter().map(|table| table.known.read().len()).sum();
+            let free = tables.len() * FREE_ENTRIES;
+            assert!((entries - free.min(entries)) as u64 * ENTRY_BYTES <= memory.held());
+        }
+        assert!(memory.held() > 10_000);
+        assert_ne!(
+            tables[0].content().get(),
+            content,
+            "some may have changed unnoticed"
+        );
+        drop(tables);
+        assert_eq!(memory.held(), 0);
     }
 }

@@ -43,7 +43,7 @@ pub(super) struct ArrayKeys<'a> {
     /// Which of them are stored there.
     stored_documents: Vec<Key>,
     stats: ChunkStats,
-    /// The folder that was last found to be nobody's, so that its keys are no findings of their own.
+    /// The folder that was last found to belong to no node, so that its keys are no findings of their own.
     foreign: Option<Key>,
     findings: NodeFindings,
 }
@@ -115,7 +115,7 @@ impl<'a> ArrayKeys<'a> {
         }
     }
 
-    /// Whether a folder may hold chunks, or is to be looked into since it is nobody's.
+    /// Whether a folder may hold chunks, or is to be looked into since it belongs to no node.
     fn enters(&mut self, key: &Key) -> bool {
         if let Some(origin) = leftovers::origin_of(key.name()) {
             self.findings.add(leftover(key, origin));
@@ -183,7 +183,7 @@ impl<'a> ArrayKeys<'a> {
             .add(Finding::warning("chunk-outside", key, expected, found).by(document, heading));
     }
 
-    /// A key that is none of the array's: of a node below the array, or of nobody.
+    /// A key that is none of the array's: of a node below the array, or of no node.
     fn foreign_key(&mut self, key: &Key) {
         let within = key.below(self.folder).unwrap_or_default();
         let mut names = within.names();

@@ -176,7 +176,7 @@ fn compare(context: &CheckContext, (key, full): (&Key, &Key), copy: &[u8]) -> Op
             );
             return Some(finding.of_part(full.to_string()));
         }
-        // The document itself is told when its node is visited.
+        // The document itself is reported with its node.
         Err(_) => return None,
     };
     let stored = String::from_utf8_lossy(&stored);

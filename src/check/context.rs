@@ -11,7 +11,7 @@ use crate::store::{EntryKind, Key, Meta, Store};
 use crate::sync::budget::{MemoryBudget, Reservation};
 
 /// How long a document may wait for memory.
-const PATIENCE: Duration = Duration::from_secs(600);
+const MEMORY_WAIT: Duration = Duration::from_secs(600);
 
 /// How often a document is held while it is looked at: its bytes, its members, and what is compared with it.
 const DOCUMENT_FORMS: u64 = 4;
@@ -37,7 +37,7 @@ pub struct CheckContext {
     pub progress: Arc<CheckProgress>,
 }
 
-/// How far a check is; read by whoever shows it.
+/// How far a check is, for a display.
 #[derive(Default)]
 pub struct CheckProgress {
     nodes: AtomicU64,
@@ -82,7 +82,7 @@ impl CheckContext {
         };
         let needed = meta.size.min(MAX_DOCUMENT).saturating_mul(DOCUMENT_FORMS);
         let needed = needed.min(self.memory.limit() / MEMORY_SHARE);
-        let room = self.memory.reserve(needed, Instant::now() + PATIENCE)?;
+        let room = self.memory.reserve(needed, Instant::now() + MEMORY_WAIT)?;
         let object = self.store().get(key, MAX_DOCUMENT)?;
         Ok(object.map(|object| (object.bytes, room)))
     }

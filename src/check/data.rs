@@ -26,7 +26,7 @@ use crate::sync::budget::Reservation;
 use crate::sync::buffer;
 
 /// How long a chunk may wait for memory.
-const PATIENCE: Duration = Duration::from_secs(600);
+const MEMORY_WAIT: Duration = Duration::from_secs(600);
 
 /// An array whose chunks are read.
 pub(super) struct ArrayData {
@@ -152,7 +152,7 @@ fn decode(context: &CheckContext, task: &ChunkTask<'_>, found: &mut NodeFindings
         .is_some_and(|length| length != size)
         || size == 0;
     if is_told && task.size.is_some() {
-        // Its length was told when the keys were looked at.
+        // Its length was reported with the keys.
         return Ok(size);
     }
     if pipeline.shards().is_empty() {
@@ -267,7 +267,7 @@ fn reserve(context: &CheckContext, bytes: u64) -> Result<Reservation> {
         let why = format!("needs {bytes} bytes at once, of --memory {most} are for chunks");
         return Err(Error::too_large("", why));
     }
-    context.memory.reserve(bytes, Instant::now() + PATIENCE)
+    context.memory.reserve(bytes, Instant::now() + MEMORY_WAIT)
 }
 
 /// Returns what an error of a chunk says of the store.

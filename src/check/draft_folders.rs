@@ -121,16 +121,15 @@ fn check_data(
     for GroupChild { name, .. } in content.folders {
         if !named.contains_key(&name) {
             let key = folder.child(&name)?;
-            let expected = "chunks of arrays that have a document";
-            findings.add(Finding::warning(
-                "orphan-folder",
-                &key,
-                expected,
-                "a folder of no node",
-            ));
+            findings.add(orphan_folder(&key, "chunks of arrays that have a document"));
         }
     }
     Ok(())
+}
+
+/// A folder where `expected` is.
+fn orphan_folder(key: &Key, expected: &str) -> Finding {
+    Finding::warning("orphan-folder", key, expected, "a folder of no node")
 }
 
 /// Looks at the folder of the entry point, and at those on the way to documents and chunks.
@@ -162,13 +161,7 @@ fn check_top(
             if known.iter().any(|known| known.below(&key).is_some()) {
                 open.push(key);
             } else {
-                let expected = "the folders of the draft alone";
-                findings.add(Finding::warning(
-                    "orphan-folder",
-                    &key,
-                    expected,
-                    "a folder of no node",
-                ));
+                findings.add(orphan_folder(&key, "the folders of the draft alone"));
             }
         }
     }

@@ -24,7 +24,7 @@ pub(super) struct GroupChild {
 /// What lies directly in a folder.
 #[derive(Default)]
 pub(super) struct FolderContent {
-    /// Objects that may be documents or keys of nobody.
+    /// Objects that may be documents or keys of no node.
     pub(super) objects: Vec<Key>,
     /// Folders, sorted.
     pub(super) folders: Vec<GroupChild>,
@@ -32,7 +32,7 @@ pub(super) struct FolderContent {
     pub(super) is_empty: bool,
 }
 
-/// Reads a folder; objects of which `wanted` is false are told as keys of nobody.
+/// Reads a folder; objects of which `wanted` is false are reported as keys of no node.
 pub(super) fn read_folder(
     context: &CheckContext,
     folder: &Key,

@@ -77,7 +77,7 @@ pub(super) fn folder_unlisted(key: &Key, error: &Error) -> Finding {
     Finding::error("folder-unlisted", key, "a listing", error.to_string())
 }
 
-/// A store that tells its keys to nobody.
+/// A store that lists no keys.
 pub(super) fn store_unlisted(root: &Key) -> Finding {
     let expected = "a store that lists its keys: only documents are checked";
     let found = "a server that does not list names";

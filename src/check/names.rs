@@ -14,7 +14,7 @@ const DEVICES: [&str; 22] = [
 /// The longest key that every bucket holds, in bytes.
 const MAX_KEY: usize = 1024;
 
-/// Returns what is to be said of the name of a node.
+/// Returns the findings about the name of a node.
 pub(super) fn check_name(path: &Key, dialect: Option<&str>) -> Vec<Finding> {
     let mut found = Vec::new();
     let text = String::from_utf8_lossy(path.name()).into_owned();

@@ -133,7 +133,7 @@ impl NodeCheck<'_> {
         let path = &self.entry.path;
         let known = self.known_documents();
         for (role, key) in draft.documents(path)? {
-            // Of copies nobody knows what is stored; what is not is left out where it is read.
+            // What is stored is not known of copies; what is missing is left out where it is read.
             if known.contains(&key) || self.entry.documents.is_none() {
                 self.documents
                     .push((key, DocumentKind::OfDraft(draft.name(), role)));

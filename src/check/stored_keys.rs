@@ -110,7 +110,7 @@ fn visit_folders(
     Ok(())
 }
 
-/// Begins to list a folder; one that has no names or does not list is told to the visitor.
+/// Begins to list a folder; one that has no names or does not list is an entry of its own.
 fn enter(
     store: &dyn Store,
     key: Key,

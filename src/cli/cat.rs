@@ -20,7 +20,7 @@ use crate::inspect::selected::write_file;
 use crate::store::Key;
 
 /// How many bytes are read at a time.
-const PIECE: usize = 4 << 20;
+const READ_SIZE: usize = 4 << 20;
 
 /// The word for elements as text of rows.
 const TEXT: &str = "text";
@@ -105,7 +105,7 @@ fn print_stored(located: &StorePath, key: &Key) -> Result<()> {
     let reader = located.opened.stack.store.open(key, None)?;
     let mut offset = 0;
     loop {
-        let bytes = reader.read_at(offset, PIECE)?;
+        let bytes = reader.read_at(offset, READ_SIZE)?;
         if bytes.is_empty() || !write(&bytes)? {
             return Ok(());
         }
@@ -113,7 +113,7 @@ fn print_stored(located: &StorePath, key: &Key) -> Result<()> {
     }
 }
 
-/// Writes bytes to stdout; returns whether somebody still reads it.
+/// Writes bytes to stdout; returns whether stdout is still read.
 fn write(bytes: &[u8]) -> Result<bool> {
     let mut out = io::stdout().lock();
     match out.write_all(bytes).and_then(|()| out.flush()) {

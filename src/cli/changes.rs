@@ -6,7 +6,7 @@ use std::path::Path;
 use serde::Serialize;
 use serde_json::json;
 
-use super::upper::Place;
+use super::upper::ChangesLocation;
 use super::{
     CommitArgs, DiffArgs, DiscardArgs, StatusArgs, diff_arrays, diff_stores, report, units, upper,
 };
@@ -16,13 +16,13 @@ use crate::mount::protocol::{CommitReport, ControlAnswer, ControlRequest, Status
 /// Prints how much was changed, and how much failed.
 pub(super) fn status(args: &StatusArgs) -> Result<bool> {
     let path = &args.place.place;
-    match upper::place(path)? {
-        Place::ReadOnly(store) if args.json => print_json(&read_only_status(&store)),
-        Place::ReadOnly(store) => {
+    match upper::locate(path)? {
+        ChangesLocation::ReadOnly(store) if args.json => print_json(&read_only_status(&store)),
+        ChangesLocation::ReadOnly(store) => {
             let store = printable(&store);
             report::print(format_args!("{store}: mounted read-only"));
         }
-        Place::Upper(_) => {
+        ChangesLocation::Upper(_) => {
             let ControlAnswer::Status(status) = upper::ask(&args.place, &ControlRequest::Status)?
             else {
                 return Err(mismatch());

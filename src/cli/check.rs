@@ -69,7 +69,7 @@ fn open(args: &CheckArgs) -> Result<StorePath> {
     }
 }
 
-/// What is said where nobody says where to write.
+/// The error where no place to write is given.
 const NOWHERE: &str = "writes: say where, with --cow UPPER into a folder of changes that leaves the store as it is, or with \
      --yes into the store";
 

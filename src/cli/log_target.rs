@@ -96,7 +96,7 @@ fn filter(builder: &mut Builder, verbose: u8) {
     // fuser's warnings about requests repeat ours or are of no use.
     let most = |level| if is_all { LevelFilter::Trace } else { level };
     builder.filter_module("fuser", most(LevelFilter::Error));
-    // That nobody waits for a reply any more, since the program was killed.
+    // A reply to a program that was killed.
     builder.filter_module("fuser::reply", most(LevelFilter::Off));
     // The error of the request says the same.
     builder.filter_module("rustls_platform_verifier", most(LevelFilter::Off));

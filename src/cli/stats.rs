@@ -25,7 +25,7 @@ const GAUGES: [&str; 5] = [
 /// Clears a terminal and goes to its first line.
 const CLEAR: &str = "\u{1b}[H\u{1b}[2J";
 
-/// Prints the counters, with --watch again and again until nobody reads them or the mount is gone.
+/// Prints the counters, with --watch again and again until stdout is closed or the mount is gone.
 pub(super) fn stats(args: &StatsArgs) -> Result<bool> {
     let (text, mut before) = read(&args.dir)?;
     if args.json {
@@ -54,7 +54,7 @@ pub(super) fn stats(args: &StatsArgs) -> Result<bool> {
     Ok(true)
 }
 
-/// Writes text; returns whether somebody still reads it.
+/// Writes text; returns whether stdout is still read.
 fn print(text: &str) -> Result<bool> {
     let mut out = io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {

@@ -9,7 +9,7 @@ use crate::inspect::locate::StorePath;
 use crate::inspect::tree;
 use crate::inspect::tree::{NodeFacts, TreeConfig, TreeNode};
 
-/// How many chunks of an array are counted where nobody asked for all.
+/// How many chunks of an array are counted unless --sizes asks for all.
 const USUAL_CHUNKS: u64 = 10_000;
 
 /// Prints the nodes of a store as a tree.

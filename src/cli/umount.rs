@@ -58,7 +58,7 @@ fn is_mounted(path: &Path, device: Device) -> Result<bool> {
     Ok(mountinfo::top_at(path)?.is_some_and(|mounted| mounted.device == device))
 }
 
-/// Frees whoever waits for a daemon that does not answer.
+/// Has programs go on that wait for a daemon that does not answer.
 fn end_connection(dir: &Path, mounted: &Mounted) {
     let dir = dir.display();
     report::note(match liveness::abort(mounted) {

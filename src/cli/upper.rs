@@ -103,7 +103,7 @@ fn mounted_keys(place: &Path) -> Option<PathBuf> {
 }
 
 /// What a command is asked about.
-pub(super) enum Place {
+pub(super) enum ChangesLocation {
     /// An upper folder, that of a mount or one by itself.
     Upper(PathBuf),
     /// A mount of this store that cannot be written.
@@ -111,24 +111,27 @@ pub(super) enum Place {
 }
 
 /// Returns what a path is: a mountpoint or an upper folder.
-pub(super) fn place(path: &Path) -> Result<Place> {
+pub(super) fn locate(path: &Path) -> Result<ChangesLocation> {
     let failed = |error| Error::os(path.display(), error);
     match fs::read(path.join(".zarrfs/mount.json")) {
         Ok(text) => {
             let value: Value = serde_json::from_slice(&text)
                 .map_err(|error| Error::corrupt(path.display(), error))?;
             Ok(match value["options"]["cow"].as_str() {
-                Some(upper) if upper != "none" => Place::Upper(PathBuf::from(upper)),
-                _ => Place::ReadOnly(value["source"].as_str().unwrap_or_default().to_string()),
+                Some(upper) if upper != "none" => ChangesLocation::Upper(PathBuf::from(upper)),
+                _ => ChangesLocation::ReadOnly(
+                    value["source"].as_str().unwrap_or_default().to_string(),
+                ),
             })
         }
         Err(error) if error.kind() == io::ErrorKind::NotConnected => {
             let why = "the process of the mount is gone; 'zarrfs umount' removes it";
             Err(Error::unavailable(path.display(), why))
         }
-        Err(_) if path.join("zarrfs.json").is_file() => {
-            path.canonicalize().map(Place::Upper).map_err(failed)
-        }
+        Err(_) if path.join("zarrfs.json").is_file() => path
+            .canonicalize()
+            .map(ChangesLocation::Upper)
+            .map_err(failed),
         Err(_) => {
             let why = "is neither a mount of zarrfs nor an upper folder";
             Err(Error::invalid(path.display(), why))
@@ -138,8 +141,10 @@ pub(super) fn place(path: &Path) -> Result<Place> {
 
 /// Returns the upper folder of a mountpoint, or the path if it is an upper folder itself.
 fn find(path: &Path) -> Result<PathBuf> {
-    match place(path)? {
-        Place::Upper(upper) => Ok(upper),
-        Place::ReadOnly(_) => Err(Error::invalid(path.display(), "is mounted without --cow")),
+    match locate(path)? {
+        ChangesLocation::Upper(upper) => Ok(upper),
+        ChangesLocation::ReadOnly(_) => {
+            Err(Error::invalid(path.display(), "is mounted without --cow"))
+        }
     }
 }

@@ -42,7 +42,7 @@ pub enum Compared<'a> {
     Values,
 }
 
-/// Takes what was found of one node; fails if nobody wants more.
+/// Takes what was found of one node; fails if the comparison is to end.
 pub type TakeChange<'a> = dyn FnMut(Value) -> Result<()> + 'a;
 
 /// Finds what differs, one JSON object a node: `path`, `change` (`created`, `deleted`, `changed`), and for a changed node

@@ -13,6 +13,7 @@ use crate::export::Export;
 use crate::grid::{ChunkIndex, Region};
 use crate::model::Array;
 use crate::store::Key;
+use crate::sync::read_bytes::ReadAt;
 
 /// Elements that differ.
 #[derive(Clone, Debug, PartialEq, Eq)]

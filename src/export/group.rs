@@ -12,7 +12,7 @@ use crate::error::{Error, Result};
 use crate::export::{Export, FileParts};
 use crate::grid::Region;
 use crate::model::{Array, Attributes};
-use crate::sync::read_bytes::{ReadBytes, part};
+use crate::sync::read_bytes::{ReadAt, ReadBytes, part};
 
 /// An array of a group, or of a group below it.
 #[derive(Clone, Debug)]
@@ -158,20 +158,6 @@ impl GroupFile {
         changed.count() > 0
     }
 
-    /// Returns the bytes at `offset`, fewer than `len` only at the end.
-    pub fn read_at(&self, offset: u64, len: usize) -> Result<ReadBytes> {
-        self.gather(offset, len, |export, at, len| export.read_at(at, len))
-    }
-
-    /// Like `read_at`, if all of it is in memory; never waits, never decodes.
-    pub fn read_now(&self, offset: u64, len: usize) -> Option<ReadBytes> {
-        let read = |export: &Export, at, len| {
-            let read = export.read_now(at, len);
-            read.ok_or_else(|| Error::invalid("", "is not in memory"))
-        };
-        self.gather(offset, len, read).ok()
-    }
-
     /// Puts a range together out of the header and what `read` returns of arrays.
     fn gather(
         &self,
@@ -201,5 +187,19 @@ impl GroupFile {
             bytes.extend_from_slice(&found);
         }
         Ok(bytes.into())
+    }
+}
+
+impl ReadAt for GroupFile {
+    fn read_now(&self, offset: u64, len: usize) -> Option<ReadBytes> {
+        let read = |export: &Export, at, len| {
+            let read = export.read_now(at, len);
+            read.ok_or_else(|| Error::invalid("", "is not in memory"))
+        };
+        self.gather(offset, len, read).ok()
+    }
+
+    fn read_at(&self, offset: u64, len: usize) -> Result<ReadBytes> {
+        self.gather(offset, len, |export, at, len| export.read_at(at, len))
     }
 }

@@ -15,7 +15,7 @@ use crate::export::conversion::Conversion;
 use crate::export::format::{ElementForm, FileParts, Format, Ragged, Subject};
 use crate::export::source_elements::SourceElements;
 use crate::grid::{Region, Selection};
-use crate::sync::read_bytes::{ReadBytes, part};
+use crate::sync::read_bytes::{ReadAt, ReadBytes, part};
 
 /// A file made of a box of an array.
 pub struct Export {
@@ -24,7 +24,7 @@ pub struct Export {
     body: FileBody,
     trailer: Vec<u8>,
     content: u64,
-    /// The array's state when somebody last asked whether the file may have changed.
+    /// The array's state when it was last asked whether the file may have changed.
     seen: Mutex<ArrayState>,
 }
 
@@ -108,19 +108,6 @@ impl FileBody {
             FileBody::Whole(bytes) => Ok(part(bytes, range).into()),
         }
     }
-
-    /// Like `read`, if all of the range is in memory.
-    fn read_now(&self, range: Range<u64>) -> Option<ReadBytes> {
-        match self {
-            FileBody::Empty => Some(ReadBytes::default()),
-            FileBody::Flat(flat) => flat.read_shown_now(range),
-            FileBody::Converted(converted) => {
-                let decoded = converted.decoded.read_now(converted.source(&range))?;
-                Some(converted.convert(&range, &decoded))
-            }
-            FileBody::Whole(bytes) => Some(part(bytes, range).into()),
-        }
-    }
 }
 
 impl Export {
@@ -191,7 +178,7 @@ impl Export {
         })
     }
 
-    /// Whether a reader who opens the file now is likely to read on in order.
+    /// Whether a reader that opens the file now is likely to read on in order.
     pub fn is_read_on(&self) -> bool {
         match &self.body {
             FileBody::Empty | FileBody::Whole(_) => true,
@@ -242,26 +229,6 @@ impl Export {
         let after = offset.max(data_end) - data_end..end.max(data_end) - data_end;
         let after = part(&self.trailer, after);
         (before, elements, after)
-    }
-
-    /// Returns the bytes at `offset`, fewer than `len` only at the end.
-    pub fn read_at(&self, offset: u64, len: usize) -> Result<ReadBytes> {
-        let (before, elements, after) = self.cut(offset, len);
-        if elements.is_empty() {
-            return Ok([before, after].concat().into());
-        }
-        let elements = self.body.read(elements)?;
-        Ok(joined(before, elements, after))
-    }
-
-    /// Like `read_at`, if all of it is in memory; never waits, never decodes.
-    pub fn read_now(&self, offset: u64, len: usize) -> Option<ReadBytes> {
-        let (before, elements, after) = self.cut(offset, len);
-        if elements.is_empty() {
-            return Some([before, after].concat().into());
-        }
-        let elements = self.body.read_now(elements)?;
-        Some(joined(before, elements, after))
     }
 
     /// Returns the elements if they can be written: those that are as they are decoded.
@@ -317,6 +284,37 @@ impl Export {
             return Ok(());
         }
         flat.write(elements.start, rest, source)
+    }
+}
+
+impl ReadAt for Export {
+    fn read_now(&self, offset: u64, len: usize) -> Option<ReadBytes> {
+        let (before, range, after) = self.cut(offset, len);
+        if range.is_empty() {
+            return Some([before, after].concat().into());
+        }
+        let elements = match &self.body {
+            FileBody::Empty => ReadBytes::default(),
+            FileBody::Flat(elements) => {
+                let flat = elements.as_box().filter(|flat| flat.is_shown(&range))?;
+                flat.read_now(range)?
+            }
+            FileBody::Converted(converted) => {
+                let decoded = converted.decoded.read_now(converted.source(&range))?;
+                converted.convert(&range, &decoded)
+            }
+            FileBody::Whole(bytes) => part(bytes, range).into(),
+        };
+        Some(joined(before, elements, after))
+    }
+
+    fn read_at(&self, offset: u64, len: usize) -> Result<ReadBytes> {
+        let (before, range, after) = self.cut(offset, len);
+        if range.is_empty() {
+            return Ok([before, after].concat().into());
+        }
+        let elements = self.body.read(range)?;
+        Ok(joined(before, elements, after))
     }
 }
 

@@ -79,12 +79,6 @@ impl SourceElements {
         }
     }
 
-    /// Like `read_shown`, if all of it is in memory.
-    pub fn read_shown_now(&self, range: Range<u64>) -> Option<ReadBytes> {
-        let flat = self.as_box()?;
-        flat.is_shown(&range).then(|| flat.read_now(range))?
-    }
-
     /// Returns the bytes of a range.
     pub fn read(&self, range: Range<u64>) -> Result<ReadBytes> {
         match self {
@@ -98,7 +92,7 @@ impl SourceElements {
         self.as_box()?.read_now(range)
     }
 
-    /// Whether a reader who opens the file now is likely to read on in order.
+    /// Whether a reader that opens the file now is likely to read on in order.
     pub fn is_read_on(&self) -> bool {
         self.as_box().is_none_or(FlatFile::is_read_on)
     }

@@ -13,13 +13,11 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread;
 use std::time::{Duration, SystemTime};
 
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
-use crate::array::TouchedChunks;
+use super::access_record::{AccessRecord, utc_micros};
 use crate::error::{Error, Result};
-use crate::failures::utc;
 use crate::stats::Stats;
-use crate::store::Key;
 
 /// How many lines may wait to be written. With the longest paths these are 32 MiB, at most times 2.
 const MAX_LINES: usize = 8192;
@@ -28,30 +26,13 @@ const MAX_LINES: usize = 8192;
 const BUFFER: usize = 64 << 10;
 
 /// How long the end of the process waits for the last lines, and how often it looks.
-const PATIENCE: Duration = Duration::from_secs(1);
-const PAUSE: Duration = Duration::from_millis(10);
-
-/// One request and its outcome.
-pub(super) struct AccessRecord {
-    pub(super) time: SystemTime,
-    pub(super) pid: u32,
-    pub(super) operation: &'static str,
-    /// Nothing if the file has no name any more.
-    pub(super) path: Option<Key>,
-    /// The new name of what is renamed or linked.
-    pub(super) to: Option<Key>,
-    /// Offset and length in bytes, if it is about a part of a content.
-    pub(super) range: Option<(u64, u64)>,
-    pub(super) touched: TouchedChunks,
-    pub(super) duration: Duration,
-    /// Nothing if it succeeded.
-    pub(super) errno: Option<i32>,
-}
+const END_TIMEOUT: Duration = Duration::from_secs(1);
+const END_POLL: Duration = Duration::from_millis(10);
 
 /// What the writing thread gets.
 enum Message {
     Line(Box<AccessRecord>),
-    /// All lines before are to be written, then this is to be told.
+    /// All lines before are to be written, then this is signalled.
     End(SyncSender<()>),
 }
 
@@ -64,7 +45,7 @@ pub struct AccessLog {
 impl AccessLog {
     /// Opens the file, to which lines are appended, and starts the thread that writes them.
     ///
-    /// Fails as opening does; so does a pipe that nobody reads.
+    /// Fails as opening does; so does a pipe without a reader.
     pub fn open(path: &Path, stats: Arc<Stats>) -> Result<AccessLog> {
         let failed = |error| Error::os(path.display(), error);
         // A pipe that is full must not hold up the thread for ever.
@@ -109,12 +90,12 @@ impl AccessLog {
     pub fn finish(&self) {
         let (done, is_done) = sync_channel(1);
         let mut waited = Duration::ZERO;
-        while self.sender.try_send(Message::End(done.clone())).is_err() && waited < PATIENCE {
-            thread::sleep(PAUSE);
-            waited += PAUSE;
+        while self.sender.try_send(Message::End(done.clone())).is_err() && waited < END_TIMEOUT {
+            thread::sleep(END_POLL);
+            waited += END_POLL;
         }
         // Lines that a hung file does not take are lost with the process.
-        let _ = is_done.recv_timeout(PATIENCE.saturating_sub(waited));
+        let _ = is_done.recv_timeout(END_TIMEOUT.saturating_sub(waited));
     }
 }
 
@@ -125,7 +106,7 @@ struct LineWriter<W> {
     buffer: Vec<u8>,
     /// How many these are.
     lines: u64,
-    /// How many dropped lines were told of.
+    /// How many dropped lines have been reported.
     told: u64,
     /// Whether the file ends with a part of a line, since it took no more.
     is_cut: bool,
@@ -165,7 +146,7 @@ impl<W: Write> LineWriter<W> {
 
     fn add(&mut self, record: &AccessRecord) {
         self.tell_dropped();
-        self.push(&line_of(record));
+        self.push(&record.line());
     }
 
     fn push(&mut self, line: &Value) {
@@ -241,75 +222,37 @@ impl<W> LineWriter<W> {
     }
 }
 
-/// Returns a line; members that say nothing are left out.
-fn line_of(record: &AccessRecord) -> Value {
-    let text = |key: &Key| json!(format!("/{}", String::from_utf8_lossy(key.as_bytes())));
-    let mut line = Map::new();
-    let mut put = |name: &str, value: Value| drop(line.insert(name.to_string(), value));
-    put("time", json!(utc_micros(record.time)));
-    put("pid", json!(record.pid));
-    put("op", json!(record.operation));
-    put("path", record.path.as_ref().map_or(Value::Null, text));
-    if let Some(to) = &record.to {
-        put("to", text(to));
-    }
-    if let Some((offset, length)) = record.range {
-        put("offset", json!(offset));
-        put("length", json!(length));
-        put("chunks", json!(record.touched.chunks));
-        put("hits", json!(record.touched.hits));
-    }
-    let micros = u64::try_from(record.duration.as_micros()).unwrap_or(u64::MAX);
-    put("microseconds", json!(micros));
-    if let Some(errno) = record.errno {
-        put("errno", json!(errno));
-    }
-    Value::Object(line)
-}
-
-/// Returns a time as `2026-11-22T13:28:40.000123Z`.
-fn utc_micros(time: SystemTime) -> String {
-    let micros = time
-        .duration_since(SystemTime::UNIX_EPOCH)
-        .unwrap_or_default();
-    let seconds = utc(time);
-    format!(
-        "{}.{:06}Z",
-        seconds.trim_end_matches('Z'),
-        micros.subsec_micros()
-    )
-}
-
 #[cfg(test)]
 mod tests {
     use std::sync::mpsc;
     use std::time::Instant;
 
+    use super::super::access_record::tests::record;
     use super::*;
-
-    fn record(path: &str) -> AccessRecord {
-        AccessRecord {
-            time: SystemTime::UNIX_EPOCH + Duration::from_micros(1_000_123),
-            pid: 7,
-            operation: "read",
-            path: Some(Key::new(path.as_bytes()).unwrap()),
-            to: None,
-            range: Some((4096, 100)),
-            touched: TouchedChunks { chunks: 2, hits: 1 },
-            duration: Duration::from_micros(55),
-            errno: None,
-        }
-    }
 
     /// A file that takes so many bytes at first, then waits for leave.
     struct SlowFile {
-        taken: Arc<parking_lot::Mutex<Vec<u8>>>,
+        taken: Taken,
         leave: Receiver<io::Result<()>>,
+    }
+
+    type Taken = Arc<parking_lot::Mutex<Vec<u8>>>;
+
+    impl SlowFile {
+        /// Makes a file; returns what it has taken as well, and how it gets leave.
+        fn new() -> (SlowFile, Taken, mpsc::Sender<io::Result<()>>) {
+            let ((sender, leave), taken) = (mpsc::channel(), Taken::default());
+            let file = SlowFile {
+                taken: taken.clone(),
+                leave,
+            };
+            (file, taken, sender)
+        }
     }
 
     impl Write for SlowFile {
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-            // Without anybody who gives leave all is taken.
+            // Once the sender is gone all is taken.
             self.leave.recv().unwrap_or(Ok(()))?;
             self.taken.lock().extend_from_slice(bytes);
             Ok(bytes.len())
@@ -328,29 +271,8 @@ mod tests {
     }
 
     #[test]
-    fn a_line_has_all_of_a_request() {
-        let failed = AccessRecord {
-            errno: Some(5),
-            to: Some(Key::new("b").unwrap()),
-            ..record("a\u{1b}\"")
-        };
-        let text = line_of(&failed).to_string();
-        let expected = json!({
-            "time": "1970-01-01T00:00:01.000123Z", "pid": 7, "op": "read", "path": "/a\u{1b}\"", "to": "/b",
-            "offset": 4096, "length": 100, "chunks": 2, "hits": 1, "microseconds": 55, "errno": 5,
-        });
-        assert_eq!(serde_json::from_str::<Value>(&text).unwrap(), expected);
-        assert_eq!(text.lines().count(), 1);
-    }
-
-    #[test]
     fn a_hung_file_holds_up_nobody_and_the_log_says_what_is_missing() {
-        let (leave, is_given) = mpsc::channel();
-        let taken = Arc::new(parking_lot::Mutex::new(Vec::new()));
-        let file = SlowFile {
-            taken: taken.clone(),
-            leave: is_given,
-        };
+        let (file, taken, leave) = SlowFile::new();
         let stats = Arc::new(Stats::default());
         let log = AccessLog::writing(file, stats.clone()).unwrap();
         let count = 3 * MAX_LINES as u64;
@@ -371,18 +293,13 @@ mod tests {
 
     #[test]
     fn what_a_full_file_does_not_take_is_counted() {
-        let (leave, is_given) = mpsc::channel();
-        let taken = Arc::new(parking_lot::Mutex::new(Vec::new()));
-        let file = SlowFile {
-            taken: taken.clone(),
-            leave: is_given,
-        };
+        let (file, taken, leave) = SlowFile::new();
         let stats = Arc::new(Stats::default());
         let log = AccessLog::writing(file, stats.clone()).unwrap();
         leave.send(Err(io::ErrorKind::StorageFull.into())).unwrap();
         log.add(record("a"));
         while stats.access_dropped_lines.get() == 0 {
-            thread::sleep(PAUSE);
+            thread::sleep(END_POLL);
         }
         drop(leave);
         log.add(record("b"));

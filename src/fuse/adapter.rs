@@ -40,7 +40,7 @@ pub(super) struct FuseAdapter {
 }
 
 impl FuseAdapter {
-    /// Builds the adapter of one mount; `readahead` is told of each file that is opened.
+    /// Builds the adapter of one mount; `readahead` gets each file that is opened.
     pub(super) fn new(dispatch: Dispatcher, readahead: Arc<KernelReadahead>) -> FuseAdapter {
         FuseAdapter {
             dispatch,
@@ -89,11 +89,9 @@ impl Filesystem for FuseAdapter {
     }
 
     fn readlink(&self, req: &Request, inode: INodeNo, reply: ReplyData) {
-        let ino = ino(inode);
-        self.call(req)
-            .enqueue_names("readlink", ino, reply, move |vfs| {
-                vfs.read_link(ino).map(LinkTarget)
-            });
+        let (ino, call) = (ino(inode), self.call(req));
+        let read = move |vfs: &Vfs| vfs.read_link(ino).map(LinkTarget);
+        call.enqueue_names("readlink", ino, reply, read);
     }
 
     fn open(&self, req: &Request, inode: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
@@ -113,14 +111,13 @@ impl Filesystem for FuseAdapter {
         _lock_owner: Option<LockOwner>,
         reply: ReplyData,
     ) {
-        let range = (offset, size as usize);
-        open_files::read(
-            self.call(req).of_range(offset, u64::from(size)),
-            ino(inode),
-            fh(handle),
-            range,
-            reply,
-        );
+        let call = self.call(req).of_range(offset, u64::from(size));
+        let request = RequestInfo::contents("read", ino(inode));
+        let (fh, size) = (fh(handle), size as usize);
+        let find = |vfs: &Vfs| vfs.read_now(fh, offset, size);
+        if let Some(reply) = call.try_now(request, reply, find) {
+            call.enqueue(request, reply, move |vfs| vfs.read(fh, offset, size));
+        }
     }
 
     fn release(
@@ -138,10 +135,8 @@ impl Filesystem for FuseAdapter {
 
     fn opendir(&self, req: &Request, inode: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
         let (ino, caller) = (ino(inode), Caller(req.pid()));
-        self.call(req)
-            .enqueue_names("opendir", ino, reply, move |vfs| {
-                vfs.opendir(ino, caller).map(OpenedDir)
-            });
+        let open = move |vfs: &Vfs| vfs.opendir(ino, caller).map(OpenedDir);
+        self.call(req).enqueue_names("opendir", ino, reply, open);
     }
 
     fn readdir(
@@ -177,10 +172,9 @@ impl Filesystem for FuseAdapter {
     }
 
     fn statfs(&self, req: &Request, _ino: INodeNo, reply: ReplyStatfs) {
+        let room = |vfs: &Vfs| Ok(vfs.room()?.unwrap_or(convert::READ_ONLY_SPACE));
         self.call(req)
-            .enqueue_names("statfs", Ino::ROOT, reply, |vfs| {
-                Ok(vfs.room()?.unwrap_or(convert::READ_ONLY_SPACE))
-            });
+            .enqueue_names("statfs", Ino::ROOT, reply, room);
     }
 
     fn setattr(
@@ -223,14 +217,8 @@ impl Filesystem for FuseAdapter {
         _rdev: u32,
         reply: ReplyEntry,
     ) {
-        let (node, parent) = (NewNode::Special, (ino(parent), name));
-        changes::make(
-            self.call(req).about(name),
-            node,
-            parent,
-            credentials(req, mode),
-            reply,
-        );
+        let (call, place) = (self.call(req).about(name), (ino(parent), name));
+        changes::make(call, NewNode::Special, place, credentials(req, mode), reply);
     }
 
     fn mkdir(
@@ -242,14 +230,8 @@ impl Filesystem for FuseAdapter {
         _umask: u32,
         reply: ReplyEntry,
     ) {
-        let (node, parent) = (NewNode::Folder, (ino(parent), name));
-        changes::make(
-            self.call(req).about(name),
-            node,
-            parent,
-            credentials(req, mode),
-            reply,
-        );
+        let (call, place) = (self.call(req).about(name), (ino(parent), name));
+        changes::make(call, NewNode::Folder, place, credentials(req, mode), reply);
     }
 
     fn symlink(
@@ -261,14 +243,8 @@ impl Filesystem for FuseAdapter {
         reply: ReplyEntry,
     ) {
         let node = NewNode::Link(target.as_os_str().as_bytes().to_vec());
-        let (parent, credentials) = ((ino(parent), link_name), credentials(req, 0o777));
-        changes::make(
-            self.call(req).about(link_name),
-            node,
-            parent,
-            credentials,
-            reply,
-        );
+        let (call, place) = (self.call(req).about(link_name), (ino(parent), link_name));
+        changes::make(call, node, place, credentials(req, 0o777), reply);
     }
 
     fn unlink(&self, req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
@@ -290,13 +266,8 @@ impl Filesystem for FuseAdapter {
         reply: ReplyEmpty,
     ) {
         let (from, to) = ((ino(parent), name), (ino(newparent), newname));
-        changes::rename(
-            self.call(req).about(name).to(ino(newparent), newname),
-            from,
-            to,
-            flags,
-            reply,
-        );
+        let call = self.call(req).about(name).to(to.0, newname);
+        changes::rename(call, from, to, flags, reply);
     }
 
     fn link(
@@ -307,11 +278,11 @@ impl Filesystem for FuseAdapter {
         newname: &OsStr,
         reply: ReplyEntry,
     ) {
-        let name = (ino(newparent), newname);
+        let place = (ino(newparent), newname);
         changes::link(
-            self.call(req).to(ino(newparent), newname),
+            self.call(req).to(place.0, newname),
             ino(inode),
-            name,
+            place,
             reply,
         );
     }
@@ -342,15 +313,10 @@ impl Filesystem for FuseAdapter {
         _lock_owner: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
+        let call = self.call(req).of_range(offset, data.len() as u64);
+        let (ino, place) = (ino(inode), (fh(handle), offset));
         let are_pages = write_flags.contains(WriteFlags::FUSE_WRITE_CACHE);
-        let place = (fh(handle), offset);
-        open_files::write(
-            self.call(req).of_range(offset, data.len() as u64),
-            ino(inode),
-            place,
-            (data, are_pages),
-            reply,
-        );
+        open_files::write(call, ino, place, (data, are_pages), reply);
     }
 
     fn flush(
@@ -361,10 +327,8 @@ impl Filesystem for FuseAdapter {
         _lock_owner: LockOwner,
         reply: ReplyEmpty,
     ) {
-        let fh = fh(handle);
-        open_files::keep(self.call(req), ("flush", ino(inode)), reply, move |vfs| {
-            vfs.flush(fh)
-        });
+        let (fh, flush) = (fh(handle), ("flush", ino(inode)));
+        open_files::keep(self.call(req), flush, reply, move |vfs| vfs.flush(fh));
     }
 
     fn fsync(
@@ -375,10 +339,8 @@ impl Filesystem for FuseAdapter {
         _datasync: bool,
         reply: ReplyEmpty,
     ) {
-        let fh = fh(handle);
-        open_files::keep(self.call(req), ("fsync", ino(inode)), reply, move |vfs| {
-            vfs.sync(fh)
-        });
+        let (fh, fsync) = (fh(handle), ("fsync", ino(inode)));
+        open_files::keep(self.call(req), fsync, reply, move |vfs| vfs.sync(fh));
     }
 
     fn fsyncdir(
@@ -389,10 +351,9 @@ impl Filesystem for FuseAdapter {
         _datasync: bool,
         reply: ReplyEmpty,
     ) {
-        let ino = ino(inode);
-        open_files::keep(self.call(req), ("fsyncdir", ino), reply, move |vfs| {
-            vfs.sync_folder(ino)
-        });
+        let (ino, call) = (ino(inode), self.call(req));
+        let sync = move |vfs: &Vfs| vfs.sync_folder(ino);
+        open_files::keep(call, ("fsyncdir", ino), reply, sync);
     }
 
     fn fallocate(
@@ -406,12 +367,9 @@ impl Filesystem for FuseAdapter {
         reply: ReplyEmpty,
     ) {
         let (ino, fh, range) = (ino(inode), fh(handle), (offset, length));
-        open_files::keep(
-            self.call(req).of_range(offset, length),
-            ("fallocate", ino),
-            reply,
-            move |vfs| vfs.allocate(fh, mode, range),
-        );
+        let allocate = move |vfs: &Vfs| vfs.allocate(fh, mode, range);
+        let call = self.call(req).of_range(offset, length);
+        open_files::keep(call, ("fallocate", ino), reply, allocate);
     }
 
     fn getxattr(&self, req: &Request, inode: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {

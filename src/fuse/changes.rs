@@ -19,7 +19,7 @@ use crate::vfs::{Caller, Fh, Ino, NewNode};
 /// A name in a directory.
 type ChildOf<'a> = (Ino, &'a OsStr);
 
-/// Returns who makes a node, and with which mode.
+/// Returns the owner and the mode of a node that is made.
 pub(super) fn credentials(req: &Request, mode: u32) -> Credentials {
     Credentials {
         uid: req.uid(),

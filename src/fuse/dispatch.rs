@@ -39,8 +39,8 @@ pub(super) struct Dispatcher {
     access: Option<Arc<MountAccess>>,
 }
 
-/// A request, and the call that the access log is to be told of, if there is one.
-type NotedRequest = (RequestInfo, Option<Box<NotedCall>>);
+/// A request, and its call for the access log, if there is one.
+pub(super) type NotedRequest = (RequestInfo, Option<Box<NotedCall>>);
 
 /// A reply, and what is held up until it is sent.
 struct HeldReply<R> {
@@ -51,8 +51,8 @@ struct HeldReply<R> {
 }
 
 /// State shared with pool threads.
-struct RequestContext {
-    vfs: Arc<Vfs>,
+pub(super) struct RequestContext {
+    pub(super) vfs: Arc<Vfs>,
     reporter: FailureReporter,
 }
 
@@ -93,23 +93,9 @@ impl Dispatcher {
         self.context.vfs.config().writable
     }
 
-    /// Replies with what `find` has in memory. Returns the reply if that is nothing; `find` must not wait.
-    pub(super) fn try_now<T: Output>(
-        &self,
-        (request, access): NotedRequest,
-        reply: T::Reply,
-        find: impl FnOnce(&Vfs) -> Option<Result<T>>,
-    ) -> Option<T::Reply> {
-        if let Some(access) = &access {
-            access.begin();
-        }
-        match catch_panic(|| find(&self.context.vfs).transpose()).transpose() {
-            Some(result) => {
-                self.context.send_reply((request, access), result, reply);
-                None
-            }
-            None => Some(reply),
-        }
+    /// Returns what a reply is made with.
+    pub(super) fn context(&self) -> &RequestContext {
+        &self.context
     }
 
     /// Has a thread of the request's pool run `execute` and reply with what it yields. If the reply has timed out
@@ -172,7 +158,8 @@ impl RequestContext {
         }
     }
 
-    fn send_reply<T: Output>(
+    /// Sends a result or its error, and logs it.
+    pub(super) fn send_reply<T: Output>(
         &self,
         (request, access): NotedRequest,
         result: Result<T>,
@@ -214,7 +201,7 @@ impl<R: ReplyError> ReplyError for HeldReply<R> {
 }
 
 /// Runs `work`; a panic in it becomes an error, and the mount lives on.
-fn catch_panic<T>(work: impl FnOnce() -> Result<T>) -> Result<T> {
+pub(super) fn catch_panic<T>(work: impl FnOnce() -> Result<T>) -> Result<T> {
     catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|_| {
         let why = "a fault in zarrfs itself: the request panicked";
         Err(Error::unavailable("", why))
@@ -226,6 +213,7 @@ mod tests {
     use std::sync::mpsc;
     use std::sync::mpsc::{Receiver, Sender};
 
+    use super::super::kernel_call::KernelCall;
     use super::*;
     use crate::store::backend::memory::MemoryStore;
     use crate::vfs::{Ino, VfsConfig};
@@ -329,11 +317,13 @@ mod tests {
         let dispatcher = dispatcher(LONG);
         let (sender, events) = mpsc::channel();
         let find = |_: &Vfs| Some(Ok(EventOutput(sender.clone())));
-        let reply = dispatcher.try_now((request(), None), EventReply(sender.clone()), find);
+        let reply =
+            KernelCall::new(&dispatcher, 0).try_now(request(), EventReply(sender.clone()), find);
         assert!(reply.is_none());
         assert_eq!(events.try_recv(), Ok(Event::Sent));
         let unknown = |_: &Vfs| None::<Result<EventOutput>>;
-        let reply = dispatcher.try_now((request(), None), EventReply(sender.clone()), unknown);
+        let reply =
+            KernelCall::new(&dispatcher, 0).try_now(request(), EventReply(sender.clone()), unknown);
         assert!(reply.is_some());
     }
 }

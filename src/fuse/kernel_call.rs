@@ -1,11 +1,11 @@
-//! One call of the kernel: who asks, about which name and range; the access log is told of it when it is answered.
+//! One call of the kernel: its process, name and range; it goes to the access log when it is answered.
 //!
 //! Without an access log nothing is noted, and no clock is asked.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 
-use super::dispatch::Dispatcher;
+use super::dispatch::{Dispatcher, catch_panic};
 use super::noted_call::{CallSubject, NotedCall};
 use super::reply::Output;
 use super::request::RequestInfo;
@@ -57,7 +57,7 @@ impl<'a> KernelCall<'a> {
         self.dispatch.is_writable()
     }
 
-    /// Replies with what is in memory, as `Dispatcher::try_now` does.
+    /// Replies with what `find` has in memory. Returns the reply if that is nothing; `find` must not wait.
     pub(super) fn try_now<T: Output>(
         &self,
         request: RequestInfo,
@@ -65,7 +65,17 @@ impl<'a> KernelCall<'a> {
         find: impl FnOnce(&Vfs) -> Option<Result<T>>,
     ) -> Option<T::Reply> {
         let access = self.noted(request);
-        self.dispatch.try_now((request, access), reply, find)
+        if let Some(access) = &access {
+            access.begin();
+        }
+        let context = self.dispatch.context();
+        match catch_panic(|| find(&context.vfs).transpose()).transpose() {
+            Some(result) => {
+                context.send_reply((request, access), result, reply);
+                None
+            }
+            None => Some(reply),
+        }
     }
 
     /// Has a thread reply, as `Dispatcher::enqueue` does.

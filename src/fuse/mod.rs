@@ -7,6 +7,7 @@
 //! (`mount`), since fuser's can lose unmounts.
 
 pub mod access_log;
+mod access_record;
 mod adapter;
 mod changes;
 mod convert;

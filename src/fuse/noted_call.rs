@@ -1,9 +1,10 @@
-//! A call of the kernel that is under way, for the access log: when it began, who asks and about what.
+//! A call of the kernel that is under way, for the access log: when it began, its process and its subject.
 
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
-use super::access_log::{AccessLog, AccessRecord};
+use super::access_log::AccessLog;
+use super::access_record::AccessRecord;
 use super::request::RequestInfo;
 use crate::array;
 use crate::store::Key;
@@ -37,7 +38,7 @@ pub(super) struct CallSubject {
     pub(super) range: Option<(u64, u64)>,
 }
 
-/// A call that the access log is told of when it is answered.
+/// A call that goes to the access log when it is answered.
 pub(super) struct NotedCall {
     log: Arc<MountAccess>,
     time: SystemTime,

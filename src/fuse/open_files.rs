@@ -1,10 +1,10 @@
-//! Requests about files while they are open: from the opening to the release.
+//! Requests about files while they are open, from the opening to the release; reads are in `adapter`.
 //!
 //! Parts of contents are answered in the event loop if they are in memory. What keeps a whole file has no deadline.
 
 use std::sync::Arc;
 
-use fuser::{Errno, ReplyData, ReplyEmpty, ReplyOpen, ReplyWrite};
+use fuser::{Errno, ReplyEmpty, ReplyOpen, ReplyWrite};
 
 use super::kernel_call::KernelCall;
 use super::kernel_readahead::KernelReadahead;
@@ -13,7 +13,7 @@ use super::request::RequestInfo;
 use crate::error::{Kind, Result};
 use crate::vfs::{Caller, Fh, Ino, OpenOptions, Vfs};
 
-/// Opens a file, after `readahead` was told of it; one that cannot be written is refused at once.
+/// Opens a file, after `readahead` has it; one that cannot be written is refused at once.
 pub(super) fn open(
     call: KernelCall<'_>,
     readahead: Arc<KernelReadahead>,
@@ -34,21 +34,6 @@ pub(super) fn open(
         readahead.set(opened.reads_on);
         Ok(opened)
     });
-}
-
-/// Reads `len` bytes at an offset.
-pub(super) fn read(
-    call: KernelCall<'_>,
-    ino: Ino,
-    fh: Fh,
-    (offset, len): (u64, usize),
-    reply: ReplyData,
-) {
-    let request = RequestInfo::contents("read", ino);
-    let find = |vfs: &Vfs| vfs.read_now(fh, offset, len);
-    if let Some(reply) = call.try_now(request, reply, find) {
-        call.enqueue(request, reply, move |vfs| vfs.read(fh, offset, len));
-    }
 }
 
 /// Writes bytes at an offset; they are pages if the kernel writes back what a program wrote into a map.

@@ -35,7 +35,7 @@ enum Event {
 pub struct StopHandle(Sender<Event>);
 
 impl StopHandle {
-    /// Asks; a server that has ended already hears nothing.
+    /// Asks the server to end; nothing happens if it has ended.
     pub fn stop(&self) {
         let _ = self.0.send(Event::Stopped);
     }

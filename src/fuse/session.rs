@@ -27,7 +27,7 @@ pub struct SessionSettings {
     pub timeout: Duration,
     /// How many bytes the kernel reads ahead; only root can set it.
     pub readahead: u64,
-    /// What is told of each request, if anything is.
+    /// Where each request is logged, if it is.
     pub access: Option<Arc<AccessLog>>,
 }
 

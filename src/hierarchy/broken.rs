@@ -26,7 +26,7 @@ pub struct BrokenNode {
     pub documents: Vec<BrokenDocument>,
     /// Whether they are an array's, so that the folders in it hold chunks and no nodes.
     pub is_array: bool,
-    /// Whether it is the entry point of a hierarchy, so that nobody knows where what lies below it is stored.
+    /// Whether it is the entry point of a hierarchy, so that the place of what lies below it is not known.
     pub is_entry_point: bool,
 }
 

@@ -35,7 +35,7 @@ pub(super) struct ConsolidatedSource {
     pub(super) version: Version,
     /// When it was last changed.
     pub(super) modified: SystemTime,
-    /// Whether documents that it does not have are missing, as nobody makes one through the mount.
+    /// Whether documents that it does not have are missing: the mount is read-only, so that none can be made.
     pub(super) tells_all: bool,
 }
 

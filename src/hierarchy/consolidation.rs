@@ -2,6 +2,7 @@
 //!
 //! They are used where the store cannot list, or on request. Those that do not read are warned of and not used.
 
+use std::mem;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -11,6 +12,7 @@ use crate::hierarchy::consolidated::{Consolidated, ConsolidatedSource, version_o
 use crate::hierarchy::reading::{NodeReading, is_lasting};
 use crate::hierarchy::scope::Rule;
 use crate::hierarchy::{Hierarchy, MAX_DOCUMENT};
+use crate::known::Known;
 use crate::model::document::{ZARR_JSON, ZMETADATA, is_consolidated};
 use crate::store::{Key, Object};
 use crate::sync::shared_bytes::SharedBytes;
@@ -26,9 +28,9 @@ impl Hierarchy {
         if !self.wants_consolidated() {
             return Ok(());
         }
-        let found = match reading.looked_up.take() {
-            Some(found) => found,
-            None => self.find_consolidated(reading)?,
+        let found = match mem::replace(&mut reading.looked_up, Known::Unknown) {
+            Known::Unknown => self.find_consolidated(reading)?,
+            known => known.found(),
         };
         if let Some(found) = found {
             reading.use_consolidated(found);
@@ -40,7 +42,7 @@ impl Hierarchy {
     pub(super) fn consolidate_root(&self, reading: &mut NodeReading<'_>) -> Result<()> {
         match self.find_consolidated(reading)? {
             Some(found) if found.has_own_group() => reading.read_copies(found),
-            found => reading.looked_up = Some(found),
+            found => reading.looked_up = found.into(),
         }
         Ok(())
     }

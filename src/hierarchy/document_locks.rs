@@ -1,4 +1,4 @@
-//! Edits of documents one at a time: who reads, changes and puts a document has the lock of its folder meanwhile.
+//! Edits of documents one at a time: a document is read, changed and put under the lock of its folder.
 //!
 //! An edit has one lock at a time. Nobody but other edits of the same folder's documents waits for it, however long
 //! the store takes.

@@ -53,7 +53,7 @@ pub use rebuild::RebuiltCopies;
 /// The longest metadata document that is read, 64 MiB.
 pub const MAX_DOCUMENT: u64 = 64 << 20;
 
-/// The bytes that nodes may take where nobody says how many.
+/// The bytes that nodes may take unless the configuration has another number.
 const USUAL_MEMORY: u64 = 256 << 20;
 
 /// The part of a budget that nodes may take: one in so many bytes.
@@ -86,7 +86,7 @@ pub struct NodeEntry {
     /// The scope that it was found in.
     found_in: (u64, Option<Version>),
     scope: ChildScope,
-    /// The memory that it counts in for as long as anybody holds it; nothing if there was none left.
+    /// The room of the node in the memory budget, until its last holder drops it; nothing if there was none left.
     room: Option<Reservation>,
 }
 

@@ -260,7 +260,7 @@ impl Hierarchy {
         Ok(node)
     }
 
-    /// Returns a node that was read, and logs what is to be said of it.
+    /// Returns a node that was read, and logs the warnings about it.
     fn warned(&self, path: &Key, parsed: Parsed) -> Node {
         self.warn(path, parsed.warning);
         let fault = parsed.node.attributes().fault();

@@ -36,7 +36,7 @@ pub(super) struct NodeReading<'a> {
     /// A document that was read already and is needed once more.
     pub(super) kept: Option<Document>,
     /// The consolidated metadata that were looked for before the node's own documents, if there are some.
-    pub(super) looked_up: Option<Option<Arc<Consolidated>>>,
+    pub(super) looked_up: Known<Arc<Consolidated>>,
     /// The entry of an earlier reading.
     pub(super) old: Option<&'a NodeEntry>,
     /// The documents that are stored.
@@ -66,7 +66,7 @@ impl<'a> NodeReading<'a> {
             is_implied: false,
             is_array: false,
             kept: None,
-            looked_up: None,
+            looked_up: Known::Unknown,
             old,
             stored: Vec::new(),
             asked: AskedDocuments::default(),

@@ -1,4 +1,4 @@
-//! What a node passes on to its children: where their documents are, and who has them.
+//! What a node passes on to its children: where their documents are, and what has them.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;

@@ -222,7 +222,7 @@ fn share(cell: u64, count: u64, cells: u64) -> u64 {
 }
 
 /// How many bytes of a chunk are read at a time.
-const PIECE: u64 = 16 << 20;
+const READ_SIZE: u64 = 16 << 20;
 
 /// Decodes a chunk.
 pub(super) fn decode(array: &Arc<OpenArray>, chunk: &FoundChunk) -> Result<()> {
@@ -233,7 +233,7 @@ pub(super) fn decode(array: &Arc<OpenArray>, chunk: &FoundChunk) -> Result<()> {
     let flat = FlatFile::new(array.clone(), region)?;
     let mut at = 0;
     while at < flat.len() {
-        let end = flat.len().min(at + PIECE);
+        let end = flat.len().min(at + READ_SIZE);
         flat.read(at..end)?;
         at = end;
     }

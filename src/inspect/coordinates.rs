@@ -16,6 +16,7 @@ use crate::hierarchy::{Hierarchy, NodeEntry};
 use crate::inspect::labels::Labels;
 use crate::inspect::selection::SelectableDimensions;
 use crate::model::{Array, DataType, Node, TimeUnit};
+use crate::sync::read_bytes::ReadAt;
 
 /// An array in its hierarchy.
 pub struct ArrayInGroup<'a> {
@@ -151,7 +152,7 @@ fn nearest(value: f64, unit: i64) -> i128 {
     (value * unit as f64 / 1e3).round() as i128 * 1000
 }
 
-/// Returns values as labels; nothing for types whose values nobody types.
+/// Returns values as labels; nothing for types whose values are not labels.
 fn labels_of(data_type: &DataType, bytes: &[u8]) -> Option<Labels> {
     let size = data_type.size().filter(|&size| size > 0)?;
     let elements = bytes.chunks_exact(size);

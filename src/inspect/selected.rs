@@ -9,9 +9,10 @@ use crate::error::{Error, Result};
 use crate::export::{Export, Format, SourceElements, Subject, TakenDimension};
 use crate::grid::Selection;
 use crate::model::{Array, bytes_of};
+use crate::sync::read_bytes::ReadAt;
 
 /// How many bytes are read at a time, about.
-const PIECE: u64 = 4 << 20;
+const READ_SIZE: u64 = 4 << 20;
 const PIECE_LEN: usize = 4 << 20;
 
 /// Takes bytes in order; returns whether it wants more.
@@ -69,7 +70,7 @@ impl SelectedElements {
     pub fn read(&self, take: &mut TakeBytes<'_>) -> Result<()> {
         let elements = SourceElements::open(&self.array, &self.selection, None)?;
         let element = self.element.max(1) as u64;
-        let step = (PIECE / element).max(1).saturating_mul(element);
+        let step = (READ_SIZE / element).max(1).saturating_mul(element);
         let mut at = 0;
         while at < self.length {
             let next = self.length.min(at.saturating_add(step));

@@ -1,7 +1,7 @@
 //! An object as text whose members can be changed: all others keep every byte.
 //!
 //! New values are laid out as the text around them is. An object that has a name twice is shown and not changed, since
-//! nobody can tell which of the two is meant.
+//! which of the two is meant is not defined.
 
 use std::collections::{HashMap, HashSet};
 

@@ -53,32 +53,36 @@ pub(super) fn object(text: &str) -> Result<ScannedObject> {
 /// Checks a text as `object` does, and has each of its members visited; holds nothing of them. Returns where the first
 /// bracket stands, and the last one.
 pub(super) fn members_of<'a>(text: &'a str, visit: Visit<'_, 'a>) -> Result<(usize, usize)> {
-    Scanner::new(text, None).whole(visit)
+    Scanner::new(text).whole(visit)
 }
 
 /// Returns a name that some object of a text has twice.
 pub(super) fn repeated(text: &str) -> Result<Option<String>> {
-    let mut scanner = Scanner::new(text, Some(None));
+    let mut scanner = Scanner::new(text);
+    scanner.notes_names = true;
     scanner.whole(&mut |_, _| {})?;
-    Ok(scanner.repeated.flatten())
+    Ok(scanner.repeated)
 }
 
 struct Scanner<'a> {
     text: &'a str,
     at: usize,
     depth: usize,
-    /// A name that some object has twice, if that is asked for: the names of an object are held for it.
-    repeated: Option<Option<String>>,
+    /// Whether a name that some object has twice is looked for: the names of an object are held for it.
+    notes_names: bool,
+    /// The first such name.
+    repeated: Option<String>,
 }
 
 impl<'a> Scanner<'a> {
-    fn new(text: &'a str, repeated: Option<Option<String>>) -> Scanner<'a> {
+    fn new(text: &'a str) -> Scanner<'a> {
         let (at, depth) = (0, 0);
         Scanner {
             text,
             at,
             depth,
-            repeated,
+            notes_names: false,
+            repeated: None,
         }
     }
 
@@ -205,10 +209,10 @@ impl<'a> Scanner<'a> {
     }
 
     fn note_name(&mut self, names: &mut HashSet<String>, name: &str) {
-        if let Some(repeated) = &mut self.repeated
+        if self.notes_names
             && let Some(twice) = names.replace(name.to_string())
         {
-            repeated.get_or_insert(twice);
+            self.repeated.get_or_insert(twice);
         }
     }
 

@@ -180,7 +180,7 @@ impl KeyScheme {
         keys
     }
 
-    /// Whether the encoding of keys is one that is read: of any other nobody knows which keys are chunks.
+    /// Whether the encoding of keys is one that is read; with any other, chunks cannot be told from other keys.
     pub fn is_known(&self) -> bool {
         !self.scalar_keys.is_empty()
     }

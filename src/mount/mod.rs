@@ -4,6 +4,6 @@
 
 pub mod commands;
 pub mod control_socket;
-mod found;
 pub mod open;
 pub mod protocol;
+mod summary;

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use serde_json::{Map, json};
 
-use super::found::Found;
+use super::summary::StoreSummary;
 use crate::array::{Arrays, SpillConfig};
 use crate::error::{Error, Result};
 use crate::hierarchy::{Hierarchy, HierarchyConfig};
@@ -151,7 +151,7 @@ impl Views {
 
     /// Says what the store holds, as far as that is known soon; warns if that is no Zarr hierarchy.
     pub fn describe(&self, source: &str) -> Result<String> {
-        let found = Found::look(&self.hierarchy, self.is_local)?;
+        let found = StoreSummary::read(&self.hierarchy, self.is_local)?;
         if let Some(warning) = found.warning() {
             log::warn!("{source}: {warning}");
         }

@@ -84,7 +84,7 @@ impl ChangeLayer {
         self.shape.read()
     }
 
-    /// Has nobody look for a key until this is dropped.
+    /// Keeps lookups of keys waiting until this is dropped.
     pub(super) fn reshape(&self) -> RwLockWriteGuard<'_, ()> {
         self.shape.write()
     }
@@ -153,7 +153,7 @@ impl ChangeLayer {
         Ok(found.is_some_and(|stat| (own.st_dev, own.st_ino) == (stat.st_dev, stat.st_ino)))
     }
 
-    /// Has a folder removed once nobody reads the layer any more.
+    /// Has a folder removed once the layer has no more readers.
     pub(super) fn remove_folder_at_end(&self, folder: PathBuf) {
         *self.committed_folder.lock() = Some(folder);
     }

@@ -132,7 +132,7 @@ impl Store for LayeredStore {
     }
 }
 
-/// A file of a layer that nobody writes any more, open.
+/// An open file of a frozen layer.
 struct FrozenReader {
     file: File,
     meta: Meta,

@@ -4,7 +4,7 @@
 //! journal. A reader finds the layer's file first, then the store's object, unless a whiteout hides it. After a crash
 //! at any point each key has the state before a change or the one after it. `changes` lists the changes, `discard`
 //! drops them. `commit` freezes the layer and opens an empty one over it, in one step: programs go on in the new
-//! layer, and the commit brings the frozen one, which nobody changes any more, into the store. Then the frozen layer
+//! layer, and the commit brings the frozen one, which does not change, into the store. Then the frozen layer
 //! is dropped, since the store has it.
 //!
 //! Locks are taken in this order: `path_locks` (with write-through alone: changes of one path come one after another,

@@ -15,12 +15,12 @@ pub(super) struct PathLocks {
 #[derive(Default)]
 struct PathTable {
     last_ticket: u64,
-    /// Those that wait as well, so that nobody who comes later goes first.
+    /// Those that wait as well, so that they are served in order.
     paths: Vec<(u64, Vec<Key>)>,
 }
 
 impl PathTable {
-    /// Whether somebody who came before `ticket` has, or waits for, one of the paths.
+    /// Whether an earlier ticket than `ticket` has, or waits for, one of the paths.
     fn is_blocked(&self, ticket: u64, paths: &[Key]) -> bool {
         let mut earlier = self.paths.iter().filter(|(other, _)| *other < ticket);
         earlier.any(|(_, held)| {
@@ -37,7 +37,7 @@ pub(super) struct PathGuard<'a> {
 }
 
 impl PathLocks {
-    /// Waits until nobody else has one of these paths, one above it or one below it, and takes them.
+    /// Waits until no other ticket has one of these paths, one above or one below, and takes them.
     pub(super) fn lock(&self, paths: &[Key]) -> PathGuard<'_> {
         let mut held = self.held.lock();
         held.last_ticket += 1;

@@ -49,24 +49,24 @@ impl Version {
     }
 
     /// Returns the version of a content of which the store tells no more than its size: another one after a moment, as
-    /// nobody can know whether the content is still the same.
-    pub(crate) fn passing(size: u64) -> Version {
+    /// the content may have changed.
+    pub(crate) fn transient(size: u64) -> Version {
         static START: OnceLock<Instant> = OnceLock::new();
         let moments = START.get_or_init(Instant::now).elapsed().as_nanos() / MOMENT.as_nanos();
         let name = format!("{moments} {size}");
-        Version(PASSING | XxHash64::oneshot(0, name.as_bytes()) & !PASSING)
+        Version(TRANSIENT | XxHash64::oneshot(0, name.as_bytes()) & !TRANSIENT)
     }
 
     /// Whether the version tells another content from this one for good, so that its bytes may be kept.
     pub fn is_lasting(self) -> bool {
-        self.0 & PASSING != PASSING
+        self.0 & TRANSIENT != TRANSIENT
     }
 }
 
-/// The bits that all passing versions have; next to none of the others has them.
-const PASSING: u64 = 0xffff_ffff << 32;
+/// The bits that all transient versions have; next to none of the others has them.
+const TRANSIENT: u64 = 0xffff_ffff << 32;
 
-/// How long a passing version stays the same: long enough for one answer to be made of several requests.
+/// How long a transient version stays the same: long enough for one answer to be made of several requests.
 const MOMENT: Duration = Duration::from_millis(100);
 
 /// What a store knows of an object without its bytes.
@@ -92,8 +92,8 @@ impl Meta {
 
     /// Whether two answers may be of one content, as far as the store tells contents apart.
     pub(crate) fn may_be_of(&self, other: &Meta) -> bool {
-        let are_passing = !self.version.is_lasting() && !other.version.is_lasting();
-        self.size == other.size && (self.version == other.version || are_passing)
+        let are_transient = !self.version.is_lasting() && !other.version.is_lasting();
+        self.size == other.size && (self.version == other.version || are_transient)
     }
 
     /// Returns what is known of a prefix that is no object.

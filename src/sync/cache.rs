@@ -31,7 +31,7 @@ pub struct Cache<K, V> {
 
 struct CacheState<K, V> {
     values: LruCache<K, V>,
-    /// Values that nobody is likely to want again, by when they were retired.
+    /// Values that are unlikely to be wanted again, in the order in which they were retired.
     retired: LruCache<K, V>,
     /// Keys whose values the eviction listener has now.
     evicting: HashSet<K>,

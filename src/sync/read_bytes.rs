@@ -3,6 +3,7 @@
 use std::ops::{Deref, Range};
 use std::sync::Arc;
 
+use crate::error::Result;
 use crate::sync::buffer::Buffer;
 
 /// The bytes of one read.
@@ -30,6 +31,15 @@ impl From<&[u8]> for ReadBytes {
     fn from(bytes: &[u8]) -> ReadBytes {
         bytes.to_vec().into()
     }
+}
+
+/// A content that is read by offsets.
+pub trait ReadAt: Send + Sync {
+    /// Returns the bytes at `offset` if they are in memory; never waits, never decodes.
+    fn read_now(&self, offset: u64, len: usize) -> Option<ReadBytes>;
+
+    /// Returns the bytes at `offset`, fewer than `len` only at the end.
+    fn read_at(&self, offset: u64, len: usize) -> Result<ReadBytes>;
 }
 
 /// Returns the part of `bytes` in a range of offsets, as far as there are bytes.

@@ -1,4 +1,4 @@
-//! Joins concurrent calls for one key: the first caller does the work, and all who ask meanwhile get its result.
+//! Joins concurrent calls for one key: the first caller does the work, and callers that come meanwhile get its result.
 //!
 //! Results are shared, errors too, and not kept: a call that starts after the end of the last one does the work
 //! again. If the working caller panics, the waiting ones get an error.
@@ -92,7 +92,7 @@ impl<V: Clone> Call<V> {
     }
 }
 
-/// Wakes those who wait for a call; one whose work panicked ends with an error.
+/// Wakes the callers that wait; one whose work panicked ends with an error.
 struct CallGuard<'a, K: Eq + Hash, V> {
     calls: &'a Mutex<HashMap<K, Arc<Call<V>>>>,
     key: &'a K,

@@ -84,7 +84,7 @@ impl Vfs {
         file
     }
 
-    /// Returns what the kernel is told of a file that was opened.
+    /// Returns the kernel's answer about a file that was opened.
     pub(super) fn open_reply(&self, fh: Fh) -> Result<OpenReply> {
         let open = self.file(fh)?;
         Ok(OpenReply {
@@ -242,7 +242,7 @@ impl Vfs {
         self.flush_unheard(&open);
     }
 
-    /// Flushes a file of which no program hears any more whether that failed.
+    /// Flushes a file whose error no program can get any more.
     fn flush_unheard(&self, open: &Handle) {
         if let Ok(Err(error)) = open.writer().map(|file| file.flush()) {
             let path = format!("/{}", open.path);

@@ -357,7 +357,7 @@ fn is_gone(error: &Error) -> bool {
     matches!(error.kind(), NotFound | IsADirectory | NotADirectory)
 }
 
-/// Takes what is said of the path of an inode for what it means for the inode: that it was replaced.
+/// Turns an error about the path of an inode into one about the inode: that it was replaced.
 fn gone_is_changed(error: Error) -> Error {
     if is_gone(&error) {
         Error::new(Kind::Changed, "", error)

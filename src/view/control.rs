@@ -14,7 +14,7 @@ use crate::stats::Stats;
 use crate::store::listing::NameList;
 use crate::store::{EntryKind, Key, Listing, Tree};
 use crate::view::text_file::{TextFile, directory_attr};
-use crate::view::{Attr, ChildName, File, OpenedFile, ReadBytes, View, ViewDir};
+use crate::view::{Attr, ChildName, File, OpenedFile, ReadAt, ReadBytes, View, ViewDir};
 
 /// The name of the control directory.
 pub const CONTROL: &[u8] = b".zarrfs";
@@ -104,7 +104,7 @@ struct Counters {
     stats: Arc<Stats>,
 }
 
-impl File for Counters {
+impl ReadAt for Counters {
     fn read_now(&self, offset: u64, len: usize) -> Option<ReadBytes> {
         TextFile {
             bytes: self.stats.to_json().into_bytes(),
@@ -117,7 +117,9 @@ impl File for Counters {
     fn read_at(&self, offset: u64, len: usize) -> Result<ReadBytes> {
         Ok(self.read_now(offset, len).unwrap_or_default())
     }
+}
 
+impl File for Counters {
     fn version(&self) -> Option<u64> {
         None
     }

@@ -11,7 +11,7 @@ use crate::hierarchy::DocumentCopy;
 use crate::json_text::Dedented;
 use crate::known::Known;
 use crate::view::text_file::file_attr;
-use crate::view::{Attr, File, OpenedFile, ReadBytes};
+use crate::view::{Attr, File, OpenedFile, ReadAt, ReadBytes};
 
 /// The longest text that is looked through where nothing may wait, in bytes.
 const MAX_NOW: usize = 256 << 10;
@@ -65,7 +65,7 @@ struct CopiedDocument {
     version: u64,
 }
 
-impl File for CopiedDocument {
+impl ReadAt for CopiedDocument {
     fn read_now(&self, offset: u64, len: usize) -> Option<ReadBytes> {
         let is_short = self.text.len() <= MAX_NOW as u64;
         is_short.then(|| self.text.read(offset, len).into())
@@ -74,7 +74,9 @@ impl File for CopiedDocument {
     fn read_at(&self, offset: u64, len: usize) -> Result<ReadBytes> {
         Ok(self.text.read(offset, len).into())
     }
+}
 
+impl File for CopiedDocument {
     fn version(&self) -> Option<u64> {
         Some(self.version)
     }

@@ -21,7 +21,7 @@ pub mod store;
 mod text_file;
 pub mod unlisted;
 
-pub use crate::sync::read_bytes::ReadBytes;
+pub use crate::sync::read_bytes::{ReadAt, ReadBytes};
 
 /// The extended attribute of an array's directory that has the names that open in it, each with a newline. No list of
 /// attributes has it, so that programs that copy attributes do not meet it.
@@ -73,11 +73,7 @@ pub struct OpenedFile {
 }
 
 /// The content of an open file.
-pub trait File: Send + Sync {
-    /// Returns the bytes at `offset` if they are in memory; never waits, never decodes.
-    fn read_now(&self, offset: u64, len: usize) -> Option<ReadBytes>;
-    /// Returns the bytes at `offset`, fewer than `len` only at the end.
-    fn read_at(&self, offset: u64, len: usize) -> Result<ReadBytes>;
+pub trait File: ReadAt {
     /// Returns the number of the present bytes, by what is known without waiting.
     fn version(&self) -> Option<u64>;
     /// Whether the content may have changed since this was last asked, by what is known without waiting: a change made
@@ -85,7 +81,7 @@ pub trait File: Send + Sync {
     fn may_have_changed(&self) -> bool {
         true
     }
-    /// Whether a reader who opens it now is likely to read on in order, so that it is worth reading far ahead.
+    /// Whether a reader that opens it now is likely to read on in order, so that it is worth reading far ahead.
     fn is_read_on(&self) -> bool {
         true
     }

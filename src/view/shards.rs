@@ -18,7 +18,7 @@ use crate::known::Known;
 use crate::store::listing::NameList;
 use crate::store::{EntryKind, Key, Listing, Name};
 use crate::view::text_file::{TextFile, directory_attr, file_attr};
-use crate::view::{Attr, File, OpenedFile, ReadBytes, View, ViewDir};
+use crate::view::{Attr, File, OpenedFile, ReadAt, ReadBytes, View, ViewDir};
 
 /// The name of the index of a shard.
 const INDEX: &[u8] = b"index.json";
@@ -205,7 +205,7 @@ struct InnerFile {
     end: u64,
 }
 
-impl File for InnerFile {
+impl ReadAt for InnerFile {
     fn read_now(&self, _offset: u64, _len: usize) -> Option<ReadBytes> {
         None
     }
@@ -218,7 +218,9 @@ impl File for InnerFile {
         }
         Ok(self.shard.read(start..end)?.into())
     }
+}
 
+impl File for InnerFile {
     fn version(&self) -> Option<u64> {
         None
     }

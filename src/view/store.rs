@@ -14,7 +14,7 @@ use crate::known::Known;
 use crate::store::tree::{OpenMode, Stat, TreeFile};
 use crate::store::{EntryKind, Hints, Key, Listing, Meta, NoHints, Reader, Store, Tree};
 use crate::view::control::CONTROL;
-use crate::view::{Attr, File, OpenedFile, ReadBytes, View, fact_of};
+use crate::view::{Attr, File, OpenedFile, ReadAt, ReadBytes, View, fact_of};
 
 /// A store as a tree of files.
 pub struct StoreView {
@@ -252,7 +252,7 @@ pub(crate) fn attr_of_stat(stat: &Stat) -> Attr {
 /// A file that may be written while it is read.
 pub(crate) struct ChangingFile(pub(crate) Arc<dyn TreeFile>);
 
-impl File for ChangingFile {
+impl ReadAt for ChangingFile {
     fn read_now(&self, _offset: u64, _len: usize) -> Option<ReadBytes> {
         None
     }
@@ -261,7 +261,9 @@ impl File for ChangingFile {
         let bytes = self.0.read_at(offset, len)?;
         Ok(ReadBytes::Own(bytes.into()))
     }
+}
 
+impl File for ChangingFile {
     /// Unknown; the kernel sees itself what is written through it.
     fn version(&self) -> Option<u64> {
         None
@@ -293,7 +295,7 @@ impl StoredFile {
     }
 }
 
-impl File for StoredFile {
+impl ReadAt for StoredFile {
     fn read_now(&self, _offset: u64, _len: usize) -> Option<ReadBytes> {
         None
     }
@@ -303,7 +305,9 @@ impl File for StoredFile {
         self.check_unchanged()?;
         Ok(ReadBytes::Own(bytes.into()))
     }
+}
 
+impl File for StoredFile {
     fn version(&self) -> Option<u64> {
         Some(self.meta.version.0)
     }

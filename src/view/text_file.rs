@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 use crate::error::Result;
 use crate::store::EntryKind;
 use crate::sync::read_bytes::part;
-use crate::view::{Attr, File, ReadBytes};
+use crate::view::{Attr, File, ReadAt, ReadBytes};
 
 /// Returns what `stat` shows of a file that is not stored as such.
 pub(crate) fn file_attr(size: u64, modified: SystemTime, fresh: Duration) -> Attr {
@@ -43,7 +43,7 @@ pub(crate) struct TextFile {
     pub(crate) modified: SystemTime,
 }
 
-impl File for TextFile {
+impl ReadAt for TextFile {
     fn read_now(&self, offset: u64, len: usize) -> Option<ReadBytes> {
         let end = offset.saturating_add(len as u64);
         Some(part(&self.bytes, offset..end).into())
@@ -52,7 +52,9 @@ impl File for TextFile {
     fn read_at(&self, offset: u64, len: usize) -> Result<ReadBytes> {
         Ok(self.read_now(offset, len).unwrap_or_default())
     }
+}
 
+impl File for TextFile {
     fn version(&self) -> Option<u64> {
         Some(self.version)
     }

@@ -32,7 +32,7 @@ pub struct UnlistedView {
 }
 
 /// What metadata tell of a path.
-enum Told {
+enum PathMetadata {
     Dir(KnownDir),
     /// A document of which a node's consolidated metadata have a copy.
     Copy(DocumentCopy),
@@ -74,55 +74,59 @@ impl UnlistedView {
     }
 
     /// Finds what metadata tell of a path; the root is read for it if it is not known.
-    fn told(&self, path: &Key) -> Result<Told> {
+    fn metadata(&self, path: &Key) -> Result<PathMetadata> {
         if self.is_tree {
-            return Ok(Told::Nothing);
+            return Ok(PathMetadata::Nothing);
         }
         match self.hierarchy.root()? {
-            Some(root) => self.told_below(root, path, |parent, name| {
+            Some(root) => self.metadata_below(root, path, |parent, name| {
                 Ok(self.hierarchy.child(parent, name)?.into())
             }),
-            None => Ok(Told::Nothing),
+            None => Ok(PathMetadata::Nothing),
         }
     }
 
     /// The same by nodes that are known without waiting.
-    fn told_now(&self, path: &Key) -> Result<Told> {
+    fn metadata_now(&self, path: &Key) -> Result<PathMetadata> {
         let known = self.hierarchy.node_now(&Key::root());
         let Some(root) = known.found().filter(|_| !self.is_tree) else {
-            return Ok(Told::Nothing);
+            return Ok(PathMetadata::Nothing);
         };
-        self.told_below(root, path, |parent, name| {
+        self.metadata_below(root, path, |parent, name| {
             Ok(self.hierarchy.node_now(&parent.path.child(name)?))
         })
     }
 
     /// Finds what metadata tell of a path. Children that consolidated metadata name are found by `child_of`, others only
     /// if they are known.
-    fn told_below(
+    fn metadata_below(
         &self,
         root: Arc<NodeEntry>,
         path: &Key,
         child_of: impl Fn(&NodeEntry, &[u8]) -> Result<Known<Arc<NodeEntry>>>,
-    ) -> Result<Told> {
+    ) -> Result<PathMetadata> {
         let (mut node, mut key) = (root, Key::root());
         for name in path.names() {
             if let Some(array) = node.array() {
-                return told_in_array(&node, array, path);
+                return metadata_in_array(&node, array, path);
             }
             key = key.child(name)?;
             let child = match node.copied(&key) {
-                Known::Is(Copied::Document(copy)) if key == *path => return Ok(Told::Copy(copy)),
+                Known::Is(Copied::Document(copy)) if key == *path => {
+                    return Ok(PathMetadata::Copy(copy));
+                }
                 Known::Is(Copied::Folder) => child_of(&node, name)?,
-                Known::Is(Copied::Document(_)) | Known::Missing => return Ok(Told::Missing),
+                Known::Is(Copied::Document(_)) | Known::Missing => {
+                    return Ok(PathMetadata::Missing);
+                }
                 Known::Unknown => self.hierarchy.node_now(&key),
             };
             match child {
                 Known::Is(child) => node = child,
-                Known::Missing | Known::Unknown => return Ok(Told::Nothing),
+                Known::Missing | Known::Unknown => return Ok(PathMetadata::Nothing),
             }
         }
-        Ok(Told::Dir(KnownDir::Node(node)))
+        Ok(PathMetadata::Dir(KnownDir::Node(node)))
     }
 
     /// Finds the directory at a path that follows from the metadata.
@@ -189,13 +193,13 @@ impl UnlistedView {
 impl View for UnlistedView {
     fn lookup(&self, path: &Key) -> Result<Option<Attr>> {
         let info = self.store.info();
-        let (told, stamp) = info.ask(|| self.told(path));
+        let (known, stamp) = info.ask(|| self.metadata(path));
         let fresh = info.time_left(stamp.asked);
-        match told? {
-            Told::Dir(dir) => return Ok(Some(directory_attr(dir.modified(), fresh))),
-            Told::Copy(copy) => return Ok(Some(copied_document::attr(&copy, fresh))),
-            Told::Missing => return Ok(None),
-            Told::Nothing | Told::Key => {}
+        match known? {
+            PathMetadata::Dir(dir) => return Ok(Some(directory_attr(dir.modified(), fresh))),
+            PathMetadata::Copy(copy) => return Ok(Some(copied_document::attr(&copy, fresh))),
+            PathMetadata::Missing => return Ok(None),
+            PathMetadata::Nothing | PathMetadata::Key => {}
         }
         if let Some(attr) = self.stored.lookup(path)? {
             return Ok(Some(attr));
@@ -207,14 +211,14 @@ impl View for UnlistedView {
 
     fn lookup_now(&self, path: &Key) -> Known<Attr> {
         let info = self.store.info();
-        let (told, stamp) = info.ask(|| self.told_now(path));
+        let (known, stamp) = info.ask(|| self.metadata_now(path));
         let fresh = info.time_left(stamp.asked);
-        match told {
-            Ok(Told::Dir(dir)) => Known::Is(directory_attr(dir.modified(), fresh)),
-            Ok(Told::Copy(copy)) => copied_document::attr_now(&copy, fresh),
-            Ok(Told::Missing) => Known::Missing,
-            Ok(Told::Key) => self.stored.lookup_now(path),
-            Ok(Told::Nothing) | Err(_) => Known::Unknown,
+        match known {
+            Ok(PathMetadata::Dir(dir)) => Known::Is(directory_attr(dir.modified(), fresh)),
+            Ok(PathMetadata::Copy(copy)) => copied_document::attr_now(&copy, fresh),
+            Ok(PathMetadata::Missing) => Known::Missing,
+            Ok(PathMetadata::Key) => self.stored.lookup_now(path),
+            Ok(PathMetadata::Nothing) | Err(_) => Known::Unknown,
         }
     }
 
@@ -239,11 +243,11 @@ impl View for UnlistedView {
     }
 
     fn open(&self, path: &Key) -> Result<OpenedFile> {
-        match self.told(path)? {
-            Told::Copy(copy) => Ok(copied_document::open(copy)),
-            Told::Dir(_) => Err(Error::new(Kind::IsADirectory, path, "is a directory")),
-            Told::Missing => Err(Error::not_found(path)),
-            Told::Nothing | Told::Key => self.stored.open(path),
+        match self.metadata(path)? {
+            PathMetadata::Copy(copy) => Ok(copied_document::open(copy)),
+            PathMetadata::Dir(_) => Err(Error::new(Kind::IsADirectory, path, "is a directory")),
+            PathMetadata::Missing => Err(Error::not_found(path)),
+            PathMetadata::Nothing | PathMetadata::Key => self.stored.open(path),
         }
     }
 
@@ -266,13 +270,13 @@ impl KnownDir {
 }
 
 /// Finds what metadata tell of a path below an array.
-fn told_in_array(node: &Arc<NodeEntry>, array: &Array, path: &Key) -> Result<Told> {
+fn metadata_in_array(node: &Arc<NodeEntry>, array: &Array, path: &Key) -> Result<PathMetadata> {
     Ok(match node.copied(path) {
-        Known::Is(Copied::Document(copy)) => Told::Copy(copy),
-        Known::Missing => Told::Missing,
+        Known::Is(Copied::Document(copy)) => PathMetadata::Copy(copy),
+        Known::Missing => PathMetadata::Missing,
         Known::Is(Copied::Folder) | Known::Unknown => match level(array, path)? {
-            Some(level) => Told::Dir(KnownDir::Chunks(level)),
-            None => Told::Key,
+            Some(level) => PathMetadata::Dir(KnownDir::Chunks(level)),
+            None => PathMetadata::Key,
         },
     })
 }

@@ -4,7 +4,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 #[path = "../dialects/hierarchies.rs"]
-#[allow(dead_code, unused_imports)]
+#[allow(dead_code, unused_imports, reason = "a part of it is used here")]
 mod hierarchies;
 #[path = "../dialects/written.rs"]
 mod written;

@@ -4,7 +4,11 @@
 //! limited for the whole process, so that a codec which allocates by what a frame claims aborts the test.
 
 // clippy.toml lets #[test] functions unwrap, not what they call.
-#![allow(clippy::unwrap_used, unreachable_pub)]
+#![allow(
+    clippy::unwrap_used,
+    unreachable_pub,
+    reason = "functions that tests call"
+)]
 
 mod fixture;
 mod reference;

@@ -1,5 +1,5 @@
 //! A file mapped into memory, which no safe library offers.
-#![allow(unsafe_code)]
+#![allow(unsafe_code, reason = "a map is an address")]
 
 use std::fs::File;
 use std::io;

@@ -1,5 +1,9 @@
 //! What several tests need: what the machine has, stores written by hand, files read through a view.
-#![allow(dead_code, unreachable_pub)]
+#![allow(
+    dead_code,
+    unreachable_pub,
+    reason = "each program of tests uses a part of it"
+)]
 
 pub mod mapped;
 pub mod needs;

@@ -3,7 +3,11 @@
 //! A test fails where something that it needs is missing, unless the variable `ZARRFS_TEST_SKIP` names it: words
 //! with a blank or a comma between them. What was skipped is appended to the file that `ZARRFS_TEST_SKIPPED`
 //! names, from which `scripts/test` prints one line at its end.
-#![allow(dead_code, unreachable_pub)]
+#![allow(
+    dead_code,
+    unreachable_pub,
+    reason = "each program of tests uses a part of it"
+)]
 
 use std::env;
 use std::fs::{File, OpenOptions};

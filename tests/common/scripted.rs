@@ -1,5 +1,5 @@
 //! A web server whose answers a test decides, for what the servers of `scripts/servers` never do.
-#![allow(dead_code)]
+#![allow(dead_code, reason = "each program of tests uses a part of it")]
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};

@@ -1,5 +1,5 @@
 //! System calls that no safe library offers: a close that tells its error, and a mapping that is written.
-#![allow(unsafe_code)]
+#![expect(unsafe_code, reason = "system calls that no safe library offers")]
 
 use std::fs::File;
 use std::io;

@@ -1,5 +1,5 @@
 //! One logical array as each dialect stores it, at `a/b`.
-#![allow(dead_code)]
+#![allow(dead_code, reason = "each program of tests uses a part of it")]
 
 use std::io::Write;
 

@@ -20,7 +20,7 @@ use zarrfs::known::Known;
 use zarrfs::stats::Stats;
 use zarrfs::store::{EntryKind, Key, Listing, Name};
 use zarrfs::vfs::{Vfs, VfsConfig};
-use zarrfs::view::{Attr, File, OpenedFile, ReadBytes, View};
+use zarrfs::view::{Attr, File, OpenedFile, ReadAt, ReadBytes, View};
 
 use crate::fixture::{Fixture, soon};
 
@@ -57,11 +57,7 @@ struct Content {
 
 const SIZE: u64 = 3 << 20;
 
-impl File for Content {
-    fn version(&self) -> Option<u64> {
-        Some(1)
-    }
-
+impl ReadAt for Content {
     fn read_now(&self, _offset: u64, _len: usize) -> Option<ReadBytes> {
         None
     }
@@ -73,6 +69,12 @@ impl File for Content {
         let end = SIZE.min(offset + len as u64);
         let bytes: Vec<u8> = (offset..end).map(|place| (place / 4096) as u8).collect();
         Ok(ReadBytes::Own(bytes.into()))
+    }
+}
+
+impl File for Content {
+    fn version(&self) -> Option<u64> {
+        Some(1)
     }
 }
 

@@ -1,5 +1,5 @@
 //! Readers by io_uring: each kind of read and `statx` by a ring yield what the store has.
-#![allow(unsafe_code)]
+#![expect(unsafe_code, reason = "entries of a ring take addresses")]
 
 use std::ffi::CString;
 use std::fs;

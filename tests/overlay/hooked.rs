@@ -172,16 +172,10 @@ impl Trap {
 
 impl Hook for Trap {
     fn before(&self, _call: &str, _key: &Key) -> Result<()> {
-        match self.is_late {
-            true => Ok(()),
-            false => self.count(),
-        }
+        if self.is_late { Ok(()) } else { self.count() }
     }
 
     fn after(&self) -> Result<()> {
-        match self.is_late {
-            true => self.count(),
-            false => Ok(()),
-        }
+        if self.is_late { self.count() } else { Ok(()) }
     }
 }

@@ -42,9 +42,10 @@ impl Hook for LostAnswer {
         let is_skipped = self
             .skipped
             .fetch_update(SeqCst, SeqCst, |left| left.checked_sub(1));
-        match is_skipped.is_err() && self.is_set.swap(false, SeqCst) {
-            true => Err(Error::unavailable("the store", "no answer came")),
-            false => Ok(()),
+        if is_skipped.is_err() && self.is_set.swap(false, SeqCst) {
+            Err(Error::unavailable("the store", "no answer came"))
+        } else {
+            Ok(())
         }
     }
 }

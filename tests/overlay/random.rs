@@ -63,10 +63,7 @@ fn shrunk<T: Clone>(mut list: Vec<T>, fails: &mut dyn FnMut(&[T]) -> bool) -> Ve
         while at < list.len() {
             let end = (at + size).min(list.len());
             let less = [&list[..at], &list[end..]].concat();
-            match fails(&less) {
-                true => list = less,
-                false => at = end,
-            }
+            if fails(&less) { list = less } else { at = end }
         }
         size /= 2;
     }

@@ -78,9 +78,10 @@ impl Reference {
     fn opened(&self, path: &str, options: &mut OpenOptions) -> io::Result<File> {
         let flags = rustix::fs::OFlags::NOFOLLOW.bits() as i32;
         let file = options.custom_flags(flags).open(self.at(path))?;
-        match file.metadata()?.is_file() {
-            true => Ok(file),
-            false => Err(io::ErrorKind::IsADirectory.into()),
+        if file.metadata()?.is_file() {
+            Ok(file)
+        } else {
+            Err(io::ErrorKind::IsADirectory.into())
         }
     }
 
@@ -138,10 +139,13 @@ impl Reference {
             Step::Exchange(from, to) => rename(from, to, RenameFlags::EXCHANGE),
             Step::Link(from, to) => fs::hard_link(self.at(from), self.at(to)),
             Step::Symlink(at, to) => std::os::unix::fs::symlink(to, self.at(at)),
-            Step::Chmod(path, mode) => match fs::symlink_metadata(self.at(path))?.is_symlink() {
-                true => Ok(()),
-                false => fs::set_permissions(self.at(path), PermissionsExt::from_mode(*mode)),
-            },
+            Step::Chmod(path, mode) => {
+                if fs::symlink_metadata(self.at(path))?.is_symlink() {
+                    Ok(())
+                } else {
+                    fs::set_permissions(self.at(path), PermissionsExt::from_mode(*mode))
+                }
+            }
             Step::Put(path, length, byte) => self.put(path, &vec![*byte; *length]),
             Step::Erase(path) => match fs::remove_file(self.at(path)) {
                 Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
@@ -183,9 +187,10 @@ impl Reference {
     pub(crate) fn become_like(&self, tree: &Tree) {
         for entry in fs::read_dir(&self.root).unwrap() {
             let path = entry.unwrap().path();
-            match fs::symlink_metadata(&path).unwrap().is_dir() {
-                true => fs::remove_dir_all(path).unwrap(),
-                false => fs::remove_file(path).unwrap(),
+            if fs::symlink_metadata(&path).unwrap().is_dir() {
+                fs::remove_dir_all(path).unwrap()
+            } else {
+                fs::remove_file(path).unwrap()
             }
         }
         for (path, shown) in tree {

@@ -5,3 +5,4 @@ mod layers;
 mod man;
 mod man_texts;
 mod sources;
+mod walks;

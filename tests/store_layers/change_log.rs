@@ -66,9 +66,10 @@ impl World {
         for &key in &keys {
             self.held[key].fetch_max(change, Ordering::SeqCst);
         }
-        match is_tree {
-            true => self.log.note_tree(top),
-            false => self.log.note(top),
+        if is_tree {
+            self.log.note_tree(top)
+        } else {
+            self.log.note(top)
         }
         let tick = self.tick();
         Noted { tick, keys, change }

@@ -365,7 +365,10 @@ fn kept(fixture: Fixture) -> Fixture {
 }
 
 /// A way into a store, and the folder that lives as long.
-struct Beside(Box<dyn Writer>, #[allow(dead_code)] TempDir);
+struct Beside(
+    Box<dyn Writer>,
+    #[expect(dead_code, reason = "removed when it is dropped")] TempDir,
+);
 
 impl Writer for Beside {
     fn replace(&self, key: &Key, bytes: &[u8]) {

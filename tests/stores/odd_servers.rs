@@ -50,9 +50,10 @@ fn read(store: &Arc<dyn Store>) -> Vec<u8> {
 fn bytes_below(folder: &Path) -> Vec<u8> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir(folder).unwrap().flatten() {
-        match entry.file_type().unwrap().is_dir() {
-            true => found.extend(bytes_below(&entry.path())),
-            false => found.extend(std::fs::read(entry.path()).unwrap()),
+        if entry.file_type().unwrap().is_dir() {
+            found.extend(bytes_below(&entry.path()))
+        } else {
+            found.extend(std::fs::read(entry.path()).unwrap())
         }
     }
     found
@@ -199,12 +200,13 @@ fn with_marker() -> Scripted {
             <LastModified>2026-01-01T00:00:00.000Z</LastModified></Contents>";
         let below = "<CommonPrefixes><Prefix>a/</Prefix></CommonPrefixes>";
         let lists = request.target.contains("list-type=2");
-        let names = match lists {
-            true if request.target.contains("prefix=a%2F") => marker,
-            true if request.target.contains("prefix=a/") => marker,
-            true if !request.target.contains("prefix=") => below,
-            true => "",
-            false => return answer(404, b""),
+        if !lists {
+            return answer(404, b"");
+        }
+        let names = match request.target.split_once("prefix=") {
+            Some((_, prefix)) if prefix.starts_with("a%2F") || prefix.starts_with("a/") => marker,
+            Some(_) => "",
+            None => below,
         };
         let xml =
             format!("<ListBucketResult><IsTruncated>false</IsTruncated>{names}</ListBucketResult>");

@@ -46,9 +46,10 @@ struct Zipped {
 
 impl Zipped {
     fn name(&self, key: &Key) -> Vec<u8> {
-        match self.inner.is_empty() {
-            true => key.as_bytes().to_vec(),
-            false => [self.inner.as_bytes(), b"/", key.as_bytes()].concat(),
+        if self.inner.is_empty() {
+            key.as_bytes().to_vec()
+        } else {
+            [self.inner.as_bytes(), b"/", key.as_bytes()].concat()
         }
     }
 

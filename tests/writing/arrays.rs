@@ -9,6 +9,7 @@ use zarrfs::error::Kind;
 use zarrfs::export::Export;
 use zarrfs::store::backend::memory::MemoryStore;
 use zarrfs::store::{Key, Store};
+use zarrfs::sync::read_bytes::ReadAt;
 
 use crate::array_spec::{ArraySpec, array_specs};
 use crate::common::sample::{Form, Sample};
@@ -71,9 +72,10 @@ impl ArrayFixture {
         let size = self.raw.len();
         let at = at % (size + 1);
         let bytes = noise(length.min(size - at) as usize, seed);
-        match is_npy {
-            true => self.npy.write_at(self.header() + at, &bytes).unwrap(),
-            false => self.raw.write_at(at, &bytes).unwrap(),
+        if is_npy {
+            self.npy.write_at(self.header() + at, &bytes).unwrap()
+        } else {
+            self.raw.write_at(at, &bytes).unwrap()
         }
         let range = at as usize..at as usize + bytes.len();
         self.expected[range].copy_from_slice(&bytes);

@@ -1,5 +1,5 @@
 //! A store with its arrays open for writing, and errors that come when they are asked for.
-#![allow(dead_code)]
+#![allow(dead_code, reason = "each program of tests uses a part of it")]
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,6 +15,7 @@ use zarrfs::store::backend::memory::MemoryStore;
 use zarrfs::store::layer::Layer;
 use zarrfs::store::tree::Credentials;
 use zarrfs::store::{Condition, ETag, Key, PutBody, Store, Tree};
+use zarrfs::sync::read_bytes::ReadAt;
 use zarrfs::view::View;
 use zarrfs::view::files::FilesView;
 
@@ -115,9 +116,10 @@ impl Layer for Full {
     }
 
     fn put(&self, key: &Key, body: PutBody<'_>, condition: &Condition) -> Result<ETag> {
-        match self.is_full.load(Ordering::SeqCst) {
-            true => Err(Error::new(Kind::NoSpace, key, "no room")),
-            false => self.memory.put(key, body, condition),
+        if self.is_full.load(Ordering::SeqCst) {
+            Err(Error::new(Kind::NoSpace, key, "no room"))
+        } else {
+            self.memory.put(key, body, condition)
         }
     }
 }

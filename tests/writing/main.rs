@@ -15,7 +15,7 @@ mod documents;
 mod files;
 mod fixture;
 #[path = "../dialects/hierarchies.rs"]
-#[allow(dead_code)]
+#[allow(dead_code, reason = "a part of it is used here")]
 mod hierarchies;
 mod kept_documents;
 mod nested;

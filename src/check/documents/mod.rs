@@ -33,7 +33,7 @@ pub(super) enum DocumentKind {
     OfDraft(&'static str, DocumentRole),
 }
 
-/// Returns all that is to be said of a document.
+/// Returns all findings about a document.
 pub(super) fn check_document(kind: DocumentKind, key: &Key, bytes: Vec<u8>) -> Vec<Finding> {
     let strict = strict_faults(key, &bytes);
     let document = Document {

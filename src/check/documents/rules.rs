@@ -129,7 +129,7 @@ pub(super) fn apply(rules: &DocumentRules, key: &Key, members: &Members) -> Vec<
     found
 }
 
-/// Returns what is to be said of a member that is not there.
+/// Returns the finding about a member that is not there.
 fn absent(rule: &MemberRule, key: &Key) -> Option<Finding> {
     let SpecSection { document, heading } = rule.section;
     let finding = Finding::error("member-missing", key, "a value", "no such member");
@@ -141,7 +141,7 @@ fn absent(rule: &MemberRule, key: &Key) -> Option<Finding> {
     }
 }
 
-/// Returns what is to be said of a value by its verdict.
+/// Returns the finding about a value by its verdict.
 fn judged(
     verdict: Verdict,
     (code, SpecSection { document, heading }): (&'static str, SpecSection),

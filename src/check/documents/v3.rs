@@ -149,7 +149,7 @@ fn codecs(value: &Value, members: &Members) -> Verdict {
     odd.unwrap_or(Verdict::Holds)
 }
 
-/// What is to be said of one codec by its name.
+/// The findings about one codec by its name.
 fn codec_verdict(codec: &Value, rank: Option<usize>) -> Verdict {
     let configuration = codec.get("configuration");
     let member = |name: &str| configuration.and_then(|members| members.get(name));

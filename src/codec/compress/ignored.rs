@@ -1,4 +1,4 @@
-//! Bytes after a compressed stream that decoding ignores, counted for those who want to know.
+//! Bytes after a compressed stream that decoding ignores, and a counter of them.
 //!
 //! Readers do not ask, and then nothing is counted: for some codecs that takes a checksum of all that was decoded.
 

@@ -45,7 +45,7 @@ impl BytesToBytes for Lz4 {
     }
 
     fn decode<'a>(&self, encoded: Data<'a>, want: Length) -> Result<Data<'a>> {
-        // A block whose length is the magic number is told from a frame by the promised length.
+        // A block whose length is the magic number differs from a frame by the promised length.
         let claimed = u32::from_le_bytes(MAGIC) as usize;
         let decoded = if encoded.starts_with(&MAGIC) && want != Length::Exact(claimed) {
             decode_frames(&encoded, want.upper_bound())

@@ -32,7 +32,7 @@ fn documents(path: &Key) -> Result<Vec<Key>> {
     Ok(vec![path.child(ZARR_JSON.as_bytes())?])
 }
 
-/// What is said of an array without `codecs`, which the text demands.
+/// The warning about an array without `codecs`, which the text demands.
 const NO_CODECS: &str = "codecs is missing: chunks are read as plain little-endian bytes, as GDAL reads and writes them";
 
 fn parse(path: &Key, documents: &[Document]) -> Result<Option<Parsed>> {

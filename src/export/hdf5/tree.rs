@@ -242,7 +242,7 @@ impl HdfDataset {
                 None if fill.len() < ObjectHeader::MAX_MESSAGE / 2 => placed.kind.written(fill),
                 _ => Vec::new(),
             },
-            // A size that cannot be told is none of a file, and found so when the dataset is placed.
+            // A size that is not known is an error when the dataset is placed.
             size: bytes_of(&placed.lengths, placed.kind.size).unwrap_or(UNDEFINED),
             lengths: placed.lengths.clone(),
             member: Some(placed.number),

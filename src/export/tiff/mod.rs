@@ -32,7 +32,7 @@ fn parts(subject: &Subject) -> Option<FileParts> {
         .find_map(|make| make(subject, &axes, ImageStack::of(subject, &axes)?))
 }
 
-/// Returns a file of images in the order of the other dimensions, which are told in the words of tifffile.
+/// Returns a file of images in the order of the other dimensions, which are named as tifffile does.
 fn plain(subject: &Subject, _: &[AxisMeaning], stack: ImageStack) -> Option<FileParts> {
     let (count, size) = (stack.pages()?, stack.page_size()?);
     if count > MAX_PAGES {

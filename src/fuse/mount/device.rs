@@ -6,20 +6,20 @@ use std::os::fd::OwnedFd;
 
 use rustix::io::Errno;
 
-use super::place;
-use super::place::{Facts, Obstacle};
+use super::advice::{Obstacle, advice};
+use super::host::Host;
 use crate::error::{Error, Kind, Result};
 
 /// The kernel's side of FUSE.
 pub(crate) const DEVICE: &str = "/dev/fuse";
 
-/// Opens the device; the error says what the place lacks that this process runs in.
+/// Opens the device; the error says what the host of this process lacks.
 pub(super) fn open() -> Result<OwnedFd> {
     match OpenOptions::new().read(true).write(true).open(DEVICE) {
         Ok(device) => Ok(device.into()),
         Err(error) if is_missing(&error) => Err(missing()),
         Err(error) => {
-            let advice = place::advice(Obstacle::DeviceDenied, &Facts::probe());
+            let advice = advice(Obstacle::DeviceDenied, &Host::probe());
             let detail = format!("{error}; {advice}");
             Err(Error::new(Error::os(DEVICE, error).kind(), DEVICE, detail))
         }
@@ -33,6 +33,6 @@ fn is_missing(error: &io::Error) -> bool {
 
 /// The error where there is no device.
 pub(super) fn missing() -> Error {
-    let advice = place::advice(Obstacle::NoDevice, &Facts::probe());
+    let advice = advice(Obstacle::NoDevice, &Host::probe());
     Error::new(Kind::NotFound, DEVICE, format!("not there; {advice}"))
 }

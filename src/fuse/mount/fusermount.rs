@@ -15,9 +15,10 @@ use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SocketFlags, SocketType,
 };
 
-use super::place::{Facts, Obstacle};
+use super::advice::{Obstacle, advice};
+use super::device;
+use super::host::Host;
 use super::request::MountRequest;
-use super::{device, place};
 use crate::error::{Error, Kind, Result};
 
 const PROGRAM: &str = "fusermount3";
@@ -100,7 +101,7 @@ fn with_advice(message: String) -> String {
     } else {
         Obstacle::ProgramDenied
     };
-    let advice = place::advice(obstacle, &Facts::probe());
+    let advice = advice(obstacle, &Host::probe());
     format!("{message}; {advice}")
 }
 
@@ -118,7 +119,7 @@ fn find() -> Result<PathBuf> {
         .filter(|folder| folder.is_absolute())
         .map(|folder| folder.join(PROGRAM));
     paths.find(|path| path.is_file()).ok_or_else(|| {
-        let advice = place::advice(Obstacle::NoProgram, &Facts::probe());
+        let advice = advice(Obstacle::NoProgram, &Host::probe());
         Error::new(Kind::NotFound, PROGRAM, format!("not found; {advice}"))
     })
 }

@@ -1,4 +1,4 @@
-//! Whether the daemon of a mount answers, and the end of a connection that nobody answers any more.
+//! Whether the daemon of a mount answers, and the end of a connection whose daemon does not.
 //!
 //! A daemon answers statfs at once, without its store; a daemon that is gone is an error of the kernel. Neither comes
 //! where a killed daemon cannot end, which then holds its connection: whoever accesses such a mount waits for ever. So

@@ -1,7 +1,8 @@
 //! Mounting: mount(2) as root (`root`), the program fusermount3 as any other user (`fusermount`).
 //!
 //! `mountpoint` says which directories may be mounted at, `mounted_dir` unmounts, `liveness` asks whether a mount answers,
-//! `mountinfo` is the kernel's table. `place` says what to do where this process may not mount.
+//! `mountinfo` is the kernel's table. `advice` says what to do where this process may not mount,
+//! by the kind of its `host`.
 
 use std::os::fd::OwnedFd;
 
@@ -10,13 +11,14 @@ use rustix::process;
 use crate::error::{Error, Result};
 use mountinfo::Mounted;
 
+mod advice;
 pub(super) mod device;
 mod fusermount;
+mod host;
 pub mod liveness;
 mod mounted_dir;
 pub mod mountinfo;
 pub mod mountpoint;
-mod place;
 mod request;
 mod root;
 

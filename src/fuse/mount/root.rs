@@ -7,9 +7,10 @@ use rustix::io::Errno;
 use rustix::mount::MountFlags;
 use rustix::process;
 
-use super::place::{Facts, Obstacle};
+use super::advice::{Obstacle, advice};
+use super::host::Host;
 use super::request::{Flags, MountRequest};
-use super::{device, mountinfo, place};
+use super::{device, mountinfo};
 use crate::error::{Error, Kind, Result};
 
 /// Mounts and returns the device; `Denied` if the system does not let root mount.
@@ -26,7 +27,7 @@ pub(super) fn mount(request: &MountRequest) -> Result<OwnedFd> {
     match mounted {
         Ok(()) => Ok(device),
         Err(Errno::PERM) => {
-            let advice = place::advice(Obstacle::RootDenied, &Facts::probe());
+            let advice = advice(Obstacle::RootDenied, &Host::probe());
             let detail = format!("root here may not mount; {advice}");
             Err(Error::new(Kind::Denied, request.path.display(), detail))
         }

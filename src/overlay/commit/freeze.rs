@@ -1,4 +1,4 @@
-//! Freezing: the layer of changes becomes one that nobody changes any more, and an empty one lies over it.
+//! Freezing: the layer of changes does not change any more, and an empty one lies over it.
 //!
 //! One step for programs: it is made under the lock of the names, and no file is published meanwhile. What a program
 //! still has open for writing, or could not write whole, moves to the new layer and is not part of the commit. A crash

@@ -88,7 +88,7 @@ pub(super) fn probe(
     })
 }
 
-/// Whether what the store has of a key was put from here, or was removed from here, though no answer said so.
+/// Whether what the store has of a key was put from here, or was removed from here, though no answer came.
 fn is_own(
     store: &dyn Store,
     layered: &LayeredStore,

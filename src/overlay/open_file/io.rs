@@ -31,7 +31,7 @@ impl OpenFile {
         state.write(&self.core, &file, offset, bytes)
     }
 
-    /// Writes all of `bytes` at the end; nobody else writes between the look for the end and the write.
+    /// Writes all of `bytes` at the end; no other write comes between finding the end and the write.
     pub(super) fn append(&self, bytes: &[u8]) -> Result<()> {
         let mut state = self.lock_copied(false)?;
         let file = state.writable(&self.core, false)?;

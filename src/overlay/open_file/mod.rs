@@ -34,7 +34,7 @@ pub(super) struct OpenFile {
     /// How many handles are open for writing.
     writers: AtomicUsize,
     state: Mutex<FileState>,
-    /// Told when a copy from the store has ended.
+    /// Signalled when a copy from the store has ended.
     copied: Condvar,
     _permit: Permit,
 }

@@ -44,7 +44,7 @@ pub(in crate::overlay) struct FileState {
 pub(in crate::overlay) enum ContentSource {
     /// In the store.
     Lower(Arc<dyn Reader>),
-    /// In a frozen layer, with the number of its last write: nobody changes it.
+    /// In a frozen layer, with the number of its last write; it does not change any more.
     Frozen(Arc<File>, u64),
     /// In the layer on top, or in `pending/`.
     Upper(Arc<File>),

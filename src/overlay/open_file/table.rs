@@ -68,7 +68,7 @@ impl OverlayCore {
                 if self.is_content_of_store(&file)? {
                     return Ok(file);
                 }
-                // Those who have it open keep its content.
+                // Open handles keep its content.
                 self.revoke_if(key, &file);
             }
             let (file, shown) = match self.open_current(key) {

@@ -17,7 +17,7 @@ pub mod metadata_cache;
 pub mod readahead;
 
 /// A store over a store; what it does not define is done by the store below.
-#[allow(missing_docs)]
+#[allow(missing_docs, reason = "each method is that of `Store`")]
 pub trait Layer: Send + Sync {
     /// Returns the store below.
     fn below(&self) -> &dyn Store;

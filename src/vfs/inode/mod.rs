@@ -228,15 +228,18 @@ impl Inodes {
     pub fn bind(&self, ino: Ino, fh: Fh, content: Option<u64>) -> Binding {
         let mut state = self.lock();
         let is_open = state.open.is_open(ino.0);
-        match state.differs(ino.0, content) {
-            true if is_open => Binding::Different,
-            true => Binding::Replaced,
-            false if !is_open && state.is_open_elsewhere(ino, content) => Binding::Elsewhere,
-            false => {
-                state.open.add(ino.0, fh, content);
-                Binding::Added
-            }
+        if state.differs(ino.0, content) {
+            return if is_open {
+                Binding::Different
+            } else {
+                Binding::Replaced
+            };
         }
+        if !is_open && state.is_open_elsewhere(ino, content) {
+            return Binding::Elsewhere;
+        }
+        state.open.add(ino.0, fh, content);
+        Binding::Added
     }
 
     /// Adds a handle of a content that lookups have not found, or that is open as another inode; `Different` if the

@@ -2,20 +2,11 @@
 
 use std::time::Duration;
 
-use crate::error::Result;
 use crate::export::Export;
 use crate::view::text_file::file_attr;
-use crate::view::{Attr, File, ReadBytes};
+use crate::view::{Attr, File};
 
 impl File for Export {
-    fn read_now(&self, offset: u64, len: usize) -> Option<ReadBytes> {
-        Export::read_now(self, offset, len)
-    }
-
-    fn read_at(&self, offset: u64, len: usize) -> Result<ReadBytes> {
-        Export::read_at(self, offset, len)
-    }
-
     fn version(&self) -> Option<u64> {
         Some(self.array().content_now())
     }

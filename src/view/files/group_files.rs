@@ -15,7 +15,7 @@ use crate::export::group::{
 use crate::hierarchy::NodeEntry;
 use crate::view::files::FilesView;
 use crate::view::text_file::file_attr;
-use crate::view::{Attr, File, OpenedFile, ReadBytes};
+use crate::view::{Attr, File, OpenedFile};
 
 /// A file of a group.
 pub(super) struct GroupTarget {
@@ -191,14 +191,6 @@ pub(super) fn read_only(found: &NodeEntry) -> Error {
 }
 
 impl File for GroupFile {
-    fn read_now(&self, offset: u64, len: usize) -> Option<ReadBytes> {
-        GroupFile::read_now(self, offset, len)
-    }
-
-    fn read_at(&self, offset: u64, len: usize) -> Result<ReadBytes> {
-        GroupFile::read_at(self, offset, len)
-    }
-
     fn version(&self) -> Option<u64> {
         let contents = self.arrays().map(|array| array.content_now());
         Some(contents.fold(0, joined))

@@ -111,7 +111,7 @@ fn has_none(kind: Kind) -> bool {
 }
 
 /// The stored chunks of an array in each listed format. A cursor is the number of names before it; the last names are
-/// held, so that a reader who goes back a little, as the kernel does after each full reply, gets them again.
+/// held, so that a reader that goes back a little, as the kernel does after each full reply, gets them again.
 pub(super) struct ChunkListing {
     array: Arc<OpenArray>,
     formats: Vec<&'static Format>,

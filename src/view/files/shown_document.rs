@@ -12,7 +12,7 @@ use crate::known::Known;
 use crate::model::Node;
 use crate::view::files::METADATA;
 use crate::view::text_file::file_attr;
-use crate::view::{Attr, File, OpenedFile, ReadBytes};
+use crate::view::{Attr, File, OpenedFile, ReadAt, ReadBytes};
 use std::time::Duration;
 
 /// The longest text that is laid out where nothing may wait, in bytes.
@@ -66,7 +66,7 @@ struct ShownDocument {
     text: LaidOut,
 }
 
-impl File for ShownDocument {
+impl ReadAt for ShownDocument {
     fn read_now(&self, offset: u64, len: usize) -> Option<ReadBytes> {
         let is_short = self.text.len() <= MAX_NOW as u64;
         is_short.then(|| self.text.read(offset, len).into())
@@ -75,7 +75,9 @@ impl File for ShownDocument {
     fn read_at(&self, offset: u64, len: usize) -> Result<ReadBytes> {
         Ok(self.text.read(offset, len).into())
     }
+}
 
+impl File for ShownDocument {
     fn version(&self) -> Option<u64> {
         Some(self.found.version)
     }

@@ -80,7 +80,7 @@ impl UnstoredState {
         self.seen.lock().get(path).cloned()
     }
 
-    /// Notes that a document was saved: who has seen it before knows what is in it now.
+    /// Notes that a document was saved: its handles have seen what is in it now.
     pub(super) fn note_saved(&self, path: &Key, saved: &SeenDocument) {
         if let Some(seen) = self.seen.lock().get_mut(path) {
             *seen = saved.clone();

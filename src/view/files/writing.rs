@@ -14,6 +14,7 @@ use crate::export::Export;
 use crate::hierarchy::NodeEntry;
 use crate::store::tree::{AttrChange, Stat, TreeFile};
 use crate::store::{EntryKind, Key, Meta, Version};
+use crate::sync::read_bytes::ReadAt;
 
 /// A decoded file open for writing.
 pub(super) struct DecodedWriter {

@@ -101,9 +101,10 @@ impl Fake {
             thread::sleep(Duration::from_millis(1));
         }
         self.held.fetch_sub(1, Ordering::SeqCst);
-        match self.fails.load(Ordering::SeqCst) {
-            true => Err(Error::unavailable(key, "on purpose")),
-            false => Ok(()),
+        if self.fails.load(Ordering::SeqCst) {
+            Err(Error::unavailable(key, "on purpose"))
+        } else {
+            Ok(())
         }
     }
 

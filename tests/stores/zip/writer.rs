@@ -98,10 +98,7 @@ impl Entry {
     fn central(&self, header: u64) -> Vec<u8> {
         let header = self.header.unwrap_or(header);
         let mut extra = self.extra.clone();
-        let small = |number: u64| match self.zip64 {
-            true => u32::MAX,
-            false => number as u32,
-        };
+        let small = |number: u64| if self.zip64 { u32::MAX } else { number as u32 };
         if self.zip64 {
             extra.extend([1, 0, 24, 0]);
             for number in [self.size, self.packed_size, header] {
@@ -172,9 +169,10 @@ impl Archive {
         }
         out.extend(b"PK\x05\x06");
         out.extend([0; 4]);
-        let (count, length, start) = match self.zip64 {
-            true => (u16::MAX, u32::MAX, u32::MAX),
-            false => (count as u16, length as u32, start as u32),
+        let (count, length, start) = if self.zip64 {
+            (u16::MAX, u32::MAX, u32::MAX)
+        } else {
+            (count as u16, length as u32, start as u32)
         };
         out.extend(count.to_le_bytes());
         out.extend(count.to_le_bytes());

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use super::client::{Client, describe};
 use super::listing;
-use super::listing::{PAGE_SIZE, PageRange};
+use super::listing::{NextPage, PAGE_SIZE, PageRange};
 use super::odd_names;
 use crate::error::Result;
 use crate::store::{EntryKind, FlatListing, Key, Meta};
@@ -21,8 +21,7 @@ pub(super) struct BucketFlatListing {
     pub(super) key: Key,
     /// The name in the bucket after which the listing begins.
     pub(super) after: Option<String>,
-    /// The token of the next page; nothing after the last.
-    pub(super) next: Option<Option<String>>,
+    pub(super) next: NextPage,
 }
 
 impl BucketFlatListing {
@@ -40,17 +39,17 @@ impl BucketFlatListing {
 
 impl FlatListing for BucketFlatListing {
     fn next(&mut self) -> Result<Option<Vec<(Key, Meta)>>> {
-        let Some(token) = self.next.clone() else {
+        if self.next == NextPage::End {
             return Ok(None);
-        };
+        }
         let wanted = PageRange {
             prefix: &self.prefix,
             delimiter: false,
             after: self.after.as_deref(),
             max_names: PAGE_SIZE,
         };
-        let page = listing::page(&self.client, &self.key, &wanted, token)?;
-        self.next = page.page_token.map(Some);
+        let page = listing::page(&self.client, &self.key, &wanted, &self.next)?;
+        self.next = NextPage::after(page.page_token);
         let objects = page.result.objects.iter().filter_map(|object| {
             let key = self.key(object.location.as_ref())?;
             Some((key, describe(object, EntryKind::File)))
@@ -59,6 +58,6 @@ impl FlatListing for BucketFlatListing {
     }
 
     fn has_ended(&self) -> bool {
-        self.next.is_none()
+        self.next == NextPage::End
     }
 }

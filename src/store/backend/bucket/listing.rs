@@ -4,6 +4,7 @@
 //! names, so that a seek makes one request. A page that cannot be fetched is an error, never the end. An object is
 //! returned once it is certain that it is not a prefix as well, for which a later page may be needed.
 
+use std::mem;
 use std::sync::Arc;
 use std::thread;
 
@@ -24,12 +25,37 @@ const REPEATS: usize = 3;
 /// A name, its kind, and its metadata as `head` would return them.
 type ListedObjectMeta = (Vec<u8>, EntryKind, Meta);
 
+/// Which page of a listing is next.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) enum NextPage {
+    #[default]
+    First,
+    /// The one of this token.
+    At(String),
+    /// None: the last one was returned.
+    End,
+}
+
+impl NextPage {
+    /// Returns the page after one that came with this token.
+    pub(super) fn after(token: Option<String>) -> NextPage {
+        token.map_or(NextPage::End, NextPage::At)
+    }
+
+    fn token(&self) -> Option<String> {
+        match self {
+            NextPage::At(token) => Some(token.clone()),
+            NextPage::First | NextPage::End => None,
+        }
+    }
+}
+
 /// The state of a listing before a page.
 #[derive(Clone, Default)]
 struct PageStart {
     /// How many names were returned before it.
     cursor: u64,
-    token: Option<String>,
+    next: NextPage,
     undecided: Vec<ListedObjectMeta>,
 }
 
@@ -43,8 +69,7 @@ pub(super) struct BucketListing {
     starts: Vec<PageStart>,
     page: std::vec::IntoIter<ListedObjectMeta>,
     cursor: u64,
-    /// The token of the next page; nothing after the last.
-    next: Option<Option<String>>,
+    next: NextPage,
     /// The objects that may turn out to be prefixes as well.
     undecided: Vec<ListedObjectMeta>,
     /// Whether the prefix is an object itself: the marker of a folder.
@@ -61,7 +86,7 @@ impl BucketListing {
             starts: Vec::new(),
             page: Vec::new().into_iter(),
             cursor: 0,
-            next: Some(None),
+            next: NextPage::First,
             undecided: Vec::new(),
             has_marker: false,
         }
@@ -84,28 +109,22 @@ impl BucketListing {
 
     /// Fetches the next page; false after the last.
     fn next_page(&mut self) -> Result<bool> {
-        let Some(token) = self.next.take() else {
+        if self.next == NextPage::End {
             return Ok(false);
-        };
+        }
         let wanted = PageRange {
             prefix: &self.prefix,
             delimiter: true,
             after: None,
             max_names: PAGE_SIZE,
         };
-        let page = match page(&self.client, &self.key, &wanted, token.clone()) {
-            Ok(page) => page,
-            Err(error) => {
-                self.next = Some(token);
-                return Err(error);
-            }
-        };
+        let page = page(&self.client, &self.key, &wanted, &self.next)?;
+        let next = NextPage::after(page.page_token.clone());
         self.starts.push(PageStart {
             cursor: self.cursor,
-            token,
+            next: mem::replace(&mut self.next, next),
             undecided: self.undecided.clone(),
         });
-        self.next = page.page_token.clone().map(Some);
         // object_store drops the slash at the end of its name.
         let prefix = odd_names::shown(&self.prefix);
         let marker = prefix.strip_suffix('/').unwrap_or(&prefix);
@@ -118,7 +137,7 @@ impl BucketListing {
 
     /// Returns the names of a page in order; one that is an object and a prefix is there once, a directory.
     fn names(&mut self, page: PaginatedListResult) -> Vec<ListedObjectMeta> {
-        let mut names = std::mem::take(&mut self.undecided);
+        let mut names = mem::take(&mut self.undecided);
         let prefix = odd_names::shown(&self.prefix);
         for object in &page.result.objects {
             if let Some(name) = name(&prefix, object.location.as_ref()) {
@@ -143,7 +162,7 @@ impl BucketListing {
             earlier.2.kind = later.1;
             true
         });
-        if self.next.is_some() {
+        if self.next != NextPage::End {
             self.take_undecided(&mut names);
         }
         names
@@ -182,8 +201,9 @@ pub(super) struct PageRange<'a> {
     pub(super) max_names: usize,
 }
 
-/// Builds the request of a page; nothing for `token` is the first page.
-pub(super) fn options(wanted: &PageRange<'_>, token: Option<String>) -> PaginatedListOptions {
+/// Builds the request of a page.
+pub(super) fn options(wanted: &PageRange<'_>, next: &NextPage) -> PaginatedListOptions {
+    let token = next.token();
     let is_first = token.is_none();
     PaginatedListOptions {
         offset: wanted.after.filter(|_| is_first).map(str::to_string),
@@ -194,16 +214,16 @@ pub(super) fn options(wanted: &PageRange<'_>, token: Option<String>) -> Paginate
     }
 }
 
-/// Fetches a page of names; no token is the first page.
+/// Fetches a page of names.
 pub(super) fn page(
     client: &Client,
     key: &Key,
     wanted: &PageRange<'_>,
-    token: Option<String>,
+    next: &NextPage,
 ) -> Result<PaginatedListResult> {
     let mut attempts = Attempts::new(client.limits.time, REPEATS);
     loop {
-        let options = options(wanted, token.clone());
+        let options = options(wanted, next);
         let prefix = (!wanted.prefix.is_empty()).then_some(wanted.prefix);
         match client.ask(key, client.pages.list_paginated(prefix, options)) {
             Err(error) if error.kind() == Kind::Unavailable => match attempts.next_pause() {
@@ -243,7 +263,7 @@ impl Listing for BucketListing {
         self.starts.truncate(page);
         self.page = Vec::new().into_iter();
         self.cursor = start.cursor;
-        (self.next, self.undecided) = (Some(start.token), start.undecided);
+        (self.next, self.undecided) = (start.next, start.undecided);
         while self.cursor < cursor && self.next()?.is_some() {}
         Ok(())
     }

@@ -6,7 +6,7 @@ use object_store::{GetOptions, GetResult};
 
 use super::BucketStore;
 use super::client::describe;
-use super::listing::{PageRange, options, page};
+use super::listing::{NextPage, PageRange, options, page};
 use super::odd_names;
 use crate::error::{Error, Kind, Result};
 use crate::store::{EntryKind, Key, Meta};
@@ -63,7 +63,7 @@ impl BucketStore {
             return Ok(false);
         }
         let prefix = self.prefix_below(key);
-        let page = page(&self.client, key, &one_name(&prefix), None)?;
+        let page = page(&self.client, key, &one_name(&prefix), &NextPage::First)?;
         Ok(has_names(&prefix, &page))
     }
 
@@ -71,7 +71,7 @@ impl BucketStore {
     pub(super) fn object_and_prefix(&self, key: &Key, path: &Path) -> Result<(Option<Meta>, bool)> {
         let prefix = self.prefix_below(key);
         let head = GetOptions::new().with_head(true);
-        let one = options(&one_name(&prefix), None);
+        let one = options(&one_name(&prefix), &NextPage::First);
         let (object, page) = self.client.ask_two(
             key,
             self.client.objects.get_opts(path, head),

@@ -18,7 +18,7 @@ use crate::store::{
 };
 use client::Client;
 use flat_listing::BucketFlatListing;
-use listing::BucketListing;
+use listing::{BucketListing, NextPage};
 use reader::BucketReader;
 use writer::{WriteClients, Writer};
 
@@ -214,7 +214,7 @@ impl Store for BucketStore {
             prefix: self.prefix_below(prefix),
             key: prefix.clone(),
             after: after.map(|name| name + "."),
-            next: Some(None),
+            next: NextPage::First,
         })))
     }
 

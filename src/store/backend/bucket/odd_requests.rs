@@ -48,7 +48,7 @@ impl OddConnector {
 
     /// Tells what signs the requests.
     pub(super) fn sign_by(&self, signer: RequestSigner) {
-        // Told once, right after the store is built.
+        // Set once, right after the store is built.
         let _ = self.signer.set(signer);
     }
 }

@@ -7,9 +7,10 @@ use std::time::Instant;
 
 use super::endpoint::too_large;
 use crate::error::Result;
+use crate::known::Known;
 use crate::store::{EntryKind, Key, Meta, Object, StoreInfo, note_memory};
 
-/// Answers that nobody has asked for yet.
+/// Answers that were not given out yet.
 #[derive(Default)]
 pub(super) struct FirstDocuments {
     answers: Mutex<HashMap<Key, FirstAnswer>>,
@@ -29,13 +30,14 @@ impl FirstDocuments {
     }
 
     /// Gives an answer out if it still counts, and does not keep it any longer.
-    pub(super) fn take(&self, info: &StoreInfo, key: &Key) -> Option<Option<Object>> {
-        let answer = self.answers.lock().remove(key)?;
-        let is_fresh = info.is_fresh(answer.asked);
-        is_fresh.then(|| {
-            note_memory(answer.asked);
-            answer.document
-        })
+    pub(super) fn take(&self, info: &StoreInfo, key: &Key) -> Known<Object> {
+        match self.answers.lock().remove(key) {
+            Some(answer) if info.is_fresh(answer.asked) => {
+                note_memory(answer.asked);
+                answer.document.into()
+            }
+            _ => Known::Unknown,
+        }
     }
 
     /// Returns what an answer that still counts tells of a document that is there.
@@ -64,13 +66,9 @@ impl FirstDocuments {
 }
 
 /// Returns a document; `TooLarge` if it is longer than `limit`.
-pub(super) fn within_limit(
-    key: &Key,
-    document: Option<Object>,
-    limit: u64,
-) -> Result<Option<Object>> {
-    match document {
-        Some(document) if document.size > limit => Err(too_large(key, document.size, limit)),
-        document => Ok(document),
+pub(super) fn within_limit(key: &Key, document: Object, limit: u64) -> Result<Object> {
+    if document.size > limit {
+        return Err(too_large(key, document.size, limit));
     }
+    Ok(document)
 }

@@ -9,6 +9,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
 
 use crate::error::{Error, Kind, Result};
+use crate::known::Known;
 use crate::store::backend::remote::condition_probe::ConditionProbe;
 use crate::store::{
     ByteRange, Condition, ETag, FlatListing, Key, Listing, Meta, Object, PutBody, Reader, Store,
@@ -76,10 +77,11 @@ impl Store for HttpStore {
         if key.is_root() {
             return Ok(None);
         }
-        if let Some(document) = self.first_documents.take(&self.info, key) {
-            return within_limit(key, document, limit);
+        match self.first_documents.take(&self.info, key) {
+            Known::Is(document) => within_limit(key, document, limit).map(Some),
+            Known::Missing => Ok(None),
+            Known::Unknown => self.get_whole(key, limit),
         }
-        self.get_whole(key, limit)
     }
 
     fn get_range(&self, key: &Key, range: ByteRange) -> Result<Option<Object>> {

@@ -189,7 +189,7 @@ impl HttpStore {
     async fn keep_first(&self, key: &Key, limit: u64) -> Result<bool> {
         let asked = self.info.clock.now();
         let document = match self.fetch_whole(key, limit).await {
-            // It is there, whatever is wrong with it; its reader is told.
+            // It is there; what is wrong with it is its reader's error.
             Err(error) if matches!(error.kind(), Kind::TooLarge | Kind::Unsupported) => {
                 return Ok(true);
             }

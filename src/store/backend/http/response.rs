@@ -189,7 +189,7 @@ pub(super) fn version(tag: Option<&str>, modified: Option<SystemTime>, size: u64
         return Version::of(tag.trim_matches('"').as_bytes());
     }
     let Some(modified) = modified else {
-        return Version::passing(size);
+        return Version::transient(size);
     };
     let since = modified.duration_since(UNIX_EPOCH).unwrap_or_default();
     Version::of(format!("{} {size}", since.as_secs()).as_bytes())

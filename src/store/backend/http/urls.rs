@@ -8,6 +8,7 @@ use std::fmt;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use http::HeaderValue;
+use http::header::InvalidHeaderValue;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, percent_encode};
 use url::Url;
 
@@ -60,7 +61,7 @@ impl UrlSpace {
         if folder.host_str().is_none_or(str::is_empty) {
             return Err(invalid());
         }
-        let authorization = authorization(&folder).ok_or_else(invalid)?;
+        let authorization = authorization(&folder).map_err(|_| invalid())?;
         let query = folder.query().map(str::to_string);
         folder.set_query(None);
         folder.set_fragment(None);
@@ -163,18 +164,17 @@ fn names(url: &Url) -> Vec<Vec<u8>> {
         .collect()
 }
 
-/// Returns the header for a URL's user and password (RFC 7617): `Some(None)` without them, `None` if a header cannot
-/// hold them.
-fn authorization(url: &Url) -> Option<Option<HeaderValue>> {
+/// Returns the header for a URL's user and password, if it has them (RFC 7617); an error if a header cannot hold them.
+fn authorization(url: &Url) -> std::result::Result<Option<HeaderValue>, InvalidHeaderValue> {
     if url.username().is_empty() && url.password().is_none() {
-        return Some(None);
+        return Ok(None);
     }
     let mut pair: Vec<u8> = percent_decode_str(url.username()).collect();
     pair.push(b':');
     pair.extend(percent_decode_str(url.password().unwrap_or_default()));
-    let mut value = HeaderValue::from_str(&format!("Basic {}", STANDARD.encode(pair))).ok()?;
+    let mut value = HeaderValue::from_str(&format!("Basic {}", STANDARD.encode(pair)))?;
     value.set_sensitive(true);
-    Some(Some(value))
+    Ok(Some(value))
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Which metadata of a local store the kernel has in its memory: told without waiting for a disk.
+//! Which metadata of a local store the kernel has in memory, found without waiting for a disk.
 //!
 //! A path is resolved by the kernel's cache of names alone (RESOLVE_CACHED), in one file system of a kind whose status of
 //! a file that is cached never has to be asked of another machine. Whatever else there is, links among them, is unknown

@@ -29,7 +29,7 @@ const FRESHNESS: Duration = Duration::from_millis(100);
 pub(super) struct PresentRoot {
     path: PathBuf,
     present: RwLock<Option<Arc<OpenRoot>>>,
-    /// When the path was resolved last. Nobody waits for it: whoever finds it locked takes what is there.
+    /// When the path was resolved last. A request that finds it locked takes what is there.
     resolved: Mutex<Instant>,
     changes: Arc<ChangeLog>,
     clock: Clock,

@@ -141,7 +141,7 @@ pub(crate) fn innermost(fault: &(dyn std::error::Error + 'static)) -> String {
 /// What the error of a server's certificate begins with.
 const CERTIFICATE: &str = "invalid peer certificate: ";
 
-/// Says what is wrong with a server's certificate, and what can be done if it is known to nobody here.
+/// Says what is wrong with a server's certificate, and what can be done if no authority here knows it.
 fn untrusted(why: &str) -> String {
     let why: String = why.chars().take(MAX_CAUSE).collect();
     let hint = match why.as_str() {

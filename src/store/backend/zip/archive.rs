@@ -27,7 +27,7 @@ const SIGNATURE: &[u8] = b"PK\x03\x04";
 const EXTRA: u64 = 64;
 
 /// Entries up to this length are read together with their header.
-const TOGETHER: u64 = 1 << 20;
+const MAX_READ_WITH_HEADER: u64 = 1 << 20;
 
 /// The largest number of bytes that one byte of a deflated stream can expand to.
 const MOST_RATIO: u64 = 1032;
@@ -147,7 +147,7 @@ impl Archive {
     /// `Unsupported` for encrypted entries and methods that are not there, `Corrupt` for sizes that cannot be.
     pub(super) fn data(&self, key: &Key, entry: &ZipEntry, together: bool) -> Result<EntryData> {
         check_packing(entry)?;
-        let together = together && entry.packed <= TOGETHER;
+        let together = together && entry.packed <= MAX_READ_WITH_HEADER;
         let mut wanted = HEADER + entry.name_len();
         if together {
             wanted += EXTRA + entry.packed;

@@ -15,7 +15,7 @@ use crate::store::{RemoteConfig, normalized};
 const CLOUDS: [&str; 3] = ["AWS_", "AZURE_", "GOOGLE_"];
 
 /// Options of the HTTP client that only say how long it waits and how many connections it keeps.
-const PATIENCE: [&str; 4] = [
+const CONNECTION_OPTIONS: [&str; 4] = [
     "connect_timeout",
     "pool_idle_timeout",
     "pool_max_idle_per_host",
@@ -50,7 +50,7 @@ fn in_environment(
         .options
         .iter()
         .map(|(name, value)| (name.to_ascii_lowercase(), value.as_str()))
-        .filter(|(name, _)| !PATIENCE.contains(&name.as_str()))
+        .filter(|(name, _)| !CONNECTION_OPTIONS.contains(&name.as_str()))
         .collect();
     // Of options with one name the last counts, so their order stays.
     options.sort_by(|(one, _), (other, _)| one.cmp(other));

@@ -54,7 +54,7 @@ struct VersionTable {
 struct ReportedVersion {
     /// The version; nothing if the key is missing.
     version: Option<Version>,
-    /// The length of that version, if the store has said it.
+    /// The length of that version, if the store reported it.
     size: Option<u64>,
     /// When the store was asked; nothing if the version is not known.
     asked: Option<Instant>,

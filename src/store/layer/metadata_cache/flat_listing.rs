@@ -203,7 +203,7 @@ impl DirLister {
     }
 }
 
-/// Reads a flat listing to its end, or until it has no readers; those who wait for it then list directly, and do so at
+/// Reads a flat listing to its end, or until it has no readers; its waiters then list directly, and do so at
 /// once where there is no flat listing.
 pub(super) fn run(
     lister: &Weak<DirLister>,

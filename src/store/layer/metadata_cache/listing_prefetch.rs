@@ -1,4 +1,4 @@
-//! A flat listing that is read ahead of those who list directories: how far it is, who follows it, and whether it
+//! A flat listing that is read ahead of listings of directories: how far it is, which listings follow it, and whether it
 //! should go on; and when to start one.
 //!
 //! It waits while it is far ahead of its readers, and ends when there are none.
@@ -150,7 +150,7 @@ impl ListingPrefetch {
         self.state.lock().ended
     }
 
-    /// Ends the flat listing; those who wait for it go on.
+    /// Ends the flat listing; its waiters go on.
     pub(super) fn end(&self) {
         self.state.lock().ended = true;
         self.changed.notify_all();

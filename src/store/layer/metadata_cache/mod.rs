@@ -36,6 +36,7 @@ mod dirs;
 mod flat_listing;
 mod folder_prefetch;
 mod keys;
+mod known_answers;
 mod listing;
 mod listing_prefetch;
 mod prefetch;

@@ -1,24 +1,23 @@
 //! Questions about single keys: answered from memory where the answer is known, asked of the store once where not.
 //!
-//! Of two answers about one key the newer counts, whether it came from the key itself or from the listing of its
-//! directory. An answer counts from when it was asked for, and who is answered from memory learns that time. An answer
-//! that was asked for before a change of its key is not kept (`changes`).
+//! `known_answers` looks into memory. An answer from memory carries the time at which the store was asked. One that was
+//! asked for before a change of its key is not kept (`changes`).
 
 use std::sync::Arc;
 
 use super::changes::{ChangeKind, ChangeTracker};
-use super::dated::{Dated, Lifetime, from_memory, newer};
+use super::dated::{Dated, Lifetime, from_memory};
 use super::dirs::DirCache;
 use super::flat_listing::DirLister;
 use super::keys::{CachedObject, KeyTable};
+use super::known_answers::KnownAnswers;
 use super::prefetch::DocumentPrefetch;
 use super::{MetadataCacheConfig, join_deadline};
 use crate::error::{Error, Kind, Result};
 use crate::known::Known;
 use crate::model::document::is_document;
 use crate::store::{
-    EntryKind, Key, LogPosition, Meta, Object, QueryStamp, Reader, Store, Version, check_length,
-    note_memory,
+    Key, LogPosition, Meta, Object, QueryStamp, Reader, Store, Version, check_length, note_memory,
 };
 use crate::sync::pool::ThreadPool;
 use crate::sync::single_flight::SingleFlight;
@@ -26,7 +25,7 @@ use crate::sync::single_flight::SingleFlight;
 /// Documents that may wait to be fetched ahead, for each that is being fetched.
 const QUEUE_FACTOR: usize = 4;
 
-/// Joins those who ask the same about a key between two changes of it.
+/// Joins requests for the same answer about a key between two changes of it.
 type KeyFlight<T> = SingleFlight<(Key, LogPosition), Dated<T>>;
 
 /// What is remembered, and the store below.
@@ -98,57 +97,23 @@ impl MetadataCacheState {
         self.inner().info().ask(|| question(self.inner()))
     }
 
+    /// Returns what is known without a request.
+    fn known(&self) -> KnownAnswers<'_> {
+        KnownAnswers {
+            keys: &self.keys,
+            dirs: &self.lister.dirs,
+            lists: self.inner().info().lists,
+        }
+    }
+
     /// Returns what `head` answers if that is known.
     pub(super) fn head_now(&self, key: &Key) -> Known<Meta> {
-        from_memory(self.known_head(key)).map_or(Known::Unknown, Known::from)
-    }
-
-    /// Returns what `head` answers if that is known, without an answer being made of it.
-    fn known_head(&self, key: &Key) -> Option<Dated<Option<Meta>>> {
-        let of_dir = self.lister.dirs.look(key).and_then(|found| {
-            let head = match found.value {
-                None => None,
-                Some(entry) => Some(entry.meta?),
-            };
-            Some(found.with(head))
-        });
-        newer(newer(self.keys.head(key), of_dir), self.head_of_object(key))
-    }
-
-    /// Returns what `head` answers about a known object of a store that knows no prefixes, so that none can be meant.
-    fn head_of_object(&self, key: &Key) -> Option<Dated<Option<Meta>>> {
-        if self.inner().info().lists {
-            return None;
-        }
-        let object = self.keys.object(key)?;
-        match object.value {
-            CachedObject::Object(meta) => Some(object.with(Some(meta))),
-            CachedObject::Missing | CachedObject::Version(_) => None,
-        }
-    }
-
-    /// Returns what is known of an object.
-    fn known_object(&self, key: &Key) -> Option<Dated<CachedObject>> {
-        let of_dir = self.lister.dirs.look(key).and_then(|found| {
-            let object = match found.value {
-                None => CachedObject::Missing,
-                Some(entry) if entry.kind == EntryKind::File => CachedObject::Object(entry.meta?),
-                Some(_) => return None,
-            };
-            Some(found.with(object))
-        });
-        newer(self.keys.object(key), of_dir)
-    }
-
-    /// Returns the version of an object if that is known; nothing in it if the object is missing.
-    fn known_version(&self, key: &Key) -> Option<Dated<Option<Version>>> {
-        let known = self.known_object(key)?;
-        Some(known.with(known.value.version()))
+        from_memory(self.known().head(key)).map_or(Known::Unknown, Known::from)
     }
 
     /// Whether an object is known not to exist.
     pub(super) fn is_missing(&self, key: &Key) -> bool {
-        let known = self.known_object(key);
+        let known = self.known().object(key);
         let missing = known.filter(|known| known.value == CachedObject::Missing);
         from_memory(missing).is_some()
     }
@@ -162,7 +127,7 @@ impl MetadataCacheState {
                 .store_if_unchanged_below(stamp, key, || self.keys.put_head(key, head));
             Ok(head)
         };
-        let known = || self.known_head(key);
+        let known = || self.known().head(key);
         let question = || self.changes.question_below(key);
         answer(&self.heads, known, question, ask)
     }
@@ -176,19 +141,20 @@ impl MetadataCacheState {
             self.note_object(key, object, stamp);
             Ok(Dated::new(version, stamp))
         };
-        let known = || self.known_version(key);
+        let known = || self.known().version(key);
         let question = || self.changes.question(key);
         answer(&self.versions, known, question, ask)
     }
 
-    /// Fails with `Unavailable` if a version of an object has another length than was heard before.
+    /// Fails with `Unavailable` if a version of an object has another length than the one that is known.
     pub(super) fn check_length(&self, key: &Key, found: Option<&Object>) -> Result<()> {
         let Some(object) = found else { return Ok(()) };
         let listed = self
-            .known_object(key)
+            .known()
+            .object(key)
             .and_then(|known| known.value.content());
-        let heard = [self.keys.content(key), listed];
-        heard
+        let lengths = [self.keys.content(key), listed];
+        lengths
             .into_iter()
             .flatten()
             .try_for_each(|known| check_length(key, object.content(), known))
@@ -224,7 +190,7 @@ impl MetadataCacheState {
             has_asked = true;
             self.fetch(key, limit)
         };
-        let known = || self.known_document(key);
+        let known = || self.known().document(key);
         let question = || self.changes.question(key);
         match answer(&self.documents, known, question, ask) {
             // The request that was joined had a lower limit.
@@ -250,25 +216,6 @@ impl MetadataCacheState {
         Ok(Dated::new(found, stamp))
     }
 
-    /// Returns a document, or that there is none, if that is known.
-    fn known_document(&self, key: &Key) -> Option<Dated<Option<Arc<Object>>>> {
-        let known = self.known_object(key);
-        if let Some(missing) = known.filter(|known| known.value == CachedObject::Missing) {
-            return Some(missing.with(None));
-        }
-        let document = self.keys.document(key)?;
-        let version = document.value.version;
-        match known.filter(|known| known.asked > document.asked) {
-            // The store has told of another version since.
-            Some(newer) if newer.value.version() != Some(version) => None,
-            // It is longer or shorter than what was given of it.
-            Some(newer) if is_other_length(newer.value, &document.value) => None,
-            // The store has told since that it is still this one.
-            Some(newer) => Some(newer.with(Some(document.value))),
-            None => Some(document.with(Some(document.value.clone()))),
-        }
-    }
-
     /// Notes what an answer tells of an object.
     pub(super) fn note_object(&self, key: &Key, object: CachedObject, stamp: QueryStamp) {
         let object = Dated::new(object, stamp);
@@ -278,7 +225,7 @@ impl MetadataCacheState {
 
     /// Answers `open`.
     pub(super) fn open(&self, key: &Key) -> Result<Arc<dyn Reader>> {
-        let known = self.known_object(key);
+        let known = self.known().object(key);
         match known.map(|known| known.value) {
             Some(CachedObject::Missing) => {
                 from_memory(known);
@@ -317,7 +264,7 @@ impl MetadataCacheState {
 
     /// Forgets what is known of an object if that is another version.
     pub(super) fn forget_other_version(&self, key: &Key, version: Option<Version>) {
-        let known = self.known_version(key);
+        let known = self.known().version(key);
         if known.is_some_and(|known| known.value != version) {
             self.forget(key);
         }
@@ -370,7 +317,7 @@ impl MetadataCacheState {
 
     /// Fetches a document that will be read, in another thread.
     pub(super) fn prefetch(self: &Arc<Self>, key: Key) {
-        if !self.remembers() || self.known_document(&key).is_some() {
+        if !self.remembers() || self.known().document(&key).is_some() {
             return;
         }
         let shared = self.clone();
@@ -406,12 +353,6 @@ impl MetadataCacheState {
             }
         }
     }
-}
-
-/// Whether an object is known to be longer or shorter than this.
-fn is_other_length(known: CachedObject, object: &Object) -> bool {
-    let content = known.content();
-    content.is_some_and(|(_, size)| size != object.size)
 }
 
 /// Returns an answer that is known, or that of `ask`, which concurrent callers with the same question share.

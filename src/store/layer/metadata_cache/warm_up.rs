@@ -21,7 +21,7 @@ impl MetadataCache {
         }
     }
 
-    /// Returns the directories in one that has few names. Errors are left to those who list it.
+    /// Returns the directories in one that has few names. Errors are left to later listings.
     fn directories(&self, prefix: &Key) -> Option<Vec<Key>> {
         let mut listing = self.list(prefix).ok()?;
         let mut directories = Vec::new();

@@ -283,9 +283,10 @@ fn an_object_is_erased_once() {
             let fixture = fixture(Bucket::S3);
             let held = fixture.put(b"one", &Condition::Any).unwrap();
             fixture.fail(plan);
-            let condition = match is_held {
-                true => Condition::Match(held),
-                false => Condition::Any,
+            let condition = if is_held {
+                Condition::Match(held)
+            } else {
+                Condition::Any
             };
             fixture.store.erase(&key(), &condition).unwrap();
             assert_eq!(fixture.held().0, None);

@@ -15,9 +15,9 @@ use crate::model::Node;
 const MAX_TIME: Duration = Duration::from_millis(30);
 const MAX_NODES: usize = 300;
 
-/// What was found in a store.
+/// The dialect of a store, and how many nodes were counted.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Found {
+pub(super) struct StoreSummary {
     root: Root,
     /// The dialect of the root, or of the first node with one.
     dialect: Option<&'static str>,
@@ -39,10 +39,10 @@ enum Root {
     Broken,
 }
 
-impl Found {
+impl StoreSummary {
     /// Looks at the root; also at what lies below if `is_local`, or if that is in consolidated metadata.
-    pub(super) fn look(hierarchy: &Arc<Hierarchy>, is_local: bool) -> Result<Found> {
-        let mut found = Found::default();
+    pub(super) fn read(hierarchy: &Arc<Hierarchy>, is_local: bool) -> Result<StoreSummary> {
+        let mut found = StoreSummary::default();
         let Some(root) = hierarchy.root()? else {
             return Ok(found);
         };
@@ -53,7 +53,7 @@ impl Found {
         };
         found.count(&root);
         if (is_local || root.is_consolidated()) && found.root != Root::Broken {
-            // A fault below the root is met again by whoever looks there.
+            // A fault below the root is an error where it is looked up.
             found.is_whole = found.walk(hierarchy, root).unwrap_or(false);
         }
         Ok(found)
@@ -93,10 +93,10 @@ impl Found {
         }
     }
 
-    /// Returns what a person should be told who takes the store for a Zarr hierarchy.
+    /// Returns the warning about a store that does not look like a Zarr hierarchy.
     pub(super) fn warning(&self) -> Option<&'static str> {
         match self {
-            Found {
+            StoreSummary {
                 root: Root::Folder,
                 dialect: None,
                 is_whole,
@@ -111,7 +111,7 @@ impl Found {
     }
 }
 
-impl fmt::Display for Found {
+impl fmt::Display for StoreSummary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.root == Root::Broken {
             return f.write_str("metadata that do not read");
@@ -148,13 +148,13 @@ mod tests {
     const ARRAY: &str = r#"{"zarr_format": 2, "shape": [1], "chunks": [1], "dtype": "<i4", "fill_value": 0,
         "order": "C", "compressor": null, "filters": null}"#;
 
-    fn found(documents: &[(&str, &str)], is_local: bool) -> Found {
+    fn found(documents: &[(&str, &str)], is_local: bool) -> StoreSummary {
         let memory = MemoryStore::default();
         for (key, text) in documents {
             memory.set(Key::new(*key).unwrap(), text.as_bytes().to_vec());
         }
         let hierarchy = Arc::new(Hierarchy::new(Arc::new(memory)));
-        Found::look(&hierarchy, is_local).unwrap()
+        StoreSummary::read(&hierarchy, is_local).unwrap()
     }
 
     fn words(documents: &[(&str, &str)]) -> String {

@@ -1,0 +1,89 @@
+//! The arguments of commands on the changes of a mount or an upper folder.
+//!
+//! The comments of fields are the help and the manual page.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+use super::examples;
+use super::remote::RemoteArgs;
+
+/// Which changes a command is about.
+#[derive(Args, Debug)]
+pub struct PlaceArgs {
+    /// The mountpoint, or an upper folder
+    pub place: PathBuf,
+    /// The store, where the upper folder does not say all of its URL
+    #[arg(long, value_name = "STORE")]
+    pub store: Option<String>,
+    /// How a store on the network is reached, if it is not mounted
+    #[command(flatten)]
+    pub remote: RemoteArgs,
+}
+
+/// Arguments of `zarrfs status`.
+#[derive(Args, Debug)]
+#[command(after_help = examples::STATUS)]
+pub struct StatusArgs {
+    /// Which changes
+    #[command(flatten)]
+    pub place: PlaceArgs,
+    /// Print JSON
+    #[arg(long, help_heading = None)]
+    pub json: bool,
+}
+
+/// Arguments of `zarrfs diff`.
+#[derive(Args, Debug)]
+#[command(after_help = examples::DIFF)]
+pub struct DiffArgs {
+    /// Which changes
+    #[command(flatten)]
+    pub place: PlaceArgs,
+    /// Another store, with which the first path is compared: a path, a URL or a path in a mount, of any dialect
+    #[arg(value_name = "OTHER", conflicts_with = "store", help_heading = None)]
+    pub other: Option<String>,
+    /// Compare elements, attributes and shapes of two stores, and not how elements are stored: chunks, codecs and keys
+    #[arg(long, requires = "other", help_heading = None)]
+    pub values: bool,
+    /// Tell nodes, attributes and regions of arrays instead of keys
+    #[arg(long, help_heading = None)]
+    pub arrays: bool,
+    /// Print JSON
+    #[arg(long, help_heading = None)]
+    pub json: bool,
+}
+
+/// Arguments of `zarrfs commit`.
+#[derive(Args, Debug)]
+#[command(after_help = examples::COMMIT)]
+pub struct CommitArgs {
+    /// Which changes
+    #[command(flatten)]
+    pub place: PlaceArgs,
+    /// Only say what would be done, and what is in conflict
+    #[arg(long, help_heading = None)]
+    pub dry_run: bool,
+    /// Overwrite what others changed meanwhile
+    #[arg(long, help_heading = None)]
+    pub force: bool,
+    /// Write the store with all changes to this new one instead; changes stay where they are
+    #[arg(long, value_name = "URL", help_heading = None, conflicts_with_all = ["dry_run", "force"])]
+    pub to: Option<String>,
+    /// Print JSON
+    #[arg(long, help_heading = None)]
+    pub json: bool,
+}
+
+/// Arguments of `zarrfs discard`.
+#[derive(Args, Debug)]
+#[command(after_help = examples::DISCARD)]
+pub struct DiscardArgs {
+    /// Which changes
+    #[command(flatten)]
+    pub place: PlaceArgs,
+    /// Only what was changed at this path in the store and below
+    #[arg(help_heading = None)]
+    pub path: Option<String>,
+}
