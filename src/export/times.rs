@@ -141,12 +141,17 @@ impl CalendarDate {
         };
         let (hours, minutes) = match zone.split_once(':') {
             Some((hours, minutes)) => (hours, minutes),
-            None if zone.len() == 4 => zone.split_at(2),
+            None if zone.len() == 4 => zone.split_at_checked(2)?,
             None => (zone, "0"),
         };
-        let (hours, minutes): (i128, i128) = (hours.parse().ok()?, minutes.parse().ok()?);
+        let is_count = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+        let number = |text: &str| {
+            let number: u16 = text.parse().ok().filter(|_| is_count(text))?;
+            Some(i128::from(number))
+        };
+        let minutes = number(hours)? * 60 + number(minutes)?;
         Some(CalendarDate {
-            nanoseconds: date.nanoseconds - sign * (hours * 60 + minutes) * 60 * SECOND,
+            nanoseconds: date.nanoseconds - sign * minutes * 60 * SECOND,
             ..date
         })
     }
@@ -367,6 +372,19 @@ mod tests {
         assert_eq!(days("1900-02-28", "1900-03-01", "julian"), 2);
         assert_eq!(origin("days since 2000-01-01", "mine"), None);
         assert_eq!(origin("months since 2000-01-01", "standard"), None);
+        let hours = |units: &str| {
+            let count = TimeCount::parse(units, "standard");
+            count.map(|count| (count.origin - 10_957 * DAY) / (3600 * SECOND))
+        };
+        assert_eq!(hours("days since 2000-01-01 00:00 +0200"), Some(-2));
+        assert_eq!(hours("days since 2000-01-01 -2:00"), Some(2));
+        // A sign of three bytes and a digit have the length of hours and minutes.
+        for zone in ["+\u{20ac}1", "+", "-", "+1\u{e9}1", "++1", "+-1:00"] {
+            let units = format!("days since 2000-01-01 {zone}");
+            assert_eq!(hours(&units), None, "{units}");
+        }
+        let far = format!("days since 2000-01-01 -{}", i128::MAX);
+        assert_eq!(hours(&far), None);
     }
 
     #[test]
