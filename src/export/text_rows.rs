@@ -9,8 +9,9 @@ use serde_json::Value;
 
 use crate::array::ragged::{Growing, RaggedElements};
 use crate::error::Result;
+use crate::export::calendar::Calendar;
 use crate::export::conversion::Conversion;
-use crate::export::times::{Calendar, time_text};
+use crate::export::times::time_text;
 use crate::export::{ElementForm, FileParts, Format, Ragged, Subject};
 use crate::model::DataType;
 
