@@ -220,7 +220,11 @@ fn labels_are_read_up_to_a_number_of_elements() {
             let store = memory(&[("a/zarr.json", &data), (path, coordinate)]);
             let (view, _) = view_of(Arc::new(store), &[]);
             let error = view.lookup(&key("a/a@x=1.npy")).unwrap_err();
-            let kind = if is_read { Kind::NotFound } else { Kind::TooLarge };
+            let kind = if is_read {
+                Kind::NotFound
+            } else {
+                Kind::TooLarge
+            };
             assert_eq!(error.kind(), kind, "{path} of {length}: {error}");
         }
     }
