@@ -15,9 +15,7 @@ pub const FORMAT: Format = Format {
 /// The header alone, of the elements in the `.raw` file.
 pub const DETACHED: Format = Format {
     extension: "mhd",
-    parts: Some(|subject| {
-        header(subject, &subject.raw_file()?).map(FileParts::text)
-    }),
+    parts: Some(|subject| header(subject, &subject.raw_file()?).map(FileParts::text)),
     ragged: None,
     is_basic: false,
 };
