@@ -12,7 +12,8 @@ use crate::stored::{default_keys, key, memory, strings, v3, view_of};
 
 /// Returns the document of an array of one dimension.
 fn column(data_type: &str, shape: &[u64]) -> String {
-    let mut document: Value = serde_json::from_str(&v3(shape, shape, default_keys())).unwrap();
+    let mut document: Value =
+        serde_json::from_str(&v3(shape, &vec![3; shape.len()], default_keys())).unwrap();
     document["data_type"] = json!(data_type);
     document["fill_value"] = json!(0);
     document["codecs"] = json!([{"name": "bytes", "configuration": {"endian": "little"}}]);
