@@ -17,7 +17,7 @@ use crate::inspect::coordinates::{ArrayInGroup, names_dimensions};
 use crate::inspect::file_ending::FileContent;
 use crate::inspect::key_of_chunk::chunk_of;
 use crate::inspect::locate::StorePath;
-use crate::inspect::selected::write_file;
+use crate::inspect::written_file::write_file;
 use crate::store::Key;
 
 /// How many bytes are read at a time.

@@ -14,7 +14,7 @@ use super::{CpArgs, progress};
 use crate::error::{Error, Result};
 use crate::export::FORMATS;
 use crate::inspect::file_ending::FileContent;
-use crate::inspect::selected::write_file;
+use crate::inspect::written_file::write_file;
 
 /// Writes the file.
 pub(super) fn cp(args: &CpArgs) -> Result<bool> {

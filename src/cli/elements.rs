@@ -12,7 +12,8 @@ use crate::error::{Result, printable};
 use crate::export::txt;
 use crate::grid::Selection;
 use crate::inspect::file_ending::FileContent;
-use crate::inspect::selected::{SelectedElements, TakeBytes, write_file};
+use crate::inspect::selected::{SelectedElements, TakeBytes};
+use crate::inspect::written_file::write_file;
 use crate::model::DataType;
 
 /// Writes selected elements as text; elements without a fixed length a line each.
