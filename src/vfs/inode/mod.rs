@@ -239,8 +239,8 @@ impl Inodes {
         }
     }
 
-    /// Adds a handle of a content that lookups have not found, or that is open as another inode; `Different` if the
-    /// inode is open with another one.
+    /// Adds a handle of a content that lookups have not found, or that is open as another inode: the inode is mixed for as
+    /// long as it is open, and no name is given it after that. `Different` if the inode is open with another content.
     pub fn bind_anyhow(&self, ino: Ino, fh: Fh, content: Option<u64>) -> Binding {
         let mut state = self.lock();
         if state.open.is_open(ino.0) && state.differs(ino.0, content) {
@@ -248,12 +248,24 @@ impl Inodes {
         }
         state.note_content(ino.0, content);
         state.open.add(ino.0, fh, content);
+        state.open.mix(ino.0);
         Binding::Added
+    }
+
+    /// Whether the kernel may have attributes of another content than that of the inode's handles. Reads must not rely on
+    /// the length that it has: the answer in which it hears of the right one can be overtaken.
+    pub fn is_mixed(&self, ino: Ino) -> bool {
+        self.lock().open.is_mixed(ino.0)
     }
 
     /// Takes a handle away from its inode.
     pub fn release(&self, ino: Ino, fh: Fh) {
-        self.lock().open.remove(ino.0, fh);
+        let mut state = self.lock();
+        let was_mixed = state.open.is_mixed(ino.0);
+        state.open.remove(ino.0, fh);
+        if was_mixed && !state.open.is_open(ino.0) {
+            state.note_content(ino.0, Some(MIXED));
+        }
     }
 
     /// Returns the handles of an inode.
