@@ -2,10 +2,11 @@
 //! than the one that is opened. Here its requests come in the order that does most harm.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use zarrfs::error::{Kind, Result};
 use zarrfs::store::backend::memory::MemoryStore;
-use zarrfs::vfs::{Caller, Ino, OpenOptions, OpenReply, Vfs, VfsConfig};
+use zarrfs::vfs::{Caller, Ino, Invalidation, OpenOptions, OpenReply, Vfs, VfsConfig};
 use zarrfs::view::store::StoreView;
 
 use crate::swapping::SwappedTree;
@@ -106,4 +107,24 @@ fn a08_no_reader_relies_on_the_length_of_another_content() {
     let fresh = replaced.look_up();
     assert_ne!(fresh, ino);
     assert!(!replaced.open(fresh, 4, READS).unwrap().direct);
+}
+
+/// The kernel takes back a lookup whose answer was another inode than it had, and goes on using that one.
+#[test]
+fn a_lookup_that_is_taken_back_has_nobody_ask_for_the_length_again() {
+    let replaced = Replaced::new();
+    let lengths = Arc::new(AtomicUsize::new(0));
+    let counted = lengths.clone();
+    replaced.vfs.set_invalidator(Box::new(move |_, what| {
+        if what == Invalidation::Length {
+            counted.fetch_add(1, Ordering::Relaxed);
+        }
+    }));
+    let ino = replaced.look_up();
+    let held = replaced.open(ino, 1, READS).unwrap();
+    assert_eq!(replaced.look_up(), ino);
+    replaced.vfs.forget(ino, 1);
+    replaced.open(ino, 2, READS).unwrap();
+    assert_eq!(lengths.load(Ordering::Relaxed), 1);
+    replaced.vfs.release(held.fh);
 }

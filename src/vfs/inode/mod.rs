@@ -214,14 +214,16 @@ impl Inodes {
         state.prune(from.0.0);
     }
 
-    /// Takes back lookups; an entry without lookups and children is dropped.
-    pub fn forget(&self, ino: Ino, count: u64) {
+    /// Takes back lookups; an entry without lookups and children is dropped. Returns whether the inode is not known any
+    /// more: the kernel also takes back a lookup whose answer it does not use, and goes on with the inode.
+    pub fn forget(&self, ino: Ino, count: u64) -> bool {
         let mut state = self.lock();
         if let Some(entry) = state.entries.get_mut(ino.0) {
             entry.lookups = entry.lookups.saturating_sub(count);
         }
         state.forget_computed(ino.0);
         state.prune(ino.0);
+        state.entries.get(ino.0).is_none() && !state.open.is_open(ino.0)
     }
 
     /// Adds a handle of a content, if the inode may have it.
