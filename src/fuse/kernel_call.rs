@@ -79,17 +79,6 @@ impl<'a> KernelCall<'a> {
         self.dispatch.enqueue((request, access), reply, execute);
     }
 
-    /// Has a thread reply to a request about a name or attributes.
-    pub(super) fn enqueue_names<T: Output>(
-        &self,
-        operation: &'static str,
-        ino: Ino,
-        reply: T::Reply,
-        execute: impl FnOnce(&Vfs) -> Result<T> + Send + 'static,
-    ) {
-        self.enqueue(RequestInfo::names(operation, ino), reply, execute);
-    }
-
     /// Runs what has no reply or cannot fail, as `Dispatcher::run_unreplied` does.
     pub(super) fn run_unreplied(&self, request: RequestInfo, work: impl FnOnce(&Vfs)) {
         let access = self.noted(request);
