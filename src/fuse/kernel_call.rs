@@ -5,6 +5,7 @@
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 
+use super::deadline::ReplyError;
 use super::dispatch::Dispatcher;
 use super::noted_call::{CallSubject, NotedCall};
 use super::reply::Output;
@@ -77,6 +78,18 @@ impl<'a> KernelCall<'a> {
     ) {
         let access = self.noted(request);
         self.dispatch.enqueue((request, access), reply, execute);
+    }
+
+    /// Refuses a request at once.
+    pub(super) fn refuse(&self, request: RequestInfo, reply: impl ReplyError, errno: i32) {
+        let access = self.noted(request);
+        if let Some(access) = &access {
+            access.begin();
+        }
+        reply.refuse(errno);
+        if let Some(access) = access {
+            access.done(Some(errno));
+        }
     }
 
     /// Runs what has no reply or cannot fail, as `Dispatcher::run_unreplied` does.

@@ -67,7 +67,8 @@ impl NotedCall {
         array::take_touched();
     }
 
-    /// Tells the log, from the thread that did the work.
+    /// Tells the log. From the thread that did the work it also tells of the chunks that this looked at; a request that
+    /// was refused, because its time was up or before any work was done, has none.
     pub(super) fn done(self, errno: Option<i32>) {
         let touched = array::take_touched();
         let CallSubject {
