@@ -34,6 +34,7 @@ mod map;
 mod mount;
 mod notify;
 mod options;
+mod output_file;
 mod owners;
 mod paint;
 mod picture;
