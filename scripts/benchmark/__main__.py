@@ -20,6 +20,7 @@ import listing
 import memory
 import random_reads
 import remote
+import rows
 import scale
 import table
 import warm
@@ -32,6 +33,7 @@ PARTS = {
     "formats": formats.run,
     "list": listing.computed,
     "memory": memory.run,
+    "rows": rows.run,
     "list-stored": listing.stored,
     "remote": remote.run,
     "write": write.run,

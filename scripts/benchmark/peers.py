@@ -17,9 +17,9 @@ import mounting
 
 EXAMPLES = mounting.ROOT / "target" / "release" / "examples"
 
-# What one read took: the reader's CPU seconds, those of the daemon that served it, and how many of them in the
-# daemon's own code.
-Read = namedtuple("Read", "seconds bytes cpu served user", defaults=[0.0, 0.0])
+# What one read took: the reader's CPU seconds, those of the daemon that served it, how many of them in the daemon's own
+# code, and how many pages of fresh memory the kernel gave to the daemon.
+Read = namedtuple("Read", "seconds bytes cpu served user faults", defaults=[0.0, 0.0, 0])
 
 
 def read_file(mode, path, *more):
@@ -46,10 +46,17 @@ class Ours(mounting.Daemon):
 
     def read(self, mode, *more):
         """Reads the decoded file and adds what the daemon spent on it."""
-        before = self.cpu_times()
+        before, faults = self.cpu_times(), self.faults()
         read = read_file(mode, self.npy, *more)
         user, system = (b - a for a, b in zip(before, self.cpu_times()))
-        return read._replace(served=user + system, user=user)
+        return read._replace(
+            served=user + system, user=user, faults=self.faults() - faults
+        )
+
+    def faults(self):
+        """Returns how often the daemon touched a page that it did not have."""
+        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2]
+        return int(fields.split()[7])
 
     def stats(self):
         """Returns the daemon's counters."""
@@ -154,5 +161,17 @@ def zarr_python(store):
     """Reads the whole array with zarr-python, into C order as the file has it."""
     cpu, start = time.process_time(), time.perf_counter()
     data = np.ascontiguousarray(zarr.open_array(store, mode="r")[...])
+    seconds = time.perf_counter() - start
+    return Read(seconds, data.nbytes, time.process_time() - cpu)
+
+
+def tensorstore(store):
+    """Reads the whole array with tensorstore, in C order; the array is opened anew, with no cache."""
+    import tensorstore as ts
+
+    driver = "zarr3" if (store / "zarr.json").exists() else "zarr"
+    spec = {"driver": driver, "kvstore": {"driver": "file", "path": f"{store}/"}}
+    cpu, start = time.process_time(), time.perf_counter()
+    data = np.ascontiguousarray(ts.open(spec, open=True).result().read(order="C").result())
     seconds = time.perf_counter() - start
     return Read(seconds, data.nbytes, time.process_time() - cpu)

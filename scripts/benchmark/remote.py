@@ -40,6 +40,7 @@ def run(arguments):
         raise SystemExit(f"--size has to be a multiple of {GRID[0]}")
     folder = arrays.FOLDER / f"remote-{arguments.size}"
     whole, many = array(folder, arguments.size), many_chunks(folder)
+    sharded = inner_chunks(folder, arguments.size)
     rows = []
     for latency in LATENCIES:
         with tempfile.TemporaryDirectory(prefix="zarrfs-hadro-") as logs:
@@ -49,7 +50,7 @@ def run(arguments):
                 raise SystemExit(str(absent)) from None
             with server:
                 bucket = Bucket(server.url, "bucket")
-                tasks = [*reads(bucket, whole), listing(bucket, many)]
+                tasks = [*reads(bucket, whole), shards(bucket, sharded), listing(bucket, many)]
                 if arguments.before:
                     tasks = [beside_older(task, arguments.before) for task in tasks]
                 chosen = [task for task in tasks if arguments.only in task.name]
@@ -67,6 +68,15 @@ def array(folder, size):
     return path
 
 
+def inner_chunks(folder, size):
+    """Returns the store of an array of `size` MiB in shards of 512 inner chunks of 16 KiB; makes it the first time."""
+    path = folder / "bucket" / "sharded.zarr"
+    if not path.exists():
+        shards = dict(shards=(128, 128, 128))
+        make(path, arrays.field(size), (16, 16, 16), ZstdCodec(level=1), **shards)
+    return path
+
+
 def many_chunks(folder):
     """Returns the store of an array of 8,192 tiny chunks; makes it the first time."""
     path = folder / "bucket" / "many.zarr"
@@ -75,10 +85,11 @@ def many_chunks(folder):
     return path
 
 
-def make(path, values, chunks, compressor):
+def make(path, values, chunks, compressor, **options):
     print(f"making {path}", flush=True)
     part = path.with_suffix(".part")
-    zarr.create_array(part, data=values, chunks=chunks, compressors=compressor, overwrite=True)
+    options = dict(chunks=chunks, compressors=compressor, overwrite=True, **options)
+    zarr.create_array(part, data=values, **options)
     part.rename(path)
 
 
@@ -130,6 +141,23 @@ def reads(bucket, store):
             len(chunks),
         ),
     ]
+
+
+def shards(bucket, store):
+    """Returns the task of reading an array of small inner chunks."""
+    url = f"s3://{bucket.name}/{store.name}"
+
+    def ours():
+        with remote_peers.zarrfs(bucket, store.name) as mount:
+            return remote_peers.npy(mount, store)
+
+    def direct():
+        return remote_peers.direct("tensorstore", url, bucket.endpoint)
+
+    count = sum(1 for path in (store / "c").rglob("*") if path.is_file())
+    tensorstore = "tensorstore direct"
+    # The index of each shard comes before its inner chunks.
+    return Task("sharded .npy", ours, {tensorstore: direct}, {}, 2 * count + 1)
 
 
 def listing(bucket, store):

@@ -122,6 +122,11 @@ impl AccessPattern {
         history.unread()
     }
 
+    /// Whether enough was read in order for the reader to be taken to go on.
+    pub fn goes_on(&self) -> bool {
+        self.history.lock().sequential >= MIN_SEQUENTIAL
+    }
+
     /// Returns how the file was read so far; nothing if that is too little to tell.
     pub fn order(&self) -> Option<ReadOrder> {
         let history = self.history.lock();

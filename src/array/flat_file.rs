@@ -53,6 +53,7 @@ impl Drop for FlatFile {
             unread.note_reader(self.number, &self.region, None);
         }
         self.array.give_up_spilled();
+        self.array.forget_runs();
     }
 }
 

@@ -17,6 +17,7 @@ use crate::array::dirty_chunks::{DirtyBytes, DirtyChunks};
 use crate::array::piece::{CacheKey, Cached};
 use crate::array::read_order::LastOrder;
 use crate::array::readers::ReaderCache;
+use crate::array::shard_group::{ShardGroups, ShardRuns};
 use crate::array::spill::Spill;
 use crate::array::unread::UnreadPieces;
 use crate::array::versions::{ChunkVersions, LockedVersions, VersionState};
@@ -61,6 +62,7 @@ mod read_order;
 mod readers;
 mod shard;
 mod shard_file;
+mod shard_group;
 mod shown_pieces;
 mod spill;
 mod spill_file;
@@ -112,6 +114,8 @@ pub struct Engine {
     /// How many threads encode at a time.
     encoders: usize,
     readers: Arc<ReaderCache>,
+    /// Inner chunks that were read together.
+    shard_runs: Arc<ShardRuns>,
     stats: Arc<Stats>,
     limits: Limits,
     last_id: AtomicU64,
@@ -171,6 +175,7 @@ impl Engine {
         Arc::new(Engine {
             metadata: budget.part(MAX_ARRAYS_BYTES.min(budget.limit() / ARRAYS_SHARE)),
             readers,
+            shard_runs: shard_group::shard_runs(&budget),
             cache: Cache::new(budget, Priority::Used, Some(Box::new(on_evict))),
             spill,
             disk: disk.cache,
@@ -236,6 +241,8 @@ pub struct OpenArray {
     /// What readers in order have still to read; nothing of an array that cannot be decoded.
     unread: Option<Arc<UnreadPieces>>,
     versions: ChunkVersions,
+    /// Inner chunks that are read together.
+    groups: ShardGroups,
     /// What was written and is not stored yet.
     dirty: Arc<DirtyChunks>,
     /// Lengths of files that had to be read to know them.
@@ -291,6 +298,7 @@ impl OpenArray {
             stored,
             decoder,
             dirty,
+            groups: ShardGroups::default(),
             lengths: Mutex::default(),
             sparse: Mutex::default(),
             order: LastOrder::default(),

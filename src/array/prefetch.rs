@@ -3,6 +3,7 @@
 //! Pieces go to the engine's threads in batches that are worth a hand-over. Nothing waits for a batch; an error in it
 //! is found again, and returned, by the read that wants the piece.
 
+use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -12,10 +13,15 @@ use crate::array::access_pattern::{AccessPattern, Prediction, Window};
 use crate::array::decoder::Decoder;
 use crate::array::flat_file::FlatFile;
 use crate::array::parts::Part;
+use crate::array::shard_group::LoadedGroup;
 use crate::grid::ChunkIndex;
 
 /// Decoded bytes of a batch, so that it is worth the hand-over to another thread.
 const BATCH_BYTES: usize = 256 << 10;
+
+/// Decoded bytes of inner chunks that one request over a network is for, at least and at most.
+const MIN_GROUP_BYTES: usize = 1 << 20;
+const MAX_GROUP_BYTES: usize = 4 << 20;
 
 /// The least distance to read ahead, in bytes.
 const MIN_WINDOW: u64 = 16 << 20;
@@ -58,7 +64,8 @@ impl<'a> PiecesBeside<'a> {
                 .flat_map(|group| group.first())
                 .map(|part| part.piece)
                 .collect(),
-            submitted: 1,
+            // Inner chunks are read together with the first one.
+            submitted: usize::from(!file.array.reads_groups(decoder)),
             ahead: if file.is_row_too_long(decoder) {
                 file.array.engine.encoders
             } else {
@@ -83,9 +90,9 @@ impl<'a> PiecesBeside<'a> {
         let end = taken.saturating_add(self.ahead).min(self.pieces.len());
         if let Some(next) = self.pieces.get(self.submitted..end) {
             let pieces = (self.submitted..).zip(next.iter().copied());
-            self.file
-                .array
-                .decode_beside(self.decoder, pieces, &self.taken);
+            let shards = self.file.shards_of_row(self.decoder);
+            let order = (&self.taken, shards);
+            self.file.array.decode_beside(self.decoder, pieces, order);
             self.submitted = end.max(self.submitted);
         }
     }
@@ -104,38 +111,92 @@ impl OpenArray {
         self: &Arc<OpenArray>,
         decoder: &Decoder,
         pieces: impl Iterator<Item = PlacedPiece>,
-        taken: &Taken,
+        (taken, shards): (&Taken, Option<u64>),
     ) {
-        // Over a network each chunk is fetched by a thread of its own.
-        let size = match self.engine.limits.fetches {
-            0 => (BATCH_BYTES / decoder.pipeline.chunk_bytes().max(1)).max(1),
-            _ => 1,
-        };
         let is_there = |piece| self.has_piece(piece) || self.is_spilled(piece);
         let mut missing = pieces.filter(|&(_, piece)| !is_there(piece));
+        if self.reads_groups(decoder) {
+            return self.decode_groups(decoder, missing.collect(), (taken, shards));
+        }
+        // Over a network each chunk is fetched by a thread of its own.
+        let size = match self.engine.limits.fetches {
+            0 => pieces_of(decoder, BATCH_BYTES),
+            _ => 1,
+        };
         loop {
             let mut batch: Vec<PlacedPiece> = missing.by_ref().take(size).collect();
             batch.dedup();
-            if batch.is_empty() || !self.submit(batch, taken.clone()) {
+            if batch.is_empty() || !self.submit((batch, Vec::new()), taken.clone()) {
                 return;
             }
         }
     }
 
-    /// Has pieces decoded that no read wants yet.
+    /// Has inner chunks decoded by the engine's threads, those of a shard together.
+    fn decode_groups(
+        self: &Arc<OpenArray>,
+        decoder: &Decoder,
+        mut missing: Vec<PlacedPiece>,
+        (taken, row): (&Taken, Option<u64>),
+    ) {
+        // A range that begins and ends within rows of pieces meets many of them more than once.
+        let mut met = HashSet::new();
+        missing.retain(|(_, piece)| met.insert(piece.0) && !self.is_grouped(*piece));
+        // Over a network there are enough groups for all requests that may be under way, unless these would be short.
+        let bytes = match self.engine.limits.fetches {
+            0 => BATCH_BYTES,
+            fetches => {
+                let chunk = decoder.pipeline.chunk_bytes();
+                let each = chunk.saturating_mul(missing.len()) / fetches;
+                each.clamp(MIN_GROUP_BYTES, MAX_GROUP_BYTES)
+            }
+        };
+        let size = pieces_of(decoder, bytes);
+        // A thread that waits for the network does nothing else.
+        let least = if self.engine.limits.fetches == 0 {
+            size
+        } else {
+            1
+        };
+        let shards = by_shard(decoder, missing);
+        let groups = shards.iter().flat_map(|shard| shard.chunks(size));
+        let (mut batch, mut begun) = (Vec::new(), Vec::new());
+        for group in groups {
+            let pieces = group.iter().map(|&(_, piece)| piece);
+            begun.extend(self.begin_group(decoder, pieces, row));
+            batch.extend_from_slice(group);
+            if batch.len() >= least {
+                let full = (std::mem::take(&mut batch), std::mem::take(&mut begun));
+                if !self.submit(full, taken.clone()) {
+                    return;
+                }
+            }
+        }
+        if !batch.is_empty() {
+            self.submit((batch, begun), taken.clone());
+        }
+    }
+
+    /// Has pieces decoded that no read wants yet; `shards` as in `begin_group`.
     pub(super) fn decode_ahead(
         self: &Arc<OpenArray>,
         decoder: &Decoder,
         pieces: impl Iterator<Item = ChunkIndex>,
+        shards: Option<u64>,
     ) {
         let pieces = pieces.map(|piece| (0, piece));
-        self.decode_beside(decoder, pieces, &Taken::default());
+        self.decode_beside(decoder, pieces, (&Taken::default(), shards));
     }
 
     /// Hands a batch to the engine's threads; false if these have no room for more work.
-    fn submit(self: &Arc<OpenArray>, batch: Vec<PlacedPiece>, taken: Taken) -> bool {
+    fn submit(
+        self: &Arc<OpenArray>,
+        (batch, groups): (Vec<PlacedPiece>, Vec<LoadedGroup>),
+        taken: Taken,
+    ) -> bool {
         let array = self.clone();
         self.engine.decoders.submit(move || {
+            let _groups = groups;
             let Ok(decoder) = array.decoder() else { return };
             for (place, piece) in batch {
                 // A reader may have loaded it or passed it meanwhile.
@@ -149,6 +210,27 @@ impl OpenArray {
             }
         })
     }
+}
+
+/// Returns how many pieces have `bytes` decoded bytes; at least one.
+fn pieces_of(decoder: &Decoder, bytes: usize) -> usize {
+    (bytes / decoder.pipeline.chunk_bytes().max(1)).max(1)
+}
+
+/// Returns inner chunks by their shards, which come in the order of their first ones.
+fn by_shard(decoder: &Decoder, pieces: Vec<PlacedPiece>) -> Vec<Vec<PlacedPiece>> {
+    let mut places: HashMap<u64, usize> = HashMap::new();
+    let mut shards: Vec<Vec<PlacedPiece>> = Vec::new();
+    for piece in pieces {
+        let place = *places
+            .entry(decoder.stored_number(piece.1))
+            .or_insert(shards.len());
+        match shards.get_mut(place) {
+            Some(shard) => shard.push(piece),
+            None => shards.push(vec![piece]),
+        }
+    }
+    shards
 }
 
 impl FlatFile {
@@ -171,7 +253,8 @@ impl FlatFile {
                 let pieces = ahead
                     .ranges(self.length)
                     .flat_map(|range| self.pieces(decoder, &range));
-                self.array.decode_ahead(decoder, pieces);
+                let shards = self.shards_of_row(decoder);
+                self.array.decode_ahead(decoder, pieces, shards);
             }
             Prediction::Steps { .. } => self.step_ahead(decoder, ahead),
         }
@@ -195,7 +278,7 @@ impl FlatFile {
             }
         }
         pieces.truncate(wanted);
-        self.array.decode_ahead(decoder, pieces.into_iter());
+        self.array.decode_ahead(decoder, pieces.into_iter(), None);
     }
 
     /// Notes that a read was answered.
@@ -217,6 +300,21 @@ impl FlatFile {
         let mut pieces = Vec::new();
         self.visit_pieces(decoder, range, |piece, _, _| pieces.push(piece));
         pieces
+    }
+
+    /// Returns how many shards a reader in order over a network passes over before it comes back to one; nothing unless the
+    /// file is read so.
+    fn shards_of_row(&self, decoder: &Decoder) -> Option<u64> {
+        let reads_on = self.array.engine.limits.fetches > 0 && self.pattern.goes_on();
+        let shard = decoder.stored.chunk_shape();
+        let mut shards: u64 = 1;
+        for (axis, &length) in self.region.shape.iter().enumerate() {
+            if axis != self.first_axis() {
+                let across = length.div_ceil(shard.get(axis).copied().unwrap_or(1).max(1));
+                shards = shards.saturating_mul(across);
+            }
+        }
+        reads_on.then_some(shards)
     }
 
     /// Whether memory has no room for a row of pieces.

@@ -112,7 +112,11 @@ impl OpenArray {
             return Err(Error::corrupt(&stored.key, found));
         }
         let room = self.reserve(&load.pipeline, shard.length, load.deadline)?;
-        let bytes = shard.read(0, shard.length)?;
+        let range = shard.start..shard.start + shard.length;
+        let bytes = match self.grouped(load, stored, &range)? {
+            Some(bytes) => bytes,
+            None => shard.read(0, shard.length)?,
+        };
         self.decode(load, (&stored.key, stored.meta.version), bytes, room)
             .map(Some)
     }

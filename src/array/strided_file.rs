@@ -106,7 +106,8 @@ impl StridedFile {
                 Ok(pieces.len() <= MAX_BESIDE)
             })?;
         }
-        self.array.decode_ahead(decoder, pieces.into_iter().skip(1));
+        let others = pieces.into_iter().skip(1);
+        self.array.decode_ahead(decoder, others, None);
         for part in &parts {
             self.visit(decoder, part, &mut |piece, runs| {
                 let piece = self.array.piece(decoder, piece)?;

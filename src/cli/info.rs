@@ -277,16 +277,17 @@ impl Sheet {
     }
 
     fn add_reads(&mut self, array: &ArrayInfo) {
-        let cost = |cost: ReadCost| {
+        let cost = |cost: ReadCost, most: &str| {
             let memory = cost.memory.map_or("unknown".to_string(), shown::bytes);
-            format!(
-                "{memory} of memory, {}",
-                units::count(cost.requests, "request")
-            )
+            let requests = units::count(cost.requests, "request");
+            format!("{memory} of memory, {most}{requests}")
         };
         if let Some(costs) = &array.costs {
-            self.add("reading a point", cost(costs.point));
-            self.add("reading all", cost(costs.sequential));
+            // Inner chunks that lie beside each other are read together.
+            let is_sharded = !array.inner_chunk_shapes.is_empty();
+            let most = if is_sharded { "at most " } else { "" };
+            self.add("reading a point", cost(costs.point, ""));
+            self.add("reading all", cost(costs.sequential, most));
         }
         if let Some(error) = &array.undecodable {
             self.add("does not decode", error.to_string());

@@ -9,11 +9,12 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use crate::dialect::fill_json;
+use crate::export::calendar::Calendar;
 use crate::export::cf_attributes::{AttributeNumber, fill_numbers};
 use crate::export::cf_numbers::{FillNumber, Stored};
 use crate::export::cf_values::{CfConversion, Meaning};
 use crate::export::conversion::Conversion;
-use crate::export::times::{Calendar, TimeCount, unit_of};
+use crate::export::times::{TimeCount, unit_of};
 use crate::model::{Array, Attributes, DataType, TimeUnit};
 
 /// The attributes that are applied, and so have no meaning for the values.

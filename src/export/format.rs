@@ -5,6 +5,7 @@
 
 use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::ops::Range;
 use std::sync::Arc;
 
 use crate::array::OpenArray;
@@ -52,8 +53,10 @@ pub struct Subject<'a> {
     pub array: &'a Array,
     /// Elements along each dimension of the box that the file holds.
     pub shape: &'a [u64],
-    /// What the array's files are named after, less the extension.
+    /// What the array's files are named after.
     pub name: &'a [u8],
+    /// What stands between that and the extension in the name of this file: `@0,:` and `.cf`.
+    pub chosen: &'a str,
     /// The attributes of the group that the array is in; nothing if it is in none.
     pub group: Option<&'a Attributes>,
     /// What the dimensions of the box are, outermost first; nothing for those of the array from their first element on.
@@ -94,6 +97,7 @@ impl<'a> Subject<'a> {
             array,
             shape,
             name: b"",
+            chosen: "",
             group: None,
             taken: None,
         }
@@ -101,10 +105,16 @@ impl<'a> Subject<'a> {
 
     /// Returns the name as text, for formats that write it into a file; nothing if it is no text of one line.
     pub fn text_name(&self) -> Option<&'a str> {
-        let name = std::str::from_utf8(self.name).ok()?;
-        let is_plain =
-            !name.contains(|letter: char| letter.is_control() || "\"<>&".contains(letter));
-        is_plain.then_some(name)
+        std::str::from_utf8(self.name)
+            .ok()
+            .filter(|name| is_plain(name))
+    }
+
+    /// Returns the name of the file beside this one that has the same elements and nothing else; nothing if a header
+    /// cannot say it.
+    pub fn raw_file(&self) -> Option<String> {
+        let name = self.text_name()?;
+        is_plain(self.chosen).then(|| format!("{name}{}.raw", self.chosen))
     }
 
     /// Whether the box has elements and at least one and at most `most` dimensions, as formats of images want.
@@ -113,8 +123,13 @@ impl<'a> Subject<'a> {
     }
 }
 
+/// Whether text can stand in a line of any header.
+fn is_plain(text: &str) -> bool {
+    !text.contains(|letter: char| letter.is_control() || "\"<>&".contains(letter))
+}
+
 /// What a file of elements of a fixed length consists of.
-#[derive(Clone)]
+#[derive(Clone, Default)]
 pub struct FileParts {
     /// The bytes before the elements.
     pub header: Vec<u8>,
@@ -122,6 +137,9 @@ pub struct FileParts {
     pub elements: Option<ElementForm>,
     /// The bytes after the elements.
     pub trailer: Vec<u8>,
+    /// Where in the header the library of a format marks a file that it has open for writing. What is written there is not
+    /// kept.
+    pub marks: Range<u64>,
 }
 
 /// How elements are written.
@@ -139,7 +157,7 @@ impl FileParts {
         FileParts {
             header,
             elements: Some(ElementForm::default()),
-            trailer: Vec::new(),
+            ..FileParts::default()
         }
     }
 
@@ -152,7 +170,7 @@ impl FileParts {
                 order,
                 conversion: None,
             }),
-            trailer: Vec::new(),
+            ..FileParts::default()
         }
     }
 
@@ -160,8 +178,7 @@ impl FileParts {
     pub fn text(text: String) -> FileParts {
         FileParts {
             header: text.into_bytes(),
-            elements: None,
-            trailer: Vec::new(),
+            ..FileParts::default()
         }
     }
 

@@ -8,6 +8,8 @@ use crate::error::{Error, Result};
 use crate::export::group::GroupFormat;
 
 pub mod axes;
+mod band_facts;
+pub mod calendar;
 pub mod cf;
 mod cf_attributes;
 mod cf_numbers;
@@ -20,6 +22,7 @@ mod format;
 mod georeference;
 pub mod group;
 pub mod hdf5;
+mod header_bytes;
 pub mod mat;
 pub mod metaimage;
 pub mod mrc;
@@ -32,10 +35,13 @@ mod opened;
 pub mod raster;
 pub mod raw;
 mod source_elements;
+pub mod table;
+mod text_cell;
 pub mod text_rows;
 pub mod tiff;
 pub mod times;
 pub mod txt;
+mod units;
 pub mod vrt;
 pub mod vti;
 pub mod wav;
@@ -82,6 +88,8 @@ pub const GROUP_FORMATS: &[&GroupFormat] = &[
     &hdf5::GROUP,
     &hdf5::NETCDF,
     &tiff::ome::PYRAMID,
+    &table::CSV,
+    &table::NDJSON,
 ];
 
 /// Returns the format of an extension.

@@ -81,6 +81,7 @@ fn plan(contents: &GroupContents, variant: Variant) -> Option<GroupPlan> {
                 conversion,
             }),
             trailer: vec![0; padding],
+            ..FileParts::default()
         };
         Some(PlacedVariable {
             member: variable.member,
@@ -89,7 +90,11 @@ fn plan(contents: &GroupContents, variant: Variant) -> Option<GroupPlan> {
         })
     });
     let variables = placed.collect::<Option<_>>()?;
-    Some(GroupPlan { header, variables })
+    Some(GroupPlan {
+        header,
+        variables,
+        row: None,
+    })
 }
 
 /// Returns a member as a variable; nothing if the format cannot hold it.

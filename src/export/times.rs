@@ -5,23 +5,10 @@
 
 use std::ops::Range;
 
+use crate::export::calendar::Calendar;
+
 const SECOND: i128 = 1_000_000_000;
 const DAY: i128 = 86_400 * SECOND;
-
-/// A calendar of CF.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Calendar {
-    /// That of today, for all times.
-    Gregorian,
-    /// With a leap day every fourth year.
-    Julian,
-    /// Years of 365 days.
-    NoLeap,
-    /// Years of 366 days.
-    AllLeap,
-    /// Months of 30 days.
-    Days360,
-}
 
 /// Counts of a unit since a date.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -141,12 +128,17 @@ impl CalendarDate {
         };
         let (hours, minutes) = match zone.split_once(':') {
             Some((hours, minutes)) => (hours, minutes),
-            None if zone.len() == 4 => zone.split_at(2),
+            None if zone.len() == 4 => zone.split_at_checked(2)?,
             None => (zone, "0"),
         };
-        let (hours, minutes): (i128, i128) = (hours.parse().ok()?, minutes.parse().ok()?);
+        let is_count = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+        let number = |text: &str| {
+            let number: u16 = text.parse().ok().filter(|_| is_count(text))?;
+            Some(i128::from(number))
+        };
+        let minutes = number(hours)? * 60 + number(minutes)?;
         Some(CalendarDate {
-            nanoseconds: date.nanoseconds - sign * (hours * 60 + minutes) * 60 * SECOND,
+            nanoseconds: date.nanoseconds - sign * minutes * 60 * SECOND,
             ..date
         })
     }
@@ -218,44 +210,6 @@ impl CalendarDate {
     }
 }
 
-impl Calendar {
-    /// Returns the days to a date from 1970-01-01, or from a day of the calendar's own.
-    fn days(self, year: i64, month: i64, day: i64) -> i64 {
-        if self == Calendar::Days360 {
-            return year * 360 + (month - 1) * 30 + day - 1;
-        }
-        // Years begin in March, so that the day that not all of them have is the last.
-        let year = if month <= 2 { year - 1 } else { year };
-        let in_year = (153 * (month + if month > 2 { -3 } else { 9 }) + 2) / 5 + day - 1;
-        let leap_days = match self {
-            Calendar::Julian => year.div_euclid(4) - 2,
-            Calendar::AllLeap => year,
-            Calendar::NoLeap | Calendar::Days360 => 0,
-            Calendar::Gregorian => year.div_euclid(4) - year.div_euclid(100) + year.div_euclid(400),
-        };
-        year * 365 + leap_days + in_year - 719_468
-    }
-
-    /// Returns the year, month and day of what `days` returns.
-    fn date(self, days: i64) -> (i64, i64, i64) {
-        if self == Calendar::Days360 {
-            let within = days.rem_euclid(360);
-            return (days.div_euclid(360), within / 30 + 1, within % 30 + 1);
-        }
-        // The year whose first of March is the last one up to that day.
-        let since = days + 719_468;
-        let mut year = since.div_euclid(365).min(since.div_euclid(366)) - 1;
-        while self.days(year + 1, 3, 1) <= days {
-            year += (days - self.days(year + 1, 3, 1)) / 366 + 1;
-        }
-        let in_year = days - self.days(year, 3, 1);
-        let month = (5 * in_year + 2) / 153;
-        let day = in_year - (153 * month + 2) / 5 + 1;
-        let month = if month < 10 { month + 3 } else { month - 9 };
-        (year + i64::from(month <= 2), month, day)
-    }
-}
-
 /// Returns the times that a date stands for: a year, a month, a day, a minute.
 pub fn period_of(label: &str, calendar: Calendar) -> Option<Range<i128>> {
     let date = CalendarDate::parse(label.trim())?;
@@ -285,8 +239,8 @@ pub fn split_times(text: &str) -> Vec<&str> {
 /// Writes a time as ISO 8601 does.
 pub fn time_text(time: i128, calendar: Calendar) -> String {
     let (days, within) = (time.div_euclid(DAY), time.rem_euclid(DAY));
-    // Further than any count of eight bytes reaches.
-    const FURTHEST: i128 = 1 << 40;
+    // Further than any count of seconds in eight bytes reaches.
+    const FURTHEST: i128 = 1 << 47;
     let days = i64::try_from(days.clamp(-FURTHEST, FURTHEST)).unwrap_or(0);
     let (year, month, day) = calendar.date(days);
     let seconds = within / SECOND;
@@ -320,25 +274,6 @@ mod tests {
             time_text(period_of("1600-12-31T01:02:03.25").unwrap().start),
             "1600-12-31T01:02:03.25"
         );
-        let calendars = [
-            Calendar::Gregorian,
-            Calendar::Julian,
-            Calendar::NoLeap,
-            Calendar::AllLeap,
-            Calendar::Days360,
-        ];
-        for (calendar, days) in calendars.into_iter().flat_map(|calendar| {
-            (-1_000_000..1_000_000)
-                .step_by(997)
-                .map(move |days| (calendar, days))
-        }) {
-            let (year, month, day) = calendar.date(days);
-            assert_eq!(calendar.days(year, month, day), days, "{calendar:?}");
-            assert!(
-                (1..=12).contains(&month) && (1..=31).contains(&day),
-                "{calendar:?}"
-            );
-        }
         assert!(period_of("2020-13-01").is_none() && period_of("x").is_none());
     }
 
@@ -367,6 +302,19 @@ mod tests {
         assert_eq!(days("1900-02-28", "1900-03-01", "julian"), 2);
         assert_eq!(origin("days since 2000-01-01", "mine"), None);
         assert_eq!(origin("months since 2000-01-01", "standard"), None);
+        let hours = |units: &str| {
+            let count = TimeCount::parse(units, "standard");
+            count.map(|count| (count.origin - 10_957 * DAY) / (3600 * SECOND))
+        };
+        assert_eq!(hours("days since 2000-01-01 00:00 +0200"), Some(-2));
+        assert_eq!(hours("days since 2000-01-01 -2:00"), Some(2));
+        // A sign of three bytes and a digit have the length of hours and minutes.
+        for zone in ["+\u{20ac}1", "+", "-", "+1\u{e9}1", "++1", "+-1:00"] {
+            let units = format!("days since 2000-01-01 {zone}");
+            assert_eq!(hours(&units), None, "{units}");
+        }
+        let far = format!("days since 2000-01-01 -{}", i128::MAX);
+        assert_eq!(hours(&far), None);
     }
 
     #[test]

@@ -145,6 +145,9 @@ impl Runs {
             4 => self.for_each(|a, b| copy_fixed::<4>(from, a, to, b)),
             8 => self.for_each(|a, b| copy_fixed::<8>(from, a, to, b)),
             16 => self.for_each(|a, b| copy_fixed::<16>(from, a, to, b)),
+            32 => self.for_each(|a, b| copy_fixed::<32>(from, a, to, b)),
+            64 => self.for_each(|a, b| copy_fixed::<64>(from, a, to, b)),
+            128 => self.for_each(|a, b| copy_fixed::<128>(from, a, to, b)),
             n => self.for_each(|a, b| to[b..b + n].copy_from_slice(&from[a..a + n])),
         }
     }

@@ -58,7 +58,7 @@ pub struct ReadCosts {
 pub struct ReadCost {
     /// Bytes; nothing if elements have no fixed length.
     pub memory: Option<u64>,
-    /// How many.
+    /// How many; of inner chunks at most, since those that lie beside each other are read together.
     pub requests: u64,
 }
 

@@ -6,7 +6,8 @@
 
 use std::cmp::Ordering;
 
-use crate::export::times::{Calendar, period_of, split_times, time_text};
+use crate::export::calendar::Calendar;
+use crate::export::times::{period_of, split_times, time_text};
 use crate::grid::SelectedAxis;
 
 /// The labels along a dimension, one an element.

@@ -23,6 +23,7 @@ mod key;
 pub mod layer;
 pub mod listing;
 mod location;
+mod scattered;
 mod stack;
 pub mod tree;
 
@@ -31,6 +32,7 @@ pub use change_log::{ChangeLog, Dependencies, LogPosition, MovingPosition};
 pub use condition::{Condition, ETag, PutBody};
 pub use key::Key;
 pub use location::{local_folder, local_path, normalized, shown};
+pub(crate) use scattered::deal_out;
 pub use stack::{RemoteConfig, StoreConfig, StoreStack, open, open_cache_dir};
 pub use tree::Tree;
 
@@ -219,18 +221,13 @@ pub trait Reader: Send + Sync {
         deal_out(&bytes, parts);
         Ok(bytes.len())
     }
+    /// Returns the bytes of several ranges, which ascend and share none; what lies between them is read as well, so that
+    /// one request serves. Each has fewer than asked for only at the end.
+    fn read_ranges(&self, ranges: &[Range<u64>]) -> Result<Vec<Vec<u8>>> {
+        scattered::read_together(ranges, |offset, parts| self.read_scattered(offset, parts))
+    }
     /// Returns size and version now.
     fn meta(&self) -> Result<Meta>;
-}
-
-/// Fills pieces of memory, one after the other, as far as there are bytes.
-pub(crate) fn deal_out(bytes: &[u8], parts: &mut [IoSliceMut<'_>]) {
-    let mut rest = bytes;
-    for part in parts {
-        let (now, later) = rest.split_at(part.len().min(rest.len()));
-        part[..now.len()].copy_from_slice(now);
-        rest = later;
-    }
 }
 
 /// Properties of a store as a whole; layers pass on those of the store below, or a changed copy.

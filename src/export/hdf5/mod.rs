@@ -4,6 +4,8 @@
 //! first without addresses, since their lengths do not depend on these. `datatype` and `attributes` say what values become,
 //! `tree` has the objects, `object` and `heap` the words.
 
+use std::ops::Range;
+
 use crate::export::group::{GroupContents, GroupFormat, GroupMember, GroupPlan, PlacedVariable};
 use crate::export::hdf5::datatype::Flavour;
 use crate::export::hdf5::heap::GlobalHeap;
@@ -44,6 +46,9 @@ pub const FORMAT: Format = Format {
     is_basic: false,
 };
 
+/// The flags of the superblock that are set while a program has the file open for writing, which none of version 0 reads.
+const CONSISTENCY_FLAGS: Range<u64> = 20..24;
+
 /// Where the objects of a file lie.
 struct HdfPlaces {
     objects: Vec<u64>,
@@ -80,7 +85,11 @@ fn plan(contents: &GroupContents, flavour: Flavour) -> Option<GroupPlan> {
     header.extend(written.objects.concat());
     header.extend(written.heap);
     let variables = variables(&tree, contents, &data, flavour)?;
-    Some(GroupPlan { header, variables })
+    Some(GroupPlan {
+        header,
+        variables,
+        row: None,
+    })
 }
 
 /// Returns the places of objects that were written without addresses, and where they end.
@@ -146,6 +155,7 @@ fn variables(
                     conversion: kind.conversion,
                 }),
                 trailer: vec![0; usize::try_from(padding).ok()?],
+                ..FileParts::default()
             },
         })
     });
@@ -217,10 +227,13 @@ fn alone(subject: &Subject) -> Option<FileParts> {
         }],
         left_out: Vec::new(),
     };
-    let GroupPlan { header, variables } = plan(&contents, Flavour::Hdf5)?;
+    let GroupPlan {
+        header, variables, ..
+    } = plan(&contents, Flavour::Hdf5)?;
     let parts = variables.into_iter().next().map(|variable| variable.parts);
     Some(FileParts {
         header,
+        marks: CONSISTENCY_FLAGS,
         ..parts.unwrap_or_else(|| FileParts::plain(Vec::new()))
     })
 }

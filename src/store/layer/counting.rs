@@ -3,6 +3,7 @@
 //! Its counters are those named `store_*`; answers pass through unchanged.
 
 use std::io::IoSliceMut;
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -154,6 +155,16 @@ impl Reader for CountingReader {
         self.stats.store_get_requests.add(1);
         if let Ok(read) = &answer {
             self.stats.store_get_bytes.add(*read as u64);
+        }
+        answer
+    }
+
+    fn read_ranges(&self, ranges: &[Range<u64>]) -> Result<Vec<Vec<u8>>> {
+        let answer = timed(&self.stats, || self.inner.read_ranges(ranges));
+        self.stats.store_get_requests.add(1);
+        if let Ok(parts) = &answer {
+            let bytes: usize = parts.iter().map(Vec::len).sum();
+            self.stats.store_get_bytes.add(bytes as u64);
         }
         answer
     }

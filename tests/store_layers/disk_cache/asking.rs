@@ -99,3 +99,34 @@ fn only_what_was_asked_for_is_kept() {
     assert!(mount.store.get(&key("a/b"), 1000).is_err(), "too large");
     assert_eq!(mount.stats.disk_written_bytes.get(), written);
 }
+
+#[test]
+fn ranges_that_are_read_together_are_kept_each() {
+    let (memory, folder) = (memory(), tempfile::tempdir().unwrap());
+    let whole = bytes_of(1, 300_000);
+    let mount = mounted(&memory, folder.path(), SIZE, LONG);
+    let meta = mount.store.head(&key("a/b")).unwrap().unwrap();
+    let reader = mount.store.open(&key("a/b"), Some(&meta)).unwrap();
+    let ranges = [100..300, 300..1000, 5000..6000, 299_000..299_500];
+    let parts = ranges.clone().map(|range| whole[range].to_vec());
+    let read = |chosen: &[usize]| {
+        let ranges: Vec<_> = chosen
+            .iter()
+            .map(|&number| ranges[number].clone())
+            .collect();
+        let ranges = ranges
+            .iter()
+            .map(|range| range.start as u64..range.end as u64);
+        let found = reader.read_ranges(&ranges.collect::<Vec<_>>()).unwrap();
+        let expected: Vec<_> = chosen.iter().map(|&number| parts[number].clone()).collect();
+        assert!(found == expected, "{chosen:?}");
+        mount.stats.disk_hit_requests.get()
+    };
+    assert_eq!(read(&[1]), 0);
+    // What is there already comes from disk, between what does not.
+    assert_eq!(read(&[0, 1, 2]), 1);
+    assert_eq!(read(&[0, 2]), 3);
+    assert_eq!(reader.read_at(5000, 1000).unwrap(), parts[2]);
+    assert_eq!(mount.stats.disk_hit_requests.get(), 4);
+    assert_eq!(read(&[0, 1, 2, 3]), 7);
+}

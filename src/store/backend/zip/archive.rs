@@ -5,6 +5,7 @@
 //! more. A failure to read the archive is never "missing".
 
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -102,17 +103,34 @@ impl Archive {
     pub(super) fn read(&self, offset: u64, length: u64) -> Result<Vec<u8>> {
         let end = offset.checked_add(length);
         if end.is_none_or(|end| end > self.meta.size) {
-            return Err(Error::corrupt("", "lies beyond the end of the archive"));
+            return Err(beyond());
         }
         let wanted = usize::try_from(length).map_err(|error| Error::too_large("", error))?;
         let bytes = self.reader.read_at(offset, wanted).map_err(failed)?;
+        self.check_read(bytes.len() == wanted)?;
+        Ok(bytes)
+    }
+
+    /// Reads exactly some ranges, which ascend and share no bytes, and which the archive has to have.
+    pub(super) fn read_ranges(&self, ranges: &[Range<u64>]) -> Result<Vec<Vec<u8>>> {
+        if ranges.iter().any(|range| range.end > self.meta.size) {
+            return Err(beyond());
+        }
+        let parts = self.reader.read_ranges(ranges).map_err(failed)?;
+        let mut read = ranges.iter().zip(&parts);
+        self.check_read(read.all(|(range, part)| part.len() as u64 == range.end - range.start))?;
+        Ok(parts)
+    }
+
+    /// Fails with `Changed` if what was read may be of another content, and unless it `is_whole`.
+    fn check_read(&self, is_whole: bool) -> Result<()> {
         if self.in_place && self.reader.meta().map_err(failed)?.version != self.meta.version {
             return Err(changed());
         }
-        if bytes.len() != wanted {
+        if !is_whole {
             return Err(self.blame(Error::corrupt("", "the archive ends too early")));
         }
-        Ok(bytes)
+        Ok(())
     }
 
     /// Returns `Changed` in place of an error that a change of the archive explains.
@@ -218,6 +236,11 @@ pub(super) fn check_crc(found: u32, entry: &ZipEntry) -> Result<()> {
         entry.crc
     );
     Err(Error::corrupt("", text))
+}
+
+/// Returns the error of what an archive is too short for.
+fn beyond() -> Error {
+    Error::corrupt("", "lies beyond the end of the archive")
 }
 
 fn changed() -> Error {

@@ -4,6 +4,7 @@
 //! they have come.
 
 use std::io::IoSliceMut;
+use std::ops::Range;
 use std::sync::Arc;
 
 use super::cache_dir::CacheNamespace;
@@ -40,6 +41,30 @@ impl DiskCacheReader {
         read(&EntryKey::range(&self.key, range), false)
             .or_else(|| read(&EntryKey::whole(&self.key), true))
     }
+
+    /// Keeps ranges that were read whole, if they are still of the version that the object had before.
+    fn keep<'a>(
+        &self,
+        (meta, asked): (&Meta, u64),
+        read: impl IntoIterator<Item = (&'a Range<u64>, &'a Vec<u8>)>,
+    ) -> Result<()> {
+        // The bytes may be of a version that came in between.
+        if !meta.version.is_lasting() || self.inner.meta()?.version != meta.version {
+            return Ok(());
+        }
+        let header = EntryHeader {
+            version: meta.version,
+            size: meta.size,
+            asked,
+        };
+        for (range, bytes) in read {
+            if bytes.len() as u64 == range.end - range.start {
+                let name = EntryKey::range(&self.key, &ByteRange::Span(range.clone()));
+                self.entries.put(&name, &header, bytes);
+            }
+        }
+        Ok(())
+    }
 }
 
 #[deny(clippy::missing_trait_methods)]
@@ -56,18 +81,9 @@ impl Reader for DiskCacheReader {
             return Ok(bytes);
         }
         self.entries.stats().disk_miss_requests.add(1);
-        let header = EntryHeader {
-            version: meta.version,
-            size: meta.size,
-            asked: entry::seconds(self.clock.date()),
-        };
+        let asked = entry::seconds(self.clock.date());
         let bytes = self.inner.read_at(offset, len)?;
-        let is_complete = bytes.len() as u64 == end - offset;
-        // The bytes may be of a version that came in between.
-        if is_complete && meta.version.is_lasting() && self.inner.meta()?.version == meta.version {
-            let name = EntryKey::range(&self.key, &range);
-            self.entries.put(&name, &header, &bytes);
-        }
+        self.keep((&meta, asked), [(&(offset..end), &bytes)])?;
         Ok(bytes)
     }
 
@@ -76,6 +92,32 @@ impl Reader for DiskCacheReader {
         let bytes = self.read_at(offset, wanted)?;
         deal_out(&bytes, parts);
         Ok(bytes.len())
+    }
+
+    /// Each range is an entry of its own, so that it is found whatever it is read together with.
+    fn read_ranges(&self, ranges: &[Range<u64>]) -> Result<Vec<Vec<u8>>> {
+        let meta = self.inner.meta()?;
+        let mut found: Vec<Option<Vec<u8>>> = Vec::with_capacity(ranges.len());
+        for range in ranges {
+            let bytes = self.find(&ByteRange::Span(range.clone()), &meta);
+            if let Some(bytes) = &bytes {
+                self.entries.count_hit(bytes);
+            }
+            found.push(bytes);
+        }
+        let is_missing = |(_, bytes): &(_, &Option<Vec<u8>>)| bytes.is_none();
+        let missing = ranges.iter().zip(&found).filter(is_missing);
+        let missing: Vec<Range<u64>> = missing.map(|(range, _)| range.clone()).collect();
+        if missing.is_empty() {
+            return Ok(found.into_iter().flatten().collect());
+        }
+        self.entries.stats().disk_miss_requests.add(1);
+        let asked = entry::seconds(self.clock.date());
+        let read = self.inner.read_ranges(&missing)?;
+        self.keep((&meta, asked), missing.iter().zip(&read))?;
+        let mut read = read.into_iter();
+        let whole = found.into_iter().map(|bytes| bytes.or_else(|| read.next()));
+        Ok(whole.flatten().collect())
     }
 
     fn meta(&self) -> Result<Meta> {

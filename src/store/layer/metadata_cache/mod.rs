@@ -11,6 +11,7 @@
 
 use std::io::IoSliceMut;
 use std::num::NonZeroUsize;
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -225,6 +226,10 @@ impl Reader for InvalidatingReader {
 
     fn read_scattered(&self, offset: u64, parts: &mut [IoSliceMut<'_>]) -> Result<usize> {
         self.check(self.inner.read_scattered(offset, parts))
+    }
+
+    fn read_ranges(&self, ranges: &[Range<u64>]) -> Result<Vec<Vec<u8>>> {
+        self.check(self.inner.read_ranges(ranges))
     }
 
     fn meta(&self) -> Result<Meta> {
