@@ -1,8 +1,8 @@
 //! fuser's trait over the dispatcher: what each call of the kernel asks of the vfs.
 //!
-//! What changes names is in `changes`, what is done with an open file in `open_files`. Nothing here waits. Calls that are
-//! missing (locks, lseek, copying ranges) are answered ENOSYS by fuser; the kernel then never sends them again and does
-//! the work itself.
+//! What is asked about names is in `names`, what changes them in `changes`, what is done with an open file in
+//! `open_files`, but for reads. Nothing here waits. Calls that are missing (locks, lseek, copying ranges) are answered
+//! ENOSYS by fuser; the kernel then never sends them again and does the work itself.
 
 use std::ffi::OsStr;
 use std::io;
@@ -21,17 +21,16 @@ use super::changes;
 use super::changes::credentials;
 use super::convert;
 use super::convert::{fh, ino};
-use super::directory::DirBuffer;
 use super::dispatch::Dispatcher;
 use super::kernel_call::KernelCall;
 use super::kernel_readahead::KernelReadahead;
+use super::names;
 use super::negotiation;
 use super::open_files;
-use super::reply::{InodeAttr, LinkTarget, OpenedDir};
 use super::request::RequestInfo;
 use super::xattr;
 use crate::store::tree::AttrChange;
-use crate::vfs::{Caller, Ino, NewNode, Vfs};
+use crate::vfs::{Caller, NewNode, Vfs};
 
 /// The kernel's requests of one mount.
 pub(super) struct FuseAdapter {
@@ -61,14 +60,7 @@ impl Filesystem for FuseAdapter {
     }
 
     fn lookup(&self, req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        let (parent, call) = (ino(parent), self.call(req).about(name));
-        let name = name.as_bytes();
-        let request = RequestInfo::names("lookup", parent);
-        let find = |vfs: &Vfs| vfs.lookup_now(parent, name);
-        if let Some(reply) = call.try_now(request, reply, find) {
-            let name = name.to_vec();
-            call.enqueue(request, reply, move |vfs| vfs.lookup(parent, &name));
-        }
+        names::look_up(self.call(req), ino(parent), name, reply);
     }
 
     fn forget(&self, _req: &Request, inode: INodeNo, nlookup: u64) {
@@ -77,21 +69,11 @@ impl Filesystem for FuseAdapter {
     }
 
     fn getattr(&self, req: &Request, inode: INodeNo, _fh: Option<FileHandle>, reply: ReplyAttr) {
-        let (ino, caller) = (ino(inode), Caller(req.pid()));
-        let request = RequestInfo::names("getattr", ino);
-        let shown = move |attr| InodeAttr(ino, attr);
-        let find = |vfs: &Vfs| vfs.getattr_now(ino).map(|attr| attr.map(shown));
-        if let Some(reply) = self.call(req).try_now(request, reply, find) {
-            self.call(req).enqueue(request, reply, move |vfs| {
-                vfs.getattr(ino, caller).map(shown)
-            });
-        }
+        names::attributes(self.call(req), ino(inode), Caller(req.pid()), reply);
     }
 
     fn readlink(&self, req: &Request, inode: INodeNo, reply: ReplyData) {
-        let (ino, call) = (ino(inode), self.call(req));
-        let read = move |vfs: &Vfs| vfs.read_link(ino).map(LinkTarget);
-        call.enqueue_names("readlink", ino, reply, read);
+        names::read_link(self.call(req), ino(inode), reply);
     }
 
     fn open(&self, req: &Request, inode: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
@@ -134,9 +116,7 @@ impl Filesystem for FuseAdapter {
     }
 
     fn opendir(&self, req: &Request, inode: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
-        let (ino, caller) = (ino(inode), Caller(req.pid()));
-        let open = move |vfs: &Vfs| vfs.opendir(ino, caller).map(OpenedDir);
-        self.call(req).enqueue_names("opendir", ino, reply, open);
+        names::open_directory(self.call(req), ino(inode), Caller(req.pid()), reply);
     }
 
     fn readdir(
@@ -147,34 +127,23 @@ impl Filesystem for FuseAdapter {
         offset: u64,
         reply: ReplyDirectory,
     ) {
-        let (ino, fh) = (ino(inode), fh(handle));
-        let call = self.call(req);
-        let request = RequestInfo::names("readdir", ino);
-        let find = |vfs: &Vfs| DirBuffer::read_now(vfs, ino, fh, offset).map(Ok);
-        if let Some(reply) = call.try_now(request, reply, find) {
-            call.enqueue(request, reply, move |vfs| {
-                DirBuffer::read(vfs, ino, fh, offset)
-            });
-        }
+        let directory = (ino(inode), fh(handle));
+        names::read_directory(self.call(req), directory, offset, reply);
     }
 
     fn releasedir(
         &self,
-        _req: &Request,
-        _ino: INodeNo,
+        req: &Request,
+        inode: INodeNo,
         handle: FileHandle,
         _flags: OpenFlags,
         reply: ReplyEmpty,
     ) {
-        self.dispatch
-            .run_unreplied("releasedir", |vfs| vfs.releasedir(fh(handle)));
-        reply.ok();
+        names::release_directory(self.call(req), (ino(inode), fh(handle)), reply);
     }
 
     fn statfs(&self, req: &Request, _ino: INodeNo, reply: ReplyStatfs) {
-        let room = |vfs: &Vfs| Ok(vfs.room()?.unwrap_or(convert::READ_ONLY_SPACE));
-        self.call(req)
-            .enqueue_names("statfs", Ino::ROOT, reply, room);
+        names::room(self.call(req), reply);
     }
 
     fn setattr(
@@ -217,8 +186,8 @@ impl Filesystem for FuseAdapter {
         _rdev: u32,
         reply: ReplyEntry,
     ) {
-        let (call, place) = (self.call(req).about(name), (ino(parent), name));
-        changes::make(call, NewNode::Special, place, credentials(req, mode), reply);
+        let (call, maker) = (self.call(req).about(name), credentials(req, mode));
+        changes::make(call, NewNode::Special, (ino(parent), name), maker, reply);
     }
 
     fn mkdir(
@@ -230,8 +199,8 @@ impl Filesystem for FuseAdapter {
         _umask: u32,
         reply: ReplyEntry,
     ) {
-        let (call, place) = (self.call(req).about(name), (ino(parent), name));
-        changes::make(call, NewNode::Folder, place, credentials(req, mode), reply);
+        let (call, maker) = (self.call(req).about(name), credentials(req, mode));
+        changes::make(call, NewNode::Folder, (ino(parent), name), maker, reply);
     }
 
     fn symlink(
@@ -243,8 +212,8 @@ impl Filesystem for FuseAdapter {
         reply: ReplyEntry,
     ) {
         let node = NewNode::Link(target.as_os_str().as_bytes().to_vec());
-        let (call, place) = (self.call(req).about(link_name), (ino(parent), link_name));
-        changes::make(call, node, place, credentials(req, 0o777), reply);
+        let (call, maker) = (self.call(req).about(link_name), credentials(req, 0o777));
+        changes::make(call, node, (ino(parent), link_name), maker, reply);
     }
 
     fn unlink(&self, req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
@@ -278,13 +247,9 @@ impl Filesystem for FuseAdapter {
         newname: &OsStr,
         reply: ReplyEntry,
     ) {
-        let place = (ino(newparent), newname);
-        changes::link(
-            self.call(req).to(place.0, newname),
-            ino(inode),
-            place,
-            reply,
-        );
+        let name = (ino(newparent), newname);
+        let call = self.call(req).to(name.0, newname);
+        changes::link(call, ino(inode), name, reply);
     }
 
     fn create(
@@ -313,10 +278,10 @@ impl Filesystem for FuseAdapter {
         _lock_owner: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
-        let call = self.call(req).of_range(offset, data.len() as u64);
-        let (ino, place) = (ino(inode), (fh(handle), offset));
         let are_pages = write_flags.contains(WriteFlags::FUSE_WRITE_CACHE);
-        open_files::write(call, ino, place, (data, are_pages), reply);
+        let call = self.call(req).of_range(offset, data.len() as u64);
+        let place = (fh(handle), offset);
+        open_files::write(call, ino(inode), place, (data, are_pages), reply);
     }
 
     fn flush(
@@ -327,8 +292,10 @@ impl Filesystem for FuseAdapter {
         _lock_owner: LockOwner,
         reply: ReplyEmpty,
     ) {
-        let (fh, flush) = (fh(handle), ("flush", ino(inode)));
-        open_files::keep(self.call(req), flush, reply, move |vfs| vfs.flush(fh));
+        let fh = fh(handle);
+        open_files::keep(self.call(req), ("flush", ino(inode)), reply, move |vfs| {
+            vfs.flush(fh)
+        });
     }
 
     fn fsync(
@@ -339,8 +306,10 @@ impl Filesystem for FuseAdapter {
         _datasync: bool,
         reply: ReplyEmpty,
     ) {
-        let (fh, fsync) = (fh(handle), ("fsync", ino(inode)));
-        open_files::keep(self.call(req), fsync, reply, move |vfs| vfs.sync(fh));
+        let fh = fh(handle);
+        open_files::keep(self.call(req), ("fsync", ino(inode)), reply, move |vfs| {
+            vfs.sync(fh)
+        });
     }
 
     fn fsyncdir(
@@ -351,9 +320,10 @@ impl Filesystem for FuseAdapter {
         _datasync: bool,
         reply: ReplyEmpty,
     ) {
-        let (ino, call) = (ino(inode), self.call(req));
-        let sync = move |vfs: &Vfs| vfs.sync_folder(ino);
-        open_files::keep(call, ("fsyncdir", ino), reply, sync);
+        let ino = ino(inode);
+        open_files::keep(self.call(req), ("fsyncdir", ino), reply, move |vfs| {
+            vfs.sync_folder(ino)
+        });
     }
 
     fn fallocate(
@@ -366,10 +336,11 @@ impl Filesystem for FuseAdapter {
         mode: i32,
         reply: ReplyEmpty,
     ) {
-        let (ino, fh, range) = (ino(inode), fh(handle), (offset, length));
-        let allocate = move |vfs: &Vfs| vfs.allocate(fh, mode, range);
         let call = self.call(req).of_range(offset, length);
-        open_files::keep(call, ("fallocate", ino), reply, allocate);
+        let (fh, range) = (fh(handle), (offset, length));
+        open_files::keep(call, ("fallocate", ino(inode)), reply, move |vfs| {
+            vfs.allocate(fh, mode, range)
+        });
     }
 
     fn getxattr(&self, req: &Request, inode: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {

@@ -5,14 +5,13 @@
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 
-use fuser::{
-    Errno, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyEmpty, ReplyEntry, Request,
-};
+use fuser::{OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyEmpty, ReplyEntry, Request};
 
 use super::convert;
 use super::kernel_call::KernelCall;
 use super::reply::InodeAttr;
 use super::request::RequestInfo;
+use crate::error::Kind;
 use crate::store::tree::{AttrChange, Credentials, RenameMode};
 use crate::vfs::{Caller, Fh, Ino, NewNode};
 
@@ -98,14 +97,14 @@ pub(super) fn rename(
     flags: RenameFlags,
     reply: ReplyEmpty,
 ) {
+    let request = RequestInfo::names("rename", from);
     let mode = match flags {
         flags if flags.is_empty() => RenameMode::Replace,
         RenameFlags::RENAME_NOREPLACE => RenameMode::NoReplace,
         RenameFlags::RENAME_EXCHANGE => RenameMode::Exchange,
-        _ => return reply.error(Errno::EINVAL),
+        _ => return call.refuse(request, reply, Kind::Invalid.errno()),
     };
     let (old, new) = (old.as_bytes().to_vec(), new.as_bytes().to_vec());
-    let request = RequestInfo::names("rename", from);
     call.enqueue(request, reply, move |vfs| {
         vfs.rename((from, &old), (to, &new), mode)
     });

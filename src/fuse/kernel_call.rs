@@ -5,6 +5,7 @@
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 
+use super::deadline::ReplyError;
 use super::dispatch::{Dispatcher, catch_panic};
 use super::noted_call::{CallSubject, NotedCall};
 use super::reply::Output;
@@ -89,15 +90,16 @@ impl<'a> KernelCall<'a> {
         self.dispatch.enqueue((request, access), reply, execute);
     }
 
-    /// Has a thread reply to a request about a name or attributes.
-    pub(super) fn enqueue_names<T: Output>(
-        &self,
-        operation: &'static str,
-        ino: Ino,
-        reply: T::Reply,
-        execute: impl FnOnce(&Vfs) -> Result<T> + Send + 'static,
-    ) {
-        self.enqueue(RequestInfo::names(operation, ino), reply, execute);
+    /// Refuses a request at once.
+    pub(super) fn refuse(&self, request: RequestInfo, reply: impl ReplyError, errno: i32) {
+        let access = self.noted(request);
+        if let Some(access) = &access {
+            access.begin();
+        }
+        reply.refuse(errno);
+        if let Some(access) = access {
+            access.done(Some(errno));
+        }
     }
 
     /// Runs what has no reply or cannot fail, as `Dispatcher::run_unreplied` does.

@@ -3,8 +3,7 @@
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
-use super::access_log::AccessLog;
-use super::access_record::AccessRecord;
+use super::access_log::{AccessLog, AccessRecord};
 use super::request::RequestInfo;
 use crate::array;
 use crate::store::Key;
@@ -68,7 +67,8 @@ impl NotedCall {
         array::take_touched();
     }
 
-    /// Tells the log, from the thread that did the work.
+    /// Tells the log. From the thread that did the work it also tells of the chunks that this looked at; a request that
+    /// was refused, because its time was up or before any work was done, has none.
     pub(super) fn done(self, errno: Option<i32>) {
         let touched = array::take_touched();
         let CallSubject {

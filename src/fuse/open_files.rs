@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use fuser::{Errno, ReplyEmpty, ReplyOpen, ReplyWrite};
+use fuser::{ReplyEmpty, ReplyOpen, ReplyWrite};
 
 use super::kernel_call::KernelCall;
 use super::kernel_readahead::KernelReadahead;
@@ -21,10 +21,10 @@ pub(super) fn open(
     caller: Caller,
     reply: ReplyOpen,
 ) {
-    if mode.writes && !call.is_writable() {
-        return reply.error(Errno::from_i32(Kind::ReadOnly.errno()));
-    }
     let request = RequestInfo::names("open", ino);
+    if mode.writes && !call.is_writable() {
+        return call.refuse(request, reply, Kind::ReadOnly.errno());
+    }
     call.enqueue(request, reply, move |vfs| {
         let opened = if mode.writes {
             vfs.open_for_writing(ino, mode, caller)?

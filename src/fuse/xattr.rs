@@ -36,16 +36,27 @@ struct XattrValue {
     room: u32,
 }
 
+impl XattrValue {
+    /// Returns its length in bytes; no value is longer than 64 KiB.
+    fn length(&self) -> u32 {
+        u32::try_from(self.value.len()).unwrap_or(u32::MAX)
+    }
+}
+
 impl Output for XattrValue {
     type Reply = ReplyXattr;
 
     fn send(self, reply: ReplyXattr, _vfs: &Vfs) {
-        // No value is longer than 64 KiB.
-        match u32::try_from(self.value.len()).unwrap_or(u32::MAX) {
+        match self.length() {
             length if self.room == 0 => reply.size(length),
             length if length > self.room => reply.error(Errno::ERANGE),
             _ => reply.data(&self.value),
         }
+    }
+
+    fn errno(&self) -> Option<i32> {
+        let is_too_long = self.room > 0 && self.length() > self.room;
+        is_too_long.then_some(libc::ERANGE)
     }
 }
 
@@ -54,17 +65,17 @@ pub(super) fn get(call: KernelCall<'_>, ino: Ino, name: &OsStr, room: u32, reply
     if is_made(name) {
         return get_made(call, ino, name, room, reply);
     }
+    let request = RequestInfo::names("getxattr", ino);
     if !call.is_writable() {
-        return reply.error(Errno::EOPNOTSUPP);
+        return call.refuse(request, reply, libc::EOPNOTSUPP);
     }
     if name == CAPABILITY {
-        return reply.error(Errno::ENODATA);
+        return call.refuse(request, reply, libc::ENODATA);
     }
     if !is_kept(name) {
-        return reply.error(Errno::EOPNOTSUPP);
+        return call.refuse(request, reply, libc::EOPNOTSUPP);
     }
     let name = name.as_bytes().to_vec();
-    let request = RequestInfo::names("getxattr", ino);
     call.enqueue(request, reply, move |vfs| {
         let value = vfs.attribute(ino, &name)?;
         Ok(XattrValue { value, room })
@@ -82,10 +93,10 @@ fn get_made(call: KernelCall<'_>, ino: Ino, name: &OsStr, room: u32, reply: Repl
 
 /// Replies with the names of all attributes, each ended by a zero byte.
 pub(super) fn list(call: KernelCall<'_>, ino: Ino, room: u32, reply: ReplyXattr) {
-    if !call.is_writable() {
-        return reply.error(Errno::ENOSYS);
-    }
     let request = RequestInfo::names("listxattr", ino);
+    if !call.is_writable() {
+        return call.refuse(request, reply, libc::ENOSYS);
+    }
     call.enqueue(request, reply, move |vfs| {
         let names = vfs.attributes(ino)?;
         let kept = names.iter().filter(|name| is_kept(OsStr::from_bytes(name)));
@@ -128,7 +139,7 @@ fn change(
 ) {
     // On a mount that cannot be written the vfs refuses, with EROFS.
     if call.is_writable() && (name == CAPABILITY || !is_kept(name)) {
-        return reply.error(Errno::EOPNOTSUPP);
+        return call.refuse(request, reply, libc::EOPNOTSUPP);
     }
     let (ino, name) = (request.ino, name.as_bytes().to_vec());
     let value = value.map(<[u8]>::to_vec);

@@ -5,6 +5,7 @@
 //! is never lost. Copies that are right keep their text, and a document whose copies are all right is not put.
 
 use std::collections::{BTreeMap, HashMap};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::dialect::{consolidated, text_of};
 use crate::error::{Error, Kind, Result};
@@ -14,7 +15,7 @@ use crate::json_text::{self, MemberChange, ObjectText};
 use crate::store::{Condition, Key};
 use crate::sync::pool::parallel_map;
 
-/// How many documents are read before their length is counted.
+/// How many documents are read before the next ones are looked for.
 const PART: usize = 256;
 
 /// What the consolidated metadata in a document became.
@@ -104,22 +105,24 @@ impl Hierarchy {
         threads: usize,
     ) -> Result<Vec<MemberChange>> {
         let mut copies = Vec::new();
-        let mut length = 0;
+        // Counted where they are read: a part of long documents must not be in memory before it is found too long.
+        let length = AtomicUsize::new(0);
+        let read = |((_, name), document): ((usize, String), Key)| -> Result<MemberChange> {
+            check_length(holder, length.load(Ordering::Relaxed))?;
+            let text = self.copy_of(holder, &document)?;
+            let own = text.as_ref().map_or(0, |text| name.len() + text.len());
+            check_length(holder, length.fetch_add(own, Ordering::Relaxed) + own)?;
+            Ok((name, text))
+        };
         let mut wanted = wanted.into_iter();
         loop {
             let part: Vec<_> = wanted.by_ref().take(PART).collect();
             if part.is_empty() {
                 return Ok(copies);
             }
-            let read = |((_, name), document): ((usize, String), Key)| -> Result<MemberChange> {
-                Ok((name, self.copy_of(holder, &document)?))
-            };
             for copy in parallel_map(threads, part, &read) {
-                let (name, text) = copy?;
-                length += text.as_ref().map_or(0, |text| name.len() + text.len());
-                copies.push((name, text));
+                copies.push(copy?);
             }
-            check_length(holder, length)?;
         }
     }
 }

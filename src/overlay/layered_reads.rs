@@ -3,9 +3,13 @@
 use std::fs::File;
 use std::sync::Arc;
 
+use rustix::fs::OFlags;
+use rustix::io::Errno;
+
 use super::keys_dir::os_error;
+use super::layer::Located;
 use super::layered_store::{LayeredStore, etag_of};
-use super::{Resolved, content, listing};
+use super::{Resolved, attributes, content, listing};
 use crate::error::{Error, Result};
 use crate::store::{
     ByteRange, Condition, ETag, EntryKind, FlatListing, Key, Listing, Meta, Object, PutBody,
@@ -13,47 +17,66 @@ use crate::store::{
 };
 
 impl LayeredStore {
+    /// Opens the layer's file of a key; nothing if it has none.
     fn upper_reader(&self, key: &Key) -> Result<Option<FrozenReader>> {
-        let Some(stat) = self.layer.keys.stat(key)? else {
-            return Ok(None);
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK;
+        let file = match self.layer.keys.open_key(key, flags) {
+            Ok(fd) => File::from(fd),
+            Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::NXIO) => return Ok(None),
+            Err(error) => return Err(os_error(key, error)),
         };
+        let stat = rustix::fs::fstat(&file).map_err(|error| os_error(key, error))?;
         let meta = self.layer.meta(key, &stat);
-        if meta.kind != EntryKind::File {
-            return Ok(None);
+        let is_file = meta.kind == EntryKind::File;
+        Ok(is_file.then_some(FrozenReader { file, meta }))
+    }
+
+    /// Asks the store below with `below`, or the layer's file with `own`, whichever has a key; nothing if none has it.
+    fn read<T>(
+        &self,
+        key: &Key,
+        below: impl Fn(&dyn Store, &Key) -> Result<Option<T>>,
+        own: impl Fn(FrozenReader) -> Result<T>,
+    ) -> Result<Option<T>> {
+        loop {
+            if let Some(found) = self.ask_below(key, &below)? {
+                return Ok(found);
+            }
+            if let Some(reader) = self.upper_reader(key)? {
+                return own(reader).map(Some);
+            }
+            // The end of a commit, or who discards it, took the file away between the two looks, unless there is none.
+            let is_gone = match self.layer.locate(key)? {
+                Located::Lower(_) => true,
+                Located::Upper(stat) => attributes::kind_of(&stat) == EntryKind::File,
+                Located::Hidden => false,
+            };
+            if !is_gone {
+                return Ok(None);
+            }
         }
-        let file = self.frozen_file(key)?;
-        Ok(file.map(|(file, _)| FrozenReader { file, meta }))
     }
 }
 
 impl Store for LayeredStore {
     fn get(&self, key: &Key, limit: u64) -> Result<Option<Object>> {
-        if let Some(found) = self.ask_below(key, |store, lower| store.get(lower, limit))? {
-            return Ok(found);
-        }
-        let Some(reader) = self.upper_reader(key)? else {
-            return Ok(None);
-        };
-        let size = reader.meta.size;
-        if size > limit {
-            let why = format!("{size} bytes, at most {limit} are read");
-            return Err(Error::too_large(key, why));
-        }
-        reader.object(key, 0, size).map(Some)
+        let below = |store: &dyn Store, lower: &Key| store.get(lower, limit);
+        self.read(key, below, |reader| {
+            let size = reader.meta.size;
+            if size > limit {
+                let why = format!("{size} bytes, at most {limit} are read");
+                return Err(Error::too_large(key, why));
+            }
+            reader.object(key, 0, size)
+        })
     }
 
     fn get_range(&self, key: &Key, range: ByteRange) -> Result<Option<Object>> {
-        let get = |store: &dyn Store, lower: &Key| store.get_range(lower, range.clone());
-        if let Some(found) = self.ask_below(key, get)? {
-            return Ok(found);
-        }
-        let Some(reader) = self.upper_reader(key)? else {
-            return Ok(None);
-        };
-        let span = range.within(reader.meta.size);
-        reader
-            .object(key, span.start, span.end - span.start)
-            .map(Some)
+        let below = |store: &dyn Store, lower: &Key| store.get_range(lower, range.clone());
+        self.read(key, below, |reader| {
+            let span = range.within(reader.meta.size);
+            reader.object(key, span.start, span.end - span.start)
+        })
     }
 
     fn head(&self, key: &Key) -> Result<Option<Meta>> {
@@ -64,18 +87,14 @@ impl Store for LayeredStore {
     }
 
     fn version(&self, key: &Key) -> Result<Option<Version>> {
-        match self.ask_below(key, |store, lower| store.version(lower))? {
-            Some(found) => Ok(found),
-            None => Ok(self.upper_reader(key)?.map(|reader| reader.meta.version)),
-        }
+        let below = |store: &dyn Store, lower: &Key| store.version(lower);
+        self.read(key, below, |reader| Ok(reader.meta.version))
     }
 
     fn open(&self, key: &Key, known: Option<&Meta>) -> Result<Arc<dyn Reader>> {
-        if let Some(reader) = self.ask_below(key, |store, lower| store.open(lower, known))? {
-            return Ok(reader);
-        }
-        let reader = self.upper_reader(key)?;
-        Ok(Arc::new(reader.ok_or_else(|| Error::not_found(key))?))
+        let below = |store: &dyn Store, lower: &Key| store.open(lower, known).map(Some);
+        let reader = self.read(key, below, |reader| Ok(Arc::new(reader) as Arc<dyn Reader>))?;
+        reader.ok_or_else(|| Error::not_found(key))
     }
 
     fn list(&self, prefix: &Key) -> Result<Box<dyn Listing>> {
@@ -109,10 +128,8 @@ impl Store for LayeredStore {
     }
 
     fn etag(&self, key: &Key) -> Result<Option<ETag>> {
-        match self.ask_below(key, |store, lower| store.etag(lower))? {
-            Some(found) => Ok(found),
-            None => Ok(self.upper_reader(key)?.map(|reader| etag_of(&reader.meta))),
-        }
+        let below = |store: &dyn Store, lower: &Key| store.etag(lower);
+        self.read(key, below, |reader| Ok(etag_of(&reader.meta)))
     }
 
     fn put(&self, key: &Key, _body: PutBody<'_>, _condition: &Condition) -> Result<ETag> {

@@ -135,7 +135,7 @@ impl Overlay {
         let frozen = match upper.frozen_journal() {
             None => None,
             Some(journal) => {
-                let layer = open_layer(&upper, &journal, upper.open_frozen_keys()?)?;
+                let layer = open_layer(&upper, &journal, &upper.frozen_keys())?;
                 Some(Arc::new(LayeredStore {
                     layer: Arc::new(layer),
                     lower: store.clone(),
@@ -144,7 +144,7 @@ impl Overlay {
                 }))
             }
         };
-        let layer = open_layer(&upper, &upper.journal(), upper.open_keys()?)?;
+        let layer = open_layer(&upper, &upper.journal(), &upper.keys())?;
         let top = LayeredStore::over(Arc::new(layer), &store, frozen, info.clone());
         Ok(Overlay(Arc::new(OverlayCore {
             store,
@@ -184,12 +184,13 @@ impl Overlay {
     }
 }
 
-/// Opens a layer of the upper folder, and recovers it after a crash.
-fn open_layer(upper: &Upper, journal: &Path, keys: KeysDir) -> Result<ChangeLayer> {
+/// Opens a layer of the upper folder, with its journal and its folder of keys, and recovers it after a crash.
+fn open_layer(upper: &Upper, journal: &Path, keys: &Path) -> Result<ChangeLayer> {
     let mut records = Records::default();
     let journal = Journal::open(journal, &mut |record| records.apply(record))?;
-    let layer = ChangeLayer::new(keys, journal, records, WriteNumbers::default());
-    recovery::recover(upper, &layer)?;
+    let files = KeysDir::open(keys)?;
+    let layer = ChangeLayer::new(files, journal, records, WriteNumbers::default());
+    recovery::recover(upper, &layer, keys)?;
     Ok(layer)
 }
 

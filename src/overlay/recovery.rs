@@ -2,6 +2,8 @@
 //!
 //! Afterwards each key has the state before a change or the one after it, and incomplete files lie beside the keys.
 
+use std::path::Path;
+
 use super::journal_line::JournalRecord;
 use super::layer::ChangeLayer;
 use super::namespace::rename;
@@ -9,8 +11,9 @@ use super::upper::Upper;
 use crate::error::Result;
 use crate::store::Key;
 
-/// Finishes a rename that was started, and moves incomplete files to `rescued/`.
-pub(super) fn recover(upper: &Upper, layer: &ChangeLayer) -> Result<()> {
+/// Finishes a rename that was started, and moves incomplete files from the layer's folder of keys to `rescued/`. Those that
+/// a freeze has moved to the layer above are in that layer's records, which know whether they were completed since.
+pub(super) fn recover(upper: &Upper, layer: &ChangeLayer, keys: &Path) -> Result<()> {
     let unfinished = layer.lock().records.unfinished_rename();
     if let Some((from, to, in_upper)) = unfinished {
         rename::finish(&layer.keys, &from, &to, in_upper)?;
@@ -18,7 +21,7 @@ pub(super) fn recover(upper: &Upper, layer: &ChangeLayer) -> Result<()> {
     }
     let incomplete = layer.lock().records.incomplete_below(&Key::root());
     for key in incomplete {
-        upper.rescue_key(&key)?;
+        upper.rescue_key(keys, &key)?;
         layer.record(vec![JournalRecord::Completed(key)])?;
     }
     // A base without a change: the program ended between the record and the change.

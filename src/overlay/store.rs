@@ -62,15 +62,7 @@ impl Overlay {
         if file.is_some_and(|file| file.is_pending()) {
             return Ok(None);
         }
-        let look = || self.0.look(|top| top.ask_below(key, &get));
-        for _ in 0..MAX_READ_ATTEMPTS {
-            match look() {
-                // What is missing is no error: a commit has moved it between the look and the opening.
-                Err(error) if error.kind() == Kind::NotFound => {}
-                found => return found,
-            }
-        }
-        look()
+        self.0.look(|top| top.ask_below(key, &get))
     }
 }
 

@@ -324,8 +324,9 @@ impl Vfs {
 
     /// Takes back lookups that the kernel forgets.
     pub fn forget(&self, ino: Ino, count: u64) {
-        self.inodes.forget(ino, count);
-        self.cached.lock().remove(&ino);
+        if self.inodes.forget(ino, count) {
+            self.cached.lock().remove(&ino);
+        }
     }
 
     /// Returns the path by which an inode is changed or asked for what `stat` does not show. The last name will do for

@@ -133,9 +133,8 @@ impl Vfs {
     }
 
     /// Adds a handle to its inode. If the path was walked again in vain, the content may be another one than the lookup
-    /// has found, or one that is open as another inode of the name: that is read past the kernel's pages, since those
-    /// of the other inode are not known here. The kernel does not know its length, so what is appended goes to the end
-    /// that it has here.
+    /// has found, or one that is open as another inode of the name. Whoever opens the inode then reads past the kernel's
+    /// pages, whose length is that of what the lookup has found, and appends to the end that is known here.
     fn bind(&self, fh: Fh, handle: Handle, mode: OpenOptions, caller: Caller) -> Binding {
         let (ino, content) = (handle.ino, handle.content);
         // The handles of an inode are there before the inode has them.
@@ -143,17 +142,18 @@ impl Vfs {
         let mut binding = self.inodes.bind(ino, fh, content);
         let is_refused = matches!(binding, Binding::Replaced | Binding::Elsewhere);
         if is_refused && self.walks_again(caller) {
-            let again = Handle {
-                direct: handle.direct || mode.appends || binding == Binding::Elsewhere,
-                writes: handle.writes,
-                appends: mode.appends,
-                ..handle.shared()
-            };
-            self.add_file(fh, again);
             binding = self.inodes.bind_anyhow(ino, fh, content);
         }
         if binding != Binding::Added {
             self.files.write().remove(&fh);
+        } else if self.inodes.is_mixed(ino) {
+            let past_pages = Handle {
+                direct: true,
+                writes: handle.writes,
+                appends: mode.appends,
+                ..handle.shared()
+            };
+            self.add_file(fh, past_pages);
         }
         binding
     }

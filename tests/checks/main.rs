@@ -16,6 +16,7 @@ mod fix;
 mod fixture;
 mod hostile;
 mod local;
+mod long_copies;
 mod requests;
 mod sections;
 mod stores;

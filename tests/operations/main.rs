@@ -19,6 +19,7 @@ mod in_process;
 mod listings;
 mod mounted;
 mod names;
+mod reopened;
 mod replaced;
 mod roots;
 mod swapping;

@@ -11,12 +11,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 
 use zarrfs::array::SpillConfig;
-use zarrfs::error::Kind;
 use zarrfs::mount::open::{ViewKind, Views, ViewsConfig, open_views};
 use zarrfs::overlay::OverlayConfig;
 use zarrfs::store::Key;
 use zarrfs::store::backend::memory::MemoryStore;
-use zarrfs::vfs::{Caller, Ino, Vfs, VfsConfig};
+
 use zarrfs::view::store::StoreView;
 
 use crate::common::sample::{GROUP, Keys};
@@ -325,42 +324,6 @@ fn a08_a_file_that_others_replace_is_never_missing_and_never_a_mixture() {
         thread::sleep(std::time::Duration::from_micros(100));
     };
     Readers::beside(TURNS, put, &looks);
-}
-
-/// The kernel knows the length of what its last lookup found, and says that the end is there.
-#[test]
-fn a08_a_file_that_is_replaced_after_each_lookup_is_appended_to_at_its_end() {
-    let tree = Arc::new(SwappedTree::default());
-    tree.put("file", b"one");
-    let view = StoreView::new(Arc::new(MemoryStore::default())).with_tree(Some(tree.clone()));
-    let config = VfsConfig {
-        uid: 0,
-        gid: 0,
-        umask: 0,
-        writable: true,
-    };
-    let vfs = Vfs::new(Arc::new(view), config, Arc::default());
-    let look_up = || vfs.lookup(Ino::ROOT, b"file").unwrap().unwrap().ino;
-    let mode = zarrfs::vfs::OpenOptions {
-        writes: true,
-        appends: true,
-        ..Default::default()
-    };
-    let open = |ino| vfs.open_for_writing(ino, mode, Caller(1));
-    let first = look_up();
-    tree.put("file", b"another");
-    assert_eq!(open(first).unwrap_err().kind(), Kind::Changed);
-    let second = look_up();
-    tree.put("file", b"the last one");
-    let opened = open(second).unwrap();
-    assert!(
-        opened.direct,
-        "the kernel's pages are those of another content"
-    );
-    vfs.write(opened.fh, 7, b", longer").unwrap();
-    vfs.write(opened.fh, 15, b" now").unwrap();
-    let whole = vfs.read(opened.fh, 0, 100).unwrap();
-    assert_eq!(whole.to_vec(), b"the last one, longer now");
 }
 
 #[test]

@@ -10,6 +10,7 @@ mod fixture;
 mod full;
 mod hooked;
 mod late_openers;
+mod left_out;
 mod listed_renames;
 mod lost_answers;
 mod mounted;

@@ -36,6 +36,8 @@ pub(crate) enum Protection {
     RegisterUnderNames,
     /// A file that loses its key at the end of a commit leaves the table of open files.
     UnregisterRevoked,
+    /// A file that is dropped leaves the table only where it is the one that is entered.
+    UnregisterItself,
 }
 
 /// What an actor has seen, read by read.

@@ -161,7 +161,8 @@ impl Core {
     pub(crate) fn unregister(&self, key: Key, file: &OpenFile) {
         let mut open = self.open_files.lock().unwrap();
         let found = open.get(&key);
-        if found.is_some_and(|found| std::ptr::eq(found.as_ptr(), file)) {
+        let is_itself = |found: &Weak<OpenFile>| std::ptr::eq(found.as_ptr(), file);
+        if !self.has(Protection::UnregisterItself) || found.is_some_and(is_itself) {
             open.remove(&key);
         }
     }

@@ -18,6 +18,14 @@ pub(crate) const READ: Actor = |core| vec![core.get('a')];
 
 pub(crate) const OPEN: Actor = |core| vec![core.open_file('a').map(|file| file.read())];
 
+/// Opens, and holds the file while others look for it. That a file is held is no access that loom knows of: it tries what
+/// others do meanwhile where this thread looks at the table of open files once more.
+pub(crate) const HOLD: Actor = |core| {
+    let file = core.open_file('a');
+    drop(core.all_registered());
+    vec![file.map(|file| file.read())]
+};
+
 /// What a reader of both names may see of a rename of 1 over 2.
 fn is_rename([_, _, reads]: &[Reads; 3], stored: &[(char, u8)]) -> bool {
     let is_seen = match reads[..] {
@@ -185,6 +193,45 @@ pub(crate) const TWO_RENAMES: Scenario = Scenario {
     preemptions: Some(3),
 };
 
+/// A rename over a name that another one opens, and an opening after it.
+pub(crate) const REPLACED_AND_OPENED: Scenario = Scenario {
+    objects: &[],
+    actors: [
+        |core| {
+            assert!(core.rename('b', 'a'));
+            vec![core.open_file('a').map(|file| file.read())]
+        },
+        HOLD,
+        |_| Reads::new(),
+    ],
+    is_right: |[own, reads, _], stored| {
+        let is_seen = matches!(reads[..], [Some(1 | 2)]);
+        is_seen && own[..] == [Some(2)] && stored == [('a', 2)]
+    },
+    ..TWO_RENAMES
+};
+
+/// A writer that reads what it has not closed yet, and one who opens the same file.
+pub(crate) const WRITE_AND_OPEN: Scenario = Scenario {
+    files: &[('a', 1)],
+    actors: [
+        |core| {
+            let writer = core.open_writer('a').unwrap();
+            assert!(writer.write(3));
+            let read = core.get('a');
+            writer.close();
+            vec![read]
+        },
+        OPEN,
+        |_| Reads::new(),
+    ],
+    is_right: |[own, reads, _], stored| {
+        let is_seen = matches!(reads[..], [Some(1 | 3)]);
+        is_seen && own[..] == [Some(3)] && stored == [('a', 3)]
+    },
+    ..REPLACED_AND_OPENED
+};
+
 /// A commit that leaves out what a writer has open, and a reader of that.
 pub(crate) const WRITE_AND_READ: Scenario = Scenario {
     files: &[('a', 1), ('b', 2)],
@@ -222,7 +269,7 @@ pub(crate) const RENAMED_WRITTEN: Scenario = Scenario {
             core.commit();
             WRITE(core)
         },
-        OPEN,
+        HOLD,
         |_| vec![Some(1)],
     ],
     is_right: |[written, opened, read], stored| {
@@ -256,4 +303,6 @@ all_schedules! {
     what_is_renamed_is_there: RENAMED_THERE,
     what_is_renamed_is_read: RENAMED_READ,
     commit_and_write_of_what_was_renamed: RENAMED_WRITTEN,
+    rename_over_what_is_opened: REPLACED_AND_OPENED,
+    writer_and_reader_of_one_file: WRITE_AND_OPEN,
 }

@@ -1,5 +1,7 @@
 """The access log of a mount: a line for each request, and none that holds up a reader."""
 
+import ctypes
+import errno
 import json
 import os
 import subprocess
@@ -21,15 +23,20 @@ def made(tmp_path):
     return store
 
 
-def wait_for(log, wanted):
+def wait_for(log, *wanted):
+    """Waits until there is a line of each kind: they come in the order in which their threads get to it."""
     lines = []
 
     def came():
         lines[:] = [json.loads(line) for line in log.read_text().splitlines()]
-        return any(map(wanted, lines))
+        return all(any(map(each, lines)) for each in wanted)
 
     mounting.wait_until(came)
     return lines
+
+
+def is_a(operation):
+    return lambda line: line["op"] == operation
 
 
 def test_each_request_is_a_line(made, mounted, tmp_path):
@@ -74,11 +81,27 @@ def test_changes_have_both_names(made, mounted, tmp_path):
     os.rename(mount.path / "x/c/0/0", mount.path / "x/other")
     with open(mount.path / "x/new", "wb") as file:
         file.write(b"123")
-    lines = wait_for(log, lambda line: line["op"] == "write")
+    lines = wait_for(log, is_a("write"), is_a("rename"))
     renamed = [line for line in lines if line["op"] == "rename"][0]
     assert (renamed["path"], renamed["to"]) == ("/x/c/0/0", "/x/other")
     written = [line for line in lines if line["op"] == "write"][0]
     assert (written["path"], written["offset"], written["length"]) == ("/x/new", 0, 3)
+
+
+def test_what_is_refused_is_a_line(made, mounted, tmp_path):
+    log = tmp_path / "access.log"
+    mount = mounted(made, "--access-log", log, "--cow", tmp_path / "upper")
+    with pytest.raises(OSError):
+        os.setxattr(mount.path / "zarr.json", "system.none", b"1")
+    whiteout = 4
+    paths = [os.fsencode(mount.path / name) for name in ("zarr.json", "other")]
+    assert ctypes.CDLL(None).renameat2(-100, paths[0], -100, paths[1], whiteout) == -1
+    os.listdir(mount.path / "x")
+    lines = wait_for(log, *map(is_a, ("setxattr", "rename", "releasedir")))
+    refused = {line["op"]: line["errno"] for line in lines if "errno" in line}
+    assert (refused["setxattr"], refused["rename"]) == (errno.EOPNOTSUPP, errno.EINVAL)
+    renamed = [line for line in lines if line["op"] == "rename"][0]
+    assert (renamed["path"], renamed["to"]) == ("/zarr.json", "/other")
 
 
 def test_a_full_disk_loses_lines_and_no_read(made, mounted, small):

@@ -180,3 +180,72 @@ fn bases_in_store(top: &ChangeLayer, frozen: &ChangeLayer) -> Vec<JournalRecord>
     }
     records
 }
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+    use std::time::Duration;
+
+    use super::*;
+    use crate::overlay::{Overlay, OverlayConfig};
+    use crate::store::Store;
+    use crate::store::backend::memory::MemoryStore;
+    use crate::store::tree::{AttrChange, OpenMode, Tree};
+
+    const MOMENT: Duration = Duration::from_millis(200);
+
+    fn key(text: &str) -> Key {
+        Key::new(text).unwrap()
+    }
+
+    /// Writes a file, so that there is something to commit.
+    fn write(overlay: &Overlay, path: &Key) {
+        let file = Tree::open(overlay, path, OpenMode::Write).unwrap();
+        file.write_at(0, b"new").unwrap();
+        file.flush().unwrap();
+    }
+
+    /// A reader has found the file in the frozen layer, from which it moves before the reader has opened it.
+    #[test]
+    fn what_a_commit_keeps_is_there_all_the_time() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Arc::new(MemoryStore::default());
+        for name in ["kept", "changed"] {
+            store.set(key(name), b"old".to_vec());
+        }
+        let config = OverlayConfig {
+            uid: 0,
+            gid: 0,
+            write_through: false,
+        };
+        let overlay = Overlay::open(&folder.path().join("upper"), store, "a store", config);
+        let overlay = overlay.unwrap();
+        let mode = AttrChange {
+            mode: Some(0o600),
+            ..AttrChange::default()
+        };
+        Tree::change(&overlay, &key("kept"), &mode).unwrap();
+        write(&overlay, &key("changed"));
+        let (frozen, _) = overlay.0.freeze().unwrap();
+        let (frozen, top) = (frozen.unwrap(), overlay.0.top());
+        // What a reader asks next after the look.
+        let numbers = frozen.layer.lock();
+        thread::scope(|scope| {
+            let get = scope.spawn(|| Store::get(&overlay, &key("kept"), 100));
+            let etag = scope.spawn(|| frozen.etag(&key("kept")));
+            thread::sleep(MOMENT);
+            let keys = &frozen.layer.keys;
+            keys.rename_to(
+                &key("kept"),
+                &top.layer.keys,
+                &key("kept"),
+                RenameFlags::empty(),
+            )
+            .unwrap();
+            drop(numbers);
+            let found = get.join().unwrap().unwrap();
+            assert_eq!(found.map(|object| object.bytes), Some(b"old".to_vec()));
+            assert!(etag.join().unwrap().unwrap().is_some());
+        });
+    }
+}

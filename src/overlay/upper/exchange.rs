@@ -24,9 +24,9 @@ impl Upper {
         journal.exists().then_some(journal)
     }
 
-    /// Opens the frozen layer's folder of keys.
-    pub(in crate::overlay) fn open_frozen_keys(&self) -> Result<KeysDir> {
-        KeysDir::open(&self.path.join(FROZEN).join(KEYS))
+    /// Returns where the frozen layer's folder of keys is.
+    pub(in crate::overlay) fn frozen_keys(&self) -> PathBuf {
+        self.path.join(FROZEN).join(KEYS)
     }
 
     /// Prepares a layer beside the present one: an empty folder of keys, and a journal of these records.

@@ -107,9 +107,9 @@ impl Upper {
         self.path.join(JOURNAL)
     }
 
-    /// Opens the folder of keys.
-    pub(super) fn open_keys(&self) -> Result<KeysDir> {
-        KeysDir::open(&self.path.join(KEYS))
+    /// Returns where the folder of keys is.
+    pub(super) fn keys(&self) -> PathBuf {
+        self.path.join(KEYS)
     }
 
     /// Keeps the names in the folder itself through a loss of power.
@@ -158,13 +158,10 @@ impl Upper {
         Ok(())
     }
 
-    /// Moves an incomplete file from its key to `rescued/`.
-    pub(super) fn rescue_key(&self, key: &Key) -> Result<()> {
-        for keys in [self.path.join(KEYS), self.path.join(FROZEN).join(KEYS)] {
-            let path = keys.join(OsStr::from_bytes(key.as_bytes()));
-            self.rescue(&path, OsStr::new(&name_part(key)))?;
-        }
-        Ok(())
+    /// Moves an incomplete file from its key in a layer's folder of keys to `rescued/`.
+    pub(super) fn rescue_key(&self, keys: &Path, key: &Key) -> Result<()> {
+        let path = keys.join(OsStr::from_bytes(key.as_bytes()));
+        self.rescue(&path, OsStr::new(&name_part(key)))
     }
 
     /// Moves a file to `rescued/` under a free name; removes it if it is empty.

@@ -214,14 +214,16 @@ impl Inodes {
         state.prune(from.0.0);
     }
 
-    /// Takes back lookups; an entry without lookups and children is dropped.
-    pub fn forget(&self, ino: Ino, count: u64) {
+    /// Takes back lookups; an entry without lookups and children is dropped. Returns whether the inode is not known any
+    /// more: the kernel also takes back a lookup whose answer it does not use, and goes on with the inode.
+    pub fn forget(&self, ino: Ino, count: u64) -> bool {
         let mut state = self.lock();
         if let Some(entry) = state.entries.get_mut(ino.0) {
             entry.lookups = entry.lookups.saturating_sub(count);
         }
         state.forget_computed(ino.0);
         state.prune(ino.0);
+        state.entries.get(ino.0).is_none() && !state.open.is_open(ino.0)
     }
 
     /// Adds a handle of a content, if the inode may have it.
@@ -242,8 +244,8 @@ impl Inodes {
         Binding::Added
     }
 
-    /// Adds a handle of a content that lookups have not found, or that is open as another inode; `Different` if the
-    /// inode is open with another one.
+    /// Adds a handle of a content that lookups have not found, or that is open as another inode: the inode is mixed for as
+    /// long as it is open, and no name is given it after that. `Different` if the inode is open with another content.
     pub fn bind_anyhow(&self, ino: Ino, fh: Fh, content: Option<u64>) -> Binding {
         let mut state = self.lock();
         if state.open.is_open(ino.0) && state.differs(ino.0, content) {
@@ -251,12 +253,24 @@ impl Inodes {
         }
         state.note_content(ino.0, content);
         state.open.add(ino.0, fh, content);
+        state.open.mix(ino.0);
         Binding::Added
+    }
+
+    /// Whether the kernel may have attributes of another content than that of the inode's handles. Reads must not rely on
+    /// the length that it has: the answer in which it hears of the right one can be overtaken.
+    pub fn is_mixed(&self, ino: Ino) -> bool {
+        self.lock().open.is_mixed(ino.0)
     }
 
     /// Takes a handle away from its inode.
     pub fn release(&self, ino: Ino, fh: Fh) {
-        self.lock().open.remove(ino.0, fh);
+        let mut state = self.lock();
+        let was_mixed = state.open.is_mixed(ino.0);
+        state.open.remove(ino.0, fh);
+        if was_mixed && !state.open.is_open(ino.0) {
+            state.note_content(ino.0, Some(MIXED));
+        }
     }
 
     /// Returns the handles of an inode.

@@ -22,6 +22,8 @@ pub(super) struct OpenInodes {
 struct OpenInode {
     /// The content of all handles; nothing if it is unknown.
     content: Option<u64>,
+    /// Whether the kernel may have attributes of another content.
+    is_mixed: bool,
     handles: SmallVec<[Fh; 2]>,
 }
 
@@ -29,6 +31,18 @@ impl OpenInodes {
     /// Whether an inode has handles.
     pub(super) fn is_open(&self, ino: u64) -> bool {
         self.by_ino.contains_key(&ino)
+    }
+
+    /// Whether an inode has handles of another content than the kernel may have attributes of.
+    pub(super) fn is_mixed(&self, ino: u64) -> bool {
+        self.by_ino.get(&ino).is_some_and(|open| open.is_mixed)
+    }
+
+    /// Notes that the kernel may have attributes of another content than that of the handles.
+    pub(super) fn mix(&mut self, ino: u64) {
+        if let Some(open) = self.by_ino.get_mut(&ino) {
+            open.is_mixed = true;
+        }
     }
 
     /// Returns the content of the handles of an inode; nothing if it has none, or if it is unknown.

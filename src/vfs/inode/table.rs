@@ -167,6 +167,9 @@ impl InodeTable {
             entry.content = content;
             return;
         }
+        if ino & COMPUTED == 0 {
+            return;
+        }
         if self.computed.len() >= MAX_COMPUTED {
             self.computed.clear();
         }

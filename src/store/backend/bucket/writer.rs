@@ -79,7 +79,7 @@ impl BucketStore {
         if key.is_root() {
             return Err(Error::new(Kind::IsADirectory, key, "is a directory"));
         }
-        let why = "cannot be the name of an object: only UTF-8 without control characters";
+        let why = "is no spelling of a key: it is not UTF-8, has a control character, or a quote U+201B that nothing needs";
         let path = self.path(key)?.ok_or_else(|| Error::invalid(key, why))?;
         Ok(ObjectTarget { key, path })
     }

@@ -1,7 +1,7 @@
-//! The access log: a line of JSON for each request, written by one thread.
+//! The access log: a line of JSON for each request of the kernel that is answered, written by one thread.
 //!
 //! Who answers a request never waits for it: lines for which the queue has no room, or that the file does not take, are
-//! dropped and counted, and the next line that is written says how many.
+//! dropped and counted, and the next line that is written says how many. `line_writer` writes lines, `line` makes them.
 
 use std::fs::OpenOptions;
 use std::io;
@@ -9,25 +9,42 @@ use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::sync::mpsc::{SyncSender, sync_channel};
 use std::thread;
 use std::time::{Duration, SystemTime};
 
-use serde_json::{Value, json};
-
-use super::access_record::{AccessRecord, utc_micros};
+use crate::array::TouchedChunks;
 use crate::error::{Error, Result};
 use crate::stats::Stats;
+use crate::store::Key;
+use line_writer::LineWriter;
+
+mod line;
+mod line_writer;
 
 /// How many lines may wait to be written. With the longest paths these are 32 MiB, at most times 2.
 const MAX_LINES: usize = 8192;
 
-/// How many bytes are collected before they are written, unless no line waits.
-const BUFFER: usize = 64 << 10;
-
 /// How long the end of the process waits for the last lines, and how often it looks.
 const END_TIMEOUT: Duration = Duration::from_secs(1);
 const END_POLL: Duration = Duration::from_millis(10);
+
+/// One request and its outcome.
+pub(super) struct AccessRecord {
+    pub(super) time: SystemTime,
+    pub(super) pid: u32,
+    pub(super) operation: &'static str,
+    /// Nothing if the file has no name any more.
+    pub(super) path: Option<Key>,
+    /// The new name of what is renamed or linked.
+    pub(super) to: Option<Key>,
+    /// Offset and length in bytes, if it is about a part of a content.
+    pub(super) range: Option<(u64, u64)>,
+    pub(super) touched: TouchedChunks,
+    pub(super) duration: Duration,
+    /// Nothing if it succeeded.
+    pub(super) errno: Option<i32>,
+}
 
 /// What the writing thread gets.
 enum Message {
@@ -60,15 +77,7 @@ impl AccessLog {
     /// Starts the thread that writes lines to `out`.
     fn writing(out: impl Write + Send + 'static, stats: Arc<Stats>) -> io::Result<AccessLog> {
         let (sender, receiver) = sync_channel(MAX_LINES);
-        let writer = LineWriter {
-            out,
-            buffer: Vec::new(),
-            lines: 0,
-            told: 0,
-            is_cut: false,
-            has_warned: false,
-            stats: stats.clone(),
-        };
+        let writer = LineWriter::new(out, stats.clone());
         thread::Builder::new()
             .name("zarrfs-access".to_string())
             .spawn(move || writer.run(&receiver))?;
@@ -99,155 +108,34 @@ impl AccessLog {
     }
 }
 
-/// Writes lines to a file.
-struct LineWriter<W> {
-    out: W,
-    /// Whole lines.
-    buffer: Vec<u8>,
-    /// How many these are.
-    lines: u64,
-    /// How many dropped lines have been reported.
-    told: u64,
-    /// Whether the file ends with a part of a line, since it took no more.
-    is_cut: bool,
-    has_warned: bool,
-    stats: Arc<Stats>,
-}
-
-impl<W: Write> LineWriter<W> {
-    fn run(mut self, receiver: &Receiver<Message>) {
-        loop {
-            // What is collected is written as soon as no line waits.
-            let message = match receiver.recv_timeout(Duration::ZERO) {
-                Err(RecvTimeoutError::Timeout) => {
-                    self.write();
-                    match receiver.recv() {
-                        Ok(message) => message,
-                        Err(_) => return,
-                    }
-                }
-                Err(RecvTimeoutError::Disconnected) => return self.write(),
-                Ok(message) => message,
-            };
-            match message {
-                Message::Line(record) => self.add(&record),
-                Message::End(done) => {
-                    self.tell_dropped();
-                    self.write();
-                    // Who waited may be gone.
-                    let _ = done.try_send(());
-                }
-            }
-            if self.buffer.len() >= BUFFER {
-                self.write();
-            }
-        }
-    }
-
-    fn add(&mut self, record: &AccessRecord) {
-        self.tell_dropped();
-        self.push(&record.line());
-    }
-
-    fn push(&mut self, line: &Value) {
-        self.buffer.extend_from_slice(line.to_string().as_bytes());
-        self.buffer.push(b'\n');
-        self.lines += 1;
-    }
-
-    /// Adds a line about those that were dropped since the last such line.
-    fn tell_dropped(&mut self) {
-        let dropped = self.stats.access_dropped_lines.get();
-        if dropped > self.told {
-            let time = utc_micros(SystemTime::now());
-            let lines = dropped - self.told;
-            self.push(&json!({"time": time, "op": "dropped", "lines": lines}));
-            self.told = dropped;
-        }
-    }
-
-    /// Writes what is collected; drops it if the file does not take it.
-    fn write(&mut self) {
-        if self.buffer.is_empty() {
-            return;
-        }
-        let buffer = std::mem::take(&mut self.buffer);
-        let lines = std::mem::take(&mut self.lines);
-        let taken = self.write_lines(&buffer);
-        let is_whole = matches!(taken, Ok(taken) if taken == buffer.len());
-        if !is_whole {
-            let taken = taken.unwrap_or(0);
-            let whole = buffer.get(..taken).unwrap_or_default();
-            let kept = whole.iter().filter(|byte| **byte == b'\n').count() as u64;
-            self.stats
-                .access_dropped_lines
-                .add(lines.saturating_sub(kept));
-        }
-        self.buffer = buffer;
-        self.buffer.clear();
-    }
-
-    /// Writes bytes that begin a line; returns how many the file took.
-    fn write_lines(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        if self.is_cut {
-            self.out
-                .write_all(b"\n")
-                .inspect_err(|error| self.warn(error))?;
-            self.is_cut = false;
-        }
-        let mut taken = 0;
-        while let Some(rest) = bytes.get(taken..).filter(|rest| !rest.is_empty()) {
-            match self.out.write(rest) {
-                Ok(0) => break,
-                Ok(count) => taken += count,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => {
-                    self.warn(&error);
-                    break;
-                }
-            }
-        }
-        let last = taken.checked_sub(1).and_then(|last| bytes.get(last));
-        self.is_cut = last.is_some_and(|last| *last != b'\n');
-        Ok(taken)
-    }
-}
-
-impl<W> LineWriter<W> {
-    /// Logs why the file takes no lines, once.
-    fn warn(&mut self, error: &io::Error) {
-        if !std::mem::replace(&mut self.has_warned, true) {
-            log::warn!("the access log takes no lines, which are dropped: {error}");
-        }
-    }
-}
-
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use std::sync::mpsc;
+    use std::sync::mpsc::Receiver;
     use std::time::Instant;
 
-    use super::super::access_record::tests::record;
+    use serde_json::{Value, json};
+
     use super::*;
+
+    pub(super) fn record(path: &str) -> AccessRecord {
+        AccessRecord {
+            time: SystemTime::UNIX_EPOCH + Duration::from_micros(1_000_123),
+            pid: 7,
+            operation: "read",
+            path: Some(Key::new(path.as_bytes()).unwrap()),
+            to: None,
+            range: Some((4096, 100)),
+            touched: TouchedChunks { chunks: 2, hits: 1 },
+            duration: Duration::from_micros(55),
+            errno: None,
+        }
+    }
 
     /// A file that takes so many bytes at first, then waits for leave.
     struct SlowFile {
-        taken: Taken,
+        taken: Arc<parking_lot::Mutex<Vec<u8>>>,
         leave: Receiver<io::Result<()>>,
-    }
-
-    type Taken = Arc<parking_lot::Mutex<Vec<u8>>>;
-
-    impl SlowFile {
-        /// Makes a file; returns what it has taken as well, and how it gets leave.
-        fn new() -> (SlowFile, Taken, mpsc::Sender<io::Result<()>>) {
-            let ((sender, leave), taken) = (mpsc::channel(), Taken::default());
-            let file = SlowFile {
-                taken: taken.clone(),
-                leave,
-            };
-            (file, taken, sender)
-        }
     }
 
     impl Write for SlowFile {
@@ -272,7 +160,12 @@ mod tests {
 
     #[test]
     fn a_hung_file_holds_up_nobody_and_the_log_says_what_is_missing() {
-        let (file, taken, leave) = SlowFile::new();
+        let (leave, is_given) = mpsc::channel();
+        let taken = Arc::new(parking_lot::Mutex::new(Vec::new()));
+        let file = SlowFile {
+            taken: taken.clone(),
+            leave: is_given,
+        };
         let stats = Arc::new(Stats::default());
         let log = AccessLog::writing(file, stats.clone()).unwrap();
         let count = 3 * MAX_LINES as u64;
@@ -293,7 +186,12 @@ mod tests {
 
     #[test]
     fn what_a_full_file_does_not_take_is_counted() {
-        let (file, taken, leave) = SlowFile::new();
+        let (leave, is_given) = mpsc::channel();
+        let taken = Arc::new(parking_lot::Mutex::new(Vec::new()));
+        let file = SlowFile {
+            taken: taken.clone(),
+            leave: is_given,
+        };
         let stats = Arc::new(Stats::default());
         let log = AccessLog::writing(file, stats.clone()).unwrap();
         leave.send(Err(io::ErrorKind::StorageFull.into())).unwrap();

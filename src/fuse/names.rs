@@ -1,0 +1,85 @@
+//! Requests about names and directories that change nothing.
+//!
+//! What is in memory is answered in the event loop; the rest waits in the pool of names.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+
+use fuser::{ReplyAttr, ReplyData, ReplyDirectory, ReplyEmpty, ReplyEntry, ReplyOpen, ReplyStatfs};
+
+use super::convert;
+use super::directory::DirBuffer;
+use super::kernel_call::KernelCall;
+use super::reply::{InodeAttr, LinkTarget, OpenedDir};
+use super::request::RequestInfo;
+use crate::vfs::{Caller, Fh, Ino, Vfs};
+
+/// Looks up a name in a directory.
+pub(super) fn look_up(call: KernelCall<'_>, parent: Ino, name: &OsStr, reply: ReplyEntry) {
+    let (call, name) = (call.about(name), name.as_bytes());
+    let request = RequestInfo::names("lookup", parent);
+    let find = |vfs: &Vfs| vfs.lookup_now(parent, name);
+    if let Some(reply) = call.try_now(request, reply, find) {
+        let name = name.to_vec();
+        call.enqueue(request, reply, move |vfs| vfs.lookup(parent, &name));
+    }
+}
+
+/// Returns the attributes of an inode.
+pub(super) fn attributes(call: KernelCall<'_>, ino: Ino, caller: Caller, reply: ReplyAttr) {
+    let request = RequestInfo::names("getattr", ino);
+    let shown = move |attr| InodeAttr(ino, attr);
+    let find = |vfs: &Vfs| vfs.getattr_now(ino).map(|attr| attr.map(shown));
+    if let Some(reply) = call.try_now(request, reply, find) {
+        call.enqueue(request, reply, move |vfs| {
+            vfs.getattr(ino, caller).map(shown)
+        });
+    }
+}
+
+/// Returns where a link points.
+pub(super) fn read_link(call: KernelCall<'_>, ino: Ino, reply: ReplyData) {
+    let request = RequestInfo::names("readlink", ino);
+    call.enqueue(request, reply, move |vfs| {
+        vfs.read_link(ino).map(LinkTarget)
+    });
+}
+
+/// Opens a directory.
+pub(super) fn open_directory(call: KernelCall<'_>, ino: Ino, caller: Caller, reply: ReplyOpen) {
+    let request = RequestInfo::names("opendir", ino);
+    call.enqueue(request, reply, move |vfs| {
+        vfs.opendir(ino, caller).map(OpenedDir)
+    });
+}
+
+/// Reads the names of an open directory that come after a cursor.
+pub(super) fn read_directory(
+    call: KernelCall<'_>,
+    (ino, fh): (Ino, Fh),
+    cursor: u64,
+    reply: ReplyDirectory,
+) {
+    let request = RequestInfo::names("readdir", ino);
+    let find = |vfs: &Vfs| DirBuffer::read_now(vfs, ino, fh, cursor).map(Ok);
+    if let Some(reply) = call.try_now(request, reply, find) {
+        call.enqueue(request, reply, move |vfs| {
+            DirBuffer::read(vfs, ino, fh, cursor)
+        });
+    }
+}
+
+/// Ends the use of an open directory.
+pub(super) fn release_directory(call: KernelCall<'_>, (ino, fh): (Ino, Fh), reply: ReplyEmpty) {
+    let request = RequestInfo::names("releasedir", ino);
+    call.run_unreplied(request, |vfs| vfs.releasedir(fh));
+    reply.ok();
+}
+
+/// Returns how much room there is.
+pub(super) fn room(call: KernelCall<'_>, reply: ReplyStatfs) {
+    let request = RequestInfo::names("statfs", Ino::ROOT);
+    call.enqueue(request, reply, |vfs| {
+        Ok(vfs.room()?.unwrap_or(convert::READ_ONLY_SPACE))
+    });
+}

@@ -1,0 +1,72 @@
+//! Files that a commit leaves out because programs have them open, and closes of them while the frozen layer is still
+//! there: they are in the layer above, whatever becomes of the frozen one.
+
+use std::sync::Arc;
+
+use zarrfs::overlay::commit::CommitConfig;
+use zarrfs::store::backend::memory::MemoryStore;
+use zarrfs::store::{Condition, PutBody, Store, Tree};
+
+use crate::fixture::{Fixture, MAKER, folder, key};
+
+/// Has a commit freeze the layer and end with a conflict, so that the frozen layer stays.
+fn freeze(fixture: &Fixture, lower: &dyn Store) {
+    let theirs = PutBody::Bytes(b"theirs");
+    lower.put(&key("x"), theirs, &Condition::Any).unwrap();
+    let outcome = fixture
+        .overlay()
+        .commit(CommitConfig::default(), &|_, _| {});
+    assert_eq!(outcome.unwrap().conflicts.len(), 1);
+}
+
+fn shown(fixture: &Fixture, path: &str) -> Option<Vec<u8>> {
+    let object = fixture.overlay().get(&key(path), 100).unwrap();
+    object.map(|object| object.bytes)
+}
+
+/// The frozen layer's journal says that the file is incomplete, and never hears of its close.
+#[test]
+fn what_was_closed_after_the_freeze_outlives_the_process() {
+    let lower = Arc::new(MemoryStore::default());
+    lower.set(key("x"), b"old".to_vec());
+    let mut fixture = Fixture::over(folder(), lower.clone());
+    fixture.write("x", b"ours");
+    let file = fixture.overlay().create(&key("new"), &MAKER).unwrap();
+    file.write_at(0, b"half ").unwrap();
+    freeze(&fixture, &*lower);
+    file.write_at(5, b"and half").unwrap();
+    file.flush().unwrap();
+    drop(file);
+    assert_eq!(shown(&fixture, "new").unwrap(), b"half and half");
+    fixture.remount();
+    assert_eq!(shown(&fixture, "new").unwrap(), b"half and half");
+    let force = CommitConfig {
+        force: true,
+        ..CommitConfig::default()
+    };
+    fixture.overlay().commit(force, &|_, _| {}).unwrap();
+    let stored = lower.get(&key("new"), 100).unwrap().unwrap();
+    assert_eq!(stored.bytes, b"half and half");
+}
+
+/// One that was not closed is not shown as if it were whole.
+#[test]
+fn what_was_not_closed_after_the_freeze_is_set_aside() {
+    let lower = Arc::new(MemoryStore::default());
+    lower.set(key("x"), b"old".to_vec());
+    let mut fixture = Fixture::over(folder(), lower.clone());
+    fixture.write("x", b"ours");
+    let file = fixture.overlay().create(&key("new"), &MAKER).unwrap();
+    file.write_at(0, b"half").unwrap();
+    freeze(&fixture, &*lower);
+    file.write_at(4, b", no more").unwrap();
+    // As a process that is killed leaves it.
+    let journal = fixture.upper().join("journal");
+    let before = std::fs::read(&journal).unwrap();
+    drop(file);
+    assert_eq!(std::fs::read(&journal).unwrap(), before);
+    fixture.remount();
+    assert_eq!(shown(&fixture, "new"), None);
+    let rescued = fixture.upper().join("rescued/new~0");
+    assert_eq!(std::fs::read(rescued).unwrap(), b"half, no more");
+}
