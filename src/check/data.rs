@@ -26,7 +26,7 @@ use crate::sync::budget::Reservation;
 use crate::sync::buffer;
 
 /// How long a chunk may wait for memory.
-const MEMORY_WAIT: Duration = Duration::from_secs(600);
+const PATIENCE: Duration = Duration::from_secs(600);
 
 /// An array whose chunks are read.
 pub(super) struct ArrayData {
@@ -267,7 +267,7 @@ fn reserve(context: &CheckContext, bytes: u64) -> Result<Reservation> {
         let why = format!("needs {bytes} bytes at once, of --memory {most} are for chunks");
         return Err(Error::too_large("", why));
     }
-    context.memory.reserve(bytes, Instant::now() + MEMORY_WAIT)
+    context.memory.reserve(bytes, Instant::now() + PATIENCE)
 }
 
 /// Returns what an error of a chunk says of the store.
