@@ -68,7 +68,7 @@ impl OpenArray {
         spill.is_some_and(|spill| spill.has(&(self.id, piece.0)))
     }
 
-    /// Has pieces leave the disk that nobody wants any more. A thread does it: a long file takes its time to be cut.
+    /// Has pieces without a reader leave the disk. A thread does it: a long file takes its time to be cut.
     pub(super) fn give_up_spilled(&self) {
         if let Some(spill) = self.engine.spill.clone().filter(|spill| !spill.is_empty()) {
             // What is refused here is done when the next piece goes to disk.

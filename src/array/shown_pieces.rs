@@ -1,7 +1,7 @@
 //! What programs were shown of an array while it is open for writing.
 //!
 //! The kernel keeps what was read of a decoded file as pages, and writes a page back whole once a program has changed a
-//! byte of it by way of a map. The bytes around that one are those that were read. So while somebody has the array open
+//! byte of it by way of a map. The bytes around that one are those that were read. So while the array is open
 //! for writing, the pieces that were read are remembered by their digests, the oldest of each: pages that are written
 //! back to a piece with another content would undo a change that their program has not seen.
 

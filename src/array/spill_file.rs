@@ -1,7 +1,7 @@
 //! A private file for decoded pieces that memory has no room for.
 //!
 //! The file has no name, so that nothing is left of it however the process ends. It grows up to a limit, to half of
-//! what is free on its disk, and on a disk that is memory up to the memory budget; when nobody wants its pieces any more
+//! what is free on its disk, and on a disk that is memory up to the memory budget; once its pieces have no readers
 //! it gives its room back. An error of the disk is never that of a reader: the piece is decoded again.
 
 use std::collections::HashMap;

@@ -208,7 +208,7 @@ impl OpenArray {
         })
     }
 
-    /// Whether the array is so large that nobody would read it for nothing, and next to nothing of it is stored. Where
+    /// Whether the array is too large to be read for nothing, and next to nothing of it is stored. Where
     /// that cannot be told with a request or two, it is not.
     pub fn is_sparse(self: &Arc<OpenArray>) -> Result<bool> {
         let grid = self.stored_grid()?;

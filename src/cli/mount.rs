@@ -102,7 +102,7 @@ fn watch_input(plan: &MountPlan) -> Result<InputWatch> {
     InputWatch::start(move || remove_dirs(&plan))
 }
 
-/// Removes the mountpoints with `--rmdir`, when nothing is mounted there any more. One that somebody else has removed is no
+/// Removes the mountpoints with `--rmdir`, when nothing is mounted there any more. One that is gone already is no
 /// fault.
 fn remove_dirs(plan: &MountPlan) {
     let dirs = [Some(&plan.dir), plan.files.as_ref()];

@@ -1,9 +1,8 @@
 //! fuser's trait over the dispatcher: what each call of the kernel asks of the vfs.
 //!
-//! What is asked about names is in `names`, what changes them in `changes`, what is done with an open file in `open_files`.
-//! Nothing here waits. Calls that are
-//! missing (locks, lseek, copying ranges) are answered ENOSYS by fuser; the kernel then never sends them again and does
-//! the work itself.
+//! What is asked about names is in `names`, what changes them in `changes`, what is done with an open file in
+//! `open_files`, but for reads. Nothing here waits. Calls that are missing (locks, lseek, copying ranges) are answered
+//! ENOSYS by fuser; the kernel then never sends them again and does the work itself.
 
 use std::ffi::OsStr;
 use std::io;
@@ -279,10 +278,10 @@ impl Filesystem for FuseAdapter {
         _lock_owner: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
-        let call = self.call(req).of_range(offset, data.len() as u64);
-        let (ino, place) = (ino(inode), (fh(handle), offset));
         let are_pages = write_flags.contains(WriteFlags::FUSE_WRITE_CACHE);
-        open_files::write(call, ino, place, (data, are_pages), reply);
+        let call = self.call(req).of_range(offset, data.len() as u64);
+        let place = (fh(handle), offset);
+        open_files::write(call, ino(inode), place, (data, are_pages), reply);
     }
 
     fn flush(
@@ -293,8 +292,10 @@ impl Filesystem for FuseAdapter {
         _lock_owner: LockOwner,
         reply: ReplyEmpty,
     ) {
-        let (fh, flush) = (fh(handle), ("flush", ino(inode)));
-        open_files::keep(self.call(req), flush, reply, move |vfs| vfs.flush(fh));
+        let fh = fh(handle);
+        open_files::keep(self.call(req), ("flush", ino(inode)), reply, move |vfs| {
+            vfs.flush(fh)
+        });
     }
 
     fn fsync(
@@ -305,8 +306,10 @@ impl Filesystem for FuseAdapter {
         _datasync: bool,
         reply: ReplyEmpty,
     ) {
-        let (fh, fsync) = (fh(handle), ("fsync", ino(inode)));
-        open_files::keep(self.call(req), fsync, reply, move |vfs| vfs.sync(fh));
+        let fh = fh(handle);
+        open_files::keep(self.call(req), ("fsync", ino(inode)), reply, move |vfs| {
+            vfs.sync(fh)
+        });
     }
 
     fn fsyncdir(
@@ -317,9 +320,10 @@ impl Filesystem for FuseAdapter {
         _datasync: bool,
         reply: ReplyEmpty,
     ) {
-        let (ino, call) = (ino(inode), self.call(req));
-        let sync = move |vfs: &Vfs| vfs.sync_folder(ino);
-        open_files::keep(call, ("fsyncdir", ino), reply, sync);
+        let ino = ino(inode);
+        open_files::keep(self.call(req), ("fsyncdir", ino), reply, move |vfs| {
+            vfs.sync_folder(ino)
+        });
     }
 
     fn fallocate(

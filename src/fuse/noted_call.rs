@@ -3,8 +3,7 @@
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
-use super::access_log::AccessLog;
-use super::access_log::AccessRecord;
+use super::access_log::{AccessLog, AccessRecord};
 use super::request::RequestInfo;
 use crate::array;
 use crate::store::Key;

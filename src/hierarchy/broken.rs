@@ -1,7 +1,7 @@
 //! Nodes whose documents do not read: which documents these are, and whether they are those of an array.
 //!
-//! The bytes of such documents are not held, since they may be anything and many; they are read when somebody asks for
-//! them.
+//! The bytes of such documents are not held, since they may be anything and many; they are read
+//! when they are asked for.
 
 use serde_json::Value;
 

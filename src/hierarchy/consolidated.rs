@@ -1,6 +1,6 @@
 //! A store whose documents are known from consolidated metadata, for the nodes below the group that had them.
 //!
-//! Lists only what the consolidated metadata name. Where nobody changes the store through the mount, they tell all
+//! Lists only what the consolidated metadata name. On a read-only mount they tell all
 //! documents of a folder that they name: one that they do not have there is missing, and is not asked for. Any other key
 //! that they do not name is asked of the store below. It is put beneath a group after that group's own documents were
 //! read, so it never overrules those, or instead of reading them where they are in there. Changes go to the store below;

@@ -1,6 +1,6 @@
 //! The nodes that were read last, by their paths, as many as a memory budget allows.
 //!
-//! A node counts for as long as anybody holds it, with the text of its attributes and the values of its metadata. One for
+//! A node counts until its last holder drops it, with the text of its attributes and the values of its metadata. One for
 //! which there is no room is given out and not kept. Whether an answer is still true is for the hierarchy to say.
 
 use std::sync::{Arc, Weak};

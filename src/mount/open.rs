@@ -133,8 +133,8 @@ impl Views {
         Arc::new(ControlDirView::of_unlisted(view, control, is_taken))
     }
 
-    /// Whether consolidated metadata have a node of the name of the control directory. The store is not asked: nobody
-    /// would see the node there.
+    /// Whether consolidated metadata have a node of the name of the control directory. The store is not asked, since
+    /// the node would not be seen there.
     fn has_copies_of_control(&self) -> bool {
         let root = self.hierarchy.root().ok().flatten();
         let name = Key::root().child(CONTROL);
@@ -167,21 +167,7 @@ impl Views {
 /// Opens a store and reads its root, so that errors come before anything is mounted.
 pub fn open_views(config: &ViewsConfig, stats: &Arc<Stats>) -> Result<Views> {
     let name = store::shown(&config.source);
-    let access = config.access();
-    let mut overlay = None;
-    let opened = OpenedStore::open(&access, stats, |stack| {
-        let Some((upper, how)) = &config.overlay else {
-            return Ok(stack);
-        };
-        let opened = overlay.insert(Overlay::open(upper, stack.store, &name, how.clone())?);
-        // Attributes of a folder of this machine are the overlay's to tell: owners, modes, several names of a file.
-        let below: Arc<dyn Hints> = if access.is_local() {
-            Arc::new(NoHints)
-        } else {
-            stack.hints
-        };
-        Ok(opened.stack(below))
-    })?;
+    let (opened, overlay) = open_store(config, &name, stats)?;
     let OpenedStore {
         stack,
         hierarchy,
@@ -216,8 +202,32 @@ pub fn open_views(config: &ViewsConfig, stats: &Arc<Stats>) -> Result<Views> {
         files,
         control: Arc::new(control),
         hierarchy,
-        is_local: access.is_local(),
+        is_local: config.access().is_local(),
     })
+}
+
+/// Opens the store, with an overlay over it if it can be changed; messages call it `name`.
+fn open_store(
+    config: &ViewsConfig,
+    name: &str,
+    stats: &Arc<Stats>,
+) -> Result<(OpenedStore, Option<Overlay>)> {
+    let access = config.access();
+    let mut overlay = None;
+    let opened = OpenedStore::open(&access, stats, |stack| {
+        let Some((upper, how)) = &config.overlay else {
+            return Ok(stack);
+        };
+        let opened = overlay.insert(Overlay::open(upper, stack.store, name, how.clone())?);
+        // Attributes of a folder of this machine are the overlay's to tell: owners, modes, several names of a file.
+        let below: Arc<dyn Hints> = if access.is_local() {
+            Arc::new(NoHints)
+        } else {
+            stack.hints
+        };
+        Ok(opened.stack(below))
+    })?;
+    Ok((opened, overlay))
 }
 
 /// Returns how the store view reads ahead: a store on the network, unless it can be changed.

@@ -1,6 +1,6 @@
 //! One layer of changes: the files that were written, under their keys, and a journal of what was removed or renamed.
 //!
-//! The layer on top is changed by programs; a frozen one is changed by nobody but the commit that brings it into the
+//! The layer on top is changed by programs; a frozen one by the commit alone that brings it into the
 //! store. What a layer shows over the store below it is `layered_store`'s.
 
 use std::fs;
@@ -26,8 +26,8 @@ pub(super) type Whiteout = (Key, Option<Key>);
 pub(super) struct ChangeLayer {
     pub(super) keys: KeysDir,
     state: Mutex<LayerState>,
-    /// Held for writing while names, records and the table of open files together take another shape: whoever looks for
-    /// a key or lists a folder sees the one before or the one after.
+    /// Held for writing while names, records and the table of open files together take another shape: a look for a
+    /// key or a listing of a folder sees the one before or the one after.
     shape: RwLock<()>,
     /// A folder that goes with the last reader of the layer: the store has all that was in it.
     committed_folder: Mutex<Option<PathBuf>>,

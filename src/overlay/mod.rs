@@ -10,7 +10,7 @@
 //! Locks are taken in this order: `path_locks` (with write-through alone: changes of one path come one after another,
 //! also while they are stored), `names` (one change of names, one publication or one exchange of layers at a time),
 //! the state of an open file, `open_files`, the state of a layer. None but `path_locks` is held during a request to the
-//! store, so that a store that does not answer blocks nobody who does not need its answer: `name_change` asks before
+//! store, so that a store that does not answer blocks no request that does not need its answer: `name_change` asks before
 //! it locks. `committing` is held during a commit and a discard.
 
 use std::path::Path;

@@ -1,8 +1,8 @@
 //! When the store itself was asked for an answer that comes out of memory.
 //!
-//! Several layers over a store remember its answers, and so do those who ask; each lets an answer count for the store's
-//! freshness. These times must not add up: whoever answers from memory says when the store was asked (`note_memory`),
-//! and whoever remembers the answer in turn lets it count from then (`StoreInfo::ask`). The time is handed on beside
+//! Several layers over a store remember its answers, and so do their callers; each lets an answer count for the store's
+//! freshness. These times must not add up: an answer from memory comes with the time at which the store was asked
+//! (`note_memory`), and one that is remembered in turn counts from then (`StoreInfo::ask`). The time is handed on beside
 //! the answer, in the thread that asks: every layer answers in the thread of its caller. What is not noted was asked
 //! just now.
 

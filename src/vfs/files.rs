@@ -116,8 +116,8 @@ impl Vfs {
             cached.clear();
         }
         cached.insert(open.ino, CachedPages::of(version));
-        // Answers to earlier requests may come in another order. Locked, since nobody who opens the same bytes may use
-        // the length of others.
+        // Answers to earlier requests may come in another order. Locked, so that the length of other bytes is not used
+        // by an opening of the same ones.
         self.invalidate(open.ino, Invalidation::Length);
         false
     }

@@ -1,7 +1,7 @@
 //! Renames under way: the view has the new name already, and the kernel and the table of inodes still have the old one.
 //!
 //! Until a rename has its answer, the kernel reaches what lies in a folder by the folder's old name. So what the view does
-//! not find under the old path is looked for under the new one: nobody sees it missing, and there again.
+//! not find under the old path is looked for under the new one, so that it is never missing.
 
 use parking_lot::Mutex;
 

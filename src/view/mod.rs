@@ -127,8 +127,8 @@ pub trait View: Send + Sync {
     fn lookup(&self, path: &Key) -> Result<Option<Attr>>;
     /// Like `lookup`, by what is known without waiting.
     fn lookup_now(&self, path: &Key) -> Known<Attr>;
-    /// Like `lookup`, with the exact length or with the error that stops it from being told: nobody shall take a file
-    /// for empty that is not.
+    /// Like `lookup`, with the exact length or with the error that stops it from being told: a file
+    /// that is not empty must not look so.
     fn measure(&self, path: &Key) -> Result<Option<Attr>> {
         self.lookup(path)
     }

@@ -25,7 +25,7 @@ mod plan;
 mod proxy;
 mod register;
 mod run;
-mod stage;
+mod run_fixture;
 mod value;
 mod waiting;
 mod world;

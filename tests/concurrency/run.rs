@@ -12,7 +12,7 @@ use crate::children::Children;
 use crate::history::{Act, History, Record, Span, now};
 use crate::judge::judge;
 use crate::plan::{Plan, Random};
-use crate::stage::Stage;
+use crate::run_fixture::RunFixture;
 use crate::value::{Seen, Value};
 
 /// The first number of each kind of actors; writers count from 1.
@@ -72,12 +72,12 @@ pub(crate) fn act(role: Role, actor: Actor<'_>) {
 
 /// Runs a plan; returns what was found to be wrong as text.
 pub(crate) fn run(plan: &Plan) -> Result<Done, String> {
-    let stage = Stage::new(plan);
+    let fixture = RunFixture::new(plan);
     let mut history = History::default();
-    history.extend(act_all(plan, &stage));
-    stage.calm();
+    history.extend(act_all(plan, &fixture));
+    fixture.calm();
     let records = Mutex::new(Vec::new());
-    settle(plan, stage.places(), &history, &records);
+    finish(plan, fixture.places(), &history, &records);
     history.extend(records.into_inner().unwrap());
     let found = judge(plan, &history);
     if found.is_empty() {
@@ -93,23 +93,23 @@ pub(crate) fn run(plan: &Plan) -> Result<Done, String> {
 }
 
 /// Has all actors act at once.
-fn act_all(plan: &Plan, stage: &Stage) -> Vec<Record> {
+fn act_all(plan: &Plan, fixture: &RunFixture) -> Vec<Record> {
     let records = Mutex::new(Vec::new());
     let shared = Shared::new(plan.operations);
     let (children, here): (Vec<_>, Vec<_>) = cast(plan)
         .into_iter()
         .partition(|(role, number)| is_process(plan, *role, *number));
-    let folder = stage.folder.as_deref();
+    let folder = fixture.folder.as_deref();
     let children = folder.map(|folder| Children::start(plan, folder, &children));
     thread::scope(|scope| {
-        let killer = plan
-            .kills
-            .then(|| scope.spawn(|| kill_again_and_again(plan, stage.places(), &shared, &records)));
+        let killer = plan.kills.then(|| {
+            scope.spawn(|| kill_again_and_again(plan, fixture.places(), &shared, &records))
+        });
         let threads: Vec<_> = here
             .into_iter()
             .map(|(role, number)| {
                 let sink = Box::new(|record| records.lock().unwrap().push(record));
-                let actor = Actor::new(number, plan, stage.places(), &shared, sink);
+                let actor = Actor::new(number, plan, fixture.places(), &shared, sink);
                 let (shared, records) = (&shared, &records);
                 scope.spawn(move || {
                     let acted = catch_unwind(AssertUnwindSafe(|| act(role, actor)));
@@ -151,7 +151,7 @@ fn kill_again_and_again(
 }
 
 /// After everything: a last look, a last commit, and a look at what is left.
-fn settle(plan: &Plan, places: Places<'_>, history: &History, records: &Mutex<Vec<Record>>) {
+fn finish(plan: &Plan, places: Places<'_>, history: &History, records: &Mutex<Vec<Record>>) {
     remove_temporaries(plan, places, history);
     let shared = Shared::new(u64::MAX >> 1);
     let sink = Box::new(|record| records.lock().unwrap().push(record));

@@ -178,8 +178,8 @@ impl Apply<'_> {
         self.commit.core.store.put(key, body, condition)
     }
 
-    /// Notes what is put, or that the key is removed, for the case that the store does it and nobody hears of it: the
-    /// answer is lost, or this process ends.
+    /// Notes what is put, or that the key is removed, for the case that the store does it and no answer
+    /// comes: it is lost, or this process ends.
     fn note_try(&self, key: &Key, file: Option<&File>) -> Result<()> {
         let digest = file.map(content::file_digest).transpose();
         let tried = JournalRecord::Tried {

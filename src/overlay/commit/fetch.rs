@@ -111,7 +111,7 @@ impl Commit<'_> {
     }
 
     /// Takes the key away from an open file that was opened on another content than the one that was copied. From here on
-    /// nobody enters such a file, and what is open under the key is what the store will have there.
+    /// no such file is entered, and what is open under the key is what the store will have there.
     fn revoke_other_content(&self, key: &Key, (from, version): (&Key, Version)) {
         let Some(file) = self.core.registered(key) else {
             return;

@@ -1,7 +1,7 @@
 //! Copy up: what the store has of a file is copied to a pending file before it is first written.
 //!
-//! The state of the file is not locked meanwhile, so that a store that does not answer holds up nobody but those who
-//! write this file. A second writer waits for the first one's copy.
+//! The state of the file is not locked meanwhile, so that a store that does not answer holds up writers of this file
+//! alone. A second writer waits for the first one's copy.
 
 use std::fs::File;
 use std::sync::Arc;

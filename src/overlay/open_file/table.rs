@@ -208,7 +208,7 @@ impl OverlayCore {
     }
 
     /// Enters a file under its key, if it still is the content of the key and no other one is entered; returns whether it
-    /// was. One step: whoever changes the name later finds the file in the table.
+    /// was. One step: a later change of the name finds the file in the table.
     fn register_if_current(
         &self,
         key: &Key,

@@ -1,6 +1,6 @@
 //! The directory of a node that does not read: its documents as they are stored, and a file that says what is wrong.
 //!
-//! Nothing of it can be changed here, since nobody knows what a change would mean; the store view shows and takes
+//! Nothing of it can be changed here, since what a change would mean is not known; the store view shows and takes
 //! everything.
 
 use std::sync::Arc;

@@ -228,7 +228,7 @@ fn attr_of_file(target: &PathTarget, size: u64, fresh: Duration) -> Attr {
     }
 }
 
-/// Whether an error says that a file has a length that cannot be told, whoever asks: it does not decode, or is longer than
+/// Whether an error says that a file has a length that cannot be told: it does not decode, or is longer than
 /// any file.
 fn is_untold(kind: Kind) -> bool {
     matches!(kind, Kind::Corrupt | Kind::Unsupported | Kind::TooLarge)

@@ -137,7 +137,7 @@ impl FilesView {
     }
 
     /// Finds what `rest` stands for in the directory of a broken node. Fails with `Unsupported` for the files that it
-    /// would have if it could be read, and for whatever may lie below an entry point: nobody shall take it for missing.
+    /// would have if it could be read, and for whatever may lie below an entry point, which must not look missing.
     fn within_broken(&self, found: Arc<NodeEntry>, rest: &[&[u8]]) -> Result<Option<PathTarget>> {
         let [name, ref below @ ..] = *rest else {
             return Ok(None);

@@ -1,8 +1,8 @@
 //! What programs have seen of a document: it is the condition of what they save.
 //!
 //! A program that reads a document, changes it and writes it back opens it twice, or writes another file and renames
-//! it. So the content that a document was last opened with counts for who empties or replaces it afterwards; nothing
-//! counts for who does so to a document that nobody has read. Only the attributes count for `attributes.json`.
+//! it. So the content that a document was last opened with is the condition of emptying or replacing it afterwards; a
+//! document that was not read has none. Only the attributes count for `attributes.json`.
 
 use std::sync::Arc;
 

@@ -70,7 +70,7 @@ impl BucketStore {
         self.writer.get(&self.client, (key, path))
     }
 
-    /// `Unavailable` if the prefix had keys and somebody else has removed all of them: a store that is gone must not look
+    /// `Unavailable` if the prefix had keys and another program has removed all of them: a store that is gone must not look
     /// like one that is empty.
     fn check_empty_root(&self) -> Result<()> {
         if self.may_be_empty || self.has_erased.load(Ordering::Relaxed) {

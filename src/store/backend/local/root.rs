@@ -1,7 +1,8 @@
 //! What the path of a store names now.
 //!
 //! A store may be written anew as another directory, moved away, or be reached by a link that points elsewhere by now. So
-//! the path is resolved again ten times a second at most, by whoever asks for the root then. What is open stays what it was opened on.
+//! the path is resolved again ten times a second at most, by a request that needs the root. What is open stays what it was
+//! opened on.
 //! While nothing is at the path, there is no root, and a directory that was removed is none: a store that is gone must
 //! not look like one that is empty, nor its chunks like ones that were never written.
 

@@ -31,7 +31,7 @@ const SECRET: &str = "testsecret1234";
 const REGION: &str = "us-east-1";
 
 /// A place for one run.
-pub(crate) struct Stage {
+pub(crate) struct RunFixture {
     world: Box<dyn World>,
     outside: Box<dyn Outside>,
     /// Whether requests to the store do not fail any more.
@@ -42,14 +42,14 @@ pub(crate) struct Stage {
     pub(crate) folder: Option<std::path::PathBuf>,
 }
 
-impl Stage {
-    pub(crate) fn new(plan: &Plan) -> Stage {
+impl RunFixture {
+    pub(crate) fn new(plan: &Plan) -> RunFixture {
         match plan.site {
-            Site::Plain => Stage::in_directory(plan),
-            Site::Memory | Site::Flaky => Stage::in_memory(plan),
-            Site::Folder => Stage::in_folder(plan),
-            Site::Local => Stage::on_mount(plan),
-            Site::S3 | Site::FlakyS3 => Stage::on_bucket(plan),
+            Site::Plain => RunFixture::in_directory(plan),
+            Site::Memory | Site::Flaky => RunFixture::in_memory(plan),
+            Site::Folder => RunFixture::in_folder(plan),
+            Site::Local => RunFixture::on_mount(plan),
+            Site::S3 | Site::FlakyS3 => RunFixture::on_bucket(plan),
         }
     }
 
@@ -65,12 +65,12 @@ impl Stage {
         self.is_calm.store(true, Ordering::Relaxed);
     }
 
-    fn in_directory(plan: &Plan) -> Stage {
+    fn in_directory(plan: &Plan) -> RunFixture {
         let folder = folder();
         let point = MountPoint::plain(folder.path());
         let outside = OutsideFolder(point.dir());
         fill(plan, &outside);
-        Stage {
+        RunFixture {
             world: Box::new(point),
             outside: Box::new(outside),
             is_calm: Arc::default(),
@@ -79,7 +79,7 @@ impl Stage {
         }
     }
 
-    fn in_memory(plan: &Plan) -> Stage {
+    fn in_memory(plan: &Plan) -> RunFixture {
         let store: Arc<dyn Store> = Arc::new(MemoryStore::default());
         let is_calm = Arc::<AtomicBool>::default();
         let lower = match plan.site {
@@ -91,7 +91,7 @@ impl Stage {
         };
         let outside = OutsideStore(store);
         fill(plan, &outside);
-        Stage {
+        RunFixture {
             world: Box::new(InProcess::new(lower, plan.write_through)),
             outside: Box::new(outside),
             is_calm,
@@ -100,14 +100,14 @@ impl Stage {
         }
     }
 
-    fn in_folder(plan: &Plan) -> Stage {
+    fn in_folder(plan: &Plan) -> RunFixture {
         let folder = folder();
         let path = folder.path().join("store");
         std::fs::create_dir(&path).unwrap();
         let outside = OutsideFolder(path.clone());
         fill(plan, &outside);
         let lower = Arc::new(LocalStore::open(&path, &StoreConfig::default()).unwrap());
-        Stage {
+        RunFixture {
             world: Box::new(InProcess::new(lower, plan.write_through)),
             outside: Box::new(outside),
             is_calm: Arc::default(),
@@ -116,14 +116,14 @@ impl Stage {
         }
     }
 
-    fn on_mount(plan: &Plan) -> Stage {
+    fn on_mount(plan: &Plan) -> RunFixture {
         let mounted = Mounted::new(|store: &Path| store.to_string_lossy().into_owned());
         let outside = OutsideFolder(mounted.point.store());
         fill(plan, &outside);
-        Stage::mounted(plan, mounted, Box::new(outside), None)
+        RunFixture::mounted(plan, mounted, Box::new(outside), None)
     }
 
-    fn on_bucket(plan: &Plan) -> Stage {
+    fn on_bucket(plan: &Plan) -> RunFixture {
         static COUNT: AtomicU64 = AtomicU64::new(0);
         let count = COUNT.fetch_add(1, Ordering::Relaxed);
         let url = format!("s3://{BUCKET}/concurrency-{}-{count}", std::process::id());
@@ -145,7 +145,7 @@ impl Stage {
             ("AWS_SECRET_ACCESS_KEY", SECRET),
         ];
         let mounted = Mounted::new(|_| url.clone()).with(&options, &keys);
-        Stage::mounted(plan, mounted, Box::new(outside), proxy)
+        RunFixture::mounted(plan, mounted, Box::new(outside), proxy)
     }
 
     fn mounted(
@@ -153,7 +153,7 @@ impl Stage {
         mounted: Mounted,
         outside: Box<dyn Outside>,
         proxy: Option<Proxy>,
-    ) -> Stage {
+    ) -> RunFixture {
         let through: &[&str] = if plan.write_through {
             &["--write-through"]
         } else {
@@ -163,7 +163,7 @@ impl Stage {
         mounted.mount();
         let is_calm = proxy.as_ref().map(Proxy::is_calm).unwrap_or_default();
         let folder = mounted.point.folder().to_path_buf();
-        Stage {
+        RunFixture {
             world: Box::new(mounted.point.clone()),
             outside,
             is_calm,
