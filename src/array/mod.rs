@@ -6,19 +6,16 @@
 //! tells one content of an array from another. An array that cannot be decoded is opened all the same; its reads return
 //! the error.
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Weak};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Instant, SystemTime};
 
 use crate::array::decoder::Decoder;
-use crate::array::dirty_chunks::{DirtyBytes, DirtyChunks};
-use crate::array::piece::{CacheKey, Cached};
+use crate::array::dirty_chunks::DirtyChunks;
 use crate::array::read_order::LastOrder;
-use crate::array::readers::ReaderCache;
-use crate::array::shard_group::{ShardGroups, ShardRuns};
-use crate::array::spill::Spill;
+use crate::array::shard_group::ShardGroups;
 use crate::array::unread::UnreadPieces;
 use crate::array::versions::{ChunkVersions, LockedVersions, VersionState};
 use crate::error::{Error, Kind, Result};
@@ -26,15 +23,8 @@ use crate::grid::{ChunkIndex, Grid};
 use crate::hierarchy::{Hierarchy, NodeEntry};
 use crate::known::Known;
 use crate::model::Array;
-use crate::stats::Stats;
-use crate::store::layer::disk_cache::CacheNamespace;
 use crate::store::{Key, QueryStamp, Store, Version};
-use crate::sync::budget::{MemoryBudget, Priority, Reservation};
-use crate::sync::cache::Cache;
-use crate::sync::descriptors;
-use crate::sync::descriptors::ClosesFiles;
-use crate::sync::pool::ThreadPool;
-use crate::sync::single_flight::SingleFlight;
+use crate::sync::budget::Reservation;
 
 pub mod access_pattern;
 mod arrays;
@@ -46,11 +36,13 @@ mod content_number;
 mod decoder;
 mod dirty_chunk;
 mod dirty_chunks;
+mod engine;
 pub mod flat_file;
 mod flush;
 mod gather;
 mod given;
 mod lengths;
+mod loading;
 mod open_arrays;
 mod pages;
 mod parts;
@@ -76,140 +68,13 @@ mod write;
 pub use crate::array::arrays::Arrays;
 pub use crate::array::chunk_scan::{ChunkScan, ScanDetail};
 pub use crate::array::content::ArrayState;
+pub use crate::array::engine::{Engine, EngineDisk, Limits};
 pub use crate::array::lengths::RegionVersion;
 pub use crate::array::shard_file::ShardFile;
 pub use crate::array::spill_file::SpillConfig;
 pub use crate::array::stored_chunks::{FoundChunk, StoredChunks};
 pub use crate::array::touched::{TouchedChunks, take_touched};
 pub use crate::array::write::WriteSource;
-
-/// Limits of decoding.
-#[derive(Clone, Copy, Debug)]
-pub struct Limits {
-    /// Bytes that decoded chunks and chunks in flight may hold together.
-    pub memory: u64,
-    /// The most decoded bytes of one chunk.
-    pub max_chunk: u64,
-    /// How long a read may wait.
-    pub timeout: Duration,
-    /// How many chunks may be fetched at a time; 0 for a store on this machine, where the number of cores limits.
-    pub fetches: usize,
-    /// Whether chunks may be written although their codecs lose something each time that they encode.
-    pub lossy: bool,
-}
-
-/// Memory, threads and counters that all arrays of a mount share.
-pub struct Engine {
-    cache: Arc<Cache<CacheKey, Cached>>,
-    /// What open arrays count in.
-    metadata: Arc<MemoryBudget>,
-    /// Where evicted pieces go that will be read again.
-    spill: Option<Arc<Spill>>,
-    /// Where lengths are kept that took long to find.
-    disk: Option<CacheNamespace>,
-    /// Decodes what will be read next.
-    decoders: ThreadPool,
-    /// How many pieces are loaded at a time.
-    loads: u64,
-    /// How many threads encode at a time.
-    encoders: usize,
-    readers: Arc<ReaderCache>,
-    /// Inner chunks that were read together.
-    shard_runs: Arc<ShardRuns>,
-    stats: Arc<Stats>,
-    limits: Limits,
-    last_id: AtomicU64,
-    /// Bytes that were written and are not stored yet.
-    dirty_bytes: Arc<DirtyBytes>,
-    /// The arrays that have them.
-    writers: Mutex<Vec<Weak<OpenArray>>>,
-    /// The files whose lengths are being found, by array and name.
-    lengths: SingleFlight<(u64, String), u64>,
-}
-
-/// What an engine keeps on disk.
-#[derive(Default)]
-pub struct EngineDisk {
-    /// Where lengths go that took long to find; nothing to find them again.
-    pub cache: Option<CacheNamespace>,
-    /// Where pieces go that are evicted before a reader in order has read them.
-    pub spill: SpillConfig,
-}
-
-/// The part of the memory that open arrays may take beside their chunks: one in so many bytes.
-const ARRAYS_SHARE: u64 = 4;
-
-/// The most bytes that open arrays may take: to open one again costs little.
-const MAX_ARRAYS_BYTES: u64 = 32 << 20;
-
-/// The most batches of chunks that wait to be decoded ahead.
-const MAX_QUEUED: usize = 1024;
-
-impl Engine {
-    /// Builds an engine with as many decoding threads as there are cores, or as chunks may be fetched at a time if
-    /// those are more: a thread that waits for the network needs no core.
-    pub fn new(limits: Limits, stats: Arc<Stats>) -> Arc<Engine> {
-        let budget = MemoryBudget::new(limits.memory, stats.clone());
-        Engine::within(budget, limits, stats, EngineDisk::default())
-    }
-
-    /// Like `new`, with memory of `budget`, and with what may be kept on disk.
-    pub fn within(
-        budget: Arc<MemoryBudget>,
-        limits: Limits,
-        stats: Arc<Stats>,
-        disk: EngineDisk,
-    ) -> Arc<Engine> {
-        let cores = std::thread::available_parallelism().map_or(2, usize::from);
-        let spill = Spill::open(&disk.spill, limits.memory, stats.clone()).map(Arc::new);
-        let (file, counters) = (spill.clone(), stats.clone());
-        let on_evict = move |key: &CacheKey, value: &Cached| {
-            counters.cache_evicted_chunks.add(1);
-            if let Some(file) = &file {
-                file.write_evicted((key.0, key.2), value);
-            }
-        };
-        let readers: Arc<ReaderCache> = Arc::default();
-        let closing: Weak<dyn ClosesFiles> = Arc::downgrade(&readers) as _;
-        descriptors::add_cache(closing);
-        Arc::new(Engine {
-            metadata: budget.part(MAX_ARRAYS_BYTES.min(budget.limit() / ARRAYS_SHARE)),
-            readers,
-            shard_runs: shard_group::shard_runs(&budget),
-            cache: Cache::new(budget, Priority::Used, Some(Box::new(on_evict))),
-            spill,
-            disk: disk.cache,
-            decoders: ThreadPool::new("decode", cores.max(limits.fetches), MAX_QUEUED),
-            loads: cores.max(limits.fetches) as u64 + 1,
-            encoders: cores.max(limits.fetches),
-            stats,
-            limits,
-            last_id: AtomicU64::new(0),
-            dirty_bytes: Arc::default(),
-            writers: Mutex::default(),
-            lengths: SingleFlight::default(),
-        })
-    }
-
-    /// Returns the counters.
-    pub fn stats(&self) -> &Arc<Stats> {
-        &self.stats
-    }
-
-    fn writers(&self) -> MutexGuard<'_, Vec<Weak<OpenArray>>> {
-        self.writers.lock()
-    }
-
-    /// Takes room for an array that is going to be opened, if there is some.
-    fn room_of(&self, array: &Array) -> Option<Reservation> {
-        self.metadata
-            .try_reserve(OVERHEAD + FORMS * array.metadata_bytes())
-    }
-
-    fn deadline(&self) -> Instant {
-        Instant::now() + self.limits.timeout
-    }
-}
 
 fn array_of(entry: &NodeEntry) -> Result<&Array> {
     let array = entry.array();
@@ -256,12 +121,6 @@ pub struct OpenArray {
     /// The room of the array in the memory budget, until its last holder drops it; nothing if there was none left.
     room: Option<Reservation>,
 }
-
-/// What an open array takes beside its metadata, which it has in several forms, in bytes.
-const OVERHEAD: u64 = 2 << 10;
-
-/// How often it has its metadata: as they are, as a grid, and as the codecs of its chunks.
-const FORMS: u64 = 3;
 
 impl OpenArray {
     /// Returns a number that no other open array has: the same as long as the metadata mean the same files.

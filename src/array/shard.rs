@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use crate::array::OpenArray;
-use crate::array::chunk::max_encoded;
 use crate::array::decoder::{Decoder, PieceLocation};
+use crate::array::loading::max_encoded;
 use crate::array::piece::{Cached, CachedShardIndex, Decoded, Lacking, Load};
 use crate::array::readers::StoredChunk;
 use crate::codec::ShardLevel;

@@ -1,0 +1,160 @@
+//! What all open arrays of a mount share: memory, threads, files on disk and counters.
+//!
+//! Everything that is held of a store's chunks counts in one budget. What is done with it is left to the arrays.
+
+use parking_lot::{Mutex, MutexGuard};
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+
+use crate::array::OpenArray;
+use crate::array::dirty_chunks::DirtyBytes;
+use crate::array::piece::{CacheKey, Cached};
+use crate::array::readers::ReaderCache;
+use crate::array::shard_group;
+use crate::array::shard_group::ShardRuns;
+use crate::array::spill::Spill;
+use crate::array::spill_file::SpillConfig;
+use crate::model::Array;
+use crate::stats::Stats;
+use crate::store::layer::disk_cache::CacheNamespace;
+use crate::sync::budget::{MemoryBudget, Priority, Reservation};
+use crate::sync::cache::Cache;
+use crate::sync::descriptors;
+use crate::sync::descriptors::ClosesFiles;
+use crate::sync::pool::ThreadPool;
+use crate::sync::single_flight::SingleFlight;
+
+/// Limits of decoding.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Bytes that decoded chunks and chunks in flight may hold together.
+    pub memory: u64,
+    /// The most decoded bytes of one chunk.
+    pub max_chunk: u64,
+    /// How long a read may wait.
+    pub timeout: Duration,
+    /// How many chunks may be fetched at a time; 0 for a store on this machine, where the number of cores limits.
+    pub fetches: usize,
+    /// Whether chunks may be written although their codecs lose something each time that they encode.
+    pub lossy: bool,
+}
+
+/// What an open array takes beside its metadata, which it has in several forms, in bytes.
+const OVERHEAD: u64 = 2 << 10;
+
+/// How often it has its metadata: as they are, as a grid, and as the codecs of its chunks.
+const FORMS: u64 = 3;
+
+/// Memory, threads and counters that all arrays of a mount share.
+pub struct Engine {
+    pub(super) cache: Arc<Cache<CacheKey, Cached>>,
+    /// What open arrays count in.
+    pub(super) metadata: Arc<MemoryBudget>,
+    /// Where evicted pieces go that will be read again.
+    pub(super) spill: Option<Arc<Spill>>,
+    /// Where lengths are kept that took long to find.
+    pub(super) disk: Option<CacheNamespace>,
+    /// Decodes what will be read next.
+    pub(super) decoders: ThreadPool,
+    /// How many pieces are loaded at a time.
+    pub(super) loads: u64,
+    /// How many threads encode at a time.
+    pub(super) encoders: usize,
+    pub(super) readers: Arc<ReaderCache>,
+    /// Inner chunks that were read together.
+    pub(super) shard_runs: Arc<ShardRuns>,
+    pub(super) stats: Arc<Stats>,
+    pub(super) limits: Limits,
+    pub(super) last_id: AtomicU64,
+    /// Bytes that were written and are not stored yet.
+    pub(super) dirty_bytes: Arc<DirtyBytes>,
+    /// The arrays that have them.
+    pub(super) writers: Mutex<Vec<Weak<OpenArray>>>,
+    /// The files whose lengths are being found, by array and name.
+    pub(super) lengths: SingleFlight<(u64, String), u64>,
+}
+
+/// What an engine keeps on disk.
+#[derive(Default)]
+pub struct EngineDisk {
+    /// Where lengths go that took long to find; nothing to find them again.
+    pub cache: Option<CacheNamespace>,
+    /// Where pieces go that are evicted before a reader in order has read them.
+    pub spill: SpillConfig,
+}
+
+/// The part of the memory that open arrays may take beside their chunks: one in so many bytes.
+const ARRAYS_SHARE: u64 = 4;
+
+/// The most bytes that open arrays may take: to open one again costs little.
+const MAX_ARRAYS_BYTES: u64 = 32 << 20;
+
+/// The most batches of chunks that wait to be decoded ahead.
+const MAX_QUEUED: usize = 1024;
+
+impl Engine {
+    /// Builds an engine with as many decoding threads as there are cores, or as chunks may be fetched at a time if
+    /// those are more: a thread that waits for the network needs no core.
+    pub fn new(limits: Limits, stats: Arc<Stats>) -> Arc<Engine> {
+        let budget = MemoryBudget::new(limits.memory, stats.clone());
+        Engine::within(budget, limits, stats, EngineDisk::default())
+    }
+
+    /// Like `new`, with memory of `budget`, and with what may be kept on disk.
+    pub fn within(
+        budget: Arc<MemoryBudget>,
+        limits: Limits,
+        stats: Arc<Stats>,
+        disk: EngineDisk,
+    ) -> Arc<Engine> {
+        let cores = std::thread::available_parallelism().map_or(2, usize::from);
+        let spill = Spill::open(&disk.spill, limits.memory, stats.clone()).map(Arc::new);
+        let (file, counters) = (spill.clone(), stats.clone());
+        let on_evict = move |key: &CacheKey, value: &Cached| {
+            counters.cache_evicted_chunks.add(1);
+            if let Some(file) = &file {
+                file.write_evicted((key.0, key.2), value);
+            }
+        };
+        let readers: Arc<ReaderCache> = Arc::default();
+        let closing: Weak<dyn ClosesFiles> = Arc::downgrade(&readers) as _;
+        descriptors::add_cache(closing);
+        Arc::new(Engine {
+            metadata: budget.part(MAX_ARRAYS_BYTES.min(budget.limit() / ARRAYS_SHARE)),
+            readers,
+            shard_runs: shard_group::shard_runs(&budget),
+            cache: Cache::new(budget, Priority::Used, Some(Box::new(on_evict))),
+            spill,
+            disk: disk.cache,
+            decoders: ThreadPool::new("decode", cores.max(limits.fetches), MAX_QUEUED),
+            loads: cores.max(limits.fetches) as u64 + 1,
+            encoders: cores.max(limits.fetches),
+            stats,
+            limits,
+            last_id: AtomicU64::new(0),
+            dirty_bytes: Arc::default(),
+            writers: Mutex::default(),
+            lengths: SingleFlight::default(),
+        })
+    }
+
+    /// Returns the counters.
+    pub fn stats(&self) -> &Arc<Stats> {
+        &self.stats
+    }
+
+    pub(super) fn writers(&self) -> MutexGuard<'_, Vec<Weak<OpenArray>>> {
+        self.writers.lock()
+    }
+
+    /// Takes room for an array that is going to be opened, if there is some.
+    pub(super) fn room_of(&self, array: &Array) -> Option<Reservation> {
+        self.metadata
+            .try_reserve(OVERHEAD + FORMS * array.metadata_bytes())
+    }
+
+    pub(super) fn deadline(&self) -> Instant {
+        Instant::now() + self.limits.timeout
+    }
+}

@@ -1,0 +1,263 @@
+//! Loading of a piece that is not in memory: from disk, or fetched and decoded.
+//!
+//! Memory is reserved before anything is fetched, and given back as far as it was not needed. Concurrent loads of one
+//! piece are one. Inner chunks of shards are fetched by `shard`; which content is the current one is left to `chunk`.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use rustix::time::{ClockId, clock_gettime};
+
+use crate::array::OpenArray;
+use crate::array::decoder::{Decoder, PieceLocation};
+use crate::array::piece::{Cached, Decoded, Load, Piece};
+use crate::array::piece_use::PieceUse;
+use crate::codec::Pipeline;
+use crate::error::{Error, Kind, Result};
+use crate::grid::ChunkIndex;
+use crate::store::{Key, Object, Store, Version};
+use crate::sync::budget::Reservation;
+use crate::sync::buffer;
+
+/// Bytes by which an encoded chunk may exceed nine eighths of the decoded one without being looked up first.
+const ENCODED_OVERHEAD: u64 = 64 << 10;
+
+/// How many bytes are held before memory is used again, so that other files of a short array find its pieces.
+const FREELY_HELD: u64 = 16 << 20;
+
+/// Returns the most bytes that a piece of `decoded` bytes may have encoded; a longer one is corrupt.
+pub(super) fn max_encoded(decoded: u64) -> u64 {
+    decoded.saturating_mul(8).saturating_add(1 << 20)
+}
+
+/// Returns the most bytes that a piece of `decoded` bytes is taken to have encoded without a look.
+fn usual_length(decoded: u64) -> u64 {
+    let more = (decoded / 8).saturating_add(ENCODED_OVERHEAD);
+    decoded.saturating_add(more)
+}
+
+impl OpenArray {
+    /// Returns a piece of the present content: one that is in memory or on disk, else fetched and decoded. `known` is the
+    /// version that the stored chunk has.
+    pub(super) fn load(
+        &self,
+        decoder: &Decoder,
+        piece: ChunkIndex,
+        location: &PieceLocation,
+        known: Option<Version>,
+    ) -> Result<Piece> {
+        self.engine.stats.cache_miss_chunks.add(1);
+        let deadline = self.engine.deadline();
+        let loaded = self
+            .engine
+            .cache
+            .load(&(self.id, 0, piece.0), deadline, || {
+                let load = Load {
+                    decoder,
+                    piece,
+                    pipeline: decoder.pipeline_of(ChunkIndex(location.stored))?,
+                    location,
+                    known,
+                    deadline,
+                };
+                let decoded = match (self.load_spilled(&load)?, load.pipeline.shards()) {
+                    (Some(decoded), _) => Some(decoded),
+                    (None, []) => self.load_whole(&load)?,
+                    (None, _) => self.load_inner(&load)?,
+                };
+                decoded
+                    .map(|decoded| Cached::Chunk(Arc::new(decoded)))
+                    .ok_or_else(missing)
+            });
+        match loaded {
+            Ok(Cached::Chunk(decoded)) => Ok(Piece::Data(decoded)),
+            Err(error) if is_missing(&error) => {
+                self.engine.stats.missing_chunks.add(1);
+                Ok(Piece::Fill)
+            }
+            Err(error) => Err(error),
+            Ok(Cached::Index(_)) => {
+                Err(Error::corrupt(&self.path, "an index where a chunk is due"))
+            }
+        }
+    }
+
+    /// Returns a piece of the current content that was decoded before and is on disk.
+    fn load_spilled(&self, load: &Load) -> Result<Option<Decoded>> {
+        let (Some(spill), Some(version)) = (&self.engine.spill, load.known) else {
+            return Ok(None);
+        };
+        let (length, piece) = (load.pipeline.chunk_bytes(), (self.id, load.piece.0));
+        if !spill.has(&piece) {
+            return Ok(None);
+        }
+        self.reclaim(length);
+        let room = self.engine.cache.reserve(length as u64, load.deadline);
+        let mut room = room.map_err(|error| error.about(&self.path))?;
+        let Some(bytes) = spill.find(&piece, (version, length)) else {
+            return Ok(None);
+        };
+        room.shrink(bytes.capacity() as u64);
+        Ok(Some(Decoded {
+            bytes,
+            version,
+            usage: self.begin_use(load),
+            is_on_disk: true,
+            _room: room,
+        }))
+    }
+
+    /// Fetches and decodes a stored chunk as a whole.
+    fn load_whole(&self, load: &Load) -> Result<Option<Decoded>> {
+        let (found, stamp) = self.ask(|store| self.fetch_whole(store, load));
+        let found = found?;
+        let version = found.as_ref().map(|(_, object, _)| object.version);
+        self.versions.note(load.location.stored, version, stamp);
+        let decode = |(key, object, room): (Key, Object, Reservation)| {
+            self.decode(load, (&key, object.version), object.bytes, room)
+        };
+        found.map(decode).transpose()
+    }
+
+    /// Fetches a stored chunk, once there is room for its bytes and the decoded piece.
+    fn fetch_whole(
+        &self,
+        store: &dyn Store,
+        load: &Load,
+    ) -> Result<Option<(Key, Object, Reservation)>> {
+        let (pipeline, deadline) = (&*load.pipeline, load.deadline);
+        let decoded = pipeline.chunk_bytes() as u64;
+        let usual = usual_length(decoded);
+        let mut room = self.reserve(pipeline, usual, deadline)?;
+        for key in self.keys(&load.location.indices)? {
+            let object = match store.get(&key, usual) {
+                Err(error) if error.kind() == Kind::TooLarge => {
+                    drop(room);
+                    let longest = check_length(store, &key, decoded)?;
+                    room = self.reserve(pipeline, longest, deadline)?;
+                    store.get(&key, longest)?
+                }
+                answer => answer?,
+            };
+            if let Some(object) = object {
+                return Ok(Some((key, object, room)));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Takes room in the budget for a decoded piece and its `encoded` bytes.
+    pub(super) fn reserve(
+        &self,
+        pipeline: &Pipeline,
+        encoded: u64,
+        deadline: Instant,
+    ) -> Result<Reservation> {
+        // An uncompressed chunk is decoded where it was fetched to.
+        let decoded = if pipeline.is_identity() {
+            0
+        } else {
+            pipeline.chunk_bytes() as u64
+        };
+        let room = self
+            .engine
+            .cache
+            .reserve(encoded.saturating_add(decoded), deadline);
+        room.map_err(|error| error.about(&self.path))
+    }
+
+    /// Decodes a piece; the room that it does not need is given back.
+    pub(super) fn decode(
+        &self,
+        load: &Load,
+        (key, version): (&Key, Version),
+        encoded: Vec<u8>,
+        mut room: Reservation,
+    ) -> Result<Decoded> {
+        let pipeline = &load.pipeline;
+        if !pipeline.is_identity() {
+            self.reclaim(pipeline.chunk_bytes());
+        }
+        let start = cpu_nanoseconds();
+        let bytes = pipeline.decode(encoded).map_err(|error| error.about(key))?;
+        let stats = &self.engine.stats;
+        stats
+            .decode_nanoseconds
+            .add(cpu_nanoseconds().saturating_sub(start));
+        stats.decoded_chunks.add(1);
+        let unread = self.unread.as_ref();
+        if unread.is_some_and(|unread| unread.note_decoded(load.piece)) {
+            stats.decoded_again_chunks.add(1);
+        }
+        stats.decoded_bytes.add(bytes.len() as u64);
+        room.shrink(bytes.capacity() as u64);
+        Ok(Decoded {
+            bytes,
+            version,
+            usage: self.begin_use(load),
+            is_on_disk: false,
+            _room: room,
+        })
+    }
+
+    /// Has the memory of a piece that was given out whole serve for the next one of `length` bytes: memory fresh from the
+    /// kernel costs as much as decoding into it.
+    fn reclaim(&self, length: usize) {
+        let cache = &self.engine.cache;
+        if cache.budget().held() > FREELY_HELD && !buffer::is_pooled(length) {
+            cache.reclaim(Cached::is_spent);
+        }
+    }
+
+    /// Begins the use of a piece by readers in order.
+    fn begin_use(&self, load: &Load) -> Option<PieceUse> {
+        let share = self.kept_share(load.decoder);
+        let unread = self.unread.clone()?;
+        Some(PieceUse::new(unread, load.piece, share))
+    }
+
+    /// Returns how many bytes of pieces are kept for readers in order whose rows of pieces are larger than the memory: all
+    /// but what pieces take that are being loaded and those that cross the end of a read.
+    pub(super) fn kept_share(&self, decoder: &Decoder) -> u64 {
+        let memory = self.engine.limits.memory;
+        // Each as it is stored and decoded, beside one that was decoded and not used yet; and as much again, so that those
+        // which are being loaded meet others that may leave.
+        let decoded = decoder.pipeline.chunk_bytes() as u64;
+        let load = decoded
+            .saturating_mul(2)
+            .saturating_add(usual_length(decoded));
+        let loading = load.saturating_mul(self.engine.loads * 2);
+        memory
+            .saturating_sub(memory / 32)
+            .saturating_sub(loading)
+            .max(memory / 2)
+    }
+}
+
+/// Returns the length of a chunk that is longer than usual; `Corrupt` if no codec makes one so long.
+fn check_length(store: &dyn Store, key: &Key, decoded: u64) -> Result<u64> {
+    let longest = max_encoded(decoded);
+    match store.head(key)? {
+        Some(meta) if meta.size <= longest => Ok(meta.size),
+        Some(meta) => Err(Error::corrupt(
+            key,
+            format!("{} bytes for a chunk of {decoded}", meta.size),
+        )),
+        None => Ok(0),
+    }
+}
+
+/// Returns the CPU time of this thread; time spent waiting for a core is not decoding.
+fn cpu_nanoseconds() -> u64 {
+    let now = clock_gettime(ClockId::ThreadCPUTime);
+    now.tv_sec.unsigned_abs() * 1_000_000_000 + now.tv_nsec.unsigned_abs()
+}
+
+/// Returns the error by which a loader says that a piece is not stored, so that the cache keeps nothing.
+fn missing() -> Error {
+    Error::new(Kind::NotFound, "", "not stored")
+}
+
+fn is_missing(error: &Error) -> bool {
+    error.kind() == Kind::NotFound
+}
