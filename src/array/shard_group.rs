@@ -38,6 +38,9 @@ const MAX_RUN: u64 = 4 << 20;
 /// The most inner chunks of a run: one system call fills no more pieces of memory than these and what is between them.
 const MAX_NEIGHBOURS: usize = 256;
 
+/// The most inner chunks of a shard whose runs are found together; where they lie counts in no budget.
+const MAX_PLANNED: usize = 1 << 14;
+
 /// The bytes of a run of inner chunks as they are stored, each until it is taken.
 pub(super) struct ShardRun {
     version: Version,
@@ -164,10 +167,8 @@ impl OpenArray {
     ) -> Result<Option<Vec<u8>>> {
         let group = self.groups.0.lock().get(&load.piece.0).cloned();
         let Some(group) = group else { return Ok(None) };
-        if group
-            .shards
-            .is_some_and(|shards| self.has_room_for(shards, stored))
-        {
+        let has_room = |shards| self.has_room_for(shards, load, stored);
+        if group.shards.is_some_and(has_room) {
             let plan = group.whole.get_or_init(|| self.plan(None, load, stored));
             let bytes = self.take(plan, load, stored, range)?;
             if bytes.is_some() {
@@ -188,9 +189,10 @@ impl OpenArray {
 
     /// Whether memory has room for so many shards like this one as they are stored. Only then is all of one read at once:
     /// what is wanted of it later would have to be read again.
-    fn has_room_for(&self, shards: u64, stored: &StoredChunk) -> bool {
+    fn has_room_for(&self, shards: u64, load: &Load, stored: &StoredChunk) -> bool {
         let runs = self.engine.shard_runs.budget();
-        shards.saturating_mul(stored.meta.size) <= runs.limit() / 2
+        let count = load.pipeline.shards().first().map_or(0, inner_chunks);
+        count <= MAX_PLANNED && shards.saturating_mul(stored.meta.size) <= runs.limit() / 2
     }
 
     /// Takes an inner chunk out of a run, which is read if it is not there.
