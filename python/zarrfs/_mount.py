@@ -7,6 +7,7 @@ import os
 import tempfile
 import threading
 import time
+import warnings
 import weakref
 from pathlib import Path
 from types import TracebackType
@@ -27,6 +28,8 @@ UNMOUNT_LIMIT = 10.0
 WRITTEN_LIMIT = 5.0
 
 PAUSE = 0.003
+
+STILL_OPEN = "is unmounted, and its daemon has not ended: files are open, and what is written to them is not stored yet"
 
 
 def mount(
@@ -107,8 +110,9 @@ class Mount(os.PathLike):  # type: ignore[type-arg]
     def unmount(self) -> None:
         """Unmounts; what has been unmounted already is no error.
 
-        Of a mount that can be written, what was written is in the upper folder or in the store when this returns.
-        What still has a file open, such as an array of `open`, reads on until it lets go of it.
+        Of a mount that can be written, what was written is in the upper folder or in the store when this returns, but
+        for what a program still has open. What still has a file open, such as an array of `open`, reads on until it lets
+        go of it; where it may also write, a RuntimeWarning says that the daemon has not ended.
         """
         self._finalizer()
 
@@ -139,7 +143,8 @@ class Mount(os.PathLike):  # type: ignore[type-arg]
         `Error` where the mount keeps no changes.
         """
         words = [*(["--force"] if force else []), *(["--dry-run"] if dry_run else [])]
-        done = run(["commit", "--json", *words, "--", str(self.path)])
+        # It takes as long as what was changed.
+        done = run(["commit", "--json", *words, "--", str(self.path)], limit=None)
         if done.returncode not in (0, 1):
             raise failure(done)
         report: Dict[str, Any] = json.loads(done.stdout)
@@ -167,7 +172,9 @@ class _Mounted:
         self._is_written = is_written
         self._lifeline = lifeline = Lifeline()
         own = ["--until-eof", *(["--rmdir"] if self._is_temporary else [])]
-        done = run(["mount", *own, *words, "--", store, str(self.path)], stdin=lifeline.theirs.fileno())
+        command = ["mount", *own, *words, "--", store, str(self.path)]
+        # It has a limit of its own, the option `timeout`.
+        done = run(command, stdin=lifeline.theirs.fileno(), limit=None)
         lifeline.started()
         if done.returncode != 0:
             raise failure(done)
@@ -194,6 +201,15 @@ class _Mounted:
                     _remove(self.path)
 
     def _unmount(self, lifeline: Lifeline) -> None:
+        try:
+            self._leave(lifeline)
+            if self._is_written and not lifeline.wait(WRITTEN_LIMIT):
+                warnings.warn(f"{self.path} {STILL_OPEN}", RuntimeWarning, stacklevel=2)
+        finally:
+            lifeline.close()
+
+    def _leave(self, lifeline: Lifeline) -> None:
+        """Has the mount leave the tree."""
         lifeline.cut()
         end = time.monotonic() + UNMOUNT_LIMIT
         # A daemon that has not mounted yet may still do so.
@@ -202,9 +218,6 @@ class _Mounted:
                 break
         if self._is_there():
             self._unmount_by_command()
-        if self._is_written:
-            lifeline.wait(WRITTEN_LIMIT)
-        lifeline.close()
 
     def _unmount_by_command(self) -> None:
         """For a daemon that was killed or hangs."""

@@ -14,7 +14,7 @@ from ._errors import Error
 
 NAME = "zarrfs"
 
-# A command that says nothing for so long hangs; mounting has a limit of its own, the option `timeout`.
+# A command that asks for so long hangs, in seconds.
 LIMIT = 300.0
 
 
@@ -47,18 +47,26 @@ def _places() -> Iterator[Path]:
     yield Path(sysconfig.get_path("scripts", scheme=scheme))
 
 
-def run(words: Sequence[str], stdin: Optional[int] = None) -> subprocess.CompletedProcess[str]:
-    """Runs the program with `words` to its end, and returns what it printed and its exit status, whatever it is."""
-    return subprocess.run(
-        [program(), *words],
-        stdin=subprocess.DEVNULL if stdin is None else stdin,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        encoding="utf-8",
-        errors="surrogateescape",
-        timeout=LIMIT if stdin is None else None,
-        check=False,
-    )
+def run(
+    words: Sequence[str], stdin: Optional[int] = None, limit: Optional[float] = LIMIT
+) -> subprocess.CompletedProcess[str]:
+    """Runs the program with `words` to its end, and returns what it printed and its exit status, whatever it is.
+
+    It is ended after `limit` seconds, which is an `Error`; None is for what takes as long as there is something to do.
+    """
+    try:
+        return subprocess.run(
+            [program(), *words],
+            stdin=subprocess.DEVNULL if stdin is None else stdin,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            encoding="utf-8",
+            errors="surrogateescape",
+            timeout=limit,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        raise Error(f"{NAME} {words[0]} did not end within {limit:g} s") from None
 
 
 def failure(done: subprocess.CompletedProcess[str]) -> Error:

@@ -4,13 +4,16 @@
 #     ./install.sh [--prefix DIR]             to ~/.local, as root to /usr/local, or to DIR
 #     ./install.sh --remove [--prefix DIR]    all that was installed there
 #
-# DIR/share/zarrfs/install.sh is a copy, for removing. It overwrites no file that it has not installed itself.
+# DIR/share/zarrfs/install.sh is a copy, for removing. It overwrites no file that it has not installed itself. What is to be
+# installed is noted before the first file is, so that an installation that was interrupted can be removed, or made anew.
 
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 is_root=$([ "$(id -u)" -eq 0 ] && echo yes || echo)
 prefix=$([ "$is_root" ] && echo /usr/local || echo "${HOME:?}/.local")
 remove=
+# What root installs is for everybody.
+[ -z "$is_root" ] || umask 022
 
 fail() {
     echo "install: $*" >&2
@@ -30,8 +33,8 @@ while [ $# -gt 0 ]; do
     shift
 done
 
-own=share/zarrfs
-list=$prefix/$own/installed
+own=$prefix/share/zarrfs
+list=$own/installed
 
 # Removes what the list names: files first, then the folders that were made for them, as far as they are empty.
 remove_installed() {
@@ -43,22 +46,25 @@ remove_installed() {
     done
 }
 
-# make_folder FOLDER: with those above it; notes which were not there.
-make_folder() {
-    [ -d "$1" ] && return
-    make_folder "$(dirname "$1")"
-    mkdir -- "$1"
+# note LINE: that it goes into the list.
+note() {
     made="$made
-folder $1"
+$1"
 }
 
-# note_file FILE: that it is ours; refuses one that is somebody else's.
+# note_file FILE: that it is ours, as are the folders above it that are not there; refuses one that is somebody else's.
 note_file() {
     if [ -e "$1" ] || [ -h "$1" ]; then
         grep -qxF "file $1" "$list" 2>/dev/null || fail "$1 is there already, and not of install.sh"
     fi
-    made="$made
-file $1"
+    note "file $1"
+    note_folder "$(dirname "$1")"
+}
+
+note_folder() {
+    [ -d "$1" ] && return
+    note "folder $1"
+    note_folder "$(dirname "$1")"
 }
 
 # Prints what is to be installed, relative to the prefix. Users have no use for units of the system and mount helpers.
@@ -67,7 +73,8 @@ wanted() {
     find bin share ${is_root:+lib sbin} \( -type f -o -type l \) | sort
 }
 
-install_all() {
+# Writes the list of what is to be installed, and the copy of this script that removes it.
+note_all() {
     made=$(cat "$list" 2>/dev/null || true)
     for file in $(wanted); do
         note_file "$prefix/$file"
@@ -78,21 +85,29 @@ install_all() {
     else
         helper=
     fi
+    note_folder "$own"
+    for file in install.sh new installed installed.new; do
+        note "file $own/$file"
+    done
+    mkdir -p -- "$own"
+    echo "$made" | sed '/^$/d' | sort -u >"$list.new"
+    mv -f -- "$list.new" "$list"
+    cp -- "$here/install.sh" "$own/install.sh"
+}
+
+install_all() {
+    note_all
     for file in $(wanted); do
-        make_folder "$(dirname "$prefix/$file")"
-        cp -P -- "$here/$file" "$prefix/$file.new"
-        mv -f -- "$prefix/$file.new" "$prefix/$file"
+        mkdir -p -- "$(dirname "$prefix/$file")"
+        cp -P -- "$here/$file" "$own/new"
+        mv -f -- "$own/new" "$prefix/$file"
     done
     [ -z "$helper" ] || ln -s "$prefix/bin/zarrfs" "$helper"
     if [ "$is_root" ]; then
         unit=$prefix/lib/systemd/system/zarrfs@.service
-        sed "s|/usr/local/bin/|$prefix/bin/|" "$unit" >"$unit.new"
-        mv -f "$unit.new" "$unit"
+        sed "s|/usr/local/bin/|$prefix/bin/|" "$unit" >"$own/new"
+        mv -f -- "$own/new" "$unit"
     fi
-    make_folder "$prefix/$own"
-    cp -- "$here/install.sh" "$prefix/$own/install.sh"
-    printf '%s\nfile %s\nfile %s\n' "$made" "$prefix/$own/install.sh" "$list" | sed '/^$/d' | sort -u >"$list.new"
-    mv -f "$list.new" "$list"
 }
 
 if [ "$remove" ]; then
@@ -103,7 +118,7 @@ fi
 [ -d "$here/bin" ] || fail "run the install.sh of an unpacked archive"
 install_all
 echo "zarrfs $("$prefix/bin/zarrfs" --version | cut -d' ' -f2) is installed in $prefix"
-echo "sh $prefix/$own/install.sh --remove${HOME:+$([ "$prefix" = "${HOME:-}/.local" ] || [ "$prefix" = /usr/local ] || echo " --prefix $prefix")} removes it"
+echo "sh $own/install.sh --remove${HOME:+$([ "$prefix" = "${HOME:-}/.local" ] || [ "$prefix" = /usr/local ] || echo " --prefix $prefix")} removes it"
 case :$PATH: in
     *":$prefix/bin:"*) ;;
     *) echo "Add $prefix/bin to PATH, and log in again" ;;

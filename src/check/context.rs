@@ -11,7 +11,7 @@ use crate::store::{EntryKind, Key, Meta, Store};
 use crate::sync::budget::{MemoryBudget, Reservation};
 
 /// How long a document may wait for memory.
-const MEMORY_WAIT: Duration = Duration::from_secs(600);
+pub(super) const MEMORY_WAIT: Duration = Duration::from_secs(600);
 
 /// How often a document is held while it is looked at: its bytes, its members, and what is compared with it.
 const DOCUMENT_FORMS: u64 = 4;

@@ -6,7 +6,6 @@
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::thread;
-use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
@@ -15,18 +14,15 @@ use crate::check::chunk_place::{ChunkPlace, ChunkPlaces};
 use crate::check::context::CheckContext;
 use crate::check::finding::{Finding, document_of};
 use crate::check::findings::NodeFindings;
-use crate::check::key_findings::{chunk_heading, folder_unlisted};
-use crate::check::shards::{MAX_WHOLE, ShardReader, unreadable, walk};
+use crate::check::key_findings::{chunk_fault, chunk_heading, folder_unlisted};
+use crate::check::room::{room_of_chunk, room_of_shard};
+use crate::check::shards::{ShardReader, walk};
 use crate::check::stored_keys::{StoredEntry, visit_below};
 use crate::codec::Pipeline;
-use crate::error::{Error, Kind, Result};
+use crate::error::{Error, Result};
 use crate::grid::{ChunkIndex, Coordinates};
 use crate::store::Key;
-use crate::sync::budget::Reservation;
 use crate::sync::buffer;
-
-/// How long a chunk may wait for memory.
-const PATIENCE: Duration = Duration::from_secs(600);
 
 /// An array whose chunks are read.
 pub(super) struct ArrayData {
@@ -130,7 +126,7 @@ fn check_chunk(context: &CheckContext, task: &ChunkTask<'_>, found: &mut NodeFin
     match decode(context, task, found) {
         Ok(bytes) => bytes,
         Err(error) => {
-            found.add(fault_of(&task.key, &error, ("", document)));
+            found.add(chunk_fault(&task.key, &error, ("", document)));
             0
         }
     }
@@ -157,7 +153,7 @@ fn decode(context: &CheckContext, task: &ChunkTask<'_>, found: &mut NodeFindings
     }
     if pipeline.shards().is_empty() {
         check_bound(&task.key, size, &pipeline)?;
-        let _room = room(context, size, &pipeline)?;
+        let _room = room_of_chunk(context, size, &pipeline)?;
         let object = context.store().get(&task.key, size)?;
         let bytes = object.ok_or_else(|| Error::not_found(&task.key))?.bytes;
         let trailing = decode_all(&pipeline, bytes)?;
@@ -185,7 +181,7 @@ fn decode_shard(
         match bytes.and_then(|bytes| decode_all(pipeline, bytes)) {
             Ok(trailing) => found
                 .extend(trailing.map(|what| with_trailing(&task.key, what, dialect).of_part(name))),
-            Err(error) => found.add(fault_of(&task.key, &error, (name, document))),
+            Err(error) => found.add(chunk_fault(&task.key, &error, (name, document))),
         }
     };
     walk(&reader, pipeline.shards(), ("", 0..size), found, &mut visit);
@@ -217,77 +213,4 @@ fn with_trailing(key: &Key, found: String, dialect: &str) -> Finding {
     let document = document_of(Some(dialect));
     let finding = Finding::warning("chunk-trailing", key, "the encoded chunk alone", found);
     finding.by(document, chunk_heading(document))
-}
-
-/// Takes room for a chunk as it is stored and as it is decoded.
-fn room(context: &CheckContext, size: u64, pipeline: &Pipeline) -> Result<Reservation> {
-    reserve(context, size.saturating_add(decoded_bytes(size, pipeline)))
-}
-
-/// Takes room for a shard: its bytes if it is read whole, an inner chunk, and the indexes with what is noted of their
-/// entries.
-fn room_of_shard(context: &CheckContext, size: u64, pipeline: &Pipeline) -> Result<Reservation> {
-    let whole = if size <= MAX_WHOLE { size } else { 0 };
-    let encoded = size.min(pipeline.stored_bound());
-    let inner = encoded.saturating_add(decoded_bytes(encoded, pipeline));
-    let levels = pipeline.shards().iter();
-    let indexes = levels.map(|level| {
-        let entries = level.count() as u64;
-        let bytes = level.index_bytes() as u64;
-        bytes
-            .saturating_mul(2)
-            .saturating_add(entries.saturating_mul(ENTRY_BYTES))
-    });
-    let indexes = indexes
-        .fold(0, u64::saturating_add)
-        .min(size.saturating_mul(ENTRY_BYTES));
-    reserve(context, whole.saturating_add(inner).saturating_add(indexes))
-}
-
-/// What is noted of an entry of an index, in bytes, at most.
-const ENTRY_BYTES: u64 = 96;
-
-/// Returns how many bytes a chunk takes while it is decoded. Elements without a fixed length are bounded by far more than
-/// they ever take, so that some times what is stored counts.
-fn decoded_bytes(size: u64, pipeline: &Pipeline) -> u64 {
-    let decoded = pipeline.chunk_bytes() as u64;
-    let decoded = if pipeline.has_fixed_length() {
-        decoded
-    } else {
-        decoded.min(size.saturating_mul(64).max(1 << 20))
-    };
-    decoded.saturating_mul(pipeline.decoded_copies())
-}
-
-/// Takes room in the memory budget; `TooLarge` for more than three quarters of it, since nodes and what is noted of
-/// copies stay in it meanwhile.
-fn reserve(context: &CheckContext, bytes: u64) -> Result<Reservation> {
-    let most = context.memory.limit() / 4 * 3;
-    if bytes > most {
-        let why = format!("needs {bytes} bytes at once, of --memory {most} are for chunks");
-        return Err(Error::too_large("", why));
-    }
-    context.memory.reserve(bytes, Instant::now() + PATIENCE)
-}
-
-/// Returns what an error of a chunk says of the store.
-fn fault_of(key: &Key, error: &Error, (part, document): (&str, &'static str)) -> Finding {
-    match error.kind() {
-        Kind::Unsupported | Kind::TooLarge => {
-            let expected = "a chunk that can be decoded here";
-            let found = error.within(part).to_string();
-            Finding::warning("chunk-unreadable", key, expected, found).of_part(part)
-        }
-        Kind::Corrupt => {
-            let expected = "bytes that decode to the length that the metadata promise";
-            let finding = Finding::error(
-                "chunk-corrupt",
-                key,
-                expected,
-                error.within(part).to_string(),
-            );
-            finding.of_part(part).by(document, chunk_heading(document))
-        }
-        _ => unreadable(key, error).of_part(part),
-    }
 }

@@ -109,3 +109,34 @@ pub(super) fn hidden(key: &Key, what: &str) -> Finding {
     };
     Finding::warning(code, key, "a regular file or a folder", what)
 }
+
+/// A stored chunk that the store does not give.
+fn unreadable(key: &Key, error: &Error) -> Finding {
+    Finding::error("chunk-unreadable", key, "bytes", error.to_string())
+}
+
+/// Returns what an error of a chunk says of the store.
+pub(super) fn chunk_fault(
+    key: &Key,
+    error: &Error,
+    (part, document): (&str, &'static str),
+) -> Finding {
+    match error.kind() {
+        Kind::Unsupported | Kind::TooLarge => {
+            let expected = "a chunk that can be decoded here";
+            let found = error.within(part).to_string();
+            Finding::warning("chunk-unreadable", key, expected, found).of_part(part)
+        }
+        Kind::Corrupt => {
+            let expected = "bytes that decode to the length that the metadata promise";
+            let finding = Finding::error(
+                "chunk-corrupt",
+                key,
+                expected,
+                error.within(part).to_string(),
+            );
+            finding.of_part(part).by(document, chunk_heading(document))
+        }
+        _ => unreadable(key, error).of_part(part),
+    }
+}

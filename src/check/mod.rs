@@ -2,7 +2,7 @@
 //!
 //! A check reads and never writes, and no fault ends it; `fix` makes consolidated metadata anew where that is asked for. `walk` goes through the hierarchy; `node` looks at one node:
 //! `documents` at its documents, `group_folder`, `draft_folders` and `array_keys` at the keys in its folders,
-//! `consolidated` at copies of documents, `shards` at indexes, `data` at chunks, `advice` at what could be better. What
+//! `consolidated` at copies of documents, `shards` at indexes, `data` at chunks, for which `room` takes memory, `advice` at what could be better. What
 //! is said is a `Finding`, given out as the walk goes on. Stores on a network are listed; no chunk is asked about alone
 //! unless the data are checked.
 
@@ -25,6 +25,7 @@ mod leftovers;
 mod names;
 mod node;
 mod node_findings;
+mod room;
 mod shards;
 mod stored_keys;
 mod walk;

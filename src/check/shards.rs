@@ -5,17 +5,16 @@
 use std::ops::Range;
 
 use crate::check::context::CheckContext;
-use crate::check::finding::{Finding, SHARDING};
+use crate::check::finding::{Finding, SHARDING, V3};
 use crate::check::findings::NodeFindings;
+use crate::check::key_findings::chunk_fault;
+use crate::check::room::{MAX_WHOLE, room_of_indexes};
 use crate::codec::{Pipeline, ShardIndex, ShardLevel};
 use crate::error::{Error, Result};
 use crate::store::{ByteRange, Key};
 
 /// The section on what a shard looks like.
 const FORMAT: &str = "Binary shard format";
-
-/// The largest shard that is read whole where all of its inner chunks are read, in bytes.
-pub(super) const MAX_WHOLE: u64 = 32 << 20;
 
 /// A stored shard that is being read.
 pub(super) struct ShardReader<'a> {
@@ -81,15 +80,20 @@ pub(super) fn check_index(
     (key, size): (&Key, u64),
     findings: &mut NodeFindings,
 ) {
-    match ShardReader::new(context, (key, size), false) {
-        Ok(reader) => walk(
+    let room = room_of_indexes(context, size, pipeline);
+    let reader = room.and_then(|room| {
+        let reader = ShardReader::new(context, (key, size), false)?;
+        Ok((reader, room))
+    });
+    match reader {
+        Ok((reader, _room)) => walk(
             &reader,
             pipeline.shards(),
             ("", 0..size),
             findings,
             &mut |_, _, _| {},
         ),
-        Err(error) => findings.add(unreadable(key, &error)),
+        Err(error) => findings.add(chunk_fault(key, &error, ("", V3))),
     }
 }
 
@@ -219,9 +223,4 @@ fn check_entries(
         let finding = Finding::advice("shard-unused", key, "no unused bytes in a shard", found);
         findings.add(finding.of_part(name).by(SHARDING, FORMAT));
     }
-}
-
-/// A stored chunk that the store does not give.
-pub(super) fn unreadable(key: &Key, error: &Error) -> Finding {
-    Finding::error("chunk-unreadable", key, "bytes", error.to_string())
 }

@@ -100,7 +100,7 @@ fn print_kept(kept: &[(String, String)]) {
 }
 
 fn print_json(report: &impl Serialize) {
-    report::print(format_args!("{:#}", json!(report)));
+    report::print_json(&json!(report));
 }
 
 /// Lists what was changed; returns whether nothing was.

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Value, json};
 
+use super::report::json_line;
 use super::{CheckArgs, Mendable, report, units};
 use crate::check::{
     CheckContext, CheckProgress, CheckSummary, Finding, Severity, check as check_store,
@@ -124,11 +125,11 @@ impl Printer<'_> {
             return;
         }
         let path = String::from_utf8_lossy(located.path.as_bytes()).into_owned();
-        let (store, path) = (json!(located.source), json!(path));
+        let [store, path] = [json!(located.source), json!(path)].map(|name| json_line(&name));
         let mended = match mended {
             Some(mended) => {
                 let mended: Vec<Value> = mended.iter().map(mended_to_json).collect();
-                format!("\"fixed\": {}, ", json!(mended))
+                format!("\"fixed\": {}, ", json_line(&json!(mended)))
             }
             None => String::new(),
         };
@@ -140,15 +141,15 @@ impl Printer<'_> {
     fn finding(&mut self, finding: &Finding) {
         self.bar.suspend(|| match (self.is_json, self.count) {
             (false, _) => report::print(finding.to_line()),
-            (true, 0) => report::print(finding.to_json()),
-            (true, _) => report::print(format_args!(", {}", finding.to_json())),
+            (true, 0) => report::print(json_line(&finding.to_json())),
+            (true, _) => report::print(format_args!(", {}", json_line(&finding.to_json()))),
         });
         self.count += 1;
     }
 
     fn end(&self, located: &StorePath, summary: &CheckSummary, progress: &CheckProgress) {
         if self.is_json {
-            let summary = to_json(summary, progress);
+            let summary = json_line(&to_json(summary, progress));
             report::print(format_args!("], \"summary\": {summary}}}"));
         } else {
             report::print(in_words(located, summary, progress));

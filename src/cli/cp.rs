@@ -1,14 +1,9 @@
 //! `zarrfs cp`: an array, or selected elements of it, as a file in any format that the files view has.
 //!
-//! The file appears under its name when all of it is written, and what was there before stays until then.
-
-use std::ffi::OsString;
-use std::fs;
-use std::fs::File;
-use std::io::Write;
-use std::path::{Path, PathBuf};
+//! How the file comes to be is left to `output_file`.
 
 use super::cat::{open_array, select};
+use super::output_file::OutputFile;
 use super::progress::Progress;
 use super::{CpArgs, progress};
 use crate::error::{Error, Result};
@@ -28,19 +23,19 @@ pub(super) fn cp(args: &CpArgs) -> Result<bool> {
         .shape()
         .iter()
         .fold(element, |all, &length| all.saturating_mul(length));
-    let partial = PartialFile::create(&args.file)?;
+    let file = OutputFile::create(&args.file)?;
     let bar = Progress::new(progress::BYTES);
     let mut done = 0;
     let node = located.opened.hierarchy.node(&located.path)?;
     let described = node.as_ref().and_then(|node| node.array());
     let described = (&array, described.unwrap_or(array.array()));
     write_file(described, &selection, content, &mut |bytes| {
-        partial.write(bytes)?;
+        file.write(bytes)?;
         done += bytes.len() as u64;
         bar.show(done.min(total), total);
         Ok(true)
     })?;
-    partial.keep()?;
+    file.keep()?;
     Ok(true)
 }
 
@@ -78,47 +73,6 @@ fn content_of(args: &CpArgs) -> Result<FileContent> {
         let why = format!("{why}; there are {}, and cf before any", names.join(", "));
         Error::invalid(shown, why)
     })
-}
-
-/// A file that has another name until it is whole.
-struct PartialFile<'a> {
-    path: &'a Path,
-    partial: PathBuf,
-    file: File,
-}
-
-impl PartialFile<'_> {
-    fn create(path: &Path) -> Result<PartialFile<'_>> {
-        let name = path.file_name().filter(|_| !path.is_dir());
-        let name = name.ok_or_else(|| Error::invalid(path.display(), "is a directory"))?;
-        let mut partial = OsString::from(".");
-        partial.push(name);
-        partial.push(format!(".{}.partial", std::process::id()));
-        let partial = path.with_file_name(partial);
-        let file = File::create(&partial).map_err(|error| Error::os(path.display(), error))?;
-        Ok(PartialFile {
-            path,
-            partial,
-            file,
-        })
-    }
-
-    fn write(&self, bytes: &[u8]) -> Result<()> {
-        let failed = |error| Error::os(self.path.display(), error);
-        (&self.file).write_all(bytes).map_err(failed)
-    }
-
-    fn keep(&self) -> Result<()> {
-        let failed = |error| Error::os(self.path.display(), error);
-        fs::rename(&self.partial, self.path).map_err(failed)
-    }
-}
-
-impl Drop for PartialFile<'_> {
-    fn drop(&mut self) {
-        // A file that was kept has left this name.
-        let _ = fs::remove_file(&self.partial);
-    }
 }
 
 #[cfg(test)]

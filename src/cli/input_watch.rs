@@ -7,7 +7,7 @@
 use std::fs::File;
 use std::io;
 use std::io::Read;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, IntoRawFd};
 use std::sync::Arc;
 use std::thread;
 
@@ -39,7 +39,10 @@ impl InputWatch {
         thread::Builder::new()
             .name("zarrfs-input".to_string())
             .spawn(move || {
-                wait_for_end(&File::from(input));
+                let input = File::from(input);
+                wait_for_end(&input);
+                // Open until the process ends: of a socket the other end sees when that is, and all is stored.
+                let _ = input.into_raw_fd();
                 match &*stop.lock() {
                     Some(stop) => stop.stop(),
                     // The lock is held, so that nothing is mounted any more.

@@ -45,7 +45,7 @@ pub(super) fn list(args: &ListArgs) -> Result<bool> {
     let lines = find()?;
     if args.json {
         let lines: Vec<Value> = lines.iter().map(MountLine::to_json).collect();
-        report::print(format_args!("{:#}", json!(lines)));
+        report::print_json(&json!(lines));
     } else {
         print_table(&lines);
     }

@@ -27,6 +27,7 @@ mod mount;
 mod mount_args;
 mod notify;
 mod options;
+mod output_file;
 mod owners;
 mod paint;
 mod picture;

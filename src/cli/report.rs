@@ -62,11 +62,16 @@ pub(super) fn note(text: impl std::fmt::Display) {
 
 /// Prints JSON as the result, with letters escaped that would change a terminal; a closed stdout is no error.
 pub(super) fn print_json(value: &Value) {
-    print(safe_json(&format!("{value:#}")));
+    print(escaped(&format!("{value:#}")));
+}
+
+/// Returns JSON in one line, with letters escaped that would change a terminal.
+pub(super) fn json_line(value: &Value) -> String {
+    escaped(&value.to_string())
 }
 
 /// Escapes the letters in strings of JSON that `printable` escapes in other text.
-fn safe_json(text: &str) -> String {
+fn escaped(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for letter in text.chars() {
         let mut units = [0; 2];
@@ -93,12 +98,16 @@ mod tests {
     #[test]
     fn json_is_fit_for_a_terminal() {
         let value = serde_json::json!({"a\u{202e}": "\u{9b}\n\u{1b}\u{e4}\\"});
-        let text = safe_json(&format!("{value:#}"));
+        let text = escaped(&format!("{value:#}"));
         assert_eq!(
             text,
             "{\n  \"a\\u202e\": \"\\u009b\\n\\u001b\u{e4}\\\\\"\n}"
         );
         let read: Value = serde_json::from_str(&text).unwrap_or_default();
         assert_eq!(read, value);
+        assert_eq!(
+            json_line(&value),
+            "{\"a\\u202e\":\"\\u009b\\n\\u001b\u{e4}\\\\\"}"
+        );
     }
 }

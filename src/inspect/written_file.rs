@@ -10,6 +10,7 @@ use crate::inspect::file_ending::FileContent;
 use crate::inspect::plane_picture::PlanePicture;
 use crate::inspect::selected::TakeBytes;
 use crate::model::Array;
+use crate::sync::read_bytes::ReadAt;
 
 /// How many bytes are given out at a time, about.
 const PIECE: usize = 4 << 20;

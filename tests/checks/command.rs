@@ -84,6 +84,20 @@ fn json_has_all_of_each_finding() {
 }
 
 #[test]
+fn names_in_json_command_no_terminal() {
+    let folder = tempfile::tempdir().unwrap();
+    let place = folder.path().join("s \u{9b}2J.zarr");
+    let store = v3();
+    put(&store, "a/\u{9b}2J\u{202e}", json!({}));
+    write_to(&store, &place);
+    let output = text(&run(&["check", "--json", place.to_str().unwrap()]));
+    assert!(!output.contains(['\u{9b}', '\u{202e}']), "{output}");
+    let found: Value = serde_json::from_str(&output).unwrap();
+    assert_eq!(found["store"], json!(place));
+    assert_eq!(found["findings"][0]["key"], json!("a/\u{9b}2J\u{202e}"));
+}
+
+#[test]
 fn a_node_is_checked_by_itself() {
     let folder = tempfile::tempdir().unwrap();
     let store = v2_consolidated();

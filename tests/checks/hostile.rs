@@ -56,6 +56,25 @@ fn grids_of_any_size_cost_what_is_stored() {
 }
 
 #[test]
+fn an_index_larger_than_the_memory_is_told_and_not_read() {
+    let count = 1_u64 << 19;
+    let store = array(json!([count]), json!([count]), sharding(1));
+    let entries = vec![0xff; 16 << 19];
+    let index = [&entries[..], &crc32c::crc32c(&entries).to_le_bytes()].concat();
+    store.set(key("c/0"), index);
+    store.erase(&key("c/1"));
+    let found = run(Arc::new(store), How::default()).0;
+    let [finding] = &found[..] else {
+        panic!("{found:?}");
+    };
+    assert_eq!(
+        (finding.code, finding.severity),
+        ("chunk-unreadable", Severity::Warning)
+    );
+    assert!(finding.to_line().contains("bytes at once, of --memory"));
+}
+
+#[test]
 fn nodes_of_any_depth_end() {
     let store = v3();
     let mut path = String::new();

@@ -2,7 +2,8 @@
 
 use std::fs;
 use std::io::Read;
-use std::process::Stdio;
+use std::os::unix::fs::PermissionsExt;
+use std::process::{Command, Stdio};
 
 use zarrfs::mount::open::ViewKind;
 
@@ -160,6 +161,43 @@ fn a_file_appears_when_it_is_whole() {
             "{name}"
         );
     }
+}
+
+#[test]
+fn what_is_no_regular_file_is_written_itself() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_string();
+    let lat = sample("climate.zarr/lat").to_str().unwrap().to_string();
+    printed(&["cp", &lat, &path("lat.npy")]);
+    let expected = fs::read(path("lat.npy")).unwrap();
+
+    fs::write(path("file.npy"), "old").unwrap();
+    fs::set_permissions(path("file.npy"), fs::Permissions::from_mode(0o640)).unwrap();
+    std::os::unix::fs::symlink("file.npy", path("link.npy")).unwrap();
+    printed(&["cp", &lat, &path("link.npy")]);
+    assert!(fs::symlink_metadata(path("link.npy")).unwrap().is_symlink());
+    assert_eq!(fs::read(path("file.npy")).unwrap(), expected);
+    let kept = fs::metadata(path("file.npy")).unwrap().permissions();
+    assert_eq!(kept.mode() & 0o777, 0o640);
+
+    let made = Command::new("mkfifo").arg(path("pipe.npy")).status();
+    assert!(made.unwrap().success());
+    let pipe = path("pipe.npy");
+    let reader = std::thread::spawn(move || fs::read(pipe).unwrap());
+    printed(&["cp", &lat, &path("pipe.npy")]);
+    assert_eq!(reader.join().unwrap(), expected);
+
+    // Not the names in /dev, which a test that fails would replace.
+    let out = bytes(&["cp", "--format", "npy", &lat, "/proc/self/fd/1"]);
+    assert_eq!(out, expected);
+
+    std::os::unix::fs::symlink("nothing", path("dangling.npy")).unwrap();
+    let fault = failed(&["cp", &lat, &path("dangling.npy")]);
+    assert!(
+        fault.ends_with("dangling.npy: is a link to nothing"),
+        "{fault}"
+    );
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 5);
 }
 
 #[test]

@@ -251,3 +251,42 @@ fn d04_one_conflict_is_one() {
         "1 change discarded\n"
     );
 }
+
+#[test]
+fn names_in_json_command_no_terminal() {
+    let Some(fixture) = Fixture::new() else {
+        return;
+    };
+    let (upper, dir) = (
+        fixture.path("upper \u{9b}2J"),
+        fixture.dir.to_str().unwrap(),
+    );
+    fixture.mount(&["--cow", upper.to_str().unwrap()]);
+    fs::write(fixture.dir.join("new\u{9b}2J"), "x").unwrap();
+    for args in [
+        &["diff", "--json", dir][..],
+        &["status", "--json", dir],
+        &["diff", "--arrays", "--json", dir],
+    ] {
+        let text = String::from_utf8(zarrfs(&fixture, args).stdout).unwrap();
+        assert!(!text.contains('\u{9b}'), "{args:?}: {text}");
+        let read: serde_json::Value = serde_json::from_str(&text).unwrap();
+        let is_named = args[0] == "diff" && args.len() == 3;
+        assert!(
+            !is_named || read["keys"][0]["key"] == "new\u{9b}2J",
+            "{text}"
+        );
+    }
+    let below = fixture.path("below \u{9b}2J");
+    fs::create_dir(&below).unwrap();
+    let place = below.to_str().unwrap();
+    let store = fixture.store.to_str().unwrap();
+    assert_eq!(
+        zarrfs(&fixture, &["mount", store, place]).status.code(),
+        Some(0)
+    );
+    let listed = String::from_utf8(zarrfs(&fixture, &["list", "--json"]).stdout).unwrap();
+    assert_eq!(zarrfs(&fixture, &["umount", place]).status.code(), Some(0));
+    assert!(!listed.contains('\u{9b}'), "{listed}");
+    assert!(listed.contains("below \\u009b2J"), "{listed}");
+}

@@ -51,9 +51,10 @@ impl Replaced {
     }
 
     fn open(&self, ino: Ino, caller: u32, mode: OpenOptions) -> Result<OpenReply> {
-        match mode.writes {
-            true => self.vfs.open_for_writing(ino, mode, Caller(caller)),
-            false => self.vfs.open(ino, Caller(caller)),
+        if mode.writes {
+            self.vfs.open_for_writing(ino, mode, Caller(caller))
+        } else {
+            self.vfs.open(ino, Caller(caller))
         }
     }
 

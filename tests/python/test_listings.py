@@ -113,8 +113,8 @@ def test_b9_cp_copies_what_is_stored(view, made, tmp_path):
 def test_b9_tar_archives_what_is_stored(view, made, tmp_path, option):
     run("tar", option, "-C", view.path, "-f", tmp_path / "made.tar", ".")
     assert (tmp_path / "made.tar").stat().st_size < MUCH
-    with tarfile.open(tmp_path / "made.tar") as archive:
-        archive.extractall(tmp_path / "copy", filter="data")
+    (tmp_path / "copy").mkdir()
+    run("tar", "-x", "-C", tmp_path / "copy", "-f", tmp_path / "made.tar")
     check_copy(tmp_path / "copy", view.path, made)
 
 

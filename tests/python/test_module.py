@@ -155,6 +155,33 @@ def test_what_was_written_is_in_the_store_at_the_end(sample, tmp_path):
     assert zarr.open_array(sample, path="tas", mode="r")[0, 0, 0] == 7
 
 
+def test_what_is_open_at_the_end_is_told(sample, tmp_path, monkeypatch):
+    monkeypatch.setattr(zarrfs._mount, "WRITTEN_LIMIT", 0.5)
+    mounted = zarrfs.mount(sample, cow=tmp_path / "upper")
+    array = mounted.open("tas", mode="r+")
+    with pytest.warns(RuntimeWarning, match=f"{mounted.path} is unmounted, and its daemon has not ended"):
+        mounted.unmount()
+    with pytest.raises(OSError):
+        # Nothing of the connection is left either.
+        mounted._mounted._lifeline._ours.getpeername()
+    array[0, 0, 0] = 1
+    array.flush()
+    del array
+
+
+def test_only_a_commit_takes_as_long_as_it_needs(sample, tmp_path, monkeypatch):
+    slow = tmp_path / "slow"
+    slow.write_text(f'#!/bin/sh\n[ "$1" = mount ] || sleep 1\nexec {mounting.program()} "$@"\n')
+    slow.chmod(0o755)
+    with zarrfs.mount(sample, cow=tmp_path / "upper") as mounted, monkeypatch.context() as changed:
+        changed.setattr(zarrfs._program.run, "__defaults__", (None, 0.2))
+        changed.setenv("ZARRFS", str(slow))
+        (mounted.store / "note.txt").write_text("new")
+        assert mounted.commit()["put"] == 1
+        with pytest.raises(zarrfs.Error, match="^zarrfs list did not end within 0.2 s$"):
+            zarrfs.mounts()
+
+
 def test_options_are_those_of_the_command():
     text = mounting.zarrfs("mount", "--help").stdout
     words = [line.split("--")[1].split()[0] for line in text.splitlines() if line.lstrip().startswith("-") and "--" in line]

@@ -8,7 +8,6 @@ import glob
 import os
 import shutil
 import subprocess
-import tarfile
 from pathlib import Path
 
 import mounting
@@ -52,13 +51,16 @@ def check_trial(text):
 
 
 @pytest.fixture(scope="session")
-def packages():
-    """Returns the folder of the packages."""
+def packages(tmp_path_factory):
+    """Returns the folder of the packages; those of target/package, which somebody may want to keep, are left alone."""
     ready = os.environ.get("ZARRFS_PACKAGES")
     if ready:
         return Path(ready)
-    run(mounting.ROOT / "scripts/package", "--program", mounting.program(), "wheel", "deb", "tar")
-    return mounting.ROOT / "target/package"
+    folder = tmp_path_factory.mktemp("packages")
+    # Whatever the mask of whoever makes them, everybody can read what root installs.
+    make = [mounting.ROOT / "scripts/package", "--program", mounting.program(), "wheel", "deb", "tar"]
+    run(*make, umask=0o077, env={**os.environ, "ZARRFS_PACKAGE_OUT": str(folder)})
+    return folder
 
 
 @pytest.fixture
@@ -107,6 +109,26 @@ def the(packages, pattern):
     return Path(found)
 
 
+def unpack(packages, folder):
+    """Unpacks the archive; returns the folder that it has."""
+    run("tar", "-xzf", the(packages, "*.tar.gz"), "-C", folder)
+    return the(folder, "zarrfs-*-linux")
+
+
+def modes(folder):
+    """Returns the modes of what is below a folder, without links."""
+    return {path.stat().st_mode & 0o777 for path in folder.rglob("*") if not path.is_symlink()}
+
+
+def test_a_folder_with_something_else_is_not_emptied(tmp_path):
+    (tmp_path / "kept").touch()
+    command = [mounting.ROOT / "scripts/package", "--program", mounting.program(), "tar"]
+    environment = {**os.environ, "ZARRFS_PACKAGE_OUT": str(tmp_path)}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert done.returncode == 1 and f"{tmp_path} is not empty, and has no packages" in done.stderr
+    assert os.listdir(tmp_path) == ["kept"]
+
+
 def test_the_wheel_needs_no_rust_and_no_root(packages, home):
     wheel = shutil.copy(the(packages, "*.whl"), home)
     run(PYTHON, "-m", "venv", home / "venv")
@@ -131,10 +153,7 @@ def test_the_wheel_needs_no_rust_and_no_root(packages, home):
 
 
 def test_the_archive_is_for_a_home_folder(packages, home):
-    with tarfile.open(the(packages, "*.tar.gz")) as archive:
-        names = archive.getnames()
-        archive.extractall(home, filter="data")
-    unpacked = home / names[0].split("/")[0]
+    unpacked = unpack(packages, home)
     run("chown", "-R", USER, home)
     before = tree(home)
     said = as_user(home, f"{unpacked}/install.sh")
@@ -150,9 +169,7 @@ def test_the_archive_is_for_a_home_folder(packages, home):
 
 
 def test_the_installer_leaves_files_of_others_alone(packages, home):
-    with tarfile.open(the(packages, "*.tar.gz")) as archive:
-        archive.extractall(home, filter="data")
-    unpacked = the(home, "zarrfs-*-linux")
+    unpacked = unpack(packages, home)
     prefix = home / "prefix"
     (prefix / "bin").mkdir(parents=True)
     (prefix / "bin/zarrfs").write_text("mine")
@@ -167,6 +184,45 @@ def test_the_installer_leaves_files_of_others_alone(packages, home):
     assert os.readlink(prefix / "sbin/mount.zarrfs") == "../bin/zarrfs"
     run("sh", prefix / "share/zarrfs/install.sh", "--remove", "--prefix", prefix)
     assert tree(prefix) == ["bin"]
+
+
+def test_everybody_can_read_what_root_installs(packages, home):
+    unpacked = unpack(packages, home)
+    assert modes(unpacked) == {0o644, 0o755}
+    prefix = home / "prefix"
+    run(unpacked / "install.sh", "--prefix", prefix, umask=0o077)
+    assert modes(prefix) == {0o644, 0o755}
+    (home / "deb").mkdir()
+    run("dpkg-deb", "--extract", the(packages, "*.deb"), home / "deb")
+    assert modes(home / "deb") == {0o644, 0o755}
+
+
+@pytest.mark.parametrize("copies", [2, 5])
+def test_an_installation_that_was_cut_off_is_removed_or_made_anew(packages, home, copies):
+    unpacked = unpack(packages, home)
+    prefix = home / "prefix"
+    command = home / "commands/cp"
+    command.parent.mkdir()
+    # It ends the installer, as a machine that is switched off would.
+    command.write_text(f'''#!/bin/sh
+        echo >>"$0.count"
+        [ "$(wc -l <"$0.count")" -ge {copies} ] && kill -KILL $PPID
+        exec /bin/cp "$@"
+    ''')
+    command.chmod(0o755)
+    path = f"{command.parent}:{os.environ['PATH']}"
+    for _ in range(2):
+        (home / "commands/cp.count").unlink(missing_ok=True)
+        cut = subprocess.run([unpacked / "install.sh", "--prefix", prefix], env={**os.environ, "PATH": path})
+        assert cut.returncode == -9 and len(tree(prefix)) > 2
+        run("sh", prefix / "share/zarrfs/install.sh", "--remove", "--prefix", prefix)
+        assert tree(prefix) == []
+    (home / "commands/cp.count").unlink()
+    subprocess.run([unpacked / "install.sh", "--prefix", prefix], env={**os.environ, "PATH": path})
+    run(unpacked / "install.sh", "--prefix", prefix)
+    assert (prefix / "bin/zarrfs").exists()
+    run("sh", prefix / "share/zarrfs/install.sh", "--remove", "--prefix", prefix)
+    assert tree(prefix) == []
 
 
 @pytest.fixture(scope="session")

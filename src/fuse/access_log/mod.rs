@@ -49,7 +49,7 @@ pub(super) struct AccessRecord {
 /// What the writing thread gets.
 enum Message {
     Line(Box<AccessRecord>),
-    /// All lines before are to be written, then this is signalled.
+    /// All lines before are to be written, then this is to be told.
     End(SyncSender<()>),
 }
 
@@ -62,7 +62,7 @@ pub struct AccessLog {
 impl AccessLog {
     /// Opens the file, to which lines are appended, and starts the thread that writes them.
     ///
-    /// Fails as opening does; so does a pipe without a reader.
+    /// Fails as opening does; so does a pipe that nobody reads.
     pub fn open(path: &Path, stats: Arc<Stats>) -> Result<AccessLog> {
         let failed = |error| Error::os(path.display(), error);
         // A pipe that is full must not hold up the thread for ever.
@@ -140,7 +140,7 @@ pub(super) mod tests {
 
     impl Write for SlowFile {
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-            // Once the sender is gone all is taken.
+            // Without anybody who gives leave all is taken.
             self.leave.recv().unwrap_or(Ok(()))?;
             self.taken.lock().extend_from_slice(bytes);
             Ok(bytes.len())

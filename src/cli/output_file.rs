@@ -1,0 +1,92 @@
+//! A file that a command writes under a name that somebody typed.
+//!
+//! A regular file appears under its name when all of it is written, and what was there before stays until then. What is
+//! there and is no regular file, such as a pipe or `/dev/null`, is written itself, and a link to a file stays a link.
+
+use std::ffi::OsString;
+use std::fs;
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use crate::error::{Error, Result};
+
+/// A file that is being written.
+pub(super) struct OutputFile<'a> {
+    /// As it was typed.
+    path: &'a Path,
+    file: File,
+    /// The name that the file has until it is whole, and the one that it gets.
+    renamed: Option<(PathBuf, PathBuf)>,
+}
+
+impl OutputFile<'_> {
+    /// Opens the file at `path` for writing; Invalid for a directory and for a link to nothing.
+    pub(super) fn create(path: &Path) -> Result<OutputFile<'_>> {
+        let failed = |error| Error::os(path.display(), error);
+        match fs::metadata(path) {
+            Ok(there) if there.is_dir() => Err(Error::invalid(path.display(), "is a directory")),
+            Ok(there) if there.is_file() => {
+                let target = fs::canonicalize(path).map_err(failed)?;
+                let created = OutputFile::partial(path, target)?;
+                // A file keeps its mode when its content is replaced.
+                let kept = created.file.set_permissions(there.permissions());
+                kept.map_err(failed)?;
+                Ok(created)
+            }
+            Ok(_) => Ok(OutputFile {
+                path,
+                file: OpenOptions::new().write(true).open(path).map_err(failed)?,
+                renamed: None,
+            }),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                if fs::symlink_metadata(path).is_ok() {
+                    return Err(Error::invalid(path.display(), "is a link to nothing"));
+                }
+                OutputFile::partial(path, path.to_path_buf())
+            }
+            Err(error) => Err(failed(error)),
+        }
+    }
+
+    /// Creates a file beside `target` that becomes it.
+    fn partial(path: &Path, target: PathBuf) -> Result<OutputFile<'_>> {
+        let name = target.file_name();
+        let name = name.ok_or_else(|| Error::invalid(path.display(), "is a directory"))?;
+        let mut partial = OsString::from(".");
+        partial.push(name);
+        partial.push(format!(".{}.partial", std::process::id()));
+        let partial = target.with_file_name(partial);
+        let file = File::create(&partial).map_err(|error| Error::os(path.display(), error))?;
+        Ok(OutputFile {
+            path,
+            file,
+            renamed: Some((partial, target)),
+        })
+    }
+
+    /// Writes what follows.
+    pub(super) fn write(&self, bytes: &[u8]) -> Result<()> {
+        let failed = |error| Error::os(self.path.display(), error);
+        (&self.file).write_all(bytes).map_err(failed)
+    }
+
+    /// Has the file appear under its name.
+    pub(super) fn keep(&self) -> Result<()> {
+        let Some((partial, target)) = &self.renamed else {
+            return Ok(());
+        };
+        let failed = |error| Error::os(self.path.display(), error);
+        fs::rename(partial, target).map_err(failed)
+    }
+}
+
+impl Drop for OutputFile<'_> {
+    fn drop(&mut self) {
+        if let Some((partial, _)) = &self.renamed {
+            // A file that was kept has left this name.
+            let _ = fs::remove_file(partial);
+        }
+    }
+}
