@@ -96,12 +96,12 @@ pub fn format_of(name: &str) -> Option<&'static Format> {
     longest.copied()
 }
 
-/// Returns what `@SELECTION.png` or `.png` selects, if an ending is one of these.
-pub fn picture_selection(ending: &[u8]) -> Option<Option<&str>> {
+/// Returns what `@SELECTION.png` or `.png` selects, if an ending is one of these; the latter selects all.
+pub fn picture_selection(ending: &[u8]) -> Option<&str> {
     let selection = str::from_utf8(ending).ok()?.strip_suffix(PICTURE)?;
     match selection {
-        "" => Some(None),
-        selection => selection.strip_prefix(SELECTED).map(Some),
+        "" => Some("..."),
+        selection => selection.strip_prefix(SELECTED),
     }
 }
 

@@ -71,7 +71,7 @@ fn describe(
     };
     if let Some(selection) = picture_selection(ending) {
         file.format = "png";
-        file.length = picture_length(place, array.1, selection.unwrap_or("..."));
+        file.length = picture_length(place, array.1, selection);
         return Ok(file);
     }
     let of_array = name.strip_suffix(ending).unwrap_or_default();

@@ -61,12 +61,12 @@ impl FilesView {
     pub(super) fn picture(
         &self,
         place: &ArrayPlace,
-        selection: Option<&str>,
+        selection: &str,
         may_wait: bool,
     ) -> Result<Option<PictureTarget>> {
         let found = place.found.clone();
         let array = self.arrays.open(&found)?;
-        let selection = self.selected(place, selection.unwrap_or("..."), may_wait)?;
+        let selection = self.selected(place, selection, may_wait)?;
         let picture = PlanePicture::of(array.array(), selection);
         Ok(picture.map(|picture| PictureTarget {
             found,
