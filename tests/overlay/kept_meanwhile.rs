@@ -1,11 +1,12 @@
-//! What no store can hold, while one commit after the other freezes the layer and drops it: links and folders are there all
-//! the time.
+//! What no store can hold, while one commit after the other freezes the layer and drops it: attributes that programs set
+//! show at once, and links and folders are there all the time.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use zarrfs::overlay::commit::CommitConfig;
+use zarrfs::store::tree::{AttrChange, Setting};
 use zarrfs::store::{Key, Store, Tree};
 
 use crate::fixture::{Fixture, Lower, MAKER, key};
@@ -39,6 +40,31 @@ impl Drop for Over<'_> {
     fn drop(&mut self) {
         self.0.store(true, Ordering::Relaxed);
     }
+}
+
+#[test]
+fn a_mode_is_set() {
+    beside_commits(|fixture, turn| {
+        let mode = 0o600 + (turn % 8);
+        let change = AttrChange {
+            mode: Some(mode),
+            ..AttrChange::default()
+        };
+        Tree::change(fixture.overlay(), &key("x"), &change).unwrap();
+        let stat = Tree::stat(fixture.overlay(), &key("x")).unwrap().unwrap();
+        assert_eq!(stat.posix.unwrap().mode & 0o7777, mode, "turn {turn}");
+    });
+}
+
+#[test]
+fn an_extended_attribute_is_set() {
+    beside_commits(|fixture, turn| {
+        let (overlay, value) = (fixture.overlay(), turn.to_le_bytes());
+        let set = overlay.set_attribute(&key("x"), b"user.a", &value, Setting::Any);
+        set.unwrap();
+        let found = overlay.attribute(&key("x"), b"user.a").unwrap();
+        assert_eq!(found.unwrap(), value, "turn {turn}");
+    });
 }
 
 #[test]
