@@ -113,16 +113,19 @@ impl Store for LayeredStore {
     }
 
     fn read_link(&self, key: &Key) -> Result<Vec<u8>> {
-        match self.find(key)? {
-            None => Err(Error::not_found(key)),
-            Some(Resolved::Lower(lower, _)) => self.lower.read_link(&lower),
-            Some(Resolved::Upper(_)) => {
-                let keys = &self.layer.keys;
-                let target = keys
-                    .parent(key)
-                    .and_then(|(folder, name)| rustix::fs::readlinkat(folder, name, Vec::new()));
-                let target = target.map_err(|error| os_error(key, error))?;
-                Ok(target.into_bytes())
+        loop {
+            match self.find(key)? {
+                None => return Err(Error::not_found(key)),
+                Some(Resolved::Lower(lower, _)) => return self.lower.read_link(&lower),
+                Some(Resolved::Upper(_)) => {}
+            }
+            let found = self.layer.keys.parent(key);
+            let target =
+                found.and_then(|(folder, name)| rustix::fs::readlinkat(folder, name, Vec::new()));
+            match target {
+                // It has left the layer since.
+                Err(Errno::NOENT) => {}
+                target => return Ok(target.map_err(|error| os_error(key, error))?.into_bytes()),
             }
         }
     }

@@ -10,6 +10,7 @@ use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
 
 use rustix::fs::{OFlags, Stat as Native};
+use rustix::io::Errno;
 
 use super::keys_dir::os_error;
 use super::layer::{ChangeLayer, Located};
@@ -179,15 +180,20 @@ impl LayeredStore {
 
     /// Opens the file of a key if this layer or a frozen one below has it, with the number of its last write.
     pub(super) fn frozen_file(&self, key: &Key) -> Result<Option<(File, u64)>> {
-        match (self.layer.locate(key)?, &self.frozen) {
-            (Located::Upper(_), _) => {
-                let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK;
-                let fd = self.layer.keys.open_key(key, flags);
-                let fd = fd.map_err(|error| os_error(key, error))?;
-                Ok(Some((File::from(fd), self.layer.write_number(key))))
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK;
+        loop {
+            match (self.layer.locate(key)?, &self.frozen) {
+                (Located::Upper(_), _) => match self.layer.keys.open_key(key, flags) {
+                    // It has left the layer since.
+                    Err(Errno::NOENT) => {}
+                    opened => {
+                        let fd = opened.map_err(|error| os_error(key, error))?;
+                        return Ok(Some((File::from(fd), self.layer.write_number(key))));
+                    }
+                },
+                (Located::Lower(lower), Some(frozen)) => return frozen.frozen_file(&lower),
+                _ => return Ok(None),
             }
-            (Located::Lower(lower), Some(frozen)) => frozen.frozen_file(&lower),
-            _ => Ok(None),
         }
     }
 

@@ -9,6 +9,7 @@ mod conflicts;
 mod fixture;
 mod full;
 mod hooked;
+mod kept_meanwhile;
 mod late_openers;
 mod left_out;
 mod listed_renames;

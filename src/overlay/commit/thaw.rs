@@ -7,6 +7,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use parking_lot::RwLockWriteGuard;
 use rustix::fs::RenameFlags;
 
 use super::freeze::copy_folders_above;
@@ -38,11 +39,13 @@ impl OverlayCore {
         let top = self.top();
         let records = bases_in_store(&top.layer, &frozen.layer);
         top.layer.record(records)?;
+        // Nobody looks in the frozen layer for what has left it before the layers are exchanged.
+        let shape = frozen.layer.reshape();
         for (key, _) in kept {
             self.keep(&top, &frozen.layer, key)?;
         }
         let folder = self.upper.retire_frozen()?;
-        self.show_store(&top, frozen, folder);
+        self.show_store(&top, (frozen, shape), folder);
         Ok(())
     }
 
@@ -50,7 +53,7 @@ impl OverlayCore {
     fn show_store(
         self: &Arc<Self>,
         top: &Arc<LayeredStore>,
-        frozen: &Arc<LayeredStore>,
+        (frozen, shape): (&Arc<LayeredStore>, RwLockWriteGuard<'_, ()>),
         folder: PathBuf,
     ) {
         let info = self.info.clone();
@@ -59,6 +62,7 @@ impl OverlayCore {
         // Whoever finds a file in the store knows it for the same one at once.
         self.keep_ids(top, frozen, &bases);
         *self.top.write() = Arc::new(next);
+        drop(shape);
         frozen.layer.remove_folder_at_end(folder);
         for file in self.registered_below(&Key::root()) {
             self.show_version(&file, &frozen.layer);

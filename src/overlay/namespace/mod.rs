@@ -107,9 +107,6 @@ impl Tree for Overlay {
 
     fn link(&self, from: &Key, to: &Key) -> Result<()> {
         create::check_name(to)?;
-        if self.0.top().layer.keys.stat(from)?.is_none() {
-            self.0.open_file(from)?.upper_file_for_change()?;
-        }
         let paths = [from.clone(), to.clone()];
         self.0
             .change_and_store(&paths, |change| change.link(from, to))
@@ -171,15 +168,17 @@ impl Tree for Overlay {
             Setting::Create => XattrFlags::CREATE,
             Setting::Replace => XattrFlags::REPLACE,
         };
-        let file = self.0.file_for_xattr_change(path)?;
-        rustix::fs::fsetxattr(file, name, value, flags).map_err(|error| os_error(path, error))?;
+        self.0.change_xattrs(path, &|file| {
+            rustix::fs::fsetxattr(file, name, value, flags).map_err(|error| os_error(path, error))
+        })?;
         self.0.note_change(path);
         Ok(())
     }
 
     fn remove_attribute(&self, path: &Key, name: &[u8]) -> Result<()> {
-        let file = self.0.file_for_xattr_change(path)?;
-        rustix::fs::fremovexattr(file, name).map_err(|error| os_error(path, error))?;
+        self.0.change_xattrs(path, &|file| {
+            rustix::fs::fremovexattr(file, name).map_err(|error| os_error(path, error))
+        })?;
         self.0.note_change(path);
         Ok(())
     }
@@ -253,52 +252,41 @@ impl OverlayCore {
     }
 
     /// Returns the upper folder's file or folder of a key; `None` where nothing can have extended attributes.
-    fn file_of_xattrs(self: &Arc<Self>, key: &Key) -> Result<Option<Arc<File>>> {
-        let top = self.top();
-        let found = top.find(key)?.ok_or_else(|| Error::not_found(key))?;
-        match (LayeredStore::kind(&found), found) {
-            (EntryKind::File, _) => match self.registered(key).and_then(|file| file.upper_file()) {
-                Some(file) => Ok(Some(file)),
-                None => Ok(top.frozen_file(key)?.map(|(file, _)| Arc::new(file))),
-            },
-            (EntryKind::Directory, Resolved::Upper(_)) => self.open_upper_folder(key).map(Some),
-            _ => Ok(None),
-        }
+    fn file_of_xattrs(&self, key: &Key) -> Result<Option<Arc<File>>> {
+        self.look(|top| {
+            let found = top.find(key)?.ok_or_else(|| Error::not_found(key))?;
+            match (LayeredStore::kind(&found), found) {
+                (EntryKind::File, _) => {
+                    match self.registered(key).and_then(|file| file.upper_file()) {
+                        Some(file) => Ok(Some(file)),
+                        None => Ok(top.frozen_file(key)?.map(|(file, _)| Arc::new(file))),
+                    }
+                }
+                (EntryKind::Directory, Resolved::Upper(_)) => open_folder(top, key).map(Some),
+                _ => Ok(None),
+            }
+        })
     }
 
-    /// Returns the upper folder's file or folder of a key, copied up if only the store has it.
+    /// Calls `set` with the upper folder's file or folder of a key, copied up if only the store has it.
     ///
     /// `Unsupported` for links, pipes and sockets.
-    fn file_for_xattr_change(self: &Arc<Self>, key: &Key) -> Result<Arc<File>> {
+    fn change_xattrs(self: &Arc<Self>, key: &Key, set: &dyn Fn(&File) -> Result<()>) -> Result<()> {
         let found = self.look(|top| top.find(key))?;
         let found = found.ok_or_else(|| Error::not_found(key))?;
-        match (LayeredStore::kind(&found), found) {
-            (EntryKind::File, _) => {
-                let file = self.open_file(key)?.upper_file_for_change()?;
-                file.ok_or_else(|| Error::read_only(key))
-            }
-            (EntryKind::Directory, found) => {
-                if let Resolved::Lower(..) = found {
-                    let paths = std::slice::from_ref(key);
-                    self.change_names(paths, |change| change.copy_up_folder(key))?;
+        match LayeredStore::kind(&found) {
+            EntryKind::File => self.open_file(key)?.change_attributes(set),
+            EntryKind::Directory => self.change_names(std::slice::from_ref(key), |change| {
+                if change.top.layer.keys.stat(key)?.is_none() {
+                    change.copy_up_folder(key)?;
                 }
-                self.open_upper_folder(key)
-            }
+                set(&*open_folder(&change.top, key)?)
+            }),
             _ => {
                 let why = "links, pipes and sockets have no extended attributes";
                 Err(Error::unsupported(key, why))
             }
         }
-    }
-
-    fn open_upper_folder(&self, key: &Key) -> Result<Arc<File>> {
-        let top = self.top();
-        let fd = top
-            .layer
-            .keys
-            .open_key(key, OFlags::RDONLY | OFlags::DIRECTORY);
-        let fd = fd.map_err(|error| os_error(key, error))?;
-        Ok(Arc::new(File::from(fd)))
     }
 
     /// Keeps the journal and the names of a folder through a loss of power.
@@ -327,6 +315,9 @@ impl NameChange<'_> {
             file.publish_if_complete(self)?;
         }
         self.check_complete(from)?;
+        if self.top.layer.keys.stat(from)?.is_none() {
+            return Err(self.need_copy(from));
+        }
         // A write under one name changes the content of the other one too.
         let bases = [self.base_record(to)?, self.base_record(from)?];
         self.make_parents(to)?;
@@ -360,4 +351,13 @@ impl NameChange<'_> {
             None => Ok(()),
         }
     }
+}
+
+/// Opens a folder of the layer on top.
+fn open_folder(top: &LayeredStore, key: &Key) -> Result<Arc<File>> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY;
+    let fd = top.layer.keys.open_key(key, flags);
+    Ok(Arc::new(File::from(
+        fd.map_err(|error| os_error(key, error))?,
+    )))
 }

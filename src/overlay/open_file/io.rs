@@ -173,11 +173,11 @@ impl OpenFile {
         if rest == AttrChange::default() {
             return Ok(());
         }
-        let file = self.upper_file_for_change()?;
         let key = self.lock().key_or_root();
-        let file = file.ok_or_else(|| Error::read_only(&key))?;
-        attributes::set_open(&*file, &rest).map_err(|error| os_error(&key, error))?;
-        self.core.note_change(&key);
+        self.change_attributes(&|file| {
+            attributes::set_open(file, &rest).map_err(|error| os_error(&key, error))
+        })?;
+        self.core.note_change(&self.lock().key_or_root());
         Ok(())
     }
 }

@@ -12,7 +12,7 @@ use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use super::OverlayCore;
 use super::name_change::NameChange;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::store::tree::OpenMode;
 use crate::store::{Key, Version};
 use crate::sync::descriptors::Permit;
@@ -182,26 +182,47 @@ impl OpenFile {
         self.lock().publish(change, self.id)
     }
 
-    /// Returns the upper folder's file for a change of attributes; the content is copied up first.
-    pub(super) fn upper_file_for_change(&self) -> Result<Option<Arc<File>>> {
-        let Some(key) = self.key() else {
-            return Ok(self.upper_file());
-        };
-        self.core
-            .change_names(std::slice::from_ref(&key), |change| {
-                let mut state = self.lock();
-                let is_current = state.key.as_ref() == Some(&key);
-                if is_current && state.needs_copy()? {
-                    // Copied without the lock of the names. It may be written meanwhile, or committed: then again.
-                    return Err(change.need_copy(&key));
-                }
-                // What is written is published by a flush.
-                if is_current && state.pending.is_some() && !state.is_dirty {
-                    state.publish(change, self.id)?;
-                }
-                Ok(())
-            })?;
-        Ok(self.upper_file())
+    /// Calls `set` with the upper folder's file, to change its attributes; the content is copied up first. That is done
+    /// under the lock of the names: a commit freezes the file before it or after it.
+    ///
+    /// `ReadOnly` for a file without a name that the layer on top does not have.
+    pub(super) fn change_attributes(&self, set: &dyn Fn(&File) -> Result<()>) -> Result<()> {
+        loop {
+            let Some(key) = self.key() else {
+                let file = self.upper_file();
+                return set(&*file.ok_or_else(|| Error::read_only(Key::root()))?);
+            };
+            let paths = std::slice::from_ref(&key);
+            let set_as_key = |change: &NameChange<'_>| self.change_attributes_as(&key, change, set);
+            if self.core.change_names(paths, set_as_key)? {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Does that for a file that has this key; returns whether it still had it.
+    fn change_attributes_as(
+        &self,
+        key: &Key,
+        change: &NameChange<'_>,
+        set: &dyn Fn(&File) -> Result<()>,
+    ) -> Result<bool> {
+        let mut state = self.lock();
+        if state.key.as_ref() != Some(key) {
+            return Ok(false);
+        }
+        if state.needs_copy()? {
+            // Copied without the lock of the names. It may be written meanwhile, or committed: then again.
+            return Err(change.need_copy(key));
+        }
+        // What is written is published by a flush.
+        if state.pending.is_some() && !state.is_dirty {
+            state.publish(change, self.id)?;
+        }
+        match &state.source {
+            ContentSource::Upper(file) => set(file).map(|()| true),
+            _ => Err(Error::read_only(key)),
+        }
     }
 
     /// Returns the file itself, if the upper folder has the content.
