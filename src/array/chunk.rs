@@ -213,7 +213,7 @@ impl OpenArray {
             versions.find_map(|version| version).transpose()
         });
         let version = version?;
-        self.versions.note(stored, version, stamp);
+        self.note_version(stored, version, stamp)?;
         Ok(version)
     }
 
@@ -290,7 +290,7 @@ impl OpenArray {
         let (found, stamp) = self.ask(|store| self.fetch_whole(store, load));
         let found = found?;
         let version = found.as_ref().map(|(_, object, _)| object.version);
-        self.versions.note(load.location.stored, version, stamp);
+        self.note_version(load.location.stored, version, stamp)?;
         let decode = |(key, object, room): (Key, Object, Reservation)| {
             self.decode(load, (&key, object.version), object.bytes, room)
         };

@@ -15,6 +15,7 @@ use std::time::{Duration, Instant, SystemTime};
 use crate::array::decoder::Decoder;
 use crate::array::dirty_chunks::{DirtyBytes, DirtyChunks};
 use crate::array::piece::{CacheKey, Cached};
+use crate::array::presence::LastSeen;
 use crate::array::read_order::LastOrder;
 use crate::array::readers::ReaderCache;
 use crate::array::spill::Spill;
@@ -56,6 +57,7 @@ mod parts;
 mod piece;
 mod piece_use;
 mod prefetch;
+mod presence;
 pub mod ragged;
 mod read_order;
 mod readers;
@@ -242,6 +244,8 @@ pub struct OpenArray {
     lengths: Mutex<HashMap<String, VersionedLength>>,
     /// Whether next to nothing of it was stored, and how old the answer is.
     sparse: Mutex<Option<(bool, QueryStamp)>>,
+    /// When its document was last found in the store because a chunk was not.
+    seen: LastSeen,
     /// How its files were read last.
     order: LastOrder,
     hierarchy: Arc<Hierarchy>,
@@ -294,6 +298,7 @@ impl OpenArray {
             lengths: Mutex::default(),
             sparse: Mutex::default(),
             order: LastOrder::default(),
+            seen: LastSeen::default(),
             versions: ChunkVersions::new(hierarchy.store().info()),
             same_version: AtomicU64::new(entry.version),
             path: entry.path.clone(),
