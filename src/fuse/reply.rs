@@ -188,8 +188,8 @@ impl Output for OpenedDir {
 impl Output for DirBuffer {
     type Reply = ReplyDirectory;
 
-    fn send(self, mut reply: ReplyDirectory, _vfs: &Vfs) {
-        self.add_to(&mut reply);
+    fn send(self, mut reply: ReplyDirectory, vfs: &Vfs) {
+        self.add_to(&mut reply, vfs);
         reply.ok();
     }
 }
