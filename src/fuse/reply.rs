@@ -81,6 +81,7 @@ fn negative_entry(vfs: &Vfs) -> Entry {
         kind: EntryKind::File,
         size: 0,
         is_exact: true,
+        piece: 0,
         stored: 0,
         modified: SystemTime::UNIX_EPOCH,
         fresh: vfs.negative_ttl(),
