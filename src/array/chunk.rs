@@ -190,7 +190,7 @@ impl OpenArray {
             versions.find_map(|version| version).transpose()
         });
         let version = version?;
-        self.versions.note(stored, version, stamp);
+        self.note_version(stored, version, stamp)?;
         Ok(version)
     }
 }

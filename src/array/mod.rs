@@ -14,6 +14,7 @@ use std::time::{Instant, SystemTime};
 
 use crate::array::decoder::Decoder;
 use crate::array::dirty_chunks::DirtyChunks;
+use crate::array::presence::LastSeen;
 use crate::array::read_order::LastOrder;
 use crate::array::shard_group::ShardGroups;
 use crate::array::unread::UnreadPieces;
@@ -49,6 +50,7 @@ mod parts;
 mod piece;
 mod piece_use;
 mod prefetch;
+mod presence;
 pub mod ragged;
 mod read_order;
 mod readers;
@@ -114,6 +116,8 @@ pub struct OpenArray {
     lengths: Mutex<HashMap<String, VersionedLength>>,
     /// Whether next to nothing of it was stored, and how old the answer is.
     sparse: Mutex<Option<(bool, QueryStamp)>>,
+    /// When its document was last found in the store because a chunk was not.
+    seen: LastSeen,
     /// How its files were read last.
     order: LastOrder,
     hierarchy: Arc<Hierarchy>,
@@ -161,6 +165,7 @@ impl OpenArray {
             lengths: Mutex::default(),
             sparse: Mutex::default(),
             order: LastOrder::default(),
+            seen: LastSeen::default(),
             versions: ChunkVersions::new(hierarchy.store().info(), &engine.metadata),
             same_version: AtomicU64::new(entry.version),
             path: entry.path.clone(),

@@ -7,6 +7,7 @@ use std::time::Instant;
 
 use twox_hash::XxHash64;
 
+use crate::array::OpenArray;
 use crate::array::decoder::{Decoder, PieceLocation};
 use crate::array::piece_use::PieceUse;
 use crate::codec::{Pipeline, ShardIndex};
@@ -14,6 +15,18 @@ use crate::grid::ChunkIndex;
 use crate::store::Version;
 use crate::sync::budget::Reservation;
 use crate::sync::buffer;
+
+impl OpenArray {
+    /// Returns the bytes of a piece as it is decoded; 0 if the array cannot be.
+    pub fn piece_bytes(&self) -> u64 {
+        let Ok(decoder) = self.decoder() else {
+            return 0;
+        };
+        let bytes = |all: u64, &length: &u64| all.saturating_mul(length);
+        let shape = decoder.pieces.chunk_shape().iter();
+        shape.fold(self.element as u64, bytes)
+    }
+}
 
 /// A piece as readers see it.
 #[derive(Clone)]

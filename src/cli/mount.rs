@@ -213,10 +213,14 @@ fn description(plan: &MountPlan, views: &Views) -> Result<String> {
         }
         (None, ViewKind::Store) => plan.dir.join(".zarrfs/files"),
     };
+    let files = if plan.files.is_none() && plan.view == ViewKind::Store && views.hides_control() {
+        "decoded arrays are not in there, since the store has a name .zarrfs itself: --files DIR shows them".to_string()
+    } else {
+        format!("decoded arrays are in {}", files.display())
+    };
     let line = format!(
-        "{source} is mounted at {}: {found}; decoded arrays are in {}",
-        plan.dir.display(),
-        files.display()
+        "{source} is mounted at {}: {found}; {files}",
+        plan.dir.display()
     );
     Ok(printable(&line))
 }

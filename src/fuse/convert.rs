@@ -13,8 +13,12 @@ use crate::store::tree::{FreeSpace, Time};
 use crate::vfs::{Fh, Ino, OpenOptions, OpenReply, VfsConfig};
 use crate::view::Attr;
 
-/// The largest request, in bytes; also the block size of files at least this long, which cp and dd take as their buffer.
+/// The largest request, in bytes; also the block size of files at least this long, which cp and dd take as their buffer,
+/// and Python for a single byte.
 pub(super) const LARGEST_REQUEST: u32 = 1 << 20;
+
+/// The most pieces of a content under one block.
+const PIECES: u64 = 1024;
 
 /// The bits of a mode beside those of the file type.
 const PERMISSIONS: u32 = 0o7777;
@@ -53,7 +57,6 @@ pub(super) fn time(time: TimeOrNow) -> Time {
 
 /// Returns the attributes of inode `ino`.
 pub(super) fn file_attr(ino: Ino, attr: &Attr, config: &VfsConfig) -> FileAttr {
-    let is_large = attr.size >= u64::from(LARGEST_REQUEST);
     let kept = attr.posix;
     let mode = kept.and_then(|posix| u16::try_from(posix.mode & PERMISSIONS).ok());
     FileAttr {
@@ -70,7 +73,7 @@ pub(super) fn file_attr(ino: Ino, attr: &Attr, config: &VfsConfig) -> FileAttr {
         uid: kept.map_or(config.uid, |posix| posix.uid),
         gid: kept.map_or(config.gid, |posix| posix.gid),
         rdev: 0,
-        blksize: if is_large { LARGEST_REQUEST } else { PAGE },
+        blksize: block_size(attr),
         flags: 0,
     }
 }
@@ -107,6 +110,18 @@ pub(super) fn file_type(kind: EntryKind) -> FileType {
     }
 }
 
+/// Returns the block size of a file, in bytes: a buffer of it never takes very many pieces.
+fn block_size(attr: &Attr) -> u32 {
+    if attr.size < u64::from(LARGEST_REQUEST) {
+        return PAGE;
+    }
+    let most = match attr.piece {
+        0 => LARGEST_REQUEST,
+        piece => u32::try_from(piece.saturating_mul(PIECES)).unwrap_or(LARGEST_REQUEST),
+    };
+    most.clamp(PAGE, LARGEST_REQUEST).next_multiple_of(PAGE)
+}
+
 fn blocks(attr: &Attr) -> u64 {
     let least = u64::from(attr.size > 0);
     attr.stored.div_ceil(BLOCK).max(least)
@@ -135,6 +150,7 @@ mod tests {
             kind,
             size,
             is_exact: true,
+            piece: 0,
             stored,
             modified: SystemTime::UNIX_EPOCH,
             fresh,
@@ -148,6 +164,21 @@ mod tests {
         assert_eq!(blocks(&attr(5, 0)), 1);
         assert_eq!(blocks(&attr(0, 0)), 0);
         assert_eq!(blocks(&attr(1 << 40, 1025)), 3);
+    }
+
+    #[test]
+    fn a_block_has_few_pieces() {
+        let block = |size, piece| {
+            block_size(&Attr {
+                piece,
+                ..attr(size, 0)
+            })
+        };
+        let long = u64::from(LARGEST_REQUEST);
+        assert_eq!(block(long - 1, 0), PAGE);
+        assert_eq!((block(long, 0), block(long, 1 << 40)), (1 << 20, 1 << 20));
+        assert_eq!((block(long, 8), block(long, 1)), (8192, PAGE));
+        assert_eq!(block(long, 100), 25 * PAGE);
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! The entries of one READDIR reply, packed in memory.
 //!
-//! fuser's reply cannot be filled while the listing goes on, since it stays with its deadline until then.
+//! fuser's reply cannot be filled while the listing goes on, since it stays with its deadline until then. The kernel may
+//! have less room than that of the largest reply: what does not fit goes back to the open directory.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -9,7 +10,7 @@ use fuser::{INodeNo, ReplyDirectory};
 
 use super::convert;
 use crate::error::Result;
-use crate::store::EntryKind;
+use crate::store::{EntryKind, Name};
 use crate::vfs::{Fh, Ino, Vfs};
 
 /// The length of a reply in bytes, as glibc asks for it; an entry takes its name and 24 bytes, rounded up to eight.
@@ -32,8 +33,10 @@ struct PackedEntry {
 }
 
 /// Entries of a directory, at most as many as a reply takes.
-#[derive(Default)]
 pub(super) struct DirBuffer {
+    /// The open directory, and after which cursor of it they come.
+    fh: Fh,
+    from: u64,
     entries: Vec<PackedEntry>,
     names: Vec<u8>,
     /// Of the reply that they will make, in bytes.
@@ -43,29 +46,36 @@ pub(super) struct DirBuffer {
 impl DirBuffer {
     /// Reads the entries of an open directory that come after `cursor`; 0 begins with `.` and `..`.
     pub(super) fn read(vfs: &Vfs, ino: Ino, fh: Fh, cursor: u64) -> Result<DirBuffer> {
-        let (mut buffer, cursor) = DirBuffer::begin(ino, cursor);
+        let mut buffer = DirBuffer::begin(ino, fh, cursor);
+        let from = buffer.from;
         let mut sink = |ino, cursor, kind, name: &[u8]| buffer.push(ino, cursor, kind, name);
-        vfs.readdir(fh, cursor, &mut sink)?;
+        vfs.readdir(fh, from, &mut sink)?;
         Ok(buffer)
     }
 
     /// Like `read`, if something is in memory that can be replied.
     pub(super) fn read_now(vfs: &Vfs, ino: Ino, fh: Fh, cursor: u64) -> Option<DirBuffer> {
-        let (mut buffer, cursor) = DirBuffer::begin(ino, cursor);
+        let mut buffer = DirBuffer::begin(ino, fh, cursor);
+        let from = buffer.from;
         let mut sink = |ino, cursor, kind, name: &[u8]| buffer.push(ino, cursor, kind, name);
-        vfs.readdir_now(fh, cursor, &mut sink)?;
+        vfs.readdir_now(fh, from, &mut sink)?;
         Some(buffer)
     }
 
-    /// Returns the buffer of a reply that begins after `cursor`, and where the vfs goes on.
-    fn begin(ino: Ino, cursor: u64) -> (DirBuffer, u64) {
-        let mut buffer = DirBuffer::default();
+    /// Returns the buffer of a reply that begins after `cursor`.
+    fn begin(ino: Ino, fh: Fh, cursor: u64) -> DirBuffer {
+        let mut buffer = DirBuffer {
+            fh,
+            from: if cursor == AFTER_DOTS { 0 } else { cursor },
+            entries: Vec::new(),
+            names: Vec::new(),
+            length: 0,
+        };
         if cursor == 0 {
             buffer.push(ino, AFTER_DOTS, EntryKind::Directory, b".");
             buffer.push(UNKNOWN, AFTER_DOTS, EntryKind::Directory, b"..");
         }
-        let cursor = if cursor == AFTER_DOTS { 0 } else { cursor };
-        (buffer, cursor)
+        buffer
     }
 
     /// Adds one entry, or returns false if there is no room for it.
@@ -85,17 +95,44 @@ impl DirBuffer {
         true
     }
 
-    /// Adds the entries to a reply until it is full: the kernel asks for the rest by the cursor of the last one.
-    pub(super) fn add_to(&self, reply: &mut ReplyDirectory) {
-        let mut start = 0;
-        for entry in &self.entries {
-            let name = OsStr::from_bytes(self.names.get(start..entry.end).unwrap_or_default());
+    /// Adds the entries to a reply until it is full, and gives the rest back: the kernel asks for it by the cursor of the
+    /// last one that it has.
+    pub(super) fn add_to(&self, reply: &mut ReplyDirectory, vfs: &Vfs) {
+        let mut is_full = |(entry, name): (&PackedEntry, &[u8])| {
             let kind = convert::file_type(entry.kind);
-            if reply.add(INodeNo(entry.ino.0), entry.cursor, kind, name) {
-                return;
-            }
-            start = entry.end;
+            let name = OsStr::from_bytes(name);
+            reply.add(INodeNo(entry.ino.0), entry.cursor, kind, name)
+        };
+        if let Some(taken) = self.named().position(&mut is_full) {
+            self.give_back(taken, vfs);
         }
+    }
+
+    /// Returns the entries with their names.
+    fn named(&self) -> impl Iterator<Item = (&PackedEntry, &[u8])> {
+        let starts = std::iter::once(0).chain(self.entries.iter().map(|entry| entry.end));
+        let name = |(entry, start): (&'_ PackedEntry, usize)| self.names.get(start..entry.end);
+        let names = self.entries.iter().zip(starts).map(name);
+        self.entries
+            .iter()
+            .zip(names.map(Option::unwrap_or_default))
+    }
+
+    /// Has the open directory go on after the first `taken` entries.
+    fn give_back(&self, taken: usize, vfs: &Vfs) {
+        let is_listed = |entry: &PackedEntry| entry.cursor != AFTER_DOTS;
+        let last = self.entries.get(..taken).unwrap_or_default().last();
+        let cursor = last.filter(|entry| is_listed(entry));
+        let cursor = cursor.map_or(self.from, |entry| entry.cursor);
+        let rest = self.named().skip(taken);
+        let rest = rest.filter(|(entry, _)| is_listed(entry));
+        let rest = rest.map(|(entry, name)| Name {
+            name: name.to_vec(),
+            kind: entry.kind,
+            cursor: entry.cursor,
+            meta: None,
+        });
+        vfs.readdir_again(self.fh, cursor, rest.collect());
     }
 }
 
@@ -105,7 +142,7 @@ mod tests {
 
     #[test]
     fn a_full_buffer_takes_no_more_names() {
-        let mut buffer = DirBuffer::default();
+        let mut buffer = DirBuffer::begin(Ino(1), Fh(1), 1);
         let name = [b'x'; 40];
         let taken =
             (0..1000).take_while(|&cursor| buffer.push(Ino(2), cursor, EntryKind::File, &name));

@@ -13,7 +13,7 @@ use rustix::process;
 use super::mount::mountinfo::Device;
 
 /// How many bytes the kernel reads around what a map is asked for, of a file that is read here and there.
-const NEAR: u64 = 8 << 10;
+const NEAR: u64 = 4 << 10;
 
 /// How far the kernel reads ahead on one mount.
 pub(super) struct KernelReadahead {
@@ -82,7 +82,7 @@ mod tests {
             })),
             far: 1 << 20,
         };
-        for (reads_on, value) in [(true, "1024"), (false, "8"), (true, "1024")] {
+        for (reads_on, value) in [(true, "1024"), (false, "4"), (true, "1024")] {
             readahead.set(reads_on);
             assert_eq!(fs::read_to_string(&path).unwrap(), value);
         }

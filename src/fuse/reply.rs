@@ -81,6 +81,7 @@ fn negative_entry(vfs: &Vfs) -> Entry {
         kind: EntryKind::File,
         size: 0,
         is_exact: true,
+        piece: 0,
         stored: 0,
         modified: SystemTime::UNIX_EPOCH,
         fresh: vfs.negative_ttl(),
@@ -188,8 +189,8 @@ impl Output for OpenedDir {
 impl Output for DirBuffer {
     type Reply = ReplyDirectory;
 
-    fn send(self, mut reply: ReplyDirectory, _vfs: &Vfs) {
-        self.add_to(&mut reply);
+    fn send(self, mut reply: ReplyDirectory, vfs: &Vfs) {
+        self.add_to(&mut reply, vfs);
         reply.ok();
     }
 }

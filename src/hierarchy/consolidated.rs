@@ -103,6 +103,11 @@ impl Consolidated {
         self.source.modified
     }
 
+    /// Returns the key of the document that holds the consolidated metadata.
+    pub(super) fn key(&self) -> &Key {
+        &self.source.key
+    }
+
     /// Returns which content the consolidated metadata are.
     pub(super) fn version(&self) -> Version {
         self.source.version

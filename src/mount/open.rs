@@ -133,6 +133,16 @@ impl Views {
         Arc::new(ControlDirView::of_unlisted(view, control, is_taken))
     }
 
+    /// Whether the store has the name of the control directory itself, so that the store view has none.
+    pub fn hides_control(&self) -> bool {
+        if !self.store.info().lists {
+            return self.has_copies_of_control();
+        }
+        let name = Key::root().child(CONTROL);
+        let found = name.and_then(|name| self.stored.lookup(&name));
+        matches!(found, Ok(Some(_)))
+    }
+
     /// Whether consolidated metadata have a node of the name of the control directory. The store is not asked, since
     /// the node would not be seen there.
     fn has_copies_of_control(&self) -> bool {

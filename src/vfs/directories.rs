@@ -107,6 +107,22 @@ impl Vfs {
         Some(())
     }
 
+    /// Has names come again after `cursor` for which the kernel had no room, unless somebody else reads the directory.
+    /// Without them the listing would be gone back in, which may cost requests.
+    pub fn readdir_again(&self, fh: Fh, cursor: u64, names: Vec<Name>) {
+        let open = self.directories.lock().get(&fh).cloned();
+        let mut open = match open.as_ref().and_then(|open| open.try_lock()) {
+            Some(open) => open,
+            None => return,
+        };
+        if names.last().is_some_and(|last| last.cursor == open.cursor) {
+            for name in names.into_iter().rev() {
+                open.ahead.push_front(name);
+            }
+            open.cursor = cursor;
+        }
+    }
+
     /// Gives a name to a reply; returns false, and keeps the name, if there is no room for it.
     fn give(&self, open: &mut DirHandle, name: Name, sink: &mut DirSink) -> bool {
         let ino = self.inodes.peek(open.ino, &name.name, name.kind);
@@ -270,6 +286,42 @@ mod tests {
         names.sort();
         names.dedup();
         assert_eq!(names.len(), 500);
+    }
+
+    #[test]
+    fn names_that_the_kernel_had_no_room_for_come_next() {
+        let folder = tempfile::tempdir().unwrap();
+        for number in 0..50 {
+            fs::write(folder.path().join(number.to_string()), "").unwrap();
+        }
+        let vfs = mounted(folder.path(), true);
+        let fh = vfs.opendir(Ino::ROOT, Caller(1)).unwrap();
+        let mut names = Vec::new();
+        let mut sink = |_, cursor, kind, name: &[u8]| {
+            let (name, meta) = (name.to_vec(), None);
+            names.push(Name {
+                name,
+                kind,
+                cursor,
+                meta,
+            });
+            true
+        };
+        vfs.readdir(fh, 0, &mut sink).unwrap();
+        let rest = names.split_off(20);
+        let (cursor, text) = (names[19].cursor, |name: &Name| name.name.clone());
+        vfs.readdir_again(fh, cursor, rest.clone());
+        let (again, last) = names_now(&vfs, fh, cursor).unwrap();
+        let again: Vec<_> = again.into_iter().map(String::into_bytes).collect();
+        assert_eq!(again, rest.iter().map(text).collect::<Vec<_>>());
+        assert_eq!(last, rest[29].cursor);
+        let late = vec![rest[0].clone()];
+        vfs.readdir_again(fh, cursor, late);
+        assert_eq!(
+            names_now(&vfs, fh, last),
+            Some((Vec::new(), last)),
+            "it went on"
+        );
     }
 
     #[test]

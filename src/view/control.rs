@@ -90,6 +90,7 @@ impl Control {
             kind,
             size,
             is_exact: true,
+            piece: 0,
             stored: size,
             modified: self.started,
             fresh: Duration::ZERO,

@@ -52,6 +52,10 @@ fn b9_an_array_of_any_number_of_chunks_costs_what_is_stored() {
         let asked = || stats.store_list_requests.get() + stats.store_head_requests.get();
         assert!(asked() < 20, "{} requests: {metadata}", asked());
         assert_eq!(stats.decoded_chunks.get(), 0);
+        let file = view.lookup(&key("a/a.npy")).unwrap();
+        if let Some(file) = file.filter(|file| file.is_exact && !metadata.contains("|O")) {
+            assert!((1..=8).contains(&file.piece), "{metadata}");
+        }
         // Whoever asks for the file by name is listed the file, of whatever size.
         let (asking, _) = view_of(Arc::new(store), &["npy"]);
         assert!(names(&asking, "a").contains("a.npy"));

@@ -293,8 +293,8 @@ fn a_temporary_name_in_the_store_is_left_by_a_kill_alone() {
             kills,
             ..Plan::of(1, Site::Folder, 1)
         };
-        let stage = Stage::new(&plan);
-        let places = stage.places();
+        let fixture = RunFixture::new(&plan);
+        let places = fixture.places();
         let left = format!(
             "{}/.zarrfs-arriving-0123456789abcdef",
             plan.all_keys()[0].folder()

@@ -153,6 +153,24 @@ fn d02_a_mount_says_what_was_found_and_where_the_arrays_are() {
 }
 
 #[test]
+fn d02_a_store_with_the_name_of_the_control_directory_says_so() {
+    let Some(fixture) = Fixture::new() else {
+        return;
+    };
+    fs::create_dir(fixture.store.join(".zarrfs")).unwrap();
+    fs::write(fixture.store.join(".zarrfs/mine"), "text").unwrap();
+    let output = fixture.try_mount(&[]);
+    let (store, dir) = (fixture.store.display(), fixture.dir.display());
+    let said = format!(
+        "{store} is mounted at {dir}: v3, 1 array in 1 group; decoded arrays are not in there, since the store has a \
+         name .zarrfs itself: --files DIR shows them\n"
+    );
+    assert_eq!((stdout(&output), stderr(&output)), (said, String::new()));
+    let mine = fs::read_to_string(fixture.dir.join(".zarrfs/mine"));
+    assert_eq!(mine.unwrap(), "text");
+}
+
+#[test]
 fn d02_what_is_no_hierarchy_says_so_and_is_mounted() {
     let Some(fixture) = Fixture::new() else {
         return;

@@ -14,6 +14,7 @@ mod ending;
 mod finding_out;
 mod fixture;
 mod killed;
+mod listed;
 mod refusals;
 mod served;
 mod typed;

@@ -120,6 +120,7 @@ impl View for Faulty {
             kind,
             size: SIZE,
             is_exact: true,
+            piece: 0,
             stored: 0,
             modified,
             fresh: Duration::ZERO,

@@ -22,9 +22,9 @@ const FOR_EVER: Duration = Duration::from_secs(1 << 30);
 /// Chunks of each array, of which only the first is stored.
 const CHUNKS: usize = 4;
 
-type Objects = BTreeMap<String, Vec<u8>>;
+pub(super) type Objects = BTreeMap<String, Vec<u8>>;
 
-fn key(path: &str) -> Key {
+pub(super) fn key(path: &str) -> Key {
     Key::new(path).unwrap()
 }
 
@@ -39,7 +39,7 @@ fn arrays() -> Vec<String> {
 }
 
 /// A v2 store, its consolidated metadata as zarr-python writes them.
-fn v2() -> Objects {
+pub(super) fn v2() -> Objects {
     let group = json!({"zarr_format": 2});
     let array = json!({
         "zarr_format": 2, "shape": [8], "chunks": [2], "dtype": "|u1", "compressor": null,
@@ -68,7 +68,7 @@ fn v2() -> Objects {
     objects
 }
 
-fn v3() -> Objects {
+pub(super) fn v3() -> Objects {
     let group = json!({"zarr_format": 3, "node_type": "group", "attributes": {}});
     let array = json!({
         "zarr_format": 3, "node_type": "array", "shape": [8], "data_type": "uint8",
@@ -96,7 +96,7 @@ fn v3() -> Objects {
 }
 
 /// Answers with an object or, if the server lists, with the page of a folder.
-fn page_or_object(objects: &Objects, lists: bool, request: &Request) -> Answer {
+pub(super) fn page_or_object(objects: &Objects, lists: bool, request: &Request) -> Answer {
     let name = request.target.trim_start_matches('/');
     if request.method == "PROPFIND" {
         return answer(405, b"");
@@ -129,6 +129,33 @@ fn page_or_object(objects: &Objects, lists: bool, request: &Request) -> Answer {
     }
 }
 
+/// Returns the views of a store on a web server.
+pub(super) fn views_at(url: &str, metadata_ttl: Duration, consolidated: bool) -> Views {
+    let config = ViewsConfig {
+        source: url.to_string(),
+        list: Vec::new(),
+        memory: 64 << 20,
+        max_chunk: 16 << 20,
+        spill: SpillConfig::default(),
+        timeout: Duration::from_secs(60),
+        hierarchy: HierarchyConfig {
+            consolidated,
+            ..HierarchyConfig::default()
+        },
+        store: StoreConfig {
+            remote: RemoteConfig {
+                metadata_ttl,
+                ..RemoteConfig::default()
+            },
+            ..StoreConfig::default()
+        },
+        overlay: None,
+        lossy: false,
+        options: Vec::new(),
+    };
+    open_views(&config, &Arc::default()).unwrap()
+}
+
 /// A store on a web server, mounted.
 struct Mounted {
     server: Scripted,
@@ -139,29 +166,7 @@ impl Mounted {
     fn new(objects: Objects, lists: bool, consolidated: bool) -> Mounted {
         let answers = move |_, request: &Request| page_or_object(&objects, lists, request);
         let server = Scripted::start(answers);
-        let config = ViewsConfig {
-            source: server.url(""),
-            list: Vec::new(),
-            memory: 64 << 20,
-            max_chunk: 16 << 20,
-            spill: SpillConfig::default(),
-            timeout: Duration::from_secs(60),
-            hierarchy: HierarchyConfig {
-                consolidated,
-                ..HierarchyConfig::default()
-            },
-            store: StoreConfig {
-                remote: RemoteConfig {
-                    metadata_ttl: FOR_EVER,
-                    ..RemoteConfig::default()
-                },
-                ..StoreConfig::default()
-            },
-            overlay: None,
-            lossy: false,
-            options: Vec::new(),
-        };
-        let views = open_views(&config, &Arc::default()).unwrap();
+        let views = views_at(&server.url(""), FOR_EVER, consolidated);
         Mounted { server, views }
     }
 

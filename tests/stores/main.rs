@@ -9,6 +9,7 @@ mod needs;
 mod buckets;
 mod consolidated;
 mod fixture;
+mod gone;
 mod halves;
 mod listings;
 mod local;

@@ -161,6 +161,24 @@ fn b13_answers_without_a_length_are_read() {
 }
 
 #[test]
+fn b13_no_content_is_not_an_empty_object() {
+    for status in [204, 205] {
+        let server = Scripted::start(move |_, request| match request.target.as_str() {
+            "/zarr.json" => answer(200, b"{}"),
+            "/c" => answer(status, b""),
+            _ => answer(404, b""),
+        });
+        let store = open(&server.url(""), TTL, RemoteConfig::default()).unwrap();
+        for error in [
+            store.get(&key("c"), 100).map(drop).unwrap_err(),
+            store.head(&key("c")).map(drop).unwrap_err(),
+        ] {
+            assert_eq!(error.kind(), Kind::Unavailable, "{error}");
+        }
+    }
+}
+
+#[test]
 fn b13_a_busy_server_is_asked_again_at_the_mount() {
     let start = Instant::now();
     let ready = move |_, request: &Request| match (

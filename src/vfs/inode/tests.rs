@@ -13,6 +13,7 @@ fn attr(kind: EntryKind, posix: Option<Posix>, content: Option<u64>) -> Attr {
         kind,
         size: 0,
         is_exact: true,
+        piece: 0,
         stored: 0,
         modified: SystemTime::now(),
         fresh: Duration::ZERO,

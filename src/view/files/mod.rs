@@ -131,8 +131,8 @@ impl FilesView {
     }
 
     /// Like `attr`; fails if the length cannot be told.
-    fn exact_attr(&self, target: &PathTarget, mut fresh: Duration) -> Result<Attr> {
-        let size = match target {
+    fn exact_attr(&self, place: &PathTarget, mut fresh: Duration) -> Result<Attr> {
+        let size = match place {
             PathTarget::Node(found) | PathTarget::Chunks(found) => {
                 return Ok(directory_attr(found.modified, fresh));
             }
@@ -147,12 +147,14 @@ impl FilesView {
                     // The next reader may find another length.
                     fresh = Duration::ZERO;
                 }
-                self.decoded_length(target)?
+                let attr = attr_of_file(place, self.decoded_length(target)?, fresh);
+                let piece = target.array.piece_bytes();
+                return Ok(Attr { piece, ..attr });
             }
             PathTarget::Picture(target) => target.length()?,
             PathTarget::GroupFile(target) => target.length()?,
         };
-        Ok(attr_of_file(target, size, fresh))
+        Ok(attr_of_file(place, size, fresh))
     }
 
     /// Returns a number that all clones of this view have and no other view.

@@ -155,6 +155,8 @@ impl ResponseHead {
                 let text = "the server sent to another page; is a password or a key needed?";
                 Err(Error::new(Kind::Denied, key, text))
             }
+            // No content is not a content of no bytes.
+            (_, 204 | 205) => Err(refusal(key, self.status)),
             (_, 200..=299) if index_page::is_html(self.content_type()) => Ok(ResponseKind::Page),
             (_, 200..=299) => Ok(ResponseKind::There),
             (_, status) => Err(refusal(key, status)),
