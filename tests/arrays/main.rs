@@ -8,6 +8,7 @@ mod flat;
 mod formats;
 mod grids;
 mod hostile;
+mod hostile_formats;
 mod keys;
 mod order;
 mod slices;

@@ -3,6 +3,9 @@
 //! Dimensions need not be moved but for rows and columns: the XML says in which order the images are. A level whose
 //! images are fewer has no place in the file, since each image has its smaller copies.
 
+use std::collections::HashMap;
+use std::iter;
+
 use serde_json::Value;
 
 use crate::export::axes::AxisMeaning;
@@ -27,6 +30,11 @@ pub const PYRAMID: GroupFormat = GroupFormat {
     is_nested: false,
     plan: pyramid,
 };
+
+/// The most levels of an image, and the most directories of all of its levels: a file of too many images leaves out the
+/// smallest levels.
+const MAX_LEVELS: usize = 32;
+const MAX_DIRECTORIES: usize = 1 << 16;
 
 fn type_name(data_type: &DataType) -> Option<&'static str> {
     Some(match data_type {
@@ -89,7 +97,8 @@ fn pyramid(contents: &GroupContents) -> Option<GroupPlan> {
         .push((tag::DESCRIPTION, TagValue::Text(text)));
     let mut placed = vec![(first, 0, stack.elements())];
     let mut next = padded_size(member)?;
-    for &(number, member) in smaller {
+    let most = MAX_DIRECTORIES / pages.len().max(1);
+    for &(number, member) in smaller.iter().take(most.saturating_sub(1)) {
         let subject = subject_of(contents, member);
         let level = stack_of(&subject, &image_axes(&subject));
         let Some(level) = level.filter(|level| is_copy(&stack, level)) else {
@@ -151,7 +160,8 @@ fn is_copy(stack: &ImageStack, level: &ImageStack) -> bool {
         && level.columns.length <= stack.columns.length
 }
 
-/// Returns the members that are the levels of the first image of a group, with their numbers.
+/// Returns the members that are the levels of the first image of a group, with their numbers: each once, however often
+/// it is named.
 fn levels<'a>(contents: &'a GroupContents) -> Vec<(usize, &'a GroupMember<'a>)> {
     let root = contents.attributes.get("ome").unwrap_or(Value::Null);
     let images = root.get("multiscales").cloned();
@@ -163,13 +173,13 @@ fn levels<'a>(contents: &'a GroupContents) -> Vec<(usize, &'a GroupMember<'a>)> 
     let paths = datasets
         .into_iter()
         .flatten()
-        .filter_map(|dataset| dataset.get("path"));
-    let found = paths.filter_map(|path| {
-        let path = path.as_str()?;
-        let mut members = contents.members.iter().enumerate();
-        members.find(|(_, member)| member.path == path)
-    });
-    found.collect()
+        .filter_map(|dataset| dataset.get("path")?.as_str());
+    let members = contents.members.iter().enumerate();
+    let mut unnamed: HashMap<&str, (usize, &GroupMember)> = members
+        .map(|(number, member)| (member.path.as_str(), (number, member)))
+        .collect();
+    let found = paths.filter_map(|path| unnamed.remove(path));
+    found.take(MAX_LEVELS).collect()
 }
 
 /// Returns the name of a unit as OME spells it.
@@ -230,8 +240,10 @@ fn xml(subject: &Subject, axes: &[AxisMeaning], stack: &ImageStack) -> Option<St
         step(along(StackKind::Slices), "PhysicalSizeZ"),
         step(along(StackKind::Frames), "TimeIncrement"),
     ];
+    let described = described_channels(subject);
     let channel_lines: String = (0..channels)
-        .map(|number| channel(subject, number, samples))
+        .zip(described.iter().map(Some).chain(iter::repeat(None)))
+        .map(|(number, described)| channel_line(described, number, samples))
         .collect();
     Some(format!(
         "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n\
@@ -247,16 +259,21 @@ fn xml(subject: &Subject, axes: &[AxisMeaning], stack: &ImageStack) -> Option<St
     ))
 }
 
-/// Returns the line of a channel, with name and colour where OME-Zarr has them.
-fn channel(subject: &Subject, number: u64, samples: u64) -> String {
+/// Returns what OME-Zarr says of the channels of an image, in order.
+fn described_channels(subject: &Subject) -> Vec<Value> {
     let group = |name| subject.group.and_then(|group| group.get(name));
     let omero = group("ome")
-        .and_then(|ome| ome.get("omero").cloned())
+        .and_then(|mut ome| Some(ome.get_mut("omero")?.take()))
         .or_else(|| group("omero"));
-    let place = usize::try_from(number).unwrap_or(usize::MAX);
-    let described = omero
-        .as_ref()
-        .and_then(|omero| omero.get("channels")?.get(place));
+    let channels = omero.and_then(|mut omero| Some(omero.get_mut("channels")?.take()));
+    match channels {
+        Some(Value::Array(channels)) => channels,
+        _ => Vec::new(),
+    }
+}
+
+/// Returns the line of a channel, with name and colour where OME-Zarr has them.
+fn channel_line(described: Option<&Value>, number: u64, samples: u64) -> String {
     let text = |name| described.and_then(|channel| channel.get(name)?.as_str());
     let label = text("label").map(|label| format!(" Name=\"{}\"", escaped(label)));
     let colour = text("color").filter(|text| text.len() == 6);

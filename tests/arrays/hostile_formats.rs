@@ -1,0 +1,72 @@
+//! Metadata made to have formats write headers without end: a file has none, or one of bounded length.
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+use zarrfs::store::backend::memory::MemoryStore;
+
+use crate::common;
+use crate::stored::{default_keys, key, memory, v3, view_of};
+
+/// Returns the length of a file of a store.
+fn length(store: MemoryStore, name: &str) -> u64 {
+    let (view, _) = view_of(Arc::new(store), &[]);
+    view.lookup(&key(name)).unwrap().unwrap().size
+}
+
+/// Returns the document of a group of OME-Zarr whose only image has levels at these paths.
+fn image(axes: &[&str], paths: &[String]) -> Value {
+    let axes: Vec<Value> = axes.iter().map(|name| json!({"name": name})).collect();
+    let datasets: Vec<Value> = paths.iter().map(|path| json!({"path": path})).collect();
+    let image = json!({"axes": axes, "datasets": datasets});
+    json!({"zarr_format": 3, "node_type": "group",
+        "attributes": {"ome": {"version": "0.5", "multiscales": [image]}}})
+}
+
+#[test]
+fn a_level_that_is_named_often_is_in_the_pyramid_once() {
+    let array = v3(&[2, 4, 4], &[1, 4, 4], default_keys());
+    let file = |times: usize| {
+        let paths = vec!["0".to_string(); times];
+        let group = image(&["z", "y", "x"], &paths).to_string();
+        let store = memory(&[("zarr.json", &group), ("0/zarr.json", &array)]);
+        length(store, "root.ome.tif")
+    };
+    assert_eq!(file(10_000), file(1));
+}
+
+#[test]
+fn levels_and_images_of_a_pyramid_are_bounded_together() {
+    let array = v3(&[8192, 1, 1], &[8192, 1, 1], default_keys());
+    let paths: Vec<String> = (0..40).map(|level| level.to_string()).collect();
+    let file = |levels: usize| {
+        let group = image(&["z", "y", "x"], &paths[..levels]).to_string();
+        let keys: Vec<String> = paths
+            .iter()
+            .map(|path| format!("{path}/zarr.json"))
+            .collect();
+        let arrays = keys.iter().take(levels);
+        let mut objects = vec![("zarr.json", group.as_str())];
+        objects.extend(arrays.map(|path| (path.as_str(), array.as_str())));
+        length(memory(&objects), "root.ome.tif")
+    };
+    let [seven, eight, all] = [7, 8, 40].map(file);
+    assert!(seven < eight && eight == all);
+}
+
+#[test]
+fn the_names_of_many_channels_are_read_once() {
+    let array = v3(&[4096, 1, 1], &[4096, 1, 1], default_keys());
+    let mut group = image(&["c", "y", "x"], &["0".to_string()]);
+    let channels =
+        (0..4096).map(|number| json!({"label": format!("{number:0200}"), "color": "00FF00"}));
+    group["attributes"]["ome"]["omero"] = json!({"channels": channels.collect::<Vec<_>>()});
+    let store = memory(&[("zarr.json", &group.to_string()), ("0/zarr.json", &array)]);
+    let (view, _) = view_of(Arc::new(store), &[]);
+    let file = common::read(&view, "0/0.ome.tif").unwrap();
+    let text = String::from_utf8_lossy(&file);
+    for number in [0, 1, 4095] {
+        let line = format!("Name=\"{number:0200}\" Color=\"16711935\"");
+        assert!(text.contains(&line), "{number}");
+    }
+}
