@@ -8,6 +8,7 @@ use crate::error::{Error, Result};
 use crate::export::group::GroupFormat;
 
 pub mod axes;
+mod band_facts;
 pub mod calendar;
 pub mod cf;
 mod cf_attributes;

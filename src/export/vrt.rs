@@ -3,9 +3,8 @@
 //! Bands, rows and columns are places in the file, so the dimensions may have any order. What attributes say of the
 //! reference system, the place of the first pixel, the unit and the packing of numbers reaches GDAL.
 
-use serde_json::Value;
-
 use crate::export::axes::{AxisMeaning, axes_of};
+use crate::export::band_facts::BandFacts;
 use crate::export::georeference::{escaped, place, plane, reference_system};
 use crate::export::raster::no_data;
 use crate::export::{FileParts, Format, Subject};
@@ -55,13 +54,14 @@ fn xml(subject: &Subject) -> Option<String> {
     let (height, width) = (narrow(*shape.get(rows)?)?, narrow(*shape.get(columns)?)?);
     let mut text = format!("<VRTDataset rasterXSize=\"{width}\" rasterYSize=\"{height}\">\n");
     text += &georeference(subject, &axes[rows], &axes[columns]);
+    let lines = band_lines(subject);
     for (band, offset) in (1..).zip(offsets(subject, &steps, (rows, columns))?) {
         text += &format!(
             "  <VRTRasterBand dataType=\"{data_type}\" band=\"{band}\" subClass=\"VRTRawRasterBand\">\n{}    \
              <SourceFilename relativeToVRT=\"1\">{name}.raw</SourceFilename>\n    \
              <ImageOffset>{offset}</ImageOffset>\n    <PixelOffset>{pixel}</PixelOffset>\n    \
              <LineOffset>{line}</LineOffset>\n    <ByteOrder>LSB</ByteOrder>\n  </VRTRasterBand>\n",
-            band_lines(subject)
+            lines
         );
     }
     Some(text + "</VRTDataset>\n")
@@ -100,20 +100,12 @@ fn offsets(subject: &Subject, steps: &[u64], plane: (usize, usize)) -> Option<Ve
 
 /// Returns the lines about the values of a band.
 fn band_lines(subject: &Subject) -> String {
-    let attribute = |name| subject.array.attributes.get(name);
-    let number = |name| {
-        attribute(name)
-            .filter(Value::is_number)
-            .map(|value| value.to_string())
-    };
+    let facts = BandFacts::of(subject);
     let lines = [
         ("NoDataValue", no_data(subject)),
-        (
-            "UnitType",
-            attribute("units").and_then(|unit| unit.as_str().map(escaped)),
-        ),
-        ("Offset", number("add_offset")),
-        ("Scale", number("scale_factor")),
+        ("UnitType", facts.unit),
+        ("Offset", facts.offset),
+        ("Scale", facts.scale),
     ];
     let lines = lines
         .into_iter()

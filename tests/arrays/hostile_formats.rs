@@ -70,3 +70,18 @@ fn the_names_of_many_channels_are_read_once() {
         assert!(text.contains(&line), "{number}");
     }
 }
+
+#[test]
+fn a_long_unit_is_not_written_for_each_band() {
+    let file = |name: &str, unit: usize| {
+        let array = v3(&[64, 4, 4], &[64, 4, 4], default_keys());
+        let mut array: Value = serde_json::from_str(&array).unwrap();
+        array["attributes"] = json!({"units": "m".repeat(unit), "scale_factor": 0.5,
+            "GeoTransform": "0 1 0 0 0 -1"});
+        length(memory(&[("0/zarr.json", &array.to_string())]), name)
+    };
+    for name in ["0/0.vrt", "0/0.tif"] {
+        assert!(file(name, 1 << 20) < file(name, 1), "{name}");
+        assert!(file(name, 1024) > file(name, 1) + 64 * 1000, "{name}");
+    }
+}

@@ -1,9 +1,8 @@
 //! GeoTIFF: one image whose samples are the bands, with the tags of its reference system and place.
 
-use serde_json::Value;
-
 use crate::export::axes::AxisMeaning;
-use crate::export::georeference::{escaped, place, reference_system, transform};
+use crate::export::band_facts::BandFacts;
+use crate::export::georeference::{place, reference_system, transform};
 use crate::export::raster::no_data;
 use crate::export::tiff::directory::{TagValue, shortest_header};
 use crate::export::tiff::stack::{ImageStack, SampleOrder, StackAxis};
@@ -154,20 +153,11 @@ fn epsg(system: &str) -> Option<u16> {
 
 /// Returns unit and packing of the numbers as GDAL writes them.
 fn band_lines(subject: &Subject, bands: u64) -> Option<String> {
-    let attribute = |name| subject.array.attributes.get(name);
-    let number = |name| {
-        attribute(name)
-            .filter(Value::is_number)
-            .map(|value| value.to_string())
-    };
+    let facts = BandFacts::of(subject);
     let items = [
-        ("OFFSET", "offset", number("add_offset")),
-        ("SCALE", "scale", number("scale_factor")),
-        (
-            "UNITTYPE",
-            "unittype",
-            attribute("units").and_then(|unit| unit.as_str().map(escaped)),
-        ),
+        ("OFFSET", "offset", facts.offset),
+        ("SCALE", "scale", facts.scale),
+        ("UNITTYPE", "unittype", facts.unit),
     ];
     let mut text = String::new();
     for band in 0..bands.min(256) {
