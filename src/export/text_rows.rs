@@ -3,16 +3,15 @@
 //! Each number has the width of the longest one of its type, spaces before it, so that the length of a file is known and
 //! any range of it can be made. Numbers are as short as they can be for others to read the same ones.
 
+use std::borrow::Cow;
 use std::fmt::Write;
-
-use serde_json::Value;
 
 use crate::array::ragged::{Growing, RaggedElements};
 use crate::error::Result;
 use crate::export::calendar::Calendar;
 use crate::export::conversion::Conversion;
 use crate::export::times::time_text;
-use crate::export::{ElementForm, FileParts, Format, Ragged, Subject};
+use crate::export::{ElementForm, FileParts, Format, Ragged, Subject, txt};
 use crate::model::DataType;
 
 use half::f16;
@@ -79,7 +78,7 @@ impl Cell {
             Cell::Signed(4) => 11,
             Cell::Unsigned(4) => 10,
             Cell::Signed(_) | Cell::Unsigned(_) => 20,
-            Cell::Half => 13,
+            Cell::Half => 15,
             Cell::Single => 19,
             Cell::Double => 24,
             // With quotes.
@@ -245,6 +244,15 @@ fn json(records: &RaggedElements, shape: &[u64], out: &mut Growing<'_>) -> Resul
     made(records, shape, RowNotation::Json, out)
 }
 
+/// Returns an element in quotes: text as it is, what is none as JSON.
+fn quoted(data_type: &DataType, record: &[u8]) -> String {
+    let text = match (data_type, str::from_utf8(record)) {
+        (DataType::List(_), _) | (_, Err(_)) => Cow::from(txt::line(data_type, record)),
+        (_, Ok(text)) => Cow::from(text),
+    };
+    format!("\"{}\"", text.replace('"', "\"\""))
+}
+
 fn made(
     records: &RaggedElements,
     shape: &[u64],
@@ -257,10 +265,9 @@ fn made(
     };
     let is_list = shape.len() == 2 && notation == RowNotation::Json;
     for (record, number) in records.iter().zip(0_u64..) {
-        let text = String::from_utf8_lossy(record);
         let text = match notation {
-            RowNotation::Commas => format!("\"{}\"", text.replace('"', "\"\"")),
-            RowNotation::Json => Value::from(text).to_string(),
+            RowNotation::Commas => quoted(records.data_type(), record),
+            RowNotation::Json => txt::line(records.data_type(), record),
         };
         let (at, is_last) = (number % row, (number + 1) % row == 0);
         if at == 0 && is_list {
@@ -274,4 +281,33 @@ fn made(
         })?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_half_float_fits_into_its_cell() {
+        let mut longest = 0;
+        for bits in 0..=u16::MAX {
+            for notation in [RowNotation::Commas, RowNotation::Json] {
+                let mut text = String::new();
+                Cell::Half.write(&bits.to_le_bytes(), notation, &mut text);
+                longest = longest.max(text.len());
+                let number = f16::from_bits(bits).to_f32();
+                let is_same = text.parse() == Ok(number);
+                assert!(is_same || !number.is_finite(), "{bits:04x}: {text}");
+            }
+        }
+        assert_eq!(longest, Cell::Half.width());
+    }
+
+    #[test]
+    fn elements_that_are_no_text_keep_their_values() {
+        let list = DataType::List(Box::new(DataType::UInt(1)));
+        assert_eq!(quoted(&list, b"ab"), "\"[97,98]\"");
+        assert_eq!(quoted(&DataType::Bytes, b"a\"b"), "\"a\"\"b\"");
+        assert_eq!(quoted(&DataType::Bytes, b"\xff\0"), "\"[255,0]\"");
+    }
 }

@@ -25,7 +25,8 @@ fn ragged(records: &RaggedElements, _shape: &[u64], out: &mut Growing<'_>) -> Re
     Ok(())
 }
 
-fn line(data_type: &DataType, record: &[u8]) -> String {
+/// Returns an element as JSON.
+pub(super) fn line(data_type: &DataType, record: &[u8]) -> String {
     let numbers = || Value::from(record.to_vec()).to_string();
     match (data_type, std::str::from_utf8(record)) {
         (DataType::List(element), _) => list(element, record).unwrap_or_else(numbers),
