@@ -52,8 +52,10 @@ pub struct Subject<'a> {
     pub array: &'a Array,
     /// Elements along each dimension of the box that the file holds.
     pub shape: &'a [u64],
-    /// What the array's files are named after, less the extension.
+    /// What the array's files are named after.
     pub name: &'a [u8],
+    /// What stands between that and the extension in the name of this file: `@0,:` and `.cf`.
+    pub chosen: &'a str,
     /// The attributes of the group that the array is in; nothing if it is in none.
     pub group: Option<&'a Attributes>,
     /// What the dimensions of the box are, outermost first; nothing for those of the array from their first element on.
@@ -94,6 +96,7 @@ impl<'a> Subject<'a> {
             array,
             shape,
             name: b"",
+            chosen: "",
             group: None,
             taken: None,
         }
@@ -101,16 +104,27 @@ impl<'a> Subject<'a> {
 
     /// Returns the name as text, for formats that write it into a file; nothing if it is no text of one line.
     pub fn text_name(&self) -> Option<&'a str> {
-        let name = std::str::from_utf8(self.name).ok()?;
-        let is_plain =
-            !name.contains(|letter: char| letter.is_control() || "\"<>&".contains(letter));
-        is_plain.then_some(name)
+        std::str::from_utf8(self.name)
+            .ok()
+            .filter(|name| is_plain(name))
+    }
+
+    /// Returns the name of the file beside this one that has the same elements and nothing else; nothing if a header
+    /// cannot say it.
+    pub fn raw_file(&self) -> Option<String> {
+        let name = self.text_name()?;
+        is_plain(self.chosen).then(|| format!("{name}{}.raw", self.chosen))
     }
 
     /// Whether the box has elements and at least one and at most `most` dimensions, as formats of images want.
     pub fn is_image(&self, most: usize) -> bool {
         (1..=most).contains(&self.shape.len()) && !self.shape.contains(&0)
     }
+}
+
+/// Whether text can stand in a line of any header.
+fn is_plain(text: &str) -> bool {
+    !text.contains(|letter: char| letter.is_control() || "\"<>&".contains(letter))
 }
 
 /// What a file of elements of a fixed length consists of.

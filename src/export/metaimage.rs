@@ -1,4 +1,4 @@
-//! `.mha` and `.mhd`: MetaImage of ITK, in one file and beside `NAME.raw`.
+//! `.mha` and `.mhd`: MetaImage of ITK, in one file and beside the `.raw` file.
 
 use crate::export::axes::{axes_of, joined, placement_of};
 use crate::export::{FileParts, Format, Subject};
@@ -12,13 +12,10 @@ pub const FORMAT: Format = Format {
     is_basic: false,
 };
 
-/// The header alone, of the elements in `NAME.raw`.
+/// The header alone, of the elements in the `.raw` file.
 pub const DETACHED: Format = Format {
     extension: "mhd",
-    parts: Some(|subject| {
-        let file = format!("{}.raw", subject.text_name()?);
-        header(subject, &file).map(FileParts::text)
-    }),
+    parts: Some(|subject| header(subject, &subject.raw_file()?).map(FileParts::text)),
     ragged: None,
     is_basic: false,
 };

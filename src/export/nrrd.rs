@@ -1,4 +1,4 @@
-//! `.nrrd` and `.nhdr`: nearly raw raster data (teem's NRRD0005), in one file and beside `NAME.raw`.
+//! `.nrrd` and `.nhdr`: nearly raw raster data (teem's NRRD0005), in one file and beside the `.raw` file.
 //!
 //! The sizes stand fastest first, so that elements in C order stay where they are. Attributes become pairs of key and
 //! value.
@@ -20,15 +20,13 @@ pub const FORMAT: Format = Format {
     is_basic: false,
 };
 
-/// The header alone, of the elements in `NAME.raw`.
+/// The header alone, of the elements in the `.raw` file.
 pub const DETACHED: Format = Format {
     extension: "nhdr",
     parts: Some(|subject| {
-        let name = subject.text_name()?;
-        Some(FileParts::text(format!(
-            "{}data file: {name}.raw\n",
-            header(subject)?
-        )))
+        let file = subject.raw_file()?;
+        let header = header(subject)?;
+        Some(FileParts::text(format!("{header}data file: {file}\n")))
     }),
     ragged: None,
     is_basic: false,

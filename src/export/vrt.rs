@@ -1,4 +1,4 @@
-//! `.vrt`: XML with which GDAL reads `NAME.raw`, a band for each plane of rows and columns.
+//! `.vrt`: XML with which GDAL reads the `.raw` file, a band for each plane of rows and columns.
 //!
 //! Bands, rows and columns are places in the file, so the dimensions may have any order. What attributes say of the
 //! reference system, the place of the first pixel, the unit and the packing of numbers reaches GDAL.
@@ -41,7 +41,7 @@ fn type_name(data_type: &DataType) -> Option<&'static str> {
 
 fn xml(subject: &Subject) -> Option<String> {
     let data_type = type_name(&subject.array.data_type)?;
-    let (shape, name) = (subject.shape, subject.text_name()?);
+    let (shape, file) = (subject.shape, subject.raw_file()?);
     if !subject.is_image(crate::model::MAX_RANK) || shape.len() < 2 {
         return None;
     }
@@ -58,7 +58,7 @@ fn xml(subject: &Subject) -> Option<String> {
     for (band, offset) in (1..).zip(offsets(subject, &steps, (rows, columns))?) {
         text += &format!(
             "  <VRTRasterBand dataType=\"{data_type}\" band=\"{band}\" subClass=\"VRTRawRasterBand\">\n{}    \
-             <SourceFilename relativeToVRT=\"1\">{name}.raw</SourceFilename>\n    \
+             <SourceFilename relativeToVRT=\"1\">{file}</SourceFilename>\n    \
              <ImageOffset>{offset}</ImageOffset>\n    <PixelOffset>{pixel}</PixelOffset>\n    \
              <LineOffset>{line}</LineOffset>\n    <ByteOrder>LSB</ByteOrder>\n  </VRTRasterBand>\n",
             lines

@@ -7,6 +7,8 @@ use crate::export::{FORMATS, Format};
 /// What follows the name of an array in that of one of its files.
 #[derive(Clone, Copy)]
 pub struct FileEnding<'a> {
+    /// What stands before the extension: the selection with its sign, and what asks for values as they are meant.
+    pub chosen: &'a str,
     /// What is selected; nothing for the whole array.
     pub selection: Option<&'a str>,
     /// Whether the values are asked for that attributes say the elements mean.
@@ -22,6 +24,16 @@ const MEANT: &str = "cf";
 pub const SELECTED: char = '@';
 
 impl FileEnding<'_> {
+    /// Returns the ending of the file of all elements in a format.
+    pub fn whole(format: &'static Format) -> FileEnding<'static> {
+        FileEnding {
+            chosen: "",
+            selection: None,
+            is_meant: false,
+            format,
+        }
+    }
+
     /// Reads what follows the name of an array; nothing if it names no format.
     pub fn parse(ending: &[u8]) -> Option<FileEnding<'_>> {
         let ending = str::from_utf8(ending).ok()?;
@@ -32,6 +44,7 @@ impl FileEnding<'_> {
             .and_then(|rest| rest.strip_suffix('.'));
         let selection = meant.unwrap_or(rest);
         Some(FileEnding {
+            chosen: rest,
             selection: match selection {
                 "" => None,
                 selection => Some(selection.strip_prefix(SELECTED)?),

@@ -74,6 +74,7 @@ fn describe(
         file.length = picture_length(place, array.1, selection.unwrap_or("..."));
         return Ok(file);
     }
+    let of_array = name.strip_suffix(ending).unwrap_or_default();
     let Some(ending) = FileEnding::parse(ending) else {
         let names: Vec<&str> = FORMATS.iter().map(|format| format.extension).collect();
         let why = format!("its ending names no format; there are {}", names.join(", "));
@@ -81,7 +82,7 @@ fn describe(
         return Ok(file);
     };
     file.format = ending.format.extension;
-    file.length = length(place, array, &ending, &mut file.elements);
+    file.length = length(place, array, (of_array, &ending), &mut file.elements);
     Ok(file)
 }
 
@@ -95,7 +96,7 @@ fn picture_length(place: &ArrayInGroup<'_>, array: &Array, selection: &str) -> R
 fn length(
     place: &ArrayInGroup<'_>,
     (entry, array): (&Arc<NodeEntry>, &Array),
-    ending: &FileEnding<'_>,
+    (name, ending): (&[u8], &FileEnding<'_>),
     elements: &mut Option<(String, Vec<u64>)>,
 ) -> Result<Option<u64>> {
     let open = place.arrays.open(entry)?;
@@ -121,7 +122,8 @@ fn length(
     let described = meant.as_ref().map_or(array, |meant| &meant.array);
     *elements = Some((described.data_type.to_string(), shape.clone()));
     let subject = Subject {
-        name: entry.path.name(),
+        name,
+        chosen: ending.chosen,
         group: place
             .group
             .and_then(|group: &NodeEntry| group.node.as_ref().ok())

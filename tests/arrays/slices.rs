@@ -211,6 +211,34 @@ fn dimensions_are_selected_by_their_labels() {
 }
 
 #[test]
+fn a_header_names_the_file_of_the_elements_that_it_describes() {
+    let packed = typed("int16", &[4, 3], &["y", "x"], json!({"scale_factor": 0.5}));
+    let store = memory(&[("a/zarr.json", &packed)]);
+    let (view, _) = view_of(Arc::new(store), &[]);
+    for chosen in ["", ".cf", "@1:3", "@1:3.cf", "@y=1:3", "@::2,:.cf"] {
+        let data = format!("a/a{chosen}.raw");
+        let size = view.lookup(&key(&data)).unwrap().unwrap().size;
+        for header in ["nhdr", "mhd", "vrt"] {
+            let text = common::read(&view, &format!("a/a{chosen}.{header}")).unwrap();
+            let text = String::from_utf8(text).unwrap();
+            let named = text.contains(&data[2..]);
+            assert!(named, "{chosen}.{header}: {text}");
+            let doubles = ["type: double", "MET_DOUBLE", "Float64"];
+            let is_double = doubles.iter().any(|name| text.contains(name));
+            let rows = if chosen.starts_with('@') { 2 } else { 4 };
+            let width = if is_double { 8 } else { 2 };
+            assert_eq!(is_double, chosen.ends_with(".cf"), "{chosen}.{header}");
+            assert_eq!(size, rows * 3 * width, "{chosen}.{header}");
+        }
+    }
+    // The array at the root has the name of the store.
+    let store = memory(&[("zarr.json", &packed)]);
+    let (view, _) = view_of(Arc::new(store), &[]);
+    let text = common::read(&view, "root@0:2.nhdr").unwrap();
+    assert!(text.ends_with(b"data file: root@0:2.raw\n"));
+}
+
+#[test]
 fn inner_chunks_of_shards_open() {
     let inner = json!([{"name": "bytes"}]);
     let index = json!([{"name": "bytes", "configuration": {"endian": "little"}}]);

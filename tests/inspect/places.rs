@@ -210,6 +210,7 @@ fn a_decoded_file_is_described_or_refused_with_the_reason() {
     };
     for (name, expected) in [
         ("tas@0.nii", "length"),
+        ("tas@0.cf.vrt", "length"),
         ("tas@time=2000-03.cf.npy", "float32, (36, 72)"),
         (
             "tas@lat=-20:20,time=2000-03:2000-05.cf.npy",

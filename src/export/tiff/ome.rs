@@ -138,6 +138,7 @@ fn subject_of<'a>(contents: &'a GroupContents, member: &'a GroupMember) -> Subje
         array: member.array,
         shape: &member.array.shape,
         name: member.path.as_bytes(),
+        chosen: "",
         group: Some(contents.attributes),
         taken: None,
     }

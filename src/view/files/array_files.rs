@@ -58,6 +58,7 @@ impl ArrayPlace {
             array: self.found.array()?,
             shape,
             name,
+            chosen: "",
             group: group.map(Node::attributes),
             taken: None,
         })
@@ -143,7 +144,7 @@ impl FilesView {
             None => ArrayPart::Whole,
             Some(text) => ArrayPart::Selected(self.selected(&place, text, may_wait)?),
         };
-        self.decoded(place, (ending.format, ending.is_meant), part)
+        self.decoded(place, ending, part)
     }
 
     /// Reads a selection of an array; fails as `named_file`.
@@ -198,7 +199,7 @@ impl FilesView {
             format.is_basic && name.prefix.is_empty() && extension == Some(format.extension)
         });
         match format.zip(part) {
-            Some((format, part)) => self.decoded(place, (format, false), part),
+            Some((format, part)) => self.decoded(place, FileEnding::whole(format), part),
             None => Ok(None),
         }
     }
@@ -207,9 +208,10 @@ impl FilesView {
     fn decoded(
         &self,
         place: ArrayPlace,
-        (format, is_meant): (&'static Format, bool),
+        ending: FileEnding<'_>,
         part: ArrayPart,
     ) -> Result<Option<DecodedTarget>> {
+        let (format, is_meant) = (ending.format, ending.is_meant);
         let array = self.arrays.open(&place.found)?;
         let selection = match &part {
             ArrayPart::Whole => Selection::whole(&array.array().shape),
@@ -226,6 +228,7 @@ impl FilesView {
             return Ok(None);
         };
         let taken = TakenDimension::of_selection(&selection);
+        subject.chosen = ending.chosen;
         subject.taken = matches!(part, ArrayPart::Selected(_)).then_some(&taken[..]);
         let meant = is_meant.then(|| cf::decoded(subject.array));
         let meant = match meant {
