@@ -30,8 +30,10 @@ pub struct ArrayInGroup<'a> {
     pub group: Option<&'a NodeEntry>,
 }
 
-/// The most bytes of a coordinate variable that is read.
+/// The most bytes of a coordinate variable that is read, and of the labels that are made of it, each of which has 32 at
+/// most beside its text.
 const MAX_LABELS: u64 = 16 << 20;
+const MAX_COUNT: u64 = MAX_LABELS / 32;
 
 /// Whether a selection can name dimensions, whose labels then have to be read.
 pub fn names_dimensions(selection: &str) -> bool {
@@ -88,6 +90,10 @@ impl ArrayInGroup<'_> {
 fn read(open: &Arc<OpenArray>, array: &Array) -> Result<Labels> {
     open.check_decodable()?;
     let region = Region::whole(&array.shape);
+    if array.shape.first().is_some_and(|&count| count > MAX_COUNT) {
+        let found = format!("a coordinate variable of more than {MAX_COUNT} elements");
+        return Err(Error::too_large(open.path(), found));
+    }
     if array.data_type.is_variable() {
         let records = open.records(&region)?;
         let texts = records
@@ -132,7 +138,7 @@ fn counted(labels: Labels, array: &Array) -> Labels {
             values.into_iter().map(time).collect()
         }
         Labels::Floats(values, _) => {
-            let time = |value: f64| (!value.is_nan()).then(|| nearest(value, count.unit));
+            let time = |value: f64| nearest(value, count.unit);
             values.into_iter().map(time).collect::<Vec<_>>()
         }
         other => return other,
@@ -147,9 +153,11 @@ fn counted(labels: Labels, array: &Array) -> Labels {
     clippy::cast_precision_loss,
     reason = "no time of any use needs more digits"
 )]
-fn nearest(value: f64, unit: i64) -> i128 {
+fn nearest(value: f64, unit: i64) -> Option<i128> {
     // To the microsecond, which is as many digits as such numbers have.
-    (value * unit as f64 / 1e3).round() as i128 * 1000
+    let microseconds = (value * unit as f64 / 1e3).round();
+    let is_number = !microseconds.is_nan();
+    is_number.then(|| (microseconds as i128).checked_mul(1000))?
 }
 
 /// Returns values as labels; nothing for types whose values nobody types.
@@ -180,7 +188,10 @@ fn labels_of(data_type: &DataType, bytes: &[u8]) -> Option<Labels> {
         }
         DataType::DateTime(unit) => {
             let step = nanoseconds(unit)?;
-            let time = |count: i64| (count != i64::MIN).then(|| i128::from(count) * step);
+            let time = |count: i64| {
+                let is_time = count != i64::MIN;
+                is_time.then(|| i128::from(count).checked_mul(step))?
+            };
             Labels::Times(elements.map(long).map(time).collect(), Calendar::Gregorian)
         }
         DataType::FixedBytes(_) => {
@@ -223,5 +234,29 @@ fn nanoseconds(unit: &TimeUnit) -> Option<i128> {
         _ => return None,
     };
     let days = if unit.name == "W" { 7 } else { 1 };
-    Some(i128::from(unit_of(name)?) * i128::from(unit.scale) * days)
+    let scale = i128::from(unit.scale).checked_mul(days)?;
+    i128::from(unit_of(name)?).checked_mul(scale)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_that_fit_nowhere_are_no_times() {
+        let count = |value: f64| nearest(value, 86_400_000_000_000);
+        assert_eq!(count(1.5), Some(129_600_000_000_000));
+        assert_eq!(count(-0.5e-9 / 86_400.0), Some(0));
+        for value in [f64::MAX, f64::MIN, f64::INFINITY, f64::NAN, 1e25] {
+            assert_eq!(count(value), None, "{value}");
+        }
+        let unit = TimeUnit {
+            name: "W".to_string(),
+            scale: u32::MAX,
+        };
+        let bytes = [i64::MAX, 0, i64::MIN].map(i64::to_le_bytes).concat();
+        let found = labels_of(&DataType::DateTime(unit), &bytes);
+        let times = vec![None, Some(0), None];
+        assert_eq!(found, Some(Labels::Times(times, Calendar::Gregorian)));
+    }
 }

@@ -211,6 +211,26 @@ fn dimensions_are_selected_by_their_labels() {
 }
 
 #[test]
+fn labels_are_read_up_to_a_number_of_elements() {
+    let count = (16 << 20) / 32 + 1;
+    for (length, is_read) in [(count, false), (count - 1, true)] {
+        let data = typed("uint8", &[length], &["x"], json!({}));
+        let texts = crate::stored::strings(length, length);
+        for (path, coordinate) in [("x/zarr.json", &data), ("x/.zarray", &texts)] {
+            let store = memory(&[("a/zarr.json", &data), (path, coordinate)]);
+            let (view, _) = view_of(Arc::new(store), &[]);
+            let error = view.lookup(&key("a/a@x=1.npy")).unwrap_err();
+            let kind = if is_read {
+                Kind::NotFound
+            } else {
+                Kind::TooLarge
+            };
+            assert_eq!(error.kind(), kind, "{path} of {length}: {error}");
+        }
+    }
+}
+
+#[test]
 fn a_header_names_the_file_of_the_elements_that_it_describes() {
     let packed = typed("int16", &[4, 3], &["y", "x"], json!({"scale_factor": 0.5}));
     let store = memory(&[("a/zarr.json", &packed)]);
