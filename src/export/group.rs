@@ -82,7 +82,7 @@ pub struct PlacedVariable {
 }
 
 impl GroupPlan {
-    /// Returns the length of the file in bytes; `arrays` are the members.
+    /// Returns the length of the file in bytes, where `arrays` are the members; `TooLarge` beyond that of any file.
     pub fn len(&self, arrays: &[Arc<OpenArray>]) -> Result<u64> {
         let Some(last) = self.variables.last() else {
             return Ok(self.header.len() as u64);
@@ -90,7 +90,8 @@ impl GroupPlan {
         let array = member(arrays, last)?.array();
         let length = last.parts.len(&array.shape, array.element_size()?)?;
         let end = last.offset.checked_add(length);
-        end.ok_or_else(|| Error::too_large("group", "a file of its arrays"))
+        end.filter(|&end| i64::try_from(end).is_ok())
+            .ok_or_else(|| Error::too_large("group", "a file of its arrays"))
     }
 
     /// Returns a number of the content, which stays while chunks change.

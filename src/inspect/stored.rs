@@ -27,7 +27,7 @@ pub struct StoredFacts {
     pub present: u64,
     /// Bytes of these as they are stored.
     pub bytes: u64,
-    /// Elements of these that lie in the array.
+    /// Elements of these that lie in the array, at most as many as there are numbers for.
     pub elements: u128,
     /// One of the shortest.
     pub smallest: Option<ChunkLength>,
@@ -65,10 +65,9 @@ impl StoredFacts {
         let shape = grid.region(&chunk.indices).shape;
         self.present += 1;
         self.bytes = self.bytes.saturating_add(bytes);
-        self.elements += shape
-            .iter()
-            .map(|&length| u128::from(length))
-            .product::<u128>();
+        let lengths = shape.iter().map(|&length| u128::from(length));
+        let elements = lengths.fold(1_u128, u128::saturating_mul);
+        self.elements = self.elements.saturating_add(elements);
         let found = || ChunkLength {
             key: chunk.key.clone(),
             bytes,
@@ -85,5 +84,25 @@ impl StoredFacts {
         if self.largest.as_ref().is_none_or(is_larger) {
             self.largest = Some(found());
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn elements_of_any_grid_are_counted() {
+        let huge = vec![u64::MAX; 3];
+        let grid = Grid::new(&huge, &huge).unwrap();
+        let mut facts = StoredFacts::default();
+        let chunk = FoundChunk {
+            indices: [0, 0, 0].as_slice().into(),
+            key: Key::root(),
+            size: Some(u64::MAX),
+        };
+        facts.add(&grid, &chunk);
+        facts.add(&grid, &chunk);
+        assert_eq!((facts.elements, facts.bytes), (u128::MAX, u64::MAX));
     }
 }

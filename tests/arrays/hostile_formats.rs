@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use serde_json::{Value, json};
+use zarrfs::error::Kind;
 use zarrfs::store::backend::memory::MemoryStore;
 
 use crate::common;
@@ -83,5 +84,18 @@ fn a_long_unit_is_not_written_for_each_band() {
     for name in ["0/0.vrt", "0/0.tif"] {
         assert!(file(name, 1 << 20) < file(name, 1), "{name}");
         assert!(file(name, 1024) > file(name, 1) + 64 * 1000, "{name}");
+    }
+}
+
+#[test]
+fn a_group_longer_than_any_file_has_none() {
+    let array = v3(&[1 << 62], &[1 << 20], default_keys());
+    for name in ["root.h5", "root.nc4", "root.cdf5.nc"] {
+        let store = memory(&[("a/zarr.json", &array), ("b/zarr.json", &array)]);
+        let (view, _) = view_of(Arc::new(store), &[]);
+        match view.lookup(&key(name)) {
+            Ok(found) => assert!(found.is_none(), "{name}: {found:?}"),
+            Err(error) => assert_eq!(error.kind(), Kind::TooLarge, "{name}: {error}"),
+        }
     }
 }
