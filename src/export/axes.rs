@@ -7,6 +7,7 @@
 use serde_json::Value;
 
 use crate::export::Subject;
+use crate::model::Attributes;
 
 /// What a dimension is, by its name or by what OME-Zarr says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -85,12 +86,25 @@ pub fn axes_of(subject: &Subject) -> Vec<AxisMeaning> {
         .iter()
         .filter_map(|taken| Some((taken, axes.get(taken.axis)?)));
     taken
-        .map(|(taken, axis)| AxisMeaning {
-            scale: axis.scale.map(|scale| scale * taken.step as f64),
-            origin: axis.origin + axis.scale.unwrap_or(0.0) * taken.start as f64,
-            ..axis.clone()
+        .map(|(taken, axis)| {
+            let mut axis = axis.clone();
+            axis.origin = place(axis.origin + axis.scale.unwrap_or(0.0) * taken.start as f64);
+            axis.scale = axis
+                .scale
+                .and_then(|scale| distance(scale * taken.step as f64));
+            axis
         })
         .collect()
+}
+
+/// Returns a number if it can be the distance between elements: a product of distances may be none.
+fn distance(number: f64) -> Option<f64> {
+    (number.is_finite() && number != 0.0).then_some(number)
+}
+
+/// Returns a number if it is a place, and else 0.
+fn place(number: f64) -> f64 {
+    if number.is_finite() { number } else { 0.0 }
 }
 
 /// Returns the meaning of each dimension of an array, outermost first.
@@ -103,16 +117,21 @@ fn array_axes(subject: &Subject) -> Vec<AxisMeaning> {
         axis.unit = unit.as_str().map(str::to_string);
     }
     if let Some(group) = subject.group {
-        let root = group.get("ome").unwrap_or(Value::Null);
-        let multiscales = root.get("multiscales").cloned();
-        let multiscales = multiscales.or_else(|| group.get("multiscales"));
-        if let Some(Value::Array(images)) = multiscales {
-            images
-                .iter()
-                .for_each(|image| set_multiscale(&mut axes, image, subject.name));
+        for image in multiscales(group) {
+            set_multiscale(&mut axes, &image, subject.name);
         }
     }
     axes
+}
+
+/// Returns the multiscale images of a group of OME-Zarr, of 0.5 or before.
+pub(super) fn multiscales(group: &Attributes) -> Vec<Value> {
+    let of_root = group.get("ome");
+    let of_root = of_root.and_then(|mut root| Some(root.get_mut("multiscales")?.take()));
+    match of_root.or_else(|| group.get("multiscales")) {
+        Some(Value::Array(images)) => images,
+        _ => Vec::new(),
+    }
 }
 
 /// Whether scale or origin of a dimension are known.
@@ -185,12 +204,11 @@ fn list_of(value: Option<Value>, rank: usize) -> Option<Vec<Value>> {
 }
 
 fn set_scale(axes: &mut [AxisMeaning], scale: Option<Vec<Value>>, origin: Option<Vec<Value>>) {
-    let finite = |value: &Value| value.as_f64().filter(|number| number.is_finite());
     for (axis, value) in axes.iter_mut().zip(scale.unwrap_or_default()) {
-        axis.scale = finite(&value).filter(|&scale| scale != 0.0);
+        axis.scale = value.as_f64().and_then(distance);
     }
     for (axis, value) in axes.iter_mut().zip(origin.unwrap_or_default()) {
-        axis.origin = finite(&value).unwrap_or(0.0);
+        axis.origin = place(value.as_f64().unwrap_or(0.0));
     }
 }
 
@@ -239,15 +257,14 @@ fn set_axis(axis: &mut AxisMeaning, described: &Value) {
 
 /// Applies a transformation after those that were applied before.
 fn transform(axes: &mut [AxisMeaning], scale: Option<Vec<Value>>, translation: Option<Vec<Value>>) {
-    let usable = |value: &Value| value.as_f64().filter(|number| number.is_finite());
     for (axis, value) in axes.iter_mut().zip(scale.unwrap_or_default()) {
-        if let Some(scale) = usable(&value).filter(|&scale| scale != 0.0) {
-            axis.scale = Some(axis.step() * scale);
-            axis.origin *= scale;
+        if let Some(scale) = value.as_f64().and_then(distance) {
+            axis.scale = distance(axis.step() * scale);
+            axis.origin = place(axis.origin * scale);
         }
     }
     for (axis, value) in axes.iter_mut().zip(translation.unwrap_or_default()) {
-        axis.origin += usable(&value).unwrap_or(0.0);
+        axis.origin = place(axis.origin + value.as_f64().unwrap_or(0.0));
     }
 }
 
@@ -263,6 +280,21 @@ mod tests {
             scale: Some(scale),
             origin,
         }
+    }
+
+    #[test]
+    fn scales_stay_finite_and_other_than_zero() {
+        let twice = |scale: f64, origin: f64| {
+            let mut axes = [axis(AxisKind::X, scale, origin)];
+            let list = |number: f64| Some(vec![Value::from(number)]);
+            transform(&mut axes, list(scale), list(origin));
+            let [axis] = axes;
+            (axis.scale, axis.origin)
+        };
+        assert_eq!(twice(2.0, 3.0), (Some(4.0), 9.0));
+        assert_eq!(twice(1e200, 1e200), (None, 1e200));
+        assert_eq!(twice(1e-200, 1.0), (None, 1.0));
+        assert_eq!(twice(1.0, f64::MAX), (Some(1.0), 0.0));
     }
 
     #[test]
