@@ -36,6 +36,11 @@ pub(super) enum PathTarget {
     GroupFile(GroupTarget),
 }
 
+/// Whether what follows the name of an array names one of its files.
+fn names_file(ending: &[u8]) -> bool {
+    FileEnding::parse(ending).is_some() || picture_selection(ending).is_some()
+}
+
 impl FilesView {
     /// Finds what a path stands for, from the root down; nothing if there is no such path.
     pub(super) fn resolve(&self, path: &Key) -> Result<Option<PathTarget>> {
@@ -146,8 +151,8 @@ impl FilesView {
             .broken
             .as_ref()
             .is_some_and(|broken| broken.is_entry_point);
-        let is_own = [METADATA, ATTRIBUTES, CHUNKS].contains(&name)
-            || ending.and_then(FileEnding::parse).is_some();
+        let is_own =
+            [METADATA, ATTRIBUTES, CHUNKS].contains(&name) || ending.is_some_and(names_file);
         Ok(match document {
             Some(document) if below.is_empty() => Some(PathTarget::AsFound(found, document)),
             None if below.is_empty() && name == ERROR_TEXT => Some(PathTarget::ErrorText(found)),
