@@ -27,6 +27,25 @@ pub(super) enum FillNumber {
     Float(f64),
 }
 
+/// Calls a generic function for the type of the elements.
+macro_rules! for_type {
+    ($stored:expr, $function:ident, $($argument:expr),*) => {
+        match $stored {
+            Stored::I1 => $function::<i8, 1>($($argument),*),
+            Stored::I2 => $function::<i16, 2>($($argument),*),
+            Stored::I4 => $function::<i32, 4>($($argument),*),
+            Stored::I8 => $function::<i64, 8>($($argument),*),
+            Stored::U1 => $function::<u8, 1>($($argument),*),
+            Stored::U2 => $function::<u16, 2>($($argument),*),
+            Stored::U4 => $function::<u32, 4>($($argument),*),
+            Stored::U8 => $function::<u64, 8>($($argument),*),
+            Stored::F2 => $function::<f16, 2>($($argument),*),
+            Stored::F4 => $function::<f32, 4>($($argument),*),
+            Stored::F8 => $function::<f64, 8>($($argument),*),
+        }
+    };
+}
+
 impl Stored {
     /// Returns the number type of elements, if they are real numbers that numpy has.
     pub(super) fn of(data_type: &DataType) -> Option<Stored> {
@@ -89,17 +108,15 @@ impl Stored {
 
     /// Returns the value of an element.
     pub(super) fn number(self, bytes: &[u8]) -> FillNumber {
-        let mut number = FillNumber::Whole(0);
-        each_number(self, bytes, |whole, float| {
-            number = whole.map_or(FillNumber::Float(float), FillNumber::Whole);
-        });
-        number
+        for_type!(self, one, bytes)
     }
 }
 
-/// Calls `visit` with each element, as a whole number if it is one.
-fn each_number(stored: Stored, bytes: &[u8], mut visit: impl FnMut(Option<i128>, f64)) {
-    with_numbers(stored, bytes, &mut visit);
+/// Returns the value of an element; 0 for fewer bytes than it has.
+fn one<T: CfNumber<N>, const N: usize>(bytes: &[u8]) -> FillNumber {
+    let number = T::read(bytes.first_chunk().copied().unwrap_or([0; N]));
+    let float = || FillNumber::Float(number.double());
+    number.whole().map_or_else(float, FillNumber::Whole)
 }
 
 /// A number type whose elements are read.
@@ -182,35 +199,6 @@ impl CfNumber<2> for f16 {
     fn is_zero(self) -> bool {
         self.to_f32() == 0.0
     }
-}
-
-/// Calls a generic function for the type of the elements.
-macro_rules! for_type {
-    ($stored:expr, $function:ident, $($argument:expr),*) => {
-        match $stored {
-            Stored::I1 => $function::<i8, 1>($($argument),*),
-            Stored::I2 => $function::<i16, 2>($($argument),*),
-            Stored::I4 => $function::<i32, 4>($($argument),*),
-            Stored::I8 => $function::<i64, 8>($($argument),*),
-            Stored::U1 => $function::<u8, 1>($($argument),*),
-            Stored::U2 => $function::<u16, 2>($($argument),*),
-            Stored::U4 => $function::<u32, 4>($($argument),*),
-            Stored::U8 => $function::<u64, 8>($($argument),*),
-            Stored::F2 => $function::<f16, 2>($($argument),*),
-            Stored::F4 => $function::<f32, 4>($($argument),*),
-            Stored::F8 => $function::<f64, 8>($($argument),*),
-        }
-    };
-}
-
-fn with_numbers(stored: Stored, bytes: &[u8], visit: &mut dyn FnMut(Option<i128>, f64)) {
-    fn all<T: CfNumber<N>, const N: usize>(bytes: &[u8], visit: &mut dyn FnMut(Option<i128>, f64)) {
-        for &element in bytes.as_chunks::<N>().0 {
-            let number = T::read(element);
-            visit(number.whole(), number.double());
-        }
-    }
-    for_type!(stored, all, bytes, visit);
 }
 
 impl FillNumber {

@@ -1,10 +1,12 @@
 //! Elements in another form than that in which they are decoded: other byte order, another type.
 //!
-//! A conversion takes each element by itself, so any range of a file needs the elements under it and no others. None of
-//! them loses anything of a value; what is no code point becomes the sign for that.
+//! A conversion takes each element by itself, so any range of a file needs the elements under it and no others. Those of
+//! this file keep every value, but for text: what is no code point becomes the sign for that.
 
 use std::fmt::Debug;
 use std::sync::Arc;
+
+use half::f16;
 
 /// What becomes of each element.
 pub trait Conversion: Debug + Send + Sync {
@@ -67,11 +69,9 @@ impl Conversion for BigEndianSingle {
     }
 
     fn convert(&self, decoded: &[u8], written: &mut [u8]) {
-        for (from, to) in decoded.chunks_exact(2).zip(written.chunks_exact_mut(4)) {
-            if let &[low, high] = from {
-                let single = single_of(u16::from_le_bytes([low, high]));
-                to.copy_from_slice(&single.to_be_bytes());
-            }
+        let (halves, singles) = (decoded.as_chunks::<2>().0, written.as_chunks_mut::<4>().0);
+        for (from, to) in halves.iter().zip(singles) {
+            *to = f16::from_le_bytes(*from).to_f32().to_be_bytes();
         }
     }
 
@@ -167,24 +167,6 @@ impl Conversion for Utf8 {
     }
 }
 
-/// Returns the bits of a float of four bytes that has the value of a half float.
-fn single_of(half: u16) -> u32 {
-    let sign = u32::from(half & 0x8000) << 16;
-    let exponent = u32::from(half >> 10 & 0x1f);
-    let mantissa = u32::from(half & 0x3ff);
-    let rest = match (exponent, mantissa) {
-        (0, 0) => 0,
-        // A subnormal number is normal in the wider type.
-        (0, mantissa) => {
-            let shift = mantissa.leading_zeros() - 21;
-            (113 - shift) << 23 | (mantissa << (13 + shift) & 0x7f_ffff)
-        }
-        (31, mantissa) => 0xff << 23 | mantissa << 13,
-        (exponent, mantissa) => (exponent + 112) << 23 | mantissa << 13,
-    };
-    sign | rest
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -200,7 +182,9 @@ mod tests {
                 31 => f64::NAN,
                 _ => (1.0 + mantissa / 1024.0) * 2f64.powi(exponent - 15),
             };
-            let single = f64::from(f32::from_bits(single_of(half)));
+            let mut single = [0; 4];
+            BigEndianSingle.convert(&half.to_le_bytes(), &mut single);
+            let single = f64::from(f32::from_be_bytes(single));
             assert_eq!(single.is_nan(), value.is_nan(), "{half:04x}");
             if !value.is_nan() {
                 let value = if sign == 1 { -value } else { value };

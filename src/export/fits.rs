@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use crate::export::axes::{AxisMeaning, axes_of};
 use crate::export::conversion::{BigEndian, BigEndianSingle, Conversion};
+use crate::export::units::Unit;
 use crate::export::{ElementForm, FileParts, Format, Subject};
 use crate::model::{DataType, bytes_of};
 
@@ -127,8 +128,7 @@ fn axis_cards(number: usize, axis: &AxisMeaning) -> Vec<String> {
         cards.push(card(&format!("CRPIX{number}"), "1.0"));
         cards.push(card(&format!("CRVAL{number}"), &real(axis.origin)));
         cards.push(card(&format!("CDELT{number}"), &real(scale)));
-        let unit = axis.unit.as_deref().and_then(unit);
-        cards.extend(unit.and_then(|unit| text_card(&format!("CUNIT{number}"), unit)));
+        cards.extend(unit(axis).and_then(|unit| text_card(&format!("CUNIT{number}"), unit)));
     }
     cards
 }
@@ -143,17 +143,20 @@ fn real(number: f64) -> String {
     }
 }
 
-/// Returns what FITS calls a unit.
-fn unit(name: &str) -> Option<&'static str> {
-    Some(match name {
-        "m" | "meter" | "metre" => "m",
-        "mm" | "millimeter" | "millimetre" => "mm",
-        "um" | "micrometer" | "micrometre" | "micron" => "um",
-        "nm" | "nanometer" | "nanometre" => "nm",
-        "angstrom" | "Angstrom" => "Angstrom",
-        "s" | "second" | "seconds" => "s",
-        "ms" | "millisecond" | "milliseconds" => "ms",
-        "degree" | "degrees" | "deg" => "deg",
-        _ => return None,
+/// Returns what FITS calls the unit of a dimension.
+fn unit(axis: &AxisMeaning) -> Option<&'static str> {
+    Some(match Unit::of(axis)? {
+        Unit::Metre => "m",
+        Unit::Centimetre => "cm",
+        Unit::Millimetre => "mm",
+        Unit::Micrometre => "um",
+        Unit::Nanometre => "nm",
+        Unit::Angstrom => "Angstrom",
+        Unit::Hour => "h",
+        Unit::Minute => "min",
+        Unit::Second => "s",
+        Unit::Millisecond => "ms",
+        Unit::Microsecond => "us",
+        Unit::Degree => "deg",
     })
 }

@@ -7,6 +7,8 @@ use std::sync::Arc;
 
 use crate::export::axes::{AxisMeaning, axes_of};
 use crate::export::conversion::{Conversion, WidenedByte};
+use crate::export::header_bytes::{HeaderBytes, single};
+use crate::export::units::Unit;
 use crate::export::{ElementForm, FileParts, Format, Subject};
 use crate::model::DataType;
 
@@ -64,12 +66,8 @@ fn header(subject: &Subject, mode: i32) -> Option<Vec<u8>> {
     };
     let axes = axes_of(subject);
     let axis = |place: usize| axes.iter().rev().nth(place);
-    let mut header = vec![0; HEADER];
-    let mut put = |place: usize, bytes: [u8; 4]| {
-        if let Some(field) = header.get_mut(place..place + 4) {
-            field.copy_from_slice(&bytes);
-        }
-    };
+    let mut header = HeaderBytes::new(HEADER);
+    let mut put = |place: usize, bytes: [u8; 4]| header.put(place, &bytes);
     for (place, number) in [length(0), length(1), sections, mode].iter().enumerate() {
         put(4 * place, number.to_le_bytes());
     }
@@ -93,24 +91,17 @@ fn header(subject: &Subject, mode: i32) -> Option<Vec<u8>> {
     put(108, 20_141_i32.to_le_bytes());
     put(208, *b"MAP ");
     put(212, [0x44, 0x44, 0, 0]);
-    Some(header)
+    Some(header.0)
 }
 
 /// Returns how many angstrom the unit of a dimension is; 1 if that is not known.
 fn angstroms(axis: &AxisMeaning) -> f64 {
-    match axis.unit.as_deref() {
-        Some("nm" | "nanometer" | "nanometre") => 10.0,
-        Some("um" | "micrometer" | "micrometre" | "micron") => 1e4,
-        Some("mm" | "millimeter" | "millimetre") => 1e7,
-        Some("m" | "meter" | "metre") => 1e10,
+    match Unit::of(axis) {
+        Some(Unit::Nanometre) => 10.0,
+        Some(Unit::Micrometre) => 1e4,
+        Some(Unit::Millimetre) => 1e7,
+        Some(Unit::Centimetre) => 1e8,
+        Some(Unit::Metre) => 1e10,
         _ => 1.0,
     }
-}
-
-#[expect(
-    clippy::cast_possible_truncation,
-    reason = "the header has floats of four bytes"
-)]
-fn single(number: f64) -> [u8; 4] {
-    (number as f32).to_le_bytes()
 }

@@ -4,6 +4,8 @@
 //! order, and the elements with them; else they are taken as they come.
 
 use crate::export::axes::{AxisKind, AxisMeaning, axes_of};
+use crate::export::header_bytes::{HeaderBytes, single};
+use crate::export::units::Unit;
 use crate::export::{ElementForm, FileParts, Format, Subject};
 use crate::model::DataType;
 
@@ -107,19 +109,21 @@ fn dimensions<'a>(
     dimensions
 }
 
-/// Returns what a unit is called here, and how many of that it is.
-fn unit(name: &str) -> (u8, f64) {
-    match name {
-        "m" | "meter" | "metre" | "meters" => (1, 1.0),
-        "mm" | "millimeter" | "millimetre" => (2, 1.0),
-        "cm" | "centimeter" | "centimetre" => (2, 10.0),
-        "um" | "micrometer" | "micrometre" | "micron" => (3, 1.0),
-        "nm" | "nanometer" | "nanometre" => (3, 1e-3),
-        "angstrom" | "Angstrom" => (3, 1e-4),
-        "s" | "second" | "seconds" => (8, 1.0),
-        "ms" | "millisecond" | "milliseconds" => (16, 1.0),
-        "us" | "microsecond" | "microseconds" => (24, 1.0),
-        _ => (0, 1.0),
+/// Returns what the unit of a dimension is called here, and how many of that it is.
+fn unit(axis: &AxisMeaning) -> (u8, f64) {
+    match Unit::of(axis) {
+        Some(Unit::Metre) => (1, 1.0),
+        Some(Unit::Millimetre) => (2, 1.0),
+        Some(Unit::Centimetre) => (2, 10.0),
+        Some(Unit::Micrometre) => (3, 1.0),
+        Some(Unit::Nanometre) => (3, 1e-3),
+        Some(Unit::Angstrom) => (3, 1e-4),
+        Some(Unit::Second) => (8, 1.0),
+        Some(Unit::Minute) => (8, 60.0),
+        Some(Unit::Hour) => (8, 3600.0),
+        Some(Unit::Millisecond) => (16, 1.0),
+        Some(Unit::Microsecond) => (24, 1.0),
+        Some(Unit::Degree) | None => (0, 1.0),
     }
 }
 
@@ -141,7 +145,7 @@ fn world(dimensions: &[FileAxis]) -> World {
         let Some(axis) = dimensions.get(place).and_then(|dimension| dimension.axis) else {
             continue;
         };
-        let (code, factor) = unit(axis.unit.as_deref().unwrap_or_default());
+        let (code, factor) = unit(axis);
         if (place < 3 && code < 8) || (place == 3 && code >= 8) {
             // All directions of space have one unit; the last one counts, and others are not converted to it.
             units = if place < 3 {
@@ -159,29 +163,9 @@ fn world(dimensions: &[FileAxis]) -> World {
     World { units, steps, rows }
 }
 
-/// The bytes of a header, each number at its place.
-struct HeaderBytes(Vec<u8>);
-
-impl HeaderBytes {
-    fn put(&mut self, place: usize, bytes: &[u8]) {
-        let field = self.0.get_mut(place..place + bytes.len());
-        if let Some(field) = field {
-            field.copy_from_slice(bytes);
-        }
-    }
-}
-
-#[expect(
-    clippy::cast_possible_truncation,
-    reason = "the header has floats of four bytes"
-)]
-fn single(number: f64) -> [u8; 4] {
-    (number as f32).to_le_bytes()
-}
-
 fn first(dimensions: &[FileAxis], (code, bits): (i16, i16)) -> Option<Vec<u8>> {
     let world = world(dimensions);
-    let mut header = HeaderBytes(vec![0; 352]);
+    let mut header = HeaderBytes::new(352);
     header.put(0, &348_i32.to_le_bytes());
     header.put(38, b"r");
     header.put(40, &i16::try_from(dimensions.len()).ok()?.to_le_bytes());
@@ -209,7 +193,7 @@ fn first(dimensions: &[FileAxis], (code, bits): (i16, i16)) -> Option<Vec<u8>> {
 
 fn second(dimensions: &[FileAxis], (code, bits): (i16, i16)) -> Option<Vec<u8>> {
     let world = world(dimensions);
-    let mut header = HeaderBytes(vec![0; 544]);
+    let mut header = HeaderBytes::new(544);
     header.put(0, &540_i32.to_le_bytes());
     header.put(4, b"n+2\0\r\n\x1a\n");
     header.put(12, &code.to_le_bytes());

@@ -92,15 +92,11 @@ fn rate_of(subject: &Subject, frames: usize) -> Option<u32> {
     let step = step.map_or(1, |taken| taken.step.unsigned_abs());
     let mut rates = rates.map(|rate| rate.round() / step as f64);
     let rate = rates.find(|rate| (1.0..f64::from(u32::MAX)).contains(rate))?;
-    rate_number(rate)
-}
-
-#[expect(
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
-    reason = "it lies in the range of the number"
-)]
-fn rate_number(rate: f64) -> Option<u32> {
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "it lies in the range of the number"
+    )]
     Some(rate.round() as u32)
 }
 

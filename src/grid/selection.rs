@@ -98,7 +98,8 @@ impl Selection {
         dropped.chain(ordered).collect()
     }
 
-    /// Returns the box that is selected; nothing if elements in between are left out or the order is another.
+    /// Returns the box that is selected, in all dimensions of the array; nothing if elements in between are left out, or
+    /// are taken from the last one to the first.
     pub fn region(&self) -> Option<Region> {
         let is_run = |axis: &SelectedAxis| axis.step == 1 || axis.count <= 1;
         self.axes.iter().all(is_run).then(|| Region {

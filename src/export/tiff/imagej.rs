@@ -6,6 +6,7 @@
 use crate::export::axes::AxisMeaning;
 use crate::export::tiff::directory::{OffsetSize, TagValue, TiffPage, header};
 use crate::export::tiff::stack::{ImageStack, MAX_PAGES, SampleOrder, StackKind, tag};
+use crate::export::units::Unit;
 use crate::export::{FileParts, Subject};
 use crate::model::DataType;
 
@@ -98,14 +99,15 @@ fn description(axes: &[AxisMeaning], stack: &ImageStack, pages: u64) -> Option<S
 
 /// Returns the name of a unit as ImageJ spells it, if it is plain text.
 fn unit(axis: &AxisMeaning) -> Option<&str> {
-    Some(match axis.unit.as_deref()? {
-        "micrometer" | "micrometre" | "micron" => "um",
-        "nanometer" | "nanometre" => "nm",
-        "millimeter" | "millimetre" => "mm",
-        "centimeter" | "centimetre" => "cm",
-        other if other.chars().all(|letter| letter.is_ascii_alphanumeric()) => other,
-        _ => return None,
-    })
+    let own = axis.unit.as_deref()?;
+    let is_plain = own.chars().all(|letter| letter.is_ascii_alphanumeric());
+    match Unit::of(axis) {
+        Some(Unit::Micrometre) => Some("um"),
+        Some(Unit::Nanometre) => Some("nm"),
+        Some(Unit::Millimetre) => Some("mm"),
+        Some(Unit::Centimetre) => Some("cm"),
+        _ => is_plain.then_some(own),
+    }
 }
 
 /// Returns pixels per unit as a fraction.

@@ -8,11 +8,12 @@ use std::iter;
 
 use serde_json::Value;
 
-use crate::export::axes::AxisMeaning;
+use crate::export::axes::{AxisMeaning, multiscales};
 use crate::export::georeference::escaped;
 use crate::export::group::{GroupContents, GroupFormat, GroupMember, GroupPlan, PlacedVariable};
 use crate::export::tiff::directory::{TagValue, TiffPage, shortest_header};
 use crate::export::tiff::stack::{ImageStack, MAX_PAGES, StackKind, image_axes, tag};
+use crate::export::units::Unit;
 use crate::export::{FileParts, Format, Subject};
 use crate::model::{DataType, bytes_of};
 
@@ -164,13 +165,9 @@ fn is_copy(stack: &ImageStack, level: &ImageStack) -> bool {
 /// Returns the members that are the levels of the first image of a group, with their numbers: each once, however often
 /// it is named.
 fn levels<'a>(contents: &'a GroupContents) -> Vec<(usize, &'a GroupMember<'a>)> {
-    let root = contents.attributes.get("ome").unwrap_or(Value::Null);
-    let images = root.get("multiscales").cloned();
-    let images = images.or_else(|| contents.attributes.get("multiscales"));
-    let image = images.as_ref().and_then(|images| images.get(0));
-    let datasets = image
-        .and_then(|image| image.get("datasets"))
-        .and_then(Value::as_array);
+    let images = multiscales(contents.attributes);
+    let image = images.first();
+    let datasets = image.and_then(|image| image.get("datasets")?.as_array());
     let paths = datasets
         .into_iter()
         .flatten()
@@ -185,19 +182,19 @@ fn levels<'a>(contents: &'a GroupContents) -> Vec<(usize, &'a GroupMember<'a>)> 
 
 /// Returns the name of a unit as OME spells it.
 fn unit(axis: &AxisMeaning) -> Option<&'static str> {
-    Some(match axis.unit.as_deref()? {
-        "m" | "meter" | "metre" => "m",
-        "cm" | "centimeter" | "centimetre" => "cm",
-        "mm" | "millimeter" | "millimetre" => "mm",
-        "um" | "micrometer" | "micrometre" | "micron" => "\u{b5}m",
-        "nm" | "nanometer" | "nanometre" => "nm",
-        "angstrom" => "\u{c5}",
-        "h" | "hour" => "h",
-        "min" | "minute" => "min",
-        "s" | "second" => "s",
-        "ms" | "millisecond" => "ms",
-        "us" | "microsecond" => "\u{b5}s",
-        _ => return None,
+    Some(match Unit::of(axis)? {
+        Unit::Metre => "m",
+        Unit::Centimetre => "cm",
+        Unit::Millimetre => "mm",
+        Unit::Micrometre => "\u{b5}m",
+        Unit::Nanometre => "nm",
+        Unit::Angstrom => "\u{c5}",
+        Unit::Hour => "h",
+        Unit::Minute => "min",
+        Unit::Second => "s",
+        Unit::Millisecond => "ms",
+        Unit::Microsecond => "\u{b5}s",
+        Unit::Degree => return None,
     })
 }
 

@@ -1,0 +1,28 @@
+//! Headers of a fixed length, each number at its place.
+
+/// The bytes of a header.
+pub(super) struct HeaderBytes(pub(super) Vec<u8>);
+
+impl HeaderBytes {
+    /// Returns a header of zeros.
+    pub(super) fn new(length: usize) -> HeaderBytes {
+        HeaderBytes(vec![0; length])
+    }
+
+    /// Writes bytes at a place; those beyond the end of the header are not.
+    pub(super) fn put(&mut self, place: usize, bytes: &[u8]) {
+        let field = self.0.get_mut(place..place + bytes.len());
+        if let Some(field) = field {
+            field.copy_from_slice(bytes);
+        }
+    }
+}
+
+/// Returns a number as a little-endian float of four bytes.
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "the header has floats of four bytes"
+)]
+pub(super) fn single(number: f64) -> [u8; 4] {
+    (number as f32).to_le_bytes()
+}
