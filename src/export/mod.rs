@@ -35,6 +35,7 @@ mod opened;
 pub mod raster;
 pub mod raw;
 mod source_elements;
+mod text_cell;
 pub mod text_rows;
 pub mod tiff;
 pub mod times;

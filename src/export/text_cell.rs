@@ -1,0 +1,285 @@
+//! Elements as text of a fixed width: the cells of `.csv` and `.ndjson`.
+//!
+//! Each number has the width of the longest one of its type, spaces before it, so that the length of a file is known and
+//! any range of it can be made. Numbers are as short as they can be for others to read the same ones.
+
+use std::fmt::Write;
+
+use half::f16;
+use serde_json::Value;
+
+use crate::export::calendar::Calendar;
+use crate::export::times::time_text;
+use crate::model::DataType;
+
+/// The most code points or bytes of a text of a fixed length.
+const MAX_TEXT: usize = 1 << 14;
+
+/// How rows are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum RowNotation {
+    Commas,
+    Json,
+}
+
+/// What an element is, as far as its text depends on that.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum TextCell {
+    Truth,
+    Signed(usize),
+    Unsigned(usize),
+    Half,
+    Single,
+    Double,
+    /// Nanoseconds since 1970.
+    Time,
+    /// So many code points of UTF-32.
+    Text(usize),
+    /// So many bytes.
+    Bytes(usize),
+}
+
+impl TextCell {
+    /// Returns the cell of elements of a type; nothing if they have no text of a fixed width.
+    pub(super) fn of(data_type: &DataType) -> Option<TextCell> {
+        Some(match data_type {
+            DataType::Bool => TextCell::Truth,
+            DataType::Int(size) => TextCell::Signed(*size),
+            DataType::UInt(size) => TextCell::Unsigned(*size),
+            DataType::Float(2) => TextCell::Half,
+            DataType::Float(4) => TextCell::Single,
+            DataType::Float(8) => TextCell::Double,
+            DataType::DateTime(unit) if unit.name == "ns" && unit.scale == 1 => TextCell::Time,
+            DataType::FixedText(points @ 1..=MAX_TEXT) => TextCell::Text(*points),
+            DataType::FixedBytes(bytes @ 1..=MAX_TEXT) => TextCell::Bytes(*bytes),
+            _ => return None,
+        })
+    }
+
+    /// Returns the letters of the longest value.
+    pub(super) fn width(self, notation: RowNotation) -> usize {
+        match self {
+            TextCell::Truth => 5,
+            TextCell::Signed(1) => 4,
+            TextCell::Unsigned(1) => 3,
+            TextCell::Signed(2) => 6,
+            TextCell::Unsigned(2) => 5,
+            TextCell::Signed(4) => 11,
+            TextCell::Unsigned(4) => 10,
+            TextCell::Signed(_) | TextCell::Unsigned(_) => 20,
+            TextCell::Half => 15,
+            TextCell::Single => 19,
+            TextCell::Double => 24,
+            // With quotes.
+            TextCell::Time => 31,
+            // With quotes; letters take four bytes at most, or as in JSON `\u0001`.
+            TextCell::Text(points) => notation.longest_letter() * points + 2,
+            // Or a list of numbers, in CSV with quotes.
+            TextCell::Bytes(bytes) => notation.longest_letter() * bytes + 3,
+        }
+    }
+
+    /// Returns the bytes of a decoded element.
+    pub(super) fn size(self) -> usize {
+        match self {
+            TextCell::Truth => 1,
+            TextCell::Signed(size) | TextCell::Unsigned(size) => size,
+            TextCell::Half => 2,
+            TextCell::Single => 4,
+            TextCell::Double | TextCell::Time => 8,
+            TextCell::Text(points) => 4 * points,
+            TextCell::Bytes(bytes) => bytes,
+        }
+    }
+
+    /// Writes an element; what is no number is `nothing`.
+    fn write(self, element: &[u8], notation: RowNotation, text: &mut String) {
+        match self {
+            TextCell::Text(_) => return text.push_str(&notation.text(&utf32(element))),
+            TextCell::Bytes(_) => return text.push_str(&notation.bytes(element)),
+            _ => {}
+        }
+        let mut wide = [0; 8];
+        let size = element.len().min(8);
+        wide[..size].copy_from_slice(&element[..size]);
+        let word = u64::from_le_bytes(wide);
+        let low = |word: u64| u32::try_from(word & u64::from(u32::MAX)).unwrap_or_default();
+        // Writing into a text does not fail.
+        let _ = match self {
+            TextCell::Truth => write!(text, "{}", word != 0),
+            TextCell::Unsigned(_) => write!(text, "{word}"),
+            TextCell::Signed(size) => {
+                let unused = 64 - 8 * u32::try_from(size).unwrap_or(8).min(8);
+                write!(text, "{}", (word << unused).cast_signed() >> unused)
+            }
+            TextCell::Half => {
+                let bits = u16::try_from(word & 0xffff).unwrap_or_default();
+                float(f16::from_bits(bits).to_f32(), notation, text)
+            }
+            TextCell::Single => float(f32::from_bits(low(word)), notation, text),
+            TextCell::Double => float(f64::from_bits(word), notation, text),
+            TextCell::Time => {
+                let time = word.cast_signed();
+                if time == i64::MIN {
+                    text.push_str(notation.nothing());
+                    return;
+                }
+                match notation {
+                    RowNotation::Commas => {
+                        write!(text, "{}", time_text(i128::from(time), Calendar::Gregorian))
+                    }
+                    RowNotation::Json => write!(
+                        text,
+                        "\"{}\"",
+                        time_text(i128::from(time), Calendar::Gregorian)
+                    ),
+                }
+            }
+            TextCell::Text(_) | TextCell::Bytes(_) => Ok(()),
+        };
+    }
+
+    /// Writes an element into its place, with spaces before it; `text` is room that is used again.
+    pub(super) fn put(
+        self,
+        element: &[u8],
+        notation: RowNotation,
+        text: &mut String,
+        place: &mut [u8],
+    ) {
+        text.clear();
+        self.write(element, notation, text);
+        place.fill(b' ');
+        let start = place.len().saturating_sub(text.len());
+        let length = place.len() - start;
+        place[start..].copy_from_slice(&text.as_bytes()[..length]);
+    }
+}
+
+impl RowNotation {
+    /// Returns the most bytes of a letter.
+    fn longest_letter(self) -> usize {
+        match self {
+            RowNotation::Commas => 4,
+            RowNotation::Json => 6,
+        }
+    }
+
+    /// Returns text in quotes.
+    pub(super) fn text(self, text: &str) -> String {
+        match self {
+            RowNotation::Commas => format!("\"{}\"", text.replace('"', "\"\"")),
+            RowNotation::Json => Value::from(text).to_string(),
+        }
+    }
+
+    /// Returns bytes, without zeros at the end, as text if they are, and else as a list of numbers.
+    fn bytes(self, bytes: &[u8]) -> String {
+        let length = bytes.iter().rposition(|&byte| byte != 0);
+        let bytes = &bytes[..length.map_or(0, |last| last + 1)];
+        let list = || Value::from(bytes.to_vec()).to_string();
+        match (str::from_utf8(bytes), self) {
+            (Ok(text), _) => self.text(text),
+            (Err(_), RowNotation::Json) => list(),
+            (Err(_), RowNotation::Commas) => self.text(&list()),
+        }
+    }
+
+    /// Returns what stands for no number.
+    fn nothing(self) -> &'static str {
+        match self {
+            RowNotation::Commas => "",
+            RowNotation::Json => "null",
+        }
+    }
+}
+
+/// Returns text of a fixed length, without the zeros after it.
+fn utf32(element: &[u8]) -> String {
+    let points = element.as_chunks::<4>().0.iter();
+    let letters = points.map(|point| char::from_u32(u32::from_le_bytes(*point)));
+    let text: String = letters
+        .map(|letter| letter.unwrap_or(char::REPLACEMENT_CHARACTER))
+        .collect();
+    text.trim_end_matches('\0').to_string()
+}
+
+fn float<T: Into<f64> + Copy + std::fmt::Debug>(
+    number: T,
+    notation: RowNotation,
+    text: &mut String,
+) -> std::fmt::Result {
+    let wide: f64 = number.into();
+    if wide.is_nan() || (wide.is_infinite() && notation == RowNotation::Json) {
+        text.push_str(notation.nothing());
+        return Ok(());
+    }
+    // The shortest digits that are read as the same number.
+    write!(text, "{number:?}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_half_float_fits_into_its_cell() {
+        let mut longest = 0;
+        for bits in 0..=u16::MAX {
+            for notation in [RowNotation::Commas, RowNotation::Json] {
+                let mut text = String::new();
+                TextCell::Half.write(&bits.to_le_bytes(), notation, &mut text);
+                longest = longest.max(text.len());
+                let number = f16::from_bits(bits).to_f32();
+                let is_same = text.parse() == Ok(number);
+                assert!(is_same || !number.is_finite(), "{bits:04x}: {text}");
+            }
+        }
+        assert_eq!(longest, TextCell::Half.width(RowNotation::Commas));
+    }
+
+    #[test]
+    fn texts_of_any_letters_fit_into_their_cells() {
+        let letters = [
+            'a',
+            '"',
+            '\\',
+            '\u{1}',
+            '\u{7f}',
+            '\u{e9}',
+            '\u{20ac}',
+            '\u{1f600}',
+            '\0',
+        ];
+        for (first, last) in letters.iter().flat_map(|a| letters.map(|b| (*a, b))) {
+            let points = [first, last].map(|letter| u32::from(letter).to_le_bytes());
+            let (text, element) = (format!("{first}{last}"), points.concat());
+            let expected = text.trim_end_matches('\0');
+            for notation in [RowNotation::Commas, RowNotation::Json] {
+                let cell = TextCell::Text(2);
+                let (mut room, mut place) = (String::new(), vec![b'x'; cell.width(notation)]);
+                cell.put(&element, notation, &mut room, &mut place);
+                let written = String::from_utf8(place).unwrap();
+                assert_eq!(written.trim_start(), notation.text(expected));
+            }
+            let json = RowNotation::Json.text(expected);
+            assert_eq!(serde_json::from_str::<Value>(&json).unwrap(), expected);
+        }
+    }
+
+    #[test]
+    fn bytes_that_are_no_text_are_lists_of_numbers() {
+        let cell = TextCell::Bytes(3);
+        for (bytes, commas, json) in [
+            (b"ab\0", "\"ab\"", "\"ab\""),
+            (b"\0\0\0", "\"\"", "\"\""),
+            (b"\xff\xfe\xfd", "\"[255,254,253]\"", "[255,254,253]"),
+        ] {
+            for (notation, expected) in [(RowNotation::Commas, commas), (RowNotation::Json, json)] {
+                let (mut room, mut place) = (String::new(), vec![0; cell.width(notation)]);
+                cell.put(bytes, notation, &mut room, &mut place);
+                assert_eq!(String::from_utf8(place).unwrap().trim_start(), expected);
+            }
+        }
+    }
+}
