@@ -1,10 +1,11 @@
-//! Virtual files of a group: a header, and the arrays of the group one after the other behind it.
+//! Virtual files of a group: a header, and the arrays of the group behind it, one after the other or as columns of a table.
 //!
 //! A format of groups is pure, as one of arrays is: of names, metadata and attributes it makes the header and says where
 //! each array begins. `GroupFile` is such a file open.
 
 use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::ops::Range;
 use std::sync::Arc;
 
 use crate::array::OpenArray;
@@ -68,6 +69,9 @@ pub struct GroupPlan {
     pub header: Vec<u8>,
     /// The arrays in order of their places, which leave no gaps.
     pub variables: Vec<PlacedVariable>,
+    /// The bytes of a row, if the arrays are columns: of each the first element, then of each the second. All have one
+    /// dimension and the same length.
+    pub row: Option<u64>,
 }
 
 /// An array in a file of its group.
@@ -75,7 +79,7 @@ pub struct GroupPlan {
 pub struct PlacedVariable {
     /// Its number among the members that the plan was made of.
     pub member: usize,
-    /// Where its bytes begin.
+    /// Where its bytes begin, in the file or in a row.
     pub offset: u64,
     /// What they consist of.
     pub parts: FileParts,
@@ -88,8 +92,15 @@ impl GroupPlan {
             return Ok(self.header.len() as u64);
         };
         let array = member(arrays, last)?.array();
-        let length = last.parts.len(&array.shape, array.element_size()?)?;
-        let end = last.offset.checked_add(length);
+        let end = match (self.row, &array.shape[..]) {
+            (Some(row), &[rows, ..]) => row
+                .checked_mul(rows)
+                .and_then(|rows| rows.checked_add(self.header.len() as u64)),
+            _ => {
+                let length = last.parts.len(&array.shape, array.element_size()?)?;
+                last.offset.checked_add(length)
+            }
+        };
         end.filter(|&end| i64::try_from(end).is_ok())
             .ok_or_else(|| Error::too_large("group", "a file of its arrays"))
     }
@@ -98,6 +109,8 @@ impl GroupPlan {
     pub fn content(&self, arrays: &[Arc<OpenArray>]) -> u64 {
         let mut hasher = DefaultHasher::new();
         self.header.hash(&mut hasher);
+        let order = self.variables.iter();
+        order.for_each(|variable| variable.member.hash(&mut hasher));
         arrays.iter().for_each(|array| array.id().hash(&mut hasher));
         hasher.finish()
     }
@@ -113,6 +126,8 @@ pub struct GroupFile {
     header: Vec<u8>,
     /// Where each array begins, in order.
     variables: Vec<(u64, Export)>,
+    /// The bytes of a row of a table.
+    row: Option<u64>,
     length: u64,
 }
 
@@ -130,6 +145,7 @@ impl GroupFile {
         Ok(GroupFile {
             header: plan.header.clone(),
             variables: variables.collect::<Result<_>>()?,
+            row: plan.row,
             length: plan.len(arrays)?,
         })
     }
@@ -185,6 +201,12 @@ impl GroupFile {
             return Ok(ReadBytes::default());
         }
         let mut bytes = part(&self.header, offset..end).to_vec();
+        if let Some(row) = self.row {
+            let header = self.header.len() as u64;
+            let range = offset.max(header) - header..end.max(header) - header;
+            bytes.extend_from_slice(&self.rows(row, range, read)?);
+            return Ok(bytes.into());
+        }
         // The array under the first byte, and those after it.
         let after = self
             .variables
@@ -202,5 +224,33 @@ impl GroupFile {
             bytes.extend_from_slice(&found);
         }
         Ok(bytes.into())
+    }
+
+    /// Puts a range of the rows of a table together, each of `width` bytes.
+    fn rows(
+        &self,
+        width: u64,
+        range: Range<u64>,
+        read: impl Fn(&Export, u64, usize) -> Result<ReadBytes>,
+    ) -> Result<Vec<u8>> {
+        let too_large = |_| Error::too_large("group", "a part of a table");
+        let bytes = |length: u64| usize::try_from(length).map_err(too_large);
+        let (first, count) = (
+            range.start / width,
+            range.end.div_ceil(width) - range.start / width,
+        );
+        let mut rows = vec![0; bytes(count * width)?];
+        let ends = self.variables.iter().skip(1).map(|&(begin, _)| begin);
+        for ((begin, export), end) in self.variables.iter().zip(ends.chain([width])) {
+            let cell = end - begin;
+            let cells = read(export, first * cell, bytes(count * cell)?)?;
+            let (begin, cell) = (bytes(*begin)?, bytes(cell)?);
+            let places = rows.chunks_exact_mut(bytes(width)?);
+            for (row, bytes) in places.zip(cells.chunks_exact(cell)) {
+                row[begin..begin + cell].copy_from_slice(bytes);
+            }
+        }
+        let skipped = first * width;
+        Ok(part(&rows, range.start - skipped..range.end - skipped).to_vec())
     }
 }

@@ -35,6 +35,7 @@ mod opened;
 pub mod raster;
 pub mod raw;
 mod source_elements;
+pub mod table;
 mod text_cell;
 pub mod text_rows;
 pub mod tiff;
@@ -87,6 +88,8 @@ pub const GROUP_FORMATS: &[&GroupFormat] = &[
     &hdf5::GROUP,
     &hdf5::NETCDF,
     &tiff::ome::PYRAMID,
+    &table::CSV,
+    &table::NDJSON,
 ];
 
 /// Returns the format of an extension.

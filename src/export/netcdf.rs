@@ -89,7 +89,11 @@ fn plan(contents: &GroupContents, variant: Variant) -> Option<GroupPlan> {
         })
     });
     let variables = placed.collect::<Option<_>>()?;
-    Some(GroupPlan { header, variables })
+    Some(GroupPlan {
+        header,
+        variables,
+        row: None,
+    })
 }
 
 /// Returns a member as a variable; nothing if the format cannot hold it.

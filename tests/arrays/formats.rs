@@ -227,7 +227,7 @@ fn any_range_of_a_file_of_a_group_is_the_slice_of_the_whole() {
 }
 
 /// Returns ranges from each of many places of a file.
-fn ranges_of(size: u64) -> Vec<(u64, u64)> {
+pub fn ranges_of(size: u64) -> Vec<(u64, u64)> {
     let places = (0..size + 3).step_by(7);
     places
         .flat_map(|a| [(a, a + 1), (a, size), (a, a + 9)])

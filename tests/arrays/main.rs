@@ -14,3 +14,4 @@ mod order;
 mod slices;
 mod sparse;
 mod stored;
+mod tables;

@@ -80,7 +80,11 @@ fn plan(contents: &GroupContents, flavour: Flavour) -> Option<GroupPlan> {
     header.extend(written.objects.concat());
     header.extend(written.heap);
     let variables = variables(&tree, contents, &data, flavour)?;
-    Some(GroupPlan { header, variables })
+    Some(GroupPlan {
+        header,
+        variables,
+        row: None,
+    })
 }
 
 /// Returns the places of objects that were written without addresses, and where they end.
@@ -217,7 +221,9 @@ fn alone(subject: &Subject) -> Option<FileParts> {
         }],
         left_out: Vec::new(),
     };
-    let GroupPlan { header, variables } = plan(&contents, Flavour::Hdf5)?;
+    let GroupPlan {
+        header, variables, ..
+    } = plan(&contents, Flavour::Hdf5)?;
     let parts = variables.into_iter().next().map(|variable| variable.parts);
     Some(FileParts {
         header,

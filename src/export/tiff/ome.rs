@@ -131,7 +131,11 @@ fn pyramid(contents: &GroupContents) -> Option<GroupPlan> {
         })
     });
     let variables = variables.collect::<Option<_>>()?;
-    Some(GroupPlan { header, variables })
+    Some(GroupPlan {
+        header,
+        variables,
+        row: None,
+    })
 }
 
 fn subject_of<'a>(contents: &'a GroupContents, member: &'a GroupMember) -> Subject<'a> {
