@@ -14,9 +14,10 @@ use crate::export::format;
 use crate::grid::Selection;
 use crate::inspect::access::OpenedStore;
 use crate::inspect::coordinates::{ArrayInGroup, names_dimensions};
+use crate::inspect::file_ending::FileContent;
 use crate::inspect::key_of_chunk::chunk_of;
 use crate::inspect::locate::StorePath;
-use crate::inspect::selected::write_file;
+use crate::inspect::written_file::write_file;
 use crate::store::Key;
 
 /// How many bytes are read at a time.
@@ -97,7 +98,11 @@ fn print_elements(array: &Arc<OpenArray>, selection: &Selection, name: &str) -> 
     if name == TEXT {
         return elements::write_text(array, selection, &mut write);
     }
-    write_file((array, array.array()), selection, format(name)?, &mut write)
+    let content = FileContent::Elements {
+        format: format(name)?,
+        is_meant: false,
+    };
+    write_file((array, array.array()), selection, content, &mut write)
 }
 
 /// Prints an object as it is stored; `NotFound` if there is none.

@@ -12,13 +12,14 @@ use super::cat::{open_array, select};
 use super::progress::Progress;
 use super::{CpArgs, progress};
 use crate::error::{Error, Result};
-use crate::export::{FORMATS, Format, format};
-use crate::inspect::selected::write_file;
+use crate::export::FORMATS;
+use crate::inspect::file_ending::FileContent;
+use crate::inspect::written_file::write_file;
 
 /// Writes the file.
 pub(super) fn cp(args: &CpArgs) -> Result<bool> {
     let (path, selection) = split(&args.path);
-    let format = format_of(args)?;
+    let content = content_of(args)?;
     let located = args.store.open(path)?;
     let array = open_array(&located)?;
     let selection = select((&args.store, path), &located, selection.unwrap_or("..."))?;
@@ -33,7 +34,7 @@ pub(super) fn cp(args: &CpArgs) -> Result<bool> {
     let node = located.opened.hierarchy.node(&located.path)?;
     let described = node.as_ref().and_then(|node| node.array());
     let described = (&array, described.unwrap_or(array.array()));
-    write_file(described, &selection, format, &mut |bytes| {
+    write_file(described, &selection, content, &mut |bytes| {
         partial.write(bytes)?;
         done += bytes.len() as u64;
         bar.show(done.min(total), total);
@@ -56,23 +57,18 @@ pub(super) fn split(path: &str) -> (&str, Option<&str>) {
     }
 }
 
-/// Returns the format that was asked for, or that of the file's ending.
-fn format_of(args: &CpArgs) -> Result<&'static Format> {
-    if let Some(name) = &args.format {
-        return format(name);
-    }
-    let name = args.file.to_string_lossy();
-    let has_ending = |format: &&&Format| name.ends_with(&format!(".{}", format.extension));
-    // Of `f.npy` and `npy` the longer one.
-    let fitting = FORMATS.iter().filter(has_ending);
-    let longest = fitting.max_by_key(|format| format.extension.len());
-    longest.copied().ok_or_else(|| {
-        let names: Vec<&str> = FORMATS.iter().map(|format| format.extension).collect();
-        let why = format!(
-            "has no ending that names a format; there are {}",
-            names.join(", ")
-        );
-        Error::invalid(args.file.display(), why)
+/// Returns what was asked for, or what the file's ending asks for.
+fn content_of(args: &CpArgs) -> Result<FileContent> {
+    let file = args.file.to_string_lossy();
+    let (content, shown, why) = match &args.format {
+        Some(name) => (FileContent::of_name(&format!(".{name}")), &**name, "not a format"),
+        None => (FileContent::of_name(&file), &*file, "has no ending that names a format"),
+    };
+    content.ok_or_else(|| {
+        let names = FORMATS.iter().map(|format| format.extension);
+        let names: Vec<&str> = names.chain(["png"]).collect();
+        let why = format!("{why}; there are {}, and cf before any", names.join(", "));
+        Error::invalid(shown, why)
     })
 }
 

@@ -11,7 +11,9 @@ use crate::dialect::fill_json;
 use crate::error::{Result, printable};
 use crate::export::txt;
 use crate::grid::Selection;
-use crate::inspect::selected::{SelectedElements, TakeBytes, write_file};
+use crate::inspect::file_ending::FileContent;
+use crate::inspect::selected::{SelectedElements, TakeBytes};
+use crate::inspect::written_file::write_file;
 use crate::model::DataType;
 
 /// Writes selected elements as text; elements without a fixed length a line each.
@@ -21,7 +23,11 @@ pub(super) fn write_text(
     take: &mut TakeBytes<'_>,
 ) -> Result<()> {
     if array.array().data_type.is_variable() {
-        return write_file((array, array.array()), selection, &txt::FORMAT, take);
+        let content = FileContent::Elements {
+            format: &txt::FORMAT,
+            is_meant: false,
+        };
+        return write_file((array, array.array()), selection, content, take);
     }
     let elements = SelectedElements::new(array.clone(), selection.clone())?;
     let mut rows = TextRows::new(&array.array().data_type, &elements.shape());

@@ -153,8 +153,8 @@ pub enum Command {
     Completions(CompletionsArgs),
     /// Write an array, or a region of it, to a file
     ///
-    /// The format is that of the file's ending, such as npy, raw, nrrd or txt. A selection is written as in numpy, or with
-    /// names of dimensions and labels: tas@time=2020-03,lat=10:20.
+    /// The format is that of the file's ending, such as npy, raw, nrrd, cf.npy, png or txt. A selection is written as in
+    /// numpy, or with names of dimensions and labels: tas@time=2020-03,lat=10:20.
     Cp(CpArgs),
     /// Show which chunks of an array are stored
     ///

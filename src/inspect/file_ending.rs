@@ -55,6 +55,36 @@ impl FileEnding<'_> {
     }
 }
 
+/// What is in a file that is made of an array outside a mount.
+#[derive(Clone, Copy)]
+pub enum FileContent {
+    /// Elements in a format, or the values that attributes say they mean.
+    Elements {
+        /// The format.
+        format: &'static Format,
+        /// Whether it has the values.
+        is_meant: bool,
+    },
+    /// A picture.
+    Picture,
+}
+
+impl FileContent {
+    /// Returns what the ending of a file name asks for: `.EXT`, `.cf.EXT` or `.png`.
+    pub fn of_name(name: &str) -> Option<FileContent> {
+        if name.ends_with(PICTURE) {
+            return Some(FileContent::Picture);
+        }
+        let format = format_of(name)?;
+        let stem = name.strip_suffix(format.extension)?.strip_suffix('.')?;
+        let meant = stem.strip_suffix(MEANT);
+        Some(FileContent::Elements {
+            format,
+            is_meant: meant.is_some_and(|stem| stem.ends_with('.')),
+        })
+    }
+}
+
 /// Returns the format that a name ends with: of `f.npy` and `npy` the longer one.
 pub fn format_of(name: &str) -> Option<&'static Format> {
     let ends = |format: &&&Format| {

@@ -22,3 +22,4 @@ pub mod selection;
 pub mod stored;
 pub mod tree;
 mod unlisted_store;
+pub mod written_file;

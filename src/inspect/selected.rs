@@ -6,13 +6,12 @@ use std::sync::Arc;
 
 use crate::array::OpenArray;
 use crate::error::{Error, Result};
-use crate::export::{Export, Format, SourceElements, Subject, TakenDimension};
+use crate::export::SourceElements;
 use crate::grid::Selection;
-use crate::model::{Array, bytes_of};
+use crate::model::bytes_of;
 
 /// How many bytes are read at a time, about.
 const PIECE: u64 = 4 << 20;
-const PIECE_LEN: usize = 4 << 20;
 
 /// Takes bytes in order; returns whether it wants more.
 pub type TakeBytes<'a> = dyn FnMut(&[u8]) -> Result<bool> + 'a;
@@ -80,45 +79,4 @@ impl SelectedElements {
         }
         Ok(())
     }
-}
-
-/// Writes selected elements as a file of a format. An open array has no attributes; `described` is the same with them.
-///
-/// Fails with `Unsupported` if the format cannot hold the elements, or with the error that stops the array from being
-/// decoded.
-pub fn write_file(
-    (array, described): (&Arc<OpenArray>, &Array),
-    selection: &Selection,
-    format: &Format,
-    take: &mut TakeBytes<'_>,
-) -> Result<()> {
-    if array.array().data_type.is_variable() {
-        return give(&Export::open_ragged(array, format, selection)?, take);
-    }
-    array.check_decodable()?;
-    let (shape, taken) = (selection.shape(), TakenDimension::of_selection(selection));
-    let subject = Subject {
-        taken: Some(&taken),
-        ..Subject::alone(described, &shape)
-    };
-    let parts = format.parts_of(array, &subject)?;
-    if parts.elements.is_none() {
-        let why = format!("{} is the header of another file", format.extension);
-        return Err(Error::unsupported(array.path(), why));
-    }
-    let file = Export::of_selection(array, parts, selection, array.id())?;
-    give(&file, take)
-}
-
-/// Gives out a file piece by piece.
-fn give(file: &Export, take: &mut TakeBytes<'_>) -> Result<()> {
-    let mut at = 0;
-    while at < file.len() {
-        let bytes = file.read_at(at, PIECE_LEN)?;
-        if bytes.is_empty() || !take(&bytes)? {
-            return Ok(());
-        }
-        at += bytes.len() as u64;
-    }
-    Ok(())
 }

@@ -102,6 +102,9 @@ fn files_are_those_of_the_files_view() {
         ("psl", "psl.npy"),
         ("survey/volume", "volume.raw"),
         ("lat", "lat.npy"),
+        ("psl", "psl.cf.npy"),
+        ("time", "time.cf.raw"),
+        ("tas", "tas.png"),
     ] {
         let to = folder.path().join(file);
         let from = sample("climate.zarr").join(array);
@@ -109,7 +112,7 @@ fn files_are_those_of_the_files_view() {
         let expected = common::read(&view, &format!("{array}/{file}")).unwrap();
         assert!(fs::read(to).unwrap() == expected, "{file}");
     }
-    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 3);
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 6);
 }
 
 #[test]

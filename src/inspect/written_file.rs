@@ -1,0 +1,84 @@
+//! Files of selected elements that are made outside a mount, as those of a mount are.
+
+use std::sync::Arc;
+
+use crate::array::OpenArray;
+use crate::error::{Error, Result};
+use crate::export::{Export, Subject, TakenDimension, cf};
+use crate::grid::Selection;
+use crate::inspect::file_ending::FileContent;
+use crate::inspect::plane_picture::PlanePicture;
+use crate::inspect::selected::TakeBytes;
+use crate::model::Array;
+
+/// How many bytes are given out at a time, about.
+const PIECE: usize = 4 << 20;
+
+/// Writes selected elements as a file. An open array has no attributes; `described` is the same with them.
+///
+/// Fails with `Unsupported` if the file cannot hold the elements, or with the error that stops the array from being
+/// decoded.
+pub fn write_file(
+    (array, described): (&Arc<OpenArray>, &Array),
+    selection: &Selection,
+    content: FileContent,
+    take: &mut TakeBytes<'_>,
+) -> Result<()> {
+    let (format, is_meant) = match content {
+        FileContent::Picture => return write_picture(array, selection, take),
+        FileContent::Elements { format, is_meant } => (format, is_meant),
+    };
+    if array.array().data_type.is_variable() && !is_meant {
+        return give(&Export::open_ragged(array, format, selection)?, take);
+    }
+    array.check_decodable()?;
+    let (shape, taken) = (selection.shape(), TakenDimension::of_selection(selection));
+    let no_numbers = || Error::unsupported(array.path(), "cf is for numbers");
+    let meant = if is_meant {
+        Some(cf::decoded(described).ok_or_else(no_numbers)?)
+    } else {
+        None
+    };
+    let subject = Subject {
+        taken: Some(&taken),
+        ..Subject::alone(
+            meant.as_ref().map_or(described, |meant| &meant.array),
+            &shape,
+        )
+    };
+    let mut parts = format.parts_of(array, &subject)?;
+    if let Some(conversion) = meant.as_ref().and_then(|meant| meant.conversion.as_ref()) {
+        parts = parts.after(conversion, array.array().element_size()?);
+    }
+    if parts.elements.is_none() {
+        let why = format!("{} is the header of another file", format.extension);
+        return Err(Error::unsupported(array.path(), why));
+    }
+    let file = Export::of_selection(array, parts, selection, array.id())?;
+    give(&file, take)
+}
+
+/// Writes a picture of selected elements.
+fn write_picture(
+    array: &Arc<OpenArray>,
+    selection: &Selection,
+    take: &mut TakeBytes<'_>,
+) -> Result<()> {
+    array.check_decodable()?;
+    let none = || Error::unsupported(array.path(), "png shows numbers, at least one");
+    let picture = PlanePicture::of(array.array(), selection.clone()).ok_or_else(none)?;
+    take(&picture.read(array)?).map(drop)
+}
+
+/// Gives out a file piece by piece.
+fn give(file: &Export, take: &mut TakeBytes<'_>) -> Result<()> {
+    let mut at = 0;
+    while at < file.len() {
+        let bytes = file.read_at(at, PIECE)?;
+        if bytes.is_empty() || !take(&bytes)? {
+            return Ok(());
+        }
+        at += bytes.len() as u64;
+    }
+    Ok(())
+}
