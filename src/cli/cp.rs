@@ -61,8 +61,16 @@ pub(super) fn split(path: &str) -> (&str, Option<&str>) {
 fn content_of(args: &CpArgs) -> Result<FileContent> {
     let file = args.file.to_string_lossy();
     let (content, shown, why) = match &args.format {
-        Some(name) => (FileContent::of_name(&format!(".{name}")), &**name, "not a format"),
-        None => (FileContent::of_name(&file), &*file, "has no ending that names a format"),
+        Some(name) => (
+            FileContent::of_name(&format!(".{name}")),
+            &**name,
+            "not a format",
+        ),
+        None => (
+            FileContent::of_name(&file),
+            &*file,
+            "has no ending that names a format",
+        ),
     };
     content.ok_or_else(|| {
         let names = FORMATS.iter().map(|format| format.extension);

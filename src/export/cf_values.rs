@@ -100,10 +100,20 @@ fn each<T: CfNumber<N>, const N: usize, const M: usize>(
 
 fn convert<T: CfNumber<N>, const N: usize>(of: &CfConversion, decoded: &[u8], written: &mut [u8]) {
     let fills: Vec<f64> = of.fills.iter().map(FillNumber::double).collect();
-    // Most arrays have one fill value or none; NaN is equal to nothing.
-    let first = fills.first().copied().unwrap_or(f64::NAN);
-    let others = fills.get(1..).unwrap_or_default();
-    let is_fill = |number: f64| number == first || others.contains(&number);
+    // Most arrays have one fill value or none; a loop without another in it is compiled to instructions for several elements.
+    match fills[..] {
+        [] => convert_with::<T, N>(of, decoded, written, |_| false),
+        [one] => convert_with::<T, N>(of, decoded, written, |number| number == one),
+        _ => convert_with::<T, N>(of, decoded, written, |number| fills.contains(&number)),
+    }
+}
+
+fn convert_with<T: CfNumber<N>, const N: usize>(
+    of: &CfConversion,
+    decoded: &[u8],
+    written: &mut [u8],
+    is_fill: impl Fn(f64) -> bool + Copy,
+) {
     match of.meaning {
         Meaning::Same => written.copy_from_slice(decoded),
         Meaning::Truth => each::<T, N, 1>(decoded, written, |number| [u8::from(!number.is_zero())]),
@@ -134,6 +144,15 @@ fn convert<T: CfNumber<N>, const N: usize>(of: &CfConversion, decoded: &[u8], wr
         Meaning::Double { factor, summand } => each::<T, N, 8>(decoded, written, |number| {
             masked_double(number.double(), is_fill, factor, summand).to_le_bytes()
         }),
+        Meaning::Long { .. } | Meaning::Time { .. } | Meaning::Duration { .. } => {
+            count::<T, N>(of, decoded, written);
+        }
+    }
+}
+
+/// Converts elements into whole numbers, fill values of which are compared as such.
+fn count<T: CfNumber<N>, const N: usize>(of: &CfConversion, decoded: &[u8], written: &mut [u8]) {
+    match of.meaning {
         Meaning::Long { factor } => each::<T, N, 8>(decoded, written, |number| {
             let value = if is_fill_of(number, &of.fills) {
                 NOT_A_TIME
@@ -162,6 +181,7 @@ fn convert<T: CfNumber<N>, const N: usize>(of: &CfConversion, decoded: &[u8], wr
             let nanoseconds = of.nanoseconds::<T, N>(number, unit, (factor, summand));
             time_bytes(nanoseconds.map(|time| time / i128::from(step)))
         }),
+        _ => {}
     }
 }
 
