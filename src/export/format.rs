@@ -5,6 +5,7 @@
 
 use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::ops::Range;
 use std::sync::Arc;
 
 use crate::array::OpenArray;
@@ -128,7 +129,7 @@ fn is_plain(text: &str) -> bool {
 }
 
 /// What a file of elements of a fixed length consists of.
-#[derive(Clone)]
+#[derive(Clone, Default)]
 pub struct FileParts {
     /// The bytes before the elements.
     pub header: Vec<u8>,
@@ -136,6 +137,9 @@ pub struct FileParts {
     pub elements: Option<ElementForm>,
     /// The bytes after the elements.
     pub trailer: Vec<u8>,
+    /// Where in the header the library of a format marks a file that it has open for writing. What is written there is not
+    /// kept.
+    pub marks: Range<u64>,
 }
 
 /// How elements are written.
@@ -153,7 +157,7 @@ impl FileParts {
         FileParts {
             header,
             elements: Some(ElementForm::default()),
-            trailer: Vec::new(),
+            ..FileParts::default()
         }
     }
 
@@ -166,7 +170,7 @@ impl FileParts {
                 order,
                 conversion: None,
             }),
-            trailer: Vec::new(),
+            ..FileParts::default()
         }
     }
 
@@ -174,8 +178,7 @@ impl FileParts {
     pub fn text(text: String) -> FileParts {
         FileParts {
             header: text.into_bytes(),
-            elements: None,
-            trailer: Vec::new(),
+            ..FileParts::default()
         }
     }
 

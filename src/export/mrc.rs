@@ -47,7 +47,7 @@ fn parts(subject: &Subject) -> Option<FileParts> {
             order: None,
             conversion: is_widened.then(|| Arc::new(WidenedByte) as Arc<dyn Conversion>),
         }),
-        trailer: Vec::new(),
+        ..FileParts::default()
     })
 }
 

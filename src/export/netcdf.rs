@@ -81,6 +81,7 @@ fn plan(contents: &GroupContents, variant: Variant) -> Option<GroupPlan> {
                 conversion,
             }),
             trailer: vec![0; padding],
+            ..FileParts::default()
         };
         Some(PlacedVariable {
             member: variable.member,

@@ -65,7 +65,7 @@ fn parts(subject: &Subject) -> Option<FileParts> {
             order: order.filter(|order| !is_own(order)),
             conversion: None,
         }),
-        trailer: Vec::new(),
+        ..FileParts::default()
     })
 }
 

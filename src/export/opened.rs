@@ -23,6 +23,8 @@ pub struct Export {
     header: Vec<u8>,
     body: FileBody,
     trailer: Vec<u8>,
+    /// Bytes of the header that take any value and keep none.
+    marks: Range<u64>,
     content: u64,
     /// The array's state when somebody last asked whether the file may have changed.
     seen: Mutex<ArrayState>,
@@ -156,6 +158,7 @@ impl Export {
             header: Vec::new(),
             body: FileBody::Whole(bytes),
             trailer: Vec::new(),
+            marks: 0..0,
             content: array.id(),
             seen,
         })
@@ -186,6 +189,7 @@ impl Export {
             body: body_of(array, parts.elements, selection, length)?,
             header: parts.header,
             trailer: parts.trailer,
+            marks: parts.marks,
             content,
             seen,
         })
@@ -306,9 +310,9 @@ impl Export {
             return Err(Error::too_large(self.array.path(), found));
         }
         let (before, elements, after) = self.cut(offset, bytes.len());
-        let rest = bytes
-            .strip_prefix(before)
-            .and_then(|rest| rest.strip_suffix(after));
+        let rest = bytes.split_at_checked(before.len());
+        let rest = rest.filter(|(written, _)| self.is_header(offset, written, before));
+        let rest = rest.and_then(|(_, rest)| rest.strip_suffix(after));
         let Some(rest) = rest else {
             let why = "the bytes around the elements say what the array is, and only its metadata change that";
             return Err(Error::invalid(self.array.path(), why));
@@ -317,6 +321,12 @@ impl Export {
             return Ok(());
         }
         flat.write(elements.start, rest, source)
+    }
+
+    /// Whether bytes are those of the header at an offset, but for marks.
+    fn is_header(&self, offset: u64, written: &[u8], header: &[u8]) -> bool {
+        let mut pairs = (offset..).zip(written.iter().zip(header));
+        pairs.all(|(place, (written, own))| written == own || self.marks.contains(&place))
     }
 }
 

@@ -59,7 +59,7 @@ fn plan(contents: &GroupContents, notation: RowNotation) -> Option<GroupPlan> {
         let parts = FileParts {
             header: Vec::new(),
             elements,
-            trailer: Vec::new(),
+            ..FileParts::default()
         };
         variables.push(PlacedVariable {
             member: column.member,

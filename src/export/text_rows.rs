@@ -45,7 +45,7 @@ fn parts(subject: &Subject, notation: RowNotation) -> Option<FileParts> {
             order: None,
             conversion: Some(Arc::new(conversion)),
         }),
-        trailer: Vec::new(),
+        ..FileParts::default()
     })
 }
 

@@ -65,6 +65,7 @@ fn parts(subject: &Subject) -> Option<FileParts> {
             }),
         }),
         trailer: vec![0; usize::from(length % 2 == 1)],
+        ..FileParts::default()
     })
 }
 

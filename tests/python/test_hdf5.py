@@ -216,6 +216,10 @@ def test_elements_are_written_in_place(tmp_path, mounted):
     same(np.load(mount.files / "a/a.npy"), data, "a")
     with h5py.File(path) as file:
         same(file["a"][...], data, "a")
+    with h5py.File(path, "r+") as file:
+        file["a"][3, :, 1] = range(6)
+    data[3, :, 1] = range(6)
+    same(np.load(mount.files / "a/a.npy"), data, "a")
     mounting.zarrfs("commit", mount.path)
     same(zarr.open_group(store, mode="r")["a"][...], data, "a")
     with pytest.raises(OSError, match="Read-only"):

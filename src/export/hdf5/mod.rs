@@ -4,6 +4,8 @@
 //! first without addresses, since their lengths do not depend on these. `datatype` and `attributes` say what values become,
 //! `tree` has the objects, `object` and `heap` the words.
 
+use std::ops::Range;
+
 use crate::export::group::{GroupContents, GroupFormat, GroupMember, GroupPlan, PlacedVariable};
 use crate::export::hdf5::datatype::Flavour;
 use crate::export::hdf5::heap::GlobalHeap;
@@ -43,6 +45,9 @@ pub const FORMAT: Format = Format {
     ragged: None,
     is_basic: false,
 };
+
+/// The flags of the superblock that are set while a program has the file open for writing, which none of version 0 reads.
+const CONSISTENCY_FLAGS: Range<u64> = 20..24;
 
 /// Where the objects of a file lie.
 struct HdfPlaces {
@@ -150,6 +155,7 @@ fn variables(
                     conversion: kind.conversion,
                 }),
                 trailer: vec![0; usize::try_from(padding).ok()?],
+                ..FileParts::default()
             },
         })
     });
@@ -227,6 +233,7 @@ fn alone(subject: &Subject) -> Option<FileParts> {
     let parts = variables.into_iter().next().map(|variable| variable.parts);
     Some(FileParts {
         header,
+        marks: CONSISTENCY_FLAGS,
         ..parts.unwrap_or_else(|| FileParts::plain(Vec::new()))
     })
 }

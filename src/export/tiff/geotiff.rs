@@ -64,7 +64,7 @@ pub(super) fn parts(
     Some(FileParts {
         header,
         elements: Some(elements),
-        trailer: Vec::new(),
+        ..FileParts::default()
     })
 }
 

@@ -59,7 +59,7 @@ pub(super) fn parts(
     Some(FileParts {
         header,
         elements: Some(stack.elements()),
-        trailer: Vec::new(),
+        ..FileParts::default()
     })
 }
 

@@ -55,6 +55,6 @@ fn plain(subject: &Subject, _: &[AxisMeaning], stack: ImageStack) -> Option<File
     Some(FileParts {
         header: shortest_header(&pages, size.checked_mul(count)?)?,
         elements: Some(elements),
-        trailer: Vec::new(),
+        ..FileParts::default()
     })
 }

@@ -73,7 +73,7 @@ fn parts(subject: &Subject) -> Option<FileParts> {
     Some(FileParts {
         header: shortest_header(&pages, pixels)?,
         elements: Some(stack.elements()),
-        trailer: Vec::new(),
+        ..FileParts::default()
     })
 }
 
@@ -122,6 +122,7 @@ fn pyramid(contents: &GroupContents) -> Option<GroupPlan> {
             header: Vec::new(),
             elements: Some(elements),
             trailer: vec![0; padding],
+            ..FileParts::default()
         };
         let offset = begin.checked_add(offset)?;
         Some(PlacedVariable {
