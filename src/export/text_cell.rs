@@ -12,6 +12,9 @@ use crate::export::calendar::Calendar;
 use crate::export::times::time_text;
 use crate::model::DataType;
 
+/// The furthest time that is written, in nanoseconds: as many seconds as eight bytes count.
+const FURTHEST: i128 = (1 << 63) * 1_000_000_000;
+
 /// The most code points or bytes of a text of a fixed length.
 const MAX_TEXT: usize = 1 << 14;
 
@@ -31,8 +34,8 @@ pub(super) enum TextCell {
     Half,
     Single,
     Double,
-    /// Nanoseconds since 1970.
-    Time,
+    /// Counts of so many nanoseconds since 1970.
+    Time(i64),
     /// So many code points of UTF-32.
     Text(usize),
     /// So many bytes.
@@ -49,7 +52,7 @@ impl TextCell {
             DataType::Float(2) => TextCell::Half,
             DataType::Float(4) => TextCell::Single,
             DataType::Float(8) => TextCell::Double,
-            DataType::DateTime(unit) if unit.name == "ns" && unit.scale == 1 => TextCell::Time,
+            DataType::DateTime(unit) if unit.scale == 1 => TextCell::Time(nanoseconds(&unit.name)?),
             DataType::FixedText(points @ 1..=MAX_TEXT) => TextCell::Text(*points),
             DataType::FixedBytes(bytes @ 1..=MAX_TEXT) => TextCell::Bytes(*bytes),
             _ => return None,
@@ -70,8 +73,8 @@ impl TextCell {
             TextCell::Half => 15,
             TextCell::Single => 19,
             TextCell::Double => 24,
-            // With quotes.
-            TextCell::Time => 31,
+            // With quotes; the longer the unit, the more digits years have and the fewer fractions.
+            TextCell::Time(_) => 31,
             // With quotes; letters take four bytes at most, or as in JSON `\u0001`.
             TextCell::Text(points) => notation.longest_letter() * points + 2,
             // Or a list of numbers, in CSV with quotes.
@@ -86,7 +89,7 @@ impl TextCell {
             TextCell::Signed(size) | TextCell::Unsigned(size) => size,
             TextCell::Half => 2,
             TextCell::Single => 4,
-            TextCell::Double | TextCell::Time => 8,
+            TextCell::Double | TextCell::Time(_) => 8,
             TextCell::Text(points) => 4 * points,
             TextCell::Bytes(bytes) => bytes,
         }
@@ -118,21 +121,17 @@ impl TextCell {
             }
             TextCell::Single => float(f32::from_bits(low(word)), notation, text),
             TextCell::Double => float(f64::from_bits(word), notation, text),
-            TextCell::Time => {
-                let time = word.cast_signed();
-                if time == i64::MIN {
+            TextCell::Time(unit) => {
+                let count = word.cast_signed();
+                let time = i128::from(count) * i128::from(unit);
+                if count == i64::MIN || time.abs() > FURTHEST {
                     text.push_str(notation.nothing());
                     return;
                 }
+                let time = time_text(time, Calendar::Gregorian);
                 match notation {
-                    RowNotation::Commas => {
-                        write!(text, "{}", time_text(i128::from(time), Calendar::Gregorian))
-                    }
-                    RowNotation::Json => write!(
-                        text,
-                        "\"{}\"",
-                        time_text(i128::from(time), Calendar::Gregorian)
-                    ),
+                    RowNotation::Commas => text.write_str(&time),
+                    RowNotation::Json => write!(text, "\"{time}\""),
                 }
             }
             TextCell::Text(_) | TextCell::Bytes(_) => Ok(()),
@@ -194,6 +193,20 @@ impl RowNotation {
     }
 }
 
+/// Returns the nanoseconds of a unit of numpy; nothing for those whose lengths differ, or are shorter.
+fn nanoseconds(unit: &str) -> Option<i64> {
+    Some(match unit {
+        "ns" => 1,
+        "us" => 1_000,
+        "ms" => 1_000_000,
+        "s" => 1_000_000_000,
+        "m" => 60_000_000_000,
+        "h" => 3_600_000_000_000,
+        "D" => 86_400_000_000_000,
+        _ => return None,
+    })
+}
+
 /// Returns text of a fixed length, without the zeros after it.
 fn utf32(element: &[u8]) -> String {
     let points = element.as_chunks::<4>().0.iter();
@@ -221,6 +234,7 @@ fn float<T: Into<f64> + Copy + std::fmt::Debug>(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::TimeUnit;
 
     #[test]
     fn every_half_float_fits_into_its_cell() {
@@ -236,6 +250,70 @@ mod tests {
             }
         }
         assert_eq!(longest, TextCell::Half.width(RowNotation::Commas));
+    }
+
+    #[test]
+    fn times_of_any_unit_fit_into_their_cells() {
+        // As numpy writes them.
+        for (unit, least, greatest) in [
+            (
+                "ns",
+                "1677-09-21T00:12:43.145224193",
+                "2262-04-11T23:47:16.854775807",
+            ),
+            (
+                "us",
+                "-290308-12-21T19:59:05.224193",
+                "294247-01-10T04:00:54.775807",
+            ),
+            (
+                "ms",
+                "-292275055-05-16T16:47:04.193",
+                "292278994-08-17T07:12:55.807",
+            ),
+            (
+                "s",
+                "-292277022657-01-27T08:29:53",
+                "292277026596-12-04T15:30:07",
+            ),
+        ] {
+            let unit = TimeUnit {
+                name: unit.to_string(),
+                scale: 1,
+            };
+            let cell = TextCell::of(&DataType::DateTime(unit)).unwrap();
+            let written = |count: i64, notation| {
+                let mut text = String::new();
+                cell.write(&count.to_le_bytes(), notation, &mut text);
+                assert!(text.len() <= cell.width(notation), "{text}");
+                text
+            };
+            assert_eq!(written(i64::MIN + 1, RowNotation::Commas), least);
+            assert_eq!(
+                written(i64::MIN + 1, RowNotation::Json),
+                format!("\"{least}\"")
+            );
+            assert_eq!(written(i64::MAX, RowNotation::Commas), greatest);
+            assert_eq!(written(i64::MIN, RowNotation::Json), "null");
+        }
+    }
+
+    #[test]
+    fn days_that_are_further_than_any_time_are_none() {
+        let unit = TimeUnit {
+            name: "D".to_string(),
+            scale: 1,
+        };
+        let cell = TextCell::of(&DataType::DateTime(unit)).unwrap();
+        for (days, expected) in [
+            (18_262, "2020-01-01T00:00:00"),
+            (i64::MAX, ""),
+            (1 << 48, ""),
+        ] {
+            let mut text = String::new();
+            cell.write(&i64::to_le_bytes(days), RowNotation::Commas, &mut text);
+            assert_eq!(text, expected);
+        }
     }
 
     #[test]

@@ -239,8 +239,8 @@ pub fn split_times(text: &str) -> Vec<&str> {
 /// Writes a time as ISO 8601 does.
 pub fn time_text(time: i128, calendar: Calendar) -> String {
     let (days, within) = (time.div_euclid(DAY), time.rem_euclid(DAY));
-    // Further than any count of eight bytes reaches.
-    const FURTHEST: i128 = 1 << 40;
+    // Further than any count of seconds in eight bytes reaches.
+    const FURTHEST: i128 = 1 << 47;
     let days = i64::try_from(days.clamp(-FURTHEST, FURTHEST)).unwrap_or(0);
     let (year, month, day) = calendar.date(days);
     let seconds = within / SECOND;
