@@ -3,8 +3,8 @@
 
 use serde_json::Value;
 
-use crate::export::Subject;
-use crate::export::axes::{AxisKind, AxisMeaning, has_scale};
+use crate::export::axes::{AxisKind, AxisMeaning, axes_of, has_scale};
+use crate::export::{Subject, TakenDimension};
 
 /// Returns the dimensions of rows and columns: those with these names, or the last two.
 pub(super) fn plane(axes: &[AxisMeaning]) -> Option<(usize, usize)> {
@@ -44,8 +44,44 @@ pub(super) fn reference_system(subject: &Subject) -> Option<String> {
     of_gdal.or_else(|| names.into_iter().find_map(text))
 }
 
-/// Returns the place of the first pixel as GDAL writes it: `GeoTransform` of GDAL, or `spatial:transform` of GeoZarr.
+/// Returns the place of the first pixel as GDAL has it, by the attributes `GeoTransform` of GDAL or `spatial:transform` of
+/// GeoZarr; nothing of a selection without rows or without columns.
 pub(super) fn transform(subject: &Subject) -> Option<[f64; 6]> {
+    let whole = stored_transform(subject)?;
+    let Some(taken) = subject.taken else {
+        return Some(whole);
+    };
+    let of_array = Subject {
+        taken: None,
+        ..*subject
+    };
+    let (rows, columns) = plane(&axes_of(&of_array))?;
+    let along = |axis| taken.iter().find(|taken| taken.axis == axis);
+    let moved = moved(whole, along(columns)?, along(rows)?);
+    moved
+        .iter()
+        .all(|number| number.is_finite())
+        .then_some(moved)
+}
+
+/// Returns the place of the first of the pixels that are taken at equal distances, each as wide as a distance.
+fn moved(whole: [f64; 6], columns: &TakenDimension, rows: &TakenDimension) -> [f64; 6] {
+    let [x, width, skew_x, y, skew_y, height] = whole;
+    let corner = |taken: &TakenDimension| taken.start as f64 + 0.5 - taken.step as f64 / 2.0;
+    let (column, row) = (corner(columns), corner(rows));
+    let (across, down) = (columns.step as f64, rows.step as f64);
+    // A sum with 0 is never -0, which would be written as such.
+    [
+        x + width * column + skew_x * row,
+        width * across,
+        skew_x * down + 0.0,
+        y + skew_y * column + height * row,
+        skew_y * across + 0.0,
+        height * down,
+    ]
+}
+
+fn stored_transform(subject: &Subject) -> Option<[f64; 6]> {
     let numbers = |value: Value| -> Option<Vec<f64>> {
         match value {
             Value::String(text) => text
@@ -75,4 +111,38 @@ pub(super) fn escaped(text: &str) -> String {
         .replace('<', "&lt;")
         .replace('>', "&gt;");
     plain.replace('"', "&quot;")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn selected_pixels_lie_where_those_of_the_whole_do() {
+        let whole = [10.0, 0.5, 0.25, 50.0, 0.125, -0.5];
+        let taken = |start, step| TakenDimension {
+            axis: 0,
+            start,
+            step,
+        };
+        let centre = |place: [f64; 6], column: f64, row: f64| {
+            let [x, width, skew_x, y, skew_y, height] = place;
+            let (column, row) = (column + 0.5, row + 0.5);
+            [
+                x + width * column + skew_x * row,
+                y + skew_y * column + height * row,
+            ]
+        };
+        for (columns, rows) in [(taken(0, 1), taken(0, 1)), (taken(3, 2), taken(9, -4))] {
+            let place = moved(whole, &columns, &rows);
+            for (column, row) in [(0.0, 0.0), (1.0, 0.0), (0.0, 2.0)] {
+                let at = |taken: &TakenDimension, number: f64| {
+                    taken.start as f64 + taken.step as f64 * number
+                };
+                let expected = centre(whole, at(&columns, column), at(&rows, row));
+                assert_eq!(centre(place, column, row), expected);
+            }
+        }
+        assert_eq!(moved(whole, &taken(0, 1), &taken(0, 1)), whole);
+    }
 }

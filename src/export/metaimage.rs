@@ -15,7 +15,11 @@ pub const FORMAT: Format = Format {
 /// The header alone, of the elements in the `.raw` file.
 pub const DETACHED: Format = Format {
     extension: "mhd",
-    parts: Some(|subject| header(subject, &subject.raw_file()?).map(FileParts::text)),
+    parts: Some(|subject| {
+        // The name would be a pattern of several.
+        let file = subject.raw_file().filter(|file| !file.contains('%'))?;
+        header(subject, &file).map(FileParts::text)
+    }),
     ragged: None,
     is_basic: false,
 };

@@ -24,7 +24,8 @@ pub const FORMAT: Format = Format {
 pub const DETACHED: Format = Format {
     extension: "nhdr",
     parts: Some(|subject| {
-        let file = subject.raw_file()?;
+        // The name would be a pattern of several.
+        let file = subject.raw_file().filter(|file| !file.contains('%'))?;
         let header = header(subject)?;
         Some(FileParts::text(format!("{header}data file: {file}\n")))
     }),
@@ -38,6 +39,48 @@ const MAX_RANK: usize = 16;
 /// The most bytes of an attribute that is copied, and of all of them.
 const MAX_VALUE: usize = 1 << 10;
 const MAX_VALUES: usize = 32 << 10;
+
+/// Names of fields, which no attribute can have beside them: some programs take no notice of how both are written.
+const FIELDS: [&str; 38] = [
+    "dimension",
+    "space dimension",
+    "sizes",
+    "type",
+    "endian",
+    "encoding",
+    "content",
+    "block size",
+    "blocksize",
+    "lineskip",
+    "line skip",
+    "byteskip",
+    "byte skip",
+    "min",
+    "max",
+    "oldmin",
+    "old min",
+    "oldmax",
+    "old max",
+    "datafile",
+    "data file",
+    "sampleunits",
+    "sample units",
+    "space",
+    "space origin",
+    "space directions",
+    "space units",
+    "measurement frame",
+    "spacings",
+    "thicknesses",
+    "axismins",
+    "axis mins",
+    "axismaxs",
+    "axis maxs",
+    "centerings",
+    "labels",
+    "units",
+    "kinds",
+];
 
 fn type_name(data_type: &DataType) -> Option<String> {
     Some(match data_type {
@@ -73,6 +116,9 @@ fn header(subject: &Subject) -> Option<String> {
             "labels: {}\n",
             quoted(axes.iter().map(|axis| axis.name.as_deref()))
         );
+    }
+    if let Some(Value::String(unit)) = subject.array.attributes.get("units") {
+        text += &sample_units(&unit);
     }
     text += "endian: little\nencoding: raw\n";
     text += &pairs(&subject.array.attributes);
@@ -142,6 +188,16 @@ fn quoted<'a>(texts: impl DoubleEndedIterator<Item = Option<&'a str>>) -> String
     joined(texts.rev().map(quoted))
 }
 
+/// Returns the unit of the elements, if it is one line and short.
+fn sample_units(unit: &str) -> String {
+    let is_plain = !unit.trim().is_empty() && !unit.contains(|letter: char| letter.is_control());
+    if is_plain && unit.len() <= MAX_VALUE {
+        format!("sample units: {}\n", unit.trim())
+    } else {
+        String::new()
+    }
+}
+
 /// Returns attributes as pairs of key and value, without those that are long.
 fn pairs(attributes: &Attributes) -> String {
     let mut text = String::new();
@@ -152,6 +208,7 @@ fn pairs(attributes: &Attributes) -> String {
         };
         let is_key = !name.is_empty()
             && !name.starts_with('#')
+            && !FIELDS.contains(&name.to_ascii_lowercase().as_str())
             && !name.contains(|letter: char| letter.is_control() || ":=".contains(letter));
         if is_key && !value.is_empty() && value.len() <= MAX_VALUE && text.len() < MAX_VALUES {
             let value = value

@@ -12,6 +12,9 @@ use crate::export::calendar::Calendar;
 use crate::export::times::time_text;
 use crate::model::DataType;
 
+/// The furthest time that is written, in nanoseconds: as many seconds as eight bytes count.
+const FURTHEST: i128 = (1 << 63) * 1_000_000_000;
+
 /// The most code points or bytes of a text of a fixed length.
 const MAX_TEXT: usize = 1 << 14;
 
@@ -120,11 +123,11 @@ impl TextCell {
             TextCell::Double => float(f64::from_bits(word), notation, text),
             TextCell::Time(unit) => {
                 let count = word.cast_signed();
-                if count == i64::MIN {
+                let time = i128::from(count) * i128::from(unit);
+                if count == i64::MIN || time.abs() > FURTHEST {
                     text.push_str(notation.nothing());
                     return;
                 }
-                let time = i128::from(count) * i128::from(unit);
                 let time = time_text(time, Calendar::Gregorian);
                 match notation {
                     RowNotation::Commas => text.write_str(&time),
@@ -190,13 +193,16 @@ impl RowNotation {
     }
 }
 
-/// Returns the nanoseconds of a unit of numpy; nothing for units of which eight bytes count beyond all years.
+/// Returns the nanoseconds of a unit of numpy; nothing for those whose lengths differ, or are shorter.
 fn nanoseconds(unit: &str) -> Option<i64> {
     Some(match unit {
         "ns" => 1,
         "us" => 1_000,
         "ms" => 1_000_000,
         "s" => 1_000_000_000,
+        "m" => 60_000_000_000,
+        "h" => 3_600_000_000_000,
+        "D" => 86_400_000_000_000,
         _ => return None,
     })
 }
@@ -289,6 +295,24 @@ mod tests {
             );
             assert_eq!(written(i64::MAX, RowNotation::Commas), greatest);
             assert_eq!(written(i64::MIN, RowNotation::Json), "null");
+        }
+    }
+
+    #[test]
+    fn days_that_are_further_than_any_time_are_none() {
+        let unit = TimeUnit {
+            name: "D".to_string(),
+            scale: 1,
+        };
+        let cell = TextCell::of(&DataType::DateTime(unit)).unwrap();
+        for (days, expected) in [
+            (18_262, "2020-01-01T00:00:00"),
+            (i64::MAX, ""),
+            (1 << 48, ""),
+        ] {
+            let mut text = String::new();
+            cell.write(&i64::to_le_bytes(days), RowNotation::Commas, &mut text);
+            assert_eq!(text, expected);
         }
     }
 

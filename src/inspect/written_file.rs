@@ -13,7 +13,7 @@ use crate::model::Array;
 use crate::sync::read_bytes::ReadAt;
 
 /// How many bytes are given out at a time, about.
-const PIECE: usize = 4 << 20;
+const READ_SIZE: usize = 4 << 20;
 
 /// Writes selected elements as a file. An open array has no attributes; `described` is the same with them.
 ///
@@ -75,7 +75,7 @@ fn write_picture(
 fn give(file: &Export, take: &mut TakeBytes<'_>) -> Result<()> {
     let mut at = 0;
     while at < file.len() {
-        let bytes = file.read_at(at, PIECE)?;
+        let bytes = file.read_at(at, READ_SIZE)?;
         if bytes.is_empty() || !take(&bytes)? {
             return Ok(());
         }

@@ -211,6 +211,27 @@ fn dimensions_are_selected_by_their_labels() {
 }
 
 #[test]
+fn the_place_of_a_map_is_that_of_the_selected_pixels() {
+    let place = json!({"GeoTransform": "10 0.5 0 50 0 -0.5"});
+    let map = typed("int16", &[3, 8, 6], &["band", "y", "x"], place);
+    let (view, _) = view_of(Arc::new(memory(&[("a/zarr.json", &map)])), &[]);
+    for (chosen, expected) in [
+        ("", Some("10, 0.5, 0, 50, 0, -0.5")),
+        ("@1,2:,3:", Some("11.5, 0.5, 0, 49, 0, -0.5")),
+        ("@:,::2,::3", Some("9.5, 1.5, 0, 50.25, 0, -1")),
+        ("@:,::-1", Some("10, 0.5, 0, 46, 0, 0.5")),
+        ("@:,3", None),
+        ("@...,2", None),
+    ] {
+        let text = common::read(&view, &format!("a/a{chosen}.vrt")).unwrap();
+        let text = String::from_utf8(text).unwrap();
+        let place = text.split_once("<GeoTransform>");
+        let place = place.and_then(|(_, rest)| Some(rest.split_once('<')?.0));
+        assert_eq!(place, expected, "{chosen}: {text}");
+    }
+}
+
+#[test]
 fn labels_are_read_up_to_a_number_of_elements() {
     let count = (16 << 20) / 32 + 1;
     for (length, is_read) in [(count, false), (count - 1, true)] {

@@ -211,6 +211,23 @@ def test_attributes_reach_nrrd(stores, mounted):
     assert header["labels"] == ["x", "y", "z"]
 
 
+def test_attributes_with_names_of_fields_stop_no_reader(tmp_path, mounted):
+    import nrrd
+    import SimpleITK
+
+    store = tmp_path / "fields.zarr"
+    data = values("i2", (4, 5))
+    attributes = {"type": "x", "Encoding": "gzip", "sizes": [1], "units": "K m-2", "data file": "/etc/passwd", "mine": "kept"}
+    zarr.open_group(store, mode="w").create_array("a", data=data, chunks=(2, 3), attributes=attributes)
+    files = mounted(store).files / "a"
+    for extension in ("nrrd", "nhdr"):
+        path = str(files / f"a.{extension}")
+        read, header = nrrd.read(path, index_order="C")
+        same(read, data, extension)
+        same(SimpleITK.GetArrayFromImage(SimpleITK.ReadImage(path)), data, extension)
+        assert (header["sample units"], header["mine"]) == ("K m-2", "kept")
+
+
 def in_nifti_order(data, name):
     """Returns the values as nibabel shows them."""
     if name.endswith("/mixed.nii"):

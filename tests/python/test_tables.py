@@ -176,3 +176,47 @@ def test_png(mounted):
         found = np.moveaxis(found, -1, 0) if found.ndim == 3 else found[None]
         np.testing.assert_array_equal(found, expected, err_msg=name)
     assert not (files / "texts/texts.png").exists()
+
+
+@pytest.fixture(scope="module")
+def points(tmp_path_factory):
+    """Mounts a group of columns of all types; returns the folder of its files and the columns."""
+    store = tmp_path_factory.mktemp("points") / "points.zarr"
+    count = 50
+    columns = {dtype: values(dtype, (count,), 4) for dtype in [*NUMBERS, "f2", "bool"]}
+    columns["words"] = np.array([f'{n}, "\u00e9"' if n % 3 else "" for n in range(count)], dtype="U9")
+    columns["codes"] = np.array([b"c%d" % n for n in range(count)], dtype="S4")
+    columns["time, in s"] = (np.arange(count) * 1_000_000).astype("M8[s]")
+    columns["time_ns"] = (np.arange(count) * 10**17 + 1).astype("M8[ns]")
+    root = zarr.open_group(store, mode="w")
+    for name, data in columns.items():
+        root.create_array(name, data=data, chunks=(7,))
+    root.create_array("crs", data=np.array(0))
+    with mounting.Mount(store) as mount:
+        yield mount.files, columns
+
+
+def test_csv_of_a_group(points):
+    import pandas
+
+    files, columns = points
+    frame = pandas.read_csv(files / "points.csv", skipinitialspace=True, keep_default_na=False, float_precision="round_trip")
+    assert list(frame) == sorted(columns)
+    for name, data in columns.items():
+        expected = data.astype(str) if data.dtype.kind == "S" else data
+        read = frame[name].to_numpy()
+        assert np.array_equal(read.astype(expected.dtype), expected), name
+    with open(files / "points.csv", newline="", encoding="utf-8") as opened:
+        rows = list(csv.reader(opened, skipinitialspace=True))
+    assert len(rows) == 51 and {len(row) for row in rows} == {len(columns)}
+    assert [row[rows[0].index("words")] for row in rows[1:]] == list(columns["words"])
+
+
+def test_ndjson_of_a_group(points):
+    files, columns = points
+    rows = [json.loads(line) for line in (files / "points.ndjson").read_text().splitlines()]
+    for name, data in columns.items():
+        expected = data.astype(str) if data.dtype.kind == "S" else data
+        assert np.array_equal(np.array([row[name] for row in rows], dtype=expected.dtype), expected), name
+    done = subprocess.run(["jq", "-s", "map(.i4) | add", files / "points.ndjson"], capture_output=True, check=True)
+    assert int(done.stdout) == int(columns["i4"].astype("i8").sum())
