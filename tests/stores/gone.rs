@@ -21,9 +21,12 @@ const LATER: Duration = Duration::from_millis(1200);
 fn read_while_it_goes(objects: Objects, consolidated: bool) {
     let is_there = Arc::new(AtomicBool::new(true));
     let there = is_there.clone();
-    let server = Scripted::start(move |_, request| match there.load(Ordering::SeqCst) {
-        true => page_or_object(&objects, false, request),
-        false => answer(404, b""),
+    let server = Scripted::start(move |_, request| {
+        if there.load(Ordering::SeqCst) {
+            page_or_object(&objects, false, request)
+        } else {
+            answer(404, b"")
+        }
     });
     let views = views_at(&server.url(""), TTL, consolidated);
     let view = views.view(ViewKind::Files);
