@@ -121,31 +121,40 @@ fn check_unused(layer: &ChangeLayer, old_name: &Key, new_name: &Key) -> Result<(
 }
 
 /// Drops what a layer changes at a path and below, and shows again what was renamed from these `old_names`; returns how
-/// many keys that were.
+/// many keys that were. What the store has shows first: a file that is gone while its name still hides that of the store
+/// would be one that somebody removed, and a commit would remove it.
 fn discard_in_layer(layer: &ChangeLayer, path: &Key, old_names: Vec<Key>) -> Result<u64> {
     let _shape = layer.reshape();
+    let bases = layer.lock().records.bases_below(path);
+    let shown = show_lower(layer, path, old_names)?;
     let removed = remove_all(layer, path)?;
+    let changed = bases.len().max(shown) as u64;
+    let incomplete = layer.lock().records.incomplete_below(path).into_iter();
+    let mut records: Vec<_> = incomplete.map(JournalRecord::Completed).collect();
+    let bases = bases.into_iter().map(|(key, _)| key);
+    records.extend(bases.map(JournalRecord::Reverted));
+    layer.record(records)?;
+    layer.lock().write_numbers.forget_below(path);
+    Ok(changed.max(removed))
+}
+
+/// Shows again what the layer hides of those below at a path and below, and at these `old_names`; returns how many keys
+/// of the path those were.
+fn show_lower(layer: &ChangeLayer, path: &Key, old_names: Vec<Key>) -> Result<usize> {
     let state = layer.lock();
-    let bases = state.records.bases_below(path);
     let whiteouts: Vec<Whiteout> = state.records.whiteouts(path);
     let mut records = Vec::new();
-    for key in state.records.incomplete_below(path) {
-        records.push(JournalRecord::Completed(key));
-    }
     for old_name in old_names {
         let moved = state.records.bases_below(&old_name).into_iter();
         records.extend(moved.map(|(key, _)| JournalRecord::Reverted(key)));
         records.push(JournalRecord::WhiteoutRemoved(old_name));
     }
     drop(state);
-    let changed = bases.len().max(whiteouts.len()) as u64;
-    let bases = bases.into_iter().map(|(key, _)| key);
-    records.extend(bases.map(JournalRecord::Reverted));
+    let shown = whiteouts.len();
     let whiteouts = whiteouts.into_iter().map(|(key, _)| key);
     records.extend(whiteouts.map(JournalRecord::WhiteoutRemoved));
     layer.record(records)?;
-    layer.lock().write_numbers.forget_below(path);
-    Ok(changed.max(removed))
+    Ok(shown)
 }
 
 /// Removes what a layer has at a path and below; returns how many files, and folders without any, that were.
@@ -167,4 +176,57 @@ fn remove_all(layer: &ChangeLayer, path: &Key) -> Result<u64> {
     }
     layer.keys.remove(path, AtFlags::REMOVEDIR)?;
     Ok(removed.max(1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::overlay::OverlayConfig;
+    use crate::store::Store;
+    use crate::store::backend::memory::MemoryStore;
+    use crate::store::tree::{Credentials, Tree};
+
+    fn key(text: &str) -> Key {
+        Key::new(text).unwrap()
+    }
+
+    fn open(folder: &std::path::Path, store: &Arc<MemoryStore>) -> Overlay {
+        let config = OverlayConfig {
+            uid: 0,
+            gid: 0,
+            write_through: false,
+        };
+        Overlay::open(&folder.join("upper"), store.clone(), "a store", config).unwrap()
+    }
+
+    /// A file of the store was removed and made anew; the daemon is killed in the middle of the discard.
+    #[test]
+    fn a_discard_that_is_cut_off_removes_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Arc::new(MemoryStore::default());
+        store.set(key("a"), b"old".to_vec());
+        let overlay = open(folder.path(), &store);
+        Tree::unlink(&overlay, &key("a")).unwrap();
+        let credentials = Credentials {
+            uid: 0,
+            gid: 0,
+            mode: 0o644,
+        };
+        let file = Tree::create(&overlay, &key("a"), &credentials).unwrap();
+        file.write_at(0, b"new").unwrap();
+        file.flush().unwrap();
+        drop(file);
+        let layer = overlay.0.top().layer.clone();
+        show_lower(&layer, &key("a"), Vec::new()).unwrap();
+        drop((layer, overlay));
+        let overlay = open(folder.path(), &store);
+        let found = Store::get(&overlay, &key("a"), 100).unwrap();
+        assert_eq!(found.map(|object| object.bytes), Some(b"new".to_vec()));
+        remove_all(&overlay.0.top().layer, &key("a")).unwrap();
+        drop(overlay);
+        let overlay = open(folder.path(), &store);
+        let found = Store::get(&overlay, &key("a"), 100).unwrap();
+        assert_eq!(found.map(|object| object.bytes), Some(b"old".to_vec()));
+        assert!(overlay.changes().unwrap().keys.is_empty());
+    }
 }
