@@ -93,6 +93,10 @@ impl OverlayCore {
         // All that may fail comes before the exchange, but for renames.
         let opened = self.open_next(top, left_out);
         let layer = Arc::new(opened.inspect_err(|_| self.upper.drop_next())?);
+        // A disk that is full has no room for folders, while a rename needs none.
+        for key in left_out.keys() {
+            make_way(&top.layer.keys, &layer.keys, key).inspect_err(|_| self.upper.drop_next())?;
+        }
         for file in self.registered_below(&Key::root()) {
             freeze_file(&file, &top.layer, left_out).inspect_err(|_| self.upper.drop_next())?;
         }
@@ -212,6 +216,14 @@ fn move_file(from: &KeysDir, to: &KeysDir, key: &Key) -> Result<()> {
     copy_folders_above(from, to, key)?;
     let moved = from.rename_to(key, to, key, RenameFlags::empty());
     moved.map_err(|error| os_error(key, error))
+}
+
+/// Makes the folders in another layer that a file will be moved to, if there is one.
+fn make_way(from: &KeysDir, to: &KeysDir, key: &Key) -> Result<()> {
+    match from.stat(key)? {
+        None => Ok(()),
+        Some(_) => copy_folders_above(from, to, key),
+    }
 }
 
 /// Makes the folders above a key in another layer, with their attributes.
