@@ -3,6 +3,7 @@
 //! Indexes and bytes are of one content of the stored key: after each read the object is checked to be the one that
 //! was opened, and if it is not, everything is read again.
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -29,6 +30,15 @@ impl Shard<'_> {
             stored,
             start: 0,
             length: stored.meta.size,
+        }
+    }
+
+    /// Takes a part of a stored object for a shard.
+    pub(super) fn part(stored: &StoredChunk, place: Range<u64>) -> Shard<'_> {
+        Shard {
+            stored,
+            start: place.start,
+            length: place.end.saturating_sub(place.start),
         }
     }
 

@@ -1,23 +1,23 @@
 //! A stored shard as it lies in the store: where its index says that inner chunks are, and their bytes, not decoded.
 //!
-//! A shard whose index does not read is found all the same, with what is wrong; its inner chunks are that error. Of
-//! shards in shards only the outermost ones count.
+//! A shard whose index does not read is found all the same, with what is wrong; its inner chunks are that error. An inner
+//! chunk of a shard of shards is such a shard again, whose bytes are a part of the stored object.
 
 use std::ops::Range;
 use std::sync::Arc;
 
 use crate::array::OpenArray;
-use crate::array::decoder::Decoder;
 use crate::array::piece::CachedShardIndex;
+use crate::array::readers::StoredChunk;
 use crate::array::shard::Shard;
 use crate::codec::{Pipeline, ShardLevel};
 use crate::error::{Error, Kind, Result};
 use crate::grid::{ChunkIndex, Coordinates, Grid};
 use crate::store::{Key, Meta};
 
-/// A stored shard, and its index as it is now.
+/// A stored shard, or a shard in one, and its index as it is now.
 pub struct ShardFile {
-    /// Its key.
+    /// The key of the stored object.
     pub key: Key,
     /// Its attributes.
     pub meta: Meta,
@@ -25,13 +25,25 @@ pub struct ShardFile {
     /// Its number in the grid of stored chunks.
     number: u64,
     pipeline: Arc<Pipeline>,
+    place: ShardPlace,
     /// Its inner chunks.
     inner: Grid,
     index: Result<Arc<CachedShardIndex>>,
 }
 
-/// The key of a shard, its attributes, and its index or what is wrong with that.
-type FoundShard = (Key, Meta, Result<Arc<CachedShardIndex>>);
+/// Where a shard is.
+#[derive(Clone)]
+struct ShardPlace {
+    /// How many shards it lies in.
+    depth: usize,
+    /// Its bytes in the stored object.
+    bytes: Range<u64>,
+    /// Its number among all shards of this depth.
+    number: u64,
+}
+
+/// The key of a shard, its attributes, where it is, and its index or what is wrong with that.
+type FoundShard = (Key, Meta, ShardPlace, Result<Arc<CachedShardIndex>>);
 
 impl OpenArray {
     /// Whether its stored chunks are shards. Fails if the array cannot be decoded.
@@ -52,13 +64,21 @@ impl OpenArray {
             return Ok(None);
         };
         let inner = inner_grid(level)?;
-        let found = self.read_index(decoder, (number, level))?;
-        Ok(found.map(|(key, meta, index)| ShardFile {
+        let found = self.read_stored(decoder, number, |stored| {
+            let place = ShardPlace {
+                depth: 0,
+                bytes: 0..stored.meta.size,
+                number,
+            };
+            self.read_index(level, place, stored)
+        });
+        Ok(found?.map(|(key, meta, place, index)| ShardFile {
             key,
             meta,
             array: self.clone(),
             number,
             pipeline: pipeline.clone(),
+            place,
             inner,
             index,
         }))
@@ -67,18 +87,19 @@ impl OpenArray {
     /// Reads the index of a shard; what is wrong with it is part of the answer.
     fn read_index(
         &self,
-        decoder: &Decoder,
-        (number, level): (u64, &ShardLevel),
-    ) -> Result<Option<FoundShard>> {
+        level: &ShardLevel,
+        place: ShardPlace,
+        stored: &StoredChunk,
+    ) -> Result<FoundShard> {
+        let shard = Shard::part(stored, place.bytes.clone());
+        let depth = u8::try_from(place.depth + 1);
+        let depth = depth.map_err(|error| Error::too_large(&stored.key, error))?;
         let deadline = self.engine.deadline();
-        self.read_stored(decoder, number, |stored| {
-            let shard = Shard::whole(stored);
-            let index = match self.index(level, (1, number), &shard, deadline) {
-                Err(error) if error.kind() != Kind::Corrupt => return Err(error),
-                index => index,
-            };
-            Ok((stored.key.clone(), stored.meta, index))
-        })
+        let index = match self.index(level, (depth, place.number), &shard, deadline) {
+            Err(error) if error.kind() != Kind::Corrupt => return Err(error),
+            index => index,
+        };
+        Ok((stored.key.clone(), stored.meta, place, index))
     }
 }
 
@@ -93,10 +114,69 @@ impl ShardFile {
         &self.inner
     }
 
+    /// Returns which bytes of the stored object it consists of.
+    pub fn bytes(&self) -> &Range<u64> {
+        &self.place.bytes
+    }
+
+    /// Returns how many bytes it has.
+    pub fn byte_length(&self) -> u64 {
+        self.place.bytes.end.saturating_sub(self.place.bytes.start)
+    }
+
+    /// Whether its inner chunks are shards themselves.
+    pub fn holds_shards(&self) -> bool {
+        self.pipeline.shards().len() > self.place.depth + 1
+    }
+
+    /// Returns the shard that an inner chunk is, by its number in C order; nothing if it is not stored or is no shard.
+    ///
+    /// Fails as `range` does, and with `Changed` if the stored object is another one now.
+    pub fn shard_within(&self, number: u64) -> Result<Option<ShardFile>> {
+        let levels = self.pipeline.shards();
+        let Some(level) = levels.get(self.place.depth + 1) else {
+            return Ok(None);
+        };
+        let Some(range) = self.range(number)? else {
+            return Ok(None);
+        };
+        let start = self.place.bytes.start;
+        let place = ShardPlace {
+            depth: self.place.depth + 1,
+            bytes: start.saturating_add(range.start)..start.saturating_add(range.end),
+            number: self.number_within(number)?,
+        };
+        let (key, meta, place, index) =
+            self.read_unchanged(|stored| self.array.read_index(level, place.clone(), stored))?;
+        Ok(Some(ShardFile {
+            key,
+            meta,
+            array: self.array.clone(),
+            number: self.number,
+            pipeline: self.pipeline.clone(),
+            place,
+            inner: inner_grid(level)?,
+            index,
+        }))
+    }
+
+    /// Returns the number that the shard in an inner chunk has among all of its depth.
+    fn number_within(&self, number: u64) -> Result<u64> {
+        // Counted by the largest shard, as other readers of its index do.
+        let largest = self.array.decoder()?.pipeline.shards();
+        let level = largest.get(self.place.depth);
+        let count = level.map_or(1, |level| level.chunks_per_shard().iter().product());
+        Ok(self.place.number.wrapping_mul(count).wrapping_add(number))
+    }
+
+    fn level(&self) -> Option<&ShardLevel> {
+        self.pipeline.shards().get(self.place.depth)
+    }
+
     /// Returns where the index lies in the shard; nothing if the shard is too short for one.
     pub fn index_range(&self) -> Option<Range<u64>> {
-        let level = self.pipeline.shards().first()?;
-        let (size, length) = (self.meta.size, level.index_bytes() as u64);
+        let level = self.level()?;
+        let (size, length) = (self.byte_length(), level.index_bytes() as u64);
         let spare = size.checked_sub(length)?;
         let start = if level.index_at_end() { spare } else { 0 };
         Some(start..start + length)
@@ -104,9 +184,9 @@ impl ShardFile {
 
     /// Whether the index has a checksum.
     pub fn has_checksum(&self) -> bool {
-        let levels = self.pipeline.shards().first();
         // Nothing else that codecs of a fixed length do makes an index longer than its entries.
-        levels.is_some_and(|level| level.index_bytes() > level.entries_bytes())
+        self.level()
+            .is_some_and(|level| level.index_bytes() > level.entries_bytes())
     }
 
     /// Returns what is wrong with the index, if it does not read.
@@ -129,16 +209,23 @@ impl ShardFile {
         self.inner.indices(ChunkIndex(number))
     }
 
-    /// Reads a part of the shard; `Changed` if the shard is another one now, `Corrupt` if it is shorter.
+    /// Reads a part of the shard; `Changed` if the stored object is another one now, `Corrupt` if it is shorter.
     pub fn read(&self, range: Range<u64>) -> Result<Vec<u8>> {
+        let length = range.end - range.start;
+        self.read_unchanged(|stored| {
+            Shard::part(stored, self.place.bytes.clone()).read(range.start, length)
+        })
+    }
+
+    /// Reads of the stored object if it is the one that was found; else it is `Changed`.
+    fn read_unchanged<T>(&self, mut read: impl FnMut(&StoredChunk) -> Result<T>) -> Result<T> {
         let decoder = self.array.decoder()?;
         let read = self.array.read_stored(decoder, self.number, |stored| {
             if stored.meta.version != self.meta.version {
                 // Not `Changed`, by which it would be opened anew.
                 return Ok(None);
             }
-            let bytes = Shard::whole(stored).read(range.start, range.end - range.start)?;
-            Ok(Some(bytes))
+            read(stored).map(Some)
         });
         let changed = || Error::new(Kind::Changed, &self.key, "was written since it was opened");
         read?.flatten().ok_or_else(changed)

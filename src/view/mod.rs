@@ -16,6 +16,7 @@ mod chunk_names;
 pub mod control;
 mod copied_document;
 pub mod files;
+mod shard_index;
 pub mod shards;
 pub mod store;
 mod text_file;

@@ -2,29 +2,24 @@
 //!
 //! A directory for each group and array, in an array one for each stored shard, named by its indices. Nothing is read
 //! but what a path needs: a listing of shards reads no index. A shard whose index does not read lists `index.json`,
-//! which says why; every other name in it is that error.
+//! which says why; every other name in it is that error. An inner chunk that is a shard itself is such a directory.
 
 use std::sync::Arc;
 use std::time::Duration;
-
-use serde_json::{Map, Value, json};
 
 use crate::array::{Arrays, OpenArray, ShardFile, StoredChunks};
 use crate::error::{Error, Kind, Result};
 use crate::grid::ChunkIndex;
 use crate::hierarchy::{Hierarchy, NodeEntry};
-use crate::json_text::render;
 use crate::known::Known;
 use crate::store::listing::NameList;
 use crate::store::{EntryKind, Key, Listing, Name};
+use crate::view::shard_index::{index_text, name_of};
 use crate::view::text_file::{TextFile, directory_attr, file_attr};
 use crate::view::{Attr, File, OpenedFile, ReadAt, ReadBytes, View, ViewDir};
 
 /// The name of the index of a shard.
 const INDEX: &[u8] = b"index.json";
-
-/// The most inner chunks that the text of an index names.
-const MAX_TOLD: usize = 100_000;
 
 /// How long the kernel may keep an answer.
 const FRESH: Duration = Duration::ZERO;
@@ -74,27 +69,39 @@ impl ShardsView {
         let Some(indices) = indices_of(shard, rank) else {
             return Ok(None);
         };
-        let Some(shard) = array.shard_file(&indices)? else {
-            return Ok(None);
-        };
-        match (names.next(), names.next()) {
-            (None, _) => Ok(Some(ShardTarget::Shard(shard))),
-            (Some(INDEX), None) => Ok(Some(ShardTarget::Index(shard))),
-            (Some(name), None) => inner(shard, name, rank),
-            _ => Ok(None),
+        match array.shard_file(&indices)? {
+            Some(shard) => within(shard, names, rank),
+            None => Ok(None),
         }
     }
 }
 
-/// Finds an inner chunk by its name; nothing if it is not stored.
-fn inner(shard: ShardFile, name: &[u8], rank: usize) -> Result<Option<ShardTarget>> {
-    let indices = indices_of(name, rank);
-    let number = indices.and_then(|indices| shard.inner().index(&indices));
-    let Some(ChunkIndex(number)) = number else {
-        return Ok(None);
-    };
-    let is_stored = shard.range(number)?.is_some();
-    Ok(is_stored.then_some(ShardTarget::Inner(shard, number)))
+/// Finds what names below a shard stand for; nothing if there is no such path.
+fn within<'a>(
+    mut shard: ShardFile,
+    mut names: impl Iterator<Item = &'a [u8]>,
+    rank: usize,
+) -> Result<Option<ShardTarget>> {
+    while let Some(name) = names.next() {
+        if name == INDEX {
+            let is_last = names.next().is_none();
+            return Ok(is_last.then_some(ShardTarget::Index(shard)));
+        }
+        let indices = indices_of(name, rank);
+        let number = indices.and_then(|indices| shard.inner().index(&indices));
+        let Some(ChunkIndex(number)) = number else {
+            return Ok(None);
+        };
+        if !shard.holds_shards() {
+            let is_found = shard.range(number)?.is_some() && names.next().is_none();
+            return Ok(is_found.then_some(ShardTarget::Inner(shard, number)));
+        }
+        shard = match shard.shard_within(number)? {
+            Some(inner) => inner,
+            None => return Ok(None),
+        };
+    }
+    Ok(Some(ShardTarget::Shard(shard)))
 }
 
 /// Returns the indices that a name consists of, joined by dots; without dimensions it is `0`.
@@ -109,15 +116,6 @@ fn indices_of(name: &[u8], rank: usize) -> Option<Vec<u64>> {
     };
     let indices: Option<Vec<u64>> = name.split('.').map(index).collect();
     indices.filter(|indices| indices.len() == rank)
-}
-
-/// Returns the name that has these indices.
-fn name_of(indices: &[u64]) -> String {
-    if indices.is_empty() {
-        return "0".to_string();
-    }
-    let indices: Vec<String> = indices.iter().map(u64::to_string).collect();
-    indices.join(".")
 }
 
 impl View for ShardsView {
@@ -274,7 +272,12 @@ impl Listing for InnerListing {
     fn next(&mut self) -> Result<Option<Name>> {
         if self.place == 0 {
             self.place = 1;
-            return Ok(Some(file_name(INDEX.to_vec(), 1)));
+            return Ok(Some(Name {
+                name: INDEX.to_vec(),
+                kind: EntryKind::File,
+                cursor: 1,
+                meta: None,
+            }));
         }
         if self.shard.fault().is_some() {
             return Ok(None);
@@ -285,7 +288,12 @@ impl Listing for InnerListing {
             // An entry that leaves the shard is a name whose reads fail.
             if !matches!(self.shard.range(number), Ok(None)) {
                 let name = name_of(&self.shard.indices(number)).into_bytes();
-                return Ok(Some(file_name(name, self.place)));
+                return Ok(Some(Name {
+                    name,
+                    kind: self.inner_kind(),
+                    cursor: self.place,
+                    meta: None,
+                }));
             }
         }
         Ok(None)
@@ -297,82 +305,14 @@ impl Listing for InnerListing {
     }
 }
 
-fn file_name(name: Vec<u8>, cursor: u64) -> Name {
-    Name {
-        name,
-        kind: EntryKind::File,
-        cursor,
-        meta: None,
-    }
-}
-
-/// Returns the text of `index.json`. Offsets count from the beginning of the shard, all numbers are in bytes.
-fn index_text(shard: &ShardFile) -> Result<Vec<u8>> {
-    let place = shard.index_range();
-    let state = match (shard.fault(), shard.has_checksum()) {
-        (None, true) => "correct",
-        (None, false) => "none",
-        (Some(error), true) if error.detail().contains("checksum") => "wrong",
-        (Some(_), _) => "not read",
-    };
-    let mut members = json!({
-        "key": String::from_utf8_lossy(shard.key.as_bytes()),
-        "length": shard.meta.size,
-        "index": {
-            "offset": place.as_ref().map(|place| place.start),
-            "length": place.as_ref().map(|place| place.end - place.start),
-            "checksum": state,
-        },
-        "chunks_per_shard": shard.inner().counts(),
-    });
-    let more = match shard.fault() {
-        Some(error) => json!({"error": error.to_string()}),
-        None => told_chunks(shard),
-    };
-    if let (Some(members), Value::Object(more)) = (members.as_object_mut(), more) {
-        members.extend(more);
-    }
-    Ok(render(&members))
-}
-
-/// Returns where each stored inner chunk lies, and how many bytes nothing uses.
-fn told_chunks(shard: &ShardFile) -> Value {
-    let mut chunks = Map::new();
-    let mut used: Vec<(u64, u64)> = Vec::new();
-    used.extend(shard.index_range().map(|place| (place.start, place.end)));
-    let mut stored = 0_u64;
-    for number in 0..shard.inner().len() {
-        let told = match shard.range(number) {
-            Ok(None) => continue,
-            Ok(Some(range)) => {
-                used.push((range.start, range.end));
-                json!({"offset": range.start, "length": range.end - range.start})
-            }
-            Err(error) => json!({"error": error.detail()}),
-        };
-        stored += 1;
-        if chunks.len() < MAX_TOLD {
-            chunks.insert(name_of(&shard.indices(number)), told);
+impl InnerListing {
+    fn inner_kind(&self) -> EntryKind {
+        if self.shard.holds_shards() {
+            EntryKind::Directory
+        } else {
+            EntryKind::File
         }
     }
-    let not_told = stored - chunks.len() as u64;
-    json!({
-        "stored_chunks": stored,
-        "unused": unused(shard.meta.size, used),
-        "chunks": chunks,
-        "chunks_not_told": not_told,
-    })
-}
-
-/// Returns how many bytes of a length lie in none of these ranges.
-fn unused(length: u64, mut used: Vec<(u64, u64)>) -> u64 {
-    used.sort_unstable();
-    let (mut end, mut unused) = (0, 0);
-    for (from, to) in used {
-        unused += from.saturating_sub(end);
-        end = end.max(to);
-    }
-    unused + length.saturating_sub(end)
 }
 
 #[cfg(test)]
@@ -388,12 +328,5 @@ mod tests {
         }
         assert_eq!(name_of(&[3, 4]), "3.4");
         assert_eq!(name_of(&[]), "0");
-    }
-
-    #[test]
-    fn bytes_between_and_behind_ranges_are_unused() {
-        assert_eq!(unused(10, vec![(6, 8), (0, 2), (1, 3), (0, 1)]), 3 + 2);
-        assert_eq!(unused(3, vec![]), 3);
-        assert_eq!(unused(3, vec![(0, 3)]), 0);
     }
 }
