@@ -187,6 +187,13 @@ fn counts(nodes: &[TreeNode]) -> String {
     if broken > 0 {
         text += &format!(", {}", units::count(broken, "broken node"));
     }
+    // Each folder without documents is taken for a group.
+    let is_bare = |node: &TreeNode| {
+        node.dialect.is_none() && matches!(node.facts, NodeFacts::Group) && !node.is_cut
+    };
+    if nodes.iter().all(is_bare) {
+        text += "; no Zarr metadata found";
+    }
     text
 }
 

@@ -244,3 +244,16 @@ fn a_decoded_file_is_described_or_refused_with_the_reason() {
     let missing = run(&["info", &format!("{}/tax@0.npy", tas())]);
     assert_eq!(missing.status.code(), Some(2));
 }
+
+#[test]
+fn a_folder_without_metadata_is_said_to_have_none() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::create_dir(folder.path().join("a")).unwrap();
+    let path = folder.path().to_str().unwrap();
+    let last = |text: String| text.lines().last().unwrap_or_default().to_string();
+    let said = "2 groups, 0 arrays; no Zarr metadata found";
+    assert_eq!(last(printed(&["tree", path])), said);
+    let text = br#"{"zarr_format": 3, "node_type": "group"}"#;
+    fs::write(folder.path().join("zarr.json"), text).unwrap();
+    assert!(!printed(&["tree", path]).contains("no Zarr metadata"));
+}
