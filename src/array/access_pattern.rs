@@ -122,9 +122,9 @@ impl AccessPattern {
         history.unread()
     }
 
-    /// Whether enough was read in order for the reader to be taken to go on.
-    pub fn goes_on(&self) -> bool {
-        self.history.lock().sequential >= MIN_SEQUENTIAL
+    /// Whether so many bytes were read in order, and enough for the reader to be taken to go on.
+    pub fn has_read(&self, bytes: u64) -> bool {
+        self.history.lock().sequential >= bytes.max(MIN_SEQUENTIAL)
     }
 
     /// Returns how the file was read so far; nothing if that is too little to tell.

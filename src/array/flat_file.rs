@@ -51,9 +51,11 @@ impl Drop for FlatFile {
         }
         if let Some(unread) = &self.array.unread {
             unread.note_reader(self.number, &self.region, None);
+            if !unread.has_readers() {
+                self.array.forget_runs();
+            }
         }
         self.array.give_up_spilled();
-        self.array.forget_runs();
     }
 }
 

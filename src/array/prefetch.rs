@@ -302,19 +302,27 @@ impl FlatFile {
         pieces
     }
 
-    /// Returns how many shards a reader in order over a network passes over before it comes back to one; nothing unless the
-    /// file is read so.
+    /// Returns how many shards a reader in order over a network passes over before it comes back to one; nothing unless it
+    /// will want all of each: the file has whole shards, and the reader went on from one plane to the next.
     fn shards_of_row(&self, decoder: &Decoder) -> Option<u64> {
-        let reads_on = self.array.engine.limits.fetches > 0 && self.pattern.goes_on();
-        let shard = decoder.stored.chunk_shape();
+        let first = self.first_axis();
+        let planes = self.region.shape.get(first).copied().unwrap_or(1).max(1);
+        let two_planes = (self.length / planes).saturating_mul(2);
+        if self.array.engine.limits.fetches == 0 || !self.pattern.has_read(two_planes) {
+            return None;
+        }
+        let (shard, array) = (decoder.stored.chunk_shape(), &self.array.array.shape);
         let mut shards: u64 = 1;
         for (axis, &length) in self.region.shape.iter().enumerate() {
-            if axis != self.first_axis() {
-                let across = length.div_ceil(shard.get(axis).copied().unwrap_or(1).max(1));
-                shards = shards.saturating_mul(across);
+            let of_shard = shard.get(axis).copied().unwrap_or(1).max(1);
+            if length < of_shard.min(array.get(axis).copied().unwrap_or(0)) {
+                return None;
+            }
+            if axis != first {
+                shards = shards.saturating_mul(length.div_ceil(of_shard));
             }
         }
-        reads_on.then_some(shards)
+        Some(shards)
     }
 
     /// Whether memory has no room for a row of pieces.

@@ -125,6 +125,11 @@ impl UnreadPieces {
         }
     }
 
+    /// Whether there is a reader in order.
+    pub(super) fn has_readers(&self) -> bool {
+        !self.readers().is_empty()
+    }
+
     /// Whether a reader in order has still to read the piece.
     pub(super) fn is_wanted(&self, piece: ChunkIndex) -> bool {
         self.has_reader(piece, |end, rest| end > rest)

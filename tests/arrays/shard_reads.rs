@@ -24,6 +24,7 @@ struct CountedStore {
     memory: MemoryStore,
     info: StoreInfo,
     reads: AtomicUsize,
+    bytes: AtomicUsize,
     hook: Mutex<Option<(usize, Hook)>>,
 }
 
@@ -54,7 +55,8 @@ struct CountedReader {
 }
 
 impl CountedReader {
-    fn count(&self) {
+    fn count(&self, bytes: usize) {
+        self.store.bytes.fetch_add(bytes, Ordering::SeqCst);
         let read = self.store.reads.fetch_add(1, Ordering::SeqCst) + 1;
         let mut hook = self.store.hook.lock().unwrap();
         if let Some((_, hook)) = hook.take_if(|(turn, _)| *turn == read) {
@@ -65,12 +67,12 @@ impl CountedReader {
 
 impl Reader for CountedReader {
     fn read_at(&self, offset: u64, len: usize) -> Result<Vec<u8>> {
-        self.count();
+        self.count(len);
         self.inner.read_at(offset, len)
     }
 
     fn read_scattered(&self, offset: u64, parts: &mut [IoSliceMut<'_>]) -> Result<usize> {
-        self.count();
+        self.count(parts.iter().map(|part| part.len()).sum());
         self.inner.read_scattered(offset, parts)
     }
 
@@ -110,6 +112,7 @@ fn counted(case: &Case, folder: &Path) -> (Counted, Vec<u8>, Vec<u8>) {
         memory,
         info: StoreInfo::new(Duration::from_secs(60)),
         reads: AtomicUsize::new(0),
+        bytes: AtomicUsize::new(0),
         hook: Mutex::default(),
     };
     (Counted(Arc::new(store)), whole, shard)
@@ -120,6 +123,10 @@ fn flat_file(store: &Counted, memory: u64, fetches: usize) -> FlatFile {
 }
 
 fn flat_file_of(store: &Counted, shape: &[u64], memory: u64, fetches: usize) -> FlatFile {
+    flat_file_of_region(store, Region::whole(shape), memory, fetches)
+}
+
+fn flat_file_of_region(store: &Counted, region: Region, memory: u64, fetches: usize) -> FlatFile {
     let limits = Limits {
         memory,
         max_chunk: 1 << 20,
@@ -130,7 +137,7 @@ fn flat_file_of(store: &Counted, shape: &[u64], memory: u64, fetches: usize) -> 
     let hierarchy = Arc::new(Hierarchy::new(Arc::new(store.clone())));
     let root = hierarchy.root().unwrap().unwrap();
     let arrays = Arrays::new(hierarchy, Engine::new(limits, Arc::default()));
-    FlatFile::new(arrays.open(&root).unwrap(), Region::whole(shape)).unwrap()
+    FlatFile::new(arrays.open(&root).unwrap(), region).unwrap()
 }
 
 #[test]
@@ -239,6 +246,59 @@ fn layered() -> Case {
     }
 }
 
+/// Planes of half a MiB, eight of which make a layer of inner chunks, in one row of shards of eight layers.
+fn planes() -> Case {
+    Case {
+        shape: vec![64, 64, 512],
+        chunk: vec![8, 8, 64],
+        inner: Some(vec![8, 8, 4]),
+        data_type: "complex128",
+        ..case(false)
+    }
+}
+
+#[test]
+fn who_reads_single_planes_over_a_network_has_no_whole_shards_read() {
+    let folder = tempfile::tempdir().unwrap();
+    let whole = write(&planes(), folder.path());
+    let memory = MemoryStore::default();
+    let mut stored = 0;
+    for name in ["zarr.json", "c/0/0/0", "c/0/0/1"] {
+        let bytes = std::fs::read(folder.path().join(name)).unwrap();
+        stored += bytes.len();
+        memory.set(Key::new(name).unwrap(), bytes);
+    }
+    let read = |region: Region, planes: &[u64]| {
+        let store = Counted(Arc::new(CountedStore {
+            memory: memory.clone(),
+            info: StoreInfo::new(Duration::from_secs(60)),
+            reads: AtomicUsize::new(0),
+            bytes: AtomicUsize::new(0),
+            hook: Mutex::default(),
+        }));
+        let first = region.start[0] << 19;
+        let file = flat_file_of_region(&store, region, 1 << 30, 8);
+        for plane in planes {
+            for quarter in 0..4 {
+                let range = (plane << 19) + (quarter << 17)..(plane << 19) + ((quarter + 1) << 17);
+                let expected = &whole[(first + range.start) as usize..(first + range.end) as usize];
+                assert!(file.read(range).unwrap()[..] == *expected);
+            }
+        }
+        drop(file);
+        store.0.bytes.load(Ordering::SeqCst)
+    };
+    // Each plane needs a layer, and the next one is read ahead.
+    let jumps = read(Region::whole(&[64, 64, 512]), &[0, 40]);
+    assert!(jumps <= stored * 5 / 8, "{jumps} of {stored} bytes");
+    let part = Region {
+        start: [8, 0, 0].as_slice().into(),
+        shape: [16, 64, 512].as_slice().into(),
+    };
+    let part = read(part, &(0..16).collect::<Vec<u64>>());
+    assert!(part <= stored * 3 / 8, "{part} of {stored} bytes");
+}
+
 /// Returns a shard of 512 inner chunks with those of one layer far apart, as in Morton order.
 fn interleaved(shard: &[u8]) -> Vec<u8> {
     let (data, index) = shard.split_at(shard.len() - 512 * 16 - 4);
@@ -272,6 +332,7 @@ fn a_reader_in_order_over_a_network_has_each_shard_read_once() {
         memory,
         info: StoreInfo::new(Duration::from_secs(60)),
         reads: AtomicUsize::new(0),
+        bytes: AtomicUsize::new(0),
         hook: Mutex::default(),
     }));
     let file = flat_file_of(&store, &[128, 128, 256], 256 << 20, 8);
