@@ -17,7 +17,7 @@ use crate::inspect::coordinates::{ArrayInGroup, names_dimensions};
 use crate::inspect::file_ending::FileContent;
 use crate::inspect::key_of_chunk::chunk_of;
 use crate::inspect::locate::StorePath;
-use crate::inspect::written_file::write_file;
+use crate::inspect::written_file::{DescribedArray, write_file};
 use crate::store::Key;
 
 /// How many bytes are read at a time.
@@ -102,7 +102,12 @@ fn print_elements(array: &Arc<OpenArray>, selection: &Selection, name: &str) -> 
         format: format(name)?,
         is_meant: false,
     };
-    write_file((array, array.array()), selection, content, &mut write)
+    write_file(
+        &DescribedArray::alone(array),
+        selection,
+        content,
+        &mut write,
+    )
 }
 
 /// Prints an object as it is stored; `NotFound` if there is none.

@@ -2,20 +2,25 @@
 //!
 //! How the file comes to be is left to `output_file`.
 
-use super::cat::{open_array, select};
+use super::cat::{open_array, select, within};
 use super::output_file::OutputFile;
 use super::progress::Progress;
+use super::store_args::StoreArgs;
 use super::{CpArgs, progress};
 use crate::error::{Error, Result};
 use crate::export::FORMATS;
 use crate::inspect::file_ending::FileContent;
-use crate::inspect::written_file::write_file;
+use crate::inspect::locate::StorePath;
+use crate::inspect::root_name::root_name;
+use crate::inspect::written_file::{DescribedArray, write_file};
+use crate::model::Node;
 
 /// Writes the file.
 pub(super) fn cp(args: &CpArgs) -> Result<bool> {
     let (path, selection) = split(&args.path);
     let content = content_of(args)?;
     let located = args.store.open(path)?;
+    let located = in_group(&args.store, path, located);
     let array = open_array(&located)?;
     let selection = select((&args.store, path), &located, selection.unwrap_or("..."))?;
     let element = array.array().element_size().unwrap_or(0) as u64;
@@ -26,10 +31,21 @@ pub(super) fn cp(args: &CpArgs) -> Result<bool> {
     let file = OutputFile::create(&args.file)?;
     let bar = Progress::new(progress::BYTES);
     let mut done = 0;
-    let node = located.opened.hierarchy.node(&located.path)?;
-    let described = node.as_ref().and_then(|node| node.array());
-    let described = (&array, described.unwrap_or(array.array()));
-    write_file(described, &selection, content, &mut |bytes| {
+    let hierarchy = &located.opened.hierarchy;
+    let node = hierarchy.node(&located.path)?;
+    let metadata = node.as_ref().and_then(|node| node.array());
+    let group = match located.path.parent() {
+        Some(group) => hierarchy.node(&group)?,
+        None => None,
+    };
+    let group = group.as_ref().and_then(|group| group.node.as_ref().ok());
+    let described = DescribedArray {
+        metadata: metadata.unwrap_or(array.array()),
+        name: &name_of_files(&located),
+        group: group.map(Node::attributes),
+        ..DescribedArray::alone(&array)
+    };
+    write_file(&described, &selection, content, &mut |bytes| {
         file.write(bytes)?;
         done += bytes.len() as u64;
         bar.show(done.min(total), total);
@@ -37,6 +53,29 @@ pub(super) fn cp(args: &CpArgs) -> Result<bool> {
     })?;
     file.keep()?;
     Ok(true)
+}
+
+/// Returns an array that was opened as a store of its own as one of its group, if that is described: what the group says of
+/// its arrays is in their files, as in the files view.
+fn in_group(store: &StoreArgs, path: &str, located: StorePath) -> StorePath {
+    if !located.path.is_root() {
+        return located;
+    }
+    let above = within(store, path).filter(|above| {
+        let group = above.path.parent();
+        let group = group.and_then(|group| above.opened.hierarchy.node(&group).ok()?);
+        group.is_some_and(|group| !group.described_by().is_empty())
+    });
+    above.unwrap_or(located)
+}
+
+/// Returns what the files of an array are named after in the files view.
+fn name_of_files(located: &StorePath) -> Vec<u8> {
+    if located.path.is_root() {
+        root_name(&located.source).into_bytes()
+    } else {
+        located.path.name().to_vec()
+    }
 }
 
 /// Splits a selection off a path: what follows the last `@`, if it can be one.
@@ -69,8 +108,11 @@ fn content_of(args: &CpArgs) -> Result<FileContent> {
     };
     content.ok_or_else(|| {
         let names = FORMATS.iter().map(|format| format.extension);
-        let names: Vec<&str> = names.chain(["png"]).collect();
-        let why = format!("{why}; there are {}, and cf before any", names.join(", "));
+        let names: Vec<&str> = names.collect();
+        let why = format!(
+            "{why}; there are {}, with cf before any, and png",
+            names.join(", ")
+        );
         Error::invalid(shown, why)
     })
 }

@@ -13,7 +13,7 @@ use crate::export::txt;
 use crate::grid::Selection;
 use crate::inspect::file_ending::FileContent;
 use crate::inspect::selected::{SelectedElements, TakeBytes};
-use crate::inspect::written_file::write_file;
+use crate::inspect::written_file::{DescribedArray, write_file};
 use crate::model::DataType;
 
 /// Writes selected elements as text; elements without a fixed length a line each.
@@ -27,7 +27,7 @@ pub(super) fn write_text(
             format: &txt::FORMAT,
             is_meant: false,
         };
-        return write_file((array, array.array()), selection, content, take);
+        return write_file(&DescribedArray::alone(array), selection, content, take);
     }
     let elements = SelectedElements::new(array.clone(), selection.clone())?;
     let mut rows = TextRows::new(&array.array().data_type, &elements.shape());

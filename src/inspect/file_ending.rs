@@ -72,8 +72,12 @@ pub enum FileContent {
 impl FileContent {
     /// Returns what the ending of a file name asks for: `.EXT`, `.cf.EXT` or `.png`.
     pub fn of_name(name: &str) -> Option<FileContent> {
-        if name.ends_with(PICTURE) {
-            return Some(FileContent::Picture);
+        if let Some(stem) = name.strip_suffix(PICTURE) {
+            // There is no picture of values as they are meant.
+            let is_meant = stem
+                .strip_suffix(MEANT)
+                .is_some_and(|stem| stem.ends_with('.'));
+            return (!is_meant).then_some(FileContent::Picture);
         }
         let format = format_of(name)?;
         let stem = name.strip_suffix(format.extension)?.strip_suffix('.')?;

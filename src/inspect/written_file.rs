@@ -9,22 +9,47 @@ use crate::grid::Selection;
 use crate::inspect::file_ending::FileContent;
 use crate::inspect::plane_picture::PlanePicture;
 use crate::inspect::selected::TakeBytes;
-use crate::model::Array;
+use crate::model::{Array, Attributes};
 use crate::sync::read_bytes::ReadAt;
 
 /// How many bytes are given out at a time, about.
 const READ_SIZE: usize = 4 << 20;
 
-/// Writes selected elements as a file. An open array has no attributes; `described` is the same with them.
+/// An array of which a file is made, with what an open one does not have.
+pub struct DescribedArray<'a> {
+    /// The array.
+    pub open: &'a Arc<OpenArray>,
+    /// Its metadata, with attributes.
+    pub metadata: &'a Array,
+    /// What its files in the files view are named after.
+    pub name: &'a [u8],
+    /// The attributes of the group that it is in; nothing if it is in none.
+    pub group: Option<&'a Attributes>,
+}
+
+impl<'a> DescribedArray<'a> {
+    /// Returns an array of which nothing but what an open one has is known.
+    pub fn alone(open: &'a Arc<OpenArray>) -> DescribedArray<'a> {
+        DescribedArray {
+            open,
+            metadata: open.array(),
+            name: b"",
+            group: None,
+        }
+    }
+}
+
+/// Writes selected elements as a file.
 ///
 /// Fails with `Unsupported` if the file cannot hold the elements, or with the error that stops the array from being
 /// decoded.
 pub fn write_file(
-    (array, described): (&Arc<OpenArray>, &Array),
+    described: &DescribedArray<'_>,
     selection: &Selection,
     content: FileContent,
     take: &mut TakeBytes<'_>,
 ) -> Result<()> {
+    let array = described.open;
     let (format, is_meant) = match content {
         FileContent::Picture => return write_picture(array, selection, take),
         FileContent::Elements { format, is_meant } => (format, is_meant),
@@ -36,14 +61,18 @@ pub fn write_file(
     let (shape, taken) = (selection.shape(), TakenDimension::of_selection(selection));
     let no_numbers = || Error::unsupported(array.path(), "cf is for numbers");
     let meant = if is_meant {
-        Some(cf::decoded(described).ok_or_else(no_numbers)?)
+        Some(cf::decoded(described.metadata).ok_or_else(no_numbers)?)
     } else {
         None
     };
     let subject = Subject {
+        name: described.name,
+        group: described.group,
         taken: Some(&taken),
         ..Subject::alone(
-            meant.as_ref().map_or(described, |meant| &meant.array),
+            meant
+                .as_ref()
+                .map_or(described.metadata, |meant| &meant.array),
             &shape,
         )
     };
