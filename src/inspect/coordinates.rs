@@ -31,10 +31,9 @@ pub struct ArrayInGroup<'a> {
     pub group: Option<&'a NodeEntry>,
 }
 
-/// The most bytes of a coordinate variable that is read, and of the labels that are made of it, each of which has 32 at
-/// most beside its text.
+/// The most bytes and elements of a coordinate variable that is read: a label takes 32 bytes at most beside its text.
 const MAX_LABELS: u64 = 16 << 20;
-const MAX_COUNT: u64 = MAX_LABELS / 32;
+const MAX_COUNT: u64 = 2 << 20;
 
 /// Whether a selection can name dimensions, whose labels then have to be read.
 pub fn names_dimensions(selection: &str) -> bool {
