@@ -20,7 +20,7 @@ mod selection;
 
 pub use axis::Axis;
 pub use boxes::boxes;
-pub use numbered_name::NumberedName;
+pub use numbered_name::{NumberedName, joined_indices};
 pub use runs::{Layout, Runs};
 pub use selection::{SelectedAxis, Selection};
 

@@ -30,6 +30,15 @@ impl NumberedName<'_> {
     }
 }
 
+/// Returns indices as names of files have them; the only index of what has no dimensions is `0`.
+pub fn joined_indices(indices: &[u64]) -> String {
+    if indices.is_empty() {
+        return "0".to_string();
+    }
+    let indices: Vec<String> = indices.iter().map(u64::to_string).collect();
+    indices.join(".")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -47,5 +56,11 @@ mod tests {
         for none in ["zarr.json", "01", "1..2", "", "99999999999999999999"] {
             assert_eq!(parse(none), None, "{none}");
         }
+    }
+
+    #[test]
+    fn indices_are_joined_by_dots() {
+        assert_eq!(joined_indices(&[3, 4]), "3.4");
+        assert_eq!(joined_indices(&[]), "0");
     }
 }

@@ -4,13 +4,14 @@ use serde_json::{Map, Value, json};
 
 use crate::array::ShardFile;
 use crate::error::Result;
+use crate::grid::joined_indices;
 use crate::json_text::render;
 
 /// The most inner chunks that the text of an index names.
 const MAX_TOLD: usize = 100_000;
 
 /// Returns the text of `index.json`. Offsets count from the beginning of the shard, but for its own, which is that in the
-/// stored object; all numbers are in bytes.
+/// stored object; offsets and lengths are in bytes.
 pub(super) fn index_text(shard: &ShardFile) -> Result<Vec<u8>> {
     let place = shard.index_range();
     let state = match (shard.fault(), shard.has_checksum()) {
@@ -57,7 +58,7 @@ fn told_chunks(shard: &ShardFile) -> Value {
         };
         stored += 1;
         if chunks.len() < MAX_TOLD {
-            chunks.insert(name_of(&shard.indices(number)), told);
+            chunks.insert(joined_indices(&shard.indices(number)), told);
         }
     }
     let not_told = stored - chunks.len() as u64;
@@ -78,15 +79,6 @@ fn unused(length: u64, mut used: Vec<(u64, u64)>) -> u64 {
         end = end.max(to);
     }
     unused + length.saturating_sub(end)
-}
-
-/// Returns the name that has these indices.
-pub(super) fn name_of(indices: &[u64]) -> String {
-    if indices.is_empty() {
-        return "0".to_string();
-    }
-    let indices: Vec<String> = indices.iter().map(u64::to_string).collect();
-    indices.join(".")
 }
 
 #[cfg(test)]

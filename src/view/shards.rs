@@ -9,12 +9,12 @@ use std::time::Duration;
 
 use crate::array::{Arrays, OpenArray, ShardFile, StoredChunks};
 use crate::error::{Error, Kind, Result};
-use crate::grid::ChunkIndex;
+use crate::grid::{ChunkIndex, joined_indices};
 use crate::hierarchy::{Hierarchy, NodeEntry};
 use crate::known::Known;
 use crate::store::listing::NameList;
 use crate::store::{EntryKind, Key, Listing, Name};
-use crate::view::shard_index::{index_text, name_of};
+use crate::view::shard_index::index_text;
 use crate::view::text_file::{TextFile, directory_attr, file_attr};
 use crate::view::{Attr, File, OpenedFile, ReadAt, ReadBytes, View, ViewDir};
 
@@ -243,7 +243,7 @@ impl Listing for ShardListing {
         };
         self.place += 1;
         Ok(Some(Name {
-            name: name_of(&indices).into_bytes(),
+            name: joined_indices(&indices).into_bytes(),
             kind: EntryKind::Directory,
             cursor: self.place,
             meta: None,
@@ -287,7 +287,7 @@ impl Listing for InnerListing {
             self.place += 1;
             // An entry that leaves the shard is a name whose reads fail.
             if !matches!(self.shard.range(number), Ok(None)) {
-                let name = name_of(&self.shard.indices(number)).into_bytes();
+                let name = joined_indices(&self.shard.indices(number)).into_bytes();
                 return Ok(Some(Name {
                     name,
                     kind: self.inner_kind(),
@@ -326,7 +326,5 @@ mod tests {
         for name in ["01", "+1", "1.2", "", "1.", "a", "-1"] {
             assert_eq!(indices_of(name.as_bytes(), 1), None, "{name}");
         }
-        assert_eq!(name_of(&[3, 4]), "3.4");
-        assert_eq!(name_of(&[]), "0");
     }
 }

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use crate::array::{OpenArray, StoredChunks};
 use crate::error::{Kind, Result};
 use crate::export::Format;
+use crate::grid::joined_indices;
 use crate::hierarchy::{Hierarchy, NodeEntry};
 use crate::store::listing::NameList;
 use crate::store::{EntryKind, Listing, Name};
@@ -168,15 +169,9 @@ impl ChunkListing {
     }
 }
 
-/// Returns the name of a chunk's file; the only chunk of an array without dimensions is `0`.
+/// Returns the name of a chunk's file.
 fn chunk_name(indices: &[u64], extension: &str) -> Vec<u8> {
-    let indices: Vec<String> = indices.iter().map(u64::to_string).collect();
-    let indices = if indices.is_empty() {
-        "0".to_string()
-    } else {
-        indices.join(".")
-    };
-    format!("{indices}.{extension}").into_bytes()
+    format!("{}.{extension}", joined_indices(indices)).into_bytes()
 }
 
 impl Listing for ChunkListing {
