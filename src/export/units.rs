@@ -1,4 +1,4 @@
-//! Units of lengths, times and angles by the names that OME-Zarr, CF and people give them.
+//! Units of lengths, times and angles by the names that OME-Zarr and CF give them, in the singular and the plural.
 
 use crate::export::axes::AxisMeaning;
 
@@ -22,19 +22,24 @@ pub(super) enum Unit {
 impl Unit {
     /// Returns the unit of a dimension, if it has one of these.
     pub(super) fn of(axis: &AxisMeaning) -> Option<Unit> {
-        Some(match axis.unit.as_deref()? {
-            "m" | "meter" | "meters" | "metre" | "metres" => Unit::Metre,
+        let name = axis.unit.as_deref()?;
+        // Long names may be plurals; `s` and `ms` are units themselves.
+        let singular = name.strip_suffix('s').filter(|name| name.len() > 3);
+        Some(match singular.unwrap_or(name) {
+            "m" | "meter" | "metre" => Unit::Metre,
             "cm" | "centimeter" | "centimetre" => Unit::Centimetre,
             "mm" | "millimeter" | "millimetre" => Unit::Millimetre,
-            "um" | "micrometer" | "micrometre" | "micron" => Unit::Micrometre,
+            "um" | "\u{b5}m" | "\u{3bc}m" | "micrometer" | "micrometre" | "micron" => {
+                Unit::Micrometre
+            }
             "nm" | "nanometer" | "nanometre" => Unit::Nanometre,
             "angstrom" | "Angstrom" => Unit::Angstrom,
-            "h" | "hour" | "hours" => Unit::Hour,
-            "min" | "minute" | "minutes" => Unit::Minute,
-            "s" | "second" | "seconds" => Unit::Second,
-            "ms" | "millisecond" | "milliseconds" => Unit::Millisecond,
-            "us" | "microsecond" | "microseconds" => Unit::Microsecond,
-            "degree" | "degrees" | "deg" => Unit::Degree,
+            "h" | "hour" => Unit::Hour,
+            "min" | "minute" => Unit::Minute,
+            "s" | "second" => Unit::Second,
+            "ms" | "millisecond" => Unit::Millisecond,
+            "us" | "\u{b5}s" | "\u{3bc}s" | "microsecond" => Unit::Microsecond,
+            "degree" | "deg" => Unit::Degree,
             _ => return None,
         })
     }
