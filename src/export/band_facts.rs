@@ -26,7 +26,7 @@ impl BandFacts {
         let unit = attribute("units");
         let unit = unit.as_ref().and_then(Value::as_str);
         BandFacts {
-            unit: unit.filter(|unit| unit.len() <= MAX_TEXT).map(escaped),
+            unit: unit.map(escaped).filter(|unit| unit.len() <= MAX_TEXT),
             offset: number("add_offset"),
             scale: number("scale_factor"),
         }

@@ -117,6 +117,11 @@ impl<'a> Subject<'a> {
         is_plain(self.chosen).then(|| format!("{name}{}.raw", self.chosen))
     }
 
+    /// Returns the same name for headers that take one with `%` for a pattern of several.
+    pub fn raw_file_alone(&self) -> Option<String> {
+        self.raw_file().filter(|file| !file.contains('%'))
+    }
+
     /// Whether the box has elements and at least one and at most `most` dimensions, as formats of images want.
     pub fn is_image(&self, most: usize) -> bool {
         (1..=most).contains(&self.shape.len()) && !self.shape.contains(&0)

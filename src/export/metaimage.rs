@@ -16,8 +16,7 @@ pub const FORMAT: Format = Format {
 pub const DETACHED: Format = Format {
     extension: "mhd",
     parts: Some(|subject| {
-        // The name would be a pattern of several.
-        let file = subject.raw_file().filter(|file| !file.contains('%'))?;
+        let file = subject.raw_file_alone()?;
         header(subject, &file).map(FileParts::text)
     }),
     ragged: None,

@@ -24,8 +24,7 @@ pub const FORMAT: Format = Format {
 pub const DETACHED: Format = Format {
     extension: "nhdr",
     parts: Some(|subject| {
-        // The name would be a pattern of several.
-        let file = subject.raw_file().filter(|file| !file.contains('%'))?;
+        let file = subject.raw_file_alone()?;
         let header = header(subject)?;
         Some(FileParts::text(format!("{header}data file: {file}\n")))
     }),
@@ -208,7 +207,7 @@ fn pairs(attributes: &Attributes) -> String {
         };
         let is_key = !name.is_empty()
             && !name.starts_with('#')
-            && !FIELDS.contains(&name.to_ascii_lowercase().as_str())
+            && !FIELDS.contains(&name.trim().to_ascii_lowercase().as_str())
             && !name.contains(|letter: char| letter.is_control() || ":=".contains(letter));
         if is_key && !value.is_empty() && value.len() <= MAX_VALUE && text.len() < MAX_VALUES {
             let value = value

@@ -18,7 +18,7 @@ pub const FORMAT: Format = Format {
     is_basic: false,
 };
 
-/// The most bands: each takes about 300 bytes.
+/// The most bands: each takes about 300 bytes beside its unit.
 const MAX_BANDS: u64 = 4096;
 
 fn type_name(data_type: &DataType) -> Option<&'static str> {

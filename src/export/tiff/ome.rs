@@ -99,7 +99,10 @@ fn pyramid(contents: &GroupContents) -> Option<GroupPlan> {
     let mut placed = vec![(first, 0, stack.elements())];
     let mut next = padded_size(member)?;
     let most = MAX_DIRECTORIES / pages.len().max(1);
-    for &(number, member) in smaller.iter().take(most.saturating_sub(1)) {
+    for &(number, member) in smaller {
+        if placed.len() >= most {
+            break;
+        }
         let subject = subject_of(contents, member);
         let level = stack_of(&subject, &image_axes(&subject));
         let Some(level) = level.filter(|level| is_copy(&stack, level)) else {
