@@ -45,8 +45,8 @@ pub struct Attr {
     pub size: u64,
     /// Whether that is exact. If not, the length cannot be told, and `measure` says why.
     pub is_exact: bool,
-    /// Bytes of the pieces that a part of it is made of, so that few bytes should be asked for at a time where pieces are
-    /// small; 0 if any part costs what it has.
+    /// Bytes of a decoded chunk under the file, from which its block size follows; 0 if it has none or has chunks of several
+    /// arrays.
     pub piece: u64,
     /// Bytes stored for it; shown as blocks, never 0 for a file that is not empty.
     pub stored: u64,
