@@ -22,6 +22,7 @@ import random_reads
 import remote
 import rows
 import scale
+import stored
 import table
 import warm
 import write
@@ -35,11 +36,12 @@ PARTS = {
     "memory": memory.run,
     "rows": rows.run,
     "list-stored": listing.stored,
+    "stored": stored.run,
     "remote": remote.run,
     "write": write.run,
     "scale": scale.run,
 }
-EXTRA = {"formats", "list-stored", "remote", "write", "scale"}
+EXTRA = {"formats", "list-stored", "stored", "remote", "write", "scale"}
 
 
 def main():

@@ -65,6 +65,7 @@ fn serve(plan: &MountPlan, parent: Option<&Parent>) -> Result<()> {
     let input = plan.until_eof.then(|| watch_input(plan)).transpose()?;
     let stats = Arc::new(Stats::default());
     check_folders(plan)?;
+    check_passthrough(plan)?;
     let views = open::open_views(&plan.views_config(), &stats)?;
     let targets = targets(plan)?;
     if plan.fake {
@@ -82,6 +83,7 @@ fn serve(plan: &MountPlan, parent: Option<&Parent>) -> Result<()> {
     let settings = SessionSettings {
         timeout: plan.timeout,
         readahead: plan.readahead,
+        passthrough: plan.passthrough,
         access: access.clone(),
     };
     for target in &targets {
@@ -139,6 +141,28 @@ fn check_folders(plan: &MountPlan) -> Result<()> {
         for (dir, what) in within.chain(store.as_ref().map(|store| (store, "store"))) {
             mountpoint::check_outside((option, folder), dir, what)?;
         }
+    }
+    Ok(())
+}
+
+/// Refuses `--passthrough` where what the kernel reads itself could be wrong, or would be missing in a log.
+fn check_passthrough(plan: &MountPlan) -> Result<()> {
+    let others = [
+        ("--cow", plan.cow.is_some() && !plan.write_through),
+        ("--write-through", plan.write_through),
+        ("--access-log", plan.access_log.is_some()),
+    ];
+    if !plan.passthrough {
+        return Ok(());
+    }
+    if let Some((other, _)) = others.iter().find(|(_, is_given)| *is_given) {
+        let why = format!("cannot be used with {other}");
+        return Err(Error::invalid("--passthrough", why));
+    }
+    if store::local_folder(&plan.source).is_none() {
+        log::warn!("the store is not on this machine: --passthrough changes nothing");
+    } else if !rustix::process::geteuid().is_root() {
+        log::warn!("only root has the kernel read files itself: --passthrough changes nothing");
     }
     Ok(())
 }

@@ -72,6 +72,10 @@ pub struct MountArgs {
     /// Most disk space for them, and at most half of what is free
     #[arg(long, value_name = "SIZE", value_parser = units::size, default_value = "64G", help_heading = LIMITS)]
     pub spill_size: u64,
+    /// Have the kernel read stored files of a store on this machine itself, at the speed of the file system below; files that
+    /// other programs overwrite in place change while they are open. Needs root and Linux 6.9; see zarrfs-stores(7)
+    #[arg(long, conflicts_with_all = ["cow", "write_through", "access_log"], help_heading = LIMITS)]
+    pub passthrough: bool,
     /// How long a request may wait for the store, such as 5s; then it is an error
     #[arg(long, value_name = "DURATION", value_parser = units::duration, default_value = "60s", help_heading = LIMITS)]
     pub timeout: Duration,

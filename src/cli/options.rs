@@ -50,7 +50,7 @@ const IGNORED: [&str; 34] = [
     "comment",
 ];
 
-const KNOWN: [&str; 40] = [
+const KNOWN: [&str; 41] = [
     "access_log",
     "allow_other",
     "anon",
@@ -78,6 +78,7 @@ const KNOWN: [&str; 40] = [
     "noexec",
     "nonempty",
     "option",
+    "passthrough",
     "profile",
     "readahead",
     "region",
@@ -165,6 +166,7 @@ fn apply_switch(plan: &mut MountPlan, name: &str) -> Result<()> {
         "nonempty" => plan.nonempty = true,
         "follow_symlinks" => plan.store.follow_symlinks = true,
         "lossy" => plan.lossy = true,
+        "passthrough" => plan.passthrough = true,
         "write_through" => plan.set_write_through()?,
         "consolidated" => plan.hierarchy.consolidated = true,
         "no_fallback" => plan.hierarchy.settings.fallback = false,

@@ -67,6 +67,8 @@ pub(super) struct MountPlan {
     pub(super) access_log: Option<PathBuf>,
     pub(super) verbose: u8,
     pub(super) readahead: u64,
+    /// Have the kernel read stored files of this machine itself.
+    pub(super) passthrough: bool,
 }
 
 impl MountPlan {
@@ -112,6 +114,7 @@ impl MountPlan {
             access_log: None,
             verbose: 0,
             readahead: READAHEAD,
+            passthrough: false,
         })
     }
 

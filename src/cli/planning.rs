@@ -21,6 +21,7 @@ impl MountPlan {
             max_chunk: args.max_chunk,
             spill: args.spill.clone(),
             spill_size: args.spill_size,
+            passthrough: args.passthrough,
             timeout: args.timeout,
             list: args.list.clone(),
             store: StoreConfig {

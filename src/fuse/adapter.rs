@@ -27,6 +27,7 @@ use super::kernel_readahead::KernelReadahead;
 use super::names;
 use super::negotiation;
 use super::open_files;
+use super::passthrough::BackingFiles;
 use super::request::RequestInfo;
 use super::xattr;
 use crate::store::tree::AttrChange;
@@ -36,14 +37,20 @@ use crate::vfs::{Caller, NewNode, Vfs};
 pub(super) struct FuseAdapter {
     dispatch: Dispatcher,
     readahead: Arc<KernelReadahead>,
+    backing: Arc<BackingFiles>,
 }
 
 impl FuseAdapter {
-    /// Builds the adapter of one mount; `readahead` gets each file that is opened.
-    pub(super) fn new(dispatch: Dispatcher, readahead: Arc<KernelReadahead>) -> FuseAdapter {
+    /// Builds the adapter of one mount; `readahead` and `backing` get each file that is opened.
+    pub(super) fn new(
+        dispatch: Dispatcher,
+        readahead: Arc<KernelReadahead>,
+        backing: BackingFiles,
+    ) -> FuseAdapter {
         FuseAdapter {
             dispatch,
             readahead,
+            backing: Arc::new(backing),
         }
     }
 
@@ -56,6 +63,7 @@ impl FuseAdapter {
 impl Filesystem for FuseAdapter {
     fn init(&mut self, _req: &Request, config: &mut KernelConfig) -> io::Result<()> {
         negotiation::ask_for(config);
+        self.backing.ask_for(config);
         Ok(())
     }
 
@@ -78,8 +86,8 @@ impl Filesystem for FuseAdapter {
 
     fn open(&self, req: &Request, inode: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
         let file = (ino(inode), convert::open_mode(flags));
-        let readahead = self.readahead.clone();
-        open_files::open(self.call(req), readahead, file, Caller(req.pid()), reply);
+        let settings = (self.readahead.clone(), self.backing.clone());
+        open_files::open(self.call(req), settings, file, Caller(req.pid()), reply);
     }
 
     fn read(
@@ -112,6 +120,7 @@ impl Filesystem for FuseAdapter {
         _flush: bool,
         reply: ReplyEmpty,
     ) {
+        self.backing.release(ino(inode));
         open_files::release(self.call(req), ino(inode), fh(handle), reply);
     }
 

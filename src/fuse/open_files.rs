@@ -8,6 +8,7 @@ use fuser::{ReplyEmpty, ReplyOpen, ReplyWrite};
 
 use super::kernel_call::KernelCall;
 use super::kernel_readahead::KernelReadahead;
+use super::passthrough::{BackingFiles, FileOpening};
 use super::reply::Written;
 use super::request::RequestInfo;
 use crate::error::{Kind, Result};
@@ -16,7 +17,7 @@ use crate::vfs::{Caller, Fh, Ino, OpenOptions, Vfs};
 /// Opens a file, after `readahead` has it; one that cannot be written is refused at once.
 pub(super) fn open(
     call: KernelCall<'_>,
-    readahead: Arc<KernelReadahead>,
+    (readahead, backing): (Arc<KernelReadahead>, Arc<BackingFiles>),
     (ino, mode): (Ino, OpenOptions),
     caller: Caller,
     reply: ReplyOpen,
@@ -32,7 +33,11 @@ pub(super) fn open(
             vfs.open(ino, caller)?
         };
         readahead.set(opened.reads_on);
-        Ok(opened)
+        Ok(FileOpening {
+            ino,
+            opened,
+            backing,
+        })
     });
 }
 

@@ -135,19 +135,6 @@ impl Output for Written {
     }
 }
 
-/// An open file.
-impl Output for OpenReply {
-    type Reply = ReplyOpen;
-
-    fn send(self, reply: ReplyOpen, _vfs: &Vfs) {
-        reply.opened(FileHandle(self.fh.0), convert::open_flags(&self));
-    }
-
-    fn undo(self, vfs: &Vfs) {
-        vfs.release(self.fh);
-    }
-}
-
 /// A file that was made, and is open.
 impl Output for (Entry, OpenReply) {
     type Reply = ReplyCreate;
@@ -165,7 +152,7 @@ impl Output for (Entry, OpenReply) {
 
     fn undo(self, vfs: &Vfs) {
         let (entry, opened) = self;
-        opened.undo(vfs);
+        vfs.release(opened.fh);
         entry.undo(vfs);
     }
 }

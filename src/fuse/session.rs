@@ -16,6 +16,7 @@ use super::invalidation::PageInvalidations;
 use super::kernel_readahead::KernelReadahead;
 use super::mount;
 use super::mount::{Connection, MountedDir};
+use super::passthrough::BackingFiles;
 use crate::error::{Error, Result};
 use crate::stats::Stats;
 use crate::vfs::Vfs;
@@ -27,6 +28,8 @@ pub struct SessionSettings {
     pub timeout: Duration,
     /// How many bytes the kernel reads ahead; only root can set it.
     pub readahead: u64,
+    /// Whether the kernel may read stored files of this machine itself.
+    pub passthrough: bool,
     /// Where each request is logged, if it is.
     pub access: Option<Arc<AccessLog>>,
 }
@@ -54,7 +57,8 @@ impl MountSession {
         let dispatch = Dispatcher::new(vfs.clone(), stats, pages.clone(), timeout, access);
         let mounted = dir.as_ref().map(|dir| dir.device());
         let readahead = Arc::new(KernelReadahead::new(mounted, settings.readahead));
-        let adapter = FuseAdapter::new(dispatch.map_err(failed)?, readahead.clone());
+        let backing = BackingFiles::new(settings.passthrough);
+        let adapter = FuseAdapter::new(dispatch.map_err(failed)?, readahead.clone(), backing);
         let session =
             fuser::Session::from_fd(adapter, device, SessionACL::All, config()).map_err(failed)?;
         readahead.set(true);

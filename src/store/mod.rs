@@ -5,6 +5,7 @@
 
 use std::io::IoSliceMut;
 use std::ops::Range;
+use std::os::fd::BorrowedFd;
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -228,6 +229,10 @@ pub trait Reader: Send + Sync {
     }
     /// Returns size and version now.
     fn meta(&self) -> Result<Meta>;
+    /// Returns the file of this machine that has the bytes and no others, if it is one.
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
 }
 
 /// Properties of a store as a whole; layers pass on those of the store below, or a changed copy.

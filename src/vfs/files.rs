@@ -78,6 +78,13 @@ impl Handle {
 }
 
 impl Vfs {
+    /// Returns an open file whose bytes are those of a file of this machine; nothing if it can be written or changed.
+    pub fn shown_as_stored(&self, fh: Fh) -> Option<Arc<dyn File>> {
+        let open = self.file(fh).ok()?;
+        let is_fixed = open.tree_file.is_none() && open.file.descriptor().is_some();
+        is_fixed.then(|| open.file.clone())
+    }
+
     pub(super) fn add_file(&self, fh: Fh, file: Handle) -> Arc<Handle> {
         let file = Arc::new(file);
         self.files.write().insert(fh, file.clone());

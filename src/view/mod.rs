@@ -3,6 +3,7 @@
 //! Paths are spelled like keys. A view answers by path and keeps no state of its callers; inode numbers, handles and
 //! permissions are the business of `vfs`. Views do not know whether there is an overlay below.
 
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -91,6 +92,10 @@ pub trait File: ReadAt {
     }
     /// Returns what `stat` shows of an open file whose path is gone or has another content; nothing if that is unknown.
     fn attr(&self) -> Option<Attr> {
+        None
+    }
+    /// Returns the file of this machine that has the bytes and no others, if it is one.
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         None
     }
 }

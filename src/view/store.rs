@@ -3,6 +3,7 @@
 //! A key may be an object and a prefix of others in stores of objects. Then its name is a directory, and the object is
 //! in there under the name `OBJECT`, which no listing has.
 
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -315,6 +316,10 @@ impl File for StoredFile {
 
     fn attr(&self) -> Option<Attr> {
         Some(attr_of(&self.meta, self.fresh))
+    }
+
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        self.reader.descriptor()
     }
 }
 

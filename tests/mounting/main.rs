@@ -3,6 +3,8 @@
 //! Needs root and /dev/fuse (`common/needs.rs`). What only a person would see (exit statuses, one line on stderr)
 //! is tested here as well.
 
+#[path = "../common/mapped.rs"]
+mod mapped;
 #[path = "../common/needs.rs"]
 mod needs;
 #[path = "../common/scripted.rs"]
@@ -15,6 +17,7 @@ mod finding_out;
 mod fixture;
 mod killed;
 mod listed;
+mod passthrough;
 mod refusals;
 mod served;
 mod typed;

@@ -187,6 +187,7 @@ fn serve(fixture: &Fixture, timeout: Duration) -> Served {
     });
     let (sender, ended) = mpsc::channel();
     let settings = SessionSettings {
+        passthrough: false,
         access: None,
         timeout,
         readahead: 1 << 20,

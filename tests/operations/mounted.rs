@@ -73,6 +73,7 @@ impl Mounted {
             ..MountRequest::default()
         });
         let settings = SessionSettings {
+            passthrough: false,
             access: None,
             timeout,
             readahead: 1 << 20,

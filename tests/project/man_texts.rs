@@ -248,7 +248,7 @@ pub const PAGES_OF_SECTION_7: [&str; 4] = [
 ];
 
 /// The options of `-o`: name with its value, and what it does.
-pub const MOUNT_OPTIONS: [(&str, &str); 31] = [
+pub const MOUNT_OPTIONS: [(&str, &str); 32] = [
     ("view=NAME", "store or files"),
     ("files=DIR2", "mount the files view there as well"),
     (
@@ -267,6 +267,10 @@ pub const MOUNT_OPTIONS: [(&str, &str); 31] = [
     (
         "readahead=SIZE",
         "how far the kernel reads ahead, 1M unless given; only root can set it",
+    ),
+    (
+        "passthrough",
+        "have the kernel read stored files of this machine itself, see zarrfs-stores(7)",
     ),
     ("timeout=TIME", "how long a request may wait"),
     (

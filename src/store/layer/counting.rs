@@ -4,6 +4,7 @@
 
 use std::io::IoSliceMut;
 use std::ops::Range;
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -171,5 +172,9 @@ impl Reader for CountingReader {
 
     fn meta(&self) -> Result<Meta> {
         self.inner.meta()
+    }
+
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        self.inner.descriptor()
     }
 }

@@ -1,7 +1,7 @@
 //! A file kept open, read by `pread`.
 
 use std::io::IoSliceMut;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::buffer::spare_capacity;
 use rustix::io::Errno;
@@ -50,6 +50,10 @@ impl Reader for LocalReader {
     fn meta(&self) -> Result<Meta> {
         let stat = rustix::fs::fstat(&self.fd).map_err(|error| failed(&self.key, error))?;
         meta_of(&stat).ok_or_else(|| Error::not_found(&self.key))
+    }
+
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.fd.as_fd())
     }
 }
 

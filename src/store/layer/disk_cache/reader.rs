@@ -5,6 +5,7 @@
 
 use std::io::IoSliceMut;
 use std::ops::Range;
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 use super::cache_dir::CacheNamespace;
@@ -122,5 +123,9 @@ impl Reader for DiskCacheReader {
 
     fn meta(&self) -> Result<Meta> {
         self.inner.meta()
+    }
+
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        self.inner.descriptor()
     }
 }

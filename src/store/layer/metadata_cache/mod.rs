@@ -12,6 +12,7 @@
 use std::io::IoSliceMut;
 use std::num::NonZeroUsize;
 use std::ops::Range;
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -234,5 +235,9 @@ impl Reader for InvalidatingReader {
 
     fn meta(&self) -> Result<Meta> {
         self.check(self.inner.meta())
+    }
+
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        self.inner.descriptor()
     }
 }
