@@ -14,6 +14,7 @@ from pathlib import Path
 TESTS = Path(__file__).resolve().parents[2] / "tests"
 sys.path[:0] = [str(TESTS), str(TESTS / "python")]
 
+import changes
 import cold
 import formats
 import listing
@@ -39,9 +40,10 @@ PARTS = {
     "stored": stored.run,
     "remote": remote.run,
     "write": write.run,
+    "changes": changes.run,
     "scale": scale.run,
 }
-EXTRA = {"formats", "list-stored", "stored", "remote", "write", "scale"}
+EXTRA = {"formats", "list-stored", "stored", "remote", "write", "changes", "scale"}
 
 
 def main():

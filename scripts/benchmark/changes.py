@@ -1,0 +1,150 @@
+"""Many files at once: `tar x` of a v2 store with small chunks through a mount with --cow beside a plain folder, and the
+commit of chunks: to a folder beside `cp -r`, to an S3 server 20 ms away beside `rclone copy`."""
+
+import io
+import os
+import shutil
+import subprocess
+import tarfile
+import tempfile
+import time
+
+import arrays
+import mounting
+import peers
+import table
+from servers import rclone, seaweedfs
+from servers.programs import Absent
+from slow_link import slow_link
+
+SMALL_FILES, SMALL_BYTES = 10_000, 400
+CHUNKS, CHUNK_BYTES = 500, 256 << 10
+LATENCY = 20
+
+# As many requests at a time as zarrfs makes.
+RCLONE = ["--transfers=32", "--checkers=32", "--no-traverse", "--ignore-times"]
+
+GROUP = '{"zarr_format": 2}'
+ARRAY = """{"zarr_format": 2, "shape": [%d], "chunks": [%d], "dtype": "|u1", "compressor": null, "fill_value": 0,
+    "order": "C", "filters": null}"""
+
+
+def run(arguments):
+    folder = arrays.FOLDER / "changes"
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    try:
+        return [
+            *unpacked(folder, arguments),
+            *committed(folder, arguments),
+            *committed_far_away(folder, arguments),
+        ]
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def unpacked(folder, arguments):
+    """Returns the row of `tar x`."""
+    archive = folder / "small.tar"
+    with tarfile.open(archive, "w") as tar:
+        for name, content in chunks_of(SMALL_FILES, SMALL_BYTES):
+            member = tarfile.TarInfo(f"a/{name}")
+            member.size = len(content)
+            tar.addfile(member, io.BytesIO(content))
+    ours, plain = [], []
+    for number in range(arguments.rounds):
+        place = fresh(folder / str(number))
+        (place / "plain").mkdir()
+        plain.append(timed(SMALL_FILES, "tar", "xf", archive, "-C", place / "plain"))
+        with peers.Ours(place / "store", "--cow", place / "upper") as mount:
+            ours.append(timed(SMALL_FILES, "tar", "xf", archive, "-C", mount.path))
+        shutil.rmtree(place)
+    return [in_seconds(table.speeds(f"tar x, {SMALL_FILES} files", "plain folder", ours, plain, 0.7), ours, plain)]
+
+
+def committed(folder, arguments):
+    """Returns the row of a commit to a folder."""
+    source = chunks_in(folder / "array")
+    ours, copied = [], []
+    for number in range(arguments.rounds):
+        place = fresh(folder / str(number))
+        with peers.Ours(place / "store", "--cow", place / "upper") as mount:
+            shutil.copytree(source, mount.path / "a")
+            os.sync()
+            copied.append(timed(CHUNKS, "cp", "-r", place / "upper/keys/a", place / "copied"))
+            ours.append(timed(CHUNKS, mounting.program(), "commit", place / "upper"))
+        shutil.rmtree(place)
+    return [in_seconds(table.speeds(f"commit, {CHUNKS} chunks", "cp -r", ours, copied, 1.0), ours, copied)]
+
+
+def committed_far_away(folder, arguments):
+    """Returns the row of a commit to a server."""
+    source = chunks_in(folder / "array")
+    ours, copied = [], []
+    with tempfile.TemporaryDirectory(prefix="zarrfs-weed-") as logs:
+        try:
+            server = seaweedfs.SeaweedFS(logs)
+        except Absent as absent:
+            raise SystemExit(str(absent)) from None
+        with server, slow_link(server.port, LATENCY) as port:
+            endpoint = f"http://127.0.0.1:{port}"
+            for number in range(arguments.rounds):
+                remote = seaweedfs.remote(endpoint)
+                to = f"remote:{seaweedfs.BUCKET}/copied-{number}"
+                start = time.perf_counter()
+                rclone.rclone(remote, "copy", source, to, *RCLONE)
+                copied.append(peers.Read(time.perf_counter() - start, CHUNKS, 0.0))
+                ours.append(commit_far_away(folder, source, endpoint, number))
+    case = f"commit, {CHUNKS} chunks, {LATENCY} ms"
+    return [in_seconds(table.speeds(case, "rclone copy", ours, copied, 1.0), ours, copied)]
+
+
+def commit_far_away(folder, source, endpoint, number):
+    """Returns how long the commit of an array to a new prefix took."""
+    url = f"s3://{seaweedfs.BUCKET}/committed-{number}"
+    options = ["--endpoint", endpoint, "--region", seaweedfs.REGION]
+    keys = {"AWS_ACCESS_KEY_ID": seaweedfs.ACCESS_KEY, "AWS_SECRET_ACCESS_KEY": seaweedfs.SECRET_KEY}
+    upper, empty = folder / f"upper-{number}", folder / "empty"
+    empty.mkdir(exist_ok=True)
+    (empty / ".zgroup").write_text(GROUP)
+    rclone.rclone(seaweedfs.remote(endpoint), "copy", empty, f"remote:{url.removeprefix('s3://')}")
+    with mounting.Mount(url, *options, "--cow", upper, environment={**os.environ, **keys}) as mount:
+        shutil.copytree(source, mount.path / "a")
+        done = timed(CHUNKS, mounting.program(), "commit", upper)
+    shutil.rmtree(upper)
+    return done
+
+
+def chunks_of(count, length):
+    """Yields the names in the folder of an array of so many chunks, and what they hold."""
+    yield ".zarray", (ARRAY % (count * length, length)).encode()
+    for number in range(count):
+        yield str(number), os.urandom(length)
+
+
+def chunks_in(folder):
+    """Returns a folder with an array, made the first time."""
+    if not folder.exists():
+        folder.mkdir()
+        for name, content in chunks_of(CHUNKS, CHUNK_BYTES):
+            (folder / name).write_bytes(content)
+    return folder
+
+
+def fresh(place):
+    """Makes a folder with an empty store in it."""
+    (place / "store").mkdir(parents=True)
+    (place / "store/.zgroup").write_text(GROUP)
+    return place
+
+
+def timed(count, *command):
+    start = time.perf_counter()
+    subprocess.run(list(map(str, command)), check=True, stdout=subprocess.DEVNULL)
+    return peers.Read(time.perf_counter() - start, count, 0.0)
+
+
+def in_seconds(row, ours, theirs):
+    """Returns a row with times in place of speeds."""
+    seconds = [table.median(read.seconds for read in reads) for reads in (ours, theirs)]
+    return row._replace(ours=seconds[0], peer=seconds[1], unit="s")
