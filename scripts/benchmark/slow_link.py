@@ -39,7 +39,8 @@ async def end_relays():
 
 async def serve(port, latency, ports):
     async def connected(reader, writer):
-        await relay(reader, writer, port, latency)
+        with contextlib.suppress(asyncio.CancelledError):
+            await relay(reader, writer, port, latency)
 
     server = await asyncio.start_server(connected, "127.0.0.1")
     ports.put(server.sockets[0].getsockname()[1])
