@@ -7,7 +7,7 @@ use crate::error::{Error, Kind, Result};
 use crate::store::tree::{Credentials, TreeFile};
 use crate::store::{EntryKind, Key};
 use crate::vfs::changing::check_same;
-use crate::vfs::{Caller, Entry, Ino, OpenOptions, OpenReply, Vfs, replaced};
+use crate::vfs::{Caller, Entry, Ino, OpenOptions, OpenReply, RESOLUTION_TTL, Vfs, replaced};
 use crate::view::Attr;
 use crate::view::store::attr_of_stat;
 
@@ -65,7 +65,11 @@ impl Vfs {
         path: &Key,
         file: Arc<dyn TreeFile>,
     ) -> Result<(Entry, OpenReply)> {
-        let attr = attr_of_stat(&file.stat()?);
+        // The kernel asks for the attributes once more before it answers the program, unless they hold until then.
+        let attr = Attr {
+            fresh: RESOLUTION_TTL,
+            ..attr_of_stat(&file.stat()?)
+        };
         let fh = self.new_handle();
         let ino = self.inodes.create(parent, name, attr.content, fh);
         self.add_file(fh, self.writer(ino, path, file)?);

@@ -113,9 +113,10 @@ pub struct Vfs {
     invalidator: OnceLock<Invalidator>,
 }
 
-/// How long the kernel may keep the attributes of a directory where everything can be changed: resolving a path takes
-/// a lookup and a permission check of each directory, and programs resolve the same path again at once.
-const DIR_TTL: Duration = Duration::from_millis(1);
+/// How long the kernel may keep the attributes of a directory, or of a file that it creates, where everything can be
+/// changed: resolving a path takes a lookup and a permission check of each, and programs resolve the same path again at
+/// once.
+const RESOLUTION_TTL: Duration = Duration::from_millis(1);
 
 /// How long the kernel may keep that a name is missing.
 const NEGATIVE_TTL: Duration = Duration::from_secs(1);
@@ -263,7 +264,7 @@ impl Vfs {
     fn with_ttl(&self, attr: Attr) -> Attr {
         let fresh = match attr.kind {
             _ if !self.config.writable => attr.fresh,
-            EntryKind::Directory => DIR_TTL,
+            EntryKind::Directory => RESOLUTION_TTL,
             _ => Duration::ZERO,
         };
         Attr { fresh, ..attr }

@@ -86,9 +86,12 @@ impl StoreView {
         arrays.is_some_and(|arrays| arrays.are_written())
     }
 
-    /// Returns what is stored under a path, or hidden in the directory of its own name.
+    /// Returns what is stored under a path, or hidden in the directory of its own name. A tree that knows the path has told
+    /// so already.
     fn meta(&self, path: &Key) -> Result<Option<Meta>> {
-        if let Some(meta) = self.store.head(path)? {
+        if self.tree.is_none()
+            && let Some(meta) = self.store.head(path)?
+        {
             return Ok(Some(meta));
         }
         let hidden = self.open_hidden(path)?;
