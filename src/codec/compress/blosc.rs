@@ -1,23 +1,21 @@
-//! Codec `blosc` (`numcodecs.blosc` as well): c-blosc 1, which is called in this file only.
+//! Codec `blosc` (`numcodecs.blosc` as well): c-blosc 1, which is called here to encode and in `blosc_decode` to decode.
 //!
-//! The frame's header is checked against the promised length before anything is allocated, and c-blosc gets the
-//! true length of both buffers. Each call uses one thread, since callers run in parallel. Frames with snappy
-//! blocks are left to `blosc_frame.rs`. Bytes after a frame are ignored, as in the reference.
+//! The frame's header is checked against the promised length before anything is allocated. Each call of c-blosc uses one
+//! thread, since callers run in parallel. Frames with snappy blocks are left to `blosc_frame`. Bytes after a frame are
+//! ignored, as in the reference.
 
 #![expect(unsafe_code, reason = "c-blosc is a C library")]
 
 use std::borrow::Cow;
 use std::ffi::CStr;
 
-use blosc_src::{
-    BLOSC_MAX_BUFFERSIZE, blosc_cbuffer_validate, blosc_compress_ctx, blosc_decompress_ctx,
-};
+use blosc_src::{BLOSC_MAX_BUFFERSIZE, blosc_compress_ctx};
 
 use crate::codec::config::Configuration;
 use crate::codec::kind::{BytesToBytes, ChainPosition, Codec, Data, Length};
 use crate::error::{Error, Result};
-use crate::sync::buffer;
 
+use super::blosc_decode::decompress;
 use super::blosc_frame::{
     BloscShuffle, FrameHeader, HEADER_BYTES, NAME, decode_snappy, encode_snappy,
 };
@@ -105,7 +103,7 @@ impl BytesToBytes for Blosc {
         let decoded = if header.has_snappy_blocks() {
             decode_snappy(frame, &header)?
         } else {
-            decompress(frame, header.nbytes)?
+            decompress(frame, &header)?
         };
         Ok(Cow::Owned(decoded))
     }
@@ -160,33 +158,6 @@ impl Blosc {
         );
         Ok(out)
     }
-}
-
-/// Decodes a whole frame into exactly `length` bytes.
-fn decompress(frame: &[u8], length: usize) -> Result<Vec<u8>> {
-    let mut nbytes = 0;
-    // SAFETY: the pointer is valid for `frame.len()` bytes, of which c-blosc reads the header if there are at
-    // least 16; `nbytes` is valid for one size.
-    let valid =
-        unsafe { blosc_cbuffer_validate(frame.as_ptr().cast(), frame.len(), &raw mut nbytes) };
-    if valid < 0 || nbytes != length {
-        return Err(Error::corrupt(NAME, "a header that c-blosc refuses"));
-    }
-    let mut out = buffer::with_capacity(length);
-    // SAFETY: `frame` is as long as its header says, which was just validated, and c-blosc checks every
-    // offset it reads against that; it writes at most `length` bytes, for which there is room. The buffers
-    // do not overlap and no pointer is kept.
-    let written =
-        unsafe { blosc_decompress_ctx(frame.as_ptr().cast(), out.as_mut_ptr().cast(), length, 1) };
-    // c-blosc may write less: blocks that do not divide evenly among their streams leave a rest unwritten.
-    if usize::try_from(written) != Ok(length) {
-        let found = format!("expected {length} bytes, c-blosc gave {written}");
-        return Err(Error::corrupt(NAME, found));
-    }
-    // SAFETY: c-blosc counts what it has written block by block; if that is `length`, every block was
-    // written in full, and they lie side by side.
-    unsafe { out.set_len(length) };
-    Ok(out)
 }
 
 #[cfg(test)]

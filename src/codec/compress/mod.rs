@@ -2,6 +2,7 @@
 
 pub(super) mod base64;
 pub(super) mod blosc;
+mod blosc_decode;
 mod blosc_frame;
 pub(super) mod bz2;
 pub(super) mod deflate;
