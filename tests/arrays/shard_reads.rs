@@ -188,6 +188,7 @@ fn a_run_that_memory_has_no_room_for_is_read_piece_by_piece() {
 
 #[test]
 fn a_shard_that_is_overwritten_while_a_run_is_read_is_never_mixed() {
+    let mut overwritten = 0;
     for turn in 1..6 {
         let folder = tempfile::tempdir().unwrap();
         let (store, whole, shard) = counted(&case(false), folder.path());
@@ -213,7 +214,17 @@ fn a_shard_that_is_overwritten_while_a_run_is_read_is_never_mixed() {
             let is_one = chunk == &whole[range.clone()] || chunk == &other[range];
             assert!(is_one, "turn {turn}: inner chunk {number}");
         }
+        if store.0.hook.lock().unwrap().is_none() {
+            overwritten += 1;
+            // Who opens the array now reads the new content.
+            let file = flat_file(&store, 64 << 20, 0);
+            assert!(
+                file.read(0..256 << 10).unwrap()[..] == other[..],
+                "turn {turn}"
+            );
+        }
     }
+    assert!(overwritten > 0, "no read came at any of these turns");
 }
 
 #[test]
