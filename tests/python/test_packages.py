@@ -120,6 +120,13 @@ def modes(folder):
     return {path.stat().st_mode & 0o777 for path in folder.rglob("*") if not path.is_symlink()}
 
 
+def installed_in(prefix):
+    """Returns the path of each file below a prefix, with its mode or with where it leads."""
+    files = [path for path in prefix.rglob("*") if path.is_symlink() or path.is_file()]
+    told = {path: os.readlink(path) if path.is_symlink() else oct(path.stat().st_mode) for path in files}
+    return sorted((str(path.relative_to(prefix)), what) for path, what in told.items())
+
+
 def test_a_folder_with_something_else_is_not_emptied(tmp_path):
     (tmp_path / "kept").touch()
     command = [mounting.ROOT / "scripts/package", "--program", mounting.program(), "tar"]
@@ -197,30 +204,38 @@ def test_everybody_can_read_what_root_installs(packages, home):
     assert modes(home / "deb") == {0o644, 0o755}
 
 
-@pytest.mark.parametrize("copies", [2, 5])
-def test_an_installation_that_was_cut_off_is_removed_or_made_anew(packages, home, copies):
+@pytest.mark.parametrize("copies, moment", [(2, "before"), (5, "before"), (3, "after"), (4, "after")])
+def test_an_installation_that_was_cut_off_is_removed_or_made_anew(packages, home, copies, moment):
+    """The third file that is copied is one that nobody can run, the fourth a link that leads nowhere where it is made."""
     unpacked = unpack(packages, home)
     prefix = home / "prefix"
+    run(unpacked / "install.sh", "--prefix", prefix)
+    whole = installed_in(prefix)
+    run("sh", prefix / "share/zarrfs/install.sh", "--remove", "--prefix", prefix)
     command = home / "commands/cp"
     command.parent.mkdir()
     # It ends the installer, as a machine that is switched off would.
     command.write_text(f'''#!/bin/sh
         echo >>"$0.count"
-        [ "$(wc -l <"$0.count")" -ge {copies} ] && kill -KILL $PPID
-        exec /bin/cp "$@"
+        [ "$(wc -l <"$0.count")" -ge {copies} ] || exec /bin/cp "$@"
+        [ {moment} = before ] || /bin/cp "$@"
+        kill -KILL $PPID
     ''')
     command.chmod(0o755)
     path = f"{command.parent}:{os.environ['PATH']}"
-    for _ in range(2):
+
+    def cut():
         (home / "commands/cp.count").unlink(missing_ok=True)
-        cut = subprocess.run([unpacked / "install.sh", "--prefix", prefix], env={**os.environ, "PATH": path})
-        assert cut.returncode == -9 and len(tree(prefix)) > 2
+        done = subprocess.run([unpacked / "install.sh", "--prefix", prefix], env={**os.environ, "PATH": path})
+        assert done.returncode == -9 and len(tree(prefix)) > 2
+
+    for _ in range(2):
+        cut()
         run("sh", prefix / "share/zarrfs/install.sh", "--remove", "--prefix", prefix)
         assert tree(prefix) == []
-    (home / "commands/cp.count").unlink()
-    subprocess.run([unpacked / "install.sh", "--prefix", prefix], env={**os.environ, "PATH": path})
+    cut()
     run(unpacked / "install.sh", "--prefix", prefix)
-    assert (prefix / "bin/zarrfs").exists()
+    assert installed_in(prefix) == whole
     run("sh", prefix / "share/zarrfs/install.sh", "--remove", "--prefix", prefix)
     assert tree(prefix) == []
 
