@@ -127,13 +127,37 @@ def installed_in(prefix):
     return sorted((str(path.relative_to(prefix)), what) for path, what in told.items())
 
 
+def make(folder, *words, check=True, **variables):
+    """Has the archive made in a folder, of the program that is tested; returns the finished process."""
+    command = [mounting.ROOT / "scripts/package", "--program", mounting.program(), *words, "tar"]
+    environment = {**os.environ, "ZARRFS_PACKAGE_OUT": str(folder), **variables}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0 or not check, done.stdout + done.stderr
+    return done
+
+
 def test_a_folder_with_something_else_is_not_emptied(tmp_path):
-    (tmp_path / "kept").touch()
-    command = [mounting.ROOT / "scripts/package", "--program", mounting.program(), "tar"]
-    environment = {**os.environ, "ZARRFS_PACKAGE_OUT": str(tmp_path)}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True)
-    assert done.returncode == 1 and f"{tmp_path} is not empty, and has no packages" in done.stderr
-    assert os.listdir(tmp_path) == ["kept"]
+    for names in (["kept"], ["tree"], [".kept"], ["tree", "zarrfs_1_all.deb"]):
+        folder = tmp_path / "-".join(names)
+        for name in names:
+            (folder / name).mkdir(parents=True)
+        done = make(folder, check=False)
+        assert done.returncode == 1, names
+        assert f"{folder} is not empty, and not a folder of this script: it has " in done.stderr
+        assert sorted(os.listdir(folder)) == names
+
+
+def test_a_folder_of_packages_loses_nothing_of_others(tmp_path):
+    make(tmp_path)
+    made = sorted(os.listdir(tmp_path))
+    (tmp_path / "zarrfs-0.0.1.crate").touch()
+    make(tmp_path)
+    assert sorted(os.listdir(tmp_path)) == made
+    (tmp_path / "notes.txt").touch()
+    done = make(tmp_path, check=False)
+    assert done.returncode == 1
+    assert f"{tmp_path} has notes.txt, which is not of this script: nothing was removed" in done.stderr
+    assert sorted(os.listdir(tmp_path)) == sorted([*made, "notes.txt"])
 
 
 def test_the_wheel_needs_no_rust_and_no_root(packages, home):
