@@ -4,10 +4,12 @@ The packages are those in $ZARRFS_PACKAGES, as `scripts/package --verify` has ma
 tested. The one for Debian is installed in a root of its own, made by mmdebstrap, which needs Debian's packages.
 """
 
+import fcntl
 import glob
 import os
 import shutil
 import subprocess
+import textwrap
 from pathlib import Path
 
 import mounting
@@ -16,6 +18,7 @@ import pytest
 
 PYTHON = "/usr/bin/python3"
 USER = "nobody"
+LOCK = mounting.ROOT / "target/package.lock"
 
 # What each place is asked, as a shell types it; $sample is a store that everybody can read. Each line must say something.
 TRIAL = r"""
@@ -141,7 +144,11 @@ def test_a_folder_with_something_else_is_not_emptied(tmp_path):
         folder = tmp_path / "-".join(names)
         for name in names:
             (folder / name).mkdir(parents=True)
-        done = make(folder, check=False)
+        # While another one makes packages, too.
+        LOCK.parent.mkdir(exist_ok=True)
+        with open(LOCK, "w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            done = make(folder, check=False)
         assert done.returncode == 1, names
         assert f"{folder} is not empty, and not a folder of this script: it has " in done.stderr
         assert sorted(os.listdir(folder)) == names
@@ -158,6 +165,22 @@ def test_a_folder_of_packages_loses_nothing_of_others(tmp_path):
     assert done.returncode == 1
     assert f"{tmp_path} has notes.txt, which is not of this script: nothing was removed" in done.stderr
     assert sorted(os.listdir(tmp_path)) == sorted([*made, "notes.txt"])
+
+
+def test_the_tests_of_packages_may_make_packages(tmp_path):
+    """Whether the tests of `--verify` find the lock free, which a plugin of pytest tells instead of testing."""
+    probe = f"""
+        import fcntl, pathlib
+
+        def pytest_configure(config):
+            with open("{LOCK}", "w") as lock:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            pathlib.Path("{tmp_path}/is-free").touch()
+    """
+    (tmp_path / "probe.py").write_text(textwrap.dedent(probe))
+    options = {"PYTEST_ADDOPTS": "-p probe --collect-only", "PYTHONPATH": str(tmp_path)}
+    make(tmp_path / "packages", "--verify", **options)
+    assert (tmp_path / "is-free").exists()
 
 
 def test_the_wheel_needs_no_rust_and_no_root(packages, home):
