@@ -355,6 +355,20 @@ def test_a_package_is_tried_without_an_installation(packages, tmp_path):
         run(program, "umount", dir)
 
 
+def test_the_crate_has_nothing_but_what_is_built_and_read():
+    listed = run("cargo", "package", "--list", "--allow-dirty", "--offline", cwd=mounting.ROOT).split()
+    folders = {name.split("/")[0] for name in listed if "/" in name}
+    assert folders == {"src", "man", "doc"}
+    made = {".cargo_vcs_info.json", "Cargo.lock", "Cargo.toml", "Cargo.toml.orig"}
+    read = {"ARCHITECTURE.md", "CHANGELOG.md", "LICENSE", "LICENSE-APACHE", "LICENSE-MIT", "README.md"}
+    assert {name for name in listed if "/" not in name} - made == read
+    units = {"doc/fstab", "doc/zarrfs.mount", "doc/zarrfs@.service"}
+    assert {name for name in listed if name.startswith("doc/")} == units | {"doc/conformance.md"}
+    # Each source is there, and no test of the whole program.
+    sources = {str(path.relative_to(mounting.ROOT)) for path in mounting.ROOT.glob("src/**/*.rs")}
+    assert {name for name in listed if name.endswith(".rs")} == sources
+
+
 def test_the_program_asks_for_no_newer_libc_than_its_wheel_says(packages):
     wheel = the(packages, "*.whl")
     # Beside the tag by number there may be its old name, manylinux2014.
