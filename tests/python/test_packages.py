@@ -7,6 +7,7 @@ tested. The one for Debian is installed in a root of its own, made by mmdebstrap
 import fcntl
 import glob
 import os
+import re
 import shutil
 import subprocess
 import textwrap
@@ -287,17 +288,26 @@ def test_an_installation_that_was_cut_off_is_removed_or_made_anew(packages, home
     assert tree(prefix) == []
 
 
-@pytest.fixture(scope="session")
-def debian(tmp_path_factory):
-    """Returns a root of Debian 12 with what the trial needs, but without fuse3 and zarrfs."""
+def sources_of(release, folder):
+    """Returns a file of where the packages of a release of Debian are: where this machine has its own."""
+    given = [*Path("/etc/apt/sources.list.d").glob("debian*"), Path("/etc/apt/sources.list")]
+    file = next(path for path in given if path.is_file())
+    here = re.search(r"^VERSION_CODENAME=(.*)$", Path("/etc/os-release").read_text(), re.MULTILINE)[1]
+    copy = folder / file.name
+    copy.write_text(re.sub(rf"\b{here}\b", release, file.read_text()))
+    return copy
+
+
+@pytest.fixture(scope="session", params=["bookworm", "trixie"])
+def debian(request, tmp_path_factory):
+    """Returns a root of a release of Debian with what the trial needs, but without fuse3 and zarrfs."""
     needs.require("root", os.geteuid() == 0)
     needs.require("mmdebstrap", shutil.which("mmdebstrap"))
-    sources = [path for path in Path("/etc/apt/sources.list.d").glob("debian*")]
-    sources += [path for path in [Path("/etc/apt/sources.list")] if path.is_file()]
-    root = tmp_path_factory.mktemp("debian") / "root"
+    folder = tmp_path_factory.mktemp("debian")
+    root = folder / "root"
     run(
         "mmdebstrap", "--quiet", "--variant=apt", "--include=man-db,mount",
-        "--dpkgopt=force-unsafe-io", "bookworm", root, *sources[:1],
+        "--dpkgopt=force-unsafe-io", request.param, root, sources_of(request.param, folder),
     )  # fmt: skip
     yield root
     shutil.rmtree(root)
