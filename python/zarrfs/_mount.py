@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 import tempfile
 import threading
 import time
@@ -29,7 +30,13 @@ WRITTEN_LIMIT = 5.0
 
 PAUSE = 0.003
 
-STILL_OPEN = "is unmounted, and its daemon has not ended: files are open, and what is written to them is not stored yet"
+STILL_OPEN = (
+    "is unmounted, and files of it are still open: they are read to their end, and what is written to them is stored when"
+    " they are closed, after which its daemon ends"
+)
+
+# Modules that lie between a program and a warning about its mount.
+BETWEEN = ("contextlib", "weakref")
 
 
 def mount(
@@ -111,8 +118,9 @@ class Mount(os.PathLike):  # type: ignore[type-arg]
         """Unmounts; what has been unmounted already is no error.
 
         Of a mount that can be written, what was written is in the upper folder or in the store when this returns, but
-        for what a program still has open. What still has a file open, such as an array of `open`, reads on until it lets
-        go of it; where it may also write, a RuntimeWarning says that the daemon has not ended.
+        for what a program still has open: what that writes is stored when it closes the file, and only then can the
+        upper folder be mounted again. What still has a file open, such as an array of `open`, also reads on until it lets
+        go of it. Where it may also write, a RuntimeWarning says that there is such a file.
         """
         self._finalizer()
 
@@ -204,7 +212,7 @@ class _Mounted:
         try:
             self._leave(lifeline)
             if self._is_written and not lifeline.wait(WRITTEN_LIMIT):
-                warnings.warn(f"{self.path} {STILL_OPEN}", RuntimeWarning, stacklevel=2)
+                warnings.warn(f"{self.path} {STILL_OPEN}", RuntimeWarning, _caller_level())
         finally:
             lifeline.close()
 
@@ -234,6 +242,19 @@ class _Mounted:
                 if _unescaped(left.split()[4]) == wanted and right.startswith(b"fuse.zarrfs "):
                     return True
         return False
+
+
+def _caller_level() -> int:
+    """Returns the level of the stack, for `warnings.warn` in the caller, at which the program is that called the module."""
+    level, frame = 1, sys._getframe(1)
+    own = __name__.partition(".")[0]
+    while frame.f_back is not None:
+        module = frame.f_globals.get("__name__", "")
+        if module.partition(".")[0] != own and module not in BETWEEN:
+            break
+        frame = frame.f_back
+        level += 1
+    return level
 
 
 def _unescaped(field: bytes) -> bytes:

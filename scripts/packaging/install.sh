@@ -99,12 +99,15 @@ install_all() {
     note_all
     for file in $(wanted); do
         mkdir -p -- "$(dirname "$prefix/$file")"
+        # What an installation that was interrupted has left would keep its mode, or lead elsewhere.
+        rm -f -- "$own/new"
         cp -P -- "$here/$file" "$own/new"
         mv -f -- "$own/new" "$prefix/$file"
     done
-    [ -z "$helper" ] || ln -s "$prefix/bin/zarrfs" "$helper"
+    [ -z "$helper" ] || ln -sf "$prefix/bin/zarrfs" "$helper"
     if [ "$is_root" ]; then
         unit=$prefix/lib/systemd/system/zarrfs@.service
+        rm -f -- "$own/new"
         sed "s|/usr/local/bin/|$prefix/bin/|" "$unit" >"$own/new"
         mv -f -- "$own/new" "$unit"
     fi

@@ -4,6 +4,7 @@ What is done to an interpreter as a whole (signals, forks, ends) is done to one 
 `interpreter.py`; each test has a folder for temporary files, in which nothing may stay.
 """
 
+import contextlib
 import os
 import signal
 import socket
@@ -157,16 +158,56 @@ def test_what_was_written_is_in_the_store_at_the_end(sample, tmp_path):
 
 def test_what_is_open_at_the_end_is_told(sample, tmp_path, monkeypatch):
     monkeypatch.setattr(zarrfs._mount, "WRITTEN_LIMIT", 0.5)
-    mounted = zarrfs.mount(sample, cow=tmp_path / "upper")
+    upper = tmp_path / "upper"
+    mounted = zarrfs.mount(sample, cow=upper)
     array = mounted.open("tas", mode="r+")
-    with pytest.warns(RuntimeWarning, match=f"{mounted.path} is unmounted, and its daemon has not ended"):
+    note = open(mounted.store / "note.txt", "w")
+    document = open(mounted.store / "zarr.json")
+    with pytest.warns(RuntimeWarning, match=f"{mounted.path} is unmounted, and files of it are still open"):
         mounted.unmount()
     with pytest.raises(OSError):
         # Nothing of the connection is left either.
         mounted._mounted._lifeline._ours.getpeername()
+    # All that the warning says of these files.
+    assert document.read() == (sample / "zarr.json").read_text()
+    note.write("late")
+    note.close()
     array[0, 0, 0] = 1
     array.flush()
+    with pytest.raises(zarrfs.Error, match="is in use by another mount"):
+        zarrfs.mount(sample, cow=upper)
+    document.close()
     del array
+    assert wait_until(lambda: not processes_of(upper))
+    with zarrfs.mount(sample, cow=upper) as again:
+        assert again.open("tas")[0, 0, 0] == 1
+        assert (again.store / "note.txt").read_text() == "late"
+
+
+def test_what_is_open_is_told_at_the_line_of_the_program(sample, tmp_path, monkeypatch):
+    monkeypatch.setattr(zarrfs._mount, "WRITTEN_LIMIT", 0.2)
+
+    def leave_with(mounted):
+        with mounted:
+            return open(mounted.store / "zarr.json")
+
+    def leave_stack(mounted):
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(mounted)
+            return open(mounted.store / "zarr.json")
+
+    def leave_by_hand(mounted):
+        document = open(mounted.store / "zarr.json")
+        mounted.unmount()
+        return document
+
+    for leave in (leave_with, leave_stack, leave_by_hand):
+        mounted = zarrfs.mount(sample, cow=tmp_path / leave.__name__)
+        with pytest.warns(RuntimeWarning, match="still open") as told:
+            document = leave(mounted)
+        begin = leave.__code__.co_firstlineno
+        assert told[0].filename == __file__ and begin < told[0].lineno < begin + 5, leave
+        document.close()
 
 
 def test_only_a_commit_takes_as_long_as_it_needs(sample, tmp_path, monkeypatch):

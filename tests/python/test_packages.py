@@ -4,10 +4,13 @@ The packages are those in $ZARRFS_PACKAGES, as `scripts/package --verify` has ma
 tested. The one for Debian is installed in a root of its own, made by mmdebstrap, which needs Debian's packages.
 """
 
+import fcntl
 import glob
 import os
+import re
 import shutil
 import subprocess
+import textwrap
 from pathlib import Path
 
 import mounting
@@ -16,6 +19,7 @@ import pytest
 
 PYTHON = "/usr/bin/python3"
 USER = "nobody"
+LOCK = mounting.ROOT / "target/package.lock"
 
 # What each place is asked, as a shell types it; $sample is a store that everybody can read. Each line must say something.
 TRIAL = r"""
@@ -120,13 +124,64 @@ def modes(folder):
     return {path.stat().st_mode & 0o777 for path in folder.rglob("*") if not path.is_symlink()}
 
 
+def installed_in(prefix):
+    """Returns the path of each file below a prefix, with its mode or with where it leads."""
+    files = [path for path in prefix.rglob("*") if path.is_symlink() or path.is_file()]
+    told = {path: os.readlink(path) if path.is_symlink() else oct(path.stat().st_mode) for path in files}
+    return sorted((str(path.relative_to(prefix)), what) for path, what in told.items())
+
+
+def make(folder, *words, check=True, **variables):
+    """Has the archive made in a folder, of the program that is tested; returns the finished process."""
+    command = [mounting.ROOT / "scripts/package", "--program", mounting.program(), *words, "tar"]
+    environment = {**os.environ, "ZARRFS_PACKAGE_OUT": str(folder), **variables}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0 or not check, done.stdout + done.stderr
+    return done
+
+
 def test_a_folder_with_something_else_is_not_emptied(tmp_path):
-    (tmp_path / "kept").touch()
-    command = [mounting.ROOT / "scripts/package", "--program", mounting.program(), "tar"]
-    environment = {**os.environ, "ZARRFS_PACKAGE_OUT": str(tmp_path)}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True)
-    assert done.returncode == 1 and f"{tmp_path} is not empty, and has no packages" in done.stderr
-    assert os.listdir(tmp_path) == ["kept"]
+    for names in (["kept"], ["tree"], [".kept"], ["tree", "zarrfs_1_all.deb"]):
+        folder = tmp_path / "-".join(names)
+        for name in names:
+            (folder / name).mkdir(parents=True)
+        # While another one makes packages, too.
+        LOCK.parent.mkdir(exist_ok=True)
+        with open(LOCK, "w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            done = make(folder, check=False)
+        assert done.returncode == 1, names
+        assert f"{folder} is not empty, and not a folder of this script: it has " in done.stderr
+        assert sorted(os.listdir(folder)) == names
+
+
+def test_a_folder_of_packages_loses_nothing_of_others(tmp_path):
+    make(tmp_path)
+    made = sorted(os.listdir(tmp_path))
+    (tmp_path / "zarrfs-0.0.1.crate").touch()
+    make(tmp_path)
+    assert sorted(os.listdir(tmp_path)) == made
+    (tmp_path / "notes.txt").touch()
+    done = make(tmp_path, check=False)
+    assert done.returncode == 1
+    assert f"{tmp_path} has notes.txt, which is not of this script: nothing was removed" in done.stderr
+    assert sorted(os.listdir(tmp_path)) == sorted([*made, "notes.txt"])
+
+
+def test_the_tests_of_packages_may_make_packages(tmp_path):
+    """Whether the tests of `--verify` find the lock free, which a plugin of pytest tells instead of testing."""
+    probe = f"""
+        import fcntl, pathlib
+
+        def pytest_configure(config):
+            with open("{LOCK}", "w") as lock:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            pathlib.Path("{tmp_path}/is-free").touch()
+    """
+    (tmp_path / "probe.py").write_text(textwrap.dedent(probe))
+    options = {"PYTEST_ADDOPTS": "-p probe --collect-only", "PYTHONPATH": str(tmp_path)}
+    make(tmp_path / "packages", "--verify", **options)
+    assert (tmp_path / "is-free").exists()
 
 
 def test_the_wheel_needs_no_rust_and_no_root(packages, home):
@@ -197,45 +252,62 @@ def test_everybody_can_read_what_root_installs(packages, home):
     assert modes(home / "deb") == {0o644, 0o755}
 
 
-@pytest.mark.parametrize("copies", [2, 5])
-def test_an_installation_that_was_cut_off_is_removed_or_made_anew(packages, home, copies):
+@pytest.mark.parametrize("copies, moment", [(2, "before"), (5, "before"), (3, "after"), (4, "after")])
+def test_an_installation_that_was_cut_off_is_removed_or_made_anew(packages, home, copies, moment):
+    """The third file that is copied is one that nobody can run, the fourth a link that leads nowhere where it is made."""
     unpacked = unpack(packages, home)
     prefix = home / "prefix"
+    run(unpacked / "install.sh", "--prefix", prefix)
+    whole = installed_in(prefix)
+    run("sh", prefix / "share/zarrfs/install.sh", "--remove", "--prefix", prefix)
     command = home / "commands/cp"
     command.parent.mkdir()
     # It ends the installer, as a machine that is switched off would.
     command.write_text(f'''#!/bin/sh
         echo >>"$0.count"
-        [ "$(wc -l <"$0.count")" -ge {copies} ] && kill -KILL $PPID
-        exec /bin/cp "$@"
+        [ "$(wc -l <"$0.count")" -ge {copies} ] || exec /bin/cp "$@"
+        [ {moment} = before ] || /bin/cp "$@"
+        kill -KILL $PPID
     ''')
     command.chmod(0o755)
     path = f"{command.parent}:{os.environ['PATH']}"
-    for _ in range(2):
+
+    def cut():
         (home / "commands/cp.count").unlink(missing_ok=True)
-        cut = subprocess.run([unpacked / "install.sh", "--prefix", prefix], env={**os.environ, "PATH": path})
-        assert cut.returncode == -9 and len(tree(prefix)) > 2
+        done = subprocess.run([unpacked / "install.sh", "--prefix", prefix], env={**os.environ, "PATH": path})
+        assert done.returncode == -9 and len(tree(prefix)) > 2
+
+    for _ in range(2):
+        cut()
         run("sh", prefix / "share/zarrfs/install.sh", "--remove", "--prefix", prefix)
         assert tree(prefix) == []
-    (home / "commands/cp.count").unlink()
-    subprocess.run([unpacked / "install.sh", "--prefix", prefix], env={**os.environ, "PATH": path})
+    cut()
     run(unpacked / "install.sh", "--prefix", prefix)
-    assert (prefix / "bin/zarrfs").exists()
+    assert installed_in(prefix) == whole
     run("sh", prefix / "share/zarrfs/install.sh", "--remove", "--prefix", prefix)
     assert tree(prefix) == []
 
 
-@pytest.fixture(scope="session")
-def debian(tmp_path_factory):
-    """Returns a root of Debian 12 with what the trial needs, but without fuse3 and zarrfs."""
+def sources_of(release, folder):
+    """Returns a file of where the packages of a release of Debian are: where this machine has its own."""
+    given = [*Path("/etc/apt/sources.list.d").glob("debian*"), Path("/etc/apt/sources.list")]
+    file = next(path for path in given if path.is_file())
+    here = re.search(r"^VERSION_CODENAME=(.*)$", Path("/etc/os-release").read_text(), re.MULTILINE)[1]
+    copy = folder / file.name
+    copy.write_text(re.sub(rf"\b{here}\b", release, file.read_text()))
+    return copy
+
+
+@pytest.fixture(scope="session", params=["bookworm", "trixie"])
+def debian(request, tmp_path_factory):
+    """Returns a root of a release of Debian with what the trial needs, but without fuse3 and zarrfs."""
     needs.require("root", os.geteuid() == 0)
     needs.require("mmdebstrap", shutil.which("mmdebstrap"))
-    sources = [path for path in Path("/etc/apt/sources.list.d").glob("debian*")]
-    sources += [path for path in [Path("/etc/apt/sources.list")] if path.is_file()]
-    root = tmp_path_factory.mktemp("debian") / "root"
+    folder = tmp_path_factory.mktemp("debian")
+    root = folder / "root"
     run(
         "mmdebstrap", "--quiet", "--variant=apt", "--include=man-db,mount",
-        "--dpkgopt=force-unsafe-io", "bookworm", root, *sources[:1],
+        "--dpkgopt=force-unsafe-io", request.param, root, sources_of(request.param, folder),
     )  # fmt: skip
     yield root
     shutil.rmtree(root)
@@ -291,6 +363,20 @@ def test_a_package_is_tried_without_an_installation(packages, tmp_path):
         assert "Building" not in said and f"{sample} is mounted and stays so" in said
         program = said.strip().splitlines()[-1].split()[0]
         run(program, "umount", dir)
+
+
+def test_the_crate_has_nothing_but_what_is_built_and_read():
+    listed = run("cargo", "package", "--list", "--allow-dirty", "--offline", cwd=mounting.ROOT).split()
+    folders = {name.split("/")[0] for name in listed if "/" in name}
+    assert folders == {"src", "man", "doc"}
+    made = {".cargo_vcs_info.json", "Cargo.lock", "Cargo.toml", "Cargo.toml.orig"}
+    read = {"ARCHITECTURE.md", "CHANGELOG.md", "LICENSE", "LICENSE-APACHE", "LICENSE-MIT", "README.md"}
+    assert {name for name in listed if "/" not in name} - made == read
+    units = {"doc/fstab", "doc/zarrfs.mount", "doc/zarrfs@.service"}
+    assert {name for name in listed if name.startswith("doc/")} == units | {"doc/conformance.md"}
+    # Each source is there, and no test of the whole program.
+    sources = {str(path.relative_to(mounting.ROOT)) for path in mounting.ROOT.glob("src/**/*.rs")}
+    assert {name for name in listed if name.endswith(".rs")} == sources
 
 
 def test_the_program_asks_for_no_newer_libc_than_its_wheel_says(packages):
