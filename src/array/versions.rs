@@ -338,7 +338,6 @@ mod tests {
     fn b02_versions_stay_within_their_part_of_the_memory() {
         let (store, memory) = (store(), memory(100_000));
         let tables = [0, 1].map(|_| ChunkVersions::new(&store, &memory));
-        let content = tables[0].content().get();
         for number in 0..3000 {
             for versions in &tables {
                 versions.note(number, Some(Version(1)), stamp(&store));
@@ -352,7 +351,6 @@ mod tests {
             assert!((entries - free.min(entries)) as u64 * ENTRY_BYTES <= memory.held());
         }
         assert!(memory.held() > 10_000);
-        assert_eq!(tables[0].content().get(), content, "no chunk came again");
         drop(tables);
         assert_eq!(memory.held(), 0);
     }
