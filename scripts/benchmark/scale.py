@@ -13,6 +13,7 @@ from pathlib import Path
 
 import mounting
 import scale_archives
+import scale_bucket
 import scale_stores
 import table
 
@@ -75,6 +76,11 @@ CASES = [
 TIMES_DOCUMENT = 4
 BYTES_A_NAME = 200
 
+# MiB that a mount may keep beside a document that it has read, and how long it takes to give back the rest.
+KEPT = 8
+IDLE_SECONDS = 22
+
+
 
 def run(arguments):
     rows = []
@@ -94,6 +100,10 @@ def run(arguments):
             lambda store: scale_stores.flat_array(store, chunks),
             lambda store, _: flat(case, store, chunks),
         )
+    keys = scale_archives.counted(1_000_000, arguments.share)
+    case = f"a bucket of {keys} keys"
+    if arguments.only in case:
+        rows += many_keys(case, keys)
     return rows
 
 
@@ -178,10 +188,13 @@ def documents(case, store):
                 seconds = shell('cat "$0"', path)
                 size = path.stat().st_size / MIB
                 peak, after = mount.peak_bytes() / MIB, mount.resident_bytes() / MIB
+                time.sleep(IDLE_SECONDS)
+                idle = mount.resident_bytes() / MIB
             most = TIMES_DOCUMENT * stored
             yield timed(f"cat {name}, {view} view", seconds, f"{size:.0f} MiB", None)
             yield memory("", "peak, beyond before", peak - before, most)
             yield memory("", "resident afterwards", after - before, None)
+            yield memory("", "resident when idle", idle - before, stored + KEPT)
 
 
 def flat(case, store, chunks):
@@ -201,6 +214,31 @@ def flat(case, store, chunks):
             yield timed(f"du, {view} view {' '.join(options)}", seconds, "", None)
             yield table.limit("", "a name", grown / chunks, "bytes", BYTES_A_NAME)
             yield table.Row("", left / chunks, "when forgotten", None, "bytes", 0, None, True)
+
+
+# What is done with a bucket, in a shell with its mount as $0, and the most requests that it may make: one key costs the
+# same in a bucket of any size.
+BUCKET_COMMANDS = {
+    "ls -f many | head, store view": ('ls -f "$0"/many | head -5', 20),
+    "stat of a chunk, store view": ('stat "$0"/many/500000', 2),
+    "read of a chunk, store view": ('cat "$0"/many/500001', 3),
+    "first bytes decoded": ('head -c 136 "$0"/.zarrfs/files/many/many.npy', 20),
+    "ls -f many, store view": ('ls -f "$0"/many', None),
+}
+
+
+def many_keys(case, keys):
+    """Yields the rows of a bucket of many keys, of commands each with a mount of its own."""
+    with scale_bucket.served(keys) as (bucket, options):
+        for name, (text, most) in BUCKET_COMMANDS.items():
+            with mounting.Daemon("s3://b", *options) as mount:
+                time.sleep(1)
+                before = bucket.requests
+                yield timed(f"{case}: {name}", shell(text, mount.path), "", None)
+                asked = bucket.requests - before
+                if most is not None:
+                    yield table.limit("", "requests", asked, "", most)
+                yield memory("", "peak", mount.peak_bytes() / MIB, None)
 
 
 def forget_names():

@@ -19,6 +19,7 @@ use crate::model::Array;
 use crate::stats::Stats;
 use crate::store::layer::disk_cache::CacheNamespace;
 use crate::sync::budget::{MemoryBudget, Priority, Reservation};
+use crate::sync::buffer;
 use crate::sync::cache::Cache;
 use crate::sync::descriptors;
 use crate::sync::descriptors::ClosesFiles;
@@ -108,6 +109,7 @@ impl Engine {
         stats: Arc<Stats>,
         disk: EngineDisk,
     ) -> Arc<Engine> {
+        buffer::bound_pool(budget.limit());
         let cores = std::thread::available_parallelism().map_or(2, usize::from);
         let spill = Spill::open(&disk.spill, limits.memory, stats.clone()).map(Arc::new);
         let (file, counters) = (spill.clone(), stats.clone());

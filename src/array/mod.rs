@@ -31,6 +31,7 @@ pub mod access_pattern;
 mod arrays;
 mod chunk;
 mod chunk_scan;
+mod chunk_set;
 mod conditions;
 mod content;
 mod content_number;
@@ -65,6 +66,7 @@ pub mod strided_file;
 mod touched;
 mod unread;
 mod versions;
+mod versions_room;
 mod write;
 
 pub use crate::array::arrays::Arrays;

@@ -4,18 +4,19 @@
 //! that counts; and the position in the store's log of changes from before it was asked for, since a change of the
 //! chunk's key ends it. A cached piece is used only under the version in this table, so the cache needs no invalidation.
 //! A version that changes gives the array's content another number. Entries count in the memory of open arrays; where
-//! that has no room for another one, all are dropped and asked for again.
+//! that has no room for another one, the oldest leaves, and its chunk counts as changed once anybody looks at it again.
 
-use parking_lot::{Mutex, RwLock, RwLockReadGuard};
-use std::collections::HashMap;
+use lru::LruCache;
+use parking_lot::{RwLock, RwLockReadGuard};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use crate::array::chunk_set::ChunkSet;
 use crate::array::content_number::ContentNumber;
+use crate::array::versions_room::VersionsRoom;
 use crate::error::Result;
 use crate::store::{ChangeLog, Key, LogPosition, MovingPosition, QueryStamp, StoreInfo, Version};
-use crate::sync::budget::{MemoryBudget, Reservation};
+use crate::sync::budget::MemoryBudget;
 use crate::sync::clock::Clock;
 
 /// What is known of a stored chunk.
@@ -29,13 +30,6 @@ pub(super) enum VersionState {
     Known(Option<Version>),
 }
 
-/// The bytes of an entry in the table, which has room for more.
-const ENTRY_BYTES: u64 = 96;
-
-/// Entries that count with the array itself, and the most for which room is taken at a time.
-const FREE_ENTRIES: usize = 16;
-const MAX_STEP: usize = 1 << 10;
-
 /// The most chunks that the store is asked about when a file is opened.
 const MAX_CHUNKS_ASKED: usize = 1 << 12;
 
@@ -47,10 +41,18 @@ struct VersionEntry {
     position: MovingPosition,
 }
 
-/// The versions of an array's stored chunks, by their number in the grid.
+/// What is known of chunks, by their number in the grid.
+struct KnownVersions {
+    /// In the order in which they were noted.
+    entries: LruCache<u64, VersionEntry>,
+    /// The chunks whose entries left since the content got its number: they can change unnoticed.
+    left: ChunkSet,
+}
+
+/// The versions of an array's stored chunks.
 pub(super) struct ChunkVersions {
-    known: RwLock<HashMap<u64, VersionEntry>>,
-    room: EntriesRoom,
+    known: RwLock<KnownVersions>,
+    room: VersionsRoom,
     content: ContentNumber,
     log: Arc<ChangeLog>,
     clock: Clock,
@@ -61,8 +63,11 @@ impl ChunkVersions {
     /// Builds an empty table of chunks of a store, whose entries will count in `memory`.
     pub(super) fn new(info: &StoreInfo, memory: &Arc<MemoryBudget>) -> ChunkVersions {
         ChunkVersions {
-            known: RwLock::default(),
-            room: EntriesRoom::new(memory),
+            known: RwLock::new(KnownVersions {
+                entries: LruCache::unbounded(),
+                left: ChunkSet::default(),
+            }),
+            room: VersionsRoom::new(memory),
             content: ContentNumber::new(),
             log: info.changes.clone(),
             clock: info.clock.clone(),
@@ -124,28 +129,34 @@ impl ChunkVersions {
 
     /// Puts an entry into the table, unless a newer answer is there; returns whether it replaces one of another version.
     fn replace(&self, number: u64, version: Option<Version>, stamp: QueryStamp) -> bool {
-        let entries = self.known.read().len() + 1;
+        let entries = self.known.read().entries.len() + 1;
         let has_room = self.room.cover(entries);
         let mut known = self.known.write();
         let is_newer = |entry: &VersionEntry| {
             entry.asked > stamp.asked && entry.position.get() >= stamp.position
         };
-        if known.get(&number).is_some_and(is_newer) {
+        if known.entries.peek(&number).is_some_and(is_newer) {
             return false;
         }
-        if !has_room && !known.contains_key(&number) {
-            // Chunks without an entry can change unnoticed, so they count as changed.
-            *known = HashMap::new();
-            self.room.release();
-            self.content.renew();
+        if !has_room && !known.entries.contains(&number) {
+            known.drop_oldest();
         }
+        self.renew_if_left(&mut known, |left| left.may_have(number));
         let entry = VersionEntry {
             version,
             asked: stamp.asked,
             position: MovingPosition::new(stamp.position),
         };
-        let replaced = known.insert(number, entry);
+        let replaced = known.entries.put(number, entry);
         replaced.is_some_and(|replaced| replaced.version != version)
+    }
+
+    /// Gives the content another number if chunks are looked at again whose entries left.
+    fn renew_if_left(&self, known: &mut KnownVersions, are_among: impl Fn(&ChunkSet) -> bool) {
+        if are_among(&known.left) {
+            known.left = ChunkSet::default();
+            self.content.renew();
+        }
     }
 
     /// Returns the number of the content, as far as changes of it were seen.
@@ -154,14 +165,17 @@ impl ChunkVersions {
     }
 
     /// Returns the chunks that the store has to be asked about again, nothing if there may be too many; `keys` returns
-    /// the keys that a chunk may have.
+    /// the keys that a chunk may have. Those whose entries left count as changed.
     pub(super) fn stale(&self, keys: impl Fn(u64) -> Result<Vec<Key>>) -> Option<Vec<u64>> {
+        if !self.known.read().left.is_empty() {
+            self.renew_if_left(&mut self.known.write(), |left| !left.is_empty());
+        }
         let now = self.now();
-        let known = self.known.read();
-        if known.len() > MAX_CHUNKS_ASKED {
+        let entries = &self.known.read().entries;
+        if entries.len() > MAX_CHUNKS_ASKED {
             return None;
         }
-        let stale = known.iter().filter_map(|(&number, entry)| {
+        let stale = entries.iter().filter_map(|(&number, entry)| {
             (!self.holds(entry, now, || keys(number))).then_some(number)
         });
         Some(stale.collect())
@@ -176,56 +190,23 @@ impl ChunkVersions {
     ) -> bool {
         let known = self.known.read();
         let is_unchanged = |&number: &u64| self.is_unchanged(since, || keys(number));
-        known.len() > MAX_CHUNKS_ASKED || !known.keys().all(is_unchanged)
+        !known.left.is_empty()
+            || known.entries.len() > MAX_CHUNKS_ASKED
+            || !known.entries.iter().all(|(number, _)| is_unchanged(number))
     }
 }
 
-/// Room for the entries of a table.
-struct EntriesRoom {
-    memory: Arc<MemoryBudget>,
-    taken: Mutex<Vec<Reservation>>,
-    /// For how many entries there is room.
-    covered: AtomicUsize,
-}
-
-impl EntriesRoom {
-    fn new(memory: &Arc<MemoryBudget>) -> EntriesRoom {
-        EntriesRoom {
-            memory: memory.clone(),
-            taken: Mutex::default(),
-            covered: AtomicUsize::new(FREE_ENTRIES),
+impl KnownVersions {
+    fn drop_oldest(&mut self) {
+        if let Some((number, _)) = self.entries.pop_lru() {
+            self.left.add(number);
         }
-    }
-
-    /// Takes room for so many entries, if there is not enough yet; returns whether there is. No lock is held while room
-    /// is taken, since that may close arrays.
-    fn cover(&self, entries: usize) -> bool {
-        let covered = self.covered.load(Ordering::Relaxed);
-        if entries <= covered {
-            return true;
-        }
-        // A table doubles as well when it grows.
-        let step = covered.min(MAX_STEP);
-        let Some(room) = self.memory.try_reserve(step as u64 * ENTRY_BYTES) else {
-            return false;
-        };
-        let mut taken = self.taken.lock();
-        taken.push(room);
-        self.covered.fetch_add(step, Ordering::Relaxed);
-        true
-    }
-
-    /// Gives all of it back.
-    fn release(&self) {
-        let mut taken = self.taken.lock();
-        taken.clear();
-        self.covered.store(FREE_ENTRIES, Ordering::Relaxed);
     }
 }
 
 /// The locked table.
 pub(super) struct LockedVersions<'a> {
-    known: RwLockReadGuard<'a, HashMap<u64, VersionEntry>>,
+    known: RwLockReadGuard<'a, KnownVersions>,
     versions: &'a ChunkVersions,
 }
 
@@ -237,7 +218,7 @@ impl LockedVersions<'_> {
         now: Instant,
         keys: impl FnOnce() -> Result<Vec<Key>>,
     ) -> VersionState {
-        let Some(entry) = self.known.get(&number) else {
+        let Some(entry) = self.known.entries.peek(&number) else {
             return VersionState::Unknown;
         };
         if self.versions.holds(entry, now, keys) {
@@ -251,6 +232,7 @@ impl LockedVersions<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::array::versions_room::{ENTRY_BYTES, FREE_ENTRIES};
     use crate::stats::Stats;
 
     fn key(number: u64) -> Result<Vec<Key>> {
@@ -356,23 +338,79 @@ mod tests {
     fn b02_versions_stay_within_their_part_of_the_memory() {
         let (store, memory) = (store(), memory(100_000));
         let tables = [0, 1].map(|_| ChunkVersions::new(&store, &memory));
-        let content = tables[0].content().get();
         for number in 0..3000 {
             for versions in &tables {
                 versions.note(number, Some(Version(1)), stamp(&store));
                 assert_eq!(of(versions, number), VersionState::Known(Some(Version(1))));
             }
-            let entries: usize = tables.iter().map(|table| table.known.read().len()).sum();
+            let entries: usize = tables
+                .iter()
+                .map(|table| table.known.read().entries.len())
+                .sum();
             let free = tables.len() * FREE_ENTRIES;
             assert!((entries - free.min(entries)) as u64 * ENTRY_BYTES <= memory.held());
         }
         assert!(memory.held() > 10_000);
-        assert_ne!(
-            tables[0].content().get(),
-            content,
-            "some may have changed unnoticed"
-        );
         drop(tables);
         assert_eq!(memory.held(), 0);
+    }
+
+    /// A table whose memory has no room but for `FREE_ENTRIES`, with entries of so many chunks.
+    fn full(store: &StoreInfo, chunks: u64) -> ChunkVersions {
+        let versions = ChunkVersions::new(store, &memory(0));
+        for number in 0..chunks {
+            versions.note(number, Some(Version(number)), stamp(store));
+        }
+        versions
+    }
+
+    #[test]
+    fn the_oldest_entry_leaves_and_the_content_stays() {
+        let (store, count) = (store(), FREE_ENTRIES as u64);
+        let versions = full(&store, count);
+        let content = versions.content().get();
+        for number in count..4 * count {
+            versions.note(number, Some(Version(number)), stamp(&store));
+            assert_eq!(of(&versions, number - count), VersionState::Unknown);
+            let oldest = VersionState::Known(Some(Version(number - count + 1)));
+            assert_eq!(of(&versions, number - count + 1), oldest);
+        }
+        assert_eq!(versions.content().get(), content);
+    }
+
+    #[test]
+    fn a_chunk_whose_entry_left_counts_as_changed() {
+        let store = store();
+        let chunks = 2 * FREE_ENTRIES as u64;
+        let versions = full(&store, chunks);
+        let content = versions.content().get();
+        versions.note(0, Some(Version(0)), stamp(&store));
+        let again = versions.content().get();
+        assert_ne!(again, content, "it came again");
+        let before = store.changes.position();
+        assert!(!versions.may_have_changed(before, key));
+        versions.note(chunks, None, stamp(&store));
+        assert!(versions.may_have_changed(before, key));
+        assert_eq!(versions.content().get(), again);
+        assert_eq!(versions.stale(key), Some(vec![]));
+        let opened = versions.content().get();
+        assert_ne!(opened, again, "a file was opened");
+        versions.stale(key);
+        assert_eq!(versions.content().get(), opened);
+    }
+
+    #[test]
+    fn passes_over_many_chunks_renew_the_content_seldom() {
+        let store = store();
+        let versions = full(&store, 0);
+        let mut numbers = Vec::new();
+        for _ in 0..4 {
+            for number in 0..1000 {
+                versions.note(number, Some(Version(number)), stamp(&store));
+                numbers.push(versions.content().get());
+            }
+        }
+        numbers.dedup();
+        assert!(numbers.len() < 20, "{} times", numbers.len());
     }
 }

@@ -7,20 +7,16 @@
 
 use parking_lot::Mutex;
 use std::collections::HashSet;
-use std::fmt;
-use std::sync::{Arc, OnceLock};
-use std::time::SystemTime;
+use std::sync::Arc;
 
-use crate::dialect::{Choice, DIALECTS, Dialect, DialectSettings};
-use crate::error::{Error, Result};
-use crate::hierarchy::asked_documents::AskedVersions;
+use crate::dialect::{Choice, DIALECTS, DialectSettings};
+use crate::error::Result;
 use crate::hierarchy::document_locks::DocumentLocks;
 use crate::hierarchy::node_cache::{CachedNode, NodeCache};
 use crate::hierarchy::scope::{ChildScope, Rule};
 use crate::known::Known;
-use crate::model::{Array, Node};
-use crate::store::{Dependencies, Hints, Key, NoHints, Store, Tree, Version, note_memory};
-use crate::sync::budget::{MemoryBudget, Reservation};
+use crate::store::{Dependencies, Hints, Key, NoHints, Store, Tree, note_memory};
+use crate::sync::budget::MemoryBudget;
 
 mod asked_documents;
 mod broken;
@@ -36,6 +32,7 @@ mod edit;
 mod format;
 mod moving;
 mod node_cache;
+mod node_entry;
 mod plan;
 mod publish;
 mod read;
@@ -46,6 +43,7 @@ mod scope;
 pub use broken::{BrokenDocument, BrokenNode};
 pub use copied::{Copied, DocumentCopy};
 pub use copies::CopyHolder;
+pub use node_entry::NodeEntry;
 pub use plan::{EditedNode, SeenNode};
 pub use publish::DocumentVersions;
 pub use rebuild::RebuiltCopies;
@@ -64,82 +62,6 @@ const MAX_NODES_BYTES: u64 = 2 * MAX_DOCUMENT;
 
 /// How many different warnings are logged.
 const MAX_WARNINGS: usize = 256;
-
-/// A node of a hierarchy, as its documents were read last.
-pub struct NodeEntry {
-    /// Its path.
-    pub path: Key,
-    /// The node, or the error about its documents.
-    pub node: Result<Node>,
-    /// Differs between states of the documents; 0 where there is nothing but a folder.
-    pub version: u64,
-    /// When the documents were last changed.
-    pub modified: SystemTime,
-    /// What is known beside the error of a node whose documents do not read.
-    pub broken: Option<BrokenNode>,
-    /// The documents that it was read from and their versions; nothing if it was read from consolidated metadata.
-    pub documents: Option<Arc<[(Key, Version)]>>,
-    /// How long the documents are that views make of it, by their place in there; views note it.
-    pub lengths: [OnceLock<u64>; 2],
-    /// What the store was asked for, if that is worth asking about before the node is read again.
-    asked: Option<AskedVersions>,
-    /// The scope that it was found in.
-    found_in: (u64, Option<Version>),
-    scope: ChildScope,
-    /// The room of the node in the memory budget, until its last holder drops it; nothing if there was none left.
-    room: Option<Reservation>,
-}
-
-impl fmt::Debug for NodeEntry {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("NodeEntry")
-            .field("path", &self.path)
-            .field("node", &self.node)
-            .finish_non_exhaustive()
-    }
-}
-
-impl NodeEntry {
-    /// Returns the array that this is; nothing if it is a group.
-    pub fn array(&self) -> Option<&Array> {
-        match &self.node {
-            Ok(Node::Array(array)) => Some(array),
-            _ => None,
-        }
-    }
-
-    /// Returns the name of the dialect whose documents describe it; nothing if none does.
-    pub fn dialect(&self) -> Option<&'static str> {
-        if let Some(array) = self.array() {
-            return Some(array.dialect);
-        }
-        if let Rule::Draft(entry) = &self.scope.rule {
-            return Some(entry.name());
-        }
-        let read = self.documents_in_folder();
-        let is_of = |dialect: &&&Dialect| {
-            let keys = (dialect.documents)(&self.path).unwrap_or_default();
-            read.iter().any(|key| keys.contains(key))
-        };
-        DIALECTS.iter().find(is_of).map(|dialect| dialect.name)
-    }
-
-    /// Whether its children are read from consolidated metadata, and so known without requests.
-    pub fn is_consolidated(&self) -> bool {
-        self.scope.consolidated.is_some()
-    }
-
-    /// Whether this is an array, whether it reads or not: it has no children.
-    pub fn is_array(&self) -> bool {
-        let is_broken_array = self.broken.as_ref().is_some_and(|broken| broken.is_array);
-        is_broken_array || self.array().is_some()
-    }
-
-    /// Returns the node, or the error about its documents.
-    pub fn node(&self) -> Result<&Node> {
-        self.node.as_ref().map_err(Error::clone)
-    }
-}
 
 /// How the nodes of a store are found.
 #[derive(Clone, Debug, Default)]
@@ -313,6 +235,7 @@ impl Hierarchy {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::Node;
     use crate::store::backend::memory::MemoryStore;
 
     fn with(documents: &[(&str, &str)]) -> Hierarchy {

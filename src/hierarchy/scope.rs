@@ -5,9 +5,8 @@ use std::sync::Arc;
 
 use crate::dialect::Dialect;
 use crate::dialect::draft::EntryPoint;
-use crate::hierarchy::NodeEntry;
 use crate::hierarchy::consolidated::Consolidated;
-use crate::store::{Dependencies, Hints, Key, Store, Version};
+use crate::store::{Dependencies, Hints, Store, Version};
 
 /// How the documents of nodes are found.
 #[derive(Clone)]
@@ -53,17 +52,6 @@ impl ChildScope {
     /// Returns the version of the consolidated metadata, if they are used.
     pub(super) fn consolidated_version(&self) -> Option<Version> {
         self.consolidated.as_ref().map(|used| used.version())
-    }
-}
-
-impl NodeEntry {
-    /// Returns the keys of the documents that it was read from: its own, or that of the consolidated metadata.
-    pub fn described_by(&self) -> Vec<&Key> {
-        let consolidated = self.scope.consolidated.as_ref();
-        match &self.documents {
-            Some(documents) => documents.iter().map(|(key, _)| key).collect(),
-            None => consolidated.map(|used| used.key()).into_iter().collect(),
-        }
     }
 }
 

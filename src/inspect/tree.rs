@@ -112,7 +112,17 @@ fn walk_level(
     let groups = level
         .iter()
         .filter_map(|&number| Some((number, all.get(number)?.entry.clone())));
-    let list = |(number, entry): (usize, Arc<NodeEntry>)| (number, names(hierarchy, &entry));
+    let is_last = |&number: &usize| {
+        all.get(number)
+            .is_some_and(|node| node.depth == config.depth)
+    };
+    // Of a group below which nothing is shown, it is only asked whether there is something.
+    let most = if level.iter().any(is_last) {
+        1
+    } else {
+        MAX_NODES + 1
+    };
+    let list = |(number, entry): (usize, Arc<NodeEntry>)| (number, names(hierarchy, &entry, most));
     let listed = parallel_map(config.threads, groups.collect(), &list);
     let mut wanted = Vec::new();
     for (number, found) in listed {
@@ -161,18 +171,18 @@ fn walk_level(
     next
 }
 
-/// Returns the names of the children of a node in their order; none of an array.
-fn names(hierarchy: &Arc<Hierarchy>, entry: &Arc<NodeEntry>) -> Result<Vec<Vec<u8>>> {
+/// Returns the names of the children of a node in their order, or as many as those that are listed first; none of an
+/// array.
+fn names(hierarchy: &Arc<Hierarchy>, entry: &Arc<NodeEntry>, most: usize) -> Result<Vec<Vec<u8>>> {
     let mut names = Vec::new();
     if entry.is_array() {
         return Ok(names);
     }
     let mut listing = hierarchy.children(entry)?;
-    while let Some(name) = listing.next()? {
+    while names.len() < most
+        && let Some(name) = listing.next()?
+    {
         names.push(name.name);
-        if names.len() > MAX_NODES {
-            break;
-        }
     }
     names.sort();
     Ok(names)

@@ -33,6 +33,15 @@ pub fn configure() {
     }
 }
 
+/// Gives back to the kernel what was freed of smaller blocks, wherever it lies.
+pub fn trim() {
+    #[cfg(target_env = "gnu")]
+    // SAFETY: malloc_trim takes a number, and locks the state of the allocator.
+    unsafe {
+        libc::malloc_trim(0);
+    }
+}
+
 /// Blocks from this length on are requested as huge pages, in bytes; numpy does so from there on too.
 const HUGE_PAGE_THRESHOLD: usize = 4 << 20;
 

@@ -176,10 +176,20 @@ impl MemoryBudget {
                     "no memory became free within the time limit",
                 ));
             }
-            let mut held = self.held.lock();
-            if held.saturating_add(bytes) > self.limit {
-                self.freed.wait_for(&mut held, left.min(RETRY_INTERVAL));
-            }
+            self.wait(bytes, left.min(RETRY_INTERVAL));
+        }
+    }
+
+    /// Waits until something is given back here, or in the whole if `bytes` fit here; not at all if they fit in both.
+    fn wait(&self, bytes: u64, at_most: Duration) {
+        let mut held = self.held.lock();
+        if held.saturating_add(bytes) > self.limit {
+            self.freed.wait_for(&mut held, at_most);
+            return;
+        }
+        drop(held);
+        if let Some(whole) = &self.whole {
+            whole.wait(bytes, at_most);
         }
     }
 
@@ -334,6 +344,37 @@ mod tests {
         assert_eq!((part.held(), budget.held()), (10, 10));
         drop(room);
         assert_eq!((part.held(), budget.held()), (0, 0));
+    }
+
+    /// Has nothing to drop, and counts how often it is asked.
+    #[derive(Default)]
+    struct Nothing(AtomicU64);
+
+    impl Evict for Nothing {
+        fn evict_one(&self) -> bool {
+            self.0.fetch_add(1, Ordering::Relaxed);
+            false
+        }
+    }
+
+    #[test]
+    fn a_part_waits_for_room_in_the_whole() {
+        let budget = budget();
+        let part = budget.part(50);
+        let nothing = Arc::new(Nothing::default());
+        let weak: Weak<Nothing> = Arc::downgrade(&nothing);
+        budget.register(Priority::Used, weak);
+        let held = budget.try_reserve(80).unwrap();
+        let wait = Duration::from_millis(300);
+        let refused = part.reserve(30, Instant::now() + wait).unwrap_err();
+        assert_eq!(refused.kind(), Kind::Unavailable);
+        let asked = nothing.0.load(Ordering::Relaxed);
+        assert!(asked <= 20, "asked {asked} times within {wait:?}");
+        std::thread::scope(|threads| {
+            let waiting = threads.spawn(|| part.reserve(30, Instant::now() + 100 * wait));
+            drop(held);
+            waiting.join().unwrap().unwrap();
+        });
     }
 
     #[test]

@@ -2,20 +2,37 @@
 //!
 //! Memory fresh from the kernel costs a fault and a clearing for every page, as much as decoding into it. So
 //! buffers of encoded chunks, of answers and of chunks that left the cache go to a small pool, and the next
-//! buffer is taken from there. The old content of a buffer means nothing.
+//! buffer is taken from there. The old content of a buffer means nothing. The pool does not count in the memory budget:
+//! it is a small part of that, and empty once no thread had work for a while (`pool`).
 
 use parking_lot::Mutex;
 use std::mem::MaybeUninit;
 use std::ops::{Deref, DerefMut, Range};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::sync::allocator;
 
 /// Shorter buffers are not pooled, in bytes.
 const MIN_POOLED_BYTES: usize = 64 << 10;
-/// Bytes that the pool holds at most; they do not count in the memory budget.
+/// Bytes that the pool holds at most.
 const MAX_POOL_BYTES: usize = 32 << 20;
+/// The part of the memory budget that the pool may be beside it: one in so many bytes.
+const POOL_SHARE: u64 = 8;
 
 static POOL: Mutex<Vec<Vec<u8>>> = Mutex::new(Vec::new());
+static POOL_LIMIT: AtomicUsize = AtomicUsize::new(MAX_POOL_BYTES);
+
+/// Has the pool hold no more than is small beside a memory budget of the process.
+pub fn bound_pool(memory: u64) {
+    let most = usize::try_from(memory / POOL_SHARE).unwrap_or(MAX_POOL_BYTES);
+    POOL_LIMIT.fetch_min(most, Ordering::Relaxed);
+}
+
+/// Frees all buffers of the pool, and has the kernel take back what was freed before.
+pub fn empty_pool() {
+    drop(std::mem::take(&mut *POOL.lock()));
+    allocator::trim();
+}
 
 /// Whether a buffer serves for `length` bytes: the rest of a much larger one would be memory that no budget counts.
 fn fits(buffer: &Vec<u8>, length: usize) -> bool {
@@ -70,13 +87,14 @@ pub fn of_length(length: usize) -> Vec<u8> {
 
 /// Puts a buffer into the pool; the oldest ones are freed when the pool is full.
 pub fn recycle(buffer: Vec<u8>) {
-    if !(MIN_POOLED_BYTES..=MAX_POOL_BYTES).contains(&buffer.capacity()) {
+    let limit = POOL_LIMIT.load(Ordering::Relaxed);
+    if !(MIN_POOLED_BYTES..=limit).contains(&buffer.capacity()) {
         return;
     }
     let mut freed = Vec::new();
     let mut pool = POOL.lock();
     pool.push(buffer);
-    while pool.iter().map(Vec::capacity).sum::<usize>() > MAX_POOL_BYTES {
+    while pool.iter().map(Vec::capacity).sum::<usize>() > limit {
         freed.push(pool.remove(0));
     }
     // Memory goes back to the kernel after the lock is released.

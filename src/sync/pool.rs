@@ -1,19 +1,26 @@
 //! A bounded pool of named threads for work that may wait, and a map over many items at a time.
 //!
-//! Threads start when there is work for them and end when they have had none for a while. A panic in a job
-//! ends that job alone. Jobs start in the order they were submitted.
+//! Threads start when there is work for them and end when they have had none for a while; the last one of the process
+//! frees the buffers that were kept for more work. A panic in a job ends that job alone. Jobs start in the order they
+//! were submitted.
 
 use parking_lot::{Condvar, Mutex};
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
+
+use crate::sync::buffer;
 
 type Job = Box<dyn FnOnce() + Send>;
 
 /// How long a thread waits for work before it ends.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(20);
+
+/// The threads of all pools.
+static THREADS: AtomicUsize = AtomicUsize::new(0);
 
 /// Threads that run jobs.
 pub struct ThreadPool {
@@ -72,7 +79,13 @@ impl ThreadPool {
         let shared = self.shared.clone();
         let started = thread::Builder::new()
             .name(shared.name.to_string())
-            .spawn(move || shared.run());
+            .spawn(move || {
+                THREADS.fetch_add(1, Ordering::Relaxed);
+                shared.run();
+                if THREADS.fetch_sub(1, Ordering::Relaxed) == 1 {
+                    buffer::empty_pool();
+                }
+            });
         if let Err(error) = started {
             log::error!("no thread for {}: {error}", self.shared.name);
             self.shared.queue.lock().threads -= 1;

@@ -1,6 +1,7 @@
 //! A tree on a store on which each request takes long.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -12,7 +13,7 @@ use zarrfs::inspect::tree::{NodeFacts, TreeConfig, tree};
 use zarrfs::stats::Stats;
 use zarrfs::store::backend::memory::MemoryStore;
 use zarrfs::store::layer::Layer;
-use zarrfs::store::{Key, Listing, Meta, NoHints, Object, Store, StoreStack};
+use zarrfs::store::{Key, Listing, Meta, Name, NoHints, Object, Store, StoreStack};
 use zarrfs::sync::budget::MemoryBudget;
 
 use crate::program::{GROUP, array};
@@ -20,32 +21,50 @@ use crate::program::{GROUP, array};
 /// How long a request takes.
 const LATENCY: Duration = Duration::from_millis(10);
 
-/// A store that takes long for everything a tree asks.
-struct FarStore(MemoryStore);
+/// A store that takes long for everything a tree asks, and counts the names that it gives.
+struct FarStore {
+    memory: MemoryStore,
+    given: Arc<AtomicUsize>,
+}
+
+/// A listing that counts its names.
+struct CountedListing(Box<dyn Listing>, Arc<AtomicUsize>);
+
+impl Listing for CountedListing {
+    fn next(&mut self) -> Result<Option<Name>> {
+        self.1.fetch_add(1, Ordering::Relaxed);
+        self.0.next()
+    }
+
+    fn seek(&mut self, cursor: u64) -> Result<()> {
+        self.0.seek(cursor)
+    }
+}
 
 impl Layer for FarStore {
     fn below(&self) -> &dyn Store {
-        &self.0
+        &self.memory
     }
 
     fn get(&self, key: &Key, limit: u64) -> Result<Option<Object>> {
         thread::sleep(LATENCY);
-        self.0.get(key, limit)
+        self.memory.get(key, limit)
     }
 
     fn head(&self, key: &Key) -> Result<Option<Meta>> {
         thread::sleep(LATENCY);
-        self.0.head(key)
+        self.memory.head(key)
     }
 
     fn list(&self, prefix: &Key) -> Result<Box<dyn Listing>> {
         thread::sleep(LATENCY);
-        self.0.list(prefix)
+        let listing = self.memory.list(prefix)?;
+        Ok(Box::new(CountedListing(listing, self.given.clone())))
     }
 }
 
-/// Opens a store with 10 groups of 100 arrays.
-fn opened() -> OpenedStore {
+/// Opens a store with 10 groups of 100 arrays, which counts the names that it gives.
+fn opened() -> (OpenedStore, Arc<AtomicUsize>) {
     let memory = MemoryStore::default();
     let set = |key: &str, text: &[u8]| memory.set(Key::new(key).unwrap(), text.to_vec());
     set("zarr.json", GROUP);
@@ -59,7 +78,11 @@ fn opened() -> OpenedStore {
             );
         }
     }
-    let store: Arc<dyn Store> = Arc::new(FarStore(memory));
+    let given = Arc::new(AtomicUsize::new(0));
+    let store: Arc<dyn Store> = Arc::new(FarStore {
+        memory,
+        given: given.clone(),
+    });
     let stats = Arc::new(Stats::default());
     let hierarchy = Arc::new(Hierarchy::new(store.clone()));
     let limits = Limits {
@@ -71,7 +94,7 @@ fn opened() -> OpenedStore {
     };
     let budget = MemoryBudget::new(limits.memory, stats.clone());
     let engine = Engine::within(budget.clone(), limits, stats, EngineDisk::default());
-    OpenedStore {
+    let opened = OpenedStore {
         arrays: Arc::new(Arrays::new(hierarchy.clone(), engine)),
         stack: StoreStack {
             store,
@@ -80,7 +103,8 @@ fn opened() -> OpenedStore {
         },
         hierarchy,
         memory: budget,
-    }
+    };
+    (opened, given)
 }
 
 #[test]
@@ -91,7 +115,7 @@ fn a_thousand_nodes_take_a_few_round_trips() {
         threads: 32,
     };
     let started = Instant::now();
-    let nodes = tree(&opened(), &Key::root(), &config).unwrap();
+    let nodes = tree(&opened().0, &Key::root(), &config).unwrap();
     let took = started.elapsed();
     let arrays = nodes
         .iter()
@@ -105,4 +129,20 @@ fn a_thousand_nodes_take_a_few_round_trips() {
     assert_eq!(paths, ["/", "g0", "g0/a0", "g0/a1"]);
     // One after the other, one request for each node alone would take longer than twice this.
     assert!(took < LATENCY * 500, "{took:?}");
+}
+
+#[test]
+fn a_group_below_which_nothing_is_shown_is_asked_for_one_name() {
+    let config = TreeConfig {
+        depth: 1,
+        chunks: 0,
+        threads: 4,
+    };
+    let (opened, given) = opened();
+    let nodes = tree(&opened, &Key::root(), &config).unwrap();
+    let cut = nodes.iter().filter(|node| node.is_cut);
+    assert_eq!((nodes.len(), cut.count()), (11, 10));
+    let given = given.load(Ordering::Relaxed);
+    // The root's eleven names and the end, and a few of each group.
+    assert!(given < 12 + 10 * 4, "{given}");
 }

@@ -174,6 +174,49 @@ def test_what_was_read_before_somebody_else_changed_it_does_not_come_back(place,
     assert made.outside.content() == {"zarr.json": GROUP, "a": wanted}
 
 
+# Two chunks of four elements each, of which the first is stored.
+HALF = {
+    "half/.zgroup": b'{"zarr_format": 2}',
+    "half/x/.zarray": json.dumps(
+        {
+            "zarr_format": 2,
+            "shape": [8],
+            "chunks": [4],
+            "dtype": "<i4",
+            "compressor": None,
+            "fill_value": 0,
+            "order": "C",
+            "filters": None,
+        }
+    ).encode(),
+    "half/x/0": bytes(16),
+}
+
+
+@each(SERVERS)
+def test_what_the_mount_still_remembers_of_the_store_is_a_conflict(place, copy, left):
+    """What others add and remove within --metadata-ttl does not show in the mount, and is found by the commit."""
+    made = copy(place, numbered("a") | HALF, "--metadata-ttl", "600")
+    path, outside = made.path, made.outside
+    decoded = path / ".zarrfs" / "files" / "half" / "x" / "x.raw"
+    before = content(path)
+    assert decoded.read_bytes() == bytes(32)
+    theirs = {"a/new": b"theirs", "a/0": None, "half/x/0": None, "half/x/1": bytes([9] * 16)}
+    for key, bytes_ in theirs.items():
+        outside.remove(key) if bytes_ is None else outside.write(key, bytes_)
+    assert content(path) == before
+    for key in ("a/new", "a/0"):
+        write(path / key, b"ours")
+    with open(decoded, "r+b") as file:
+        file.write(b"o")
+        file.seek(16)
+        file.write(b"o")
+    left(made)
+    stored = outside.content()
+    assert sorted(named(made.says("commit", status=1))) == ["a/0", "a/new", "half/x/0", "half/x/1"]
+    assert outside.content() == stored
+
+
 # Other stores.
 
 

@@ -53,6 +53,17 @@ def test_b02_a_long_document_takes_four_times_its_length(tmp_path, name):
         assert mount.peak_bytes() - before < 4 * length
 
 
+@pytest.mark.parametrize("memory, kept", [("16M", 0), ("1G", 24 * MIB)])
+def test_b02_what_a_long_document_took_is_given_back(tmp_path, memory, kept):
+    length = 24 * MIB
+    scale_stores.long_attributes(tmp_path / "a.zarr", length)
+    with Daemon(tmp_path / "a.zarr", "--memory", memory) as mount:
+        before = mount.resident_bytes()
+        (mount.files / "new" / "attributes.json").read_text()
+        # Threads without work end after 20 s, and the last one frees what was kept for more work.
+        assert wait_until(lambda: mount.resident_bytes() - before < kept + 4 * MIB, seconds=40, pause=1)
+
+
 @pytest.mark.parametrize("make", [scale_stores.consolidated_v2, scale_stores.consolidated_v3])
 def test_b02_consolidated_metadata_are_held_once(tmp_path, make):
     make(tmp_path / "a.zarr", 1000, 6000)
