@@ -397,6 +397,8 @@ def test_envi(arrays):
 
 @pytest.mark.filterwarnings("ignore::rasterio.errors.NotGeoreferencedWarning")
 def test_esri(arrays):
+    import spectral.io.envi
+
     def fits(data):
         return data.ndim in (2, 3) and is_image(data, 3, ESRI)
 
@@ -410,6 +412,10 @@ def test_esri(arrays):
             assert fits(data)
             expected = raster_bands(data, base.name)
             same(gdal(path, "EHdr")[0], expected, path)
+            # The lines of ENVI in the same header.
+            if data.dtype.str[1:] != "i1":
+                opened = spectral.io.envi.open(path.replace(f".{extension}", ".hdr"), path)
+                same(np.asarray(opened.open_memmap(interleave="bsq")), expected, path)
             # The header by its own words.
             lines = open(path.replace(f".{extension}", ".hdr")).read().splitlines()
             words = dict(line.split() for line in lines if "=" not in line and " " in line)
@@ -479,11 +485,15 @@ def test_reference_systems_reach_gdal(tmp_path, mounted):
         assert (source.scales, source.offsets, source.units, source.nodata) == ((0.5,), (3.0,), ("m",), -1)
 
 
-@pytest.mark.parametrize("extension", ["nrrd", "mha", "nii", "vti", "mrc", "img"])
-def test_elements_are_written_in_place(tmp_path, mounted, extension):
+@pytest.mark.parametrize("extension, names", [
+    ("npy", None), ("raw", None), ("nrrd", None), ("mha", None), ("nii", None), ("vti", None), ("mrc", None), ("img", None),
+    ("bsq", None), ("bil", ["y", "band", "x"]), ("bip", ["y", "x", "band"]),
+])
+def test_elements_are_written_in_place(tmp_path, mounted, extension, names):
     data = values("i2", (4, 6, 8))
     store = tmp_path / "written.zarr"
-    zarr.open_group(store, mode="w").create_array("a", data=data, chunks=(2, 3, 8), attributes={"x": 1})
+    group = zarr.open_group(store, mode="w")
+    group.create_array("a", data=data, chunks=(2, 3, 8), attributes={"x": 1}, dimension_names=names)
     mount = mounted(store, "--cow", tmp_path / "upper")
     path = mount.files / f"a/a.{extension}"
     raw = path.read_bytes()
@@ -502,10 +512,25 @@ def test_elements_are_written_in_place(tmp_path, mounted, extension):
     same(zarr.open_group(store, mode="r")["a"][...], data, extension)
 
 
-@pytest.mark.parametrize("extension", ["f.npy", "fits", "nhdr", "vrt"])
+def test_a_grid_of_floats_is_written_in_place(tmp_path, mounted):
+    data = values("f4", (6, 8))
+    store = tmp_path / "written.zarr"
+    zarr.open_group(store, mode="w").create_array("a", data=data, chunks=(3, 8))
+    mount = mounted(store, "--cow", tmp_path / "upper")
+    mapped = np.memmap(mount.files / "a/a.flt", "<f4", "r+", shape=data.shape)
+    mapped[2, 3:5] = data[2, 3:5] = [7.5, -7]
+    mapped.flush()
+    del mapped
+    same(np.load(mount.files / "a/a.npy"), data, "flt")
+    mounting.zarrfs("commit", mount.path)
+    same(zarr.open_group(store, mode="r")["a"][...], data, "flt")
+
+
+@pytest.mark.parametrize("extension", ["f.npy", "f.raw", "fits", "nhdr", "mhd", "vrt", "hdr", "csv", "ndjson", "mat", "wav", "png"])
 def test_other_forms_are_not_written(tmp_path, mounted, extension):
     store = tmp_path / "read.zarr"
-    zarr.open_group(store, mode="w").create_array("a", data=values("i2", (4, 6)), chunks=(2, 3))
+    attributes = {"sample_rate": 8000}
+    zarr.open_group(store, mode="w").create_array("a", data=values("i2", (4, 6)), chunks=(2, 3), attributes=attributes)
     path = mounted(store, "--cow", tmp_path / "upper").files / f"a/a.{extension}"
     with pytest.raises(OSError, match="Read-only"):
         open(path, "r+b")
