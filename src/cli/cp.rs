@@ -2,18 +2,14 @@
 //!
 //! How the file comes to be is left to `output_file`.
 
-use super::cat::{open_array, select, within};
+use super::cat::{open_array, select};
 use super::output_file::OutputFile;
 use super::progress::Progress;
-use super::store_args::StoreArgs;
+use super::source_array::{SourceArray, in_group};
 use super::{CpArgs, progress};
-use crate::error::{Error, Result};
-use crate::export::FORMATS;
-use crate::inspect::file_ending::FileContent;
-use crate::inspect::locate::StorePath;
-use crate::inspect::root_name::root_name;
-use crate::inspect::written_file::{DescribedArray, write_file};
-use crate::model::Node;
+use crate::error::Result;
+use crate::inspect::file_ending::{FileContent, not_a_format};
+use crate::inspect::written_file::write_file;
 
 /// Writes the file.
 pub(super) fn cp(args: &CpArgs) -> Result<bool> {
@@ -31,21 +27,8 @@ pub(super) fn cp(args: &CpArgs) -> Result<bool> {
     let file = OutputFile::create(&args.file)?;
     let bar = Progress::new(progress::BYTES);
     let mut done = 0;
-    let hierarchy = &located.opened.hierarchy;
-    let node = hierarchy.node(&located.path)?;
-    let metadata = node.as_ref().and_then(|node| node.array());
-    let group = match located.path.parent() {
-        Some(group) => hierarchy.node(&group)?,
-        None => None,
-    };
-    let group = group.as_ref().and_then(|group| group.node.as_ref().ok());
-    let described = DescribedArray {
-        metadata: metadata.unwrap_or(array.array()),
-        name: &name_of_files(&located),
-        group: group.map(Node::attributes),
-        ..DescribedArray::alone(&array)
-    };
-    write_file(&described, &selection, content, &mut |bytes| {
+    let source = SourceArray::of(&located, array)?;
+    write_file(&source.described(), &selection, content, &mut |bytes| {
         file.write(bytes)?;
         done += bytes.len() as u64;
         bar.show(done.min(total), total);
@@ -53,29 +36,6 @@ pub(super) fn cp(args: &CpArgs) -> Result<bool> {
     })?;
     file.keep()?;
     Ok(true)
-}
-
-/// Returns an array that was opened as a store of its own as one of its group, if that is described: what the group says of
-/// its arrays is in their files, as in the files view.
-fn in_group(store: &StoreArgs, path: &str, located: StorePath) -> StorePath {
-    if !located.path.is_root() {
-        return located;
-    }
-    let above = within(store, path).filter(|above| {
-        let group = above.path.parent();
-        let group = group.and_then(|group| above.opened.hierarchy.node(&group).ok()?);
-        group.is_some_and(|group| !group.described_by().is_empty())
-    });
-    above.unwrap_or(located)
-}
-
-/// Returns what the files of an array are named after in the files view.
-fn name_of_files(located: &StorePath) -> Vec<u8> {
-    if located.path.is_root() {
-        root_name(&located.source).into_bytes()
-    } else {
-        located.path.name().to_vec()
-    }
 }
 
 /// Splits a selection off a path: what follows the last `@`, if it can be one.
@@ -93,28 +53,12 @@ pub(super) fn split(path: &str) -> (&str, Option<&str>) {
 
 /// Returns what was asked for, or what the file's ending asks for.
 fn content_of(args: &CpArgs) -> Result<FileContent> {
+    if let Some(name) = &args.format {
+        return FileContent::of_format(name);
+    }
     let file = args.file.to_string_lossy();
-    let (content, shown, why) = match &args.format {
-        Some(name) => (
-            FileContent::of_name(&format!(".{name}")),
-            &**name,
-            "not a format",
-        ),
-        None => (
-            FileContent::of_name(&file),
-            &*file,
-            "has no ending that names a format",
-        ),
-    };
-    content.ok_or_else(|| {
-        let names = FORMATS.iter().map(|format| format.extension);
-        let names: Vec<&str> = names.collect();
-        let why = format!(
-            "{why}; there are {}, with cf before any, and png",
-            names.join(", ")
-        );
-        Error::invalid(shown, why)
-    })
+    let why = "has no ending that names a format";
+    FileContent::of_name(&file).ok_or_else(|| not_a_format(&file, why))
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::cat::within;
+use super::source_array::within;
 use super::{InfoArgs, report, shown, units};
 use crate::error::{Error, Kind, Result, printable};
 use crate::inspect::array_info::{ArrayInfo, ReadCost};

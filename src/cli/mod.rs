@@ -40,6 +40,7 @@ mod report;
 mod run;
 mod secrets;
 mod shown;
+mod source_array;
 mod spill;
 mod stats;
 mod store_args;

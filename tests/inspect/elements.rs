@@ -163,6 +163,53 @@ fn every_format_is_that_of_the_files_view() {
 }
 
 #[test]
+fn a_format_has_one_name_for_cat_and_cp() {
+    let folder = tempfile::tempdir().unwrap();
+    let (psl, to) = (sample("climate.zarr/psl"), folder.path().join("file"));
+    let (psl, to) = (psl.to_str().unwrap(), to.to_str().unwrap());
+    for name in [
+        "npy", "cf.npy", "f.raw", "cf.f.raw", "nrrd", "png", "ome.tif",
+    ] {
+        printed(&["cp", "--format", name, psl, to]);
+        let cat = bytes(&["cat", "--select", "...", "--format", name, psl]);
+        assert!(fs::read(to).unwrap() == cat, "{name}");
+    }
+    let wrong = [
+        "foo.npy",
+        ".npy",
+        "x.cf.npy",
+        "cf.cf.npy",
+        "cf.png",
+        "cf",
+        "cf.",
+        "NPY",
+        "nc",
+    ];
+    for name in wrong {
+        let expected = format!("{name}: not a format; there are npy, raw, ");
+        let cp = failed(&["cp", "--format", name, psl, to]);
+        assert!(cp.starts_with(&expected), "{cp}");
+        assert!(cp.ends_with(", with cf before any, and png"), "{cp}");
+        assert_eq!(failed(&["cat", "--select", "0", "--format", name, psl]), cp);
+    }
+    // Of a file's ending, too: cf.png is not taken for png.
+    for name in ["a.cf.png", "npy", "a.NPY", "a.npy/b"] {
+        let to = folder.path().join(name);
+        assert!(
+            failed(&["cp", psl, to.to_str().unwrap()]).contains("no ending"),
+            "{name}"
+        );
+    }
+    printed(&[
+        "cp",
+        psl,
+        folder.path().join("a.b.cf.npy").to_str().unwrap(),
+    ]);
+    let cf = fs::read(folder.path().join("a.b.cf.npy")).unwrap();
+    assert!(cf == bytes(&["cat", "--select", "...", "--format", "cf.npy", psl]));
+}
+
+#[test]
 fn a_file_appears_when_it_is_whole() {
     let folder = tempfile::tempdir().unwrap();
     let a = array(&[4], &[2]).replace(
