@@ -24,6 +24,8 @@ pub mod group;
 pub mod hdf5;
 mod header_bytes;
 pub mod mat;
+mod mat_cells;
+mod mat_words;
 pub mod metaimage;
 pub mod mrc;
 pub mod netcdf;

@@ -55,7 +55,7 @@ pub fn write_file(
         FileContent::Elements { format, is_meant } => (format, is_meant),
     };
     if array.array().data_type.is_variable() && !is_meant {
-        return give(&Export::open_ragged(array, format, selection)?, take);
+        return give(&Export::open_ragged(array, format, selection, described.name)?, take);
     }
     array.check_decodable()?;
     let (shape, taken) = (selection.shape(), TakenDimension::of_selection(selection));

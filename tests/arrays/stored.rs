@@ -121,7 +121,7 @@ fn b9_an_array_is_listed_in_one_form_and_in_those_that_are_asked_for() {
         (
             &["all"],
             &[OF_NUMBERS, &["chunks"]].concat(),
-            &["s.txt", "s.npy", "s.raw", "s.csv", "s.ndjson", "chunks"],
+            &["s.txt", "s.npy", "s.raw", "s.csv", "s.ndjson", "s.mat", "chunks"],
         ),
     ] {
         let (view, _) = view_of(Arc::new(store.clone()), words);
@@ -154,7 +154,7 @@ fn b9_an_attribute_says_which_names_open() {
     let of_numbers = format!("{}\na.png\nchunks/\n", OF_NUMBERS.join("\n"));
     for (path, expected) in [
         ("a", Some(of_numbers.as_str())),
-        ("s", Some("s.npy\ns.raw\ns.txt\ns.csv\ns.ndjson\nchunks/\n")),
+        ("s", Some("s.npy\ns.raw\ns.txt\ns.csv\ns.ndjson\ns.mat\nchunks/\n")),
         ("x", Some("chunks/\n")),
         ("", None),
         ("a/a.npy", None),
