@@ -1,21 +1,34 @@
-//! `zarrfs cp`: an array, or selected elements of it, as a file in any format that the files view has.
+//! `zarrfs cp`: an array, selected elements of it, or all arrays of a group as a file in any format that the files view has.
 //!
 //! How the file comes to be is left to `output_file`.
+
+use std::sync::Arc;
 
 use super::cat::{open_array, select};
 use super::output_file::OutputFile;
 use super::progress::Progress;
 use super::source_array::{SourceArray, in_group};
 use super::{CpArgs, progress};
-use crate::error::Result;
-use crate::inspect::file_ending::{FileContent, not_a_format};
-use crate::inspect::written_file::write_file;
+use crate::error::{Error, Result};
+use crate::export::group::GroupFormat;
+use crate::hierarchy::NodeEntry;
+use crate::inspect::file_ending::{
+    FileContent, group_format, group_format_of_name, not_a_format, not_of_groups,
+};
+use crate::inspect::group_file::GroupSource;
+use crate::inspect::locate::StorePath;
+use crate::inspect::written_file::{write_file, write_whole};
+use crate::model::Node;
 
 /// Writes the file.
 pub(super) fn cp(args: &CpArgs) -> Result<bool> {
     let (path, selection) = split(&args.path);
-    let content = content_of(args)?;
     let located = args.store.open(path)?;
+    let entry = located.opened.hierarchy.node(&located.path)?;
+    if let Some(group) = entry.filter(|entry| matches!(entry.node, Ok(Node::Group(_)))) {
+        return cp_group(args, &located, &group, selection);
+    }
+    let content = content_of(args)?;
     let located = in_group(&args.store, path, located);
     let array = open_array(&located)?;
     let selection = select((&args.store, path), &located, selection.unwrap_or("..."))?;
@@ -36,6 +49,60 @@ pub(super) fn cp(args: &CpArgs) -> Result<bool> {
     })?;
     file.keep()?;
     Ok(true)
+}
+
+/// Writes the file of a group.
+fn cp_group(
+    args: &CpArgs,
+    located: &StorePath,
+    group: &Arc<NodeEntry>,
+    selection: Option<&str>,
+) -> Result<bool> {
+    if let Some(selection) = selection {
+        let why = "selects elements of an array, and this is a group";
+        return Err(Error::invalid(selection, why));
+    }
+    let format = group_format_of(args)?;
+    let source = GroupSource {
+        hierarchy: &located.opened.hierarchy,
+        arrays: &located.opened.arrays,
+        group,
+    };
+    let planned = source.file(format)?.map_err(|why| {
+        let found = format!("{}: {why}", format.extension);
+        Error::unsupported(shown(located), found)
+    })?;
+    let opened = planned.open()?;
+    let file = OutputFile::create(&args.file)?;
+    let bar = Progress::new(progress::BYTES);
+    let mut done = 0;
+    write_whole(&opened, opened.len(), &mut |bytes| {
+        file.write(bytes)?;
+        done += bytes.len() as u64;
+        bar.show(done, opened.len());
+        Ok(true)
+    })?;
+    file.keep()?;
+    Ok(true)
+}
+
+/// Returns the path of a group in its store; of the store's own, the store.
+fn shown(located: &StorePath) -> String {
+    if located.path.is_root() {
+        located.source.clone()
+    } else {
+        located.path.to_string()
+    }
+}
+
+/// Returns the format of groups that was asked for, or that of the file's ending.
+fn group_format_of(args: &CpArgs) -> Result<&'static GroupFormat> {
+    if let Some(name) = &args.format {
+        return group_format(name);
+    }
+    let file = args.file.to_string_lossy();
+    let why = "has no ending that names a format of groups";
+    group_format_of_name(&file).ok_or_else(|| not_of_groups(&file, why))
 }
 
 /// Splits a selection off a path: what follows the last `@`, if it can be one.

@@ -63,7 +63,7 @@ pub struct InfoArgs {
 #[derive(Args, Debug)]
 #[command(after_help = examples::CP)]
 pub struct CpArgs {
-    /// The array, after the path or URL of its store; @ and a selection after it is a region: tas@0,:,10:20
+    /// The array or group, after the path or URL of its store; @ and a selection after an array is a region: tas@0,:,10:20
     pub path: String,
     /// The file to write
     pub file: PathBuf,

@@ -47,6 +47,7 @@ mod units;
 pub mod vrt;
 pub mod vti;
 pub mod wav;
+pub mod why_not;
 
 pub use crate::export::format::{ElementForm, FileParts, Format, Ragged, Subject, TakenDimension};
 pub use crate::export::opened::Export;

@@ -3,7 +3,8 @@
 //! Names are read here for the files view and for commands; whether there is such a file is not looked at.
 
 use crate::error::{Error, Result};
-use crate::export::{FORMATS, Format};
+use crate::export::group::GroupFormat;
+use crate::export::{FORMATS, Format, GROUP_FORMATS};
 
 /// What follows the name of an array in that of one of its files.
 #[derive(Clone, Copy)]
@@ -96,6 +97,31 @@ impl FileContent {
             is_meant: meant.is_some(),
         })
     }
+}
+
+/// Returns the format of groups of a name.
+pub fn group_format(name: &str) -> Result<&'static GroupFormat> {
+    let found = GROUP_FORMATS.iter().find(|format| format.extension == name);
+    found
+        .copied()
+        .ok_or_else(|| not_of_groups(name, "not a format of groups"))
+}
+
+/// Returns the format of groups that a file name ends with: of `cdf5.nc` and `nc` the longer one.
+pub fn group_format_of_name(name: &str) -> Option<&'static GroupFormat> {
+    let ends = |format: &&&GroupFormat| {
+        let stem = name.strip_suffix(format.extension);
+        stem.is_some_and(|stem| stem.ends_with('.'))
+    };
+    let fitting = GROUP_FORMATS.iter().filter(ends);
+    fitting.max_by_key(|format| format.extension.len()).copied()
+}
+
+/// Returns the error of a name that asks for no file of a group, with the names that do.
+pub fn not_of_groups(name: &str, why: &str) -> Error {
+    let names = GROUP_FORMATS.iter().map(|format| format.extension);
+    let names: Vec<&str> = names.collect();
+    Error::invalid(name, format!("{why}; there are {}", names.join(", ")))
 }
 
 /// Returns the error of a name that asks for no content, with the names that do.

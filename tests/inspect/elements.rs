@@ -5,7 +5,7 @@ use std::io::Read;
 use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Stdio};
 
-use zarrfs::export::FORMATS;
+use zarrfs::export::{FORMATS, GROUP_FORMATS};
 use zarrfs::mount::open::ViewKind;
 
 use crate::common;
@@ -160,6 +160,79 @@ fn every_format_is_that_of_the_files_view() {
         }
     }
     assert!(compared > 60, "{compared}");
+}
+
+#[test]
+fn every_file_of_a_group_is_that_of_the_files_view() {
+    let folder = tempfile::tempdir().unwrap();
+    let table = folder.path().join("table.zarr");
+    let group =
+        br#"{"zarr_format": 3, "node_type": "group", "attributes": {"column-order": ["b"]}}"#;
+    let column = array(&[5], &[2]);
+    let columns = [
+        ("zarr.json", &group[..]),
+        ("a/zarr.json", column.as_bytes()),
+        ("b/zarr.json", column.as_bytes()),
+        ("below/c/zarr.json", column.as_bytes()),
+    ];
+    store(&table, &columns);
+    let mut compared = 0;
+    for (source, group, name) in [
+        (sample("climate.zarr"), "", "climate"),
+        (sample("climate.zarr"), "survey/", "survey"),
+        (sample("relief.zarr"), "", "relief"),
+        (table.clone(), "", "table"),
+        (table, "below/", "below"),
+    ] {
+        let (views, _) = common::open(&source).unwrap();
+        let view = views.view(ViewKind::Files);
+        let from = source.join(group);
+        let from = from.to_str().unwrap().trim_end_matches('/');
+        let info = printed(&["info", from]);
+        for format in GROUP_FORMATS {
+            let file = format!("{name}.{}", format.extension);
+            let to = folder.path().join(format!("file.{}", format.extension));
+            let to = to.to_str().unwrap();
+            let _ = fs::remove_file(to);
+            let opens = info.lines().any(|line| {
+                line.trim_start().starts_with("decoded files")
+                    && line.split_whitespace().any(|word| word == file)
+            });
+            let described = run(&["info", &format!("{from}/{file}")]);
+            assert_eq!(described.status.success(), opens, "{file}: {described:?}");
+            match common::read(&view, &format!("{group}{file}")) {
+                Ok(expected) => {
+                    printed(&["cp", from, to]);
+                    assert!(fs::read(to).unwrap() == expected, "{file}");
+                    let as_named = folder.path().join("named");
+                    let as_named = as_named.to_str().unwrap();
+                    printed(&["cp", "--format", format.extension, from, as_named]);
+                    assert!(fs::read(as_named).unwrap() == expected, "{file}");
+                    assert!(opens, "{file}: {info}");
+                    compared += 1;
+                }
+                Err(_) => {
+                    let why = failed(&["cp", from, to]);
+                    let reason = why.split(": ").last().unwrap();
+                    assert!(!opens && info.contains(reason), "{file}: {why}: {info}");
+                    assert!(!std::path::Path::new(to).exists());
+                }
+            }
+        }
+    }
+    assert!(compared >= 12, "{compared}");
+    let (climate, to) = (sample("climate.zarr"), folder.path().join("x.npy"));
+    let (climate, to) = (climate.to_str().unwrap(), to.to_str().unwrap());
+    let fault = failed(&["cp", climate, to]);
+    assert!(
+        fault.contains("names a format of groups; there are nc, cdf5.nc, h5, nc4,"),
+        "{fault}"
+    );
+    let fault = failed(&["cp", &format!("{climate}@0"), to]);
+    assert_eq!(
+        fault,
+        "0: selects elements of an array, and this is a group"
+    );
 }
 
 #[test]

@@ -208,7 +208,11 @@ impl FilesView {
 
     fn list_node(&self, found: &Arc<NodeEntry>) -> Result<Box<dyn Listing>> {
         match &found.node {
-            Ok(Node::Group(_)) | Err(_) => Ok(Box::new(GroupListing::new(&self.hierarchy, found)?)),
+            Ok(Node::Group(_)) | Err(_) => {
+                let files = self.group_file_names(found, &self.forms.of_groups);
+                let listing = GroupListing::new(&self.hierarchy, found, files)?;
+                Ok(Box::new(listing))
+            }
             Ok(Node::Array(_)) => self.list_array(found),
         }
     }
