@@ -6,18 +6,18 @@ use std::io;
 use std::io::Write;
 use std::sync::Arc;
 
+use super::source_array::{SourceArray, in_group, within};
 use super::store_args::StoreArgs;
 use super::{CatArgs, elements};
 use crate::array::OpenArray;
 use crate::error::{Error, Result};
-use crate::export::format;
 use crate::grid::Selection;
 use crate::inspect::access::OpenedStore;
 use crate::inspect::coordinates::{ArrayInGroup, names_dimensions};
 use crate::inspect::file_ending::FileContent;
 use crate::inspect::key_of_chunk::chunk_of;
 use crate::inspect::locate::StorePath;
-use crate::inspect::written_file::{DescribedArray, write_file};
+use crate::inspect::written_file::write_file;
 use crate::store::Key;
 
 /// How many bytes are read at a time.
@@ -28,14 +28,18 @@ const TEXT: &str = "text";
 
 /// Prints what was asked for.
 pub(super) fn cat(args: &CatArgs) -> Result<bool> {
-    let located = args.store.open(&args.path)?;
+    let content = content_of(&args.format)?;
+    let mut located = args.store.open(&args.path)?;
     if let Some(selection) = &args.select {
+        if content.is_some() {
+            located = in_group(&args.store, &args.path, located);
+        }
         let array = open_array(&located)?;
         let selection = select((&args.store, &args.path), &located, selection)?;
-        print_elements(&array, &selection, &args.format)?;
+        print_elements(&located, array, &selection, content)?;
     } else if args.decode {
         let (array, selection) = chunk_of(&located.opened, &located.path)?;
-        print_elements(&array, &selection, &args.format)?;
+        print_elements(&located, array, &selection, content)?;
     } else {
         print_stored(&located, &located.path)?;
     }
@@ -82,32 +86,25 @@ pub(super) fn select(
     array.select(text)
 }
 
-/// Opens the folder that a path lies in as a store, or as something in one; nothing if there is no node in it at the path.
-pub(super) fn within(store: &StoreArgs, path: &str) -> Option<StorePath> {
-    let (folder, name) = match path.trim_end_matches('/').rsplit_once('/') {
-        Some((folder, name)) => (folder, name),
-        None => (".", path),
-    };
-    let mut above = store.open(folder).ok()?;
-    above.path = above.path.child(name.as_bytes()).ok()?;
-    let found = above.opened.hierarchy.node(&above.path).ok()?;
-    found.map(|_| above)
+/// Returns what the elements are written as; nothing for text of rows.
+fn content_of(format: &str) -> Result<Option<FileContent>> {
+    match format {
+        TEXT => Ok(None),
+        name => FileContent::of_format(name).map(Some),
+    }
 }
 
-fn print_elements(array: &Arc<OpenArray>, selection: &Selection, name: &str) -> Result<()> {
-    if name == TEXT {
-        return elements::write_text(array, selection, &mut write);
-    }
-    let content = FileContent::Elements {
-        format: format(name)?,
-        is_meant: false,
+fn print_elements(
+    located: &StorePath,
+    array: Arc<OpenArray>,
+    selection: &Selection,
+    content: Option<FileContent>,
+) -> Result<()> {
+    let Some(content) = content else {
+        return elements::write_text(&array, selection, &mut write);
     };
-    write_file(
-        &DescribedArray::alone(array),
-        selection,
-        content,
-        &mut write,
-    )
+    let source = SourceArray::of(located, array)?;
+    write_file(&source.described(), selection, content, &mut write)
 }
 
 /// Prints an object as it is stored; `NotFound` if there is none.

@@ -1,25 +1,34 @@
-//! `zarrfs cp`: an array, or selected elements of it, as a file in any format that the files view has.
+//! `zarrfs cp`: an array, selected elements of it, or all arrays of a group as a file in any format that the files view has.
 //!
 //! How the file comes to be is left to `output_file`.
 
-use super::cat::{open_array, select, within};
+use std::sync::Arc;
+
+use super::cat::{open_array, select};
 use super::output_file::OutputFile;
 use super::progress::Progress;
-use super::store_args::StoreArgs;
+use super::source_array::{SourceArray, in_group};
 use super::{CpArgs, progress};
 use crate::error::{Error, Result};
-use crate::export::FORMATS;
-use crate::inspect::file_ending::FileContent;
+use crate::export::group::GroupFormat;
+use crate::hierarchy::NodeEntry;
+use crate::inspect::file_ending::{
+    FileContent, group_format, group_format_of_name, not_a_format, not_of_groups,
+};
+use crate::inspect::group_file::GroupSource;
 use crate::inspect::locate::StorePath;
-use crate::inspect::root_name::root_name;
-use crate::inspect::written_file::{DescribedArray, write_file};
+use crate::inspect::written_file::{write_file, write_whole};
 use crate::model::Node;
 
 /// Writes the file.
 pub(super) fn cp(args: &CpArgs) -> Result<bool> {
     let (path, selection) = split(&args.path);
-    let content = content_of(args)?;
     let located = args.store.open(path)?;
+    let entry = located.opened.hierarchy.node(&located.path)?;
+    if let Some(group) = entry.filter(|entry| matches!(entry.node, Ok(Node::Group(_)))) {
+        return cp_group(args, &located, &group, selection);
+    }
+    let content = content_of(args)?;
     let located = in_group(&args.store, path, located);
     let array = open_array(&located)?;
     let selection = select((&args.store, path), &located, selection.unwrap_or("..."))?;
@@ -31,21 +40,8 @@ pub(super) fn cp(args: &CpArgs) -> Result<bool> {
     let file = OutputFile::create(&args.file)?;
     let bar = Progress::new(progress::BYTES);
     let mut done = 0;
-    let hierarchy = &located.opened.hierarchy;
-    let node = hierarchy.node(&located.path)?;
-    let metadata = node.as_ref().and_then(|node| node.array());
-    let group = match located.path.parent() {
-        Some(group) => hierarchy.node(&group)?,
-        None => None,
-    };
-    let group = group.as_ref().and_then(|group| group.node.as_ref().ok());
-    let described = DescribedArray {
-        metadata: metadata.unwrap_or(array.array()),
-        name: &name_of_files(&located),
-        group: group.map(Node::attributes),
-        ..DescribedArray::alone(&array)
-    };
-    write_file(&described, &selection, content, &mut |bytes| {
+    let source = SourceArray::of(&located, array)?;
+    write_file(&source.described(), &selection, content, &mut |bytes| {
         file.write(bytes)?;
         done += bytes.len() as u64;
         bar.show(done.min(total), total);
@@ -55,27 +51,58 @@ pub(super) fn cp(args: &CpArgs) -> Result<bool> {
     Ok(true)
 }
 
-/// Returns an array that was opened as a store of its own as one of its group, if that is described: what the group says of
-/// its arrays is in their files, as in the files view.
-fn in_group(store: &StoreArgs, path: &str, located: StorePath) -> StorePath {
-    if !located.path.is_root() {
-        return located;
+/// Writes the file of a group.
+fn cp_group(
+    args: &CpArgs,
+    located: &StorePath,
+    group: &Arc<NodeEntry>,
+    selection: Option<&str>,
+) -> Result<bool> {
+    if let Some(selection) = selection {
+        let why = "selects elements of an array, and this is a group";
+        return Err(Error::invalid(selection, why));
     }
-    let above = within(store, path).filter(|above| {
-        let group = above.path.parent();
-        let group = group.and_then(|group| above.opened.hierarchy.node(&group).ok()?);
-        group.is_some_and(|group| !group.described_by().is_empty())
-    });
-    above.unwrap_or(located)
+    let format = group_format_of(args)?;
+    let source = GroupSource {
+        hierarchy: &located.opened.hierarchy,
+        arrays: &located.opened.arrays,
+        group,
+    };
+    let planned = source.file(format)?.map_err(|why| {
+        let found = format!("{}: {why}", format.extension);
+        Error::unsupported(shown(located), found)
+    })?;
+    let opened = planned.open()?;
+    let file = OutputFile::create(&args.file)?;
+    let bar = Progress::new(progress::BYTES);
+    let mut done = 0;
+    write_whole(&opened, opened.len(), &mut |bytes| {
+        file.write(bytes)?;
+        done += bytes.len() as u64;
+        bar.show(done, opened.len());
+        Ok(true)
+    })?;
+    file.keep()?;
+    Ok(true)
 }
 
-/// Returns what the files of an array are named after in the files view.
-fn name_of_files(located: &StorePath) -> Vec<u8> {
+/// Returns the path of a group in its store; of the store's own, the store.
+fn shown(located: &StorePath) -> String {
     if located.path.is_root() {
-        root_name(&located.source).into_bytes()
+        located.source.clone()
     } else {
-        located.path.name().to_vec()
+        located.path.to_string()
     }
+}
+
+/// Returns the format of groups that was asked for, or that of the file's ending.
+fn group_format_of(args: &CpArgs) -> Result<&'static GroupFormat> {
+    if let Some(name) = &args.format {
+        return group_format(name);
+    }
+    let file = args.file.to_string_lossy();
+    let why = "has no ending that names a format of groups";
+    group_format_of_name(&file).ok_or_else(|| not_of_groups(&file, why))
 }
 
 /// Splits a selection off a path: what follows the last `@`, if it can be one.
@@ -93,28 +120,12 @@ pub(super) fn split(path: &str) -> (&str, Option<&str>) {
 
 /// Returns what was asked for, or what the file's ending asks for.
 fn content_of(args: &CpArgs) -> Result<FileContent> {
+    if let Some(name) = &args.format {
+        return FileContent::of_format(name);
+    }
     let file = args.file.to_string_lossy();
-    let (content, shown, why) = match &args.format {
-        Some(name) => (
-            FileContent::of_name(&format!(".{name}")),
-            &**name,
-            "not a format",
-        ),
-        None => (
-            FileContent::of_name(&file),
-            &*file,
-            "has no ending that names a format",
-        ),
-    };
-    content.ok_or_else(|| {
-        let names = FORMATS.iter().map(|format| format.extension);
-        let names: Vec<&str> = names.collect();
-        let why = format!(
-            "{why}; there are {}, with cf before any, and png",
-            names.join(", ")
-        );
-        Error::invalid(shown, why)
-    })
+    let why = "has no ending that names a format";
+    FileContent::of_name(&file).ok_or_else(|| not_a_format(&file, why))
 }
 
 #[cfg(test)]

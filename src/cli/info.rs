@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::cat::within;
+use super::source_array::within;
 use super::{InfoArgs, report, shown, units};
 use crate::error::{Error, Kind, Result, printable};
 use crate::inspect::array_info::{ArrayInfo, ReadCost};
@@ -10,6 +10,7 @@ use crate::inspect::coordinates::names_dimensions;
 use crate::inspect::locate::StorePath;
 use crate::inspect::named_file::NamedFile;
 use crate::inspect::node_info::{ChildCounts, NodeInfo};
+use crate::inspect::refused_files::RefusedFile;
 use crate::inspect::stored::StoredFacts;
 use crate::inspect::tree::NodeFacts;
 use crate::json_text;
@@ -124,6 +125,7 @@ fn to_json(located: &StorePath, info: &NodeInfo) -> Value {
             .as_ref()
             .map(|found| ("children".to_string(), children(found))),
     );
+    others.extend(files_json(info));
     others.push((
         "attributes".to_string(),
         Value::Object(info.attributes.to_map()),
@@ -135,6 +137,25 @@ fn to_json(located: &StorePath, info: &NodeInfo) -> Value {
         found.extend(others);
     }
     found
+}
+
+/// Returns the files of a group, and the formats that a node has no file of.
+fn files_json(info: &NodeInfo) -> Vec<(String, Value)> {
+    let refused = |refused: &[RefusedFile]| {
+        let pairs = refused
+            .iter()
+            .map(|(format, why)| ((*format).to_string(), json!(why)));
+        ("refused_files".to_string(), Value::Object(pairs.collect()))
+    };
+    match &info.group_files {
+        Some(Ok(files)) => vec![
+            ("files".to_string(), json!(files.names)),
+            refused(&files.refused),
+        ],
+        Some(Err(error)) => vec![("files".to_string(), json!({"error": error.to_string()}))],
+        None if matches!(info.facts, NodeFacts::Array(_)) => vec![refused(&info.refused_files)],
+        None => Vec::new(),
+    }
 }
 
 /// Lines of a name and a value.
@@ -173,7 +194,10 @@ impl Sheet {
         );
         match &info.facts {
             NodeFacts::Group => self.add_group(info),
-            NodeFacts::Array(array) => self.add_array(array, info.stored.as_ref()),
+            NodeFacts::Array(array) => {
+                self.add_array(array, info.stored.as_ref());
+                self.add_refused(&info.refused_files);
+            }
             NodeFacts::Broken(error) => self.add("error", error.to_string()),
         }
         self.add_attributes(info);
@@ -198,6 +222,31 @@ impl Sheet {
             }
             Some(Err(error)) => self.add("children", format!("not known: {error}")),
             None => {}
+        }
+        match &info.group_files {
+            Some(Ok(files)) => {
+                if !files.names.is_empty() {
+                    self.add("decoded files", files.names.join(" "));
+                }
+                self.add_refused(&files.refused);
+            }
+            Some(Err(error)) => self.add("decoded files", format!("not known: {error}")),
+            None => {}
+        }
+    }
+
+    /// Adds the formats without a file, those with one reason in one line.
+    fn add_refused(&mut self, refused: &[RefusedFile]) {
+        let mut reasons: Vec<(&str, Vec<&str>)> = Vec::new();
+        for (format, why) in refused {
+            match reasons.iter_mut().find(|(known, _)| known == why) {
+                Some((_, formats)) => formats.push(format),
+                None => reasons.push((why, vec![format])),
+            }
+        }
+        for (place, (why, formats)) in reasons.into_iter().enumerate() {
+            let title = if place == 0 { "no file of" } else { "" };
+            self.add(title, format!("{}: {why}", formats.join(", ")));
         }
     }
 

@@ -40,6 +40,7 @@ mod report;
 mod run;
 mod secrets;
 mod shown;
+mod source_array;
 mod spill;
 mod stats;
 mod store_args;
@@ -147,10 +148,11 @@ pub enum Command {
     /// For bash it goes to a file in ~/.local/share/bash-completion/completions, for zsh to a folder of $fpath as _zarrfs,
     /// for fish to ~/.config/fish/completions/zarrfs.fish.
     Completions(CompletionsArgs),
-    /// Write an array, or a region of it, to a file
+    /// Write an array, a region of it, or a group to a file
     ///
-    /// The format is that of the file's ending, such as npy, raw, nrrd, cf.npy, png or txt. A selection is written as in
-    /// numpy, or with names of dimensions and labels: tas@time=2020-03,lat=10:20.
+    /// The format is that of the file's ending, such as npy, raw, nrrd, cf.npy, png or txt, and of a group with all of its
+    /// arrays nc, cdf5.nc, h5, nc4, ome.tif, csv or ndjson. A selection is written as in numpy, or with names of dimensions
+    /// and labels: tas@time=2020-03,lat=10:20.
     Cp(CpArgs),
     /// Show which chunks of an array are stored
     ///

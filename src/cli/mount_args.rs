@@ -80,8 +80,8 @@ pub struct MountArgs {
     #[arg(long, value_name = "DURATION", value_parser = units::duration, default_value = "60s", help_heading = LIMITS)]
     pub timeout: Duration,
     /// Forms in which directories of arrays list the array beside NAME.npy (NAME.txt of elements without a fixed
-    /// length): extensions of zarrfs-files(7) such as raw, nrrd or hdr, chunks, or all. Every form opens by name, listed or
-    /// not
+    /// length): extensions of zarrfs-files(7) such as raw, nrrd or hdr, chunks, or all; nc, h5, csv and others list the
+    /// files of groups. Every form opens by name, listed or not
     #[arg(long, value_name = "LIST", value_delimiter = ',', help_heading = SHOWN)]
     pub list: Vec<ListedForm>,
     /// Put every change into the folder UPPER, which is made if need be; the store itself stays as it is

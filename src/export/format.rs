@@ -43,7 +43,30 @@ pub enum Ragged {
     /// It is the elements with their lengths.
     Records,
     /// It is put together out of them.
-    Made(fn(&RaggedElements, &[u64], &mut Growing<'_>) -> Result<()>),
+    Made(RaggedFn),
+    /// The same, of one or two dimensions alone.
+    Rows(RaggedFn),
+}
+
+impl Ragged {
+    /// Whether there is a file of a box of this shape.
+    pub fn holds(self, shape: &[u64]) -> bool {
+        match self {
+            Ragged::Records | Ragged::Made(_) => true,
+            Ragged::Rows(_) => (1..=2).contains(&shape.len()),
+        }
+    }
+}
+
+type RaggedFn = fn(&RaggedElements, &RaggedBox<'_>, &mut Growing<'_>) -> Result<()>;
+
+/// A box of elements without a fixed length, of which a file is made.
+#[derive(Clone, Copy, Debug)]
+pub struct RaggedBox<'a> {
+    /// Elements along each dimension.
+    pub shape: &'a [u64],
+    /// What the array's files are named after.
+    pub name: &'a [u8],
 }
 
 /// What a file is made of, as far as the metadata tell.
@@ -248,7 +271,9 @@ impl Format {
     /// Whether the format has files of an array.
     pub fn fits(&self, subject: &Subject) -> bool {
         match (subject.array.data_type.is_variable(), self.parts) {
-            (true, _) => self.ragged.is_some(),
+            (true, _) => self
+                .ragged
+                .is_some_and(|ragged| ragged.holds(subject.shape)),
             // An array that does not decode has its files all the same; opening them returns the error.
             (false, Some(make)) => self.is_basic || make(subject).is_some(),
             (false, None) => false,

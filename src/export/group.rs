@@ -46,14 +46,17 @@ pub struct GroupContents<'a> {
     pub left_out: Vec<String>,
 }
 
+/// What a format makes of a group, or why it cannot, as it is said after the name of the format and a colon.
+pub type OrWhyNot<T> = std::result::Result<T, String>;
+
 /// A file format for all arrays of a group.
 pub struct GroupFormat {
     /// What a file name ends with, without the dot before it.
     pub extension: &'static str,
     /// Whether the format has groups in groups. Nodes that cannot be read are then left out of a file.
     pub is_nested: bool,
-    /// Returns what a file of a group consists of; nothing if the format cannot hold it.
-    pub plan: fn(&GroupContents) -> Option<GroupPlan>,
+    /// Returns what a file of a group consists of, or why the format cannot hold it.
+    pub plan: fn(&GroupContents) -> OrWhyNot<GroupPlan>,
 }
 
 impl fmt::Debug for GroupFormat {

@@ -24,6 +24,8 @@ pub mod group;
 pub mod hdf5;
 mod header_bytes;
 pub mod mat;
+mod mat_cells;
+mod mat_words;
 pub mod metaimage;
 pub mod mrc;
 pub mod netcdf;
@@ -45,6 +47,7 @@ mod units;
 pub mod vrt;
 pub mod vti;
 pub mod wav;
+pub mod why_not;
 
 pub use crate::export::format::{ElementForm, FileParts, Format, Ragged, Subject, TakenDimension};
 pub use crate::export::opened::Export;

@@ -5,7 +5,9 @@
 //! has no groups, so arrays of groups below are not in it.
 
 use crate::export::dimensions::GroupDimensions;
-use crate::export::group::{GroupContents, GroupFormat, GroupMember, GroupPlan, PlacedVariable};
+use crate::export::group::{
+    GroupContents, GroupFormat, GroupMember, GroupPlan, OrWhyNot, PlacedVariable,
+};
 use crate::export::netcdf_header::{HeaderWriter, NetcdfAttribute, NetcdfType, Variant, is_name};
 use crate::export::{ElementForm, FileParts};
 use crate::model::{DataType, bytes_of};
@@ -16,7 +18,7 @@ pub const CLASSIC: GroupFormat = GroupFormat {
     is_nested: false,
     plan: |contents| {
         let first = plan(contents, Variant::First);
-        first.or_else(|| plan(contents, Variant::Second))
+        first.or_else(|_| plan(contents, Variant::Second))
     },
 };
 
@@ -45,7 +47,24 @@ impl Variable<'_> {
     }
 }
 
-fn plan(contents: &GroupContents, variant: Variant) -> Option<GroupPlan> {
+/// Returns what a file consists of; says which of the arrays stops it.
+fn plan(contents: &GroupContents, variant: Variant) -> OrWhyNot<GroupPlan> {
+    let (dimensions, variables) = variables_of(contents, variant)?;
+    if let Some(long) = longest_misfit(&variables, variant) {
+        let (name, length) = (long.name, long.length);
+        return Err(format!(
+            "one array alone that is as long as {name}, which has {length} bytes"
+        ));
+    }
+    let too_long = || "no names, attributes and offsets as long as these".to_string();
+    assembled(contents, variant, &dimensions, &variables).ok_or_else(too_long)
+}
+
+/// Returns the arrays as variables, the smallest first, with their dimensions.
+fn variables_of<'a>(
+    contents: &'a GroupContents,
+    variant: Variant,
+) -> OrWhyNot<(GroupDimensions, Vec<Variable<'a>>)> {
     let members = &contents.members;
     let mut dimensions = GroupDimensions::default();
     dimensions.add_coordinates(
@@ -57,16 +76,24 @@ fn plan(contents: &GroupContents, variant: Variant) -> Option<GroupPlan> {
         .iter()
         .enumerate()
         .map(|(place, member)| variable(place, member, variant, &mut dimensions));
-    let mut variables: Vec<Variable> = variables.collect::<Option<_>>()?;
+    let mut variables: Vec<Variable> = variables.collect::<OrWhyNot<_>>()?;
     variables.sort_by(|a, b| (a.length, a.name).cmp(&(b.length, b.name)));
-    if !lengths_fit(&variables, variant) {
-        return None;
-    }
+    Ok((dimensions, variables))
+}
+
+/// Puts a file together; nothing if a number in it does not fit the variant.
+fn assembled(
+    contents: &GroupContents,
+    variant: Variant,
+    dimensions: &GroupDimensions,
+    variables: &[Variable],
+) -> Option<GroupPlan> {
+    let members = &contents.members;
     let global = NetcdfAttribute::list(contents.attributes, None, variant);
-    let write = |begins: &[u64]| header(&dimensions, &global, &variables, begins, variant);
+    let write = |begins: &[u64]| header(dimensions, &global, variables, begins, variant);
     // The length of the header does not depend on the numbers in it.
     let length = (write(&vec![0; variables.len()])?.len() as u64).checked_next_multiple_of(4)?;
-    let begins = begins(&variables, length)?;
+    let begins = begins(variables, length)?;
     let mut header = write(&begins)?;
     header.resize(usize::try_from(length).ok()?, 0);
     let placed = variables.iter().zip(begins).map(|(variable, offset)| {
@@ -97,18 +124,22 @@ fn plan(contents: &GroupContents, variant: Variant) -> Option<GroupPlan> {
     })
 }
 
-/// Returns a member as a variable; nothing if the format cannot hold it.
+/// Returns a member as a variable, or why the format cannot hold it.
 fn variable<'a>(
     place: usize,
     member: &'a GroupMember,
     variant: Variant,
     dimensions: &mut GroupDimensions,
-) -> Option<Variable<'a>> {
-    let array = member.array;
-    let kind = NetcdfType::of(&array.data_type, variant)?;
-    if !is_name(&member.path) || array.shape.contains(&0) {
+) -> OrWhyNot<Variable<'a>> {
+    let (array, name) = (member.array, &member.path);
+    let no_type = || format!("no {}, which {name} is", array.data_type);
+    let kind = NetcdfType::of(&array.data_type, variant).ok_or_else(no_type)?;
+    if !is_name(name) {
+        return Err(format!("no name such as {name}"));
+    }
+    if array.shape.contains(&0) {
         // A fixed dimension has a length; one of 0 would be that of records.
-        return None;
+        return Err(format!("no dimension of length 0, which {name} has"));
     }
     let mut shape = array.shape.clone();
     let names = (0..shape.len()).map(|axis| array.dimension_names.get(axis).cloned().flatten());
@@ -118,20 +149,21 @@ fn variable<'a>(
         names.push(Some(format!("string{length}")));
     }
     let numbers = shape.iter().zip(&names);
-    Some(Variable {
+    let too_long = |_| format!("no array as long as {name}");
+    Ok(Variable {
         member: place,
-        name: &member.path,
+        name,
         dimensions: numbers
             .map(|(&length, name)| dimensions.number(name.as_deref(), length))
             .collect(),
         attributes: NetcdfAttribute::of_variable(array, kind, variant),
-        length: bytes_of(&shape, kind.size()).ok()?,
+        length: bytes_of(&shape, kind.size()).map_err(too_long)?,
         kind,
     })
 }
 
-/// Whether variables are as short as a variant demands: all but the last, and in CDF-5 any.
-fn lengths_fit(variables: &[Variable], variant: Variant) -> bool {
+/// Returns a variable that is longer than a variant has it: all but the last have a limit, in CDF-5 none.
+fn longest_misfit<'a>(variables: &'a [Variable<'a>], variant: Variant) -> Option<&'a Variable<'a>> {
     let most = match variant {
         Variant::First => u64::from(u32::MAX >> 1) - 3,
         Variant::Second => u64::from(u32::MAX) - 3,
@@ -140,7 +172,7 @@ fn lengths_fit(variables: &[Variable], variant: Variant) -> bool {
     let earlier = variables
         .split_last()
         .map_or(&[][..], |(_, earlier)| earlier);
-    earlier.iter().all(|variable| variable.length <= most)
+    earlier.iter().rev().find(|variable| variable.length > most)
 }
 
 /// Returns where each variable begins.

@@ -12,6 +12,21 @@ use crate::model::{Array, Attributes, DataType};
 /// The attribute that has the number which stands for no value.
 pub(super) const FILL: &str = "_FillValue";
 
+/// Attributes of integers that CF wants to have the type of their variable, beside those that stand for no value.
+const OF_INTEGERS: [&str; 5] = [
+    "flag_masks",
+    "flag_values",
+    "valid_max",
+    "valid_min",
+    "valid_range",
+];
+
+/// Whether CF wants an attribute to have the type of its variable, which is one of integers or not. Limits of other numbers
+/// stay as they are, since they might be rounded.
+pub(super) fn has_variable_type(name: &str, is_integer: bool) -> bool {
+    [FILL, "missing_value"].contains(&name) || (is_integer && OF_INTEGERS.contains(&name))
+}
+
 /// A variant of the format.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Variant {
@@ -64,6 +79,13 @@ impl NetcdfType {
     /// Returns the number of the type in a header.
     fn code(self) -> u32 {
         self as u32 + 1
+    }
+
+    fn is_integer(self) -> bool {
+        !matches!(
+            self,
+            NetcdfType::Char | NetcdfType::Float | NetcdfType::Double
+        )
     }
 
     /// Returns the bytes of an element.
@@ -198,8 +220,8 @@ impl NetcdfAttribute {
             if !is_name(&name) || name == "_ARRAY_DIMENSIONS" {
                 continue;
             }
-            let typed = variable.filter(|_| [FILL, "missing_value"].contains(&name.as_str()));
-            let value = match typed.and_then(|kind| Some((kind, 1, kind.bytes_of(&value)?))) {
+            let typed = variable.filter(|kind| has_variable_type(&name, kind.is_integer()));
+            let value = match typed.and_then(|kind| of_type(kind, &value)) {
                 Some(value) => value,
                 None if typed.is_some() && name == FILL => continue,
                 None => encoded(&value, variant),
@@ -214,6 +236,17 @@ impl NetcdfAttribute {
         }
         list
     }
+}
+
+/// Returns the type, the count and the bytes of a number or a list of numbers which all are numbers of the type.
+fn of_type(kind: NetcdfType, value: &Value) -> Option<(NetcdfType, u64, Vec<u8>)> {
+    let numbers = match value {
+        Value::Array(list) if !list.is_empty() => &list[..],
+        value => std::slice::from_ref(value),
+    };
+    let bytes = numbers.iter().map(|number| kind.bytes_of(number));
+    let bytes: Option<Vec<Vec<u8>>> = bytes.collect();
+    Some((kind, numbers.len() as u64, bytes?.concat()))
 }
 
 /// Returns the type, the count and the bytes of a value.

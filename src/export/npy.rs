@@ -4,6 +4,7 @@
 
 use crate::array::ragged::{Growing, RaggedElements};
 use crate::error::{Error, Result};
+use crate::export::format::RaggedBox;
 use crate::export::{FileParts, Format, Ragged, descr};
 use crate::model::{DataType, MAX_ELEMENT};
 
@@ -57,7 +58,7 @@ fn header(descr: &str, is_fortran: bool, shape: &[u64]) -> Option<Vec<u8>> {
 }
 
 /// Builds a whole file of elements as wide as the longest: `S` of bytes, `U` of text.
-fn ragged(records: &RaggedElements, shape: &[u64], out: &mut Growing<'_>) -> Result<()> {
+fn ragged(records: &RaggedElements, subject: &RaggedBox<'_>, out: &mut Growing<'_>) -> Result<()> {
     let is_text = !matches!(records.data_type(), DataType::Bytes | DataType::List(_));
     let width = |element: &[u8]| {
         if is_text {
@@ -83,7 +84,10 @@ fn ragged(records: &RaggedElements, shape: &[u64], out: &mut Growing<'_>) -> Res
     if element > MAX_ELEMENT {
         return Err(too_large());
     }
-    out.push(&header(&format!("'{letter}{kind}{longest}'"), false, shape).ok_or_else(too_large)?)?;
+    out.push(
+        &header(&format!("'{letter}{kind}{longest}'"), false, subject.shape)
+            .ok_or_else(too_large)?,
+    )?;
     let mut padded = vec![0; element];
     for record in records.iter() {
         padded.fill(0);

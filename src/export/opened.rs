@@ -12,7 +12,7 @@ use crate::array::ragged::ReservedBytes;
 use crate::array::{ArrayState, OpenArray, WriteSource};
 use crate::error::{Error, Kind, Result};
 use crate::export::conversion::Conversion;
-use crate::export::format::{ElementForm, FileParts, Format, Ragged, Subject};
+use crate::export::format::{ElementForm, FileParts, Format, Ragged, RaggedBox, Subject};
 use crate::export::source_elements::SourceElements;
 use crate::grid::{Region, Selection};
 use crate::sync::read_bytes::{ReadAt, ReadBytes, part};
@@ -117,29 +117,33 @@ impl Export {
     /// `open_ragged`.
     pub fn open(array: &Arc<OpenArray>, format: &Format, region: Region) -> Result<Export> {
         if array.array().data_type.is_variable() {
-            return Export::open_ragged(array, format, &Selection::of_region(&region));
+            return Export::open_ragged(array, format, &Selection::of_region(&region), b"");
         }
         let parts = format.parts_of(array, &Subject::alone(array.array(), &region.shape))?;
         let content = format.content(array, &parts);
         Export::of_parts(array, parts, region, content)
     }
 
-    /// Opens a file of elements without a fixed length. They are all read now: `TooLarge` if they are too many,
+    /// Opens a file of elements without a fixed length, of an array whose files are named after `name`. They are all read now: `TooLarge` if they are too many,
     /// `Unsupported` if the format cannot hold them.
     pub fn open_ragged(
         array: &Arc<OpenArray>,
         format: &Format,
         selection: &Selection,
+        name: &[u8],
     ) -> Result<Export> {
         let seen = Mutex::new(array.state());
         let unsupported = || {
-            let held = &array.array().data_type;
-            Error::unsupported(
-                array.path(),
-                format!("{} cannot hold {held}", format.extension),
-            )
+            let (held, rank) = (&array.array().data_type, selection.shape().len());
+            let found = format!(
+                "{} cannot hold {held} of {rank} dimensions",
+                format.extension
+            );
+            Error::unsupported(array.path(), found)
         };
-        let bytes = whole(array, format.ragged.ok_or_else(unsupported)?, selection)?;
+        let ragged = format.ragged;
+        let ragged = ragged.filter(|ragged| ragged.holds(&selection.shape()));
+        let bytes = whole(array, ragged.ok_or_else(unsupported)?, selection, name)?;
         Ok(Export {
             array: array.clone(),
             header: Vec::new(),
@@ -358,17 +362,26 @@ fn body_of(
 }
 
 /// Reads all selected elements and makes a file of them.
-fn whole(array: &OpenArray, ragged: Ragged, selection: &Selection) -> Result<ReservedBytes> {
+fn whole(
+    array: &OpenArray,
+    ragged: Ragged,
+    selection: &Selection,
+    name: &[u8],
+) -> Result<ReservedBytes> {
     let region = selection.region().ok_or_else(|| {
         let held = &array.array().data_type;
         let why = format!("steps are for elements of a fixed length, not for {held}");
         Error::unsupported(array.path(), why)
     })?;
     let records = array.records(&region)?;
-    let Ragged::Made(make) = ragged else {
+    let (Ragged::Made(make) | Ragged::Rows(make)) = ragged else {
         return Ok(records.into_bytes());
     };
     let mut out = array.growing();
-    make(&records, &selection.shape(), &mut out).map_err(|error| error.about(array.path()))?;
+    let subject = RaggedBox {
+        shape: &selection.shape(),
+        name,
+    };
+    make(&records, &subject, &mut out).map_err(|error| error.about(array.path()))?;
     Ok(out.finish())
 }

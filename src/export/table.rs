@@ -9,7 +9,9 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use crate::export::conversion::Conversion;
-use crate::export::group::{GroupContents, GroupFormat, GroupMember, GroupPlan, PlacedVariable};
+use crate::export::group::{
+    GroupContents, GroupFormat, GroupMember, GroupPlan, OrWhyNot, PlacedVariable,
+};
 use crate::export::text_cell::{RowNotation, TextCell};
 use crate::export::{ElementForm, FileParts};
 
@@ -39,9 +41,9 @@ struct Column<'a> {
     cell: TextCell,
 }
 
-fn plan(contents: &GroupContents, notation: RowNotation) -> Option<GroupPlan> {
+fn plan(contents: &GroupContents, notation: RowNotation) -> OrWhyNot<GroupPlan> {
     let columns = columns(contents)?;
-    let last = columns.len().checked_sub(1)?;
+    let last = columns.len() - 1;
     let (mut variables, mut width) = (Vec::new(), 0);
     for (place, column) in columns.iter().enumerate() {
         let conversion = TableCell {
@@ -67,30 +69,44 @@ fn plan(contents: &GroupContents, notation: RowNotation) -> Option<GroupPlan> {
             parts,
         });
     }
-    (width <= MAX_ROW).then_some(GroupPlan {
+    if width > MAX_ROW {
+        return Err(format!("no rows of more than {MAX_ROW} bytes"));
+    }
+    Ok(GroupPlan {
         header: header(&columns, notation),
         variables,
         row: Some(width as u64),
     })
 }
 
-/// Returns the columns in order: as AnnData has it, or that of their names. Nothing for a group that is no table: with
+/// Returns the columns in order, at least one: as AnnData has it, or that of their names. A group is no table that has
 /// arrays of several dimensions or lengths, or of a type that has no text.
-fn columns<'a>(contents: &'a GroupContents) -> Option<Vec<Column<'a>>> {
+fn columns<'a>(contents: &'a GroupContents) -> OrWhyNot<Vec<Column<'a>>> {
     let (mut columns, mut rows) = (Vec::new(), None);
     for (member, GroupMember { path, array }) in contents.members.iter().enumerate() {
         match *array.shape {
             // A variable that has attributes alone.
             [] => continue,
             [length] if *rows.get_or_insert(length) == length => {}
-            _ => return None,
+            [length] => {
+                let rows = rows.unwrap_or_default();
+                return Err(format!(
+                    "columns have one length: {path} has {length} elements and others {rows}"
+                ));
+            }
+            _ => {
+                let rank = array.shape.len();
+                return Err(format!("columns have one dimension: {path} has {rank}"));
+            }
         }
         // The length of the file would depend on them.
         if !array.data_type.is_variable() {
+            let cell = TextCell::of(&array.data_type);
+            let no_text = || format!("no text for {path}, which is {}", array.data_type);
             columns.push(Column {
                 member,
                 name: path,
-                cell: TextCell::of(&array.data_type)?,
+                cell: cell.ok_or_else(no_text)?,
             });
         }
     }
@@ -100,9 +116,11 @@ fn columns<'a>(contents: &'a GroupContents) -> Option<Vec<Column<'a>>> {
         place.unwrap_or(known.len())
     };
     columns.sort_by_key(|column| (place(column), column.member));
-    (1..=MAX_COLUMNS)
-        .contains(&columns.len())
-        .then_some(columns)
+    match columns.len() {
+        0 => Err("no column whose elements have a fixed length".to_string()),
+        1..=MAX_COLUMNS => Ok(columns),
+        count => Err(format!("{MAX_COLUMNS} columns at most, not {count}")),
+    }
 }
 
 /// Returns the order of columns that AnnData says, the index first.

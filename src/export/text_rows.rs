@@ -6,6 +6,7 @@ use std::sync::Arc;
 use crate::array::ragged::{Growing, RaggedElements};
 use crate::error::Result;
 use crate::export::conversion::Conversion;
+use crate::export::format::RaggedBox;
 use crate::export::text_cell::{RowNotation, TextCell};
 use crate::export::{ElementForm, FileParts, Format, Ragged, Subject, txt};
 use crate::model::DataType;
@@ -14,7 +15,7 @@ use crate::model::DataType;
 pub const CSV: Format = Format {
     extension: "csv",
     parts: Some(|subject| parts(subject, RowNotation::Commas)),
-    ragged: Some(Ragged::Made(commas)),
+    ragged: Some(Ragged::Rows(commas)),
     is_basic: false,
 };
 
@@ -22,7 +23,7 @@ pub const CSV: Format = Format {
 pub const NDJSON: Format = Format {
     extension: "ndjson",
     parts: Some(|subject| parts(subject, RowNotation::Json)),
-    ragged: Some(Ragged::Made(json)),
+    ragged: Some(Ragged::Rows(json)),
     is_basic: false,
 };
 
@@ -98,21 +99,25 @@ impl Conversion for TextCells {
 }
 
 /// Writes elements without a fixed length, quoted.
-fn commas(records: &RaggedElements, shape: &[u64], out: &mut Growing<'_>) -> Result<()> {
-    made(records, shape, RowNotation::Commas, out)
+fn commas(records: &RaggedElements, subject: &RaggedBox<'_>, out: &mut Growing<'_>) -> Result<()> {
+    made(records, subject.shape, RowNotation::Commas, out)
 }
 
-fn json(records: &RaggedElements, shape: &[u64], out: &mut Growing<'_>) -> Result<()> {
-    made(records, shape, RowNotation::Json, out)
+fn json(records: &RaggedElements, subject: &RaggedBox<'_>, out: &mut Growing<'_>) -> Result<()> {
+    made(records, subject.shape, RowNotation::Json, out)
 }
 
-/// Returns an element in quotes: text as it is, what is none as JSON.
-fn quoted(data_type: &DataType, record: &[u8]) -> String {
-    let text = match (data_type, str::from_utf8(record)) {
+/// Returns an element as text: what is none as JSON.
+pub(super) fn text_of<'a>(data_type: &DataType, record: &'a [u8]) -> Cow<'a, str> {
+    match (data_type, str::from_utf8(record)) {
         (DataType::List(_), _) | (_, Err(_)) => Cow::from(txt::line(data_type, record)),
         (_, Ok(text)) => Cow::from(text),
-    };
-    RowNotation::Commas.text(&text)
+    }
+}
+
+/// Returns an element in quotes.
+fn quoted(data_type: &DataType, record: &[u8]) -> String {
+    RowNotation::Commas.text(&text_of(data_type, record))
 }
 
 fn made(

@@ -5,6 +5,7 @@ use serde_json::Value;
 use crate::array::ragged::{Growing, RaggedElements};
 use crate::dialect::fill_json;
 use crate::error::Result;
+use crate::export::format::RaggedBox;
 use crate::export::{Format, Ragged};
 use crate::model::DataType;
 
@@ -17,7 +18,7 @@ pub const FORMAT: Format = Format {
     is_basic: true,
 };
 
-fn ragged(records: &RaggedElements, _shape: &[u64], out: &mut Growing<'_>) -> Result<()> {
+fn ragged(records: &RaggedElements, _subject: &RaggedBox<'_>, out: &mut Growing<'_>) -> Result<()> {
     for record in records.iter() {
         out.push(line(records.data_type(), record).as_bytes())?;
         out.push(b"\n")?;

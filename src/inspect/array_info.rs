@@ -7,7 +7,8 @@ use serde_json::Value;
 use crate::array::OpenArray;
 use crate::dialect::v3;
 use crate::error::{Error, Result};
-use crate::export::{FORMATS, Format, Subject};
+use crate::export::why_not::holds;
+use crate::export::{FORMATS, Subject};
 use crate::grid::Selection;
 use crate::inspect::file_ending::PICTURE;
 use crate::inspect::plane_picture::PlanePicture;
@@ -118,11 +119,7 @@ fn files(array: &Array, name: &str, decodes: bool) -> Vec<String> {
         name: name.as_bytes(),
         ..Subject::alone(array, &array.shape)
     };
-    let holds = |format: &Format| match format.parts {
-        Some(make) if !array.data_type.is_variable() => make(&subject).is_some(),
-        _ => format.fits(&subject),
-    };
-    let formats = FORMATS.iter().filter(|format| holds(format));
+    let formats = FORMATS.iter().filter(|format| holds(format, &subject));
     let names = formats.map(|format| format!("{name}.{}", format.extension));
     let picture = PlanePicture::of(array, Selection::whole(&array.shape));
     let picture = picture.map(|_| format!("{name}{PICTURE}"));

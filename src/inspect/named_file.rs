@@ -3,12 +3,14 @@
 use std::sync::Arc;
 
 use crate::error::{Error, Kind, Result};
+use crate::export::why_not::why_not;
 use crate::export::{FORMATS, Subject, TakenDimension, cf};
 use crate::hierarchy::NodeEntry;
 use crate::inspect::coordinates::ArrayInGroup;
-use crate::inspect::file_ending::{FileEnding, picture_selection};
+use crate::inspect::file_ending::{FileEnding, group_format, picture_selection};
+use crate::inspect::group_file::GroupSource;
 use crate::inspect::locate::StorePath;
-use crate::inspect::plane_picture::PlanePicture;
+use crate::inspect::plane_picture::{NO_PICTURE, PlanePicture};
 use crate::inspect::root_name::root_name;
 use crate::model::{Array, Node};
 
@@ -40,8 +42,11 @@ impl NamedFile {
         } else {
             parent.name().to_vec()
         };
-        let (Some(array), Some(ending)) = (entry.array(), name.strip_prefix(&of_array[..])) else {
+        let Some(ending) = name.strip_prefix(&of_array[..]) else {
             return Ok(None);
+        };
+        let Some(array) = entry.array() else {
+            return of_group(located, &entry, name, ending);
         };
         let group = match parent.parent() {
             Some(group) => hierarchy.node(&group)?,
@@ -55,6 +60,41 @@ impl NamedFile {
         };
         describe(&place, (&entry, array), name, ending).map(Some)
     }
+}
+
+/// Describes the file of a group that has all of its arrays; nothing if the ending names none.
+fn of_group(
+    located: &StorePath,
+    group: &Arc<NodeEntry>,
+    name: &[u8],
+    ending: &[u8],
+) -> Result<Option<NamedFile>> {
+    let ending = ending
+        .strip_prefix(b".")
+        .and_then(|ending| str::from_utf8(ending).ok());
+    let format = ending.and_then(|ending| group_format(ending).ok());
+    let (Some(format), Ok(Node::Group(_))) = (format, &group.node) else {
+        return Ok(None);
+    };
+    let source = GroupSource {
+        hierarchy: &located.opened.hierarchy,
+        arrays: &located.opened.arrays,
+        group,
+    };
+    let length = match source.file(format) {
+        Ok(Ok(file)) => file.length().map(Some),
+        Ok(Err(why)) => Err(Error::unsupported(
+            &group.path,
+            format!("{}: {why}", format.extension),
+        )),
+        Err(error) => Err(error),
+    };
+    Ok(Some(NamedFile {
+        name: String::from_utf8_lossy(name).into_owned(),
+        format: format.extension,
+        elements: None,
+        length,
+    }))
 }
 
 fn describe(
@@ -87,7 +127,7 @@ fn describe(
 }
 
 fn picture_length(place: &ArrayInGroup<'_>, array: &Array, selection: &str) -> Result<Option<u64>> {
-    let none = || Error::unsupported(&place.entry.path, "png shows numbers, at least one");
+    let none = || Error::unsupported(&place.entry.path, format!("png: {NO_PICTURE}"));
     let picture = PlanePicture::of(array, place.select(selection)?).ok_or_else(none)?;
     picture.length().map(Some)
 }
@@ -102,12 +142,8 @@ fn length(
     let open = place.arrays.open(entry)?;
     let selection = place.select(ending.selection.unwrap_or("..."))?;
     let (shape, taken) = (selection.shape(), TakenDimension::of_selection(&selection));
-    let held = |data_type: String, why: &str| {
-        let dimensions = shape.len();
-        let found = format!(
-            "{} cannot hold {data_type} of {dimensions} dimensions{why}",
-            ending.format.extension
-        );
+    let refused = |why: &str| {
+        let found = format!("{}: {why}", ending.format.extension);
         Error::unsupported(open.path(), found)
     };
     let meant = if ending.is_meant {
@@ -116,8 +152,7 @@ fn length(
         None
     };
     if ending.is_meant && meant.is_none() {
-        let why = ": cf is for numbers";
-        return Err(held(array.data_type.to_string(), why));
+        return Err(refused("cf is for numbers"));
     }
     let described = meant.as_ref().map_or(array, |meant| &meant.array);
     *elements = Some((described.data_type.to_string(), shape.clone()));
@@ -132,21 +167,10 @@ fn length(
         ..Subject::alone(described, &shape)
     };
     open.check_decodable()?;
-    let is_variable = described.data_type.is_variable();
-    if !ending.format.fits(&subject)
-        || (!is_variable
-            && ending
-                .format
-                .parts
-                .is_some_and(|make| make(&subject).is_none()))
-    {
-        let data_type = described.data_type.to_string();
-        return Err(held(
-            data_type,
-            " and this shape and attributes; zarrfs-files(7) says what it can",
-        ));
+    if let Some(why) = why_not(ending.format, &subject) {
+        return Err(refused(&why));
     }
-    if is_variable {
+    if described.data_type.is_variable() {
         return Ok(None);
     }
     let mut parts = ending.format.parts_of(&open, &subject)?;

@@ -6,6 +6,8 @@ use crate::error::{Error, Kind, Result};
 use crate::hierarchy::NodeEntry;
 use crate::inspect::array_info::ArrayInfo;
 use crate::inspect::locate::StorePath;
+use crate::inspect::refused_files;
+use crate::inspect::refused_files::{GroupFiles, RefusedFile};
 use crate::inspect::root_name::root_name;
 use crate::inspect::stored::StoredFacts;
 use crate::inspect::tree::{NodeFacts, TreeConfig, tree};
@@ -30,6 +32,10 @@ pub struct NodeInfo {
     pub stored: Option<Result<StoredFacts>>,
     /// The nodes directly in a group, or why they are not known.
     pub children: Option<Result<ChildCounts>>,
+    /// The files of a group that hold all of its arrays, or why they are not known.
+    pub group_files: Option<Result<GroupFiles>>,
+    /// The decoded files that an array which decodes has not.
+    pub refused_files: Vec<RefusedFile>,
 }
 
 /// How many nodes lie directly in a group.
@@ -59,6 +65,15 @@ impl NodeInfo {
             Ok(node) => node.attributes().clone(),
             Err(_) => Attributes::default(),
         };
+        let group_files =
+            matches!(facts, NodeFacts::Group).then(|| GroupFiles::of(located, &entry, &name));
+        let refused_files = match (&facts, entry.array()) {
+            (NodeFacts::Array(info), Some(array)) if info.undecodable.is_none() => {
+                let group = refused_files::attributes_above(located)?;
+                refused_files::of_array(array, &name, group.as_ref())
+            }
+            _ => Vec::new(),
+        };
         Ok(NodeInfo {
             name,
             dialect: entry.dialect(),
@@ -68,6 +83,8 @@ impl NodeInfo {
             facts,
             stored,
             children,
+            group_files,
+            refused_files,
         })
     }
 }

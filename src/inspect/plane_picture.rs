@@ -11,6 +11,9 @@ use crate::grid::{SelectedAxis, Selection};
 use crate::inspect::preview::{NumberPlane, is_number, sides_of};
 use crate::model::{Array, DataType};
 
+/// Why there is no picture, as it is said after the name of the format and a colon.
+pub const NO_PICTURE: &str = "numbers alone, at least one, along a dimension";
+
 /// The most pixels along each side.
 const MAX_SIDE: u64 = 1024;
 

@@ -7,7 +7,7 @@ use crate::error::{Error, Result};
 use crate::export::{Export, Subject, TakenDimension, cf};
 use crate::grid::Selection;
 use crate::inspect::file_ending::FileContent;
-use crate::inspect::plane_picture::PlanePicture;
+use crate::inspect::plane_picture::{NO_PICTURE, PlanePicture};
 use crate::inspect::selected::TakeBytes;
 use crate::model::{Array, Attributes};
 use crate::sync::read_bytes::ReadAt;
@@ -55,7 +55,8 @@ pub fn write_file(
         FileContent::Elements { format, is_meant } => (format, is_meant),
     };
     if array.array().data_type.is_variable() && !is_meant {
-        return give(&Export::open_ragged(array, format, selection)?, take);
+        let file = Export::open_ragged(array, format, selection, described.name)?;
+        return write_whole(&file, file.len(), take);
     }
     array.check_decodable()?;
     let (shape, taken) = (selection.shape(), TakenDimension::of_selection(selection));
@@ -85,7 +86,7 @@ pub fn write_file(
         return Err(Error::unsupported(array.path(), why));
     }
     let file = Export::of_selection(array, parts, selection, array.id())?;
-    give(&file, take)
+    write_whole(&file, file.len(), take)
 }
 
 /// Writes a picture of selected elements.
@@ -95,15 +96,15 @@ fn write_picture(
     take: &mut TakeBytes<'_>,
 ) -> Result<()> {
     array.check_decodable()?;
-    let none = || Error::unsupported(array.path(), "png shows numbers, at least one");
+    let none = || Error::unsupported(array.path(), format!("png: {NO_PICTURE}"));
     let picture = PlanePicture::of(array.array(), selection.clone()).ok_or_else(none)?;
     take(&picture.read(array)?).map(drop)
 }
 
-/// Gives out a file piece by piece.
-fn give(file: &Export, take: &mut TakeBytes<'_>) -> Result<()> {
+/// Gives out a file of a length piece by piece.
+pub fn write_whole(file: &dyn ReadAt, length: u64, take: &mut TakeBytes<'_>) -> Result<()> {
     let mut at = 0;
-    while at < file.len() {
+    while at < length {
         let bytes = file.read_at(at, READ_SIZE)?;
         if bytes.is_empty() || !take(&bytes)? {
             return Ok(());

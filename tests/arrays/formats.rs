@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
-use zarrfs::export::FORMATS;
+use zarrfs::export::{FORMATS, GROUP_FORMATS};
 use zarrfs::known::Known;
 use zarrfs::mount::open::ViewKind;
 use zarrfs::store::Key;
@@ -22,6 +22,8 @@ pub fn name_dimensions(store: &Path, names: &[&str]) {
     let mut document: Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
     let rank = document["shape"].as_array().unwrap().len();
     document["dimension_names"] = json!(names[..rank.min(names.len())]);
+    // Without a rate there is no sound.
+    document["attributes"] = json!({"sample_rate": 8000});
     if rank <= names.len() {
         std::fs::write(path, document.to_string()).unwrap();
     }
@@ -105,6 +107,39 @@ proptest! {
             }
             if format.extension.starts_with("f.") {
                 prop_assert!(whole.ends_with(&fortran(&case, &elements)), "{}", name);
+            }
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(60))]
+
+    #[test]
+    fn any_range_of_any_file_of_a_group_is_the_slice_of_the_whole(
+        arrays in prop::collection::vec(cases(), 1..4),
+        rows in prop::option::of(0u64..9),
+        ranges in prop::collection::vec((any::<u64>(), any::<u64>()), 8),
+    ) {
+        let folder = tempfile::tempdir().unwrap();
+        let store = folder.path().join("a.zarr");
+        std::fs::create_dir(&store).unwrap();
+        std::fs::write(store.join("zarr.json"), common::sample::GROUP).unwrap();
+        for (number, mut case) in arrays.into_iter().enumerate() {
+            // With a number of rows, columns of a table.
+            if let Some(rows) = rows {
+                let chunk = vec![case.chunk.first().copied().unwrap_or(2)];
+                case = Case { shape: vec![rows], chunk, inner: None, edges: None, ..case };
+            }
+            let array = store.join(format!("n{number}"));
+            std::fs::create_dir(&array).unwrap();
+            write(&case, &array);
+        }
+        let view = common::files(&store);
+        for format in GROUP_FORMATS {
+            let name = format!("a.{}", format.extension);
+            if view.lookup(&Key::new(name.as_str()).unwrap()).unwrap().is_some() {
+                check(&view, &name, &ranges)?;
             }
         }
     }

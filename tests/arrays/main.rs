@@ -16,3 +16,4 @@ mod slices;
 mod sparse;
 mod stored;
 mod tables;
+mod texts;

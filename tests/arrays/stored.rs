@@ -121,7 +121,9 @@ fn b9_an_array_is_listed_in_one_form_and_in_those_that_are_asked_for() {
         (
             &["all"],
             &[OF_NUMBERS, &["chunks"]].concat(),
-            &["s.txt", "s.npy", "s.raw", "s.csv", "s.ndjson", "chunks"],
+            &[
+                "s.txt", "s.npy", "s.raw", "s.csv", "s.ndjson", "s.mat", "chunks",
+            ],
         ),
     ] {
         let (view, _) = view_of(Arc::new(store.clone()), words);
@@ -154,9 +156,12 @@ fn b9_an_attribute_says_which_names_open() {
     let of_numbers = format!("{}\na.png\nchunks/\n", OF_NUMBERS.join("\n"));
     for (path, expected) in [
         ("a", Some(of_numbers.as_str())),
-        ("s", Some("s.npy\ns.raw\ns.txt\ns.csv\ns.ndjson\nchunks/\n")),
+        (
+            "s",
+            Some("s.npy\ns.raw\ns.txt\ns.csv\ns.ndjson\ns.mat\nchunks/\n"),
+        ),
         ("x", Some("chunks/\n")),
-        ("", None),
+        ("", Some("root.h5\nroot.nc4\n")),
         ("a/a.npy", None),
     ] {
         let value = view.attribute(&key(path), FILES_ATTRIBUTE).unwrap();
@@ -164,7 +169,42 @@ fn b9_an_attribute_says_which_names_open() {
         assert_eq!(value.as_deref(), expected, "{path}");
         for name in value.iter().flat_map(|value| value.lines()) {
             let file = format!("{path}/{}", name.trim_end_matches('/'));
-            assert!(view.lookup(&key(&file)).unwrap().is_some(), "{file}");
+            let file = file.trim_start_matches('/');
+            assert!(view.lookup(&key(file)).unwrap().is_some(), "{file}");
+        }
+    }
+}
+
+#[test]
+fn a_group_lists_the_files_of_all_its_arrays_that_are_asked_for() {
+    let plain = v3(&[4], &[2], default_keys());
+    let broken = plain.replace("\"shape\":[4]", "\"shape\":null");
+    let store = memory(&[
+        ("a/zarr.json", &plain),
+        ("b/zarr.json", &plain),
+        ("below/c/zarr.json", &plain),
+        ("below/below.h5/zarr.json", &plain),
+        ("broken/zarr.json", &broken),
+    ]);
+    let all = ["below.csv", "below.ndjson", "below.cdf5.nc", "below.nc4"];
+    for (words, of_root, of_below) in [
+        (&[][..], &[][..], &[][..]),
+        (&["raw", "chunks"], &[], &[]),
+        // A broken child leaves the root without tables and without a file of netCDF.
+        (&["csv", "cdf5.nc"], &[], &["below.csv", "below.cdf5.nc"]),
+        (&["h5", "nc4"], &["root.h5", "root.nc4"], &["below.nc4"]),
+        (&["all"], &["root.h5", "root.nc4"], &all),
+    ] {
+        let (view, _) = view_of(Arc::new(store.clone()), words);
+        let children = [&DOCUMENTS[..], &["a", "b", "below", "broken"], of_root].concat();
+        assert_eq!(names(&view, ""), set(&children), "{words:?}");
+        // A child comes before the group's own file.
+        let children = [&DOCUMENTS[..], &["c", "below.h5"], of_below].concat();
+        assert_eq!(names(&view, "below"), set(&children), "{words:?}");
+        let is_group_file = |name: &String| name.starts_with("broken.");
+        assert!(!names(&view, "broken").iter().any(is_group_file));
+        for name in of_root {
+            assert!(view.lookup(&key(name)).unwrap().is_some(), "{name}");
         }
     }
 }

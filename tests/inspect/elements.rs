@@ -5,7 +5,7 @@ use std::io::Read;
 use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Stdio};
 
-use zarrfs::export::FORMATS;
+use zarrfs::export::{FORMATS, GROUP_FORMATS};
 use zarrfs::mount::open::ViewKind;
 
 use crate::common;
@@ -160,6 +160,126 @@ fn every_format_is_that_of_the_files_view() {
         }
     }
     assert!(compared > 60, "{compared}");
+}
+
+#[test]
+fn every_file_of_a_group_is_that_of_the_files_view() {
+    let folder = tempfile::tempdir().unwrap();
+    let table = folder.path().join("table.zarr");
+    let group =
+        br#"{"zarr_format": 3, "node_type": "group", "attributes": {"column-order": ["b"]}}"#;
+    let column = array(&[5], &[2]);
+    let columns = [
+        ("zarr.json", &group[..]),
+        ("a/zarr.json", column.as_bytes()),
+        ("b/zarr.json", column.as_bytes()),
+        ("below/c/zarr.json", column.as_bytes()),
+    ];
+    store(&table, &columns);
+    let mut compared = 0;
+    for (source, group, name) in [
+        (sample("climate.zarr"), "", "climate"),
+        (sample("climate.zarr"), "survey/", "survey"),
+        (sample("relief.zarr"), "", "relief"),
+        (table.clone(), "", "table"),
+        (table, "below/", "below"),
+    ] {
+        let (views, _) = common::open(&source).unwrap();
+        let view = views.view(ViewKind::Files);
+        let from = source.join(group);
+        let from = from.to_str().unwrap().trim_end_matches('/');
+        let info = printed(&["info", from]);
+        for format in GROUP_FORMATS {
+            let file = format!("{name}.{}", format.extension);
+            let to = folder.path().join(format!("file.{}", format.extension));
+            let to = to.to_str().unwrap();
+            let _ = fs::remove_file(to);
+            let opens = info.lines().any(|line| {
+                line.trim_start().starts_with("decoded files")
+                    && line.split_whitespace().any(|word| word == file)
+            });
+            let described = run(&["info", &format!("{from}/{file}")]);
+            assert_eq!(described.status.success(), opens, "{file}: {described:?}");
+            match common::read(&view, &format!("{group}{file}")) {
+                Ok(expected) => {
+                    printed(&["cp", from, to]);
+                    assert!(fs::read(to).unwrap() == expected, "{file}");
+                    let as_named = folder.path().join("named");
+                    let as_named = as_named.to_str().unwrap();
+                    printed(&["cp", "--format", format.extension, from, as_named]);
+                    assert!(fs::read(as_named).unwrap() == expected, "{file}");
+                    assert!(opens, "{file}: {info}");
+                    compared += 1;
+                }
+                Err(_) => {
+                    let why = failed(&["cp", from, to]);
+                    let reason = why.split(": ").last().unwrap();
+                    assert!(!opens && info.contains(reason), "{file}: {why}: {info}");
+                    assert!(!std::path::Path::new(to).exists());
+                }
+            }
+        }
+    }
+    assert!(compared >= 12, "{compared}");
+    let (climate, to) = (sample("climate.zarr"), folder.path().join("x.npy"));
+    let (climate, to) = (climate.to_str().unwrap(), to.to_str().unwrap());
+    let fault = failed(&["cp", climate, to]);
+    assert!(
+        fault.contains("names a format of groups; there are nc, cdf5.nc, h5, nc4,"),
+        "{fault}"
+    );
+    let fault = failed(&["cp", &format!("{climate}@0"), to]);
+    assert_eq!(
+        fault,
+        "0: selects elements of an array, and this is a group"
+    );
+}
+
+#[test]
+fn a_format_has_one_name_for_cat_and_cp() {
+    let folder = tempfile::tempdir().unwrap();
+    let (psl, to) = (sample("climate.zarr/psl"), folder.path().join("file"));
+    let (psl, to) = (psl.to_str().unwrap(), to.to_str().unwrap());
+    for name in [
+        "npy", "cf.npy", "f.raw", "cf.f.raw", "nrrd", "png", "ome.tif",
+    ] {
+        printed(&["cp", "--format", name, psl, to]);
+        let cat = bytes(&["cat", "--select", "...", "--format", name, psl]);
+        assert!(fs::read(to).unwrap() == cat, "{name}");
+    }
+    let wrong = [
+        "foo.npy",
+        ".npy",
+        "x.cf.npy",
+        "cf.cf.npy",
+        "cf.png",
+        "cf",
+        "cf.",
+        "NPY",
+        "nc",
+    ];
+    for name in wrong {
+        let expected = format!("{name}: not a format; there are npy, raw, ");
+        let cp = failed(&["cp", "--format", name, psl, to]);
+        assert!(cp.starts_with(&expected), "{cp}");
+        assert!(cp.ends_with(", with cf before any, and png"), "{cp}");
+        assert_eq!(failed(&["cat", "--select", "0", "--format", name, psl]), cp);
+    }
+    // Of a file's ending, too: cf.png is not taken for png.
+    for name in ["a.cf.png", "npy", "a.NPY", "a.npy/b"] {
+        let to = folder.path().join(name);
+        assert!(
+            failed(&["cp", psl, to.to_str().unwrap()]).contains("no ending"),
+            "{name}"
+        );
+    }
+    printed(&[
+        "cp",
+        psl,
+        folder.path().join("a.b.cf.npy").to_str().unwrap(),
+    ]);
+    let cf = fs::read(folder.path().join("a.b.cf.npy")).unwrap();
+    assert!(cf == bytes(&["cat", "--select", "...", "--format", "cf.npy", psl]));
 }
 
 #[test]

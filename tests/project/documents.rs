@@ -214,13 +214,20 @@ fn every_mount_option_is_named() {
     }
 }
 
-/// Collects the names below a directory: an array's own name as NAME, a chunk's place as 0.3.1.
+/// Collects the names below a directory: an array's own name as NAME, a group's as GROUP, a chunk's place as 0.3.1.
 fn collect_names(view: &dyn View, path: &Key, found: &mut BTreeSet<String>) {
     let mut listing = view.list(path).unwrap();
-    while let Some(name) = listing.next().unwrap() {
+    let names = std::iter::from_fn(|| listing.next().unwrap());
+    let names: Vec<_> = names.collect();
+    let is_array = names.iter().any(|name| name.name == b"chunks");
+    let kind = if is_array { "NAME" } else { "GROUP" };
+    for name in names {
         let child = path.child(&name.name).unwrap();
         let text = String::from_utf8(name.name).unwrap();
-        let parent = String::from_utf8_lossy(path.name()).into_owned();
+        let parent = match path.name() {
+            b"" => "climate".to_string(),
+            name => String::from_utf8_lossy(name).into_owned(),
+        };
         if name.kind == EntryKind::Directory {
             if text == "chunks" {
                 found.insert(text);
@@ -232,7 +239,7 @@ fn collect_names(view: &dyn View, path: &Key, found: &mut BTreeSet<String>) {
             found.insert(format!("chunks/0.3.1.{extension}"));
         } else {
             let extension = text.strip_prefix(&format!("{parent}."));
-            found.insert(extension.map_or(text.clone(), |end| format!("NAME.{end}")));
+            found.insert(extension.map_or(text.clone(), |end| format!("{kind}.{end}")));
         }
     }
 }

@@ -1,6 +1,7 @@
 //! The project itself: what its sources import, and what its documents and manual pages say.
 
 mod documents;
+mod formats;
 mod layers;
 mod man;
 mod man_texts;

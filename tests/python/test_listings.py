@@ -149,7 +149,7 @@ def test_b9_what_is_not_listed_opens_by_name(view):
 def test_b9_an_attribute_says_what_opens(view):
     for name, names in {
         "small": [*(f"small.{end}" for end in OF_INTEGERS), "small.png", "chunks/"],
-        "words": ["words.npy", "words.raw", "words.txt", "words.csv", "words.ndjson", "chunks/"],
+        "words": ["words.npy", "words.raw", "words.txt", "words.csv", "words.ndjson", "words.mat", "chunks/"],
     }.items():
         array = view.path / name
         assert os.getxattr(array, "user.zarrfs.files").decode().splitlines() == names
@@ -158,8 +158,11 @@ def test_b9_an_attribute_says_what_opens(view):
         with pytest.raises(OSError) as refused:
             os.listxattr(array)
         assert refused.value.errno == errno.EOPNOTSUPP
+    of_group = os.getxattr(view.path, "user.zarrfs.files").decode().splitlines()
+    assert {"h5", "nc4"} <= {name.rpartition(".")[2] for name in of_group}
+    assert all((view.path / name).exists() for name in of_group)
     for other, code in [
-        (("", "user.zarrfs.files"), errno.ENODATA),
+        (("small/chunks", "user.zarrfs.files"), errno.ENODATA),
         (("small", "user.zarrfs.nosuch"), errno.ENODATA),
         (("small", "user.x"), errno.EOPNOTSUPP),
     ]:
@@ -190,7 +193,7 @@ def test_b9_forms_are_listed_that_are_asked_for(made, mounted, options):
 
 
 def test_b9_a_word_that_is_no_form_is_refused(made, tmp_path):
-    names = "npy, raw, txt, f.npy, f.raw, nrrd, nhdr, mha, mhd, nii, fits, mrc, vti, h5, tif, ome.tif, vrt, hdr, img, bsq, bil, bip, flt, csv, ndjson, mat, wav"
+    names = "npy, raw, txt, f.npy, f.raw, nrrd, nhdr, mha, mhd, nii, fits, mrc, vti, h5, tif, ome.tif, vrt, hdr, img, bsq, bil, bip, flt, csv, ndjson, mat, wav, nc, cdf5.nc, nc4"
     forms = f"row: not a form; there are {names}, chunks and all"
     for options, said in [
         (["--list", "npy,row"], f"zarrfs: invalid value 'row' for '--list <LIST>': {forms}; try 'zarrfs mount --help'\n"),

@@ -87,6 +87,25 @@ def test_attributes(numbers, mounted):
         assert (file["of_i2"].units, file["of_i2"].valid.tolist()) == ("K", [0, 1.5])
 
 
+def test_flags_and_limits_have_the_type_of_their_variable(tmp_path, mounted):
+    """As CF demands it of flag_values, flag_masks and valid_range of integers."""
+    root = zarr.open_group(tmp_path / "a.zarr", mode="w")
+    attributes = {"flag_values": [1, 2, 4], "flag_masks": [1, 2, 4], "valid_range": [0, 100], "valid_min": 0, "other": [1, 2]}
+    for dtype in ("i1", "i2", "i4"):
+        add(root, dtype, values(dtype, (3,), 1), ["x"], **attributes, missing_value=-1)
+    # A limit that is none of the type's numbers, and limits of floats, stay as they are.
+    add(root, "wide", values("i1", (3,), 1), ["x"], valid_max=1000)
+    add(root, "real", values("f4", (3,), 1), ["x"], valid_range=[0.1, 0.2])
+    for name in ("a.nc", "a.cdf5.nc", "a.nc4", "a.h5"):
+        with netCDF4.Dataset(mounted(tmp_path / "a.zarr").files / name) as file:
+            for dtype in ("i1", "i2", "i4"):
+                for key, value in {**attributes, "missing_value": -1}.items():
+                    found = np.asarray(file[dtype].getncattr(key))
+                    assert found.tolist() == value, (name, key)
+                    assert key == "other" or found.dtype == dtype, (name, key)
+            assert file["wide"].valid_max == 1000 and file["real"].valid_range.tolist() == [0.1, 0.2]
+
+
 def test_the_sample_is_what_xarray_reads(sample, mounted):
     # xarray reads no fill value that is a number in an attribute of v3 and has a fraction.
     document = json.loads((sample / "tas/zarr.json").read_text())

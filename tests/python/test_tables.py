@@ -2,6 +2,8 @@
 
 import csv
 import json
+import re
+import shutil
 import subprocess
 import wave
 
@@ -10,6 +12,7 @@ import pytest
 import zarr
 
 import mounting
+import needs
 from test_formats import NUMBERS, values
 
 TEXTS = np.array(["plain", 'with "quotes"', "a,comma", "\u00e9\u4e2d", "", "line\nbreak"], dtype=object)
@@ -102,7 +105,7 @@ def test_mat(mounted):
     import scipy.io
 
     def expects(name, data):
-        return data.dtype.kind in "iufb" and data.dtype != "f2"
+        return data.dtype != "f2"
 
     for path, name, data in each(mounted, "mat", expects):
         found = scipy.io.loadmat(path, chars_as_strings=False)[name]
@@ -113,6 +116,74 @@ def test_mat(mounted):
         if data.ndim == 2 and data.dtype != bool:
             found = np.array(mat4py.loadmat(str(path))[name], dtype=data.dtype)
             np.testing.assert_array_equal(found, data, err_msg=name)
+
+
+@pytest.fixture(scope="module")
+def texts(tmp_path_factory):
+    """Mounts a store of texts of every kind; returns the files and the texts by name, as lists of rows."""
+    store = tmp_path_factory.mktemp("texts") / "t.zarr"
+    root = zarr.open_group(store, mode="w")
+    line, plane = list(TEXTS), [list(TEXTS[:3]), list(TEXTS[3:])]
+    root.create_array("line", shape=(6,), dtype="string", chunks=(4,))[...] = TEXTS
+    root.create_array("plane", shape=(2, 3), dtype="string", chunks=(1, 2))[...] = TEXTS.reshape(2, 3)
+    root.create_array("one", shape=(), dtype="string")[...] = "only"
+    root.create_array("fixed", data=np.array(plane, "U14"), chunks=(2, 2))
+    root.create_array("codes", data=np.array([b"c1", b"", b"code"]), chunks=(2,))
+    with mounting.Mount(store) as mount:
+        yield mount.files, {"line": line, "plane": plane, "one": ["only"], "fixed": plane, "codes": ["c1", "", "code"]}
+
+
+def as_cells(rows):
+    """Returns texts as an array of two dimensions, a column if there is one."""
+    cells = np.array(rows, dtype=object)
+    return cells if cells.ndim == 2 else cells.reshape(-1, 1)
+
+
+def test_texts_are_cells_of_mat(texts):
+    import scipy.io
+
+    files, arrays = texts
+    for name, rows in arrays.items():
+        path, expected = files / name / f"{name}.mat", as_cells(rows)
+        assert path.stat().st_size == len(path.read_bytes())
+        cells = scipy.io.loadmat(path)[name]
+        assert cells.shape == expected.shape, name
+        for found, text in zip(cells.flat, expected.flat, strict=True):
+            assert "".join(found) == text, name
+    cells = scipy.io.loadmat(files / "plane" / "plane@1:,:2.mat")["plane"]
+    assert ["".join(cell) for cell in cells.flat] == list(TEXTS[3:5])
+
+
+def test_octave_reads_mat(mounted, texts):
+    """Octave writes what it has read as JSON: all values, those of numbers as their bytes."""
+    needs.require("octave", shutil.which("octave-cli") is not None)
+    files, arrays = mounted
+    numbers = {name: data for name, data in arrays.items() if (files / name / f"{name}.mat").exists() and name != "texts"}
+    lines = [f"load('{files / name / name}.mat'); v = {name}; bytes = v(:); if islogical(bytes) bytes = uint8(bytes); end; "
+             f"printf('%s [', '{name} ' ); printf('%d ', size(v)); printf('] %s ', class(v)); "
+             "printf('%02x', typecast(bytes, 'uint8')); printf('\\n');" for name in numbers]
+    words, of_texts = texts
+    for name in of_texts:
+        lines.append(f"load('{words / name / name}.mat'); v = {name}; printf('{name} [' ); printf('%d ', size(v)); "
+                     "printf('] cell '); for i = 1:numel(v) printf('%02x', uint8(deblank(v{i}))); printf(','); end; printf('\\n');")
+    done = subprocess.run(["octave-cli", "--norc", "--no-history"], input="\n".join(lines), capture_output=True, text=True, check=True)
+    read = {}
+    for line in done.stdout.splitlines():
+        name, shape, kind, values = re.fullmatch(r"(\w+) *\[([\d ]+)\] (\w+) ?(.*)", line).groups()
+        read[name] = [int(length) for length in shape.split()], kind, values
+    for name, data in numbers.items():
+        shape, kind, values = read[name]
+        expected = data.reshape(-1, 1) if data.ndim == 1 else data
+        assert tuple(shape) == expected.shape, name
+        names = {"bool": "logical", "float32": "single", "float64": "double"}
+        assert kind == names.get(data.dtype.name, data.dtype.name), name
+        assert bytes.fromhex(values) == expected.tobytes("F"), name
+    for name, rows in of_texts.items():
+        shape, kind, values = read[name]
+        expected = as_cells(rows)
+        assert (tuple(shape), kind) == (expected.shape, "cell"), name
+        found = [bytes.fromhex(value).decode() for value in values.split(",")[:-1]]
+        assert found == [text.rstrip() for text in expected.flatten("F")], name
 
 
 def test_wav(mounted):

@@ -11,7 +11,9 @@ use crate::export::hdf5::datatype::{
 };
 use crate::export::hdf5::heap::GlobalHeap;
 use crate::export::hdf5::object::{ObjectHeader, attribute, dataspace, null_dataspace};
-use crate::export::netcdf_header::{FILL, float, has_implied_fill, integer as integer_of, is_name};
+use crate::export::netcdf_header::{
+    FILL, float, has_implied_fill, has_variable_type, integer as integer_of, is_name,
+};
 use crate::model::{Array, Attributes, DataType};
 
 /// The value of an attribute.
@@ -131,28 +133,28 @@ pub(super) fn of_group(attributes: &Attributes, flavour: Flavour) -> Vec<(String
 /// Returns the attributes of an array whose elements have a type. The number that stands for no value has that type.
 pub(super) fn of_array(array: &Array, kind: &HdfType, flavour: Flavour) -> Vec<(String, HdfValue)> {
     let mut list = Vec::new();
-    let typed = |decoded: &[u8]| HdfValue::Elements {
+    let typed = |lengths: Vec<u64>, decoded: &[u8]| HdfValue::Elements {
         kind: kind.message.clone(),
-        lengths: Vec::new(),
+        lengths,
         bytes: kind.written(decoded),
     };
     for (name, value) in array.attributes.to_map() {
         if !is_own(&name, flavour) || name == "_ARRAY_DIMENSIONS" {
             continue;
         }
-        let is_missing = name == FILL || name == "missing_value";
-        let number = is_missing
-            .then(|| number_of(&array.data_type, &value))
+        let is_integer = matches!(array.data_type, DataType::Int(_) | DataType::UInt(_));
+        let numbers = has_variable_type(&name, is_integer)
+            .then(|| of_type(&array.data_type, &value))
             .flatten();
-        match number {
-            Some(number) => list.push((name, typed(&number))),
+        match numbers {
+            Some((lengths, numbers)) => list.push((name, typed(lengths, &numbers))),
             // netCDF refuses one of another type.
             None if name == FILL => {}
             None => list.push((name, encoded(&value, flavour))),
         }
     }
     if has_implied_fill(array) && number_of(&array.data_type, &json!(0)).is_some() {
-        list.push((FILL.to_string(), typed(&array.fill_value.bytes)));
+        list.push((FILL.to_string(), typed(Vec::new(), &array.fill_value.bytes)));
     }
     if let Some(unit) = time_unit(array) {
         list.push(("units".to_string(), text(unit, flavour)));
@@ -177,6 +179,19 @@ fn is_own(name: &str, flavour: Flavour) -> bool {
         Flavour::Hdf5 => !name.is_empty() && name.len() < 1024 && !name.contains('\0'),
     };
     is_held && !is_reserved.contains(&name)
+}
+
+/// Returns the lengths and the bytes of a number or a list of numbers, as they stand in attributes, in a data type of
+/// numbers.
+fn of_type(data_type: &DataType, value: &Value) -> Option<(Vec<u64>, Vec<u8>)> {
+    match value {
+        Value::Array(list) if !list.is_empty() => {
+            let numbers = list.iter().map(|number| number_of(data_type, number));
+            let numbers: Option<Vec<Vec<u8>>> = numbers.collect();
+            Some((vec![list.len() as u64], numbers?.concat()))
+        }
+        number => Some((Vec::new(), number_of(data_type, number)?)),
+    }
 }
 
 /// Returns the bytes of a number, as it stands in attributes, in a data type of numbers.

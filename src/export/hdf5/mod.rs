@@ -28,15 +28,19 @@ mod tree;
 pub const GROUP: GroupFormat = GroupFormat {
     extension: "h5",
     is_nested: true,
-    plan: |contents| plan(contents, Flavour::Hdf5),
+    plan: |contents| plan(contents, Flavour::Hdf5).ok_or_else(nothing_held),
 };
 
 /// HDF5 as netCDF-4 has it.
 pub const NETCDF: GroupFormat = GroupFormat {
     extension: "nc4",
     is_nested: true,
-    plan: |contents| plan(contents, Flavour::Netcdf4),
+    plan: |contents| plan(contents, Flavour::Netcdf4).ok_or_else(nothing_held),
 };
+
+fn nothing_held() -> String {
+    "none of the arrays can be held".to_string()
+}
 
 /// An array by itself.
 pub const FORMAT: Format = Format {

@@ -29,7 +29,16 @@ pub const FORMAT: Format = Format {
 pub const PYRAMID: GroupFormat = GroupFormat {
     extension: "ome.tif",
     is_nested: false,
-    plan: pyramid,
+    plan: |contents| match levels(contents)[..] {
+        [] => Err("the group has no multiscales that name one of its arrays".to_string()),
+        [(_, first), ..] => pyramid(contents).ok_or_else(|| {
+            let (name, data_type) = (&first.path, &first.array.data_type);
+            let rank = first.array.shape.len();
+            format!(
+                "{name} cannot be held: {data_type} of {rank} dimensions and its number of images"
+            )
+        }),
+    },
 };
 
 /// The most levels of an image, and the most directories of all of its levels: a file of too many images leaves out the

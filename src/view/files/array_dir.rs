@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use crate::error::Result;
-use crate::export::{FORMATS, Subject};
+use crate::export::{FORMATS, GROUP_FORMATS, Subject};
 use crate::grid::Selection;
 use crate::hierarchy::NodeEntry;
 use crate::inspect::file_ending::PICTURE;
@@ -16,6 +16,12 @@ use crate::store::{EntryKind, Listing};
 use crate::view::files::array_files::ArrayPlace;
 use crate::view::files::listings::ChunkListing;
 use crate::view::files::{ATTRIBUTES, CHUNKS, FilesView, METADATA};
+
+/// Returns names as lines.
+fn lines(names: impl IntoIterator<Item = Vec<u8>>) -> Vec<u8> {
+    let lines = names.into_iter().map(|name| [&name[..], b"\n"].concat());
+    lines.flatten().collect()
+}
 
 impl FilesView {
     /// Lists the directory of an array.
@@ -40,11 +46,13 @@ impl FilesView {
         Ok(Box::new(NameList::new(names)))
     }
 
-    /// Returns the names of an array's files and of the directory of its chunks, each with a newline; nothing for a group.
+    /// Returns the names of a group's files of all of its arrays, or of an array's files and of the directory of its chunks,
+    /// each with a newline.
     pub(super) fn names_that_open(&self, found: &Arc<NodeEntry>) -> Result<Option<Vec<u8>>> {
         let place = self.place_of(found)?;
         let Some(subject) = self.whole_of(&place) else {
-            return Ok(None);
+            let names = self.group_file_names(found, GROUP_FORMATS);
+            return Ok(Some(lines(names)));
         };
         let decodes = self.arrays.open(found)?.check_decodable().is_ok();
         let formats = FORMATS
@@ -58,9 +66,7 @@ impl FilesView {
             .chain(picture);
         let files = files.filter(|name| found.path.child(name).is_ok());
         let names = files.chain([[CHUNKS, b"/"].concat()]);
-        Ok(Some(
-            names.flat_map(|name| [&name[..], b"\n"].concat()).collect(),
-        ))
+        Ok(Some(lines(names)))
     }
 
     /// Returns an array with the group that it is in.

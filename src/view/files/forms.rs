@@ -1,4 +1,5 @@
-//! The forms in which an array's directory lists the array: one, and those that were asked for.
+//! The forms in which an array's directory lists the array: one, and those that were asked for; and the files that list a
+//! group as a whole, which are none unless they were asked for.
 //!
 //! Every form opens by its name, listed or not. A recursive program meets each array once, in one form: a file of all of
 //! it, or its stored chunks where a file would be large and most of the array is not stored.
@@ -7,14 +8,15 @@ use std::fmt;
 use std::str::FromStr;
 
 use crate::error::{Error, Result};
-use crate::export::{FORMATS, Format, Subject, format, npy, txt};
+use crate::export::group::GroupFormat;
+use crate::export::{FORMATS, Format, GROUP_FORMATS, Subject, npy, txt};
 use crate::model::Array;
 
 /// A word of `--list`.
 #[derive(Clone, Copy, Debug)]
 pub enum ListedForm {
-    /// Files in this format.
-    Format(&'static Format),
+    /// Files with this extension: of arrays, of groups, or of both.
+    Extension(&'static str),
     /// The directory of chunks.
     Chunks,
     /// All of these.
@@ -31,20 +33,33 @@ impl FromStr for ListedForm {
         match word {
             CHUNKS => Ok(ListedForm::Chunks),
             ALL => Ok(ListedForm::All),
-            _ => format(word).map(ListedForm::Format).map_err(|_| {
-                let names = FORMATS.iter().map(|format| format.extension);
-                let names: Vec<_> = names.chain([CHUNKS]).collect();
-                let found = format!("not a form; there are {} and {ALL}", names.join(", "));
-                Error::invalid(word, found)
-            }),
+            _ => {
+                let known = extensions().into_iter().find(|known| *known == word);
+                known.map(ListedForm::Extension).ok_or_else(|| {
+                    let names = [extensions(), vec![CHUNKS]].concat().join(", ");
+                    Error::invalid(word, format!("not a form; there are {names} and {ALL}"))
+                })
+            }
         }
     }
+}
+
+/// Returns the extensions of the files of arrays and groups, each once.
+fn extensions() -> Vec<&'static str> {
+    let of_arrays = FORMATS.iter().map(|format| format.extension);
+    let mut all: Vec<_> = of_arrays.collect();
+    for format in GROUP_FORMATS {
+        if !all.contains(&format.extension) {
+            all.push(format.extension);
+        }
+    }
+    all
 }
 
 impl fmt::Display for ListedForm {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            ListedForm::Format(format) => format.extension,
+            ListedForm::Extension(extension) => extension,
             ListedForm::Chunks => CHUNKS,
             ListedForm::All => ALL,
         })
@@ -56,6 +71,8 @@ impl fmt::Display for ListedForm {
 pub(super) struct ListedForms {
     /// Formats that were asked for.
     formats: Vec<&'static Format>,
+    /// Formats of groups that were asked for.
+    pub(super) of_groups: Vec<&'static GroupFormat>,
     /// Whether the directory of chunks was asked for.
     pub(super) chunks: bool,
 }
@@ -66,15 +83,30 @@ impl ListedForms {
         let mut forms = ListedForms::default();
         for word in words {
             match word {
-                ListedForm::Format(format) => forms.formats.push(format),
+                ListedForm::Extension(extension) => forms.add(|known| known == *extension),
                 ListedForm::Chunks => forms.chunks = true,
                 ListedForm::All => {
-                    forms.formats.extend(FORMATS);
+                    forms.add(|_| true);
                     forms.chunks = true;
                 }
             }
         }
         forms
+    }
+
+    /// Adds the formats of arrays and of groups whose extensions are asked for.
+    fn add(&mut self, is_asked: impl Fn(&str) -> bool) {
+        let of_arrays = FORMATS.iter().filter(|format| is_asked(format.extension));
+        self.formats.extend(of_arrays);
+        for format in GROUP_FORMATS {
+            let is_new = !self
+                .of_groups
+                .iter()
+                .any(|known| known.extension == format.extension);
+            if is_new && is_asked(format.extension) {
+                self.of_groups.push(format);
+            }
+        }
     }
 
     /// Returns the formats of an array that were asked for, each once.
@@ -108,7 +140,8 @@ mod tests {
 
     #[test]
     fn b9_a_word_that_names_no_form_is_refused_with_those_that_do() {
-        let names: Vec<_> = FORMATS.iter().map(|format| format.extension).collect();
+        let names = extensions();
+        assert!(names.contains(&"nc") && names.contains(&"nrrd"));
         for &word in [&names[..], &["chunks", "all"]].concat().iter() {
             assert_eq!(word.parse::<ListedForm>().unwrap().to_string(), word);
         }

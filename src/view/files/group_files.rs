@@ -1,18 +1,17 @@
 //! Files of a group's own that hold all of its arrays: `GROUP.nc`.
 //!
-//! They open by name and are not listed. What such a file consists of depends on all children of the group, so it is
-//! never resolved without waiting.
+//! They open by name, and are listed where that was asked for. What such a file consists of depends on all children of the
+//! group, so it is never resolved without waiting.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::array::OpenArray;
 use crate::error::{Error, Kind, Result};
-use crate::export::GROUP_FORMATS;
-use crate::export::group::{
-    GroupContents, GroupFile, GroupFormat, GroupMember, GroupPlan, Subgroup,
-};
+use crate::export::group::{GroupFile, GroupFormat};
 use crate::hierarchy::NodeEntry;
+use crate::inspect::file_ending::group_format;
+use crate::inspect::group_file::{GroupSource, PlannedFile};
+use crate::model::Node;
 use crate::view::files::FilesView;
 use crate::view::text_file::file_attr;
 use crate::view::{Attr, File, OpenedFile};
@@ -21,27 +20,23 @@ use crate::view::{Attr, File, OpenedFile};
 pub(super) struct GroupTarget {
     /// The group.
     pub(super) found: Arc<NodeEntry>,
-    arrays: Vec<Arc<OpenArray>>,
-    plan: GroupPlan,
+    file: PlannedFile,
 }
-
-/// The most children of a group that has such files: all of them are read to look one up.
-const MAX_CHILDREN: usize = 4096;
 
 impl GroupTarget {
     /// Returns the exact length in bytes.
     pub(super) fn length(&self) -> Result<u64> {
-        self.plan.len(&self.arrays)
+        self.file.length()
     }
 
     /// Returns the number of the content.
     pub(super) fn content(&self) -> u64 {
-        self.plan.content(&self.arrays)
+        self.file.plan.content(&self.file.arrays)
     }
 
     /// Opens the file.
     pub(super) fn open(&self) -> Result<OpenedFile> {
-        let file = GroupFile::open(&self.plan, &self.arrays)?;
+        let file = self.file.open()?;
         let mut version = Some(0);
         for array in file.arrays() {
             let content = array.content()?;
@@ -70,118 +65,49 @@ impl FilesView {
         name: &[u8],
     ) -> Option<&'static GroupFormat> {
         let extension = name.strip_prefix(self.name_of(found))?.strip_prefix(b".")?;
-        let mut formats = GROUP_FORMATS.iter();
-        let found = formats.find(|format| format.extension.as_bytes() == extension);
-        found.copied()
+        group_format(str::from_utf8(extension).ok()?).ok()
     }
 
-    /// Returns the file of a group in a format; nothing if the group has no arrays, or one that the format cannot hold
-    /// or leave out.
+    /// Returns the file of a group in a format; nothing if there is none.
     pub(super) fn group_target(
         &self,
         found: Arc<NodeEntry>,
         format: &GroupFormat,
     ) -> Result<Option<GroupTarget>> {
-        let Some(nodes) = self.nodes_below(&found, format.is_nested)? else {
-            return Ok(None);
-        };
-        let mut left_out = nodes.left_out;
-        let (mut members, mut arrays) = (Vec::new(), Vec::new());
-        for node in &nodes.arrays {
-            let array = self.arrays.open(node)?;
-            match (member_of(&found, node), array.check_decodable()) {
-                (_, Err(error)) if format.is_nested => left_out.push(error.to_string()),
-                (Some(member), _) => {
-                    members.push(member);
-                    arrays.push(array);
-                }
-                _ if format.is_nested => left_out.push(not_text(node)),
-                _ => return Ok(None),
-            }
-        }
-        let subgroups = nodes.groups.iter();
-        let contents = GroupContents {
-            attributes: found.node()?.attributes(),
-            subgroups: subgroups
-                .filter_map(|node| subgroup_of(&found, node))
-                .collect(),
-            members,
-            left_out,
-        };
-        let has_arrays = !contents.members.is_empty();
-        let plan = has_arrays.then(|| (format.plan)(&contents)).flatten();
-        Ok(plan.map(|plan| GroupTarget {
-            found,
-            arrays,
-            plan,
-        }))
+        let file = self.group_source(&found).file(format)?;
+        Ok(file.ok().map(|file| GroupTarget { found, file }))
     }
 
-    /// Returns the nodes of a group, and of those below it if that is asked for; nothing if there are too many children,
-    /// or children that do not read and may not be left out.
-    fn nodes_below(&self, found: &Arc<NodeEntry>, is_nested: bool) -> Result<Option<NodesBelow>> {
-        let (mut below, mut count) = (NodesBelow::default(), 0);
-        let mut open = vec![found.clone()];
-        while let Some(group) = open.pop() {
-            let mut listing = self.hierarchy.children(&group)?;
-            while let Some(name) = listing.next()? {
-                count += 1;
-                if count > MAX_CHILDREN {
-                    return Ok(None);
-                }
-                let Some(child) = self.hierarchy.child(&group, &name.name)? else {
-                    continue;
-                };
-                match &child.node {
-                    Err(_) if !is_nested => return Ok(None),
-                    Err(error) => below.left_out.push(error.to_string()),
-                    Ok(_) if child.is_array() => below.arrays.push(child),
-                    Ok(_) if is_nested => {
-                        below.groups.push(child.clone());
-                        open.push(child);
-                    }
-                    Ok(_) => {}
-                }
-            }
+    fn group_source<'a>(&'a self, group: &'a Arc<NodeEntry>) -> GroupSource<'a> {
+        GroupSource {
+            hierarchy: &self.hierarchy,
+            arrays: &self.arrays,
+            group,
         }
-        below.arrays.sort_by(|a, b| a.path.cmp(&b.path));
-        below.groups.sort_by(|a, b| a.path.cmp(&b.path));
-        Ok(Some(below))
     }
-}
 
-/// The nodes below a group, in order of their paths.
-#[derive(Default)]
-struct NodesBelow {
-    groups: Vec<Arc<NodeEntry>>,
-    arrays: Vec<Arc<NodeEntry>>,
-    /// A sentence on each node that does not read.
-    left_out: Vec<String>,
-}
-
-fn member_of<'a>(group: &NodeEntry, node: &'a NodeEntry) -> Option<GroupMember<'a>> {
-    Some(GroupMember {
-        path: relative(group, node)?,
-        array: node.array()?,
-    })
-}
-
-fn subgroup_of<'a>(group: &NodeEntry, node: &'a NodeEntry) -> Option<Subgroup<'a>> {
-    Some(Subgroup {
-        path: relative(group, node)?,
-        attributes: node.node.as_ref().ok()?.attributes(),
-    })
-}
-
-/// Returns the path of a node from a group above it; nothing if it is not text.
-fn relative(group: &NodeEntry, node: &NodeEntry) -> Option<String> {
-    let path = node.path.below(&group.path)?;
-    String::from_utf8(path.as_bytes().to_vec()).ok()
-}
-
-fn not_text(node: &NodeEntry) -> String {
-    let path = node.path.as_bytes().escape_ascii();
-    format!("{path}: the name is not UTF-8")
+    /// Returns the names of a group's files of all of its arrays. One that cannot be told is among them: opening it says
+    /// why.
+    pub(super) fn group_file_names(
+        &self,
+        found: &Arc<NodeEntry>,
+        formats: &[&'static GroupFormat],
+    ) -> Vec<Vec<u8>> {
+        if !matches!(&found.node, Ok(Node::Group(_))) {
+            return Vec::new();
+        }
+        let source = self.group_source(found);
+        let opens = |format: &&&GroupFormat| match source.file(format) {
+            Ok(answer) => answer.is_ok(),
+            // The store does not list names, so there is none.
+            Err(error) => error.kind() != Kind::Unsupported,
+        };
+        let formats = formats.iter().filter(opens);
+        formats
+            .map(|format| [self.name_of(found), b".", format.extension.as_bytes()].concat())
+            .filter(|name| found.path.child(name).is_ok())
+            .collect()
+    }
 }
 
 /// Returns the error of changing such a file.

@@ -32,12 +32,17 @@ pub(super) struct GroupListing {
 const LAST_CURSOR: u64 = i64::MAX as u64 - 3;
 
 impl GroupListing {
-    /// Opens the listing of a group.
-    pub(super) fn new(hierarchy: &Arc<Hierarchy>, found: &Arc<NodeEntry>) -> Result<GroupListing> {
-        let files = match &found.node {
+    /// Opens the listing of a group, with these of its own files beside its documents.
+    pub(super) fn new(
+        hierarchy: &Arc<Hierarchy>,
+        found: &Arc<NodeEntry>,
+        others: Vec<Vec<u8>>,
+    ) -> Result<GroupListing> {
+        let mut files = match &found.node {
             Ok(_) => [METADATA, ATTRIBUTES].map(<[u8]>::to_vec).into(),
             Err(_) => names_of(found),
         };
+        files.extend(others);
         Ok(GroupListing {
             children: children_of(hierarchy, found)?,
             hierarchy: hierarchy.clone(),

@@ -92,7 +92,8 @@ impl FilesView {
         array.check_decodable()?;
         let region = target.region()?;
         let version = array.region_version(&region)?;
-        let export = Export::open_ragged(array, target.format, &selection)?;
+        let name = self.name_of(&target.found);
+        let export = Export::open_ragged(array, target.format, &selection, name)?;
         array.note_length(&target.name(), (&region, version), export.len())?;
         Ok(export)
     }
@@ -105,7 +106,8 @@ impl FilesView {
         }
         let (array, region) = (&target.array, target.region()?);
         let selection = target.selection()?;
-        let measure = || Ok(Export::open_ragged(array, target.format, &selection)?.len());
+        let name = self.name_of(&target.found);
+        let measure = || Ok(Export::open_ragged(array, target.format, &selection, name)?.len());
         array.length_of(&target.name(), &region, measure)
     }
 
@@ -206,7 +208,11 @@ impl FilesView {
 
     fn list_node(&self, found: &Arc<NodeEntry>) -> Result<Box<dyn Listing>> {
         match &found.node {
-            Ok(Node::Group(_)) | Err(_) => Ok(Box::new(GroupListing::new(&self.hierarchy, found)?)),
+            Ok(Node::Group(_)) | Err(_) => {
+                let files = self.group_file_names(found, &self.forms.of_groups);
+                let listing = GroupListing::new(&self.hierarchy, found, files)?;
+                Ok(Box::new(listing))
+            }
             Ok(Node::Array(_)) => self.list_array(found),
         }
     }

@@ -1,0 +1,188 @@
+//! Files of groups that hold all of their arrays, such as `GROUP.nc`: what they are made of, or why there is none.
+//!
+//! What such a file consists of depends on all children of the group, of nested formats on all nodes below it: all of
+//! these are read to look one up.
+
+use std::sync::Arc;
+
+use crate::array::{Arrays, OpenArray};
+use crate::error::Result;
+use crate::export::GROUP_FORMATS;
+use crate::export::group::{
+    GroupContents, GroupFile, GroupFormat, GroupMember, GroupPlan, OrWhyNot, Subgroup,
+};
+use crate::hierarchy::{Hierarchy, NodeEntry};
+
+/// A file of a group that opens.
+pub struct PlannedFile {
+    /// The arrays that it was made of.
+    pub arrays: Vec<Arc<OpenArray>>,
+    /// What it consists of.
+    pub plan: GroupPlan,
+}
+
+impl PlannedFile {
+    /// Returns the exact length in bytes.
+    pub fn length(&self) -> Result<u64> {
+        self.plan.len(&self.arrays)
+    }
+
+    /// Returns the file if all of its arrays decode.
+    fn decodable(self) -> OrWhyNot<PlannedFile> {
+        let members = self.plan.variables.iter().map(|variable| variable.member);
+        let mut arrays = members.filter_map(|member| self.arrays.get(member));
+        match arrays.find_map(|array| array.check_decodable().err()) {
+            Some(error) => Err(error.to_string()),
+            None => Ok(self),
+        }
+    }
+
+    /// Opens the file.
+    pub fn open(&self) -> Result<GroupFile> {
+        GroupFile::open(&self.plan, &self.arrays)
+    }
+}
+
+/// A group of which files are made.
+#[derive(Clone, Copy)]
+pub struct GroupSource<'a> {
+    /// The hierarchy that it is in.
+    pub hierarchy: &'a Arc<Hierarchy>,
+    /// The open arrays of the hierarchy.
+    pub arrays: &'a Arrays,
+    /// The group.
+    pub group: &'a Arc<NodeEntry>,
+}
+
+/// The most nodes of a group that has such files.
+const MAX_NODES: usize = 4096;
+
+impl GroupSource<'_> {
+    /// Returns the file of the group in a format, or why there is none: it has no arrays, or one that the format can
+    /// neither hold nor leave out.
+    pub fn file(&self, format: &GroupFormat) -> Result<OrWhyNot<PlannedFile>> {
+        match self.nodes(format.is_nested)? {
+            Ok(nodes) => self.planned(format, nodes),
+            Err(why) => Ok(Err(why)),
+        }
+    }
+
+    /// Returns each format, and why the group has no file of it if it has none.
+    ///
+    /// Groups below are looked at where the arrays of the group itself do not make a file.
+    pub fn formats(&self) -> Result<Vec<(&'static GroupFormat, OrWhyNot<()>)>> {
+        let answers = GROUP_FORMATS.iter().map(|&format| {
+            let own = match self.nodes(false)? {
+                Ok(nodes) => self.planned(format, nodes)?,
+                Err(why) => Err(why),
+            };
+            let answer = match own {
+                Err(_) if format.is_nested => self.file(format)?,
+                own => own,
+            };
+            Ok((format, answer.map(drop)))
+        });
+        answers.collect()
+    }
+
+    fn planned(&self, format: &GroupFormat, nodes: NodesBelow) -> Result<OrWhyNot<PlannedFile>> {
+        let mut left_out = nodes.left_out;
+        let (mut members, mut arrays) = (Vec::new(), Vec::new());
+        for node in &nodes.arrays {
+            let array = self.arrays.open(node)?;
+            match (member_of(self.group, node), array.check_decodable()) {
+                (_, Err(error)) if format.is_nested => left_out.push(error.to_string()),
+                (Some(member), _) => {
+                    members.push(member);
+                    arrays.push(array);
+                }
+                _ if format.is_nested => left_out.push(not_text(node)),
+                _ => return Ok(Err(not_text(node))),
+            }
+        }
+        if members.is_empty() {
+            return Ok(Err("there is no array".to_string()));
+        }
+        let subgroups = nodes.groups.iter();
+        let contents = GroupContents {
+            attributes: self.group.node()?.attributes(),
+            subgroups: subgroups
+                .filter_map(|node| subgroup_of(self.group, node))
+                .collect(),
+            members,
+            left_out,
+        };
+        let file = (format.plan)(&contents).map(|plan| PlannedFile { arrays, plan });
+        Ok(file.and_then(PlannedFile::decodable))
+    }
+
+    /// Returns the nodes of the group, and of those below it if that is asked for; or why they make no file: there are
+    /// too many, or some that do not read and may not be left out.
+    fn nodes(&self, is_nested: bool) -> Result<OrWhyNot<NodesBelow>> {
+        let (mut below, mut count) = (NodesBelow::default(), 0);
+        let mut open = vec![self.group.clone()];
+        while let Some(group) = open.pop() {
+            let mut listing = self.hierarchy.children(&group)?;
+            while let Some(name) = listing.next()? {
+                count += 1;
+                if count > MAX_NODES {
+                    return Ok(Err(format!("{MAX_NODES} nodes at most")));
+                }
+                let Some(child) = self.hierarchy.child(&group, &name.name)? else {
+                    continue;
+                };
+                match &child.node {
+                    Err(error) if !is_nested => {
+                        return Ok(Err(format!(
+                            "nothing is left out, and a node does not read: {error}"
+                        )));
+                    }
+                    Err(error) => below.left_out.push(error.to_string()),
+                    Ok(_) if child.is_array() => below.arrays.push(child),
+                    Ok(_) if is_nested => {
+                        below.groups.push(child.clone());
+                        open.push(child);
+                    }
+                    Ok(_) => {}
+                }
+            }
+        }
+        below.arrays.sort_by(|a, b| a.path.cmp(&b.path));
+        below.groups.sort_by(|a, b| a.path.cmp(&b.path));
+        Ok(Ok(below))
+    }
+}
+
+/// The nodes below a group, in order of their paths.
+#[derive(Default)]
+struct NodesBelow {
+    groups: Vec<Arc<NodeEntry>>,
+    arrays: Vec<Arc<NodeEntry>>,
+    /// A sentence on each node that does not read.
+    left_out: Vec<String>,
+}
+
+fn member_of<'a>(group: &NodeEntry, node: &'a NodeEntry) -> Option<GroupMember<'a>> {
+    Some(GroupMember {
+        path: relative(group, node)?,
+        array: node.array()?,
+    })
+}
+
+fn subgroup_of<'a>(group: &NodeEntry, node: &'a NodeEntry) -> Option<Subgroup<'a>> {
+    Some(Subgroup {
+        path: relative(group, node)?,
+        attributes: node.node.as_ref().ok()?.attributes(),
+    })
+}
+
+/// Returns the path of a node from a group above it; nothing if it is not text.
+fn relative(group: &NodeEntry, node: &NodeEntry) -> Option<String> {
+    let path = node.path.below(&group.path)?;
+    String::from_utf8(path.as_bytes().to_vec()).ok()
+}
+
+fn not_text(node: &NodeEntry) -> String {
+    let path = node.path.as_bytes().escape_ascii();
+    format!("{path}: the name is not UTF-8")
+}

@@ -1,0 +1,68 @@
+//! The decoded files that a node has not, each with the reason; of groups those that it has, too.
+
+use std::sync::Arc;
+
+use crate::error::Result;
+use crate::export::why_not::why_not;
+use crate::export::{FORMATS, Subject};
+use crate::grid::Selection;
+use crate::hierarchy::NodeEntry;
+use crate::inspect::group_file::GroupSource;
+use crate::inspect::locate::StorePath;
+use crate::inspect::plane_picture::{NO_PICTURE, PlanePicture};
+use crate::model::{Array, Attributes, Node};
+
+/// A format without a file, and why there is none.
+pub type RefusedFile = (&'static str, String);
+
+/// Returns the formats that have no file of an array which decodes.
+pub fn of_array(array: &Array, name: &str, group: Option<&Attributes>) -> Vec<RefusedFile> {
+    let subject = Subject {
+        name: name.as_bytes(),
+        group,
+        ..Subject::alone(array, &array.shape)
+    };
+    let formats = FORMATS.iter();
+    let refused = formats.filter_map(|format| Some((format.extension, why_not(format, &subject)?)));
+    let picture = PlanePicture::of(array, Selection::whole(&array.shape));
+    let no_picture = picture.is_none().then(|| ("png", NO_PICTURE.to_string()));
+    refused.chain(no_picture).collect()
+}
+
+/// The files of a group that hold all of its arrays.
+#[derive(Clone, Debug, Default)]
+pub struct GroupFiles {
+    /// Names of those that open, for a group of this name.
+    pub names: Vec<String>,
+    /// The others.
+    pub refused: Vec<RefusedFile>,
+}
+
+impl GroupFiles {
+    /// Finds the files of a group.
+    pub fn of(located: &StorePath, group: &Arc<NodeEntry>, name: &str) -> Result<GroupFiles> {
+        let source = GroupSource {
+            hierarchy: &located.opened.hierarchy,
+            arrays: &located.opened.arrays,
+            group,
+        };
+        let mut files = GroupFiles::default();
+        for (format, answer) in source.formats()? {
+            match answer {
+                Ok(()) => files.names.push(format!("{name}.{}", format.extension)),
+                Err(why) => files.refused.push((format.extension, why)),
+            }
+        }
+        Ok(files)
+    }
+}
+
+/// Returns the attributes of the group that a node is in.
+pub fn attributes_above(located: &StorePath) -> Result<Option<Attributes>> {
+    let Some(above) = located.path.parent() else {
+        return Ok(None);
+    };
+    let group = located.opened.hierarchy.node(&above)?;
+    let node = group.as_ref().and_then(|group| group.node.as_ref().ok());
+    Ok(node.map(Node::attributes).cloned())
+}

@@ -1,0 +1,127 @@
+//! The table of formats in zarrfs-files(7): the types and the numbers of dimensions are those that the formats have.
+
+use std::sync::Arc;
+
+use serde_json::json;
+use zarrfs::export::FORMATS;
+use zarrfs::export::why_not::ranks_of;
+use zarrfs::hierarchy::Hierarchy;
+use zarrfs::model::{Array, DataType, MAX_RANK, TimeUnit};
+use zarrfs::store::Key;
+use zarrfs::store::backend::memory::MemoryStore;
+
+/// Returns any array, of which types and shapes are replaced.
+fn any_array() -> Array {
+    let document = json!({
+        "zarr_format": 3, "node_type": "array", "shape": [2], "data_type": "uint8",
+        "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [2]}},
+        "chunk_key_encoding": {"name": "default"}, "fill_value": 0, "codecs": [{"name": "bytes"}],
+    });
+    let store = MemoryStore::default();
+    store.set(Key::new("zarr.json").unwrap(), document.to_string().into());
+    let node = Hierarchy::new(Arc::new(store)).node(&Key::root());
+    node.unwrap().unwrap().array().unwrap().clone()
+}
+
+/// Returns the types that the table knows, as it calls them.
+fn types() -> Vec<(String, DataType)> {
+    let numbers = |letter: &str, of: fn(usize) -> DataType, sizes: &[usize]| {
+        let sizes = sizes
+            .iter()
+            .map(|&size| (format!("{letter}{size}"), of(size)));
+        sizes.collect::<Vec<_>>()
+    };
+    let unit = TimeUnit {
+        name: "s".to_string(),
+        scale: 1,
+    };
+    let others = [
+        ("bool", DataType::Bool),
+        ("M8", DataType::DateTime(unit)),
+        ("S", DataType::FixedBytes(3)),
+        ("U", DataType::FixedText(3)),
+        ("text", DataType::Text),
+    ];
+    [
+        numbers("i", DataType::Int, &[1, 2, 4, 8]),
+        numbers("u", DataType::UInt, &[1, 2, 4, 8]),
+        numbers("f", DataType::Float, &[2, 4, 8]),
+        numbers("c", DataType::Complex, &[8, 16]),
+        others
+            .map(|(name, data_type)| (name.to_string(), data_type))
+            .into(),
+    ]
+    .concat()
+}
+
+/// Whether a cell of the table such as `bool i1-i8 f4` names a type.
+fn names_type(cell: &str, name: &str) -> bool {
+    cell.split([' ', ','])
+        .any(|word| match word.split_once('-') {
+            Some((first, last)) => {
+                let size = |word: &str| word[1..].parse::<usize>().unwrap_or(0);
+                let is_number = name.len() == 2 && first.starts_with(&name[..1]);
+                is_number && (size(first)..=size(last)).contains(&size(name))
+            }
+            None => word == name,
+        })
+}
+
+/// Returns the numbers of dimensions that a cell of the table names.
+fn ranks(cell: &str) -> Vec<usize> {
+    let words: Vec<&str> = cell.split(' ').collect();
+    let number = |word: &str| word.parse::<usize>().unwrap();
+    match words[..] {
+        ["any"] => (1..=MAX_RANK).collect(),
+        [first, "to", last] => (number(first)..=number(last)).collect(),
+        [first, "or", "more"] => (number(first)..=MAX_RANK).collect(),
+        [first, "or", last] => vec![number(first), number(last)],
+        [only, "alone"] => vec![number(only)],
+        _ => panic!("{cell}"),
+    }
+}
+
+#[test]
+fn the_table_of_formats_is_that_of_the_program() {
+    let page = include_str!("../../man/zarrfs-files.7");
+    let table = page
+        .split("Sy dimensions Ta Sy read with\n")
+        .nth(1)
+        .unwrap();
+    let table = table.split(".El").next().unwrap();
+    let (like, mut seen) = (any_array(), Vec::new());
+    for row in table.lines() {
+        let cells: Vec<&str> = row.strip_prefix(".It ").unwrap().split(" Ta ").collect();
+        let [names, held, dimensions, _] = cells[..] else {
+            panic!("{row}")
+        };
+        seen.extend(names.split(", "));
+        // The header beside others is there for the types of all of them.
+        let name = names.split(", ").find(|name| *name != "hdr").unwrap();
+        let format = FORMATS
+            .iter()
+            .find(|format| format.extension == name)
+            .unwrap();
+        for (of_type, data_type) in types() {
+            let found = ranks_of(format, &like, &data_type);
+            let is_named =
+                names_type(held, &of_type) || (held.starts_with("all but") && of_type != "text");
+            let expected = if is_named {
+                ranks(dimensions)
+            } else {
+                Vec::new()
+            };
+            let found: Vec<usize> = match dimensions {
+                "any" => found.into_iter().filter(|&rank| rank > 0).collect(),
+                _ => found,
+            };
+            assert_eq!(found, expected, "{name}: {of_type}");
+        }
+    }
+    // Those of numpy, and the lines of JSON, are in the text.
+    let named = ["npy", "raw", "txt", "f.npy", "f.raw"];
+    for format in FORMATS {
+        let name = format.extension;
+        assert!(named.contains(&name) || seen.contains(&name), "{name}");
+    }
+}
