@@ -10,6 +10,8 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
+use super::locks;
+
 type Job = Box<dyn FnOnce() + Send>;
 
 /// How long a thread waits for work before it ends.
@@ -128,6 +130,8 @@ pub fn parallel_map<T: Send, R: Send>(
     items: Vec<T>,
     work: &(dyn Fn(T) -> R + Sync),
 ) -> Vec<R> {
+    // Threads that are started here would not belong to the schedule.
+    let threads = if locks::is_scheduled() { 1 } else { threads };
     let count = items.len();
     let queue = Mutex::new(items.into_iter().enumerate());
     let done = Mutex::new(Vec::with_capacity(count));
