@@ -28,39 +28,39 @@ const LARGE: usize = 128 << 10;
 const RANDOM: u64 = 150;
 
 /// What an actor has seen, read by read.
-pub(super) type Reads = Vec<Option<u8>>;
+pub(crate) type Reads = Vec<Option<u8>>;
 
 /// What one actor does.
-pub(super) type Actor = fn(&Arc<Core>) -> Reads;
+pub(crate) type Actor = fn(&Arc<Core>) -> Reads;
 
 /// Whether what three actors read, and what the store holds in the end, can have been.
 type Judge = fn(&[Reads; 3], &[(char, u8)]) -> bool;
 
 /// What is there before three actors come, and what they do: as in the model.
-pub(super) struct Scenario {
-    pub(super) files: &'static [(char, u8)],
-    pub(super) is_large: bool,
-    pub(super) objects: &'static [(char, u8)],
-    pub(super) renamed: Option<(char, char)>,
-    pub(super) actors: [Actor; 3],
-    pub(super) is_right: Judge,
+pub(crate) struct Scenario {
+    pub(crate) files: &'static [(char, u8)],
+    pub(crate) is_large: bool,
+    pub(crate) objects: &'static [(char, u8)],
+    pub(crate) renamed: Option<(char, char)>,
+    pub(crate) actors: [Actor; 3],
+    pub(crate) is_right: Judge,
     /// The model's.
-    #[expect(dead_code, reason = "the model alone runs so many schedules")]
-    pub(super) preemptions: Option<usize>,
+    #[allow(dead_code, reason = "the model alone runs so many schedules")]
+    pub(crate) preemptions: Option<usize>,
 }
 
 /// An overlay whose contents are numbers.
-pub(super) struct Core {
+pub(crate) struct Core {
     overlay: Overlay,
     store: Arc<MemoryStore>,
     upper: PathBuf,
 }
 
 /// A file that is open for reading.
-pub(super) struct Opened(Arc<OpenFile>);
+pub(crate) struct ScenarioReader(Arc<OpenFile>);
 
 /// A handle for writing.
-pub(super) struct Writer(Arc<dyn TreeFile>);
+pub(crate) struct ScenarioWriter(Arc<dyn TreeFile>);
 
 fn key(name: char) -> Key {
     Key::new(name.to_string()).unwrap()
@@ -146,12 +146,12 @@ impl Core {
         found(get).map(|object| object.bytes[0])
     }
 
-    pub(super) fn open_file(&self, name: char) -> Option<Opened> {
-        found(|| self.overlay.0.open_file(&key(name))).map(Opened)
+    pub(super) fn open_file(&self, name: char) -> Option<ScenarioReader> {
+        found(|| self.overlay.0.open_file(&key(name))).map(ScenarioReader)
     }
 
-    pub(super) fn open_writer(&self, name: char) -> Option<Writer> {
-        found(|| Tree::open(&self.overlay, &key(name), OpenMode::Write)).map(Writer)
+    pub(super) fn open_writer(&self, name: char) -> Option<ScenarioWriter> {
+        found(|| Tree::open(&self.overlay, &key(name), OpenMode::Write)).map(ScenarioWriter)
     }
 
     pub(super) fn all_registered(&self) -> Vec<Arc<OpenFile>> {
@@ -175,13 +175,13 @@ impl Drop for Core {
     }
 }
 
-impl Opened {
+impl ScenarioReader {
     pub(super) fn read(&self) -> u8 {
         Reader::read_at(&*self.0, 0, 1).unwrap()[0]
     }
 }
 
-impl Writer {
+impl ScenarioWriter {
     /// Writes; false if that is refused.
     pub(super) fn write(&self, content: u8) -> bool {
         match self.0.write_at(0, &[content]) {

@@ -29,19 +29,19 @@ enum Readiness {
 }
 
 /// Which of so many threads came at a step.
-type Choice = (usize, usize);
+type TurnChoice = (usize, usize);
 
 struct ScheduleState {
     threads: Vec<Readiness>,
     running: Option<usize>,
-    choices: Choices,
+    choices: TurnChoices,
     is_stuck: bool,
 }
 
 /// Where the choices come from: first those that are given.
-struct Choices {
+struct TurnChoices {
     given: Vec<usize>,
-    taken: Vec<Choice>,
+    taken: Vec<TurnChoice>,
     preemptions: usize,
     /// After those that are given: 0 has nobody stopped, others stop somebody at one of so many steps.
     random: Option<(u64, u64)>,
@@ -53,7 +53,7 @@ struct Schedule {
     turn: Condvar,
 }
 
-impl Choices {
+impl TurnChoices {
     fn choose(&mut self, options: &[usize], is_preemption: bool) -> usize {
         let options = if is_preemption && self.preemptions == 0 {
             &options[..1]
@@ -200,8 +200,8 @@ pub(super) fn note_release() {
 /// Runs actors in one schedule; returns what each of them yields, and the choices.
 fn run<R: Send>(
     actors: Vec<ScheduledActor<R>>,
-    choices: Choices,
-) -> (Vec<thread::Result<R>>, Vec<Choice>) {
+    choices: TurnChoices,
+) -> (Vec<thread::Result<R>>, Vec<TurnChoice>) {
     let schedule = Arc::new(Schedule {
         state: Mutex::new(ScheduleState {
             threads: vec![Readiness::Ready; actors.len()],
@@ -230,7 +230,7 @@ fn run<R: Send>(
         schedule.turn.notify_all();
         let ended = threads
             .into_iter()
-            .map(|thread| thread.join().and_then(|done| done));
+            .map(|thread| thread.join().unwrap_or_else(Err));
         ended.collect()
     });
     let taken = std::mem::take(&mut schedule.lock().choices.taken);
@@ -267,7 +267,7 @@ pub(crate) fn explore<C, R: Send>(
     judge: impl Fn(C, Vec<R>),
 ) -> usize {
     let mut schedules = 0;
-    let mut run_once = |choices: Choices| {
+    let mut run_once = |choices: TurnChoices| {
         let (context, actors) = actors();
         let (done, taken) = run(actors, choices);
         schedules += 1;
@@ -286,7 +286,7 @@ pub(crate) fn explore<C, R: Send>(
     };
     let mut given = Some(Vec::new());
     while let Some(choices) = given {
-        let taken = run_once(Choices {
+        let taken = run_once(TurnChoices {
             given: choices,
             taken: Vec::new(),
             preemptions: exploration.preemptions,
@@ -295,7 +295,7 @@ pub(crate) fn explore<C, R: Send>(
         given = next(taken);
     }
     for seed in 0..exploration.random {
-        run_once(Choices {
+        run_once(TurnChoices {
             given: Vec::new(),
             taken: Vec::new(),
             preemptions: usize::MAX,
@@ -306,7 +306,7 @@ pub(crate) fn explore<C, R: Send>(
 }
 
 /// Returns the choices of the next schedule after one; nothing after the last.
-fn next(mut taken: Vec<Choice>) -> Option<Vec<usize>> {
+fn next(mut taken: Vec<TurnChoice>) -> Option<Vec<usize>> {
     while let Some((chosen, options)) = taken.pop() {
         if chosen + 1 < options {
             let mut given: Vec<usize> = taken.iter().map(|choice| choice.0).collect();

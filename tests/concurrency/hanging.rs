@@ -1,12 +1,11 @@
 //! A server that never answers about one key: commands about the upper folder answer, or end in time and say why, and
 //! a commit that was begun is gone on with.
 
-use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, Output, Stdio};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -15,11 +14,9 @@ use serde_json::Value;
 
 use crate::common::needs;
 use crate::mounted::{Mounted, PROGRAM};
-use crate::scripted::{Answer, Request, Scripted, answer};
+use crate::objects::{HUNG, Objects};
+use crate::scripted::Scripted;
 use crate::world::World;
-
-/// The key that nothing is answered about.
-const HUNG: &str = "c/1";
 
 /// How long a request may take, in seconds: so that a test waits for that, or does not.
 const SHORT: &str = "2";
@@ -28,81 +25,6 @@ const LONG: &str = "60";
 /// What a command may take that asks the store for nothing, or has to wait for some requests of a short time.
 const SOON: Duration = Duration::from_secs(5);
 const IN_TIME: Duration = Duration::from_secs(30);
-
-const ARRAY: &str = r#"{"zarr_format": 3, "node_type": "array", "shape": [12], "data_type": "uint8", "fill_value": 0,
-    "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [4]}},
-    "chunk_key_encoding": {"name": "default"}, "codecs": ["bytes"]}"#;
-
-/// Objects with their ETags, and whether requests about one of them hang.
-struct Objects {
-    objects: Mutex<BTreeMap<String, (u64, Vec<u8>)>>,
-    last_etag: AtomicU64,
-    hangs: AtomicBool,
-    is_asked: AtomicBool,
-}
-
-impl Objects {
-    fn new() -> Arc<Objects> {
-        let objects = Objects {
-            objects: Mutex::default(),
-            last_etag: AtomicU64::new(0),
-            hangs: AtomicBool::new(false),
-            is_asked: AtomicBool::new(false),
-        };
-        for (key, content) in [("zarr.json", ARRAY), ("c/0", "0000"), (HUNG, "1111")] {
-            objects.put(key, content.as_bytes());
-        }
-        Arc::new(objects)
-    }
-
-    fn put(&self, key: &str, content: &[u8]) {
-        let etag = self.last_etag.fetch_add(1, Ordering::SeqCst);
-        let mut objects = self.objects.lock().unwrap();
-        objects.insert(key.to_string(), (etag, content.to_vec()));
-    }
-
-    fn content(&self, key: &str) -> String {
-        let objects = self.objects.lock().unwrap();
-        String::from_utf8(objects[key].1.clone()).unwrap()
-    }
-
-    /// Answers as a server of files that takes changes.
-    fn answer(&self, request: &Request) -> Answer {
-        let key = request.target.split_once("/s.zarr/").map(|(_, key)| key);
-        let Some(key) = key else {
-            return answer(404, b"");
-        };
-        while key == HUNG && self.hangs.load(Ordering::SeqCst) {
-            self.is_asked.store(true, Ordering::SeqCst);
-            thread::sleep(Duration::from_millis(5));
-        }
-        let found = self.objects.lock().unwrap().get(key).cloned();
-        let etag = found.as_ref().map(|(etag, _)| format!("\"{etag}\""));
-        let is_refused = match (request.header("if-match"), request.header("if-none-match")) {
-            ("", "") => false,
-            ("", _) => found.is_some(),
-            (wanted, _) => etag.as_deref() != Some(wanted),
-        };
-        match (request.method.as_str(), found) {
-            ("PUT" | "DELETE", _) if is_refused => answer(412, b""),
-            ("PUT", _) => {
-                self.put(key, &request.body);
-                answer(201, b"")
-            }
-            ("GET" | "HEAD" | "DELETE", None) => answer(404, b""),
-            ("DELETE", Some(_)) => {
-                self.objects.lock().unwrap().remove(key);
-                answer(204, b"")
-            }
-            ("GET" | "HEAD", Some((_, body))) => {
-                let mut found = answer(200, &body);
-                found.headers.push(("etag", etag.unwrap_or_default()));
-                found
-            }
-            _ => answer(405, b""),
-        }
-    }
-}
 
 /// A mount of an array whose second chunk is on a server that hangs, with changes of both chunks.
 struct Hung {

@@ -2,12 +2,16 @@
 //!
 //! `histories` and `live_commits` have actors that go on for as long as is asked for (`scripts/stress`);
 //! `commit_faults`, `waiting`, `full_disk` and `killed` make one moment each, by a store that holds a call; `second_daemon`
-//! has two daemons over one store, `hanging` a server that does not answer.
+//! has two daemons over one store, `hanging` a server that does not answer; `replaced_below` replaces what lies
+//! below a mount.
 
 #[path = "../common/mod.rs"]
 mod common;
 #[path = "../common/scripted.rs"]
 mod scripted;
+#[path = "../stores/zip/writer.rs"]
+#[allow(dead_code, reason = "the tests of archives use all of it")]
+mod zip_writer;
 
 mod actors;
 mod calls;
@@ -25,9 +29,11 @@ mod judge;
 mod killed;
 mod live_commits;
 mod mounted;
+mod objects;
 mod plan;
 mod proxy;
 mod register;
+mod replaced_below;
 mod run;
 mod run_fixture;
 mod second_daemon;
