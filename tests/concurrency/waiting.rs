@@ -3,7 +3,7 @@
 use std::fs;
 use std::thread;
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use zarrfs::error::{Kind, Result};
 use zarrfs::overlay::Overlay;
@@ -90,8 +90,10 @@ const OPERATIONS: [(&str, Operation); 13] = [
 fn work_beside(fixture: &Fixture, name: &str, operation: Operation) -> JoinHandle<Result<()>> {
     let overlay = fixture.overlay().clone();
     let work = thread::spawn(move || operation(&overlay));
-    // It may be done without asking the store.
-    fixture.gate.wait_until(|| work.is_finished());
+    // It may be done without asking the store, or wait for a commit that does.
+    let end = Instant::now() + Duration::from_secs(1);
+    let is_waiting = || work.is_finished() || Instant::now() > end;
+    fixture.gate.wait_until(is_waiting);
     println!("{name} waits for the store");
     let open = fixture.open("fast/old");
     fixture.write("fast/new", "1");
