@@ -114,6 +114,7 @@ fn a09_an_object_of_a_server_that_is_replaced_is_never_a_mixture() {
     let served = objects.clone();
     let server = Scripted::start(move |_, request| served.answer(request));
     let mounted = Mounted::new(|_| server.url("s.zarr"));
+    let mounted = mounted.with(&["--metadata-ttl", "1"], &[]);
     replaced(&mounted, |bytes| {
         objects.put(NAME, bytes);
         Ok(())
