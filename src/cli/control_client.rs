@@ -34,6 +34,7 @@ pub(super) fn ask(
     }
     loop {
         match parse(upper, &line)? {
+            ControlMessage::Progress { total: 0, .. } => {}
             ControlMessage::Progress { done, total } => progress(done, total),
             ControlMessage::Answer(answer) => return Ok(Some(answer)),
             ControlMessage::Failure { kind, text } => {
@@ -138,6 +139,11 @@ mod tests {
         assert_eq!(ask_mount(b"").0.unwrap(), None);
         let (answer, _) = ask_mount(b"{\"progress\":{\"done\":1,\"total\":2}}\n{\"answ");
         assert_eq!(answer.unwrap_err().kind(), Kind::Unavailable);
+        // It has taken the request.
+        let (answer, steps) = ask_mount(b"{\"progress\":{\"done\":0,\"total\":0}}\n");
+        let error = answer.unwrap_err();
+        assert!(error.to_string().contains("goes on with the next commit"));
+        assert_eq!((error.kind(), steps), (Kind::Unavailable, Vec::new()));
         let upper = tempfile::tempdir().unwrap();
         let nothing = ask(upper.path(), &ControlRequest::Status, &|_, _| ());
         assert_eq!(nothing.unwrap(), None);

@@ -98,12 +98,17 @@ impl DirBuffer {
     /// Adds the entries to a reply until it is full, and gives the rest back: the kernel asks for it by the cursor of the
     /// last one that it has.
     pub(super) fn add_to(&self, reply: &mut ReplyDirectory, vfs: &Vfs) {
-        let mut is_full = |(entry, name): (&PackedEntry, &[u8])| {
+        self.add_until(vfs, |entry, name| {
             let kind = convert::file_type(entry.kind);
             let name = OsStr::from_bytes(name);
             reply.add(INodeNo(entry.ino.0), entry.cursor, kind, name)
-        };
-        if let Some(taken) = self.named().position(&mut is_full) {
+        });
+    }
+
+    /// Calls `is_full` with each entry and its name until it returns true, and gives back that entry and the rest.
+    fn add_until(&self, vfs: &Vfs, mut is_full: impl FnMut(&PackedEntry, &[u8]) -> bool) {
+        let mut named = self.named();
+        if let Some(taken) = named.position(|(entry, name)| is_full(entry, name)) {
             self.give_back(taken, vfs);
         }
     }
@@ -138,7 +143,60 @@ impl DirBuffer {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
+    use crate::store::Key;
+    use crate::store::backend::memory::MemoryStore;
+    use crate::vfs::{Caller, VfsConfig};
+    use crate::view::store::StoreView;
+
+    /// Reads a directory in replies that have room for so many entries; all but the first one are made of what was given back.
+    fn listed(room: usize) -> Vec<Vec<u8>> {
+        let store = MemoryStore::default();
+        for number in 0..20 {
+            store.set(Key::new(number.to_string()).unwrap(), Vec::new());
+        }
+        let view = Arc::new(StoreView::new(Arc::new(store)));
+        let config = VfsConfig {
+            uid: 0,
+            gid: 0,
+            umask: 0,
+            writable: true,
+        };
+        let vfs = Vfs::new(view, config, Arc::default());
+        let fh = vfs.opendir(Ino::ROOT, Caller(1)).unwrap();
+        let mut buffer = DirBuffer::read(&vfs, Ino::ROOT, fh, 0).unwrap();
+        let mut listed: Vec<Vec<u8>> = Vec::new();
+        loop {
+            let (before, mut cursor) = (listed.len(), 0);
+            buffer.add_until(&vfs, |entry, name| {
+                let is_full = listed.len() == before + room;
+                if !is_full {
+                    cursor = entry.cursor;
+                    listed.push(name.to_vec());
+                }
+                is_full
+            });
+            if listed.len() == before {
+                return listed;
+            }
+            buffer = DirBuffer::read_now(&vfs, Ino::ROOT, fh, cursor).expect("given back");
+        }
+    }
+
+    #[test]
+    fn what_a_reply_has_no_room_for_is_not_asked_for_again() {
+        // The kernel has room for both of the first ones, which have one cursor.
+        for room in [2, 3, 7, 19, 20, 21, 22, 30] {
+            let mut listed = listed(room);
+            assert_eq!(listed[..2], [&b"."[..], b".."], "{room} at a time");
+            assert_eq!(listed.len(), 22, "{room} at a time");
+            listed.sort();
+            listed.dedup();
+            assert_eq!(listed.len(), 22, "{room} at a time");
+        }
+    }
 
     #[test]
     fn a_full_buffer_takes_no_more_names() {

@@ -209,28 +209,27 @@ pub(super) fn catch_panic<T>(work: impl FnOnce() -> Result<T>) -> Result<T> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use std::sync::mpsc;
     use std::sync::mpsc::{Receiver, Sender};
 
-    use super::super::kernel_call::KernelCall;
     use super::*;
     use crate::store::backend::memory::MemoryStore;
     use crate::vfs::{Ino, VfsConfig};
     use crate::view::store::StoreView;
 
     const SHORT: Duration = Duration::from_millis(20);
-    const LONG: Duration = Duration::from_secs(3600);
+    pub(in crate::fuse) const LONG: Duration = Duration::from_secs(3600);
 
     /// What became of a request.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-    enum Event {
+    pub(in crate::fuse) enum Event {
         Sent,
         Refused(i32),
         Undone,
     }
 
-    struct EventReply(Sender<Event>);
+    pub(in crate::fuse) struct EventReply(pub(in crate::fuse) Sender<Event>);
 
     impl ReplyError for EventReply {
         fn refuse(self, errno: i32) {
@@ -238,7 +237,7 @@ mod tests {
         }
     }
 
-    struct EventOutput(Sender<Event>);
+    pub(in crate::fuse) struct EventOutput(pub(in crate::fuse) Sender<Event>);
 
     impl Output for EventOutput {
         type Reply = EventReply;
@@ -252,7 +251,7 @@ mod tests {
         }
     }
 
-    fn dispatcher(timeout: Duration) -> Dispatcher {
+    pub(in crate::fuse) fn dispatcher(timeout: Duration) -> Dispatcher {
         let view = Arc::new(StoreView::new(Arc::new(MemoryStore::default())));
         let config = VfsConfig {
             uid: 0,
@@ -265,7 +264,7 @@ mod tests {
         Dispatcher::new(vfs, stats, Arc::default(), timeout, None).unwrap()
     }
 
-    fn request() -> RequestInfo {
+    pub(in crate::fuse) fn request() -> RequestInfo {
         RequestInfo::names("lookup", Ino::ROOT)
     }
 
@@ -310,20 +309,5 @@ mod tests {
         let events = enqueue(&dispatcher, || panic!("on purpose"));
         assert_eq!(events.recv(), Ok(Event::Refused(libc::EIO)));
         assert_eq!(enqueue(&dispatcher, || Ok(())).recv(), Ok(Event::Sent));
-    }
-
-    #[test]
-    fn what_is_in_memory_is_sent_at_once() {
-        let dispatcher = dispatcher(LONG);
-        let (sender, events) = mpsc::channel();
-        let find = |_: &Vfs| Some(Ok(EventOutput(sender.clone())));
-        let reply =
-            KernelCall::new(&dispatcher, 0).try_now(request(), EventReply(sender.clone()), find);
-        assert!(reply.is_none());
-        assert_eq!(events.try_recv(), Ok(Event::Sent));
-        let unknown = |_: &Vfs| None::<Result<EventOutput>>;
-        let reply =
-            KernelCall::new(&dispatcher, 0).try_now(request(), EventReply(sender.clone()), unknown);
-        assert!(reply.is_some());
     }
 }

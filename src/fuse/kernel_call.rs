@@ -124,3 +124,27 @@ impl<'a> KernelCall<'a> {
         Some(Box::new(NotedCall::new(log.clone(), request, subject)))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use super::super::dispatch::tests::{
+        Event, EventOutput, EventReply, LONG, dispatcher, request,
+    };
+    use super::*;
+
+    #[test]
+    fn what_is_in_memory_is_sent_at_once() {
+        let dispatcher = dispatcher(LONG);
+        let call = KernelCall::new(&dispatcher, 0);
+        let (sender, events) = mpsc::channel();
+        let find = |_: &Vfs| Some(Ok(EventOutput(sender.clone())));
+        let reply = call.try_now(request(), EventReply(sender.clone()), find);
+        assert!(reply.is_none());
+        assert_eq!(events.try_recv(), Ok(Event::Sent));
+        let unknown = |_: &Vfs| None::<Result<EventOutput>>;
+        let reply = call.try_now(request(), EventReply(sender.clone()), unknown);
+        assert!(reply.is_some());
+    }
+}

@@ -7,7 +7,9 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::thread;
 
 use super::commands;
-use super::protocol::{ControlMessage, receive_request, send_message, socket_error, socket_path};
+use super::protocol::{
+    ControlMessage, ControlRequest, receive_request, send_message, socket_error, socket_path,
+};
 use crate::error::{Error, Result};
 use crate::overlay::Overlay;
 
@@ -49,10 +51,16 @@ fn answer(overlay: &Overlay, stream: &UnixStream) {
     };
     let last = match receive_request(&mut BufReader::new(stream)) {
         Err(error) => ControlMessage::OtherVersion(error.to_string()),
-        Ok(request) => match commands::execute(overlay, &request, &progress) {
-            Ok(answer) => ControlMessage::Answer(answer),
-            Err(error) => ControlMessage::failure(&error),
-        },
+        Ok(request) => {
+            if matches!(request, ControlRequest::Commit { dry_run: false, .. }) {
+                // The command knows from it that the commit is not its own, if this process ends now.
+                progress(0, 0);
+            }
+            match commands::execute(overlay, &request, &progress) {
+                Ok(answer) => ControlMessage::Answer(answer),
+                Err(error) => ControlMessage::failure(&error),
+            }
+        }
     };
     if let Err(error) = send_message(stream, &last) {
         log::debug!("a command went away: {error}");
@@ -65,7 +73,7 @@ mod tests {
     use std::path::Path;
     use std::sync::Arc;
 
-    use super::super::protocol::{ControlAnswer, ControlRequest, send_request};
+    use super::super::protocol::{ControlAnswer, send_request};
     use super::*;
     use crate::error::Kind;
     use crate::overlay::OverlayConfig;

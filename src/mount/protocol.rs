@@ -1,9 +1,9 @@
 //! What a command and the mount that has an upper folder open send each other: a line of JSON each.
 //!
 //! The socket lies in the upper folder, which only its owner may enter. A command sends one request; the mount sends
-//! lines of progress and then one with the answer or the error. Both ends must be of one version of the protocol: the
-//! request carries its number, and a mismatch is an error that either end can show. Lines are bounded and parsed, never
-//! trusted.
+//! lines of progress, for a commit the first one at once, and then one with the answer or the error. Both ends must be of
+//! one version of the protocol: the request carries its number, and a mismatch is an error that either end can show.
+//! Lines are bounded and parsed, never trusted.
 
 use std::fs;
 use std::io;
@@ -138,7 +138,7 @@ pub enum ControlMessage {
     Progress {
         /// Those.
         done: usize,
-        /// All.
+        /// All; 0 before they are known.
         total: usize,
     },
     /// The last line: the result.

@@ -7,7 +7,6 @@ use rustix::fs::{AtFlags, Mode};
 use rustix::io::Errno;
 
 use super::keys_dir::os_error;
-use super::layered_store::LayeredStore;
 use super::name_change::NameChange;
 use super::{OverlayCore, attributes, mode, wrong_kind};
 use crate::error::Result;
@@ -19,47 +18,45 @@ impl NameChange<'_> {
         let Some(parent) = key.parent() else {
             return Ok(());
         };
-        if parent.is_root() || self.top.layer.keys.stat(&parent)?.is_some() {
+        if parent.is_root() {
             return Ok(());
         }
         self.copy_up_folder(&parent)
     }
 
-    /// Makes a folder of the store, and those above it, in the upper folder. `NotADirectory` if it is an object.
+    /// Makes a folder of the store, and those above it, in the upper folder; one that is there stays as it is.
+    /// `NotADirectory` if it is an object.
     pub(super) fn copy_up_folder(&self, key: &Key) -> Result<()> {
+        match self.top.layer.keys.kind(key)? {
+            None => {}
+            Some(EntryKind::Directory) => return Ok(()),
+            Some(_) => return Err(wrong_kind(key, false)),
+        }
         let stored = self.find_lower(key)?;
         self.make_parents(key)?;
         let meta = stored.as_ref().map(|(_, meta)| meta);
         if meta.is_some_and(|meta| meta.kind != EntryKind::Directory) {
             return Err(wrong_kind(key, false));
         }
-        let change = self.initial_attributes(mode(0o755), meta.map(|meta| meta.modified));
+        let stored_as = self.initial_attributes(mode(0o755), meta.map(|meta| meta.modified));
+        let frozen_as = match (&self.top.frozen, &stored) {
+            (Some(frozen), Some((lower, _))) => frozen.stat_in_layers(lower)?,
+            _ => None,
+        };
+        let frozen_as = frozen_as.map(|posix| attributes::owner_and_mode(&posix));
         let keys = &self.top.layer.keys;
         let made = keys.parent(key).and_then(|(folder, name)| {
             match rustix::fs::mkdirat(&folder, name, Mode::from(0o755)) {
+                // A commit that writes through has made it meanwhile.
                 Err(Errno::EXIST) => return Ok(()),
                 made => made?,
             }
-            attributes::set_named(&folder, name, &change)
+            attributes::set_named(&folder, name, &stored_as)?;
+            frozen_as.map_or(Ok(()), |change| {
+                attributes::set_named(&folder, name, &change)
+            })
         });
-        made.map_err(|error| os_error(key, error))?;
-        match (&self.top.frozen, stored) {
-            (Some(frozen), Some((lower, _))) => self.copy_folder_attributes(frozen, &lower, key),
-            _ => Ok(()),
-        }
-    }
-
-    /// Gives a folder the owner and mode that it has in a frozen layer, if that has the folder.
-    fn copy_folder_attributes(&self, frozen: &LayeredStore, lower: &Key, key: &Key) -> Result<()> {
-        let Some(posix) = frozen.stat(lower)?.and_then(|stat| stat.posix) else {
-            return Ok(());
-        };
-        let keys = &self.top.layer.keys;
-        let change = attributes::owner_and_mode(&posix);
-        let set = keys
-            .parent(key)
-            .and_then(|(folder, name)| attributes::set_named(&folder, name, &change));
-        set.map_err(|error| os_error(key, error))
+        made.map_err(|error| os_error(key, error))
     }
 }
 
@@ -82,5 +79,52 @@ impl OverlayCore {
             at = folder.parent();
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::overlay::commit::CommitConfig;
+    use crate::overlay::{Overlay, OverlayConfig};
+    use crate::store::backend::memory::MemoryStore;
+    use crate::store::tree::Tree;
+
+    #[test]
+    fn a_folder_that_is_there_stays_as_it_is() {
+        let folder = tempfile::tempdir().unwrap();
+        let key = |text: &str| Key::new(text).unwrap();
+        let store = Arc::new(MemoryStore::default());
+        store.set(key("d/x"), b"x".to_vec());
+        let config = OverlayConfig {
+            uid: 0,
+            gid: 0,
+            write_through: false,
+        };
+        let upper = folder.path().join("upper");
+        let overlay = Overlay::open(&upper, store.clone(), "a store", config).unwrap();
+        let set_mode = |bits| Tree::change(&overlay, &key("d"), &mode(bits)).unwrap();
+        let shown_mode = || {
+            let stat = Tree::stat(&overlay, &key("d")).unwrap().unwrap();
+            stat.posix.unwrap().mode & 0o7777
+        };
+        set_mode(0o700);
+        Tree::unlink(&overlay, &key("d/x")).unwrap();
+        // A conflict leaves the frozen layer where it is.
+        store.set(key("d/x"), b"changed".to_vec());
+        overlay.commit(CommitConfig::default(), &|_, _| {}).unwrap();
+        assert!(overlay.0.top().frozen.is_some());
+        assert_eq!(shown_mode(), 0o700);
+        let copy_up = || {
+            let done = overlay
+                .0
+                .change_names(&[key("d")], |change| change.copy_up_folder(&key("d")));
+            done.unwrap();
+        };
+        copy_up();
+        assert_eq!(shown_mode(), 0o700, "that of the frozen layer");
+        set_mode(0o750);
+        copy_up();
+        assert_eq!(shown_mode(), 0o750);
     }
 }

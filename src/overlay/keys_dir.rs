@@ -14,6 +14,7 @@ use rustix::io::Errno;
 use super::attributes;
 use crate::error::{Error, Kind, Result};
 use crate::store::{EntryKind, Key};
+use crate::sync::locks;
 
 /// A folder of files under keys, open.
 pub(super) struct KeysDir(OwnedFd);
@@ -49,6 +50,7 @@ impl KeysDir {
         } else {
             OsStr::from_bytes(key.as_bytes())
         };
+        locks::step();
         let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
         let flags = flags | OFlags::CLOEXEC;
         rustix::fs::openat2(&self.0, path, flags, Mode::empty(), resolve)

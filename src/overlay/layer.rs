@@ -7,7 +7,6 @@ use std::fs;
 use std::fs::File;
 use std::path::PathBuf;
 
-use parking_lot::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use rustix::fs::{FileType, Stat as Native};
 
 use super::attributes;
@@ -18,6 +17,7 @@ use super::records::{BaseVersion, Records};
 use super::write_numbers::WriteNumbers;
 use crate::error::Result;
 use crate::store::{Key, Meta};
+use crate::sync::locks::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 /// A whiteout: the key, and the key of the store below that shows there instead.
 pub(super) type Whiteout = (Key, Option<Key>);

@@ -17,12 +17,12 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use parking_lot::{Mutex, RwLock};
 use rustix::fs::Stat as Native;
 
 use crate::error::{Error, Kind, Result};
 use crate::store::tree::{AttrChange, Time};
 use crate::store::{Hints, Key, Meta, Store, StoreInfo, StoreStack};
+use crate::sync::locks::{Mutex, RwLock};
 
 mod attributes;
 pub mod changes;
@@ -38,6 +38,8 @@ mod layer;
 mod layered_reads;
 mod layered_store;
 mod listing;
+#[cfg(test)]
+mod model_scenarios;
 mod name_change;
 mod namespace;
 mod open_file;

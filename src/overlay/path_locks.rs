@@ -1,9 +1,8 @@
 //! Locks of paths: changes of one path, or of one that contains the other, come one after the other; all others go
 //! side by side, also while a store is slow to answer.
 
-use parking_lot::{Condvar, Mutex};
-
 use crate::store::Key;
+use crate::sync::locks::{Condvar, Mutex};
 
 /// The paths that are locked.
 #[derive(Default)]

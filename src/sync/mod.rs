@@ -8,8 +8,13 @@ pub mod buffer;
 pub mod cache;
 pub mod clock;
 pub mod descriptors;
+pub mod locks;
 pub mod pool;
 pub mod read_bytes;
+#[cfg(test)]
+pub(crate) mod schedule;
 pub mod shared_bytes;
 pub mod single_flight;
+#[cfg(test)]
+mod stepped_locks;
 pub mod stepped_room;

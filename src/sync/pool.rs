@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use crate::sync::buffer;
+use crate::sync::{buffer, locks};
 
 type Job = Box<dyn FnOnce() + Send>;
 
@@ -141,6 +141,8 @@ pub fn parallel_map<T: Send, R: Send>(
     items: Vec<T>,
     work: &(dyn Fn(T) -> R + Sync),
 ) -> Vec<R> {
+    // Threads that are started here would not belong to the schedule.
+    let threads = if locks::is_scheduled() { 1 } else { threads };
     let count = items.len();
     let queue = Mutex::new(items.into_iter().enumerate());
     let done = Mutex::new(Vec::with_capacity(count));

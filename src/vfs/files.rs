@@ -259,3 +259,54 @@ impl Vfs {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::Kind;
+    use crate::store::backend::memory::MemoryStore;
+    use crate::vfs::{Caller, VfsConfig};
+    use crate::view::store::StoreView;
+
+    /// A read that comes after the release, or with a handle of a mount that is gone, has no other file's bytes.
+    #[test]
+    fn a_handle_that_was_released_is_nobodys_and_its_number_does_not_come_again() {
+        let store = MemoryStore::default();
+        for name in ["a", "b"] {
+            store.set(Key::new(name).unwrap(), name.as_bytes().to_vec());
+        }
+        let mounted = || {
+            let view = Arc::new(StoreView::new(Arc::new(store.clone())));
+            let config = VfsConfig {
+                uid: 0,
+                gid: 0,
+                umask: 0,
+                writable: false,
+            };
+            Vfs::new(view, config, Arc::default())
+        };
+        let open = |vfs: &Vfs, name: &[u8]| {
+            let entry = vfs.lookup(Ino::ROOT, name).unwrap().unwrap();
+            vfs.open(entry.ino, Caller(1)).unwrap().fh
+        };
+        let is_refused = |vfs: &Vfs, fh: Fh| {
+            let now = vfs.read_now(fh, 0, 10).unwrap();
+            for read in [now, vfs.read(fh, 0, 10)] {
+                assert_eq!(read.err().map(|error| error.kind()), Some(Kind::Invalid));
+            }
+        };
+        let vfs = mounted();
+        let old = open(&vfs, b"a");
+        assert_eq!(&vfs.read(old, 0, 10).unwrap()[..], b"a");
+        vfs.release(old);
+        let new = open(&vfs, b"b");
+        let directory = vfs.opendir(Ino::ROOT, Caller(1)).unwrap();
+        assert!(new != old && directory != old && directory != new);
+        is_refused(&vfs, old);
+        is_refused(&vfs, directory);
+        // Released twice, which the kernel does not do.
+        vfs.release(old);
+        assert_eq!(&vfs.read(new, 0, 10).unwrap()[..], b"b");
+        is_refused(&mounted(), new);
+    }
+}

@@ -15,6 +15,7 @@ pub(crate) struct Request {
     pub(crate) target: String,
     /// Names in lower case, and values.
     pub(crate) headers: Vec<(String, String)>,
+    pub(crate) body: Vec<u8>,
 }
 
 impl Request {
@@ -96,13 +97,14 @@ fn serve(
         let (name, value) = line.split_once(':')?;
         Some((name.to_ascii_lowercase(), value.trim().to_string()))
     });
-    let request = Request {
+    let mut request = Request {
         method: words.next()?,
         target: words.next()?,
         headers: headers.collect(),
+        body: Vec::new(),
     };
     let length = request.header("content-length").parse().unwrap_or(0);
-    reader.take(length).read_to_end(&mut Vec::new()).ok()?;
+    reader.take(length).read_to_end(&mut request.body).ok()?;
     seen.lock().unwrap().push(request.clone());
     let answer = script(count.fetch_add(1, Ordering::SeqCst), &request);
     write_answer(client, &request, &answer)

@@ -1,10 +1,17 @@
 //! Everything at once: commits, writers, readers, other programs and kills, checked as histories.
 //!
 //! `histories` and `live_commits` have actors that go on for as long as is asked for (`scripts/stress`);
-//! `commit_faults`, `waiting`, `full_disk` and `killed` make one moment each, by a store that holds a call.
+//! `commit_faults`, `waiting`, `full_disk` and `killed` make one moment each, by a store that holds a call; `second_daemon`
+//! has two daemons over one store, `hanging` a server that does not answer; `replaced_below` replaces what lies
+//! below a mount.
 
 #[path = "../common/mod.rs"]
 mod common;
+#[path = "../common/scripted.rs"]
+mod scripted;
+#[path = "../stores/zip/writer.rs"]
+#[allow(dead_code, reason = "the tests of archives use all of it")]
+mod zip_writer;
 
 mod actors;
 mod calls;
@@ -14,6 +21,7 @@ mod fixture;
 mod flaky;
 mod full_disk;
 mod gate;
+mod hanging;
 mod histories;
 mod history;
 mod in_process;
@@ -21,11 +29,14 @@ mod judge;
 mod killed;
 mod live_commits;
 mod mounted;
+mod objects;
 mod plan;
 mod proxy;
 mod register;
+mod replaced_below;
 mod run;
 mod run_fixture;
+mod second_daemon;
 mod value;
 mod waiting;
 mod world;

@@ -21,7 +21,7 @@ use crate::history::Failure;
 use crate::value::CHUNK;
 use crate::world::{Committed, Held, InPlace, Tried, World, failed, found};
 
-const PROGRAM: &str = env!("CARGO_BIN_EXE_zarrfs");
+pub(crate) const PROGRAM: &str = env!("CARGO_BIN_EXE_zarrfs");
 
 /// How long a mount may take to be there again after a kill.
 const COMES_BACK: Duration = Duration::from_secs(30);

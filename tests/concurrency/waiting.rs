@@ -2,12 +2,13 @@
 
 use std::fs;
 use std::thread;
-use std::time::Duration;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
-use zarrfs::error::Result;
+use zarrfs::error::{Kind, Result};
 use zarrfs::overlay::Overlay;
 use zarrfs::overlay::commit::CommitConfig;
-use zarrfs::store::tree::{Credentials, RenameMode, Tree};
+use zarrfs::store::tree::{AttrChange, Credentials, RenameMode, Tree};
 use zarrfs::store::{Condition, PutBody, Store};
 
 use crate::fixture::{Fixture, LOWERS, Lower, files, fill, key, open_file};
@@ -31,9 +32,19 @@ const MAKER: Credentials = Credentials {
 /// An operation that has to ask the store for something under `slow`.
 type Operation = fn(&Overlay) -> Result<()>;
 
-const OPERATIONS: [(&str, Operation); 11] = [
+const OPERATIONS: [(&str, Operation); 13] = [
     ("create", |overlay| {
-        overlay.create(&key("slow/new"), &MAKER).map(drop)
+        overlay.create(&key("slow/new"), &MAKER)?.flush()
+    }),
+    ("create in a folder of the store", |overlay| {
+        overlay.create(&key("slow/d/new"), &MAKER)?.flush()
+    }),
+    ("attributes", |overlay| {
+        let mode = AttrChange {
+            mode: Some(0o600),
+            ..AttrChange::default()
+        };
+        Tree::change(overlay, &key("slow/a"), &mode)
     }),
     ("open for writing", |overlay| {
         let file = open_file(overlay, &key("slow/a"), false)?;
@@ -63,8 +74,10 @@ const OPERATIONS: [(&str, Operation); 11] = [
             .put(&key("slow/a"), body, &Condition::Any)
             .map(|_| ())
     }),
-    ("discard", |overlay| {
-        overlay.discard(&key("slow")).map(|_| ())
+    ("discard", |overlay| match overlay.discard(&key("slow")) {
+        // A commit that it has waited for has brought it into the store.
+        Err(error) if error.kind() == Kind::NotFound => Ok(()),
+        discarded => discarded.map(|_| ()),
     }),
     ("commit", |overlay| {
         overlay
@@ -72,6 +85,30 @@ const OPERATIONS: [(&str, Operation); 11] = [
             .map(|_| ())
     }),
 ];
+
+/// Starts an operation, and changes other files in the upper folder while it waits for the store.
+fn work_beside(fixture: &Fixture, name: &str, operation: Operation) -> JoinHandle<Result<()>> {
+    let overlay = fixture.overlay().clone();
+    let work = thread::spawn(move || operation(&overlay));
+    // It may be done without asking the store, or wait for a commit that does.
+    let end = Instant::now() + Duration::from_secs(1);
+    let is_waiting = || work.is_finished() || Instant::now() > end;
+    fixture.gate.wait_until(is_waiting);
+    println!("{name} waits for the store");
+    let open = fixture.open("fast/old");
+    fixture.write("fast/new", "1");
+    fixture.replace("fast/old", "2");
+    fixture.rename("fast/new", "fast/newer");
+    fixture.make_folder("fast/folder");
+    fixture.unlink("fast/newer");
+    let mode = AttrChange {
+        mode: Some(0o640),
+        ..AttrChange::default()
+    };
+    Tree::change(fixture.overlay(), &key("fast/old"), &mode).unwrap();
+    fill(&*open, "3");
+    work
+}
 
 /// While an operation waits for the store, others in the upper folder do not wait for it.
 #[test]
@@ -83,22 +120,32 @@ fn a15_a_store_that_hangs_blocks_nothing_in_the_upper_layer() {
         fixture.rename("slow/e", "slow/g");
         fixture.gate.close(|_, key| key.starts_with("slow"));
         let opening = Opening(fixture.gate.clone());
-        let overlay = fixture.overlay().clone();
-        let work = thread::spawn(move || operation(&overlay));
-        // It may be done without asking the store.
-        fixture.gate.wait_until(|| work.is_finished());
-        println!("{name} waits for the store");
-        let open = fixture.open("fast/old");
-        fixture.write("fast/new", "1");
-        fixture.replace("fast/old", "2");
-        fixture.rename("fast/new", "fast/newer");
-        fixture.make_folder("fast/folder");
-        fixture.unlink("fast/newer");
-        fill(&*open, "3");
-        drop(open);
+        let work = work_beside(&fixture, name, operation);
         opening.0.open();
         work.join().unwrap().unwrap();
         assert_eq!(fixture.shown()["fast/old"], "2", "{name}");
+    }
+}
+
+/// The same while a commit waits for the store, with what it has frozen below the layer on top.
+#[test]
+fn a15_a_commit_that_hangs_blocks_nothing_in_the_upper_layer() {
+    for (name, operation) in OPERATIONS {
+        let mut fixture = Fixture::new(Lower::Memory, &HELD);
+        fixture.write("fast/old", "before");
+        fixture.rename("slow/e", "slow/g");
+        let commit = fixture.commit_held_at("put", "fast/old");
+        fixture.gate.close(|_, key| key.starts_with("slow"));
+        let work = work_beside(&fixture, name, operation);
+        let committed = commit.end().unwrap();
+        assert_eq!(committed.conflicts, []);
+        work.join().unwrap().unwrap();
+        let shown = fixture.shown();
+        assert_eq!(shown["fast/old"], "2", "{name}");
+        fixture.commit();
+        assert_eq!(fixture.stored(), shown, "{name}");
+        fixture.remount();
+        assert_eq!(fixture.shown(), shown, "{name}");
     }
 }
 

@@ -64,6 +64,11 @@ impl Core {
         }
     }
 
+    /// Whether a key shows something.
+    pub(crate) fn is_there(&self, key: Key) -> bool {
+        self.look(|top| top.find(key)).is_some()
+    }
+
     /// Reads a key as an object.
     pub(crate) fn get(self: &Arc<Self>, key: Key) -> Option<u8> {
         let file = self.registered(key);

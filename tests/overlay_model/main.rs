@@ -2,7 +2,8 @@
 //!
 //! `layers`, `core` and `open_file` do under which lock what the files of `src/overlay/` of these names do; a content is
 //! a number. What is left out: the journal, bases and conflicts, attributes, folders, write-through. A change of the
-//! protocol there is made here too. Each protection can be left out, and loom then finds what it is for (`faults`).
+//! protocol there is made here too; the scenarios (`schedules`) are run by the overlay itself as well, in fewer schedules.
+//! Each protection can be left out, and loom then finds what it is for (`faults`).
 
 use std::sync::Arc;
 

@@ -1,6 +1,8 @@
 //! Three actors at a time, with all protections: nothing that is read, kept or left is wrong.
+//!
+//! The model runs them in all schedules, and the overlay itself in some (`src/overlay/model_scenarios.rs`).
 
-use crate::{Actor, Reads, Scenario};
+use super::{Actor, Reads, Scenario};
 
 pub(crate) const COMMIT: Actor = |core| {
     core.commit();
@@ -249,7 +251,7 @@ pub(crate) const RENAMED_THERE: Scenario = Scenario {
     actors: [
         COMMIT,
         |_| vec![Some(1)],
-        |core| vec![core.look(|top| top.find('a')).map(|_| 1)],
+        |core| vec![core.is_there('a').then_some(1)],
     ],
     preemptions: Some(3),
     ..RENAMED_BEFORE

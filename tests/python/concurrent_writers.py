@@ -1,6 +1,8 @@
 """Programs that write one array while others use it; test_concurrency starts each as a process of its own.
 
-    concurrent_writers.py zarr ARRAY END      writes numbers, ever higher ones, chunk by chunk, until END exists
+    concurrent_writers.py zarr ARRAY END PART PARTS
+                                              writes numbers, ever higher ones, to the chunks PART, PART + PARTS, ...
+                                              until END exists
     concurrent_writers.py tensorstore ARRAY PART PARTS
                                               writes the rows PART, PART + PARTS, ... of the whole array, once
 """
@@ -12,13 +14,14 @@ from pathlib import Path
 CHUNK = 64
 
 
-def write_by_zarr(path, end):
+def write_by_zarr(path, end, part, parts):
     import numpy as np
     import zarr
 
     array = zarr.open_array(path, mode="r+")
     chunks = array.shape[0] // CHUNK
-    for number in itertools.count(1):
+    # Higher than what the array holds at first.
+    for number in itertools.count(chunks + int(part), int(parts)):
         if Path(end).exists():
             return
         start = number % chunks * CHUNK

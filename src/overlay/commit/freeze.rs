@@ -6,7 +6,6 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::thread;
 use std::time::Duration;
 
 use rustix::fs::{Mode, RenameFlags};
@@ -24,6 +23,7 @@ use crate::overlay::open_file::{OpenFile, OpenedAs};
 use crate::overlay::records::{Records, tries};
 use crate::overlay::{OverlayCore, attributes};
 use crate::store::{EntryKind, Key};
+use crate::sync::locks;
 
 /// The kernel tells of a close in two requests, of which programs await the first; the second one says that no other
 /// process has the file open. A commit waits this long for second ones, in this many steps.
@@ -62,7 +62,7 @@ impl OverlayCore {
             if !closing.iter().any(is_closing) {
                 return;
             }
-            thread::sleep(CLOSE_WAIT);
+            locks::pause(CLOSE_WAIT);
         }
     }
 

@@ -7,7 +7,6 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use parking_lot::RwLockWriteGuard;
 use rustix::fs::RenameFlags;
 
 use super::freeze::copy_folders_above;
@@ -22,6 +21,7 @@ use crate::overlay::open_file::state::ContentSource;
 use crate::overlay::open_file::{OpenFile, OpenedAs};
 use crate::overlay::records::{BaseVersion, joined};
 use crate::store::{Key, Version};
+use crate::sync::locks::RwLockWriteGuard;
 
 /// Beyond this many committed keys everything that is known is forgotten, rather than key by key.
 const MAX_NOTED_KEYS: usize = 4096;

@@ -277,9 +277,7 @@ impl OverlayCore {
         match LayeredStore::kind(&found) {
             EntryKind::File => self.open_file(key)?.change_attributes(set),
             EntryKind::Directory => self.change_names(std::slice::from_ref(key), |change| {
-                if change.top.layer.keys.stat(key)?.is_none() {
-                    change.copy_up_folder(key)?;
-                }
+                change.copy_up_folder(key)?;
                 set(&*open_folder(&change.top, key)?)
             }),
             _ => {

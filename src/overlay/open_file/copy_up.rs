@@ -6,14 +6,13 @@
 use std::fs::File;
 use std::sync::Arc;
 
-use parking_lot::MutexGuard;
-
 use super::OpenFile;
 use super::state::{ContentSource, FileState};
 use crate::error::{Error, Result};
 use crate::overlay::keys_dir::os_error;
 use crate::overlay::{attributes, content};
 use crate::store::{Key, Reader};
+use crate::sync::locks::MutexGuard;
 
 impl OpenFile {
     /// Locks the file, whose content is not only in the store then. `empty` if all of it will be replaced.

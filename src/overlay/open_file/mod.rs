@@ -8,14 +8,13 @@ use std::fs::File;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use parking_lot::{Condvar, Mutex, MutexGuard};
-
 use super::OverlayCore;
 use super::name_change::NameChange;
 use crate::error::{Error, Result};
 use crate::store::tree::OpenMode;
 use crate::store::{Key, Version};
 use crate::sync::descriptors::Permit;
+use crate::sync::locks::{Condvar, Mutex, MutexGuard};
 use handle::OpenFileHandle;
 use state::{ContentSource, FileState};
 

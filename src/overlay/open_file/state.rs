@@ -51,7 +51,7 @@ pub(in crate::overlay) enum ContentSource {
 }
 
 /// Files that take more bytes than this on disk are changed in place.
-const MAX_COPIED_BYTES: u64 = 256 << 20;
+const MAX_COPIED_BYTES: u64 = if cfg!(test) { 64 << 10 } else { 256 << 20 };
 
 impl FileState {
     /// Returns the key for messages; the root's once the file has no name.

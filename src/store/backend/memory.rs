@@ -1,6 +1,5 @@
 //! A store in memory, for tests: keys and their bytes in a sorted map.
 
-use parking_lot::{Mutex, MutexGuard};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
@@ -11,6 +10,7 @@ use crate::store::{
     ByteRange, Condition, ETag, EntryKind, FlatListing, Key, Listing, Meta, Object, PutBody,
     Reader, Store, StoreInfo, Version, not_a_link,
 };
+use crate::sync::locks::{Mutex, MutexGuard};
 
 /// Keys and their bytes; clones share them.
 #[derive(Clone)]

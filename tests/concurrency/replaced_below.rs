@@ -1,0 +1,122 @@
+//! What lies below a mount is replaced while programs read it (faults A2 and A9): a folder, an archive, and objects of a
+//! server. Whoever has a file open reads what it was opened on or is told ESTALE, never a mixture; the name is there all
+//! the time, and new openers get the new content.
+
+use std::fs;
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use crate::common::needs;
+use crate::mounted::Mounted;
+use crate::objects::Objects;
+use crate::scripted::Scripted;
+use crate::zip_writer::{Archive, Entry};
+
+const SIZE: usize = 4 << 20;
+const NAME: &str = "big";
+const LETTERS: [u8; 4] = *b"abcd";
+
+/// How long a change may take to show.
+const SHOWS: Duration = Duration::from_secs(20);
+
+/// Reads a range of an open file; nothing if its content is there no more.
+fn part(file: &File, offset: usize, length: usize) -> Option<Vec<u8>> {
+    let mut bytes = vec![0; length];
+    match file.read_exact_at(&mut bytes, offset as u64) {
+        Err(error) if error.raw_os_error() == Some(libc::ESTALE) => None,
+        read => {
+            read.unwrap();
+            Some(bytes)
+        }
+    }
+}
+
+/// Reads a whole file, which has to be there, and of one letter; returns the letter, or nothing if it was replaced
+/// meanwhile.
+fn letter(path: &Path) -> Option<u8> {
+    let read = fs::read(path);
+    let bytes = match read {
+        Err(error) if error.raw_os_error() == Some(libc::ESTALE) => return None,
+        read => read.unwrap(),
+    };
+    assert_eq!(bytes.len(), SIZE);
+    assert!(bytes.iter().all(|byte| *byte == bytes[0]), "a mixture");
+    Some(bytes[0])
+}
+
+/// Replaces what lies below again and again by `replace`, while files are open.
+fn replaced(mounted: &Mounted, replace: impl Fn(&[u8]) -> io::Result<()>) {
+    replace(&vec![LETTERS[0]; SIZE]).unwrap();
+    mounted.mount();
+    let path = mounted.point.path(NAME);
+    let mut held: Vec<(u8, File)> = Vec::new();
+    for (turn, &own) in LETTERS.iter().enumerate() {
+        let file = File::open(&path).unwrap();
+        let first = part(&file, 0, SIZE / 2).unwrap();
+        assert!(first.iter().all(|byte| *byte == own));
+        held.push((own, file));
+        let Some(next) = LETTERS.get(turn + 1) else {
+            break;
+        };
+        replace(&vec![*next; SIZE]).unwrap();
+        let end = Instant::now() + SHOWS;
+        while letter(&path) != Some(*next) {
+            assert_eq!(fs::metadata(&path).unwrap().len(), SIZE as u64);
+            assert!(Instant::now() < end, "the new content does not show");
+        }
+        // Those who have the old ones open go on in the middle, beyond what the kernel has read ahead.
+        for (own, file) in &held {
+            for offset in [SIZE / 2, SIZE - 4096, 0] {
+                if let Some(bytes) = part(file, offset, 4096) {
+                    assert!(bytes.iter().all(|byte| byte == own), "another content");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a09_a_folder_whose_files_are_replaced_is_never_a_mixture() {
+    if !needs::mounts() {
+        return;
+    }
+    let mounted = Mounted::new(|store| store.to_string_lossy().into_owned());
+    let store = mounted.point.store();
+    replaced(&mounted, |bytes| {
+        fs::write(store.join("arriving"), bytes)?;
+        fs::rename(store.join("arriving"), store.join(NAME))
+    });
+}
+
+#[test]
+fn a09_an_archive_that_is_replaced_is_never_a_mixture() {
+    if !needs::mounts() {
+        return;
+    }
+    let mounted = Mounted::new(|store| store.join("s.zip").to_string_lossy().into_owned());
+    let archive = mounted.point.store().join("s.zip");
+    replaced(&mounted, |bytes| {
+        let arriving = archive.with_extension("arriving");
+        fs::write(&arriving, Archive::of([Entry::new(NAME, bytes)]).bytes())?;
+        fs::rename(&arriving, &archive)
+    });
+}
+
+#[test]
+fn a09_an_object_of_a_server_that_is_replaced_is_never_a_mixture() {
+    if !needs::mounts() {
+        return;
+    }
+    let objects = Objects::new();
+    let served = objects.clone();
+    let server = Scripted::start(move |_, request| served.answer(request));
+    let mounted = Mounted::new(|_| server.url("s.zarr"));
+    let mounted = mounted.with(&["--metadata-ttl", "1"], &[]);
+    replaced(&mounted, |bytes| {
+        objects.put(NAME, bytes);
+        Ok(())
+    });
+}

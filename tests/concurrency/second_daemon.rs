@@ -1,0 +1,248 @@
+//! Two daemons over one store, each with an upper folder of its own: what one has brought into the store, the other one
+//! does not overwrite unless it is told to, and nothing that was written is lost.
+
+use std::fs;
+use std::path::Path;
+use std::sync::{Arc, Barrier};
+use std::thread;
+
+use tempfile::TempDir;
+use zarrfs::error::{Kind, Result};
+use zarrfs::overlay::Overlay;
+use zarrfs::overlay::commit::{CommitConfig, Outcome};
+use zarrfs::store::backend::local::LocalStore;
+use zarrfs::store::backend::memory::MemoryStore;
+use zarrfs::store::tree::{Credentials, OpenMode, RenameMode, Tree};
+use zarrfs::store::{Condition, Key, PutBody, Store, StoreConfig};
+
+use crate::common::needs;
+use crate::fixture::{LOWERS, Lower, fill, key, open_overlay};
+use crate::mounted::{MountPoint, Mounted};
+use crate::world::World;
+
+const MAKER: Credentials = Credentials {
+    uid: 0,
+    gid: 0,
+    mode: 0o644,
+};
+
+/// What both of them write.
+const SHARED: [&str; 3] = ["s/0", "s/1", "s/2"];
+
+/// A store, and two overlays over it.
+struct Pair {
+    store: Arc<dyn Store>,
+    overlays: [Overlay; 2],
+    _folder: TempDir,
+}
+
+impl Pair {
+    /// On a disk, whose numbers of files come again.
+    fn new(lower: Lower, write_through: bool) -> Pair {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("store");
+        fs::create_dir(&path).unwrap();
+        let memory: Arc<dyn Store> = Arc::new(MemoryStore::default());
+        let open = || -> Arc<dyn Store> {
+            match lower {
+                Lower::Memory => memory.clone(),
+                Lower::Local => Arc::new(opened(&path)),
+            }
+        };
+        let upper = |number: usize| {
+            let upper = folder.path().join(format!("upper{number}"));
+            open_overlay(&upper, open(), write_through)
+        };
+        Pair {
+            store: open(),
+            overlays: [upper(0), upper(1)],
+            _folder: folder,
+        }
+    }
+
+    fn put(&self, path: &str, content: &str) {
+        let body = PutBody::Bytes(content.as_bytes());
+        self.store.put(&key(path), body, &Condition::Any).unwrap();
+    }
+}
+
+fn opened(path: &Path) -> LocalStore {
+    LocalStore::open(path, &StoreConfig::default()).unwrap()
+}
+
+fn content(store: &dyn Store, path: &str) -> String {
+    let object = store.get(&key(path), 100).unwrap().unwrap();
+    String::from_utf8(object.bytes).unwrap()
+}
+
+/// Writes a file under a temporary name, and gives it its own.
+fn replace(overlay: &Overlay, path: &str, content: &str) {
+    let temporary = key(&format!("{path}.tmp"));
+    fill(&*overlay.create(&temporary, &MAKER).unwrap(), content);
+    let renamed = overlay.rename(&temporary, &key(path), RenameMode::Replace);
+    renamed.unwrap();
+}
+
+fn commit(overlay: &Overlay, force: bool) -> Outcome {
+    let config = CommitConfig {
+        dry_run: false,
+        force,
+    };
+    overlay.commit(config, &|_, _| {}).unwrap()
+}
+
+/// Runs `work` for both overlays at once.
+fn both<T: Send>(pair: &Pair, work: impl Fn(usize, &Overlay) -> T + Sync) -> [T; 2] {
+    let (work, start) = (&work, &Barrier::new(2));
+    thread::scope(|scope| {
+        let run = |number: usize| {
+            let overlay = &pair.overlays[number];
+            scope.spawn(move || {
+                start.wait();
+                work(number, overlay)
+            })
+        };
+        let [first, second] = [run(0), run(1)];
+        [first.join().unwrap(), second.join().unwrap()]
+    })
+}
+
+#[test]
+fn commits_of_two_upper_folders_at_once_lose_nothing() {
+    const ROUNDS: usize = 30;
+    let mut conflicts = 0;
+    for lower in LOWERS {
+        let pair = Pair::new(lower, false);
+        SHARED.iter().for_each(|path| pair.put(path, "old"));
+        for round in 0..ROUNDS {
+            let text = |number: usize| format!("{number} in round {round}");
+            for (number, overlay) in pair.overlays.iter().enumerate() {
+                replace(overlay, &format!("own{number}"), &text(number));
+                SHARED
+                    .iter()
+                    .for_each(|path| replace(overlay, path, &text(number)));
+            }
+            let outcomes = both(&pair, |_, overlay| commit(overlay, false));
+            let is_met = outcomes.each_ref().map(|done| !done.conflicts.is_empty());
+            assert!(is_met != [false, false], "round {round}");
+            for number in 0..2 {
+                let names = outcomes[number].conflicts.iter().map(|(key, _)| key);
+                let names: Vec<String> = names.map(Key::to_string).collect();
+                assert!(names.iter().all(|name| SHARED.contains(&name.as_str())));
+                let overlay = &pair.overlays[number];
+                for path in SHARED {
+                    // What was not brought into the store is still in the upper folder.
+                    assert_eq!(content(overlay, path), text(number));
+                    if !is_met[number] {
+                        assert_eq!(content(&*pair.store, path), text(number));
+                    }
+                }
+            }
+            for number in (0..2).filter(|number| is_met[*number]) {
+                conflicts += 1;
+                let overlay = &pair.overlays[number];
+                assert_eq!(commit(overlay, true).conflicts, []);
+                // What it had put before its conflicts, the other one may have overwritten by force.
+                for (path, _) in &outcomes[number].conflicts {
+                    assert_eq!(content(&*pair.store, &path.to_string()), text(number));
+                }
+                for path in SHARED {
+                    let stored = content(&*pair.store, path);
+                    assert!([text(0), text(1)].contains(&stored), "{stored}");
+                }
+            }
+            for (number, overlay) in pair.overlays.iter().enumerate() {
+                assert_eq!(content(&*pair.store, &format!("own{number}")), text(number));
+                assert_eq!(overlay.changes().unwrap().keys, []);
+            }
+        }
+    }
+    assert!(conflicts >= ROUNDS * LOWERS.len());
+}
+
+/// Writes the next number and whose it is, since two that write the same are no conflict; and closes the file.
+fn count_up(overlay: &Overlay, whose: usize) -> Result<()> {
+    let file = Tree::open(overlay, &key("n"), OpenMode::Write)?;
+    let before = file.read_at(0, 4)?;
+    let before: u64 = String::from_utf8(before).unwrap().parse().unwrap();
+    file.write_at(0, format!("{} of {whose}", before + 1).as_bytes())?;
+    file.flush()
+}
+
+/// Two daemons that write through count up one number; who finds it changed when it closes discards and reads it anew.
+#[test]
+fn numbers_that_two_daemons_count_up_miss_nothing() {
+    const COUNTED: u64 = 150;
+    for lower in LOWERS {
+        let pair = Pair::new(lower, true);
+        pair.put("n", "1000 of nobody");
+        let refused = both(&pair, |number, overlay| {
+            let (mut counted, mut refused) = (0, 0);
+            while counted < COUNTED {
+                match count_up(overlay, number) {
+                    Ok(()) => counted += 1,
+                    Err(error) => {
+                        assert_eq!(error.kind(), Kind::Changed, "{error}");
+                        // What the store did not take is in the upper folder, unless it was never written.
+                        match overlay.discard(&key("n")) {
+                            Err(error) if error.kind() == Kind::NotFound => {}
+                            discarded => assert_eq!(discarded.unwrap(), 1),
+                        }
+                        refused += 1;
+                    }
+                }
+            }
+            refused
+        });
+        let stored = content(&*pair.store, "n");
+        let counted = format!("{} of ", 1000 + 2 * COUNTED);
+        assert!(stored.starts_with(&counted), "{lower:?}: {stored}");
+        println!("{lower:?}: {refused:?} closes were refused");
+        for overlay in &pair.overlays {
+            assert_eq!(content(overlay, "n"), stored);
+            assert_eq!(overlay.changes().unwrap().keys, []);
+        }
+    }
+}
+
+/// A mount whose daemon is killed in the middle of commits beside another mount of the store that commits, too.
+#[test]
+fn a_daemon_that_is_killed_beside_another_one_loses_nothing() {
+    const ROUNDS: usize = 4;
+    if !needs::mounts() {
+        return;
+    }
+    let first = Mounted::new(|store| store.to_string_lossy().into_owned());
+    let store = first.point.store();
+    let second = Mounted::new(|_| store.to_string_lossy().into_owned());
+    first.mount();
+    second.mount();
+    let write = |point: &MountPoint, number: usize, round: usize| {
+        for file in 0..40 {
+            let path = format!("{number}-{file}");
+            let temporary = format!("{path}.tmp");
+            let content = format!("{round}");
+            let written = point.replace(&path, &temporary, content.as_bytes(), false);
+            written.unwrap();
+        }
+    };
+    for round in 0..ROUNDS {
+        write(&first.point, 0, round);
+        write(&second.point, 1, round);
+        thread::scope(|scope| {
+            // Its daemon goes away meanwhile: whatever it says, the next one goes on.
+            scope.spawn(|| first.point.commit().map(drop).unwrap_or_default());
+            scope.spawn(|| assert!(second.point.commit().unwrap().conflicts.is_empty()));
+            thread::sleep(std::time::Duration::from_millis(5 * round as u64));
+            first.point.kill();
+        });
+        let again = first.point.commit().unwrap();
+        assert!(again.conflicts.is_empty(), "{again:?}");
+        for name in (0..40).flat_map(|file| [format!("0-{file}"), format!("1-{file}")]) {
+            let stored = fs::read_to_string(store.join(&name)).unwrap();
+            assert_eq!(stored, round.to_string(), "{name}");
+        }
+    }
+    assert_eq!(first.point.left_over(), [""; 0]);
+    assert_eq!(second.point.left_over(), [""; 0]);
+}
