@@ -14,6 +14,7 @@ mod elements;
 mod hostile;
 mod maps;
 mod places;
+mod profiles;
 mod program;
 mod remote;
 mod samples;

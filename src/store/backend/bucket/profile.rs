@@ -6,6 +6,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use aws_config::Region;
+use aws_config::meta::region::ProvideRegion;
 use aws_config::profile::{ProfileFileCredentialsProvider, ProfileFileRegionProvider};
 use aws_config::provider_config::ProviderConfig;
 use aws_credential_types::provider::ProvideCredentials;
@@ -25,6 +27,9 @@ const TIMEOUT: Duration = Duration::from_secs(20);
 /// How long before they expire credentials are renewed.
 const RENEWAL_MARGIN: Duration = Duration::from_secs(300);
 
+/// The region in which credentials are asked for where nothing names one: the one in which objects are, then.
+const USUAL_REGION: &str = "us-east-1";
+
 /// The credentials and the region of a profile.
 pub(super) struct Profile {
     pub(super) credentials: Arc<ProfileCredentials>,
@@ -32,48 +37,54 @@ pub(super) struct Profile {
 }
 
 /// Reads the profile `name`, or that of the environment, or `default`. Nothing if neither `name` nor the environment
-/// names one and there are no files of profiles.
-pub(super) fn read(name: Option<&str>) -> Result<Option<Profile>> {
+/// names one and there are no files of profiles. `region` is that of the bucket, where it is known.
+pub(super) fn read(name: Option<&str>, region: Option<String>) -> Result<Option<Profile>> {
     let wanted = name.map(str::to_string).or_else(|| variable("AWS_PROFILE"));
+    let shown = format!("AWS profile {}", wanted.as_deref().unwrap_or("default"));
     if !has_files() {
         let why = "there is neither ~/.aws/config nor ~/.aws/credentials";
-        let missing = |name| Error::new(Kind::Denied, format!("AWS profile {name}"), why);
-        return wanted.map_or(Ok(None), |name| Err(missing(name)));
+        return wanted.map_or(Ok(None), |_| Err(Error::new(Kind::Denied, shown, why)));
     }
-    let mut credentials = ProfileFileCredentialsProvider::builder().configure(&provider_config());
-    let mut region = ProfileFileRegionProvider::builder();
-    if let Some(name) = &wanted {
-        credentials = credentials.profile_name(name);
-        region = region.profile_name(name);
-    }
-    let provider = Arc::new(ProfileCredentials {
-        provider: credentials.build(),
-        cached: Mutex::default(),
-    });
-    let shown = wanted.as_deref().unwrap_or("default");
-    let (read, _) = wait(TIMEOUT, async {
-        use aws_config::meta::region::ProvideRegion;
-        (provider.renewed().await, region.build().region().await)
-    })?;
+    let (read, _) = wait(TIMEOUT, credentials(wanted.clone(), region))?;
     match read {
-        Some((Ok(_), region)) => Ok(Some(Profile {
-            credentials: provider,
-            region: region.map(|region| region.to_string()),
-        })),
-        Some((Err(error), _)) if wanted.is_some() => Err(Error::new(
-            Kind::Denied,
-            format!("AWS profile {shown}"),
-            error,
-        )),
-        Some((Err(error), _)) => {
-            log::info!("AWS profile {shown}: {error}");
+        Some(Ok(profile)) => Ok(Some(profile)),
+        Some(Err(error)) if wanted.is_some() => Err(Error::new(Kind::Denied, shown, error)),
+        Some(Err(error)) => {
+            log::info!("{shown}: {error}");
             Ok(None)
         }
-        None => Err(Error::unavailable(
-            format!("AWS profile {shown}"),
-            format!("no credentials within {} s", TIMEOUT.as_secs()),
-        )),
+        None => {
+            let why = format!("no credentials within {} s", TIMEOUT.as_secs());
+            Err(Error::unavailable(shown, why))
+        }
     }
+}
+
+/// Reads a profile with its first credentials. A server that gives them for a role is asked in the region of the profile,
+/// or of the profile that the role is assumed by; what it gives is good for every region.
+async fn credentials(
+    name: Option<String>,
+    given: Option<String>,
+) -> std::result::Result<Profile, String> {
+    let mut region = ProfileFileRegionProvider::builder();
+    let mut credentials = ProfileFileCredentialsProvider::builder();
+    if let Some(name) = &name {
+        region = region.profile_name(name);
+        credentials = credentials.profile_name(name);
+    }
+    let region = region.build().region().await;
+    let asked = region.clone().or_else(|| given.map(Region::new));
+    let asked = asked.unwrap_or(Region::from_static(USUAL_REGION));
+    let config = provider_config().with_region(Some(asked));
+    let provider = Arc::new(ProfileCredentials {
+        provider: credentials.configure(&config).build(),
+        cached: Mutex::default(),
+    });
+    provider.renewed().await?;
+    Ok(Profile {
+        credentials: provider,
+        region: region.map(|region| region.to_string()),
+    })
 }
 
 /// Returns how servers are asked for credentials, with the cryptography of all other clients.

@@ -295,7 +295,7 @@ fn s3(address: &Address, config: &RemoteConfig) -> Result<AmazonS3Builder> {
     if builder.has_any(&S3_CREDENTIALS) && wanted.is_none() {
         return Ok(builder);
     }
-    let Some(profile) = profile::read(wanted)? else {
+    let Some(profile) = profile::read(wanted, builder.get(&S3Key::Region))? else {
         return Ok(builder.anonymous());
     };
     if let (None, Some(region)) = (builder.get(&S3Key::Region), &profile.region) {
