@@ -30,6 +30,13 @@ pub(super) fn undecodable(path: &Key, error: &Error, dialect: Option<&str>) -> F
             "codecs that work together",
             found,
         ),
+        // What cannot be numbered does not fit with any option.
+        Kind::TooLarge if matches!(error.subject(), "chunk_grid" | "shape") => Finding::warning(
+            "array-too-large",
+            path,
+            "less than 2^64 chunks, and less than 2^63 bytes of elements",
+            found,
+        ),
         Kind::TooLarge => Finding::warning(
             "chunk-too-large",
             path,

@@ -6,6 +6,7 @@ use std::io;
 use std::io::Write;
 use std::sync::Arc;
 
+use super::named_faults::named;
 use super::store_args::StoreArgs;
 use super::{CatArgs, elements};
 use crate::array::OpenArray;
@@ -29,15 +30,19 @@ const TEXT: &str = "text";
 /// Prints what was asked for.
 pub(super) fn cat(args: &CatArgs) -> Result<bool> {
     let located = args.store.open(&args.path)?;
+    named(&located, &args.path, cat_of(args, &located))
+}
+
+fn cat_of(args: &CatArgs, located: &StorePath) -> Result<bool> {
     if let Some(selection) = &args.select {
-        let array = open_array(&located)?;
-        let selection = select((&args.store, &args.path), &located, selection)?;
+        let array = open_array(located)?;
+        let selection = select((&args.store, &args.path), located, selection)?;
         print_elements(&array, &selection, &args.format)?;
     } else if args.decode {
         let (array, selection) = chunk_of(&located.opened, &located.path)?;
         print_elements(&array, &selection, &args.format)?;
     } else {
-        print_stored(&located, &located.path)?;
+        print_stored(located, &located.path)?;
     }
     Ok(true)
 }

@@ -3,6 +3,7 @@
 //! How the file comes to be is left to `output_file`.
 
 use super::cat::{open_array, select, within};
+use super::named_faults::named;
 use super::output_file::OutputFile;
 use super::progress::Progress;
 use super::store_args::StoreArgs;
@@ -21,8 +22,19 @@ pub(super) fn cp(args: &CpArgs) -> Result<bool> {
     let content = content_of(args)?;
     let located = args.store.open(path)?;
     let located = in_group(&args.store, path, located);
-    let array = open_array(&located)?;
-    let selection = select((&args.store, path), &located, selection.unwrap_or("..."))?;
+    let written = write(args, &located, (path, selection.unwrap_or("...")), content);
+    named(&located, path, written)
+}
+
+/// Writes selected elements of the array that was typed as `path`.
+fn write(
+    args: &CpArgs,
+    located: &StorePath,
+    (path, selection): (&str, &str),
+    content: FileContent,
+) -> Result<bool> {
+    let array = open_array(located)?;
+    let selection = select((&args.store, path), located, selection)?;
     let element = array.array().element_size().unwrap_or(0) as u64;
     let total = selection
         .shape()
@@ -41,7 +53,7 @@ pub(super) fn cp(args: &CpArgs) -> Result<bool> {
     let group = group.as_ref().and_then(|group| group.node.as_ref().ok());
     let described = DescribedArray {
         metadata: metadata.unwrap_or(array.array()),
-        name: &name_of_files(&located),
+        name: &name_of_files(located),
         group: group.map(Node::attributes),
         ..DescribedArray::alone(&array)
     };

@@ -91,7 +91,7 @@ fn a_thousand_nodes_take_a_few_round_trips() {
         threads: 32,
     };
     let started = Instant::now();
-    let nodes = tree(&opened(), &Key::root(), &config).unwrap();
+    let nodes = tree(&opened(), (&Key::root(), "s"), &config).unwrap();
     let took = started.elapsed();
     let arrays = nodes
         .iter()
