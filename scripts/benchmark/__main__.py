@@ -14,6 +14,7 @@ from pathlib import Path
 TESTS = Path(__file__).resolve().parents[2] / "tests"
 sys.path[:0] = [str(TESTS), str(TESTS / "python")]
 
+import check
 import cold
 import formats
 import listing
@@ -38,8 +39,9 @@ PARTS = {
     "remote": remote.run,
     "write": write.run,
     "scale": scale.run,
+    "check": check.run,
 }
-EXTRA = {"formats", "list-stored", "remote", "write", "scale"}
+EXTRA = {"formats", "list-stored", "remote", "write", "scale", "check"}
 
 
 def main():
