@@ -107,9 +107,11 @@ pub(super) fn take_chunks(
     findings: &mut NodeFindings,
 ) {
     let look = |folder: GroupChild| {
-        let child = || context.hierarchy.child(node, &folder.name);
-        let is_like_chunk = is_like_chunk(&folder.name);
-        let is_bare = is_like_chunk && matches!(child(), Ok(Some(child)) if child.version == 0);
+        let is_described = || match context.hierarchy.child(node, &folder.name) {
+            Ok(Some(child)) => child.node.is_err() || child.dialect().is_some(),
+            Ok(None) | Err(_) => true,
+        };
+        let is_bare = is_like_chunk(&folder.name) && !is_described();
         (is_bare, folder)
     };
     let looked_at = parallel_map(context.threads, take(&mut content.folders), &look);

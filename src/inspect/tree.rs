@@ -169,7 +169,8 @@ fn walk_level(
 
 /// Whether a child is a folder of chunks: a bare one of such a name, in a node that may be an array for all that is known.
 fn is_of_chunks(parent: &Walked, child: &NodeEntry) -> bool {
-    parent.entry.node.is_err() && child.version == 0 && is_like_chunk(child.path.name())
+    let is_bare = child.node.is_ok() && child.dialect().is_none();
+    parent.entry.node.is_err() && is_bare && is_like_chunk(child.path.name())
 }
 
 /// Returns the names of the children of a node in their order; none of an array.

@@ -72,10 +72,7 @@ fn attributes_that_are_no_object_are_shown() {
     let expected = "error: a/zarr.json: attributes: expected an object, found [1] [Zarr v3 core 3.1, \"Group metadata\"]";
     assert_eq!(found, [expected]);
     let many = vec![1; 4096];
-    let found = lines(
-        v3,
-        &Box::new(move |store| set("a/zarr.json", "attributes", json!(many))(store)),
-    );
+    let found = lines(v3, &set("a/zarr.json", "attributes", json!(many)));
     assert!(
         found[0].contains("expected an object, found [\"...\"]"),
         "{found:#?}"
