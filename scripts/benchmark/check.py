@@ -1,12 +1,15 @@
 """`zarrfs check`: the data of a store of 1 GiB beside the codec alone, and the keys of a store behind a server with latency.
 
 The codec alone is the zarrs crate, which decodes the same array in process on all cores. A remote check is beside the
-least time of its requests: as many at a time as the option says, each as long as the server's latency.
+least time of its requests: as many at a time as the option says, each as long as the server's latency. A client that does
+nothing else than make as many requests shows how far from that the server itself is on this machine.
 """
 
+import http.client
 import subprocess
 import tempfile
 import time
+from concurrent.futures import ThreadPoolExecutor
 from statistics import median
 
 import arrays
@@ -105,7 +108,7 @@ def beside_least(server, task, rounds):
     """Yields the row of a check beside the least time that its requests take."""
     case, store, options = task
     place = [f"s3://bucket/{store.name}", "--endpoint", server.url, "--anon"]
-    seconds, ratios, counts, peaks = [], [], [], []
+    seconds, ratios, counts, peaks, bare = [], [], [], [], []
     for _ in range(rounds):
         before = len(server.requests())
         read, peak = check(*options, f"--concurrency={CONCURRENCY}", *place)
@@ -115,8 +118,32 @@ def beside_least(server, task, rounds):
         ratios.append(read.seconds / least)
         counts.append(count)
         peaks.append(peak)
+        bare.append(requests(server, f"/bucket/{store.name}/{document(store)}", count))
     least = median(counts) / CONCURRENCY * LATENCY_MS / 1000
     ratio, what = median(ratios), f"least of {median(counts):.0f} requests"
     yield table.Row(f"{case}, {LATENCY_MS} ms", median(seconds), what, least, "s", ratio, None, False)
     yield table.limit("", "times the least", ratio, "", 1.5)
+    ratio = median(theirs / mine for mine, theirs in zip(seconds, bare))
+    yield table.Row("", median(seconds), "requests alone", median(bare), "s", ratio, None, False)
     yield table.Row("", max(peaks) / table.MIB, "peak", None, "MiB", 0, None, True)
+
+
+def document(store):
+    """Returns the name of the document at a store's root."""
+    return next(name for name in ("zarr.json", ".zarray") if (store / name).exists())
+
+
+def requests(server, path, count):
+    """Makes requests for one object, as many at a time as a check; returns the seconds that they took."""
+    host = server.url.partition("://")[2]
+
+    def make(number):
+        connection = http.client.HTTPConnection(host)
+        for _ in range(number):
+            connection.request("GET", path)
+            connection.getresponse().read()
+
+    start = time.perf_counter()
+    with ThreadPoolExecutor(CONCURRENCY) as pool:
+        list(pool.map(make, [count // CONCURRENCY] * CONCURRENCY))
+    return time.perf_counter() - start
