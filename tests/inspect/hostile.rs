@@ -157,9 +157,10 @@ fn folders_of_chunks_of_a_broken_array_are_no_groups() {
 #[test]
 fn faults_name_paths_as_they_were_typed() {
     let folder = tempfile::tempdir().unwrap();
+    let a = array(&[4], &[4]);
     let files: [(&str, &[u8]); 5] = [
         ("s.zarr/zarr.json", GROUP),
-        ("s.zarr/a/zarr.json", array(&[4], &[4]).as_bytes()),
+        ("s.zarr/a/zarr.json", a.as_bytes()),
         ("s.zarr/a/c/0", b"x"),
         ("s.zarr/bad/zarr.json", b"{"),
         ("s.zarr/g/zarr.json", GROUP),
