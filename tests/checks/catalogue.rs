@@ -433,7 +433,7 @@ fn documents_of_v2() -> Vec<Row> {
         ),
         Row(
             v2,
-            holds("a/b/.zattrs", b"[]"),
+            holds("a/b/.zattrs", b"["),
             KEYS,
             (Error, "not-json", "a/b/.zattrs", "", "Attributes"),
         ),

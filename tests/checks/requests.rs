@@ -171,7 +171,7 @@ fn nested_sharding(levels: u32) -> Value {
 
 #[test]
 fn entries_that_name_the_same_bytes_do_not_multiply() {
-    const LEVELS: u32 = 16;
+    const LEVELS: u32 = 7;
     // Both entries of an index name what lies before it, which is a shard with such an index.
     let mut shard = vec![7];
     for _ in 0..LEVELS {
