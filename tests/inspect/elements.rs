@@ -176,7 +176,7 @@ fn a_file_appears_when_it_is_whole() {
     );
     let (from, to) = (folder.path().to_str().unwrap(), folder.path().join("x.npy"));
     fs::write(&to, "old").unwrap();
-    assert!(failed(&["cp", from, to.to_str().unwrap()]).starts_with("c/0: "));
+    assert!(failed(&["cp", from, to.to_str().unwrap()]).starts_with(&format!("{from}/c/0: ")));
     assert_eq!(fs::read(&to).unwrap(), b"old");
     let left = fs::read_dir(folder.path()).unwrap().count();
     assert_eq!(left, 3);

@@ -98,7 +98,7 @@ fn missing(text: &str) -> (usize, Vec<String>) {
     let is_there = |name: &String| {
         let is_owned = name.contains("::");
         !files_of(name).is_empty()
-            || (is_owned && is_trait_call(name))
+            || (is_owned && (is_trait_call(name) || is_field(name)))
             || (!is_owned && is_module(name))
     };
     (
@@ -129,6 +129,16 @@ fn functions_that_are_made_up_are_missing() {
         "no_such_step",
     ];
     assert_eq!(missing(walk), (7, expected.map(str::to_string).to_vec()));
+}
+
+/// Whether a struct has a field by this name, which holds the function.
+fn is_field(function: &str) -> bool {
+    let (owner, name) = function.split_once("::").unwrap_or(("", function));
+    sources().iter().any(|source| {
+        let fields = source.code.split_once(&format!("struct {owner} {{"));
+        let fields = fields.and_then(|(_, after)| after.split_once("\n}"));
+        fields.is_some_and(|(fields, _)| fields.contains(&format!(" {name}: ")))
+    })
 }
 
 /// Whether a trait declares the method.
