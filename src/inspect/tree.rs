@@ -181,8 +181,8 @@ fn names(hierarchy: &Arc<Hierarchy>, entry: &Arc<NodeEntry>) -> Result<Vec<Vec<u
     }
     let mut listing = hierarchy.children(entry)?;
     while let Some(name) = listing.next()? {
-        // No node has the name of a document; a folder of that name is none.
-        if !is_in_node_folder(&name.name) {
+        // No node has the name of a document that lies in its folder; those of drafts lie elsewhere.
+        if entry.entry_point().is_some() || !is_in_node_folder(&name.name) {
             names.push(name.name);
         }
         if names.len() > MAX_NODES {
