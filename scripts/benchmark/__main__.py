@@ -15,6 +15,7 @@ TESTS = Path(__file__).resolve().parents[2] / "tests"
 sys.path[:0] = [str(TESTS), str(TESTS / "python")]
 
 import changes
+import check
 import cold
 import formats
 import listing
@@ -42,8 +43,9 @@ PARTS = {
     "write": write.run,
     "changes": changes.run,
     "scale": scale.run,
+    "check": check.run,
 }
-EXTRA = {"formats", "list-stored", "stored", "remote", "write", "changes", "scale"}
+EXTRA = {"formats", "list-stored", "stored", "remote", "write", "changes", "scale", "check"}
 
 
 def main():

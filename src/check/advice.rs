@@ -6,6 +6,7 @@ use crate::check::finding::Finding;
 use crate::codec::Pipeline;
 use crate::grid::ChunkIndex;
 use crate::model::{Array, bytes_of};
+use crate::store::Key;
 
 /// Decoded bytes of a chunk that is small: a request or an open file costs more than its bytes.
 const SMALL_CHUNK: u64 = 16 << 10;
@@ -39,19 +40,15 @@ pub(super) fn of_array(open: &OpenArray, stats: &ChunkStats) -> Vec<Finding> {
 fn chunk_sizes(open: &OpenArray, array: &Array, pipeline: Option<&Pipeline>) -> Option<Finding> {
     let element = array.element_size().ok()?;
     let path = open.path();
-    let stored = bytes_of(&array.chunk_shape, element).unwrap_or(u64::MAX);
+    let Ok(stored) = bytes_of(&array.chunk_shape, element) else {
+        return Some(large_chunks(path, "more than 2^63 bytes decoded"));
+    };
     let decoded = match pipeline {
         Some(pipeline) => pipeline.chunk_bytes() as u64,
         None => stored,
     };
     if decoded > LARGE_CHUNK {
-        let found = format!("{decoded} bytes decoded");
-        return Some(Finding::advice(
-            "large-chunks",
-            path,
-            "chunks of at most 1 GiB",
-            found,
-        ));
+        return Some(large_chunks(path, &format!("{decoded} bytes decoded")));
     }
     let count = open.stored_grid().map_or(0, crate::grid::Grid::len);
     (count >= MANY_CHUNKS && stored <= SMALL_CHUNK).then(|| {
@@ -59,6 +56,10 @@ fn chunk_sizes(open: &OpenArray, array: &Array, pipeline: Option<&Pipeline>) -> 
         let expected = "larger chunks, or shards that hold many";
         Finding::advice("small-chunks", path, expected, found)
     })
+}
+
+fn large_chunks(path: &Key, found: &str) -> Finding {
+    Finding::advice("large-chunks", path, "chunks of at most 1 GiB", found)
 }
 
 /// Shards of a single inner chunk.

@@ -8,8 +8,8 @@ use crate::check::context::CheckContext;
 use crate::check::finding::{Finding, V2, V3, document_of};
 use crate::check::findings::NodeFindings;
 use crate::check::key_findings::{
-    broken_link, chunk_heading, empty_folder, folder_link, folder_unlisted, hidden,
-    hierarchy_heading, leftover, orphan,
+    broken_link, chunk_heading, document_is_folder, empty_folder, folder_link, folder_unlisted,
+    hidden, hierarchy_heading, leftover, orphan,
 };
 use crate::check::leftovers;
 use crate::check::shards;
@@ -40,9 +40,11 @@ pub(super) struct ArrayKeys<'a> {
     folder: &'a Key,
     /// The folder in which its documents lie; nothing if that is another one.
     documents: Option<&'a Key>,
-    /// Which of them are stored there.
-    stored_documents: Vec<Key>,
+    /// Which of them are stored there, and how long they are where the listing said so.
+    stored_documents: Vec<(Key, Option<u64>)>,
     stats: ChunkStats,
+    /// How many keys are those of chunks but for the separator, which one they have, and the first of them.
+    misnamed: Option<(u64, char, Key)>,
     /// The folder that was last found to belong to no node, so that its keys are no findings of their own.
     foreign: Option<Key>,
     findings: NodeFindings,
@@ -54,7 +56,7 @@ impl<'a> ArrayKeys<'a> {
         context: &'a CheckContext,
         array: &'a OpenArray,
         (folder, documents): (&'a Key, Option<&'a Key>),
-    ) -> (ChunkStats, NodeFindings, Vec<Key>) {
+    ) -> (ChunkStats, NodeFindings, Vec<(Key, Option<u64>)>) {
         let mut keys = ArrayKeys {
             context,
             array,
@@ -63,6 +65,7 @@ impl<'a> ArrayKeys<'a> {
             documents,
             stored_documents: Vec::new(),
             stats: ChunkStats::default(),
+            misnamed: None,
             foreign: None,
             findings: NodeFindings::default(),
         };
@@ -71,6 +74,7 @@ impl<'a> ArrayKeys<'a> {
             keys.findings.add(folder_unlisted(folder, &error));
         }
         keys.check_separators();
+        keys.check_misnamed();
         (keys.stats, keys.findings, keys.stored_documents)
     }
 
@@ -91,7 +95,8 @@ impl<'a> ArrayKeys<'a> {
 
     fn object(&mut self, key: &Key, meta: Option<&Meta>) {
         if self.is_own_document(key) {
-            self.stored_documents.push(key.clone());
+            let size = meta.map(|meta| meta.size);
+            self.stored_documents.push((key.clone(), size));
             return;
         }
         if self.is_in_foreign(key) {
@@ -111,6 +116,7 @@ impl<'a> ArrayKeys<'a> {
                 self.chunk(key, &indices, meta);
             }
             ChunkPlace::Outside(indices) => self.outside(key, &indices),
+            ChunkPlace::OtherSeparator(separator) => self.misnamed(key, separator),
             ChunkPlace::OnTheWay | ChunkPlace::Other => self.foreign_key(key),
         }
     }
@@ -119,6 +125,10 @@ impl<'a> ArrayKeys<'a> {
     fn enters(&mut self, key: &Key) -> bool {
         if let Some(origin) = leftovers::origin_of(key.name()) {
             self.findings.add(leftover(key, origin));
+            return false;
+        }
+        if self.is_own_document(key) {
+            self.findings.add(document_is_folder(key, self.document()));
             return false;
         }
         if self.array.array().keys.is_known()
@@ -197,7 +207,9 @@ impl<'a> ArrayKeys<'a> {
             self.findings.add(orphan(key));
             return;
         }
-        self.findings.add(if is_in_node_folder(key.name()) {
+        self.findings.add(if self.is_own_document(&top) {
+            document_is_folder(&top, self.document())
+        } else if is_in_node_folder(key.name()) {
             let found = format!("a node in its folder, by {key}");
             let finding = Finding::error("node-in-array", &top, "no node below an array", found);
             finding.by(self.document(), hierarchy_heading(self.document()))
@@ -224,6 +236,33 @@ impl<'a> ArrayKeys<'a> {
         } else {
             finding.habit_of("zarr-python before 2.8 with nested directories")
         });
+    }
+
+    /// Notes a key that is that of a chunk but for its separator.
+    fn misnamed(&mut self, key: &Key, separator: char) {
+        let (count, ..) = self
+            .misnamed
+            .get_or_insert_with(|| (0, separator, key.clone()));
+        *count += 1;
+    }
+
+    /// Tells all keys together whose separator is not that of the metadata: no reader takes them for chunks.
+    fn check_misnamed(&mut self) {
+        let Some((count, other, first)) = self.misnamed.take() else {
+            return;
+        };
+        let path = self.array.path();
+        let stated = self.places.keys.separator;
+        let expected = format!("\"{stated}\" between the indices of chunks, as the metadata state");
+        let keys = if count == 1 {
+            format!("{first}, which looks like a chunk")
+        } else {
+            format!("{count} keys, such as {first}, that look like chunks")
+        };
+        let found = format!("{keys} of {path} with \"{other}\"");
+        let finding = Finding::error("separator-differs", path, expected, found);
+        self.findings
+            .add(finding.by(self.document(), chunk_heading(self.document())));
     }
 
     fn document(&self) -> &'static str {

@@ -1,7 +1,7 @@
 //! What a key below an array's folder is to the array: one of its chunks, one beyond its grid, or something else.
 
 use crate::grid::{Coordinates, Grid};
-use crate::model::{Array, KeyScheme};
+use crate::model::{Array, KeyScheme, parse_index};
 use crate::store::Key;
 
 /// What a key is to an array.
@@ -10,6 +10,8 @@ pub(super) enum ChunkPlace {
     Chunk(Coordinates, bool),
     /// The key of a chunk that the grid does not have.
     Outside(Coordinates),
+    /// What would be the key of a chunk if the indices had this separator between them.
+    OtherSeparator(char),
     /// A folder on the way to chunks.
     OnTheWay,
     /// Nothing of the array's.
@@ -57,7 +59,31 @@ impl<'a> ChunkPlaces<'a> {
                 _ => {}
             }
         }
-        self.on_the_way(path)
+        match self.other_separator_of(path) {
+            Some(separator) => ChunkPlace::OtherSeparator(separator),
+            None => self.on_the_way(path),
+        }
+    }
+
+    /// Returns the separator of a key that has not the one of the metadata, and is that of a chunk otherwise.
+    fn other_separator_of(&self, path: &[u8]) -> Option<char> {
+        let stated = self.keys.separator;
+        let other = if stated == '/' { '.' } else { '/' };
+        // In the default encoding of v3 the separator stands before the first index, too.
+        let swapped = self.keys.prefix.strip_suffix(stated.to_string().as_bytes());
+        let swapped = swapped.map(|start| [start, other.to_string().as_bytes()].concat());
+        let prefixes = [Some(self.keys.prefix.clone()), swapped];
+        let mut indices = prefixes
+            .iter()
+            .flatten()
+            .filter_map(|prefix| str::from_utf8(path.strip_prefix(prefix.as_slice())?).ok());
+        let is_chunk = indices.any(|indices| {
+            let numbers = indices.split(other).map(parse_index);
+            numbers
+                .collect::<Option<Vec<u64>>>()
+                .is_some_and(|numbers| numbers.len() == self.rank)
+        });
+        is_chunk.then_some(other)
     }
 
     fn judged(&self, indices: &[u64], is_other: bool) -> ChunkPlace {

@@ -1,9 +1,10 @@
 //! The one table of the codes of findings, by which programs tell them apart; the manual lists them.
 
 /// Every code, in the order of the manual. A code that was published keeps its meaning.
-pub const CODES: [&str; 59] = [
+pub const CODES: [&str; 64] = [
     // Documents.
     "not-json",
+    "not-an-object",
     "strict-json",
     "byte-order-mark",
     "member-missing",
@@ -11,6 +12,7 @@ pub const CODES: [&str; 59] = [
     "member-unknown",
     "member-twice",
     "document-unreadable",
+    "document-is-folder",
     "attributes-unreadable",
     // Nodes.
     "node-unreadable",
@@ -21,6 +23,7 @@ pub const CODES: [&str; 59] = [
     "codecs-impossible",
     "not-decodable",
     "chunk-too-large",
+    "array-too-large",
     "too-deep",
     "too-many-children",
     "no-store",
@@ -41,7 +44,9 @@ pub const CODES: [&str; 59] = [
     "folder-unlisted",
     "chunk-outside",
     "chunk-is-folder",
+    "chunks-undescribed",
     "separator-not-stated",
+    "separator-differs",
     // Symbolic links.
     "link-dangling",
     "link-leaves-store",

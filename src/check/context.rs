@@ -75,12 +75,21 @@ impl CheckContext {
 
     /// Returns a document, and the room in memory that it takes while it is looked at; nothing if it is missing.
     ///
-    /// Fails as the store does, and with `TooLarge` for more than any document has.
-    pub(super) fn document(&self, key: &Key) -> Result<Option<(Vec<u8>, Reservation)>> {
-        let Some(meta) = self.store().head(key)? else {
-            return Ok(None);
+    /// Its size is what a listing said; where none did, the store is asked. Fails as the store does, and with `TooLarge`
+    /// for more than any document has.
+    pub(super) fn document(
+        &self,
+        key: &Key,
+        listed: Option<u64>,
+    ) -> Result<Option<(Vec<u8>, Reservation)>> {
+        let size = match listed {
+            Some(size) => size,
+            None => match self.store().head(key)? {
+                Some(meta) => meta.size,
+                None => return Ok(None),
+            },
         };
-        let needed = meta.size.min(MAX_DOCUMENT).saturating_mul(DOCUMENT_FORMS);
+        let needed = size.min(MAX_DOCUMENT).saturating_mul(DOCUMENT_FORMS);
         let needed = needed.min(self.memory.limit() / MEMORY_SHARE);
         let room = self.memory.reserve(needed, Instant::now() + MEMORY_WAIT)?;
         let object = self.store().get(key, MAX_DOCUMENT)?;

@@ -3,6 +3,7 @@
 //! They are given out sorted by key, so that two checks of one store print the same.
 
 use std::collections::BTreeMap;
+use std::mem::take;
 
 use crate::check::finding::{Finding, Severity};
 use crate::error::{Error, Result};
@@ -65,6 +66,30 @@ impl NodeFindings {
         }
     }
 
+    /// Takes out the findings of a code about keys of a kind. Returns the first key, and how many there were with those
+    /// that were dropped, of which no key is known.
+    pub(super) fn take(
+        &mut self,
+        code: &str,
+        is_kind: &dyn Fn(&Key) -> bool,
+    ) -> Option<(Key, u64)> {
+        let mut first = None;
+        let mut count = 0;
+        let alike = self.by_code.iter_mut();
+        for (_, alike) in alike.filter(|((_, other), _)| *other == code) {
+            alike.cut(MAX_ALIKE);
+            let (taken, kept): (Vec<_>, Vec<_>) = take(&mut alike.kept)
+                .into_iter()
+                .partition(|finding| is_kind(&finding.key));
+            alike.kept = kept;
+            if let Some(finding) = taken.first() {
+                count += taken.len() as u64 + take(&mut alike.dropped);
+                first.get_or_insert(finding.key.clone());
+            }
+        }
+        first.map(|first| (first, count))
+    }
+
     /// Fails with `Unavailable` if a folder could not be listed.
     pub(super) fn check_listed(&self) -> Result<()> {
         let is_unlisted = |finding: &&Finding| finding.code == "folder-unlisted";
@@ -107,6 +132,19 @@ impl NodeFindings {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn findings_of_one_kind_are_taken_with_those_that_were_dropped() {
+        let mut findings = NodeFindings::default();
+        for number in 0..1000 {
+            let key = Key::new(format!("a/{number}")).unwrap();
+            findings.add(Finding::warning("orphan-key", &key, "no key", "a key"));
+        }
+        assert_eq!(findings.take("leftover", &|_| true), None);
+        let taken = findings.take("orphan-key", &|_| true);
+        assert_eq!(taken, Some((Key::new("a/0").unwrap(), 1000)));
+        assert!(findings.sorted(&Key::root()).is_empty());
+    }
 
     #[test]
     fn a_million_alike_are_the_first_and_a_number() {

@@ -1,14 +1,21 @@
 //! What lies in the folder of a group: its documents, its children, and what belongs to no node.
 
+use std::mem::take;
+
 use crate::check::context::CheckContext;
 use crate::check::finding::Finding;
 use crate::check::findings::NodeFindings;
 use crate::check::key_findings::{
-    broken_link, folder_link, folder_unlisted, hidden, leftover, orphan,
+    broken_link, document_is_folder, folder_link, folder_unlisted, hidden, leftover, orphan,
+    undescribed_chunks,
 };
 use crate::check::leftovers;
 use crate::check::stored_keys::{StoredEntry, is_followed_link, visit_folder};
+use crate::hierarchy::NodeEntry;
+use crate::model::document::is_in_node_folder;
+use crate::model::is_like_chunk;
 use crate::store::Key;
+use crate::sync::pool::parallel_map;
 
 /// The most children of a group that are looked at.
 pub(super) const MAX_CHILDREN: usize = 1_000_000;
@@ -70,6 +77,54 @@ pub(super) fn read_folder(
     content.folders.sort();
     content.objects.sort();
     content
+}
+
+/// Tells folders that are named like documents, which no node is, and takes them out; returns whether there are any.
+pub(super) fn take_documents(
+    group: &Key,
+    content: &mut FolderContent,
+    document: &'static str,
+    findings: &mut NodeFindings,
+) -> bool {
+    let is_document = |folder: &GroupChild| is_in_node_folder(&folder.name);
+    let (named, others): (Vec<_>, Vec<_>) = take(&mut content.folders)
+        .into_iter()
+        .partition(is_document);
+    content.folders = others;
+    let keys = named
+        .iter()
+        .filter_map(|folder| group.child(&folder.name).ok());
+    findings.extend(keys.map(|key| document_is_folder(&key, document)));
+    !named.is_empty()
+}
+
+/// Tells names like those of chunks together, in the folder of a node that may be an array for all that is known, and takes
+/// them out. A folder of such a name that is described is a node.
+pub(super) fn take_chunks(
+    context: &CheckContext,
+    node: &NodeEntry,
+    content: &mut FolderContent,
+    findings: &mut NodeFindings,
+) {
+    let look = |folder: GroupChild| {
+        let is_described = || match context.hierarchy.child(node, &folder.name) {
+            Ok(Some(child)) => child.node.is_err() || child.dialect().is_some(),
+            Ok(None) | Err(_) => true,
+        };
+        let is_bare = is_like_chunk(&folder.name) && !is_described();
+        (is_bare, folder)
+    };
+    let looked_at = parallel_map(context.threads, take(&mut content.folders), &look);
+    let (bare, others): (Vec<_>, Vec<_>) = looked_at.into_iter().partition(|(is_bare, _)| *is_bare);
+    content.folders = others.into_iter().map(|(_, folder)| folder).collect();
+    let objects = findings.take("orphan-key", &|key| is_like_chunk(key.name()));
+    let (first, count) = objects.map_or((None, 0), |(first, count)| (Some(first), count));
+    let folder = bare.first();
+    let folder = folder.and_then(|(_, folder)| node.path.child(&folder.name).ok());
+    if let Some(first) = first.or(folder) {
+        let count = count + bare.len() as u64;
+        findings.add(undescribed_chunks(&node.path, count, &first));
+    }
 }
 
 /// A key that belongs to no node, or what a writer left behind.

@@ -52,6 +52,23 @@ pub(super) fn orphan(key: &Key) -> Finding {
     )
 }
 
+/// A folder where the document of a node should be.
+pub(super) fn document_is_folder(key: &Key, document: &'static str) -> Finding {
+    let finding = Finding::error("document-is-folder", key, "a document", "a folder");
+    finding.by(document, metadata_heading(document))
+}
+
+/// Names like those of chunks in the folder of a node that may be an array, and whose document does not say so.
+pub(super) fn undescribed_chunks(node: &Key, count: u64, first: &Key) -> Finding {
+    let names = if count == 1 {
+        format!("{first}, which looks like one of its chunks")
+    } else {
+        format!("{count} names, such as {first}, that look like its chunks")
+    };
+    let expected = "a document that describes an array";
+    Finding::warning("chunks-undescribed", node, expected, names)
+}
+
 /// What a writer or system left behind.
 pub(super) fn leftover(key: &Key, origin: &str) -> Finding {
     Finding::warning(

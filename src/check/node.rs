@@ -1,5 +1,6 @@
 //! One node: its name, its documents, its keys, its copies in consolidated metadata, and whether it can be decoded.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::array::OpenArray;
@@ -12,7 +13,7 @@ use crate::check::documents::{DocumentKind, check_document, heading_of, text_of}
 use crate::check::draft_folders;
 use crate::check::finding::{Finding, document_of};
 use crate::check::findings::NodeFindings;
-use crate::check::group_folder::{GroupChild, read_folder};
+use crate::check::group_folder::{GroupChild, read_folder, take_chunks, take_documents};
 use crate::check::key_findings::{
     empty_folder, folder_unlisted, metadata_heading, orphan, store_unlisted,
 };
@@ -42,6 +43,7 @@ pub(super) fn check(
         findings: NodeFindings::default(),
         children: Vec::new(),
         documents: Vec::new(),
+        sizes: BTreeMap::new(),
         array: None,
     };
     node.scope.depth += 1;
@@ -70,6 +72,8 @@ struct NodeCheck<'a> {
     children: Vec<GroupChild>,
     /// The documents that are stored, and what they are.
     documents: Vec<(Key, DocumentKind)>,
+    /// How long those of an array are, as far as its listing said.
+    sizes: BTreeMap<Key, u64>,
     array: Option<(Arc<OpenArray>, Key)>,
 }
 
@@ -182,18 +186,30 @@ impl NodeCheck<'_> {
                 .add(undecodable(&self.entry.path, &error, self.dialect));
         }
         self.array = Some((open, folder.clone()));
-        Ok(stored)
+        let sizes = stored
+            .iter()
+            .filter_map(|(key, size)| Some((key.clone(), (*size)?)));
+        self.sizes.extend(sizes);
+        Ok(stored.into_iter().map(|(key, _)| key).collect())
     }
 
     /// Looks at the folder of a group; returns the documents in it.
     fn group_keys(&mut self) -> Vec<Key> {
         let path = &self.entry.path;
         let is_document = |key: &Key| is_in_node_folder(key.name());
-        let content = read_folder(self.context, path, &is_document, &mut self.findings);
+        let mut found = NodeFindings::default();
+        let mut content = read_folder(self.context, path, &is_document, &mut found);
         if content.is_empty {
             self.findings.add(empty_folder(path));
         }
-        let is_implied = content.objects.is_empty() && !content.folders.is_empty();
+        let document = document_of(self.dialect);
+        let has_broken = take_documents(path, &mut content, document, &mut found);
+        let is_array = (has_broken && content.objects.is_empty()) || self.entry.node.is_err();
+        if is_array {
+            take_chunks(self.context, self.entry, &mut content, &mut found);
+        }
+        self.findings.merge(found);
+        let is_implied = !is_array && content.objects.is_empty() && !content.folders.is_empty();
         if is_implied && !path.is_root() {
             self.findings.extend(implied(path, self.scope.dialect));
         }
@@ -267,7 +283,7 @@ impl NodeCheck<'_> {
     /// Looks at each document, at the copies that it has, and at its own copy.
     fn check_documents(&mut self) {
         for (key, kind) in self.documents.clone() {
-            let (bytes, _room) = match self.context.document(&key) {
+            let (bytes, _room) = match self.context.document(&key, self.sizes.get(&key).copied()) {
                 Ok(Some(document)) => document,
                 Ok(None) => continue,
                 Err(error) => {
@@ -319,7 +335,7 @@ impl NodeCheck<'_> {
     /// Looks at a document of consolidated metadata, if there is one.
     fn check_copies(&mut self, holder: CopyHolder) {
         let key = holder.key();
-        let (bytes, _room) = match self.context.document(key) {
+        let (bytes, _room) = match self.context.document(key, None) {
             Ok(Some(document)) => document,
             Ok(None) => return,
             Err(error) => {

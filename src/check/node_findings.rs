@@ -22,12 +22,20 @@ pub(super) fn node_fault(path: &Key, error: &Error) -> Finding {
 /// An array whose chunks do not decode, whatever is in them.
 pub(super) fn undecodable(path: &Key, error: &Error, dialect: Option<&str>) -> Finding {
     let expected = "codecs and a data type that are known";
-    let found = error.within(&path.to_string()).to_string();
+    let error = error.within(&path.to_string());
+    let found = error.to_string();
     let finding = match error.kind() {
         Kind::Corrupt => Finding::error(
             "codecs-impossible",
             path,
             "codecs that work together",
+            found,
+        ),
+        // What cannot be numbered does not fit with any option.
+        Kind::TooLarge if matches!(error.subject(), "chunk_grid" | "shape") => Finding::warning(
+            "array-too-large",
+            path,
+            "less than 2^64 chunks, and less than 2^63 bytes of elements",
             found,
         ),
         Kind::TooLarge => Finding::warning(

@@ -1,7 +1,10 @@
 //! Shards: their indexes, and the inner chunks that these name.
 //!
 //! Each entry has to lie within the shard, outside of the index, and apart from all others; what no entry names is unused.
+//! An inner chunk in bytes of another one is told and not read: so the bytes of a shard are read once for each level, and
+//! indexes whose entries all name the same bytes do not multiply from level to level.
 
+use std::collections::HashSet;
 use std::ops::Range;
 
 use crate::check::context::CheckContext;
@@ -120,8 +123,11 @@ pub(super) fn walk(
         }
     };
     let entries = entries(reader.key, (name, &index), level.count(), findings);
-    check_entries((reader.key, name), level, size, &entries, findings);
-    for (number, range) in entries {
+    let overlapping = check_entries((reader.key, name), level, size, &entries, findings);
+    let apart = entries
+        .into_iter()
+        .filter(|(number, _)| !overlapping.contains(number));
+    for (number, range) in apart {
         let name = if name.is_empty() {
             format!("inner chunk {number}")
         } else {
@@ -176,14 +182,15 @@ fn entries(
     entries
 }
 
-/// Tells entries that overlap each other or the index, and bytes that none names.
+/// Tells entries that overlap each other or the index, and bytes that none names; returns those that lie in bytes of an
+/// earlier one or of the index.
 fn check_entries(
     (key, name): (&Key, &str),
     level: &ShardLevel,
     size: u64,
     entries: &[(usize, Range<u64>)],
     findings: &mut NodeFindings,
-) {
+) -> HashSet<usize> {
     let bytes = level.index_bytes() as u64;
     let index = if level.index_at_end() {
         size.saturating_sub(bytes)..size
@@ -201,20 +208,24 @@ fn check_entries(
         None => "the index".to_string(),
     };
     let (mut end, mut used, mut last) = (0, 0, None);
+    let mut overlapping = HashSet::new();
     for (range, number) in &parts {
         if range.start < end && range.start < range.end {
+            let unread = number.or(last);
             let found = format!(
-                "{} and {} in the same bytes",
-                shown(&last.unwrap_or(None)),
-                shown(number)
+                "{} and {} in the same bytes; {} is not read",
+                shown(&last),
+                shown(number),
+                shown(&unread)
             );
+            overlapping.extend(unread);
             let expected = "inner chunks one after the other";
             let finding = Finding::error("shard-overlap", key, expected, found);
             findings.add(finding.of_part(name).by(SHARDING, FORMAT));
         }
         used += range.end.saturating_sub(range.start.max(end));
         if range.end > end {
-            (end, last) = (range.end, Some(*number));
+            (end, last) = (range.end, *number);
         }
     }
     let unused = size.saturating_sub(used);
@@ -223,4 +234,5 @@ fn check_entries(
         let finding = Finding::advice("shard-unused", key, "no unused bytes in a shard", found);
         findings.add(finding.of_part(name).by(SHARDING, FORMAT));
     }
+    overlapping
 }

@@ -27,7 +27,7 @@ use crate::sync::pool::parallel_map;
 pub(super) const MAX_DEPTH: usize = 1000;
 
 /// How many nodes for each thread are looked at before what was found is given out.
-const BATCH: usize = 4;
+const BATCH: usize = 16;
 
 /// What a check came to.
 #[derive(Clone, Debug, Default)]

@@ -6,6 +6,7 @@ use std::io;
 use std::io::Write;
 use std::sync::Arc;
 
+use super::named_faults::named;
 use super::source_array::{SourceArray, in_group, within};
 use super::store_args::StoreArgs;
 use super::{CatArgs, elements};
@@ -30,18 +31,22 @@ const TEXT: &str = "text";
 pub(super) fn cat(args: &CatArgs) -> Result<bool> {
     let content = content_of(&args.format)?;
     let mut located = args.store.open(&args.path)?;
+    if args.select.is_some() && content.is_some() {
+        located = in_group(&args.store, &args.path, located);
+    }
+    named(&located, &args.path, cat_of(args, &located, content))
+}
+
+fn cat_of(args: &CatArgs, located: &StorePath, content: Option<FileContent>) -> Result<bool> {
     if let Some(selection) = &args.select {
-        if content.is_some() {
-            located = in_group(&args.store, &args.path, located);
-        }
-        let array = open_array(&located)?;
-        let selection = select((&args.store, &args.path), &located, selection)?;
-        print_elements(&located, array, &selection, content)?;
+        let array = open_array(located)?;
+        let selection = select((&args.store, &args.path), located, selection)?;
+        print_elements(located, array, &selection, content)?;
     } else if args.decode {
         let (array, selection) = chunk_of(&located.opened, &located.path)?;
-        print_elements(&located, array, &selection, content)?;
+        print_elements(located, array, &selection, content)?;
     } else {
-        print_stored(&located, &located.path)?;
+        print_stored(located, &located.path)?;
     }
     Ok(true)
 }

@@ -5,6 +5,7 @@
 use std::sync::Arc;
 
 use super::cat::{open_array, select};
+use super::named_faults::named;
 use super::output_file::OutputFile;
 use super::progress::Progress;
 use super::source_array::{SourceArray, in_group};
@@ -30,8 +31,19 @@ pub(super) fn cp(args: &CpArgs) -> Result<bool> {
     }
     let content = content_of(args)?;
     let located = in_group(&args.store, path, located);
-    let array = open_array(&located)?;
-    let selection = select((&args.store, path), &located, selection.unwrap_or("..."))?;
+    let written = write(args, &located, (path, selection.unwrap_or("...")), content);
+    named(&located, path, written)
+}
+
+/// Writes selected elements of the array that was typed as `path`.
+fn write(
+    args: &CpArgs,
+    located: &StorePath,
+    (path, selection): (&str, &str),
+    content: FileContent,
+) -> Result<bool> {
+    let array = open_array(located)?;
+    let selection = select((&args.store, path), located, selection)?;
     let element = array.array().element_size().unwrap_or(0) as u64;
     let total = selection
         .shape()
@@ -40,7 +52,7 @@ pub(super) fn cp(args: &CpArgs) -> Result<bool> {
     let file = OutputFile::create(&args.file)?;
     let bar = Progress::new(progress::BYTES);
     let mut done = 0;
-    let source = SourceArray::of(&located, array)?;
+    let source = SourceArray::of(located, array)?;
     write_file(&source.described(), &selection, content, &mut |bytes| {
         file.write(bytes)?;
         done += bytes.len() as u64;

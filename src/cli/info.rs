@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 
+use super::named_faults::named;
 use super::source_array::within;
 use super::{InfoArgs, report, shown, units};
 use crate::error::{Error, Kind, Result, printable};
@@ -18,10 +19,14 @@ use crate::json_text;
 /// Prints what there is to know of a node.
 pub(super) fn info(args: &InfoArgs) -> Result<bool> {
     let located = args.store.open(&args.path)?;
-    let info = match NodeInfo::of(&located) {
-        Err(error) if error.kind() == Kind::NotFound => match named_file(args, &located)? {
+    named(&located, &args.path, info_of(args, &located))
+}
+
+fn info_of(args: &InfoArgs, located: &StorePath) -> Result<bool> {
+    let info = match NodeInfo::of(located) {
+        Err(error) if error.kind() == Kind::NotFound => match named_file(args, located)? {
             Some(file) => {
-                print_file(args, &located, &file);
+                print_file(args, located, &file);
                 return Ok(file.length.is_ok());
             }
             None => return Err(error),
@@ -29,9 +34,9 @@ pub(super) fn info(args: &InfoArgs) -> Result<bool> {
         info => info?,
     };
     if args.json {
-        report::print_json(&to_json(&located, &info));
+        report::print_json(&to_json(located, &info));
     } else {
-        Sheet::default().fill(&located, &info).print();
+        Sheet::default().fill(located, &info).print();
     }
     Ok(true)
 }

@@ -3,12 +3,14 @@
 use serde_json::{Value, json};
 
 use super::cat::open_array;
+use super::named_faults::named;
 use super::paint::{Paint, terminal_width};
 use super::picture::{Picture, Rgb, scaled_colour};
 use super::{MapArgs, Measure, report, shown, units};
 use crate::array::ScanDetail;
 use crate::error::{Result, printable};
 use crate::inspect::chunk_map::{ChunkMap, MapCell, MapConfig};
+use crate::inspect::locate::StorePath;
 
 /// The most cells along each side of a picture in a file.
 const MAX_SIDE: u64 = 1024;
@@ -26,7 +28,11 @@ const CORRUPT: Rgb = [230, 50, 50];
 /// Prints or writes the map; the answer is no if a chunk does not decode.
 pub(super) fn map(args: &MapArgs) -> Result<bool> {
     let located = args.store.open(&args.path)?;
-    let array = open_array(&located)?;
+    named(&located, &args.path, map_of(args, &located))
+}
+
+fn map_of(args: &MapArgs, located: &StorePath) -> Result<bool> {
+    let array = open_array(located)?;
     let (rows, columns) = match (&args.output, args.json) {
         (None, false) => (2 * MAX_LINES, terminal_width() as u64),
         (None, true) => (MAX_JSON_SIDE, MAX_JSON_SIDE),

@@ -25,6 +25,7 @@ mod log_target;
 mod map;
 mod mount;
 mod mount_args;
+mod named_faults;
 mod notify;
 mod options;
 mod output_file;

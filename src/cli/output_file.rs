@@ -2,15 +2,28 @@
 //!
 //! A regular file appears under its name when all of it is written, and what was there before stays until then. What is
 //! there and is no regular file, such as a pipe or `/dev/null`, is written itself, and a link to a file stays a link.
+//! A name of an open descriptor, such as `/dev/stdout`, stands for the descriptor: what is written continues what others
+//! wrote there, whatever file it is.
 
 use std::ffi::OsString;
 use std::fs;
-use std::fs::{File, OpenOptions};
+use std::fs::{File, OpenOptions, Permissions};
 use std::io;
 use std::io::Write;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
+use rustix::process::{PidfdFlags, PidfdGetfdFlags, getpid, pidfd_getfd, pidfd_open};
+
 use crate::error::{Error, Result};
+
+/// The most symbolic links that a name is followed along, as in the kernel.
+const MAX_LINKS: usize = 40;
+
+/// The bits of a mode that a file keeps when its content is replaced: whoever may run a file with the rights of its owner
+/// may not do so with another content.
+const KEPT_MODE: u32 = 0o777;
 
 /// A file that is being written.
 pub(super) struct OutputFile<'a> {
@@ -25,13 +38,22 @@ impl OutputFile<'_> {
     /// Opens the file at `path` for writing; Invalid for a directory and for a link to nothing.
     pub(super) fn create(path: &Path) -> Result<OutputFile<'_>> {
         let failed = |error| Error::os(path.display(), error);
+        if let Some(number) = named_descriptor(path) {
+            let file = File::from(descriptor(number).map_err(failed)?);
+            return Ok(OutputFile {
+                path,
+                file,
+                renamed: None,
+            });
+        }
         match fs::metadata(path) {
             Ok(there) if there.is_dir() => Err(Error::invalid(path.display(), "is a directory")),
             Ok(there) if there.is_file() => {
                 let target = fs::canonicalize(path).map_err(failed)?;
                 let created = OutputFile::partial(path, target)?;
                 // A file keeps its mode when its content is replaced.
-                let kept = created.file.set_permissions(there.permissions());
+                let mode = there.permissions().mode() & KEPT_MODE;
+                let kept = created.file.set_permissions(Permissions::from_mode(mode));
                 kept.map_err(failed)?;
                 Ok(created)
             }
@@ -87,6 +109,38 @@ impl Drop for OutputFile<'_> {
         if let Some((partial, _)) = &self.renamed {
             // A file that was kept has left this name.
             let _ = fs::remove_file(partial);
+        }
+    }
+}
+
+/// Returns the number of the descriptor of this process that a name stands for; nothing for the name of a file.
+fn named_descriptor(path: &Path) -> Option<i32> {
+    let own = fs::canonicalize("/proc/self").ok()?;
+    let mut path = path.to_path_buf();
+    for _ in 0..MAX_LINKS {
+        let folder = match path.parent()? {
+            folder if folder.as_os_str().is_empty() => Path::new("."),
+            folder => folder,
+        };
+        let folder = fs::canonicalize(folder).ok()?;
+        let name = path.file_name()?;
+        if folder.starts_with(&own) && folder.ends_with("fd") {
+            return name.to_str()?.parse().ok();
+        }
+        path = folder.join(fs::read_link(folder.join(name)).ok()?);
+    }
+    None
+}
+
+/// Returns another handle of an open descriptor, with the same place in its file.
+fn descriptor(number: i32) -> io::Result<OwnedFd> {
+    match number {
+        0 => io::stdin().as_fd().try_clone_to_owned(),
+        1 => io::stdout().as_fd().try_clone_to_owned(),
+        2 => io::stderr().as_fd().try_clone_to_owned(),
+        other => {
+            let own = pidfd_open(getpid(), PidfdFlags::empty())?;
+            Ok(pidfd_getfd(own, other, PidfdGetfdFlags::empty())?)
         }
     }
 }

@@ -1,11 +1,9 @@
 //! A picture of a few colours: on a terminal in half blocks, or as a PNG or SVG file.
 
 use std::fmt::Write as _;
-use std::fs;
-use std::fs::File;
-use std::io::BufWriter;
 use std::path::Path;
 
+use super::output_file::OutputFile;
 use crate::error::{Error, Result};
 
 /// Red, green and blue.
@@ -54,17 +52,17 @@ impl Picture {
 
     /// Writes a file by its ending, `.png` or `.svg`.
     pub(super) fn write(&self, path: &Path) -> Result<()> {
-        match path.extension().and_then(|ending| ending.to_str()) {
-            Some("png") => self.write_png(path),
-            Some("svg") => {
-                let failed = |error| Error::os(path.display(), error);
-                fs::write(path, self.to_svg()).map_err(failed)
+        let file = match path.extension().and_then(|ending| ending.to_str()) {
+            Some("png") => self.to_png(path)?,
+            Some("svg") => self.to_svg().into_bytes(),
+            _ => {
+                let why = "a picture ends in .png or .svg";
+                return Err(Error::invalid(path.display(), why));
             }
-            _ => Err(Error::invalid(
-                path.display(),
-                "a picture ends in .png or .svg",
-            )),
-        }
+        };
+        let output = OutputFile::create(path)?;
+        output.write(&file)?;
+        output.keep()
     }
 
     /// Returns how many pixels of a file a cell is wide.
@@ -73,13 +71,13 @@ impl Picture {
         MIN_SIDE.div_ceil(side).clamp(1, MAX_SCALE)
     }
 
-    fn write_png(&self, path: &Path) -> Result<()> {
+    /// Returns the picture as PNG; faults name the path that it is made for.
+    fn to_png(&self, path: &Path) -> Result<Vec<u8>> {
         let failed = |error: png::EncodingError| Error::invalid(path.display(), error);
         let scale = self.scale();
         let side = |cells: usize| u32::try_from(cells * scale).unwrap_or(u32::MAX);
-        let file = File::create(path).map_err(|error| Error::os(path.display(), error))?;
-        let mut encoder =
-            png::Encoder::new(BufWriter::new(file), side(self.width), side(self.height()));
+        let mut file = Vec::new();
+        let mut encoder = png::Encoder::new(&mut file, side(self.width), side(self.height()));
         encoder.set_color(png::ColorType::Rgb);
         encoder.set_depth(png::BitDepth::Eight);
         let mut writer = encoder.write_header().map_err(failed)?;
@@ -89,7 +87,8 @@ impl Picture {
             (0..scale).for_each(|_| bytes.extend_from_slice(&line));
         }
         writer.write_image_data(&bytes).map_err(failed)?;
-        writer.finish().map_err(failed)
+        writer.finish().map_err(failed)?;
+        Ok(file)
     }
 
     /// Returns the picture as SVG, a rectangle for each run of one colour.

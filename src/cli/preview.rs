@@ -2,11 +2,13 @@
 
 use super::cat::{open_array, select};
 use super::cp::split;
+use super::named_faults::named;
 use super::paint::{Paint, terminal_width};
 use super::picture::{Picture, Rgb, scaled_colour};
 use super::{PreviewArgs, report, shown};
 use crate::error::Result;
 use crate::grid::Selection;
+use crate::inspect::locate::StorePath;
 use crate::inspect::preview::NumberPlane;
 
 /// The most pixels along each side of a picture in a file.
@@ -25,14 +27,20 @@ const LETTERS: [char; 10] = [' ', '.', ':', '-', '=', '+', '*', '#', '%', '@'];
 pub(super) fn preview(args: &PreviewArgs) -> Result<bool> {
     let (path, selection) = split(&args.path);
     let located = args.store.open(path)?;
-    let array = open_array(&located)?;
+    let shown = show(args, &located, (path, selection.unwrap_or("...")));
+    named(&located, path, shown)
+}
+
+/// Shows selected elements of the array that was typed as `path`.
+fn show(args: &PreviewArgs, located: &StorePath, (path, selection): (&str, &str)) -> Result<bool> {
+    let array = open_array(located)?;
     let paint = Paint::of_stdout();
     let sides = match (&args.output, paint.is_on()) {
         (Some(_), _) => (MAX_SIDE, MAX_SIDE),
         (None, true) => (2 * MAX_LINES, terminal_width() as u64),
         (None, false) => (MAX_LINES, terminal_width() as u64),
     };
-    let selection = select((&args.store, path), &located, selection.unwrap_or("..."))?;
+    let selection = select((&args.store, path), located, selection)?;
     let plane = NumberPlane::read(&array, &selection, sides)?;
     let picture = picture(&plane);
     match &args.output {

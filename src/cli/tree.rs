@@ -2,10 +2,12 @@
 
 use serde_json::{Value, json};
 
+use super::named_faults::named;
 use super::paint::Paint;
 use super::{LsArgs, TreeArgs, report, shown, units};
 use crate::error::{Error, Result, printable};
 use crate::inspect::locate::StorePath;
+use crate::inspect::root_name::root_name;
 use crate::inspect::tree;
 use crate::inspect::tree::{NodeFacts, TreeConfig, TreeNode};
 
@@ -20,7 +22,9 @@ pub(super) fn tree(args: &TreeArgs) -> Result<bool> {
         chunks: if args.sizes { u64::MAX } else { USUAL_CHUNKS },
         threads: located.concurrency,
     };
-    let nodes = tree::tree(&located.opened, &located.path, &config)?;
+    let root = root_name(&located.source);
+    let nodes = tree::tree(&located.opened, (&located.path, &root), &config);
+    let nodes = named(&located, &args.path, nodes)?;
     if args.json {
         let list: Vec<Value> = nodes.iter().map(node_json).collect();
         let found = json!({"store": located.source, "nodes": list});
@@ -28,7 +32,7 @@ pub(super) fn tree(args: &TreeArgs) -> Result<bool> {
     } else {
         print_tree(&located, &nodes);
     }
-    first_fault(nodes)
+    named(&located, &args.path, first_fault(nodes))
 }
 
 /// Prints the children of a group, or an array.
@@ -39,7 +43,9 @@ pub(super) fn ls(args: &LsArgs) -> Result<bool> {
         chunks: if args.long { USUAL_CHUNKS } else { 0 },
         threads: located.concurrency,
     };
-    let mut nodes = tree::tree(&located.opened, &located.path, &config)?;
+    let root = root_name(&located.source);
+    let nodes = tree::tree(&located.opened, (&located.path, &root), &config);
+    let mut nodes = named(&located, &args.path, nodes)?;
     let is_group = matches!(nodes.first(), Some(node) if matches!(node.facts, NodeFacts::Group));
     let listed: Vec<&TreeNode> = nodes.iter().skip(usize::from(is_group)).collect();
     if args.json {
@@ -49,7 +55,7 @@ pub(super) fn ls(args: &LsArgs) -> Result<bool> {
         print_list(&listed, &args.path, args.long);
     }
     nodes.truncate(1);
-    first_fault(nodes)
+    named(&located, &args.path, first_fault(nodes))
 }
 
 /// Fails with the first error that hid a part of the tree.
@@ -189,7 +195,8 @@ fn counts(nodes: &[TreeNode]) -> String {
     }
     // Each folder without documents is taken for a group.
     let is_bare = |node: &TreeNode| {
-        node.dialect.is_none() && matches!(node.facts, NodeFacts::Group) && !node.is_cut
+        let is_plain = node.dialect.is_none() && matches!(node.facts, NodeFacts::Group);
+        is_plain && !node.is_cut && node.fault.is_none()
     };
     if nodes.iter().all(is_bare) {
         text += "; no Zarr metadata found";
@@ -225,4 +232,29 @@ fn node_json(node: &TreeNode) -> Value {
         found.extend(others.map(|(name, value)| (name.to_string(), value)));
     }
     found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::Key;
+
+    #[test]
+    fn a_folder_whose_children_are_not_known_may_have_metadata() {
+        let folder = |fault: Option<Error>| TreeNode {
+            path: Key::root(),
+            depth: 0,
+            facts: NodeFacts::Group,
+            dialect: None,
+            attributes: 0,
+            stored: None,
+            is_last: true,
+            is_cut: false,
+            fault,
+        };
+        let told = counts(&[folder(None)]);
+        assert_eq!(told, "1 group, 0 arrays; no Zarr metadata found");
+        let fault = Error::unavailable("a.zarr", "no answer");
+        assert_eq!(counts(&[folder(Some(fault))]), "1 group, 0 arrays");
+    }
 }

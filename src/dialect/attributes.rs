@@ -99,8 +99,9 @@ mod tests {
         }
         for (text, said) in [
             (&b""[..], "a/x.json: is empty, and an object is expected"),
+            (b"[1]", "a/x.json: JSON, but no object: a list"),
             (
-                b"[1]",
+                b"[1",
                 "a/x.json: not JSON: expected an object at line 1 column 1",
             ),
             (b"{\"a\": \xff}", "a/x.json: not JSON: expected UTF-8"),

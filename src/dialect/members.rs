@@ -9,7 +9,9 @@ use crate::model::MAX_RANK;
 pub(super) fn lengths(members: &Map<String, Value>, name: &str) -> Result<Vec<u64>> {
     let found = members.get(name).unwrap_or(&Value::Null);
     let wrong = || {
-        let why = format!("expected a list of whole numbers, none negative, found {found}");
+        let why = format!(
+            "expected a list of whole numbers, none negative and each below 2^64, found {found}"
+        );
         Error::corrupt(name, why)
     };
     let list = found.as_array().ok_or_else(wrong)?;

@@ -124,7 +124,8 @@ fn children(located: &StorePath) -> Result<ChildCounts> {
         chunks: 0,
         threads: located.concurrency,
     };
-    let nodes = tree(&located.opened, &located.path, &config)?;
+    let root = root_name(&located.source);
+    let nodes = tree(&located.opened, (&located.path, &root), &config)?;
     let mut counts = ChildCounts::default();
     for node in nodes {
         match (node.depth, node.facts) {

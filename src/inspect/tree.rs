@@ -11,7 +11,8 @@ use crate::hierarchy::{Hierarchy, NodeEntry};
 use crate::inspect::access::OpenedStore;
 use crate::inspect::array_info::ArrayInfo;
 use crate::inspect::stored::StoredFacts;
-use crate::model::Node;
+use crate::model::document::is_in_node_folder;
+use crate::model::{Node, is_like_chunk};
 use crate::store::Key;
 use crate::sync::pool::parallel_map;
 
@@ -74,8 +75,13 @@ struct Walked {
 
 /// Returns the nodes at a path and below it, each group before its children, which are in the order of their names.
 ///
-/// Fails with `NotFound` if there is no node; a group that cannot be listed is in the tree with its fault.
-pub fn tree(opened: &OpenedStore, path: &Key, config: &TreeConfig) -> Result<Vec<TreeNode>> {
+/// The root's own files are named after `root`. Fails with `NotFound` if there is no node; a group that cannot be listed is
+/// in the tree with its fault.
+pub fn tree(
+    opened: &OpenedStore,
+    (path, root): (&Key, &str),
+    config: &TreeConfig,
+) -> Result<Vec<TreeNode>> {
     let first = opened.hierarchy.node(path)?;
     let first = first.ok_or_else(|| Error::new(Kind::NotFound, path, "no such group or array"))?;
     let mut all = vec![Walked::new(first, 0)];
@@ -96,7 +102,7 @@ pub fn tree(opened: &OpenedStore, path: &Key, config: &TreeConfig) -> Result<Vec
     }
     let describe = |(number, is_last): (usize, bool)| {
         all.get(number)
-            .map(|walked| walked.describe(opened, is_last, config))
+            .map(|walked| walked.describe(opened, (is_last, root), config))
     };
     let nodes = parallel_map(config.threads, order, &describe);
     Ok(nodes.into_iter().flatten().collect())
@@ -160,6 +166,7 @@ fn walk_level(
         match child {
             Err(error) => walked.fault = Some(error),
             Ok(None) => {}
+            Ok(Some(child)) if is_of_chunks(walked, &child) => {}
             Ok(Some(child)) => {
                 walked.children.push(place);
                 let depth = walked.depth + 1;
@@ -169,6 +176,12 @@ fn walk_level(
         }
     }
     next
+}
+
+/// Whether a child is a folder of chunks: a bare one of such a name, in a node that may be an array for all that is known.
+fn is_of_chunks(parent: &Walked, child: &NodeEntry) -> bool {
+    let is_bare = child.node.is_ok() && child.dialect().is_none();
+    parent.entry.node.is_err() && is_bare && is_like_chunk(child.path.name())
 }
 
 /// Returns the names of the children of a node in their order, or as many as those that are listed first; none of an
@@ -182,7 +195,10 @@ fn names(hierarchy: &Arc<Hierarchy>, entry: &Arc<NodeEntry>, most: usize) -> Res
     while names.len() < most
         && let Some(name) = listing.next()?
     {
-        names.push(name.name);
+        // No node has the name of a document that lies in its folder; those of drafts lie elsewhere.
+        if entry.entry_point().is_some() || !is_in_node_folder(&name.name) {
+            names.push(name.name);
+        }
     }
     names.sort();
     Ok(names)
@@ -199,16 +215,25 @@ impl Walked {
         }
     }
 
-    fn describe(&self, opened: &OpenedStore, is_last: bool, config: &TreeConfig) -> TreeNode {
+    fn describe(
+        &self,
+        opened: &OpenedStore,
+        (is_last, root): (bool, &str),
+        config: &TreeConfig,
+    ) -> TreeNode {
         let entry = &self.entry;
+        let name = if entry.path.is_root() {
+            root.to_string()
+        } else {
+            String::from_utf8_lossy(entry.path.name()).into_owned()
+        };
         let open = entry.array().and_then(|_| opened.arrays.open(entry).ok());
         let count = |open: &Arc<OpenArray>| StoredFacts::count(open, config.chunks, 1).ok();
         let facts = match (&entry.node, &open) {
             (Err(error), _) => NodeFacts::Broken(error.clone()),
-            (Ok(Node::Array(_)), Some(open)) => NodeFacts::Array(Box::new(ArrayInfo::of(
-                open,
-                &String::from_utf8_lossy(entry.path.name()),
-            ))),
+            (Ok(Node::Array(_)), Some(open)) => {
+                NodeFacts::Array(Box::new(ArrayInfo::of(open, &name)))
+            }
             (Ok(Node::Array(_)), None) => {
                 NodeFacts::Broken(Error::unavailable(&entry.path, "cannot be opened"))
             }

@@ -12,6 +12,9 @@ use crate::error::{Error, Result};
 /// How deep objects and lists may lie in each other, as in serde_json.
 const MAX_DEPTH: usize = 127;
 
+/// The longest number that a message has, in bytes.
+const MAX_SHOWN: usize = 30;
+
 const WORDS: [&str; 6] = ["true", "false", "null", "NaN", "Infinity", "-Infinity"];
 
 /// Where a member stands in its text.
@@ -90,6 +93,10 @@ impl<'a> Scanner<'a> {
     fn whole(&mut self, visit: Visit<'_, 'a>) -> Result<(usize, usize)> {
         self.skip_space();
         let open = self.at;
+        if let Some(what) = self.other_value() {
+            let why = format!("JSON, but no object: {what}");
+            return Err(Error::corrupt("", why));
+        }
         self.object(Some(visit))?;
         let close = self.at - 1;
         self.skip_space();
@@ -97,6 +104,23 @@ impl<'a> Scanner<'a> {
             None => Ok((open, close)),
             Some(_) => Err(self.expected("the end")),
         }
+    }
+
+    /// Returns what the text is, if it is JSON and no object.
+    fn other_value(&self) -> Option<&'a str> {
+        let mut ahead = Scanner::new(self.text);
+        ahead.at = self.at;
+        let first = self.peek().filter(|&first| first != b'{')?;
+        ahead.value().ok()?;
+        let value = self.text.get(self.at..ahead.at)?;
+        ahead.skip_space();
+        let is_whole = ahead.peek().is_none();
+        is_whole.then_some(match first {
+            b'[' => "a list",
+            b'"' => "text",
+            _ if value.len() > MAX_SHOWN => "a number",
+            _ => value,
+        })
     }
 
     fn rest(&self) -> &'a [u8] {
@@ -346,7 +370,12 @@ mod tests {
     fn faults_have_a_place() {
         for (text, what) in [
             ("", "it ends where an object is expected"),
-            ("3", "expected an object at line 1 column 1"),
+            ("3", "JSON, but no object: 3"),
+            (" null\n", "JSON, but no object: null"),
+            ("[1, {}]", "JSON, but no object: a list"),
+            ("\"a\"", "JSON, but no object: text"),
+            ("nul", "not JSON: expected an object at line 1 column 1"),
+            ("[1] x", "not JSON: expected an object at line 1 column 1"),
             ("{\"a\": 1,\n }", "expected a string at line 2 column 2"),
             ("{\"a\": 01}", "expected a value at line 1 column 7"),
             ("{\"a\": [1 2]}", "expected , or ] at line 1 column 10"),

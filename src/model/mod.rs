@@ -219,6 +219,20 @@ pub fn parse_index(digits: &str) -> Option<u64> {
     }
 }
 
+/// Whether a name may be that of a chunk, or of a folder of chunks, in some dialect: `0.1`, `c`, `c.0.1`, `c0`, `7`.
+pub fn is_like_chunk(name: &[u8]) -> bool {
+    let Ok(name) = str::from_utf8(name) else {
+        return false;
+    };
+    let indices = name.strip_prefix('c').unwrap_or(name);
+    let indices = if indices == name {
+        name
+    } else {
+        indices.strip_prefix('.').unwrap_or(indices)
+    };
+    name == "c" || indices.split('.').all(|index| parse_index(index).is_some())
+}
+
 /// The longest element that is read, in bytes; metadata that state a longer one are taken to be wrong.
 pub const MAX_ELEMENT: usize = 1 << 20;
 
@@ -283,6 +297,7 @@ pub fn bytes_of(shape: &[u64], element: usize) -> Result<u64> {
     if shape.contains(&0) {
         return Ok(0);
     }
+    let unit = if element == 1 { "byte" } else { "bytes" };
     let mut bytes = element as u64;
     for &length in shape {
         bytes = bytes
@@ -291,7 +306,7 @@ pub fn bytes_of(shape: &[u64], element: usize) -> Result<u64> {
             .ok_or_else(|| {
                 Error::too_large(
                     "shape",
-                    format!("{shape:?} elements of {element} bytes exceed 2^63 bytes"),
+                    format!("{shape:?} elements of {element} {unit} come to more than 2^63 bytes"),
                 )
             })?;
     }
@@ -301,6 +316,26 @@ pub fn bytes_of(shape: &[u64], element: usize) -> Result<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn names_of_chunks_are_told_from_those_of_nodes() {
+        for name in ["0", "0.1", "c", "c.0.1", "c0", "c12.3"] {
+            assert!(is_like_chunk(name.as_bytes()), "{name}");
+        }
+        for name in [
+            "",
+            "a",
+            "c.",
+            "cc",
+            "0.",
+            "01",
+            "1.0a",
+            "zarr.json",
+            ".zarray",
+        ] {
+            assert!(!is_like_chunk(name.as_bytes()), "{name}");
+        }
+    }
 
     #[test]
     fn products_that_overflow_are_refused() {

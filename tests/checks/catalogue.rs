@@ -433,7 +433,7 @@ fn documents_of_v2() -> Vec<Row> {
         ),
         Row(
             v2,
-            holds("a/b/.zattrs", b"[]"),
+            holds("a/b/.zattrs", b"["),
             KEYS,
             (Error, "not-json", "a/b/.zattrs", "", "Attributes"),
         ),
@@ -677,6 +677,86 @@ fn documents_of_drafts() -> Vec<Row> {
 }
 
 /// Keys, names, copies.
+/// Keys of chunks that no reader takes for chunks, and documents that are none.
+fn misplaced_keys() -> Vec<Row> {
+    const SHAPE: [u64; 2] = [1 << 63, 1 << 63];
+    let stated = set("a/b/.zarray", "dimension_separator", json!("."));
+    vec![
+        Row(
+            v3,
+            moves("a/b/c/1/1", "a/b/c.1.1"),
+            KEYS,
+            (Error, "separator-differs", "a/b", "", "Chunk encoding"),
+        ),
+        Row(
+            v2,
+            both(stated, moves("a/b/1.1", "a/b/1/1")),
+            KEYS,
+            (Error, "separator-differs", "a/b", "", "Chunks"),
+        ),
+        Row(
+            n5,
+            moves("a/b/0/0", "a/b/0.0"),
+            KEYS,
+            (Error, "separator-differs", "a/b", "", "Blocks"),
+        ),
+        Row(
+            draft2020,
+            moves("data/root/a/b/c0/0", "data/root/a/b/c0.0"),
+            KEYS,
+            (Error, "separator-differs", "a/b", "", "Chunk encoding"),
+        ),
+        Row(
+            v3,
+            holds("a/b/zarr.json", b"null"),
+            KEYS,
+            (Error, "not-an-object", "a/b/zarr.json", "", "Metadata"),
+        ),
+        Row(
+            v3,
+            holds("a/b/zarr.json", b"null"),
+            KEYS,
+            (Warning, "chunks-undescribed", "a/b", "", ""),
+        ),
+        Row(
+            v2,
+            holds("a/b/.zattrs", b"[1]"),
+            KEYS,
+            (Error, "not-an-object", "a/b/.zattrs", "", "Attributes"),
+        ),
+        Row(
+            v3,
+            both(erases("a/b/zarr.json"), holds("a/b/zarr.json/x", b"x")),
+            KEYS,
+            (Error, "document-is-folder", "a/b/zarr.json", "", "Metadata"),
+        ),
+        Row(
+            v2,
+            both(erases("a/b/.zattrs"), holds("a/b/.zattrs/x", b"x")),
+            KEYS,
+            (Error, "document-is-folder", "a/b/.zattrs", "", "Metadata"),
+        ),
+        Row(
+            v3,
+            set("a/b/zarr.json", "shape", json!(SHAPE)),
+            KEYS,
+            (Warning, "array-too-large", "a/b", "", "Codecs"),
+        ),
+        Row(
+            n5,
+            adds("attributes.json", json!({"n5": "99.0.0"})),
+            KEYS,
+            (
+                Error,
+                "member-invalid",
+                "attributes.json",
+                "n5",
+                "Containers",
+            ),
+        ),
+    ]
+}
+
 fn keys() -> Vec<Row> {
     let fields = "Additional fields";
     let copied = |code, part| (Error, code, ".zmetadata", part, "");
@@ -1236,6 +1316,7 @@ fn each_kind_of_damage_is_found() {
         documents_of_v2(),
         documents_of_drafts(),
         keys(),
+        misplaced_keys(),
         chunks(),
     ]
     .into_iter()

@@ -20,3 +20,4 @@ mod long_copies;
 mod requests;
 mod sections;
 mod stores;
+mod wordings;

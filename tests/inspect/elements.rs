@@ -9,7 +9,7 @@ use zarrfs::export::{FORMATS, GROUP_FORMATS};
 use zarrfs::mount::open::ViewKind;
 
 use crate::common;
-use crate::program::{array, command, failed, printed, run, sample, store};
+use crate::program::{PROGRAM, array, command, failed, printed, run, sample, store};
 
 fn tas() -> String {
     sample("climate.zarr/tas").to_str().unwrap().to_string()
@@ -32,7 +32,7 @@ fn a_key_is_printed_as_it_is_stored() {
     assert_eq!(bytes(&["cat", &key]), fs::read(&key).unwrap());
     assert_eq!(
         failed(&["cat", &format!("{}/c/9", tas())]),
-        "c/9: no such file or key"
+        format!("{}/c/9: no such file or key", tas())
     );
 }
 
@@ -92,7 +92,8 @@ fn a_chunk_is_decoded_by_its_key() {
     ]);
     assert_eq!(decoded, selected);
     let fault = failed(&["cat", "--decode", &format!("{}/zarr.json", tas())]);
-    assert_eq!(fault, "zarr.json: is not the key of a chunk");
+    let expected = format!("{}/zarr.json: is not the key of a chunk", tas());
+    assert_eq!(fault, expected);
 }
 
 #[test]
@@ -295,7 +296,7 @@ fn a_file_appears_when_it_is_whole() {
     );
     let (from, to) = (folder.path().to_str().unwrap(), folder.path().join("x.npy"));
     fs::write(&to, "old").unwrap();
-    assert!(failed(&["cp", from, to.to_str().unwrap()]).starts_with("c/0: "));
+    assert!(failed(&["cp", from, to.to_str().unwrap()]).starts_with(&format!("{from}/c/0: ")));
     assert_eq!(fs::read(&to).unwrap(), b"old");
     let left = fs::read_dir(folder.path()).unwrap().count();
     assert_eq!(left, 3);
@@ -344,6 +345,59 @@ fn what_is_no_regular_file_is_written_itself() {
         "{fault}"
     );
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 5);
+}
+
+#[test]
+fn a_descriptor_that_is_a_file_is_written_itself() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_string();
+    let lat = sample("climate.zarr/lat").to_str().unwrap().to_string();
+    printed(&["cp", &lat, &path("lat.npy")]);
+    let expected = [b"before ".to_vec(), fs::read(path("lat.npy")).unwrap()].concat();
+    std::os::unix::fs::symlink("/proc/self/fd/1", path("link")).unwrap();
+    // Not the names in /dev, which a test that fails would replace.
+    let links = ["/proc/self/fd/1", "/proc/thread-self/fd/1", &path("link")];
+    for name in links {
+        let file = path("out");
+        fs::write(&file, "before ").unwrap();
+        let out = fs::OpenOptions::new().append(true).open(&file).unwrap();
+        let mut cp = command(&["cp", "--format", "npy", &lat, name]);
+        assert!(cp.stdout(out).status().unwrap().success());
+        assert!(fs::read(&file).unwrap() == expected, "{name}");
+    }
+    // What another program writes through the same descriptor follows.
+    let shell = format!(
+        "exec 5> out; printf 'before ' >&5; '{PROGRAM}' cp --format npy '{lat}' /proc/self/fd/5; echo >&5"
+    );
+    let mut shell = Command::new("sh")
+        .args(["-c", &shell])
+        .current_dir(folder.path())
+        .spawn()
+        .unwrap();
+    assert!(shell.wait().unwrap().success());
+    assert!(fs::read(path("out")).unwrap() == [&expected[..], &b"\n"[..]].concat());
+    assert!(
+        failed(&["cp", "--format", "npy", &lat, "/proc/self/fd/99"])
+            .contains("Bad file descriptor")
+    );
+    let mut names: Vec<_> = fs::read_dir(folder.path())
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name())
+        .collect();
+    names.sort();
+    assert_eq!(names, ["lat.npy", "link", "out"]);
+}
+
+#[test]
+fn a_file_with_another_content_runs_with_nobodys_rights() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("file.npy");
+    fs::write(&file, "old").unwrap();
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o6751)).unwrap();
+    let lat = sample("climate.zarr/lat").to_str().unwrap().to_string();
+    printed(&["cp", &lat, file.to_str().unwrap()]);
+    let mode = fs::metadata(&file).unwrap().permissions().mode();
+    assert_eq!(mode & 0o7777, 0o751);
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::os::unix::fs::symlink;
 
 use serde_json::Value;
 
-use crate::program::{GROUP, array, failed, printed, run, store};
+use crate::program::{GROUP, array, command, failed, printed, run, store};
 
 #[test]
 fn control_characters_are_escaped() {
@@ -107,7 +107,7 @@ fn what_is_not_there_is_named() {
     let path = folder.path().to_str().unwrap();
     assert_eq!(
         failed(&["info", &format!("{path}/s/no")]),
-        "no: no such group or array"
+        format!("{path}/s/no: no such group or array")
     );
     let fault = failed(&["tree", &format!("{path}/none")]);
     assert!(
@@ -116,4 +116,83 @@ fn what_is_not_there_is_named() {
     );
     assert!(failed(&["tree", "nosuch://x"]).contains("nosuch"));
     assert!(failed(&["stats", path]).ends_with("is not a mount of zarrfs"));
+}
+
+#[test]
+fn files_of_a_root_array_are_named_after_its_store() {
+    let folder = tempfile::tempdir().unwrap();
+    store(
+        folder.path(),
+        &[("name.zarr/zarr.json", array(&[4], &[2]).as_bytes())],
+    );
+    let path = folder.path().join("name.zarr");
+    let found = printed(&["tree", "--json", path.to_str().unwrap()]);
+    let found: Value = serde_json::from_str(&found).unwrap();
+    assert_eq!(found["nodes"][0]["files"][0], "name.npy");
+}
+
+#[test]
+fn folders_of_chunks_of_a_broken_array_are_no_groups() {
+    let folder = tempfile::tempdir().unwrap();
+    let files: [(&str, &[u8]); 6] = [
+        ("zarr.json", GROUP),
+        ("a/zarr.json", b"null"),
+        ("a/c/0/1", b"x"),
+        ("a/0/zarr.json", GROUP),
+        ("b/zarr.json/x", b"x"),
+        ("b/1/x", b"x"),
+    ];
+    store(folder.path(), &files);
+    let text = printed(&["tree", folder.path().to_str().unwrap()]);
+    let names: Vec<&str> = text
+        .lines()
+        .filter_map(|line| line.split_once("\u{2500}\u{2500} "))
+        .map(|(_, name)| name.split("  ").next().unwrap())
+        .collect();
+    assert_eq!(names, ["a", "0", "b", "1"], "{text}");
+    let told = "a  broken: a/zarr.json: JSON, but no object: null";
+    assert!(text.contains(told), "{text}");
+}
+
+#[test]
+fn faults_name_paths_as_they_were_typed() {
+    let folder = tempfile::tempdir().unwrap();
+    let a = array(&[4], &[4]);
+    let files: [(&str, &[u8]); 5] = [
+        ("s.zarr/zarr.json", GROUP),
+        ("s.zarr/a/zarr.json", a.as_bytes()),
+        ("s.zarr/a/c/0", b"x"),
+        ("s.zarr/bad/zarr.json", b"{"),
+        ("s.zarr/g/zarr.json", GROUP),
+    ];
+    store(folder.path(), &files);
+    let fault = |args: &[&str]| {
+        let output = command(args).current_dir(folder.path()).output().unwrap();
+        assert_eq!(output.status.code(), Some(2), "{args:?}: {output:?}");
+        String::from_utf8(output.stderr).unwrap()
+    };
+    let lines: [(&[&str], &str); 9] = [
+        (
+            &["cat", "s.zarr/a/c/7"],
+            "s.zarr/a/c/7: no such file or key",
+        ),
+        (
+            &["cat", "./s.zarr/a/c/7"],
+            "./s.zarr/a/c/7: no such file or key",
+        ),
+        (&["cat", "--select", ":", "s.zarr/a"], "s.zarr/a/c/0: "),
+        (&["cp", "s.zarr/a", "a.npy"], "s.zarr/a/c/0: "),
+        (&["preview", "s.zarr/a"], "s.zarr/a/c/0: "),
+        (&["map", "s.zarr/bad/"], "s.zarr/bad/zarr.json: not JSON"),
+        (&["map", "s.zarr/g"], "s.zarr/g: "),
+        (&["info", "s.zarr/no"], "s.zarr/no: no such group or array"),
+        (&["cat", "--select", "9", "s.zarr/a"], "selection '9': "),
+    ];
+    for (args, start) in lines {
+        let fault = fault(args);
+        assert!(
+            fault.starts_with(&format!("zarrfs: {start}")),
+            "{args:?}: {fault}"
+        );
+    }
 }

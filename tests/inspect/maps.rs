@@ -1,7 +1,7 @@
 //! Maps of chunk grids and previews of planes: cells, pixels, and grids of any number of chunks.
 
 use std::fs::File;
-use std::io::BufReader;
+use std::io::{BufReader, Read};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -69,6 +69,35 @@ fn pixels_are_chunks() {
         };
         assert_eq!(*pixel, expected, "chunk {row}, {column}");
     }
+}
+
+#[test]
+fn a_picture_that_is_replaced_is_a_whole_one_at_any_moment() {
+    let folder = tempfile::tempdir().unwrap();
+    patchy(folder.path());
+    let array = folder.path().join("a");
+    for (command, file) in [("map", "a.png"), ("map", "a.svg"), ("preview", "b.png")] {
+        // One chunk does not decode, which is none of those of a preview.
+        let part = if command == "preview" { "@0:2,0:2" } else { "" };
+        let array = format!("{}{part}", array.display());
+        let file = folder.path().join(file);
+        std::fs::write(&file, "old").unwrap();
+        let mut opened = File::open(&file).unwrap();
+        printed(&[command, &array, "-o", file.to_str().unwrap()]);
+        // Whoever has the old picture open reads it to its end.
+        let mut old = String::new();
+        opened.read_to_string(&mut old).unwrap();
+        assert_eq!(old, "old", "{command}");
+        assert!(std::fs::metadata(&file).unwrap().len() > 100, "{command}");
+    }
+    let missing = folder.path().join("no/map.png");
+    let fault = failed(&[
+        "map",
+        array.to_str().unwrap(),
+        "-o",
+        missing.to_str().unwrap(),
+    ]);
+    assert!(fault.contains("no/map.png: No such file"), "{fault}");
 }
 
 #[test]

@@ -115,7 +115,7 @@ fn a_thousand_nodes_take_a_few_round_trips() {
         threads: 32,
     };
     let started = Instant::now();
-    let nodes = tree(&opened().0, &Key::root(), &config).unwrap();
+    let nodes = tree(&opened().0, (&Key::root(), "s"), &config).unwrap();
     let took = started.elapsed();
     let arrays = nodes
         .iter()
@@ -139,7 +139,7 @@ fn a_group_below_which_nothing_is_shown_is_asked_for_one_name() {
         threads: 4,
     };
     let (opened, given) = opened();
-    let nodes = tree(&opened, &Key::root(), &config).unwrap();
+    let nodes = tree(&opened, (&Key::root(), "s"), &config).unwrap();
     let cut = nodes.iter().filter(|node| node.is_cut);
     assert_eq!((nodes.len(), cut.count()), (11, 10));
     let given = given.load(Ordering::Relaxed);

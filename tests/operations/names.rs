@@ -101,8 +101,8 @@ pub(crate) fn c04_a_broken_node_lists_and_says_what_is_wrong(enter: &Enter) {
     let said = |path: &str| String::from_utf8(backend.read_whole(path).unwrap()).unwrap();
     assert_eq!(
         said("array/ERROR.txt"),
-        "The node array cannot be read: array/zarr.json: shape: expected a list of whole numbers, none negative, \
-         found \"long\"\n"
+        "The node array cannot be read: array/zarr.json: shape: expected a list of whole numbers, none negative and each \
+         below 2^64, found \"long\"\n"
     );
     assert!(said("old/ERROR.txt").contains("old/.zarray: chunk shape: "));
     assert!(said("ERROR.txt").starts_with("The root cannot be read: zarr.json: not JSON: "));

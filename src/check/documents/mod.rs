@@ -4,7 +4,7 @@
 //! not read although no rule was broken gets an error of its own. Copies of documents are left to `consolidated`.
 
 use serde::de::IgnoredAny;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::check::finding::{Finding, JSON, document_of};
 use crate::dialect::Document;
@@ -54,12 +54,22 @@ pub(super) fn check_document(kind: DocumentKind, key: &Key, bytes: Vec<u8>) -> V
         }
         Ok(None) => {}
         Err(error) => {
-            let document = text_of(kind, key);
-            let finding = Finding::error("not-json", key, "a JSON object", error.detail());
-            found.push(finding.by(document, heading_of(kind, key)));
+            let text = document.text().ok().flatten();
+            let code = if text.is_some_and(is_other_json) {
+                "not-an-object"
+            } else {
+                "not-json"
+            };
+            let finding = Finding::error(code, key, "a JSON object", error.detail());
+            found.push(finding.by(text_of(kind, key), heading_of(kind, key)));
         }
     }
     found
+}
+
+/// Whether a text is JSON and no object.
+fn is_other_json(text: &str) -> bool {
+    !text.trim_start().starts_with('{') && serde_json::from_str::<IgnoredAny>(text).is_ok()
 }
 
 /// Returns what a strict reader of JSON has against a document that is read here.
@@ -96,6 +106,9 @@ fn strict_faults(key: &Key, bytes: &[u8]) -> Vec<Finding> {
     found
 }
 
+/// The longest text of a list or of words that is put back, in bytes: no more of it is shown.
+const MAX_RESTORED: usize = 4096;
+
 /// Puts back what is held back of members that may be long, where that is no object.
 fn restore(text: &str, members: &mut Members) {
     for name in ["attributes", "consolidated_metadata"] {
@@ -103,8 +116,8 @@ fn restore(text: &str, members: &mut Members) {
         let value = place.and_then(|place| text.get(place)).unwrap_or("{");
         if !value.starts_with('{') {
             let value = match value.as_bytes().first() {
-                Some(b'[') => Value::Array(Vec::new()),
-                Some(b'"') => Value::String("...".to_string()),
+                Some(b'[') if value.len() > MAX_RESTORED => json!(["..."]),
+                Some(b'"') if value.len() > MAX_RESTORED => json!("..."),
                 _ => serde_json::from_str(value).unwrap_or_default(),
             };
             members.insert(name.to_string(), value);

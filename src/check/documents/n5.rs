@@ -1,13 +1,19 @@
 //! What the description of N5 demands of `attributes.json`.
 
+use std::ops::RangeInclusive;
+
 use serde_json::Value;
 
 use super::rules::{DocumentRules, Members, Verdict, optional, rule};
 use super::values::{self, demand};
 use crate::check::finding::{N5, SpecSection, section};
+use crate::model::parse_index;
 
 const DATASETS: SpecSection = section(N5, "Datasets");
 const CONTAINER: SpecSection = section(N5, "Containers");
+
+/// The first numbers of the versions that writers have; readers refuse a higher one than their own.
+const KNOWN_VERSIONS: RangeInclusive<u64> = 1..=4;
 
 /// A dataset; all other members are attributes of the user.
 pub(super) static DATASET: DocumentRules = DocumentRules {
@@ -56,9 +62,10 @@ fn compression(value: &Value, _: &Members) -> Verdict {
 }
 
 fn version(value: &Value, _: &Members) -> Verdict {
-    let is_version = |text: &str| text.starts_with(|c: char| c.is_ascii_digit());
+    let major = value.as_str().and_then(|text| text.split('.').next());
+    let major = major.and_then(parse_index);
     demand(
-        value.as_str().is_some_and(is_version),
-        "a version such as \"2.0.0\"",
+        major.is_some_and(|major| KNOWN_VERSIONS.contains(&major)),
+        "a version from 1 to 4, which are known, such as \"2.0.0\"",
     )
 }

@@ -35,7 +35,7 @@ pub(super) fn list(value: &Value, _: &Members) -> Verdict {
 pub(super) fn shape(value: &Value, _: &Members) -> Verdict {
     demand(
         lengths(value).is_some(),
-        "a list of whole numbers, none negative",
+        "a list of whole numbers, none negative and each below 2^64",
     )
 }
 

@@ -1,0 +1,149 @@
+"""`zarrfs check`: the data of a store of 1 GiB beside the codec alone, and the keys of a store behind a server with latency.
+
+The codec alone is the zarrs crate, which decodes the same array in process on all cores. A remote check is beside the
+least time of its requests: as many at a time as the option says, each as long as the server's latency. A client that does
+nothing else than make as many requests shows how far from that the server itself is on this machine.
+"""
+
+import http.client
+import subprocess
+import tempfile
+import time
+from concurrent.futures import ThreadPoolExecutor
+from statistics import median
+
+import arrays
+import mounting
+import peers
+import scale_stores
+import table
+from servers.hadro import Hadro
+from servers.programs import Absent
+from test_check_memory import held
+
+# Planes, and so MiB, of each array whose data are checked.
+SIZE = 1024
+CASES = ["zstd-1M", "blosc-lz4-1M", "gzip-4M", "sharded-zstd-8M-16K"]
+
+# Memory of a check, and what a process has beside it.
+BUDGET = 512
+SLACK = 64
+
+LATENCY_MS = 20
+# As many requests at a time as the server, a program in Python, answers in the latency.
+CONCURRENCY = 8
+KEYS = 10_000
+
+
+def run(arguments):
+    chosen = [arrays.case(name) for name in CASES if arguments.only in name]
+    rows = [row for case in chosen for row in data(case, arguments)]
+    return rows + remote(arguments)
+
+
+def data(case, arguments):
+    """Returns the rows of one array whose chunks are all decoded."""
+    store = arrays.store(case, SIZE)
+    arrays.warm_up(store)
+    ours, before, zarrs, peaks = [], [], [], []
+    with peers.Zarrs(store) as in_process:
+        for _ in range(arguments.rounds):
+            read, peak = check("--data", f"--memory={BUDGET}M", store)
+            ours.append(read._replace(bytes=SIZE * table.MIB))
+            peaks.append(peak)
+            zarrs.append(in_process.read())
+            if arguments.before:
+                with peers.built(arguments.before):
+                    older, _ = check("--data", f"--memory={BUDGET}M", store)
+                before.append(older._replace(bytes=SIZE * table.MIB))
+    what = f"peak, with --memory {BUDGET}M"
+    return [
+        table.speeds(case.name, "zarrs in process", ours, zarrs, 0.8),
+        *table.since(ours, before),
+        table.limit("", what, max(peaks) / table.MIB, "MiB", BUDGET + SLACK),
+    ]
+
+
+def check(*arguments):
+    """Checks a store; returns the Read, and the most memory that the process held."""
+    command = [mounting.program(), "check", *map(str, arguments)]
+    start, peak = time.perf_counter(), 0
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    while process.poll() is None:
+        peak = max(peak, held(process.pid))
+        time.sleep(0.01)
+    seconds = time.perf_counter() - start
+    if process.returncode != 0:
+        raise SystemExit(f"{' '.join(command)}: {process.stdout.read()}")
+    return peers.Read(seconds, 0, 0), peak
+
+
+def remote(arguments):
+    """Returns the rows of checks of 10,000 keys: documents of many arrays, and chunks of one."""
+    bucket = arrays.FOLDER / "check"
+    many, flat = bucket / "bucket" / "many.zarr", bucket / "bucket" / "chunks.zarr"
+    made(many, lambda store: scale_stores.documents(store, KEYS // 2, 600))
+    made(flat, lambda store: scale_stores.flat_array(store, KEYS))
+    tasks = [(f"check, {KEYS} keys", many, []), (f"check --data, {KEYS} keys", flat, ["--data"])]
+    tasks = [task for task in tasks if arguments.only in task[0]]
+    with tempfile.TemporaryDirectory(prefix="zarrfs-hadro-") as logs:
+        try:
+            server = Hadro(logs, bucket.resolve(), latency_ms=LATENCY_MS)
+        except Absent as absent:
+            raise SystemExit(str(absent)) from None
+        with server:
+            return [row for task in tasks for row in beside_least(server, task, arguments.rounds)]
+
+
+def made(store, make):
+    """Makes a store the first time."""
+    if not store.exists():
+        print(f"making {store}", flush=True)
+        part = store.with_suffix(".part")
+        make(part)
+        part.rename(store)
+
+
+def beside_least(server, task, rounds):
+    """Yields the row of a check beside the least time that its requests take."""
+    case, store, options = task
+    place = [f"s3://bucket/{store.name}", "--endpoint", server.url, "--anon"]
+    seconds, ratios, counts, peaks, bare = [], [], [], [], []
+    for _ in range(rounds):
+        before = len(server.requests())
+        read, peak = check(*options, f"--concurrency={CONCURRENCY}", *place)
+        count = len(server.requests()) - before
+        least = count / CONCURRENCY * LATENCY_MS / 1000
+        seconds.append(read.seconds)
+        ratios.append(read.seconds / least)
+        counts.append(count)
+        peaks.append(peak)
+        bare.append(requests(server, f"/bucket/{store.name}/{document(store)}", count))
+    least = median(counts) / CONCURRENCY * LATENCY_MS / 1000
+    ratio, what = median(ratios), f"least of {median(counts):.0f} requests"
+    yield table.Row(f"{case}, {LATENCY_MS} ms", median(seconds), what, least, "s", ratio, None, False)
+    yield table.limit("", "times the least", ratio, "", 1.5)
+    ratio = median(theirs / mine for mine, theirs in zip(seconds, bare))
+    yield table.Row("", median(seconds), "requests alone", median(bare), "s", ratio, None, False)
+    yield table.Row("", max(peaks) / table.MIB, "peak", None, "MiB", 0, None, True)
+
+
+def document(store):
+    """Returns the name of the document at a store's root."""
+    return next(name for name in ("zarr.json", ".zarray") if (store / name).exists())
+
+
+def requests(server, path, count):
+    """Makes requests for one object, as many at a time as a check; returns the seconds that they took."""
+    host = server.url.partition("://")[2]
+
+    def make(number):
+        connection = http.client.HTTPConnection(host)
+        for _ in range(number):
+            connection.request("GET", path)
+            connection.getresponse().read()
+
+    start = time.perf_counter()
+    with ThreadPoolExecutor(CONCURRENCY) as pool:
+        list(pool.map(make, [count // CONCURRENCY] * CONCURRENCY))
+    return time.perf_counter() - start

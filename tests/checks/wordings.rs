@@ -1,0 +1,105 @@
+//! What is said of damage that has one cause and many keys, or whose cause is not where it shows: whole lines.
+
+use std::sync::Arc;
+
+use serde_json::json;
+use zarrfs::store::backend::memory::MemoryStore;
+
+use crate::fixture::{How, run};
+use crate::stores::{Damage, both, erases, holds, moves, n5, set, v2, v3};
+
+/// Returns the lines of the findings about a damaged store.
+fn lines(store: fn() -> MemoryStore, damage: &Damage) -> Vec<String> {
+    let store = store();
+    damage(&store);
+    let (findings, _) = run(Arc::new(store), How::default());
+    findings
+        .iter()
+        .map(zarrfs::check::Finding::to_line)
+        .collect()
+}
+
+#[test]
+fn keys_with_another_separator_are_those_of_chunks() {
+    let moved = both(
+        moves("a/b/c/0/0", "a/b/c.0.0"),
+        moves("a/b/c/1/1", "a/b/c.1.1"),
+    );
+    let expected = "error: a/b: expected \"/\" between the indices of chunks, as the metadata state, found \
+        2 keys, such as a/b/c.0.0, that look like chunks of a/b with \".\" [Zarr v3 core 3.1, \"Chunk encoding\"]";
+    assert_eq!(lines(v3, &moved), [expected]);
+    let stated = set("a/b/.zarray", "dimension_separator", json!("."));
+    let expected = "error: a/b: expected \".\" between the indices of chunks, as the metadata state, found \
+        a/b/1/1, which looks like a chunk of a/b with \"/\" [Zarr v2, \"Chunks\"]";
+    assert_eq!(
+        lines(v2, &both(stated, moves("a/b/1.1", "a/b/1/1"))),
+        [expected]
+    );
+}
+
+#[test]
+fn chunks_of_an_array_that_no_document_describes_are_one_finding() {
+    let null = "error: a/b/zarr.json: expected a JSON object, found JSON, but no object: null \
+        [Zarr v3 core 3.1, \"Metadata\"]";
+    let chunks = "warning: a/b: expected a document that describes an array, found \
+        a/b/c, which looks like one of its chunks";
+    assert_eq!(lines(v3, &holds("a/b/zarr.json", b"null")), [chunks, null]);
+    let folder = both(erases("a/b/zarr.json"), holds("a/b/zarr.json/x", b"x"));
+    let told = "error: a/b/zarr.json: expected a document, found a folder [Zarr v3 core 3.1, \"Metadata\"]";
+    assert_eq!(lines(v3, &folder), [chunks, told]);
+}
+
+#[test]
+fn a_node_below_a_broken_one_is_looked_at_whatever_its_name() {
+    let broken = both(
+        holds("a/zarr.json", b"null"),
+        moves("a/b/zarr.json", "a/0/zarr.json"),
+    );
+    let found = lines(
+        v3,
+        &both(broken, set("a/0/zarr.json", "zarr_format", json!(4))),
+    );
+    let told = "error: a/0/zarr.json: zarr_format: expected 3, found 4";
+    assert!(
+        found.iter().any(|line| line.starts_with(told)),
+        "{found:#?}"
+    );
+}
+
+#[test]
+fn attributes_that_are_no_object_are_shown() {
+    let found = lines(v3, &set("a/zarr.json", "attributes", json!([1])));
+    let expected = "error: a/zarr.json: attributes: expected an object, found [1] [Zarr v3 core 3.1, \"Group metadata\"]";
+    assert_eq!(found, [expected]);
+    let many = vec![1; 4096];
+    let found = lines(v3, &set("a/zarr.json", "attributes", json!(many)));
+    assert!(
+        found[0].contains("expected an object, found [\"...\"]"),
+        "{found:#?}"
+    );
+}
+
+#[test]
+fn what_is_not_numbered_or_not_known_is_said() {
+    let shape = json!([1_u64 << 63, 1_u64 << 63]);
+    let found = lines(v3, &set("a/b/zarr.json", "shape", shape));
+    let expected = "warning: a/b: expected less than 2^64 chunks, and less than 2^63 bytes of elements, found \
+        chunk_grid: [4611686018427387904, 4611686018427387904] chunks are more than 2^64 [Zarr v3 core 3.1, \"Codecs\"]";
+    assert!(found.iter().any(|line| line == expected), "{found:#?}");
+    let found = lines(
+        v3,
+        &holds(
+            "a/b/zarr.json",
+            br#"{"zarr_format": 3, "node_type": "array", "shape": [18446744073709551616]}"#,
+        ),
+    );
+    let expected = "shape: expected a list of whole numbers, none negative and each below 2^64";
+    assert!(
+        found.iter().any(|line| line.contains(expected)),
+        "{found:#?}"
+    );
+    let found = lines(n5, &holds("attributes.json", br#"{"n5": "99.0.0"}"#));
+    let expected = "error: attributes.json: n5: expected a version from 1 to 4, which are known, such as \"2.0.0\", found \
+        \"99.0.0\" [N5 file system format, \"Containers\"]";
+    assert_eq!(found, [expected]);
+}
