@@ -32,6 +32,7 @@ class MountOptions(TypedDict, total=False):
     max_chunk: Size
     spill: Path
     spill_size: Size
+    passthrough: bool
     timeout: Duration
     list: Union[str, Sequence[str]]
     cow: Path

