@@ -61,8 +61,13 @@ impl Hung {
 
     /// Starts a commit; returns when the server is asked about the key that it does not answer about.
     fn start_commit(&self) -> std::process::Child {
-        let mut command = Command::new(PROGRAM);
-        command.arg("commit").arg(self.mounted.point.dir());
+        // A caller in the background ignores SIGINT, which its children inherit.
+        let mut command = Command::new("env");
+        command.arg("--default-signal=INT");
+        command
+            .arg(PROGRAM)
+            .arg("commit")
+            .arg(self.mounted.point.dir());
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
         let commit = command.spawn().unwrap();
         soon(|| self.objects.is_asked.load(Ordering::SeqCst));
