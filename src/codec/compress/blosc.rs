@@ -103,7 +103,7 @@ impl BytesToBytes for Blosc {
         let decoded = if header.has_snappy_blocks() {
             decode_snappy(frame, &header)?
         } else {
-            decompress(frame, &header)?
+            decompress(frame, header.nbytes)?
         };
         Ok(Cow::Owned(decoded))
     }

@@ -55,8 +55,7 @@ impl BloscShuffle {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct FrameHeader {
     flags: u8,
-    /// Bytes of an element.
-    pub(super) typesize: usize,
+    typesize: usize,
     blocksize: usize,
     /// Decoded bytes.
     pub(super) nbytes: usize,
@@ -103,19 +102,6 @@ impl FrameHeader {
     /// Returns whether there are blocks that c-blosc cannot decode.
     pub(super) fn has_snappy_blocks(&self) -> bool {
         self.flags & STORED == 0 && self.flags >> 5 == SNAPPY
-    }
-
-    /// Returns how many bytes each of several cores decodes of a frame: whole blocks and whole elements. Nothing if one core
-    /// has to decode it all, and for bytes that are only stored.
-    pub(super) fn share_of_blocks(&self, cores: usize) -> Option<usize> {
-        let is_even = |length: usize| length.is_multiple_of(self.typesize.max(1));
-        let is_divisible = is_even(self.blocksize) && is_even(self.nbytes);
-        if cores < 2 || self.flags & STORED != 0 || !is_divisible || self.blocksize == 0 {
-            return None;
-        }
-        let blocks = self.nbytes.div_ceil(self.blocksize);
-        let share = blocks.div_ceil(cores) * self.blocksize;
-        (share < self.nbytes).then_some(share)
     }
 
     /// Returns into how many streams a block of this length is split; frames of older versions have no flag for
