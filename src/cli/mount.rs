@@ -147,14 +147,14 @@ fn check_folders(plan: &MountPlan) -> Result<()> {
 
 /// Refuses `--passthrough` where what the kernel reads itself could be wrong, or would be missing in a log.
 fn check_passthrough(plan: &MountPlan) -> Result<()> {
+    if !plan.passthrough {
+        return Ok(());
+    }
     let others = [
         ("--cow", plan.cow.is_some() && !plan.write_through),
         ("--write-through", plan.write_through),
         ("--access-log", plan.access_log.is_some()),
     ];
-    if !plan.passthrough {
-        return Ok(());
-    }
     if let Some((other, _)) = others.iter().find(|(_, is_given)| *is_given) {
         let why = format!("cannot be used with {other}");
         return Err(Error::invalid("--passthrough", why));

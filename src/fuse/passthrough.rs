@@ -28,7 +28,7 @@ pub(super) struct BackingFiles {
 /// An inode that has handles.
 struct BackedInode {
     /// What the kernel calls the file behind it; nothing if its reads are answered here.
-    id: Option<BackingId>,
+    id: Option<Arc<BackingId>>,
     handles: usize,
 }
 
@@ -59,25 +59,39 @@ impl BackingFiles {
         if !self.is_wanted.load(Ordering::Relaxed) {
             return reply.opened(handle, convert::open_flags(&opened));
         }
-        let mut by_ino = self.by_ino.lock();
-        let inode = by_ino.entry(ino).or_insert_with(|| BackedInode {
-            id: vfs
-                .shown_as_stored(opened.fh)
-                .and_then(|file| backing(&reply, &*file)),
-            handles: 0,
-        });
-        inode.handles += 1;
-        match &inode.id {
+        match self.count(&reply, vfs, (ino, opened)) {
             // The kernel takes no other flag, and has no pages of its own.
             Some(id) if !opened.direct => {
-                reply.opened_passthrough(handle, FopenFlags::FOPEN_NOFLUSH, id);
+                reply.opened_passthrough(handle, FopenFlags::FOPEN_NOFLUSH, &id);
             }
             _ => reply.opened(handle, convert::open_flags(&opened)),
         }
     }
 
+    /// Counts a handle; returns what the kernel calls the file behind its inode, if it reads that itself.
+    fn count(
+        &self,
+        reply: &ReplyOpen,
+        vfs: &Vfs,
+        (ino, opened): (Ino, OpenReply),
+    ) -> Option<Arc<BackingId>> {
+        let mut by_ino = self.by_ino.lock();
+        let inode = by_ino.entry(ino).or_insert_with(|| {
+            let file = vfs.shown_as_stored(opened.fh);
+            BackedInode {
+                id: file.and_then(|file| backing(reply, &*file)).map(Arc::new),
+                handles: 0,
+            }
+        });
+        inode.handles += 1;
+        inode.id.clone()
+    }
+
     /// Notes that a handle was released.
     pub(super) fn release(&self, ino: Ino) {
+        if !self.is_wanted.load(Ordering::Relaxed) {
+            return;
+        }
         let mut by_ino = self.by_ino.lock();
         if let Some(inode) = by_ino.get_mut(&ino) {
             inode.handles -= 1;
