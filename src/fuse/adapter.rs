@@ -68,7 +68,7 @@ impl Filesystem for FuseAdapter {
     }
 
     fn lookup(&self, req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        names::look_up(self.call(req), ino(parent), name, reply);
+        names::look_up(self.call(req), ino(parent), name, Caller(req.pid()), reply);
     }
 
     fn forget(&self, _req: &Request, inode: INodeNo, nlookup: u64) {

@@ -15,13 +15,19 @@ use super::request::RequestInfo;
 use crate::vfs::{Caller, Fh, Ino, Vfs};
 
 /// Looks up a name in a directory.
-pub(super) fn look_up(call: KernelCall<'_>, parent: Ino, name: &OsStr, reply: ReplyEntry) {
+pub(super) fn look_up(
+    call: KernelCall<'_>,
+    parent: Ino,
+    name: &OsStr,
+    caller: Caller,
+    reply: ReplyEntry,
+) {
     let (call, name) = (call.about(name), name.as_bytes());
     let request = RequestInfo::names("lookup", parent);
     let find = |vfs: &Vfs| vfs.lookup_now(parent, name);
     if let Some(reply) = call.try_now(request, reply, find) {
         let name = name.to_vec();
-        call.enqueue(request, reply, move |vfs| vfs.lookup(parent, &name));
+        call.enqueue(request, reply, move |vfs| vfs.lookup(parent, &name, caller));
     }
 }
 

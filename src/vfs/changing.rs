@@ -110,17 +110,21 @@ impl Vfs {
         if let Some(open) = self.open_file(ino, |open| open.tree_file.is_some()) {
             return change_open(&open, change);
         }
-        let (tree, at) = self.tree(&self.present_path(ino)?)?;
-        let changed = tree.change(&at, change);
+        let path = || self.path_for(ino, caller, || self.present_path(ino));
+        let changed = self.ask(path, |path| {
+            let (tree, at) = self.tree(path)?;
+            tree.change(&at, change)
+        });
         changed.map_err(|error| self.gone(error, ino, caller))?;
         self.getattr(ino, caller)
     }
 
     /// Removes a name of a file.
     pub fn unlink(&self, parent: Ino, name: &[u8]) -> Result<()> {
-        let path = self.child(parent, name)?;
-        let (tree, at) = self.tree(&path)?;
-        tree.unlink(&at)?;
+        self.change_in(parent, name, |path| {
+            let (tree, at) = self.tree(path)?;
+            tree.unlink(&at)
+        })?;
         self.invalidate_open_files();
         self.inodes.unlink(parent, name);
         Ok(())
@@ -128,9 +132,10 @@ impl Vfs {
 
     /// Removes an empty directory.
     pub fn remove_folder(&self, parent: Ino, name: &[u8]) -> Result<()> {
-        let path = self.child(parent, name)?;
-        let (tree, at) = self.tree(&path)?;
-        tree.remove_folder(&at)?;
+        self.change_in(parent, name, |path| {
+            let (tree, at) = self.tree(path)?;
+            tree.remove_folder(&at)
+        })?;
         self.invalidate_open_files();
         self.inodes.unlink(parent, name);
         Ok(())
@@ -138,12 +143,36 @@ impl Vfs {
 
     /// Renames; `from` and `to` are directory and name.
     pub fn rename(&self, from: (Ino, &[u8]), to: (Ino, &[u8]), onto: RenameMode) -> Result<()> {
-        let paths = (self.child(from.0, from.1)?, self.child(to.0, to.1)?);
+        loop {
+            let count = self.renames.count();
+            let paths = (self.child(from.0, from.1)?, self.child(to.0, to.1)?);
+            let mut done = self.rename_paths((from, to), &paths, onto);
+            if is_missing(&done)
+                && let Some(moved) = self.renames.moved_pair(&paths)
+            {
+                done = self.rename_paths((from, to), &moved, onto);
+            }
+            let have_moved = |path| self.renames.have_moved(path, count);
+            if !is_missing(&done) || !(have_moved(&paths.0) || have_moved(&paths.1)) {
+                return done;
+            }
+        }
+    }
+
+    fn rename_paths(
+        &self,
+        (from, to): ((Ino, &[u8]), (Ino, &[u8])),
+        paths: &(Key, Key),
+        onto: RenameMode,
+    ) -> Result<()> {
         let ((tree, old), (other, at)) = (self.tree(&paths.0)?, self.tree(&paths.1)?);
         check_same(&paths.1, &tree, &other)?;
         let same = onto != RenameMode::Exchange && is_same_file(&tree, &old, &at)?;
         let under_way = self.renames.begin(&paths.0, &paths.1);
-        tree.rename(&old, &at, onto)?;
+        if let Err(error) = tree.rename(&old, &at, onto) {
+            under_way.fail();
+            return Err(error);
+        }
         self.invalidate_open_files();
         if !same {
             self.inodes.rename(from, to, onto == RenameMode::Exchange);
@@ -163,24 +192,26 @@ impl Vfs {
 
     /// Returns an extended attribute.
     pub fn attribute(&self, ino: Ino, name: &[u8]) -> Result<Vec<u8>> {
-        let path = self.present_path(ino)?;
-        let (tree, at) = self.attributed(&path)?;
-        let value = tree.attribute(&at, name).map_err(gone_is_changed)?;
-        value.ok_or_else(|| not_set(&path, name))
+        let value = self.ask_present(ino, |path| {
+            let (tree, at) = self.attributed(path)?;
+            tree.attribute(&at, name)
+        });
+        value.and_then(|(value, path)| value.ok_or_else(|| not_set(&path, name)))
     }
 
     /// Returns an extended attribute that the view makes.
     pub fn view_attribute(&self, ino: Ino, name: &[u8]) -> Result<Vec<u8>> {
-        let path = self.present_path(ino)?;
-        let value = self.view.attribute(&path, name).map_err(gone_is_changed)?;
-        value.ok_or_else(|| not_set(&path, name))
+        let value = self.ask_present(ino, |path| self.view.attribute(path, name));
+        value.and_then(|(value, path)| value.ok_or_else(|| not_set(&path, name)))
     }
 
     /// Returns the names of the extended attributes.
     pub fn attributes(&self, ino: Ino) -> Result<Vec<Vec<u8>>> {
-        let path = self.present_path(ino)?;
-        let (tree, at) = self.attributed(&path)?;
-        tree.attributes(&at).map_err(gone_is_changed)
+        let names = self.ask_present(ino, |path| {
+            let (tree, at) = self.attributed(path)?;
+            tree.attributes(&at)
+        });
+        names.map(|(names, _)| names)
     }
 
     /// Sets an extended attribute, or removes it if there is no value.
@@ -191,12 +222,20 @@ impl Vfs {
         value: Option<&[u8]>,
         setting: Setting,
     ) -> Result<()> {
-        let (tree, at) = self.tree(&self.present_path(ino)?)?;
-        let done = match value {
-            Some(value) => tree.set_attribute(&at, name, value, setting),
-            None => tree.remove_attribute(&at, name),
-        };
-        done.map_err(gone_is_changed)
+        let done = self.ask_present(ino, |path| {
+            let (tree, at) = self.tree(path)?;
+            match value {
+                Some(value) => tree.set_attribute(&at, name, value, setting),
+                None => tree.remove_attribute(&at, name),
+            }
+        });
+        done.map(|_| ())
+    }
+
+    /// Asks for, or changes, what has no handle by the path of its inode, which is returned as well.
+    fn ask_present<T>(&self, ino: Ino, ask: impl Fn(&Key) -> Result<T>) -> Result<(T, Key)> {
+        let asked = self.ask(|| self.present_path(ino), ask);
+        asked.map_err(gone_is_changed)
     }
 
     /// Like `tree`, to read extended attributes; what has no tree has none.
@@ -230,6 +269,12 @@ fn change_open(open: &Handle, change: &AttrChange) -> Result<Attr> {
         file.flush()?;
     }
     Ok(attr_of_stat(&file.stat()?))
+}
+
+/// Whether something was not found, as where others move a folder above it.
+fn is_missing(done: &Result<()>) -> bool {
+    done.as_ref()
+        .is_err_and(|error| error.kind() == Kind::NotFound)
 }
 
 /// Fails with `CrossDevice` if two paths are changed by different trees.

@@ -38,16 +38,18 @@ impl Vfs {
         mode: OpenOptions,
         caller: Caller,
     ) -> Result<(Entry, OpenReply)> {
-        let path = self.child(parent, name)?;
         for _ in 0..MAX_CREATE_ATTEMPTS {
-            let (tree, at) = self.tree(&path)?;
-            match tree.create(&at, credentials) {
-                Ok(file) => return self.add_created(parent, name, &path, file),
+            let created = self.change_in(parent, name, |path| {
+                let (tree, at) = self.tree(path)?;
+                Ok((tree.create(&at, credentials)?, path.clone()))
+            });
+            match created {
+                Ok((file, path)) => return self.add_created(parent, name, &path, file),
                 Err(error) if error.kind() != Kind::Exists || mode.is_new => return Err(error),
                 Err(_) => {}
             }
             // The kernel found no such name: it has come since.
-            if let Some(found) = self.lookup(parent, name)? {
+            if let Some(found) = self.lookup(parent, name, caller)? {
                 let opened = self.open_found(&found, credentials, mode, caller);
                 if opened.is_err() {
                     self.forget(found.ino, 1);
@@ -55,7 +57,7 @@ impl Vfs {
                 return opened;
             }
         }
-        Err(replaced(path))
+        Err(replaced(self.child(parent, name)?))
     }
 
     fn add_created(
@@ -109,10 +111,18 @@ impl Vfs {
     }
 
     /// Looks up what was made just now.
-    fn made(&self, parent: Ino, name: &[u8], path: &Key) -> Result<Entry> {
-        let attr = self.view.lookup(path)?;
-        let attr = attr.ok_or_else(|| Error::not_found(path))?;
+    fn made(&self, parent: Ino, name: &[u8]) -> Result<Entry> {
+        let attr = self.made_attr(parent, name)?;
         Ok(self.entry(parent, &name.into(), attr))
+    }
+
+    fn made_attr(&self, parent: Ino, name: &[u8]) -> Result<Attr> {
+        let view = |path: &Key| self.view.lookup(path);
+        let (found, path) = self.find_path(
+            || self.child(parent, name),
+            |path| self.renames.find(path, view),
+        )?;
+        found.ok_or_else(|| Error::not_found(path))
     }
 
     /// Makes something that is no regular file.
@@ -123,27 +133,29 @@ impl Vfs {
         node: &NewNode,
         credentials: &Credentials,
     ) -> Result<Entry> {
-        let path = self.child(parent, name)?;
-        let (tree, at) = self.tree(&path)?;
-        match node {
-            NewNode::Folder => tree.make_folder(&at, credentials)?,
-            NewNode::Link(target) => tree.make_link(&at, target, credentials)?,
-            NewNode::Special => tree.make_node(&at, credentials)?,
-        }
+        self.change_in(parent, name, |path| {
+            let (tree, at) = self.tree(path)?;
+            match node {
+                NewNode::Folder => tree.make_folder(&at, credentials),
+                NewNode::Link(target) => tree.make_link(&at, target, credentials),
+                NewNode::Special => tree.make_node(&at, credentials),
+            }
+        })?;
         self.inodes.unlink(parent, name);
-        self.made(parent, name, &path)
+        self.made(parent, name)
     }
 
     /// Gives a file one more name.
     pub fn link(&self, ino: Ino, parent: Ino, name: &[u8]) -> Result<Entry> {
-        let (from, to) = (self.present_path(ino)?, self.child(parent, name)?);
-        let ((tree, old), (other, new)) = (self.tree(&from)?, self.tree(&to)?);
-        check_same(&to, &tree, &other)?;
-        tree.link(&old, &new)?;
+        self.change_in(parent, name, |to| {
+            let ((tree, old), (other, new)) =
+                (self.tree(&self.present_path(ino)?)?, self.tree(to)?);
+            check_same(to, &tree, &other)?;
+            tree.link(&old, &new)
+        })?;
         self.inodes.unlink(parent, name);
         self.inodes.link(ino, parent, name);
-        let attr = self.view.lookup(&to)?;
-        let attr = attr.ok_or_else(|| Error::not_found(&to))?;
+        let attr = self.made_attr(parent, name)?;
         if let Some(posix) = attr.posix {
             self.inodes.identify(ino, posix.identity);
         }

@@ -6,13 +6,14 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use parking_lot::Mutex;
 
-use crate::error::{Error, Kind, Result};
+use crate::error::{Error, Result};
 use crate::store::{EntryKind, Key, Listing, Name};
 use crate::vfs::{Caller, Fh, Ino, Vfs};
+use crate::view::Attr;
 
 /// Takes inode, cursor, kind and name of a directory's entry; returns false if it has no room for it.
 pub type DirSink<'a> = dyn FnMut(Ino, u64, EntryKind, &[u8]) -> bool + 'a;
@@ -23,7 +24,14 @@ const MAX_AHEAD: usize = 16 << 10;
 /// How long names count that were read ahead: a part of the time within which a change of the store shows.
 const AHEAD_COUNTS: Duration = Duration::from_millis(500);
 
-/// An open directory.
+/// An open directory, without waiting for who lists it.
+pub(super) struct OpenDir {
+    ino: Ino,
+    opened: SystemTime,
+    handle: Arc<Mutex<DirHandle>>,
+}
+
+/// What lists an open directory.
 pub(super) struct DirHandle {
     ino: Ino,
     path: Key,
@@ -41,19 +49,9 @@ pub(super) struct DirHandle {
 impl Vfs {
     /// Opens a directory.
     pub fn opendir(&self, ino: Ino, caller: Caller) -> Result<Fh> {
-        let path = self.inodes.last_path(ino);
-        let list = |path: &Key| self.view.list(path);
-        let listing = path.and_then(|path| Ok((self.renames.ask(&path, list)?, path)));
-        let (listing, path) = listing.map_err(|error| {
-            let is_second = self.walks_again(caller);
-            let error = self.gone(error, ino, caller);
-            if is_second && error.kind() == Kind::Changed {
-                // It was there when the path was walked again just now, and has no name any more.
-                self.end_walk(caller);
-                return Error::not_found(format!("inode {}", ino.0));
-            }
-            error
-        })?;
+        let path = || self.path_for(ino, caller, || self.inodes.last_path(ino));
+        let listing = self.ask(path, |path| self.view.list(path));
+        let (listing, path) = listing.map_err(|error| self.gone(error, ino, caller))?;
         self.end_walk(caller);
         let fh = self.new_handle();
         let mut open = DirHandle {
@@ -68,7 +66,11 @@ impl Vfs {
         if !self.config.writable && !open.listing.may_wait() {
             open.read_ahead();
         }
-        let open = Arc::new(Mutex::new(open));
+        let open = OpenDir {
+            ino,
+            opened: SystemTime::now(),
+            handle: Arc::new(Mutex::new(open)),
+        };
         self.directories.lock().insert(fh, open);
         Ok(fh)
     }
@@ -76,7 +78,7 @@ impl Vfs {
     /// Calls `sink` with inode, cursor, kind and name of each entry after `cursor`, until it returns false: that entry
     /// is the first of the next call.
     pub fn readdir(&self, fh: Fh, cursor: u64, sink: &mut DirSink) -> Result<()> {
-        let open = self.directories.lock().get(&fh).cloned();
+        let open = self.open_dir(fh);
         let open = open.ok_or_else(|| Error::invalid("handle", "is not open"))?;
         let mut open = open.lock();
         self.stats.readdir_requests.add(1);
@@ -93,7 +95,7 @@ impl Vfs {
 
     /// Like `readdir`, with the entries that are in memory, if there are any or it is known that none comes.
     pub fn readdir_now(&self, fh: Fh, cursor: u64, sink: &mut DirSink) -> Option<()> {
-        let open = self.directories.lock().get(&fh).cloned()?;
+        let open = self.open_dir(fh)?;
         let mut open = open.try_lock()?;
         if !open.is_at(cursor) || (open.ahead.is_empty() && !open.has_ended) {
             return None;
@@ -110,7 +112,7 @@ impl Vfs {
     /// Has names come again after `cursor` for which the kernel had no room, unless somebody else reads the directory.
     /// Without them the listing would be gone back in, which may cost requests.
     pub fn readdir_again(&self, fh: Fh, cursor: u64, names: Vec<Name>) {
-        let open = self.directories.lock().get(&fh).cloned();
+        let open = self.open_dir(fh);
         let mut open = match open.as_ref().and_then(|open| open.try_lock()) {
             Some(open) => open,
             None => return,
@@ -121,6 +123,29 @@ impl Vfs {
             }
             open.cursor = cursor;
         }
+    }
+
+    fn open_dir(&self, fh: Fh) -> Option<Arc<Mutex<DirHandle>>> {
+        let all = self.directories.lock();
+        all.get(&fh).map(|open| open.handle.clone())
+    }
+
+    /// Returns what `stat` shows of a directory that is open. C libraries ask for it each time that a program opens one,
+    /// and it may have lost its name by then.
+    pub(super) fn open_dir_attr(&self, ino: Ino) -> Option<Attr> {
+        let all = self.directories.lock();
+        let open = all.values().find(|open| open.ino == ino)?;
+        Some(Attr {
+            kind: EntryKind::Directory,
+            size: 0,
+            is_exact: true,
+            piece: 0,
+            stored: 0,
+            modified: open.opened,
+            fresh: Duration::ZERO,
+            posix: None,
+            content: None,
+        })
     }
 
     /// Gives a name to a reply; returns false, and keeps the name, if there is no room for it.

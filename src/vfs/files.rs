@@ -161,7 +161,10 @@ impl Vfs {
 
     /// Returns what `stat` shows of an inode that is open.
     pub(super) fn open_attr(&self, ino: Ino) -> Option<Attr> {
-        self.open_file(ino, |_| true)?.file.attr()
+        match self.open_file(ino, |_| true) {
+            Some(open) => open.file.attr(),
+            None => self.open_dir_attr(ino),
+        }
     }
 
     /// Returns bytes of an open file if they are in memory.
@@ -286,7 +289,7 @@ mod tests {
             Vfs::new(view, config, Arc::default())
         };
         let open = |vfs: &Vfs, name: &[u8]| {
-            let entry = vfs.lookup(Ino::ROOT, name).unwrap().unwrap();
+            let entry = vfs.lookup(Ino::ROOT, name, Caller(1)).unwrap().unwrap();
             vfs.open(entry.ino, Caller(1)).unwrap().fh
         };
         let is_refused = |vfs: &Vfs, fh: Fh| {

@@ -2,14 +2,14 @@
 //!
 //! No type of FUSE and no store is known here. `*_now` answer out of memory and never wait; the others may. `opening`
 //! opens files, `files` has those that are open, `directories` open directories, `creating` and `changing` what changes
-//! something, `inode` the numbers of names.
+//! something, `inode` the numbers of names, `walking` what a path is answered that changes while the kernel walks it.
 //!
 //! A request about an inode that has lost its name, or whose name has another content, is answered from an open handle,
 //! or by `Changed`: the kernel walks the path again then. `NotFound` would say that there is no such name, which may
 //! have been replaced and be there all the time.
 
 use parking_lot::{Mutex, RwLock};
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -18,10 +18,11 @@ use crate::error::{Error, Kind, Result};
 use crate::known::Known;
 use crate::stats::Stats;
 use crate::store::{EntryKind, Key};
-use crate::vfs::directories::DirHandle;
+use crate::vfs::directories::OpenDir;
 use crate::vfs::files::{CachedPages, Handle};
 use crate::vfs::inode::{DirLookup, Inodes};
 use crate::vfs::renames::RenamesUnderWay;
+use crate::vfs::walking::Walks;
 use crate::view::{Attr, ChildName, View};
 
 mod changing;
@@ -32,6 +33,7 @@ mod files;
 pub mod inode;
 mod opening;
 mod renames;
+mod walking;
 
 pub use crate::vfs::creating::NewNode;
 pub use crate::vfs::directories::DirSink;
@@ -104,12 +106,11 @@ pub struct Vfs {
     inodes: Inodes,
     renames: RenamesUnderWay,
     files: RwLock<HashMap<Fh, Arc<Handle>>>,
-    directories: Mutex<HashMap<Fh, Arc<Mutex<DirHandle>>>>,
+    directories: Mutex<HashMap<Fh, OpenDir>>,
     last_handle: AtomicU64,
     /// Which bytes the kernel's pages of an inode are of.
     cached: Mutex<HashMap<Ino, CachedPages>>,
-    /// Callers whose last open was answered `Changed`: the kernel walks the path again for them.
-    walking: Mutex<HashSet<Caller>>,
+    walks: Walks,
     invalidator: OnceLock<Invalidator>,
 }
 
@@ -137,7 +138,7 @@ impl Vfs {
             directories: Mutex::default(),
             last_handle: AtomicU64::new(0),
             cached: Mutex::default(),
-            walking: Mutex::default(),
+            walks: Walks::default(),
             invalidator: OnceLock::new(),
         }
     }
@@ -187,32 +188,26 @@ impl Vfs {
     }
 
     /// Looks up a name, and counts the lookup if there is such a name.
-    pub fn lookup(&self, parent: Ino, name: &[u8]) -> Result<Option<Entry>> {
+    pub fn lookup(&self, parent: Ino, name: &[u8], caller: Caller) -> Result<Option<Entry>> {
         self.stats.lookup_requests.add(1);
         let child = ChildName::from(name);
-        let Some(attr) = self.find(parent, name)? else {
+        let Some(attr) = self.find(parent, name, caller)? else {
             return Ok(None);
         };
         if let Some(entry) = self.entry_if_same(parent, &child, attr) {
             return Ok(Some(entry));
         }
         // A file that was opened after the view was asked may be the same all the same.
-        let attr = self.find(parent, name)?;
+        let attr = self.find(parent, name, caller)?;
         Ok(attr.map(|attr| self.entry(parent, &child, attr)))
     }
 
     /// Returns the attributes of a name in a directory, which may be renamed meanwhile.
-    fn find(&self, parent: Ino, name: &[u8]) -> Result<Option<Attr>> {
-        let mut path = self.inodes.path(parent)?;
-        loop {
-            let view = |path: &Key| self.view.lookup(path);
-            let found = self.renames.find_in(&path, name, view)?;
-            let now = self.inodes.path(parent)?;
-            if found.is_some() || now == path {
-                return Ok(found);
-            }
-            path = now;
-        }
+    fn find(&self, parent: Ino, name: &[u8], caller: Caller) -> Result<Option<Attr>> {
+        let directory = || self.path_for(parent, caller, || self.inodes.path(parent));
+        let view = |path: &Key| self.view.lookup(path);
+        let found = self.find_path(directory, |path| self.renames.find_in(path, name, view))?;
+        Ok(found.0)
     }
 
     /// Like `lookup`, if it is known without waiting.
@@ -223,6 +218,8 @@ impl Vfs {
             // It may be under another name already.
             Ok(Known::Missing) if !self.renames.are_none() => return None,
             Ok(known) => known.found(),
+            // It is answered with regard to who asks.
+            Err(error) if error.kind() == Kind::Changed => return None,
             Err(error) => return Some(Err(error)),
         };
         let entry = match attr {
@@ -274,11 +271,17 @@ impl Vfs {
     pub fn getattr(&self, ino: Ino, caller: Caller) -> Result<Attr> {
         self.stats.getattr_requests.add(1);
         for _ in 0..MAX_GETATTR_ATTEMPTS {
-            let path = match self.asked_path(ino) {
-                Ok(path) => path,
-                Err(error) => return self.open_attr(ino).ok_or(error),
+            let view = |path: &Key| self.measured(path);
+            let asked = self.find_path(
+                || self.asked_path(ino, caller),
+                |path| self.renames.find(path, view),
+            );
+            let (found, path) = match asked {
+                Err(error) if error.kind() == Kind::Changed => {
+                    return self.open_attr(ino).ok_or(error);
+                }
+                asked => asked?,
             };
-            let found = self.renames.find(&path, |path| self.measured(path))?;
             let own = found.filter(|attr| self.inodes.shows(ino, attr));
             if let Some(attr) = own.or_else(|| self.open_attr(ino)) {
                 return Ok(self.with_ttl(attr));
@@ -300,12 +303,14 @@ impl Vfs {
     }
 
     /// Returns the path by which the view is asked for an inode: that of its last name if it has none.
-    fn asked_path(&self, ino: Ino) -> Result<Key> {
-        if self.inodes.state(ino).is_directory {
-            self.inodes.path(ino)
-        } else {
-            self.inodes.last_path(ino)
-        }
+    fn asked_path(&self, ino: Ino, caller: Caller) -> Result<Key> {
+        self.path_for(ino, caller, || {
+            if self.inodes.state(ino).is_directory {
+                self.inodes.path(ino)
+            } else {
+                self.inodes.last_path(ino)
+            }
+        })
     }
 
     /// Like `getattr`, if it is known without waiting.
@@ -343,8 +348,8 @@ impl Vfs {
 
     /// Returns where a link points.
     pub fn read_link(&self, ino: Ino) -> Result<Vec<u8>> {
-        let target = self.view.read_link(&self.present_path(ino)?);
-        target.map_err(gone_is_changed)
+        let target = self.ask(|| self.present_path(ino), |path| self.view.read_link(path));
+        target.map(|found| found.0).map_err(gone_is_changed)
     }
 }
 

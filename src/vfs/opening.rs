@@ -7,12 +7,12 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use crate::error::{Error, Kind, Result};
+use crate::error::Result;
 use crate::store::Key;
 use crate::store::tree::{AttrChange, OpenMode, TreeFile};
 use crate::vfs::files::Handle;
 use crate::vfs::inode::Binding;
-use crate::vfs::{Caller, Fh, Ino, OpenReply, Vfs, is_gone, replaced};
+use crate::vfs::{Caller, Fh, Ino, OpenReply, Vfs};
 use crate::view::store::ChangingFile;
 
 /// What a file is opened for.
@@ -30,9 +30,6 @@ pub struct OpenOptions {
 
 /// How often a file is opened again that is replaced while it is opened.
 const MAX_OPEN_ATTEMPTS: usize = 64;
-
-/// The most callers that are remembered because the kernel walks a path again for them.
-const MAX_WALKING: usize = 1 << 12;
 
 impl Vfs {
     /// Opens a file for reading.
@@ -115,9 +112,9 @@ impl Vfs {
             let handle = match shared.take() {
                 Some(handle) => handle,
                 None => {
-                    let path = self.inodes.last_path(ino)?;
-                    let opened = self.renames.ask(&path, &open);
-                    opened.map_err(|error| self.gone(error, ino, caller))?
+                    let path = || self.path_for(ino, caller, || self.inodes.last_path(ino));
+                    let opened = self.ask(path, &open);
+                    opened.map_err(|error| self.gone(error, ino, caller))?.0
                 }
             };
             match self.bind(fh, handle, mode, caller) {
@@ -177,35 +174,5 @@ impl Vfs {
             }
             None => Ok(None),
         }
-    }
-
-    /// Returns the error of an inode whose path has something else by now, or nothing: the kernel walks the path again,
-    /// and finds out itself. Only a name that is gone a second time was not replaced.
-    pub(super) fn gone(&self, error: Error, ino: Ino, caller: Caller) -> Error {
-        let is_missing = error.kind() == Kind::NotFound;
-        if !is_gone(&error) || (is_missing && self.end_walk(caller)) {
-            return error;
-        }
-        self.walk_again(ino, caller)
-    }
-
-    /// Whether the kernel walks a path again for a caller, so that it has looked all names up just now.
-    pub(super) fn walks_again(&self, caller: Caller) -> bool {
-        self.walking.lock().contains(&caller)
-    }
-
-    /// Notes that a caller was answered; returns whether the kernel walked the path again.
-    pub(super) fn end_walk(&self, caller: Caller) -> bool {
-        self.walking.lock().remove(&caller)
-    }
-
-    /// Returns the error on which the kernel walks the path again.
-    pub(super) fn walk_again(&self, ino: Ino, caller: Caller) -> Error {
-        let mut walking = self.walking.lock();
-        if walking.len() >= MAX_WALKING {
-            walking.clear();
-        }
-        walking.insert(caller);
-        replaced(format!("inode {}", ino.0))
     }
 }

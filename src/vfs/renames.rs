@@ -1,44 +1,96 @@
 //! Renames under way: the view has the new name already, and the kernel and the table of inodes still have the old one.
 //!
 //! Until a rename has its answer, the kernel reaches what lies in a folder by the folder's old name. So what the view does
-//! not find under the old path is looked for under the new one, so that it is never missing.
+//! not find under the old path is looked for under the new one, so that it is never missing. A rename may also begin and
+//! end while the view is asked: the last ones are remembered, so that whoever found nothing knows that it has to ask anew.
+
+use std::collections::VecDeque;
 
 use parking_lot::Mutex;
 
 use crate::error::{Error, Kind, Result};
 use crate::store::Key;
 
-/// The old and new paths of renames under way.
+/// How many renames that have ended are remembered.
+const MAX_ENDED: usize = 64;
+
+/// The old and new paths of renames under way, and of those that ended last.
 #[derive(Default)]
-pub(super) struct RenamesUnderWay(Mutex<Vec<(Key, Key)>>);
+pub(super) struct RenamesUnderWay(Mutex<RenameTable>);
+
+#[derive(Default)]
+struct RenameTable {
+    under_way: Vec<(Key, Key)>,
+    ended: VecDeque<(Key, Key)>,
+    /// How many have ended.
+    count: u64,
+}
 
 /// A rename under way; ends when it is dropped.
 pub(super) struct RenameUnderWay<'a> {
     all: &'a RenamesUnderWay,
     paths: (Key, Key),
+    has_failed: bool,
+}
+
+impl RenameUnderWay<'_> {
+    /// Ends a rename that has moved nothing.
+    pub(super) fn fail(mut self) {
+        self.has_failed = true;
+    }
 }
 
 impl RenamesUnderWay {
     /// Notes that a rename begins.
     pub(super) fn begin(&self, from: &Key, to: &Key) -> RenameUnderWay<'_> {
         let paths = (from.clone(), to.clone());
-        self.0.lock().push(paths.clone());
-        RenameUnderWay { all: self, paths }
+        self.0.lock().under_way.push(paths.clone());
+        RenameUnderWay {
+            all: self,
+            paths,
+            has_failed: false,
+        }
     }
 
     /// Whether no rename is under way.
     pub(super) fn are_none(&self) -> bool {
-        self.0.lock().is_empty()
+        self.0.lock().under_way.is_empty()
+    }
+
+    /// Returns how many renames have ended.
+    pub(super) fn count(&self) -> u64 {
+        self.0.lock().count
+    }
+
+    /// Whether a rename has ended that brought something to or from `path`, or to or from a folder above it, since
+    /// `count` of them had.
+    pub(super) fn have_moved(&self, path: &Key, count: u64) -> bool {
+        let all = self.0.lock();
+        let since = usize::try_from(all.count - count).unwrap_or(usize::MAX);
+        let mut last = all.ended.iter().rev().take(since);
+        since > all.ended.len()
+            || last.any(|(from, to)| path.below(from).is_some() || path.below(to).is_some())
     }
 
     /// Returns where something may be by now that was at `path` before a rename under way.
     fn moved(&self, path: &Key) -> Option<Key> {
         let all = self.0.lock();
-        all.iter().find_map(|(from, to)| {
+        all.under_way.iter().find_map(|(from, to)| {
             let rest = path.below(from)?;
             let mut names = rest.names();
             names.try_fold(to.clone(), |key, name| key.child(name).ok())
         })
+    }
+
+    /// The same for two paths, of which at least one may be elsewhere.
+    pub(super) fn moved_pair(&self, paths: &(Key, Key)) -> Option<(Key, Key)> {
+        match (self.moved(&paths.0), self.moved(&paths.1)) {
+            (None, None) => None,
+            (from, to) => Some((
+                from.unwrap_or_else(|| paths.0.clone()),
+                to.unwrap_or_else(|| paths.1.clone()),
+            )),
+        }
     }
 
     /// Asks for the inode at a path; where a rename has taken it away, by its new path.
@@ -83,9 +135,19 @@ impl RenamesUnderWay {
 impl Drop for RenameUnderWay<'_> {
     fn drop(&mut self) {
         let mut all = self.all.0.lock();
-        if let Some(place) = all.iter().position(|paths| *paths == self.paths) {
-            all.swap_remove(place);
+        let place = all.under_way.iter().position(|paths| *paths == self.paths);
+        let Some(place) = place else {
+            return;
+        };
+        let ended = all.under_way.swap_remove(place);
+        if self.has_failed {
+            return;
         }
+        if all.ended.len() >= MAX_ENDED {
+            all.ended.pop_front();
+        }
+        all.ended.push_back(ended);
+        all.count += 1;
     }
 }
 

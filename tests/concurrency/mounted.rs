@@ -305,13 +305,7 @@ impl World for MountPoint {
             let names = entries.map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned()));
             names.collect::<std::io::Result<Vec<String>>>()
         };
-        // The kernel walks a path twice at most: ESTALE is all that it can say of a folder that moves during both walks.
-        let is_moved = |error: &std::io::Error| error.raw_os_error() == Some(libc::ESTALE);
-        let listed = match list() {
-            Err(error) if is_moved(&error) => list(),
-            listed => listed,
-        };
-        Ok(found(listed.map_err(failed("list")))?.unwrap_or_default())
+        Ok(found(list().map_err(failed("list")))?.unwrap_or_default())
     }
 
     fn hold(&self, path: &str) -> Tried<Option<Box<dyn Held>>> {

@@ -37,7 +37,7 @@ const PAGE: usize = 500;
 impl InProcess {
     fn look_up(&self, parent: Ino, name: &[u8]) -> Answer<(Ino, Attr)> {
         let known = self.vfs.lookup_now(parent, name);
-        let found = known.unwrap_or_else(|| self.vfs.lookup(parent, name));
+        let found = known.unwrap_or_else(|| self.vfs.lookup(parent, name, caller()));
         let entry = found.map_err(|error| error.errno())?;
         let entry = entry.ok_or(Errno::NOENT.raw_os_error())?;
         Ok((entry.ino, entry.attr))

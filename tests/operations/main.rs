@@ -18,6 +18,7 @@ mod hangs;
 mod in_process;
 mod listings;
 mod mounted;
+mod moving;
 mod names;
 mod reopened;
 mod replaced;

@@ -47,7 +47,11 @@ impl Replaced {
     }
 
     fn look_up(&self) -> Ino {
-        self.vfs.lookup(Ino::ROOT, b"file").unwrap().unwrap().ino
+        self.vfs
+            .lookup(Ino::ROOT, b"file", Caller(1))
+            .unwrap()
+            .unwrap()
+            .ino
     }
 
     fn open(&self, ino: Ino, caller: u32, mode: OpenOptions) -> Result<OpenReply> {

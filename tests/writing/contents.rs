@@ -51,7 +51,7 @@ impl Kernel {
 
     fn walk(&self, path: &str) -> Ino {
         path.split('/').fold(Ino::ROOT, |parent, name| {
-            let entry = self.vfs.lookup(parent, name.as_bytes()).unwrap();
+            let entry = self.vfs.lookup(parent, name.as_bytes(), CALLER).unwrap();
             entry.unwrap_or_else(|| panic!("no {name}")).ino
         })
     }

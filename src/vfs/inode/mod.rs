@@ -96,6 +96,12 @@ impl Inodes {
         self.lock().last_path(ino)
     }
 
+    /// Returns the path by which the kernel has come to an inode: its last name, and the last ones of the directories
+    /// above it, whether they have them still or not.
+    pub fn walked_path(&self, ino: Ino) -> Result<Key> {
+        self.lock().walked_path(ino)
+    }
+
     /// Returns what an inode stands for.
     pub fn state(&self, ino: Ino) -> InodeState {
         let state = self.lock();

@@ -13,7 +13,7 @@ use crate::grid::NumberedName;
 use crate::store::{EntryKind, Key};
 use crate::vfs::computed::{COMPUTED, MAX_DIRECTORIES, code_of, computed_name, number_of};
 use crate::vfs::inode::Ino;
-use crate::vfs::inode::entries::{EntryTable, hash_of, is_sparse};
+use crate::vfs::inode::entries::{EntryTable, InodeEntry, hash_of, is_sparse};
 use crate::vfs::inode::open::OpenInodes;
 use crate::view::ViewDir;
 
@@ -72,13 +72,25 @@ impl InodeTable {
     /// Returns the path of an inode, by its last name if it has none. `Changed` if it is not known, or if a directory
     /// above it has no name.
     pub(super) fn last_path(&self, ino: Ino) -> Result<Key> {
+        self.path_through(ino, InodeEntry::is_named)
+    }
+
+    /// Returns the path of an inode by the last names of it and of the directories above it, whether they have them
+    /// still or not. `Changed` if one is not known.
+    pub(super) fn walked_path(&self, ino: Ino) -> Result<Key> {
+        self.path_through(ino, |_| true)
+    }
+
+    /// Returns the path of an inode by its last name and those of the directories above it; `Changed` if one of these is
+    /// not known or does not `count`.
+    fn path_through(&self, ino: Ino, count: impl Fn(&InodeEntry) -> bool) -> Result<Key> {
         if ino == Ino::ROOT {
             return Ok(Key::root());
         }
         let (mut at, name) = self.last_name(ino)?;
         let mut names = vec![name.as_ref()];
         while at != Ino::ROOT.0 {
-            let entry = self.entries.get(at).filter(|entry| entry.is_named());
+            let entry = self.entries.get(at).filter(|entry| count(entry));
             let (parent, name) = entry.ok_or_else(|| nameless(Ino(at)))?.last_name();
             names.push(name);
             at = parent;

@@ -1,0 +1,181 @@
+//! Folders that move while programs walk into them: whoever has found a folder is answered about it, by whatever name it
+//! has then. Actors run at once.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+
+use zarrfs::error::{Kind, Result};
+use zarrfs::overlay::{Overlay, OverlayConfig};
+use zarrfs::store::StoreConfig;
+use zarrfs::store::backend::local::LocalStore;
+use zarrfs::store::tree::{Credentials, RenameMode};
+use zarrfs::vfs::{Caller, Ino, NewNode, OpenOptions, Vfs, VfsConfig};
+use zarrfs::view::store::StoreView;
+
+const MAKER: Credentials = Credentials {
+    uid: 0,
+    gid: 0,
+    mode: 0o755,
+};
+
+/// How often the folder moves.
+const MOVES: usize = 3000;
+
+/// Opens a store that can be changed, with `a/x/file` in it.
+fn opened(folder: &Path) -> Vfs {
+    let (store, upper) = (folder.join("store"), folder.join("upper"));
+    std::fs::create_dir_all(store.join("a/x")).unwrap();
+    std::fs::write(store.join("a/x/file"), "one").unwrap();
+    let lower = LocalStore::open(&store, &StoreConfig::default()).unwrap();
+    let config = OverlayConfig {
+        uid: 0,
+        gid: 0,
+        write_through: false,
+    };
+    let overlay = Overlay::open(&upper, Arc::new(lower), "/store", config).unwrap();
+    let overlay = Arc::new(overlay);
+    let view = StoreView::new(overlay.clone()).with_tree(Some(overlay));
+    let config = VfsConfig {
+        uid: 0,
+        gid: 0,
+        umask: 0,
+        writable: true,
+    };
+    Vfs::new(Arc::new(view), config, Arc::default())
+}
+
+fn look_up(vfs: &Vfs, parent: Ino, name: &str, caller: Caller) -> Option<Ino> {
+    let found = vfs.lookup(parent, name.as_bytes(), caller).unwrap();
+    found.map(|entry| entry.ino)
+}
+
+/// Runs `ask` with the inode of the folder in a loop, while it moves between `a/x` and `a/y`.
+fn beside_moves(ask: impl Fn(&Vfs, Ino, Caller) + Sync) {
+    let folder = tempfile::tempdir().unwrap();
+    let vfs = opened(folder.path());
+    let above = look_up(&vfs, Ino::ROOT, "a", Caller(1)).unwrap();
+    let moved = look_up(&vfs, above, "x", Caller(1)).unwrap();
+    let has_ended = AtomicBool::new(false);
+    thread::scope(|scope| {
+        for caller in 2..4 {
+            let (vfs, has_ended, ask) = (&vfs, &has_ended, &ask);
+            scope.spawn(move || {
+                while !has_ended.load(Ordering::Relaxed) {
+                    ask(vfs, moved, Caller(caller));
+                }
+            });
+        }
+        for number in 0..MOVES {
+            let names: (&[u8], &[u8]) = if number % 2 == 0 {
+                (b"x", b"y")
+            } else {
+                (b"y", b"x")
+            };
+            let (from, to) = ((above, names.0), (above, names.1));
+            vfs.rename(from, to, RenameMode::Replace).unwrap();
+        }
+        has_ended.store(true, Ordering::Relaxed);
+    });
+}
+
+/// An answer that is not `Changed`, as the kernel would ask for it: it asks once more after that.
+fn answer<T>(ask: impl Fn() -> Result<T>) -> T {
+    match ask() {
+        Err(error) if error.kind() == Kind::Changed => ask().unwrap(),
+        answer => answer.unwrap(),
+    }
+}
+
+#[test]
+fn a_folder_that_moves_is_listed() {
+    beside_moves(|vfs, ino, caller| {
+        let fh = vfs.opendir(ino, caller).unwrap();
+        vfs.releasedir(fh);
+    });
+}
+
+#[test]
+fn a_folder_that_moves_has_attributes() {
+    beside_moves(|vfs, ino, caller| {
+        vfs.getattr(ino, caller).unwrap();
+    });
+}
+
+#[test]
+fn a_file_in_a_folder_that_moves_is_found_and_opened() {
+    beside_moves(|vfs, ino, caller| {
+        let file = look_up(vfs, ino, "file", caller).expect("it is there all the time");
+        let opened = answer(|| vfs.open(file, caller));
+        vfs.release(opened.fh);
+        vfs.forget(file, 1);
+    });
+}
+
+#[test]
+fn files_are_made_and_removed_in_a_folder_that_moves() {
+    beside_moves(|vfs, ino, caller| {
+        let name = format!("new{}", caller.0);
+        let mode = OpenOptions {
+            writes: true,
+            ..OpenOptions::default()
+        };
+        let (entry, open) = vfs
+            .create(ino, name.as_bytes(), &MAKER, mode, caller)
+            .unwrap();
+        vfs.release(open.fh);
+        let other = format!("other{}", caller.0);
+        let names = ((ino, name.as_bytes()), (ino, other.as_bytes()));
+        vfs.rename(names.0, names.1, RenameMode::Replace).unwrap();
+        vfs.unlink(ino, other.as_bytes()).unwrap();
+        vfs.forget(entry.ino, 1);
+        let folder = format!("folder{}", caller.0);
+        vfs.make(ino, folder.as_bytes(), &NewNode::Folder, &MAKER)
+            .unwrap();
+        vfs.remove_folder(ino, folder.as_bytes()).unwrap();
+    });
+}
+
+/// The kernel walks a path twice. The second time it is told what the path has, also where a folder has lost its name
+/// again: it was removed and made anew.
+#[test]
+fn a_second_walk_is_answered_by_what_the_path_has() {
+    let folder = tempfile::tempdir().unwrap();
+    let vfs = opened(folder.path());
+    let above = look_up(&vfs, Ino::ROOT, "a", Caller(1)).unwrap();
+    let old = look_up(&vfs, above, "x", Caller(1)).unwrap();
+    let file = look_up(&vfs, old, "file", Caller(1)).unwrap();
+    vfs.rename((above, b"x"), (above, b"z"), RenameMode::Replace)
+        .unwrap();
+    vfs.make(above, b"x", &NewNode::Folder, &MAKER).unwrap();
+    let new = look_up(&vfs, above, "x", Caller(1)).unwrap();
+    vfs.unlink(old, b"file").unwrap();
+    vfs.remove_folder(above, b"z").unwrap();
+    assert_ne!(new, old);
+    for caller in [Caller(2), Caller(3)] {
+        let first = vfs.lookup(old, b"file", caller).unwrap_err();
+        assert_eq!(first.kind(), Kind::Changed);
+        assert!(vfs.lookup(old, b"file", caller).unwrap().is_none());
+    }
+    let first = vfs.open(file, Caller(4)).unwrap_err();
+    assert_eq!(first.kind(), Kind::Changed);
+    let second = vfs.open(file, Caller(4)).unwrap_err();
+    assert_eq!(second.kind(), Kind::NotFound);
+}
+
+/// C libraries ask for the attributes of each directory that they have opened.
+#[test]
+fn an_open_folder_that_was_removed_has_attributes() {
+    let folder = tempfile::tempdir().unwrap();
+    let vfs = opened(folder.path());
+    let above = look_up(&vfs, Ino::ROOT, "a", Caller(1)).unwrap();
+    vfs.make(above, b"new", &NewNode::Folder, &MAKER).unwrap();
+    let ino = look_up(&vfs, above, "new", Caller(1)).unwrap();
+    let fh = vfs.opendir(ino, Caller(1)).unwrap();
+    vfs.remove_folder(above, b"new").unwrap();
+    let attr = vfs.getattr(ino, Caller(1)).unwrap();
+    assert_eq!(attr.kind, zarrfs::store::EntryKind::Directory);
+    vfs.releasedir(fh);
+    assert!(vfs.getattr(ino, Caller(1)).is_err());
+}
