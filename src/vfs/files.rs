@@ -117,7 +117,12 @@ impl Vfs {
         };
         let pages = cached.get(&open.ino);
         if let Some(pages) = pages.filter(|pages| pages.version == version) {
-            return pages.is_dropped;
+            let is_dropped = pages.is_dropped;
+            // The length in the kernel may be that of another content each time.
+            if self.inodes.is_mixed(open.ino) {
+                self.invalidate(open.ino, Invalidation::Length);
+            }
+            return is_dropped;
         }
         if cached.len() >= MAX_CACHED {
             cached.clear();

@@ -245,21 +245,23 @@ impl Vfs {
     /// Gives a name its inode and counts a lookup of the kernel.
     fn entry(&self, parent: Ino, name: &ChildName<'_>, attr: Attr) -> Entry {
         let ino = self.inodes.look_up(parent, name, &attr);
-        let attr = self.with_ttl(attr);
+        let attr = self.with_ttl(ino, attr);
         Entry { ino, attr }
     }
 
     /// Like `entry`; nothing if the inode of the name is open with another content.
     fn entry_if_same(&self, parent: Ino, name: &ChildName<'_>, attr: Attr) -> Option<Entry> {
         let ino = self.inodes.look_up_same(parent, name, &attr)?;
-        let attr = self.with_ttl(attr);
+        let attr = self.with_ttl(ino, attr);
         Some(Entry { ino, attr })
     }
 
     /// Has the kernel ask for attributes each time where files can be changed, through this view or another; directories
-    /// are kept for the resolution of one path.
-    fn with_ttl(&self, attr: Attr) -> Attr {
+    /// are kept for the resolution of one path. Attributes of a mixed inode are never kept: the kernel takes those of one
+    /// answer over one by one, and whoever looks at them meanwhile would find the length of another content.
+    fn with_ttl(&self, ino: Ino, attr: Attr) -> Attr {
         let fresh = match attr.kind {
+            _ if self.inodes.is_mixed(ino) => Duration::ZERO,
             _ if !self.config.writable => attr.fresh,
             EntryKind::Directory => RESOLUTION_TTL,
             _ => Duration::ZERO,
@@ -284,7 +286,7 @@ impl Vfs {
             };
             let own = found.filter(|attr| self.inodes.shows(ino, attr));
             if let Some(attr) = own.or_else(|| self.open_attr(ino)) {
-                return Ok(self.with_ttl(attr));
+                return Ok(self.with_ttl(ino, attr));
             }
             if found.is_none() {
                 return Err(self.gone(Error::not_found(path), ino, caller));
@@ -325,7 +327,7 @@ impl Vfs {
             return None;
         }
         self.stats.getattr_requests.add(1);
-        Some(Ok(self.with_ttl(attr)))
+        Some(Ok(self.with_ttl(ino, attr)))
     }
 
     /// Takes back lookups that the kernel forgets.

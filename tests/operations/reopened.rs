@@ -3,11 +3,15 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use zarrfs::error::{Kind, Result};
+use zarrfs::known::Known;
 use zarrfs::store::backend::memory::MemoryStore;
+use zarrfs::store::{Key, Listing, Tree};
 use zarrfs::vfs::{Caller, Ino, Invalidation, OpenOptions, OpenReply, Vfs, VfsConfig};
 use zarrfs::view::store::StoreView;
+use zarrfs::view::{Attr, OpenedFile, View};
 
 use crate::swapping::SwappedTree;
 
@@ -132,4 +136,83 @@ fn a_lookup_that_is_taken_back_has_nobody_ask_for_the_length_again() {
     replaced.open(ino, 2, READS).unwrap();
     assert_eq!(lengths.load(Ordering::Relaxed), 1);
     replaced.vfs.release(held.fh);
+}
+
+/// A view whose answers the kernel may keep.
+struct LongKept(StoreView);
+
+const LONG: Duration = Duration::from_secs(600);
+
+fn long(attr: Attr) -> Attr {
+    Attr {
+        fresh: LONG,
+        ..attr
+    }
+}
+
+impl View for LongKept {
+    fn lookup(&self, path: &Key) -> Result<Option<Attr>> {
+        Ok(self.0.lookup(path)?.map(long))
+    }
+
+    fn lookup_now(&self, path: &Key) -> Known<Attr> {
+        self.0.lookup_now(path).map(long)
+    }
+
+    fn list(&self, path: &Key) -> Result<Box<dyn Listing>> {
+        self.0.list(path)
+    }
+
+    fn open(&self, path: &Key) -> Result<OpenedFile> {
+        self.0.open(path)
+    }
+
+    fn read_link(&self, path: &Key) -> Result<Vec<u8>> {
+        self.0.read_link(path)
+    }
+
+    fn tree(&self, path: &Key) -> Result<Option<(Arc<dyn Tree>, Key)>> {
+        self.0.tree(path)
+    }
+}
+
+/// The kernel takes an answer over attribute by attribute: whoever looks meanwhile, and finds them fresh, would see the
+/// length of the other content.
+#[test]
+fn a09_attributes_of_an_inode_that_had_another_content_are_not_kept() {
+    let store = MemoryStore::default();
+    let put = |bytes: &[u8]| store.set(Key::new("file").unwrap(), bytes.to_vec());
+    put(b"one");
+    let view = Arc::new(LongKept(StoreView::new(Arc::new(store.clone()))));
+    let config = VfsConfig {
+        uid: 0,
+        gid: 0,
+        umask: 0,
+        writable: false,
+    };
+    let vfs = Vfs::new(view, config, Arc::default());
+    let lengths = Arc::new(AtomicUsize::new(0));
+    let counted = lengths.clone();
+    vfs.set_invalidator(Box::new(move |_, what| {
+        if what == Invalidation::Length {
+            counted.fetch_add(1, Ordering::Relaxed);
+        }
+    }));
+    let look_up = || vfs.lookup(Ino::ROOT, b"file", Caller(1)).unwrap().unwrap();
+    let first = look_up();
+    assert_eq!(first.attr.fresh, LONG);
+    put(b"another");
+    let refused = vfs.open(first.ino, Caller(1)).unwrap_err();
+    assert_eq!(refused.kind(), Kind::Changed);
+    let second = look_up();
+    put(b"the last one");
+    let opened = vfs.open(second.ino, Caller(1)).unwrap();
+    let attr = vfs.getattr(second.ino, Caller(1)).unwrap();
+    assert_eq!((attr.size, attr.fresh), (12, Duration::ZERO));
+    let before = lengths.load(Ordering::Relaxed);
+    let again = vfs.open(second.ino, Caller(2)).unwrap();
+    assert_eq!(lengths.load(Ordering::Relaxed), before + 1);
+    for opened in [opened, again] {
+        vfs.release(opened.fh);
+    }
 }
