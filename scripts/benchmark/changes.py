@@ -1,12 +1,15 @@
 """Many files at once: `tar x` of a v2 store with small chunks through a mount with --cow beside a plain folder, and the
-commit of chunks: to a folder beside `cp -r`, to an S3 server 20 ms away beside `rclone copy`."""
+commit of chunks: to a folder beside `cp -r`, to an S3 server 20 ms away beside `rclone copy`; and closes with
+--write-through of files that go to a server 50 ms away side by side, beside the close of one."""
 
+import contextlib
 import io
 import os
 import shutil
 import subprocess
 import tarfile
 import tempfile
+import threading
 import time
 
 import arrays
@@ -20,6 +23,8 @@ from slow_link import slow_link
 SMALL_FILES, SMALL_BYTES = 10_000, 400
 CHUNKS, CHUNK_BYTES = 500, 256 << 10
 LATENCY = 20
+
+CLOSES, CLOSE_BYTES, CLOSE_LATENCY = 16, 8 << 20, 50
 
 # As many requests at a time as zarrfs makes.
 RCLONE = ["--transfers=32", "--checkers=32", "--no-traverse", "--ignore-times"]
@@ -38,6 +43,7 @@ def run(arguments):
             *unpacked(folder, arguments),
             *committed(folder, arguments),
             *committed_far_away(folder, arguments),
+            *closed_far_away(folder, arguments),
         ]
     finally:
         shutil.rmtree(folder, ignore_errors=True)
@@ -81,38 +87,77 @@ def committed_far_away(folder, arguments):
     """Returns the row of a commit to a server."""
     source = chunks_in(folder / "array")
     ours, copied = [], []
+    with server_far_away(LATENCY) as endpoint:
+        for number in range(arguments.rounds):
+            remote = seaweedfs.remote(endpoint)
+            to = f"remote:{seaweedfs.BUCKET}/copied-{number}"
+            start = time.perf_counter()
+            rclone.rclone(remote, "copy", source, to, *RCLONE)
+            copied.append(peers.Read(time.perf_counter() - start, CHUNKS, 0.0))
+            ours.append(commit_far_away(folder, source, endpoint, number))
+    case = f"commit, {CHUNKS} chunks, {LATENCY} ms"
+    return [in_seconds(table.speeds(case, "rclone copy", ours, copied, 1.0), ours, copied)]
+
+
+@contextlib.contextmanager
+def server_far_away(latency):
+    """Gives the endpoint of an S3 server so many milliseconds away."""
     with tempfile.TemporaryDirectory(prefix="zarrfs-weed-") as logs:
         try:
             server = seaweedfs.SeaweedFS(logs)
         except Absent as absent:
             raise SystemExit(str(absent)) from None
-        with server, slow_link(server.port, LATENCY) as port:
-            endpoint = f"http://127.0.0.1:{port}"
-            for number in range(arguments.rounds):
-                remote = seaweedfs.remote(endpoint)
-                to = f"remote:{seaweedfs.BUCKET}/copied-{number}"
-                start = time.perf_counter()
-                rclone.rclone(remote, "copy", source, to, *RCLONE)
-                copied.append(peers.Read(time.perf_counter() - start, CHUNKS, 0.0))
-                ours.append(commit_far_away(folder, source, endpoint, number))
-    case = f"commit, {CHUNKS} chunks, {LATENCY} ms"
-    return [in_seconds(table.speeds(case, "rclone copy", ours, copied, 1.0), ours, copied)]
+        with server, slow_link(server.port, latency) as port:
+            yield f"http://127.0.0.1:{port}"
+
+
+def mount_far_away(folder, endpoint, name, *options):
+    """Mounts a new group of a server."""
+    url = f"s3://{seaweedfs.BUCKET}/{name}"
+    server = ["--endpoint", endpoint, "--region", seaweedfs.REGION]
+    keys = {"AWS_ACCESS_KEY_ID": seaweedfs.ACCESS_KEY, "AWS_SECRET_ACCESS_KEY": seaweedfs.SECRET_KEY}
+    empty = folder / "empty"
+    empty.mkdir(exist_ok=True)
+    (empty / ".zgroup").write_text(GROUP)
+    rclone.rclone(seaweedfs.remote(endpoint), "copy", empty, f"remote:{url.removeprefix('s3://')}")
+    return mounting.Mount(url, *server, *options, environment={**os.environ, **keys})
 
 
 def commit_far_away(folder, source, endpoint, number):
     """Returns how long the commit of an array to a new prefix took."""
-    url = f"s3://{seaweedfs.BUCKET}/committed-{number}"
-    options = ["--endpoint", endpoint, "--region", seaweedfs.REGION]
-    keys = {"AWS_ACCESS_KEY_ID": seaweedfs.ACCESS_KEY, "AWS_SECRET_ACCESS_KEY": seaweedfs.SECRET_KEY}
-    upper, empty = folder / f"upper-{number}", folder / "empty"
-    empty.mkdir(exist_ok=True)
-    (empty / ".zgroup").write_text(GROUP)
-    rclone.rclone(seaweedfs.remote(endpoint), "copy", empty, f"remote:{url.removeprefix('s3://')}")
-    with mounting.Mount(url, *options, "--cow", upper, environment={**os.environ, **keys}) as mount:
+    upper = folder / f"upper-{number}"
+    with mount_far_away(folder, endpoint, f"committed-{number}", "--cow", upper) as mount:
         shutil.copytree(source, mount.path / "a")
         done = timed(CHUNKS, mounting.program(), "commit", upper)
     shutil.rmtree(upper)
     return done
+
+
+def closed_far_away(folder, arguments):
+    """Returns the row of closes of files that a server is given when they are closed."""
+    several, one = [], []
+    with server_far_away(CLOSE_LATENCY) as endpoint:
+        for number in range(arguments.rounds):
+            upper = ["--cow", folder / f"through-{number}", "--write-through"]
+            with mount_far_away(folder, endpoint, f"closed-{number}", *upper) as mount:
+                one.append(closed(mount.path, ["alone"]))
+                several.append(closed(mount.path, [f"together-{name}" for name in range(CLOSES)]))
+    case = f"{CLOSES} closes of 8 MiB, {CLOSE_LATENCY} ms"
+    return [in_seconds(table.speeds(case, "one close", several, one, 0.4), several, one)]
+
+
+def closed(path, names):
+    """Returns how long it takes to close files that were written, at once."""
+    files = [open(path / name, "wb", buffering=0) for name in names]
+    for file in files:
+        file.write(os.urandom(CLOSE_BYTES))
+    closes = [threading.Thread(target=file.close) for file in files]
+    start = time.perf_counter()
+    for close in closes:
+        close.start()
+    for close in closes:
+        close.join()
+    return peers.Read(time.perf_counter() - start, 1, 0.0)
 
 
 def chunks_of(count, length):
