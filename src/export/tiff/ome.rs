@@ -14,7 +14,7 @@ use crate::export::group::{GroupContents, GroupFormat, GroupMember, GroupPlan, P
 use crate::export::tiff::directory::{TagValue, TiffPage, shortest_header};
 use crate::export::tiff::stack::{ImageStack, MAX_PAGES, StackKind, image_axes, tag};
 use crate::export::units::Unit;
-use crate::export::{FileParts, Format, Subject};
+use crate::export::{ElementForm, FileParts, Format, Subject};
 use crate::model::{DataType, bytes_of};
 
 /// An array by itself.
@@ -126,28 +126,38 @@ fn pyramid(contents: &GroupContents) -> Option<GroupPlan> {
     }
     let header = shortest_header(&pages, next)?;
     let begin = header.len() as u64;
-    let variables = placed.into_iter().map(|(member, offset, elements)| {
-        let array = contents.members.get(member)?.array;
-        let size = bytes_of(&array.shape, array.data_type.size()?).ok()?;
-        let padding = usize::try_from(size.next_multiple_of(8) - size).ok()?;
-        let parts = FileParts {
-            header: Vec::new(),
-            elements: Some(elements),
-            trailer: vec![0; padding],
-            ..FileParts::default()
-        };
-        let offset = begin.checked_add(offset)?;
-        Some(PlacedVariable {
-            member,
-            offset,
-            parts,
-        })
-    });
+    let place =
+        |(member, offset, elements)| placed_level(contents, member, begin, (offset, elements));
+    let variables = placed.into_iter().map(place);
     let variables = variables.collect::<Option<_>>()?;
     Some(GroupPlan {
         header,
         variables,
         row: None,
+    })
+}
+
+/// Places a level of a pyramid, so many bytes after the header, with zeros behind it up to the next multiple of 8.
+fn placed_level(
+    contents: &GroupContents,
+    member: usize,
+    begin: u64,
+    (offset, elements): (u64, ElementForm),
+) -> Option<PlacedVariable> {
+    let array = contents.members.get(member)?.array;
+    let size = bytes_of(&array.shape, array.data_type.size()?).ok()?;
+    let padding = usize::try_from(size.next_multiple_of(8) - size).ok()?;
+    let parts = FileParts {
+        header: Vec::new(),
+        elements: Some(elements),
+        trailer: vec![0; padding],
+        ..FileParts::default()
+    };
+    let offset = begin.checked_add(offset)?;
+    Some(PlacedVariable {
+        member,
+        offset,
+        parts,
     })
 }
 

@@ -1,32 +1,23 @@
 //! Requests to one web server: blocking, limited in number and in time, repeated after transient failures.
 //!
 //! They use object_store's HTTP client, not its `HttpStore`, which accepts only UTF-8 keys, drops the query, hides
-//! redirections, refuses servers without ranges, and repeats requests that the server does not support. A body that
-//! breaks off is resumed by a range of the same content, or is an error.
+//! redirections, refuses servers without ranges, and repeats requests that the server does not support.
 
 use std::fmt::Display;
 use std::future::Future;
 
-use futures_util::StreamExt;
 use http::HeaderValue;
 use object_store::PutPayload;
 use object_store::client::{HttpClient, HttpError, HttpErrorKind, HttpRequest, HttpRequestBody};
 
-use super::response::{ResponseHead, ResponseKind, refusal};
+use super::response::{ResponseHead, refusal};
 use super::urls::UrlSpace;
 use super::webdav;
 use crate::error::{Error, Kind, Result};
+use crate::store::Key;
 use crate::store::backend::remote::fault;
 use crate::store::backend::remote::limits::{Attempts, RequestLimits};
 use crate::store::backend::remote::runtime::wait;
-use crate::store::{Key, Meta, check_length};
-use crate::sync::buffer;
-
-/// The largest buffer, in bytes, that is allocated before the body arrives.
-const MAX_PREALLOCATED: u64 = 64 << 20;
-
-/// The longest document that the server generates, in bytes.
-const MAX_DOCUMENT: u64 = 256 << 20;
 
 /// A folder of a web server, and the client and limits of its requests.
 pub(super) struct HttpEndpoint {
@@ -96,17 +87,6 @@ impl<'a> RequestSpec<'a> {
     }
 }
 
-/// An object, or a part of it.
-pub(super) struct RequestedRange {
-    pub(super) bytes: Vec<u8>,
-    /// Where it begins in the object.
-    pub(super) start: u64,
-    /// Metadata of the whole object.
-    pub(super) meta: Meta,
-    /// Whether the server sent the whole object, ignoring the range.
-    pub(super) is_whole: bool,
-}
-
 impl HttpEndpoint {
     /// Runs requests about `subject` under one permit and waits for their result.
     pub(super) fn wait<T>(
@@ -120,7 +100,7 @@ impl HttpEndpoint {
     }
 
     /// Returns the attempts of a request with its whole body.
-    fn attempts(&self) -> Attempts {
+    pub(super) fn attempts(&self) -> Attempts {
         Attempts::new(self.limits.time_of_body(), self.repeats)
     }
 
@@ -185,157 +165,6 @@ impl HttpEndpoint {
                 }
             }
         }
-    }
-
-    /// Reads the body of a response that is an object or a part of one; `TooLarge` beyond `most` bytes.
-    pub(super) async fn read_body(
-        &self,
-        key: &Key,
-        response: ResponseHead,
-        most: u64,
-    ) -> Result<RequestedRange> {
-        response.check_encoding(key)?;
-        let is_whole = response.status != 206;
-        let (start, end, size) = match (response.status, response.length()) {
-            (206, _) => {
-                let part = response
-                    .part()
-                    .map(|(start, end, size)| (start, Some(end), size));
-                part.ok_or_else(|| {
-                    Error::unavailable(key, "the server does not say which part it sends")
-                })?
-            }
-            (_, length) => (0, length, length.unwrap_or_default()),
-        };
-        let length = end.map(|end| end - start);
-        if length.is_some_and(|length| length > most) {
-            return Err(too_large(key, length.unwrap_or_default(), most));
-        }
-        let (meta, head) = (response.meta(size), response.without_body());
-        let room = length.unwrap_or_default().min(MAX_PREALLOCATED);
-        let mut bytes = buffer::with_capacity(usize::try_from(room).unwrap_or_default());
-        let mut broken = self.append_body(key, response, &mut bytes, most).await;
-        let Some(end) = end else {
-            broken?;
-            let meta = head.meta(bytes.len() as u64);
-            return Ok(RequestedRange {
-                bytes,
-                start,
-                meta,
-                is_whole,
-            });
-        };
-        let mut attempts = self.attempts();
-        while start + (bytes.len() as u64) < end {
-            let fault = broken
-                .err()
-                .unwrap_or_else(|| Error::unavailable(key, "the answer breaks off"));
-            self.pause(&mut attempts, fault).await?;
-            let at = start + bytes.len() as u64;
-            let rest = self.resume(key, at..end, &meta).await?;
-            broken = self.append_body(key, rest, &mut bytes, most).await;
-        }
-        if bytes.len() as u64 != end - start {
-            let text = "more bytes came than the server said";
-            return Err(Error::unavailable(key, text));
-        }
-        Ok(RequestedRange {
-            bytes,
-            start,
-            meta,
-            is_whole,
-        })
-    }
-
-    /// Requests the rest of a body that broke off; `Changed` if it is of another content.
-    async fn resume(
-        &self,
-        key: &Key,
-        span: std::ops::Range<u64>,
-        meta: &Meta,
-    ) -> Result<ResponseHead> {
-        let range = format!("bytes={}-{}", span.start, span.end - 1);
-        let response = self.send(&RequestSpec::part(key, range)).await?;
-        match (response.response_kind(key)?, response.part()) {
-            (ResponseKind::There | ResponseKind::Page, Some((start, end, size)))
-                if response.status == 206 =>
-            {
-                let rest = response.meta(size);
-                check_length(key, rest.content(), meta.content())?;
-                if !rest.may_be_of(meta) {
-                    return Err(changed(key));
-                }
-                if (start, end) == (span.start, span.end) {
-                    return Ok(response);
-                }
-                let text = "the server sends another part than asked for";
-                Err(Error::unavailable(key, text))
-            }
-            (ResponseKind::Missing | ResponseKind::Folder, _) => Err(changed(key)),
-            _ => Err(Error::unavailable(
-                key,
-                "the answer breaks off, and the server has no ranges",
-            )),
-        }
-    }
-
-    /// Appends the body of a response to `bytes`; `TooLarge` beyond `most` bytes in all.
-    async fn append_body(
-        &self,
-        key: &Key,
-        response: ResponseHead,
-        bytes: &mut Vec<u8>,
-        most: u64,
-    ) -> Result<()> {
-        let mut pieces = response.body.bytes_stream();
-        loop {
-            let piece = self.limits.in_time(pieces.next()).await;
-            let Some(piece) = piece.ok_or_else(|| self.limits.late(key))? else {
-                return Ok(());
-            };
-            let piece = piece.map_err(|fault| Error::unavailable(key, fault::innermost(&fault)))?;
-            if (bytes.len() + piece.len()) as u64 > most {
-                return Err(too_large(key, (bytes.len() + piece.len()) as u64, most));
-            }
-            bytes.extend_from_slice(&piece);
-        }
-    }
-
-    /// Fetches a document that the server generates, such as a listing, again from its beginning if it breaks off.
-    /// The bytes are empty for a response without success.
-    pub(super) async fn fetch_document(
-        &self,
-        spec: &RequestSpec<'_>,
-    ) -> Result<(ResponseHead, Vec<u8>)> {
-        let mut attempts = self.attempts();
-        loop {
-            let mut response = self.send(spec).await?;
-            if !(200..300).contains(&response.status) {
-                return Ok((response, Vec::new()));
-            }
-            let body = std::mem::replace(&mut response.body, String::new().into());
-            let mut bytes = Vec::new();
-            let whole = ResponseHead {
-                body,
-                headers: response.headers.clone(),
-                ..response
-            };
-            let read = self.append_body(spec.key, whole, &mut bytes, MAX_DOCUMENT);
-            match read.await {
-                Ok(()) => return Ok((response, bytes)),
-                Err(fault) => self.pause(&mut attempts, fault).await?,
-            }
-        }
-    }
-
-    /// Waits before a body that broke off is requested again; its error if it may not be.
-    async fn pause(&self, attempts: &mut Attempts, fault: Error) -> Result<()> {
-        let pause = match fault.kind() {
-            Kind::Unavailable => attempts.next_pause(),
-            _ => None,
-        };
-        tokio::time::sleep(pause.ok_or(fault)?).await;
-        Ok(())
     }
 }
 

@@ -1,7 +1,8 @@
 //! Fetching of objects and ranges; every range is cut to the bytes that were asked for, whatever the server sends.
 
 use super::HttpStore;
-use super::endpoint::{RequestSpec, RequestedRange};
+use super::body::RequestedRange;
+use super::endpoint::RequestSpec;
 use super::lookup::ProbeResult;
 use super::reader::MAX_WHOLE_OBJECT;
 use super::response::ResponseKind;

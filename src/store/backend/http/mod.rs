@@ -20,6 +20,7 @@ use first_documents::{FirstDocuments, within_limit};
 use lookup::ProbeResult;
 use reader::HttpReader;
 
+mod body;
 mod endpoint;
 mod fetch;
 mod first_documents;
