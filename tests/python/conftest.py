@@ -1,5 +1,6 @@
 """Fixtures of the Python tests: mounts that always end, the corpus, and the table of its results."""
 
+import json
 import os
 import shutil
 import subprocess
@@ -98,6 +99,18 @@ def pytest_generate_tests(metafunc):
 def corpus_results(request):
     """Returns the list of results that becomes the table after the last test."""
     return request.config.stash[TABLE]
+
+
+def pytest_sessionfinish(session):
+    """Hands the results of one of several processes to the one that prints them."""
+    if hasattr(session.config, "workeroutput"):
+        session.config.workeroutput["corpus"] = json.dumps(session.config.stash[TABLE])
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node):
+    rows = json.loads(getattr(node, "workeroutput", {}).get("corpus", "[]"))
+    node.config.stash[TABLE].extend(corpus.Result(*row) for row in rows)
 
 
 def pytest_terminal_summary(terminalreporter, config):
