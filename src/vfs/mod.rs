@@ -213,10 +213,11 @@ impl Vfs {
     /// Like `lookup`, if it is known without waiting.
     pub fn lookup_now(&self, parent: Ino, name: &[u8]) -> Option<Result<Option<Entry>>> {
         let name = ChildName::from(name);
+        let count = self.renames.count();
         let attr = match self.find_now(parent, &name) {
             Ok(Known::Unknown) => return None,
             // It may be under another name already.
-            Ok(Known::Missing) if !self.renames.are_none() => return None,
+            Ok(Known::Missing) if !self.renames.are_none_since(count) => return None,
             Ok(known) => known.found(),
             // It is answered with regard to who asks.
             Err(error) if error.kind() == Kind::Changed => return None,

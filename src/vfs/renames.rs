@@ -52,9 +52,10 @@ impl RenamesUnderWay {
         }
     }
 
-    /// Whether no rename is under way.
-    pub(super) fn are_none(&self) -> bool {
-        self.0.lock().under_way.is_empty()
+    /// Whether no rename is under way, and none has ended since `count` of them had.
+    pub(super) fn are_none_since(&self, count: u64) -> bool {
+        let all = self.0.lock();
+        all.under_way.is_empty() && all.count == count
     }
 
     /// Returns how many renames have ended.
@@ -172,13 +173,32 @@ mod tests {
         let root = |path: &Key| Ok((*path == key("new")).then_some(1));
         let found = renames.find_in(&Key::root(), b"old", root);
         assert_eq!(found.unwrap(), None, "the old name itself is gone");
-        assert!(!renames.are_none());
+        assert!(!renames.are_none_since(0));
         drop(under_way);
-        assert!(renames.are_none());
+        assert!(renames.are_none_since(1) && !renames.are_none_since(0));
         assert_eq!(renames.find(&key("old/a"), in_view).unwrap(), None);
         assert_eq!(
             renames.ask(&key("old/a"), opened).unwrap_err().kind(),
             Kind::NotFound
         );
+    }
+
+    #[test]
+    fn who_found_nothing_knows_of_renames_that_have_ended_meanwhile() {
+        let key = |path: &str| Key::new(path).unwrap();
+        let renames = RenamesUnderWay::default();
+        renames.begin(&key("old"), &key("new")).fail();
+        assert_eq!(renames.count(), 0, "nothing was moved");
+        drop(renames.begin(&key("old"), &key("new")));
+        for path in ["old", "old/a", "new/a/b"] {
+            assert!(renames.have_moved(&key(path), 0), "{path}");
+            assert!(!renames.have_moved(&key(path), 1), "{path}");
+        }
+        assert!(!renames.have_moved(&key("other"), 0));
+        for _ in 0..MAX_ENDED {
+            drop(renames.begin(&key("one"), &key("two")));
+        }
+        assert!(renames.have_moved(&key("other"), 0), "not all are known");
+        assert!(!renames.have_moved(&key("other"), 1));
     }
 }
