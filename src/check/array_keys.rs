@@ -69,7 +69,7 @@ impl<'a> ArrayKeys<'a> {
             foreign: None,
             findings: NodeFindings::default(),
         };
-        let visited = visit_below(context.store(), folder, &mut |entry| keys.visit(entry));
+        let visited = visit_below(context, folder, &mut |entry| keys.visit(entry));
         if let Err(error) = visited {
             keys.findings.add(folder_unlisted(folder, &error));
         }

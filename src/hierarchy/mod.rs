@@ -129,6 +129,11 @@ impl Hierarchy {
         &self.store
     }
 
+    /// Returns what is known of the store below without a request.
+    pub fn hints(&self) -> &dyn Hints {
+        &*self.hints
+    }
+
     /// Returns the node at a path from the cache; the store is not asked.
     pub fn node_now(&self, path: &Key) -> Known<Arc<NodeEntry>> {
         let info = self.store.info();
