@@ -11,7 +11,7 @@ use crate::hierarchy::broken::is_of_array;
 use crate::hierarchy::consolidated::version_of;
 use crate::hierarchy::reading::{NodeReading, is_lasting};
 use crate::hierarchy::scope::{ChildScope, Rule, hash_of};
-use crate::hierarchy::{Hierarchy, NodeEntry, detect};
+use crate::hierarchy::{Hierarchy, LEADS_BACK, NodeEntry, detect};
 use crate::model::document::ZARR_JSON;
 use crate::model::{Group, Node};
 use crate::store::backend::local::leads_back;
@@ -60,8 +60,7 @@ impl Hierarchy {
             return false;
         }
         reading.depends.add_below(reading.path);
-        let why = "a symbolic link to a folder that it lies in, which is left out";
-        self.warn(reading.path, Some(why.to_string()));
+        self.warn(reading.path, Some(LEADS_BACK.to_string()));
         true
     }
 
