@@ -3,7 +3,7 @@
 //! No chunk is read: sizes come from listings, and of a shard on this machine the index.
 
 use crate::array::OpenArray;
-use crate::check::chunk_place::{ChunkPlace, ChunkPlaces};
+use crate::check::chunk_place::{ChunkPlace, ChunkPlaces, KeyForm};
 use crate::check::context::CheckContext;
 use crate::check::finding::{Finding, V2, V3, document_of};
 use crate::check::findings::NodeFindings;
@@ -43,8 +43,8 @@ pub(super) struct ArrayKeys<'a> {
     /// Which of them are stored there, and how long they are where the listing said so.
     stored_documents: Vec<(Key, Option<u64>)>,
     stats: ChunkStats,
-    /// How many keys are those of chunks but for the separator, which one they have, and the first of them.
-    misnamed: Option<(u64, char, Key)>,
+    /// How many keys are those of chunks but for how they are made, which way that is, and the first of them.
+    misnamed: Option<(u64, KeyForm, Key)>,
     /// The folder that was last found to belong to no node, so that its keys are no findings of their own.
     foreign: Option<Key>,
     findings: NodeFindings,
@@ -69,7 +69,7 @@ impl<'a> ArrayKeys<'a> {
             foreign: None,
             findings: NodeFindings::default(),
         };
-        let visited = visit_below(context.store(), folder, &mut |entry| keys.visit(entry));
+        let visited = visit_below(context, folder, &mut |entry| keys.visit(entry));
         if let Err(error) = visited {
             keys.findings.add(folder_unlisted(folder, &error));
         }
@@ -116,7 +116,7 @@ impl<'a> ArrayKeys<'a> {
                 self.chunk(key, &indices, meta);
             }
             ChunkPlace::Outside(indices) => self.outside(key, &indices),
-            ChunkPlace::OtherSeparator(separator) => self.misnamed(key, separator),
+            ChunkPlace::Misnamed(form) => self.misnamed(key, form),
             ChunkPlace::OnTheWay | ChunkPlace::Other => self.foreign_key(key),
         }
     }
@@ -238,29 +238,35 @@ impl<'a> ArrayKeys<'a> {
         });
     }
 
-    /// Notes a key that is that of a chunk but for its separator.
-    fn misnamed(&mut self, key: &Key, separator: char) {
-        let (count, ..) = self
-            .misnamed
-            .get_or_insert_with(|| (0, separator, key.clone()));
+    /// Notes a key that is that of a chunk but for how it is made.
+    fn misnamed(&mut self, key: &Key, form: KeyForm) {
+        let (count, ..) = self.misnamed.get_or_insert_with(|| (0, form, key.clone()));
         *count += 1;
     }
 
-    /// Tells all keys together whose separator is not that of the metadata: no reader takes them for chunks.
+    /// Tells all keys together that are not made as the metadata say: no reader takes them for chunks.
     fn check_misnamed(&mut self) {
-        let Some((count, other, first)) = self.misnamed.take() else {
+        let Some((count, form, first)) = self.misnamed.take() else {
             return;
         };
-        let path = self.array.path();
-        let stated = self.places.keys.separator;
-        let expected = format!("\"{stated}\" between the indices of chunks, as the metadata state");
+        let (path, stated) = (self.array.path(), self.places.form);
+        let (code, expected, how) = if form.has_c == stated.has_c {
+            let stated = stated.separator;
+            let expected = format!("\"{stated}\" between the indices of chunks");
+            let how = format!("with \"{}\"", form.separator);
+            ("separator-differs", expected, how)
+        } else {
+            let expected = format!("keys of chunks in {stated}");
+            ("key-encoding-differs", expected, format!("in {form}"))
+        };
+        let expected = format!("{expected}, as the metadata state");
         let keys = if count == 1 {
             format!("{first}, which looks like a chunk")
         } else {
             format!("{count} keys, such as {first}, that look like chunks")
         };
-        let found = format!("{keys} of {path} with \"{other}\"");
-        let finding = Finding::error("separator-differs", path, expected, found);
+        let found = format!("{keys} of {path} {how}");
+        let finding = Finding::error(code, path, expected, found);
         self.findings
             .add(finding.by(self.document(), chunk_heading(self.document())));
     }

@@ -1,4 +1,4 @@
-//! A node after it was looked at, and what it passes on to its children.
+//! A node before and after it was looked at, and what it passes on to its children.
 
 use std::sync::Arc;
 
@@ -21,6 +21,13 @@ pub(super) struct NodeScope {
     pub(super) is_behind_link: bool,
     /// How many nodes are above.
     pub(super) depth: usize,
+}
+
+/// A child of a group that is to be looked at.
+pub(super) struct NextChild {
+    pub(super) group: Arc<NodeEntry>,
+    pub(super) scope: NodeScope,
+    pub(super) child: GroupChild,
 }
 
 /// A node that was looked at.

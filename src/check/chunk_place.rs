@@ -1,8 +1,24 @@
 //! What a key below an array's folder is to the array: one of its chunks, one beyond its grid, or something else.
 
+use std::fmt;
+
 use crate::grid::{Coordinates, Grid};
 use crate::model::{Array, KeyScheme, parse_index};
 use crate::store::Key;
+
+/// How the keys of chunks are made, as final v3 names it: `default` has `c` before the indices, `v2` has nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct KeyForm {
+    pub(super) has_c: bool,
+    pub(super) separator: char,
+}
+
+impl fmt::Display for KeyForm {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = if self.has_c { "default" } else { "v2" };
+        write!(f, "the encoding {name} with \"{}\"", self.separator)
+    }
+}
 
 /// What a key is to an array.
 pub(super) enum ChunkPlace {
@@ -10,8 +26,8 @@ pub(super) enum ChunkPlace {
     Chunk(Coordinates, bool),
     /// The key of a chunk that the grid does not have.
     Outside(Coordinates),
-    /// What would be the key of a chunk if the indices had this separator between them.
-    OtherSeparator(char),
+    /// What would be the key of a chunk if keys were made in this way.
+    Misnamed(KeyForm),
     /// A folder on the way to chunks.
     OnTheWay,
     /// Nothing of the array's.
@@ -23,14 +39,30 @@ pub(super) struct ChunkPlaces<'a> {
     pub(super) keys: &'a KeyScheme,
     /// Nothing if the chunks cannot be numbered.
     pub(super) grid: Option<&'a Grid>,
+    /// How the metadata say that keys are made.
+    pub(super) form: KeyForm,
+    /// What keys of both encodings of final v3 begin with, if the dialect has these.
+    base: Option<Vec<u8>>,
     rank: usize,
 }
 
 impl<'a> ChunkPlaces<'a> {
     pub(super) fn new(array: &'a Array, grid: Option<&'a Grid>) -> ChunkPlaces<'a> {
+        let keys = &array.keys;
+        let form = KeyForm {
+            has_c: keys.v3.get("name").is_some_and(|name| name == "default"),
+            separator: keys.separator,
+        };
+        let within_base = if form.has_c { 2 } else { 0 };
+        let base = keys.prefix.len().checked_sub(within_base);
+        let base = base.and_then(|length| keys.prefix.get(..length));
         ChunkPlaces {
-            keys: &array.keys,
+            keys,
             grid,
+            form,
+            base: base
+                .filter(|_| ["v2", "v3"].contains(&array.dialect))
+                .map(<[u8]>::to_vec),
             rank: array.shape.len(),
         }
     }
@@ -43,7 +75,7 @@ impl<'a> ChunkPlaces<'a> {
             return if is_chunk {
                 ChunkPlace::Chunk(Coordinates::new(), false)
             } else {
-                self.on_the_way(path)
+                self.misnamed_or_other(path)
             };
         }
         let other = self.keys.other_separator.filter(|_| self.rank > 1);
@@ -59,10 +91,46 @@ impl<'a> ChunkPlaces<'a> {
                 _ => {}
             }
         }
-        match self.other_separator_of(path) {
-            Some(separator) => ChunkPlace::OtherSeparator(separator),
+        self.misnamed_or_other(path)
+    }
+
+    /// Returns what a key is that is not made as the metadata say.
+    fn misnamed_or_other(&self, path: &[u8]) -> ChunkPlace {
+        let with_separator = |separator| KeyForm {
+            separator,
+            ..self.form
+        };
+        let other = self.other_separator_of(path).map(with_separator);
+        match other.or_else(|| self.other_encoding_of(path)) {
+            Some(form) => ChunkPlace::Misnamed(form),
             None => self.on_the_way(path),
         }
+    }
+
+    /// Returns how a key is made that would be that of a chunk in the other encoding of final v3.
+    fn other_encoding_of(&self, path: &[u8]) -> Option<KeyForm> {
+        let has_c = !self.form.has_c;
+        let within = str::from_utf8(path.strip_prefix(self.base.as_ref()?.as_slice())?).ok()?;
+        if self.rank == 0 {
+            let separator = self.form.separator;
+            let scalar = if has_c { "c" } else { "0" };
+            return (within == scalar).then_some(KeyForm { has_c, separator });
+        }
+        let form = |separator: char| {
+            let indices = match has_c {
+                true => within.strip_prefix('c')?.strip_prefix(separator)?,
+                false => within,
+            };
+            self.are_indices(indices, separator)
+                .then_some(KeyForm { has_c, separator })
+        };
+        ['/', '.'].into_iter().find_map(form)
+    }
+
+    /// Whether a text is the indices of a chunk with a separator between them, whether the grid has it or not.
+    fn are_indices(&self, text: &str, separator: char) -> bool {
+        let numbers: Option<Vec<u64>> = text.split(separator).map(parse_index).collect();
+        numbers.is_some_and(|numbers| numbers.len() == self.rank)
     }
 
     /// Returns the separator of a key that has not the one of the metadata, and is that of a chunk otherwise.
@@ -77,13 +145,8 @@ impl<'a> ChunkPlaces<'a> {
             .iter()
             .flatten()
             .filter_map(|prefix| str::from_utf8(path.strip_prefix(prefix.as_slice())?).ok());
-        let is_chunk = indices.any(|indices| {
-            let numbers = indices.split(other).map(parse_index);
-            numbers
-                .collect::<Option<Vec<u64>>>()
-                .is_some_and(|numbers| numbers.len() == self.rank)
-        });
-        is_chunk.then_some(other)
+        let is_chunk = indices.any(|indices| self.are_indices(indices, other));
+        (is_chunk && self.rank > 0).then_some(other)
     }
 
     fn judged(&self, indices: &[u64], is_other: bool) -> ChunkPlace {

@@ -76,7 +76,7 @@ fn list_chunks<'a>(context: &CheckContext, of: &'a ArrayData, give: &mut dyn FnM
         return;
     }
     let places = ChunkPlaces::new(array, of.array.stored_grid().ok());
-    let listed = visit_below(context.store(), &of.folder, &mut |entry| match entry {
+    let listed = visit_below(context, &of.folder, &mut |entry| match entry {
         StoredEntry::Object(key, meta) => {
             if let ChunkPlace::Chunk(indices, _) = places.of(&key) {
                 let size = context.size_of(&key, meta.as_ref());

@@ -8,6 +8,7 @@ use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileTypeExt;
 
+use crate::check::context::CheckContext;
 use crate::error::{Error, Kind, Result};
 use crate::store::backend::local;
 use crate::store::{EntryKind, Key, Listing, Meta, Name, Store};
@@ -30,12 +31,19 @@ pub(super) enum StoredEntry {
     Unlisted(Key, Error),
 }
 
-/// Visits all that lies below a folder.
+/// Visits all that lies below a folder; makes no request where a listing made before has told it.
 pub(super) fn visit_below(
-    store: &dyn Store,
+    context: &CheckContext,
     folder: &Key,
     visit: &mut dyn FnMut(StoredEntry) -> bool,
 ) -> Result<()> {
+    if let Some(known) = context.hierarchy.hints().known_below(folder) {
+        for (key, meta) in known {
+            visit(StoredEntry::Object(key, Some(meta)));
+        }
+        return Ok(());
+    }
+    let store = context.store();
     let Some(mut listing) = store.list_all(folder, folder)? else {
         return visit_folders(store, folder, visit);
     };

@@ -9,7 +9,8 @@ use std::vec::IntoIter;
 
 use parking_lot::Mutex;
 
-use crate::check::checked_node::{CheckedNode, NodeScope};
+use crate::check::announced::announce;
+use crate::check::checked_node::{CheckedNode, NextChild, NodeScope};
 use crate::check::context::CheckContext;
 use crate::check::data::{ArrayData, check_chunks};
 use crate::check::finding::{Finding, Severity};
@@ -77,13 +78,6 @@ struct OpenGroup {
     names: IntoIter<GroupChild>,
 }
 
-/// A child that is to be looked at.
-struct NextChild {
-    group: Arc<NodeEntry>,
-    scope: NodeScope,
-    child: GroupChild,
-}
-
 /// Checks a node and all below it; gives out each finding, node by node.
 pub fn check(
     context: &CheckContext,
@@ -102,6 +96,7 @@ pub fn check(
         if batch.is_empty() {
             break;
         }
+        announce(context, &batch);
         let look = |next: NextChild| look_at(context, &next);
         walk.finish(parallel_map(context.threads, batch, &look), give);
     }

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::io::Write;
+use std::ops::ControlFlow;
 use std::process::ExitCode;
 
 use serde_json::Value;
@@ -65,6 +66,61 @@ pub(super) fn print_json(value: &Value) {
     print(escaped(&format!("{value:#}")));
 }
 
+/// A list in JSON that is printed item by item, as `print_json` prints the whole.
+pub(super) struct JsonList {
+    /// What stands before the list and after it.
+    around: (String, &'static str),
+    /// How far its items are indented.
+    indent: &'static str,
+    has_items: bool,
+}
+
+impl JsonList {
+    /// A list alone.
+    pub(super) fn plain() -> JsonList {
+        JsonList {
+            around: (String::new(), ""),
+            indent: "  ",
+            has_items: false,
+        }
+    }
+
+    /// A list that is the last member of an object, after another member.
+    pub(super) fn member(name: &str, before: (&str, &Value)) -> JsonList {
+        let value = json_line(before.1);
+        JsonList {
+            around: (
+                format!("{{\n  \"{}\": {value},\n  \"{name}\": ", before.0),
+                "\n}",
+            ),
+            indent: "    ",
+            has_items: false,
+        }
+    }
+
+    /// Prints the next item; breaks off where nobody reads the result any more.
+    pub(super) fn item(&mut self, item: &Value) -> ControlFlow<()> {
+        let text = escaped(&format!("{item:#}")).replace('\n', &format!("\n{}", self.indent));
+        let before = if self.has_items {
+            ",\n".to_string()
+        } else {
+            format!("{}[\n", self.around.0)
+        };
+        self.has_items = true;
+        write(format_args!("{before}{}{text}", self.indent))
+    }
+
+    /// Ends the list.
+    pub(super) fn end(self) {
+        let (before, after) = &self.around;
+        let end = match (self.has_items, self.indent.get(2..)) {
+            (true, Some(indent)) => format!("\n{indent}]"),
+            _ => format!("{before}[]"),
+        };
+        print(format_args!("{end}{after}"));
+    }
+}
+
 /// Returns JSON in one line, with letters escaped that would change a terminal.
 pub(super) fn json_line(value: &Value) -> String {
     escaped(&value.to_string())
@@ -87,8 +143,20 @@ fn escaped(text: &str) -> String {
 
 /// Prints a line of the result; a closed stdout is no error.
 pub(super) fn print(text: impl std::fmt::Display) {
+    let _ = print_more(text);
+}
+
+/// Prints a line of the result; breaks off where nobody reads it any more.
+pub(super) fn print_more(text: impl std::fmt::Display) -> ControlFlow<()> {
+    write(format_args!("{text}\n"))
+}
+
+fn write(text: std::fmt::Arguments<'_>) -> ControlFlow<()> {
     let mut out = io::stdout();
-    let _ = writeln!(out, "{text}").and_then(|()| out.flush());
+    match out.write_fmt(text).and_then(|()| out.flush()) {
+        Ok(()) => ControlFlow::Continue(()),
+        Err(_) => ControlFlow::Break(()),
+    }
 }
 
 #[cfg(test)]

@@ -1,20 +1,29 @@
 //! `zarrfs tree` and `zarrfs ls`: the nodes of a store, a line each.
 
+use std::mem::take;
+use std::ops::ControlFlow;
+
 use serde_json::{Value, json};
 
 use super::named_faults::named;
 use super::paint::Paint;
+use super::report::JsonList;
 use super::{LsArgs, TreeArgs, report, shown, units};
 use crate::error::{Error, Result, printable};
+use crate::hierarchy::LEADS_BACK;
 use crate::inspect::locate::StorePath;
 use crate::inspect::root_name::root_name;
-use crate::inspect::tree;
 use crate::inspect::tree::{NodeFacts, TreeConfig, TreeNode};
+use crate::inspect::tree_walk;
+use crate::inspect::tree_walk::TakeNode;
 
 /// How many chunks of an array are counted unless --sizes asks for all.
 const USUAL_CHUNKS: u64 = 10_000;
 
-/// Prints the nodes of a store as a tree.
+/// How many nodes `ls -l` has in one table of equal columns, at least.
+const TABLE: usize = 1024;
+
+/// Prints the nodes of a store as a tree, each as soon as those before it are known.
 pub(super) fn tree(args: &TreeArgs) -> Result<bool> {
     let located = args.store.open(&args.path)?;
     let config = TreeConfig {
@@ -22,17 +31,27 @@ pub(super) fn tree(args: &TreeArgs) -> Result<bool> {
         chunks: if args.sizes { u64::MAX } else { USUAL_CHUNKS },
         threads: located.concurrency,
     };
-    let root = root_name(&located.source);
-    let nodes = tree::tree(&located.opened, (&located.path, &root), &config);
-    let nodes = named(&located, &args.path, nodes)?;
-    if args.json {
-        let list: Vec<Value> = nodes.iter().map(node_json).collect();
-        let found = json!({"store": located.source, "nodes": list});
-        report::print_json(&found);
+    let mut fault = None;
+    let late = if args.json {
+        let mut list = JsonList::member("nodes", ("store", &json!(located.source)));
+        let late = walk(&located, &args.path, &config, &mut |node| {
+            let printed = list.item(&node_json(&node));
+            fault = fault.take().or(node.fault);
+            printed
+        })?;
+        list.end();
+        late
     } else {
-        print_tree(&located, &nodes);
-    }
-    named(&located, &args.path, first_fault(nodes))
+        let mut printer = TreePrinter::new(&located);
+        let late = walk(&located, &args.path, &config, &mut |node| {
+            let printed = printer.print(&node);
+            fault = fault.take().or(node.fault);
+            printed
+        })?;
+        report::print(printer.counts.in_words());
+        late
+    };
+    named(&located, &args.path, fault.or(late).map_or(Ok(true), Err))
 }
 
 /// Prints the children of a group, or an array.
@@ -43,31 +62,54 @@ pub(super) fn ls(args: &LsArgs) -> Result<bool> {
         chunks: if args.long { USUAL_CHUNKS } else { 0 },
         threads: located.concurrency,
     };
-    let root = root_name(&located.source);
-    let nodes = tree::tree(&located.opened, (&located.path, &root), &config);
-    let mut nodes = named(&located, &args.path, nodes)?;
-    let is_group = matches!(nodes.first(), Some(node) if matches!(node.facts, NodeFacts::Group));
-    let listed: Vec<&TreeNode> = nodes.iter().skip(usize::from(is_group)).collect();
+    let mut fault = None;
+    let mut list = JsonList::plain();
+    let mut table = Vec::new();
+    let late = walk(&located, &args.path, &config, &mut |node| {
+        let is_group = matches!(node.facts, NodeFacts::Group);
+        if node.depth == 0 {
+            fault.clone_from(&node.fault);
+        }
+        if node.depth == 0 && is_group {
+            return ControlFlow::Continue(());
+        }
+        if args.json {
+            return list.item(&node_json(&node));
+        }
+        table.push(node);
+        if args.long && table.len() < TABLE {
+            return ControlFlow::Continue(());
+        }
+        print_list(&take(&mut table), &args.path, args.long)
+    })?;
     if args.json {
-        let list: Vec<Value> = listed.into_iter().map(node_json).collect();
-        report::print_json(&json!(list));
+        list.end();
     } else {
-        print_list(&listed, &args.path, args.long);
+        let _ = print_list(&table, &args.path, args.long);
     }
-    nodes.truncate(1);
-    named(&located, &args.path, first_fault(nodes))
+    named(&located, &args.path, fault.or(late).map_or(Ok(true), Err))
 }
 
-/// Fails with the first error that hid a part of the tree.
-fn first_fault(nodes: Vec<TreeNode>) -> Result<bool> {
-    let fault = nodes.into_iter().find_map(|node| node.fault);
-    fault.map_or(Ok(true), Err)
+/// Gives out the nodes of a tree; returns a fault of one whose group was given out before.
+fn walk(
+    located: &StorePath,
+    typed: &str,
+    config: &TreeConfig,
+    take: TakeNode<'_>,
+) -> Result<Option<Error>> {
+    let root = root_name(&located.source);
+    let place = (&located.path, root.as_str());
+    let walked = tree_walk::walk(&located.opened, place, config, take);
+    if let Some(link) = located.opened.hierarchy.link_back() {
+        report::note(format_args!("{}: {LEADS_BACK}", shown::text(&link)));
+    }
+    named(located, typed, walked)
 }
 
 /// Prints nodes, a line each; the node that was typed itself as `typed`.
-fn print_list(nodes: &[&TreeNode], typed: &str, is_long: bool) {
+fn print_list(nodes: &[TreeNode], typed: &str, is_long: bool) -> ControlFlow<()> {
     let paint = Paint::of_stdout();
-    let shown = |node: &&TreeNode| {
+    let shown = |node: &TreeNode| {
         if node.depth == 0 {
             printable(typed)
         } else {
@@ -75,24 +117,16 @@ fn print_list(nodes: &[&TreeNode], typed: &str, is_long: bool) {
         }
     };
     let names: Vec<String> = nodes.iter().map(shown).collect();
-    let width = names
-        .iter()
-        .map(|name| name.chars().count())
-        .max()
-        .unwrap_or(0);
-    for (node, name) in nodes.iter().zip(&names) {
+    let lengths = names.iter().map(|name| name.chars().count());
+    let width = lengths.max().unwrap_or(0);
+    nodes.iter().zip(&names).try_for_each(|(node, name)| {
+        let mut line = painted(node, name, paint);
         if is_long {
             let space = " ".repeat(width - name.chars().count());
-            let line = format!(
-                "{}{space}  {}",
-                painted(node, name, paint),
-                facts(node, paint)
-            );
-            report::print(line.trim_end());
-        } else {
-            report::print(painted(node, name, paint));
+            line = format!("{line}{space}  {}", facts(node, paint));
         }
-    }
+        report::print_more(if is_long { line.trim_end() } else { &line })
+    })
 }
 
 /// Returns the name of a node, as it is shown.
@@ -108,30 +142,46 @@ fn painted(node: &TreeNode, name: &str, paint: Paint) -> String {
     }
 }
 
-fn print_tree(located: &StorePath, nodes: &[TreeNode]) {
-    let paint = Paint::of_stdout();
-    let mut bars: Vec<&str> = Vec::new();
-    for node in nodes {
+/// Prints a tree line by line.
+struct TreePrinter<'a> {
+    located: &'a StorePath,
+    paint: Paint,
+    /// What stands before the lines of the children of each node on the way.
+    bars: Vec<&'static str>,
+    counts: Counts,
+}
+
+impl TreePrinter<'_> {
+    fn new(located: &StorePath) -> TreePrinter<'_> {
+        TreePrinter {
+            located,
+            paint: Paint::of_stdout(),
+            bars: Vec::new(),
+            counts: Counts::default(),
+        }
+    }
+
+    fn print(&mut self, node: &TreeNode) -> ControlFlow<()> {
+        self.counts.add(node);
         let (branch, bar) = match (node.depth, node.is_last) {
             (0, _) => ("", ""),
             (_, true) => ("\u{2514}\u{2500}\u{2500} ", "    "),
             (_, false) => ("\u{251c}\u{2500}\u{2500} ", "\u{2502}   "),
         };
-        bars.truncate(node.depth);
+        self.bars.truncate(node.depth);
         let name = match node.depth {
-            0 => whole_name(located),
+            0 => whole_name(self.located),
             _ => name(node),
         };
         let line = format!(
             "{}{branch}{}  {}",
-            bars.concat(),
-            painted(node, &name, paint),
-            facts(node, paint)
+            self.bars.concat(),
+            painted(node, &name, self.paint),
+            facts(node, self.paint)
         );
-        report::print(line.trim_end());
-        bars.push(bar);
+        self.bars.push(bar);
+        report::print_more(line.trim_end())
     }
-    report::print(counts(nodes));
 }
 
 /// Returns the path of the node that the tree begins with, with its store.
@@ -179,29 +229,40 @@ fn facts(node: &TreeNode, paint: Paint) -> String {
     parts.join("  ")
 }
 
-fn counts(nodes: &[TreeNode]) -> String {
-    let count =
-        |is: fn(&NodeFacts) -> bool| nodes.iter().filter(|node| is(&node.facts)).count() as u64;
-    let arrays = count(|facts| matches!(facts, NodeFacts::Array(_)));
-    let groups = count(|facts| matches!(facts, NodeFacts::Group));
-    let broken = count(|facts| matches!(facts, NodeFacts::Broken(_)));
-    let mut text = format!(
-        "{}, {}",
-        units::count(groups, "group"),
-        units::count(arrays, "array")
-    );
-    if broken > 0 {
-        text += &format!(", {}", units::count(broken, "broken node"));
+/// How many nodes of each kind there are.
+#[derive(Default)]
+struct Counts {
+    groups: u64,
+    arrays: u64,
+    broken: u64,
+    /// Whether one has documents, or may have some.
+    has_metadata: bool,
+}
+
+impl Counts {
+    fn add(&mut self, node: &TreeNode) {
+        let is_group = matches!(node.facts, NodeFacts::Group);
+        match node.facts {
+            NodeFacts::Group => self.groups += 1,
+            NodeFacts::Array(_) => self.arrays += 1,
+            NodeFacts::Broken(_) => self.broken += 1,
+        }
+        // Each folder without documents is taken for a group.
+        let is_bare = is_group && node.dialect.is_none();
+        self.has_metadata |= !is_bare || node.is_cut || node.fault.is_some();
     }
-    // Each folder without documents is taken for a group.
-    let is_bare = |node: &TreeNode| {
-        let is_plain = node.dialect.is_none() && matches!(node.facts, NodeFacts::Group);
-        is_plain && !node.is_cut && node.fault.is_none()
-    };
-    if nodes.iter().all(is_bare) {
-        text += "; no Zarr metadata found";
+
+    fn in_words(&self) -> String {
+        let groups = units::count(self.groups, "group");
+        let mut text = format!("{groups}, {}", units::count(self.arrays, "array"));
+        if self.broken > 0 {
+            text += &format!(", {}", units::count(self.broken, "broken node"));
+        }
+        if !self.has_metadata {
+            text += "; no Zarr metadata found";
+        }
+        text
     }
-    text
 }
 
 fn node_json(node: &TreeNode) -> Value {
@@ -252,9 +313,14 @@ mod tests {
             is_cut: false,
             fault,
         };
-        let told = counts(&[folder(None)]);
+        let counts = |node: TreeNode| {
+            let mut counts = Counts::default();
+            counts.add(&node);
+            counts.in_words()
+        };
+        let told = counts(folder(None));
         assert_eq!(told, "1 group, 0 arrays; no Zarr metadata found");
         let fault = Error::unavailable("a.zarr", "no answer");
-        assert_eq!(counts(&[folder(Some(fault))]), "1 group, 0 arrays");
+        assert_eq!(counts(folder(Some(fault))), "1 group, 0 arrays");
     }
 }

@@ -6,7 +6,7 @@
 //! again, and a node whose documents did not change keeps its identity. What is cached counts in a memory budget.
 
 use parking_lot::Mutex;
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use crate::dialect::{Choice, DIALECTS, DialectSettings};
@@ -60,6 +60,9 @@ const NODES_SHARE: u64 = 2;
 /// The most bytes that nodes may take: twice the longest document, so that each can be kept.
 const MAX_NODES_BYTES: u64 = 2 * MAX_DOCUMENT;
 
+/// What is said of a symbolic link to a folder that it lies in.
+pub const LEADS_BACK: &str = "a symbolic link to a folder that it lies in, which is left out";
+
 /// How many different warnings are logged.
 const MAX_WARNINGS: usize = 256;
 
@@ -83,7 +86,8 @@ pub struct Hierarchy {
     nodes: Arc<NodeCache>,
     /// Held while documents are edited.
     editing: DocumentLocks,
-    warned: Mutex<HashSet<String>>,
+    /// The warnings that were logged, and the first path that each was about.
+    warned: Mutex<HashMap<String, Key>>,
 }
 
 impl Hierarchy {
@@ -101,7 +105,7 @@ impl Hierarchy {
             config,
             nodes: NodeCache::new(MemoryBudget::new(USUAL_MEMORY, Arc::default())),
             editing: DocumentLocks::default(),
-            warned: Mutex::new(HashSet::new()),
+            warned: Mutex::default(),
         }
     }
 
@@ -127,6 +131,11 @@ impl Hierarchy {
     /// Returns the store below.
     pub fn store(&self) -> &Arc<dyn Store> {
         &self.store
+    }
+
+    /// Returns what is known of the store below without a request.
+    pub fn hints(&self) -> &dyn Hints {
+        &*self.hints
     }
 
     /// Returns the node at a path from the cache; the store is not asked.
@@ -226,9 +235,15 @@ impl Hierarchy {
     fn warn(&self, path: &Key, warning: Option<String>) {
         let Some(warning) = warning else { return };
         let mut warned = self.warned.lock();
-        if warned.len() < MAX_WARNINGS && warned.insert(warning.clone()) {
+        if warned.len() < MAX_WARNINGS && !warned.contains_key(&warning) {
             log::warn!("{path}: {warning}");
+            warned.insert(warning, path.clone());
         }
+    }
+
+    /// Returns the first symbolic link that was left out since it leads to a folder that it lies in.
+    pub fn link_back(&self) -> Option<Key> {
+        self.warned.lock().get(LEADS_BACK).cloned()
     }
 }
 

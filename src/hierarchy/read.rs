@@ -11,9 +11,10 @@ use crate::hierarchy::broken::is_of_array;
 use crate::hierarchy::consolidated::version_of;
 use crate::hierarchy::reading::{NodeReading, is_lasting};
 use crate::hierarchy::scope::{ChildScope, Rule, hash_of};
-use crate::hierarchy::{Hierarchy, NodeEntry, detect};
+use crate::hierarchy::{Hierarchy, LEADS_BACK, NodeEntry, detect};
 use crate::model::document::ZARR_JSON;
 use crate::model::{Group, Node};
+use crate::store::backend::local::leads_back;
 use crate::store::{Dependencies, EntryKind, Key, Meta};
 
 /// Bytes that every entry point holds and few other documents do, so that most documents are parsed only once.
@@ -35,6 +36,9 @@ impl Hierarchy {
         old: Option<&NodeEntry>,
     ) -> Result<(Option<NodeEntry>, Dependencies)> {
         let mut reading = NodeReading::new(path, scope.clone(), old);
+        if self.leads_back(&mut reading) {
+            return Ok((None, reading.dependencies()));
+        }
         let used = scope.consolidated.as_ref();
         if used.is_some_and(|used| used.is_no_node(path)) {
             return Ok((None, reading.dependencies()));
@@ -47,6 +51,17 @@ impl Hierarchy {
         }
         let depends = reading.dependencies();
         Ok((Some(reading.entry(node)), depends))
+    }
+
+    /// Whether a path is a link to a folder that it lies in. It is no node, or a walk through all nodes had no end.
+    fn leads_back(&self, reading: &mut NodeReading<'_>) -> bool {
+        let folder = self.store.info().folder.as_ref();
+        if !folder.is_some_and(|folder| leads_back(folder, reading.path)) {
+            return false;
+        }
+        reading.depends.add_below(reading.path);
+        self.warn(reading.path, Some(LEADS_BACK.to_string()));
+        true
     }
 
     /// Reads the node by the rule of its scope.

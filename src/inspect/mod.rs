@@ -23,5 +23,6 @@ pub mod selected;
 pub mod selection;
 pub mod stored;
 pub mod tree;
+pub mod tree_walk;
 mod unlisted_store;
 pub mod written_file;

@@ -10,7 +10,8 @@ use crate::inspect::refused_files;
 use crate::inspect::refused_files::{GroupFiles, RefusedFile};
 use crate::inspect::root_name::root_name;
 use crate::inspect::stored::StoredFacts;
-use crate::inspect::tree::{NodeFacts, TreeConfig, tree};
+use crate::inspect::tree::{NodeFacts, TreeConfig};
+use crate::inspect::tree_walk::tree;
 use crate::model::{Attributes, Node};
 use crate::store::Key;
 

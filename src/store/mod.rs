@@ -374,6 +374,15 @@ pub trait Hints: Send + Sync {
     /// Announces documents that will be read soon: a store on the network may fetch them concurrently. Returns at once;
     /// errors come with the reads.
     fn prefetch(&self, keys: &[Key]);
+
+    /// Announces that all below these folders, which lie in `top`, will be asked for: a store on the network may list
+    /// them together, and returns when it has. Errors come with the questions.
+    fn learn_below(&self, _top: &Key, _folders: &[Key]) {}
+
+    /// Returns all objects below a folder, as a flat listing has them, if they are known without a request.
+    fn known_below(&self, _folder: &Key) -> Option<Vec<(Key, Meta)>> {
+        None
+    }
 }
 
 /// The hints of a store that has none.

@@ -708,6 +708,18 @@ fn misplaced_keys() -> Vec<Row> {
         ),
         Row(
             v3,
+            moves("a/b/c/1/1", "a/b/1.1"),
+            KEYS,
+            (Error, "key-encoding-differs", "a/b", "", "Chunk encoding"),
+        ),
+        Row(
+            v2,
+            moves("a/b/1.1", "a/b/c/1/1"),
+            KEYS,
+            (Error, "key-encoding-differs", "a/b", "", "Chunks"),
+        ),
+        Row(
+            v3,
             holds("a/b/zarr.json", b"null"),
             KEYS,
             (Error, "not-an-object", "a/b/zarr.json", "", "Metadata"),

@@ -8,6 +8,7 @@ use zarrfs::array::{Arrays, Engine, EngineDisk, Limits};
 use zarrfs::check::{CheckContext, CheckSummary, Finding, check};
 use zarrfs::hierarchy::Hierarchy;
 use zarrfs::stats::Stats;
+use zarrfs::store::layer::metadata_cache::{MetadataCache, MetadataCacheConfig};
 use zarrfs::store::{Key, Store, StoreConfig};
 use zarrfs::sync::budget::MemoryBudget;
 
@@ -23,6 +24,10 @@ pub(crate) const MEMORY: u64 = 64 << 20;
 
 /// Returns what a check of a store shares.
 pub(crate) fn context(store: Arc<dyn Store>, how: How) -> CheckContext {
+    context_of(Hierarchy::new(store), how)
+}
+
+fn context_of(hierarchy: Hierarchy, how: How) -> CheckContext {
     let stats = Arc::new(Stats::default());
     let memory = MemoryBudget::new(MEMORY, stats.clone());
     let limits = Limits {
@@ -32,7 +37,7 @@ pub(crate) fn context(store: Arc<dyn Store>, how: How) -> CheckContext {
         fetches: 0,
         lossy: false,
     };
-    let hierarchy = Arc::new(Hierarchy::new(store).within(&memory));
+    let hierarchy = Arc::new(hierarchy.within(&memory));
     let engine = Engine::within(memory.clone(), limits, stats, EngineDisk::default());
     CheckContext {
         arrays: Arc::new(Arrays::new(hierarchy.clone(), engine)),
@@ -47,10 +52,22 @@ pub(crate) fn context(store: Arc<dyn Store>, how: How) -> CheckContext {
 
 /// Checks a store; returns all findings.
 pub(crate) fn run(store: Arc<dyn Store>, how: How) -> (Vec<Finding>, CheckSummary) {
-    let context = context(store, how);
+    run_in(&context(store, how))
+}
+
+/// Checks a store as one on a network is: with a cache of its metadata over it.
+pub(crate) fn run_cached(store: Arc<dyn Store>, data: bool) -> (Vec<Finding>, CheckSummary) {
+    let cache = Arc::new(MetadataCache::new(store, &MetadataCacheConfig::default()));
+    cache.warm_up();
+    let hierarchy = Hierarchy::new(cache.clone()).with_hints(cache);
+    let is_remote = true;
+    run_in(&context_of(hierarchy, How { data, is_remote }))
+}
+
+fn run_in(context: &CheckContext) -> (Vec<Finding>, CheckSummary) {
     let mut findings = Vec::new();
     let start = context.hierarchy.node(&Key::root()).unwrap().unwrap();
-    let summary = check(&context, &start, &mut |finding| {
+    let summary = check(context, &start, &mut |finding| {
         findings.push(finding.clone())
     });
     (findings, summary)

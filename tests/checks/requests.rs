@@ -9,11 +9,13 @@ use zarrfs::check::Finding;
 use zarrfs::error::Result;
 use zarrfs::store::backend::memory::MemoryStore;
 use zarrfs::store::layer::Layer;
-use zarrfs::store::{ByteRange, FlatListing, Key, Listing, Meta, Object, Reader, Store, Version};
+use zarrfs::store::{
+    ByteRange, FlatListing, Key, Listing, Meta, Name, Object, Reader, Store, Version,
+};
 
-use crate::fixture::{How, run};
+use crate::fixture::{How, run, run_cached};
 use crate::stores::{
-    draft2020, draft2022, n5, plain, plain_array, put, sharded, v2_consolidated, v3,
+    draft2020, draft2022, n5, plain, plain_array, put, sharded, v2, v2_consolidated, v3,
 };
 
 /// A store that notes how often each key was asked about by itself.
@@ -22,8 +24,31 @@ struct NotingStore {
     asked: Mutex<BTreeMap<Key, u32>>,
     /// How often for its metadata.
     headed: Mutex<BTreeMap<Key, u32>>,
-    /// Whether all names below a prefix come in one listing, with their metadata, as from a bucket.
+    /// The prefixes that were listed, and whether each was so with all below it.
+    listed: Mutex<Vec<(Key, bool)>>,
+    /// Whether all names below a prefix can come in one listing, and names come with their metadata, as from a bucket.
     is_flat: bool,
+}
+
+/// A listing that has the metadata of its names.
+struct WithMeta {
+    memory: MemoryStore,
+    prefix: Key,
+    listing: Box<dyn Listing>,
+}
+
+impl Listing for WithMeta {
+    fn next(&mut self) -> Result<Option<Name>> {
+        let Some(mut name) = self.listing.next()? else {
+            return Ok(None);
+        };
+        name.meta = self.memory.head(&self.prefix.child(&name.name)?)?;
+        Ok(Some(name))
+    }
+
+    fn seek(&mut self, cursor: u64) -> Result<()> {
+        self.listing.seek(cursor)
+    }
 }
 
 /// A flat listing of one page.
@@ -45,6 +70,7 @@ impl NotingStore {
             memory: memory.clone(),
             asked: Mutex::default(),
             headed: Mutex::default(),
+            listed: Mutex::default(),
             is_flat,
         })
     }
@@ -75,12 +101,28 @@ impl Layer for NotingStore {
         self.memory.head(key)
     }
 
+    fn list(&self, prefix: &Key) -> Result<Box<dyn Listing>> {
+        self.listed.lock().push((prefix.clone(), false));
+        let listing = self.memory.list(prefix)?;
+        if !self.is_flat {
+            return Ok(listing);
+        }
+        let (memory, prefix) = (self.memory.clone(), prefix.clone());
+        Ok(Box::new(WithMeta {
+            memory,
+            prefix,
+            listing,
+        }))
+    }
+
     fn list_all(&self, prefix: &Key, _from: &Key) -> Result<Option<Box<dyn FlatListing>>> {
         if !self.is_flat {
             return Ok(None);
         }
+        self.listed.lock().push((prefix.clone(), true));
         let mut keys = Vec::new();
         keys_below(&self.memory, prefix, &mut keys);
+        keys.sort();
         let with_meta = |key: Key| (self.memory.head(&key).unwrap().unwrap(), key);
         let page = keys
             .into_iter()
@@ -156,6 +198,72 @@ fn a_document_whose_length_was_listed_is_asked_for_once_more_and_not_twice() {
         );
         let key = Key::new(path).unwrap();
         assert_eq!(noting.headed.lock().get(&key), None, "{path}");
+    }
+}
+
+/// Two groups of thirty arrays each, which are copies of the one array of a store, and their documents.
+fn many_arrays(store: &MemoryStore) -> (MemoryStore, Vec<Key>) {
+    let memory = MemoryStore::default();
+    let mut keys = Vec::new();
+    keys_below(store, &Key::root(), &mut keys);
+    let array = Key::new("a/b").unwrap();
+    for key in keys {
+        let bytes = store.get(&key, u64::MAX).unwrap().unwrap().bytes;
+        let copies: Vec<String> = match key.below(&array) {
+            None if key.to_string().starts_with("a/") => {
+                let name = String::from_utf8(key.name().to_vec()).unwrap();
+                (0..2).map(|group| format!("g{group}/{name}")).collect()
+            }
+            None => vec![key.to_string()],
+            Some(rest) => (0..60)
+                .map(|number| format!("g{}/x{number}/{rest}", number % 2))
+                .collect(),
+        };
+        for copy in copies {
+            memory.set(Key::new(copy).unwrap(), bytes.clone());
+        }
+    }
+    let mut documents = Vec::new();
+    keys_below(&memory, &Key::root(), &mut documents);
+    documents.retain(|key| zarrfs::model::document::is_document(key.name()));
+    (memory, documents)
+}
+
+#[test]
+fn a_store_on_a_network_is_asked_for_its_documents_and_two_listings() {
+    let stores: [(fn() -> MemoryStore, usize); 3] = [(v3, 63), (v2, 123), (n5, 61)];
+    for (store, count) in stores {
+        let (memory, documents) = many_arrays(&store());
+        assert_eq!(documents.len(), count);
+        let noting = NotingStore::new(&memory, true);
+        let (found, summary) = run_cached(noting.clone(), false);
+        assert_eq!(summary.arrays, 60, "{found:#?}");
+        let asked = noting.asked.lock();
+        let expected: BTreeMap<Key, u32> = documents.into_iter().map(|key| (key, 1)).collect();
+        assert_eq!(*asked, expected);
+        let root = Key::root();
+        assert_eq!(*noting.listed.lock(), [(root.clone(), false), (root, true)]);
+    }
+}
+
+#[test]
+fn what_is_found_does_not_depend_on_how_the_store_is_listed() {
+    for store in [v3, v2, v2_consolidated, draft2020, draft2022, n5, sharded] {
+        let memory: MemoryStore = store();
+        memory.set(Key::new("a/b/c/99").unwrap(), vec![1]);
+        memory.set(Key::new("a/orphan").unwrap(), vec![1]);
+        memory.set(Key::new("data/root/a/orphan").unwrap(), vec![1]);
+        let is_remote = true;
+        let how = How {
+            data: false,
+            is_remote,
+        };
+        let lines =
+            |found: Vec<Finding>| -> Vec<String> { found.iter().map(Finding::to_line).collect() };
+        let (plain, _) = run(NotingStore::new(&memory, true), how);
+        let (cached, _) = run_cached(NotingStore::new(&memory, true), false);
+        assert!(!plain.is_empty());
+        assert_eq!(lines(plain), lines(cached));
     }
 }
 

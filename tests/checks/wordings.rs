@@ -3,10 +3,11 @@
 use std::sync::Arc;
 
 use serde_json::json;
+use zarrfs::store::Key;
 use zarrfs::store::backend::memory::MemoryStore;
 
 use crate::fixture::{How, run};
-use crate::stores::{Damage, both, erases, holds, moves, n5, set, v2, v3};
+use crate::stores::{Damage, both, erases, holds, moves, n5, plain, plain_array, put, set, v2, v3};
 
 /// Returns the lines of the findings about a damaged store.
 fn lines(store: fn() -> MemoryStore, damage: &Damage) -> Vec<String> {
@@ -35,6 +36,37 @@ fn keys_with_another_separator_are_those_of_chunks() {
         lines(v2, &both(stated, moves("a/b/1.1", "a/b/1/1"))),
         [expected]
     );
+}
+
+#[test]
+fn keys_in_another_encoding_are_those_of_chunks() {
+    let moved = both(moves("a/b/c/0/0", "a/b/0/0"), moves("a/b/c/1/1", "a/b/1/1"));
+    let expected = "error: a/b: expected keys of chunks in the encoding default with \"/\", as the metadata state, found \
+        2 keys, such as a/b/0/0, that look like chunks of a/b in the encoding v2 with \"/\" \
+        [Zarr v3 core 3.1, \"Chunk encoding\"]";
+    assert_eq!(lines(v3, &moved), [expected]);
+    let stated = set("a/b/.zarray", "dimension_separator", json!("."));
+    let expected = "error: a/b: expected keys of chunks in the encoding v2 with \".\", as the metadata state, found \
+        a/b/c.1.1, which looks like a chunk of a/b in the encoding default with \".\" [Zarr v2, \"Chunks\"]";
+    assert_eq!(
+        lines(v2, &both(stated, moves("a/b/1.1", "a/b/c.1.1"))),
+        [expected]
+    );
+    let no_dimensions = |keys: &'static str, chunk: &'static str| {
+        let store = plain(json!([{"name": "bytes"}]), &[]);
+        let mut array = plain_array(json!([]), json!([]), json!([{"name": "bytes"}]));
+        array["chunk_key_encoding"] = json!({ "name": keys });
+        put(&store, "zarr.json", array);
+        store.set(Key::new(chunk).unwrap(), vec![1]);
+        let (findings, _) = run(Arc::new(store), How::default());
+        findings
+            .iter()
+            .map(|finding| finding.code)
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(no_dimensions("default", "0"), ["key-encoding-differs"]);
+    assert_eq!(no_dimensions("v2", "c"), ["key-encoding-differs"]);
+    assert_eq!(no_dimensions("v2", "0"), [""; 0]);
 }
 
 #[test]

@@ -12,6 +12,7 @@ mod corpus;
 mod differences;
 mod elements;
 mod hostile;
+mod long_trees;
 mod maps;
 mod places;
 mod profiles;

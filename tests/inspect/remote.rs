@@ -9,7 +9,8 @@ use zarrfs::array::{Arrays, Engine, EngineDisk, Limits};
 use zarrfs::error::Result;
 use zarrfs::hierarchy::Hierarchy;
 use zarrfs::inspect::access::OpenedStore;
-use zarrfs::inspect::tree::{NodeFacts, TreeConfig, tree};
+use zarrfs::inspect::tree::{NodeFacts, TreeConfig};
+use zarrfs::inspect::tree_walk::tree;
 use zarrfs::stats::Stats;
 use zarrfs::store::backend::memory::MemoryStore;
 use zarrfs::store::layer::Layer;
@@ -83,6 +84,11 @@ fn opened() -> (OpenedStore, Arc<AtomicUsize>) {
         memory,
         given: given.clone(),
     });
+    (over(store), given)
+}
+
+/// Opens the nodes of a store.
+pub(crate) fn over(store: Arc<dyn Store>) -> OpenedStore {
     let stats = Arc::new(Stats::default());
     let hierarchy = Arc::new(Hierarchy::new(store.clone()));
     let limits = Limits {
@@ -94,7 +100,7 @@ fn opened() -> (OpenedStore, Arc<AtomicUsize>) {
     };
     let budget = MemoryBudget::new(limits.memory, stats.clone());
     let engine = Engine::within(budget.clone(), limits, stats, EngineDisk::default());
-    let opened = OpenedStore {
+    OpenedStore {
         arrays: Arc::new(Arrays::new(hierarchy.clone(), engine)),
         stack: StoreStack {
             store,
@@ -103,8 +109,7 @@ fn opened() -> (OpenedStore, Arc<AtomicUsize>) {
         },
         hierarchy,
         memory: budget,
-    };
-    (opened, given)
+    }
 }
 
 #[test]

@@ -2,7 +2,8 @@
 //!
 //! The header (mode, number of dimensions, lengths) is big-endian; after it come the block's elements, encoded
 //! by a chain of their own. At the edge of an array some writers store smaller blocks: elements that they lack
-//! are the fill value, elements of a block beyond the chunk are dropped. Whole blocks are written.
+//! are the fill value, elements of a block beyond the chunk are dropped. Whole blocks are written. A block of mode 1
+//! (varlength) also states how many elements it has; it is read where its shape has as many.
 
 use std::borrow::Cow;
 
@@ -16,6 +17,10 @@ use crate::grid::{Layout, Region, Runs};
 use crate::model::CodecSpec;
 
 const NAME: &str = "n5_default";
+
+/// The mode of a block that states its number of elements after its shape, in four bytes.
+const VARLENGTH: u16 = 1;
+const COUNT_BYTES: usize = 4;
 
 /// The chain of whole blocks, and what is needed to build that of other blocks.
 #[derive(Debug)]
@@ -59,6 +64,23 @@ fn header(shape: &[u64]) -> Option<Vec<u8>> {
     Some(header)
 }
 
+/// Returns what follows the number of elements of a block of mode 1; fails if the shape has another number.
+fn after_count<'b>(shape: &[u64], rest: &'b [u8]) -> std::result::Result<&'b [u8], String> {
+    let (count, elements) = rest
+        .split_first_chunk()
+        .ok_or("a block of mode 1 that ends before its number of elements")?;
+    let count = u64::from(u32::from_be_bytes(*count));
+    let product = shape
+        .iter()
+        .try_fold(1, |product: u64, length| product.checked_mul(*length));
+    if product != Some(count) {
+        return Err(format!(
+            "a block of mode 1 with {count} elements and a shape of {shape:?}"
+        ));
+    }
+    Ok(elements)
+}
+
 impl N5Default {
     /// Returns the shape of a block and its encoded elements.
     fn split<'b>(&self, encoded: &'b [u8]) -> Result<(Vec<u64>, &'b [u8])> {
@@ -69,8 +91,10 @@ impl N5Default {
             .ok_or_else(|| wrong(format!("{} bytes hold no header", encoded.len())))?;
         let words = header.as_chunks::<2>().0;
         let mode = u16::from_be_bytes(words[0]);
-        if mode != 0 {
-            return Err(wrong(format!("expected a block of mode 0, found {mode}")));
+        if mode > VARLENGTH {
+            return Err(wrong(format!(
+                "expected a block of mode 0 or 1, found {mode}"
+            )));
         }
         let found = u16::from_be_bytes(words[1]);
         if usize::from(found) != rank {
@@ -82,6 +106,10 @@ impl N5Default {
             .collect();
         if shape.contains(&0) {
             return Err(wrong(format!("a block of {shape:?} elements")));
+        }
+        if mode == VARLENGTH {
+            let elements = after_count(&shape, elements).map_err(wrong)?;
+            return Ok((shape, elements));
         }
         Ok((shape, elements))
     }
@@ -127,7 +155,8 @@ impl N5Default {
 impl ArrayToBytes for N5Default {
     fn encoded_length(&self) -> Length {
         let elements = self.chain.encoded_length().upper_bound();
-        Length::AtMost(elements.saturating_add(self.header.len())).compressed()
+        let header = self.header.len().saturating_add(COUNT_BYTES);
+        Length::AtMost(elements.saturating_add(header)).compressed()
     }
 
     fn is_identity(&self) -> bool {
@@ -196,6 +225,27 @@ mod tests {
             assert_eq!(decoded, expected);
             let decoded = block(&[1, 3], compressor).decode(encoded).unwrap();
             assert_eq!(decoded, [1, 2, 0x0303_u16].map(u16::to_le_bytes).concat());
+        }
+    }
+
+    #[test]
+    fn a_block_may_state_how_many_elements_its_shape_has() {
+        for compressor in [None, Some("gzip")] {
+            let pipeline = block(&[2, 3], compressor);
+            let data: Vec<u8> = (1..=6_u16).flat_map(u16::to_le_bytes).collect();
+            let plain = pipeline.encode(&data).unwrap();
+            let with_count = |count: u32| {
+                let mut block = plain.clone();
+                block[1] = 1;
+                block.splice(12..12, count.to_be_bytes());
+                block
+            };
+            assert_eq!(pipeline.decode(with_count(6)).unwrap(), data);
+            for count in [0, 5, 7, u32::MAX] {
+                let error = pipeline.decode(with_count(count)).unwrap_err();
+                let told = format!("a block of mode 1 with {count} elements and a shape of [2, 3]");
+                assert!(error.to_string().ends_with(&told), "{error}");
+            }
         }
     }
 

@@ -36,6 +36,8 @@ pub struct Fake {
     pub held: Arc<AtomicUsize>,
     /// Answers are errors while this is set.
     pub fails: Arc<AtomicBool>,
+    /// The key that is changed while a page is asked for.
+    changed: Arc<Mutex<Option<Key>>>,
     info: StoreInfo,
 }
 
@@ -57,6 +59,7 @@ impl Fake {
             holds: Arc::default(),
             held: Arc::default(),
             fails: Arc::default(),
+            changed: Arc::default(),
             info: StoreInfo::new(LONG),
         };
         for name in names {
@@ -82,6 +85,11 @@ impl Fake {
 
     pub fn memo_of(&self, config: MetadataCacheConfig) -> MetadataCache {
         MetadataCache::new(Arc::new(self.clone()), &config)
+    }
+
+    /// Has a key changed while the next page of a walk is asked for.
+    pub fn change_at_page(&self, name: &str) {
+        *self.changed.lock().unwrap() = Some(key(name));
     }
 
     /// Returns what was asked since the last time.
@@ -261,6 +269,9 @@ impl FlatListing for Steps {
             return Ok(None);
         }
         self.fake.note("page", &self.keys[0].0)?;
+        if let Some(changed) = self.fake.changed.lock().unwrap().take() {
+            self.fake.info.changes.note(&changed);
+        }
         let rest = self.keys.split_off(self.keys.len().min(PAGE));
         Ok(Some(std::mem::replace(&mut self.keys, rest)))
     }

@@ -12,6 +12,7 @@ use zarrfs::store::layer::metadata_cache::MetadataCacheConfig;
 use zarrfs::store::{EntryKind, Hints, Key, Store};
 
 mod fake;
+mod listed_below;
 
 use fake::{Fake, LONG, Order, key};
 

@@ -17,6 +17,7 @@ use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags, Stat};
 use rustix::io::Errno;
 
 use crate::error::{Error, Kind, Result};
+use crate::store::backend::local::circle::leads_back;
 use crate::store::backend::local::root::{GONE, OpenRoot, PresentRoot};
 use crate::store::backend::local::stat::{link_meta, meta_of};
 use crate::store::{ChangeLog, Key, Meta};
@@ -209,7 +210,7 @@ impl StoreRoot {
         Ok(target.map_err(|error| failed(key, error))?.into_bytes())
     }
 
-    /// Returns the metadata of a key; a link that is shown as one is not followed.
+    /// Returns the metadata of a key; a link that is shown as one, or leads back to where it lies, is not followed.
     pub(super) fn head(&self, key: &Key) -> Result<Option<Meta>> {
         let Some(stat) = self.stat_link(key)? else {
             return Ok(None);
@@ -217,7 +218,7 @@ impl StoreRoot {
         if FileType::from_raw_mode(stat.st_mode) != FileType::Symlink {
             return Ok(meta_of(&stat));
         }
-        if self.shows_as_link(key, &self.link_target(key)?) {
+        if self.shows_as_link(key, &self.link_target(key)?) || leads_back(self.path(), key) {
             return Ok(Some(link_meta(&stat)));
         }
         match self.open(key, OFlags::PATH) {

@@ -1,8 +1,9 @@
 //! A local directory as a store.
 //!
 //! Names are raw bytes. Nothing but regular files and directories is ever read. `root` finds the directory that the
-//! store's path names, `directory` resolves keys and ensures that none leads outside the store, `reader` reads open files, `listing` lists directories, `stat` converts
-//! the kernel's file status, `hints` tells what the kernel has in memory, `writer` makes changes, with `atomic_file`.
+//! store's path names, `directory` resolves keys and ensures that none leads outside the store, `circle` tells links that
+//! lead back to where they lie, `reader` reads open files, `listing` lists directories, `stat` converts the kernel's file
+//! status, `hints` tells what the kernel has in memory, `writer` makes changes, with `atomic_file`.
 
 use std::ops::Range;
 use std::path::Path;
@@ -24,6 +25,7 @@ use crate::store::{
 };
 
 mod atomic_file;
+mod circle;
 mod directory;
 mod hints;
 mod listing;
@@ -31,6 +33,8 @@ mod reader;
 mod root;
 mod stat;
 mod writer;
+
+pub use circle::leads_back;
 
 /// Whether a name is kept for files that are on their way into a store.
 pub fn is_reserved_name(name: &[u8]) -> bool {
@@ -162,6 +166,10 @@ impl Store for LocalStore {
 
     fn read_link(&self, key: &Key) -> Result<Vec<u8>> {
         let target = self.directory.link_target(key)?;
+        if leads_back(self.directory.path(), key) && target.starts_with(b"/") {
+            let why = "a symbolic link to a folder that it lies in";
+            return Err(Error::corrupt(key, why));
+        }
         if !self.directory.shows_as_link(key, &target) {
             let why = "a symbolic link that leaves the store (see --follow-symlinks)";
             return Err(Error::new(Kind::Denied, key, why));

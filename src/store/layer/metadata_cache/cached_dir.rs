@@ -92,14 +92,14 @@ impl CachedDir {
         prefix: Key,
         asked: Instant,
         names: NameMap,
-        passed: PassedDir,
+        passed: Option<PassedDir>,
         total: &Arc<AtomicUsize>,
     ) -> CachedDir {
         total.fetch_add(names.len(), Ordering::Relaxed);
         CachedDir {
             prefix,
             asked,
-            passed: Some(passed),
+            passed,
             known: RwLock::new((names, Extent::Complete)),
             source: Mutex::default(),
             requests: AtomicU64::new(0),
@@ -145,6 +145,13 @@ impl CachedDir {
         let names = (start..end).map_while(|place| known.0.get_index(place));
         let directories = names.filter(|(_, entry)| entry.kind == EntryKind::Directory);
         directories.map(|(name, _)| name.to_vec()).collect()
+    }
+
+    /// Returns all names; nothing if some may come yet.
+    pub(super) fn all_names(&self) -> Option<Vec<(Box<[u8]>, DirEntry)>> {
+        let known = self.known.read();
+        let names = known.0.iter().map(|(name, entry)| (name.clone(), *entry));
+        (known.1 == Extent::Complete).then(|| names.collect())
     }
 
     /// Returns what stands at a place; asks the source for names that were not read yet.

@@ -80,7 +80,7 @@ impl DirCache {
         prefix: Key,
         asked: Instant,
         names: NameMap,
-        passed: PassedDir,
+        passed: Option<PassedDir>,
     ) -> Arc<CachedDir> {
         let dir = CachedDir::complete(prefix, asked, names, passed, &self.total);
         Arc::new(dir)

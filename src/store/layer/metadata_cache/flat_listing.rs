@@ -31,7 +31,7 @@ pub(super) struct DirLister {
     pub(super) inner: Arc<dyn Store>,
     pub(super) dirs: Arc<DirCache>,
     keys: Arc<KeyTable>,
-    changes: Arc<ChangeTracker>,
+    pub(super) changes: Arc<ChangeTracker>,
     listings: SingleFlight<(Key, LogPosition), Arc<CachedDir>>,
     pub(super) prefetches: Mutex<Vec<Arc<ListingPrefetch>>>,
     history: Mutex<ListHistory>,
@@ -178,6 +178,16 @@ impl DirLister {
         self.end(prefetch);
     }
 
+    /// Whether the keys of the store come in no order.
+    pub(super) fn is_unsorted(&self) -> bool {
+        self.history.lock().is_unsorted()
+    }
+
+    /// Makes no flat listing any more: keys come in no order.
+    pub(super) fn give_up(&self) {
+        self.history.lock().give_up();
+    }
+
     /// Ends the flat listings that may come to a key which was changed: what they find from now on may be from before,
     /// and the next change would end them as well.
     pub(super) fn end_over(&self, key: &Key) {
@@ -193,7 +203,7 @@ impl DirLister {
         let prefetch = passed.prefetch.clone();
         let dir = self
             .dirs
-            .complete(found.prefix, found.asked, found.names, passed);
+            .complete(found.prefix, found.asked, found.names, Some(passed));
         self.changes.store(|| {
             // A change below it has ended the flat listing.
             if !prefetch.has_ended() {
@@ -327,7 +337,7 @@ impl FlatRead<'_> {
         let Some(lister) = self.lister.upgrade() else {
             return;
         };
-        lister.history.lock().give_up();
+        lister.give_up();
         for dir in &self.published {
             lister.dirs.forget(dir);
         }

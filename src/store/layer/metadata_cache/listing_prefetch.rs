@@ -246,6 +246,11 @@ impl ListHistory {
     pub(super) fn give_up(&mut self) {
         self.is_unsorted = true;
     }
+
+    /// Whether the keys of the store come in no order.
+    pub(super) fn is_unsorted(&self) -> bool {
+        self.is_unsorted
+    }
 }
 
 #[cfg(test)]

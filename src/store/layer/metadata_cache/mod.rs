@@ -5,9 +5,10 @@
 //! within the memory budget. What is known of a key is forgotten when it is changed through this store, or when a reader
 //! finds it changed; changes that other programs make show after the time above.
 //!
-//! Fetched ahead are, for a client that lists a second directory beside another one, all below their parent by one flat
-//! listing (`flat_listing`), or directories of hundreds of names side by side (`folder_prefetch`); for one that reads the
-//! same document of a second directory, those of the next ones (`prefetch`); and the root when it is opened (`warm_up`).
+//! A caller that will look at all below several directories says so (`listed_below`). Fetched ahead without that are, for
+//! a client that lists a second directory beside another one, all below their parent by one flat listing (`flat_listing`),
+//! or directories of hundreds of names side by side (`folder_prefetch`); for one that reads the same document of a second
+//! directory, those of the next ones (`prefetch`); and the root when it is opened (`warm_up`).
 
 use std::io::IoSliceMut;
 use std::num::NonZeroUsize;
@@ -38,6 +39,7 @@ mod flat_listing;
 mod folder_prefetch;
 mod keys;
 mod known_answers;
+mod listed_below;
 mod listing;
 mod listing_prefetch;
 mod prefetch;
@@ -198,6 +200,16 @@ impl Hints for MetadataCache {
         for key in keys {
             self.shared.prefetch(key.clone());
         }
+    }
+
+    fn learn_below(&self, top: &Key, folders: &[Key]) {
+        if self.shared.remembers() && self.below().info().lists {
+            self.shared.lister.learn(top, folders);
+        }
+    }
+
+    fn known_below(&self, folder: &Key) -> Option<Vec<(Key, Meta)>> {
+        listed_below::all_below(&self.shared.lister.dirs, folder)
     }
 }
 

@@ -1,0 +1,50 @@
+//! What lies below the nodes that are looked at next, announced together: a store on a network lists it in far fewer
+//! requests than there are nodes, and what the listing does not show is not asked for.
+//!
+//! Without a network, and where nothing is listed, this does nothing.
+
+use std::sync::Arc;
+
+use crate::check::checked_node::NextChild;
+use crate::check::context::CheckContext;
+use crate::error::Result;
+use crate::hierarchy::NodeEntry;
+use crate::store::Key;
+use crate::sync::pool::parallel_map;
+
+/// Announces all that lies below some nodes.
+pub(super) fn announce(context: &CheckContext, nodes: &[NextChild]) {
+    if !context.is_remote || !context.store().info().lists {
+        return;
+    }
+    let groups = nodes.chunk_by(|one, other| Arc::ptr_eq(&one.group, &other.group));
+    let learn = |nodes: &[NextChild]| {
+        for (top, folders) in folders_of(nodes) {
+            context.hierarchy.hints().learn_below(&top, &folders);
+        }
+    };
+    parallel_map(context.threads, groups.collect(), &learn);
+}
+
+/// Returns the folders in which keys of children of one group lie, by the folder that these are in.
+fn folders_of(nodes: &[NextChild]) -> Vec<(Key, Vec<Key>)> {
+    let Some(first) = nodes.first() else {
+        return Vec::new();
+    };
+    let tops = tops_of(&first.group).unwrap_or_default();
+    let folders = |top: &Key| {
+        let below = |node: &NextChild| top.child(&node.child.name).ok();
+        nodes.iter().filter_map(below).collect()
+    };
+    tops.into_iter()
+        .map(|top| (top.clone(), folders(&top)))
+        .collect()
+}
+
+/// Returns the folders in which keys of the children of a group lie: in drafts, documents and chunks have their own.
+fn tops_of(group: &NodeEntry) -> Result<Vec<Key>> {
+    match group.entry_point() {
+        None => Ok(vec![group.path.clone()]),
+        Some(draft) => Ok(vec![draft.folder(&group.path)?, draft.data(&group.path)?]),
+    }
+}

@@ -1,0 +1,113 @@
+//! What is asked of a store far away where a caller announces that it will look at all below several directories.
+
+use zarrfs::store::{Hints, Key, Store};
+
+use super::fake::{Fake, LONG, Order, PAGE, key};
+
+/// A store of so many directories in `g`, each with a document and as many chunks as `chunks` says.
+fn directories(count: usize, chunks: usize, order: Order) -> (Fake, Vec<Key>) {
+    let folders: Vec<String> = (0..count).map(|number| format!("g/a{number:03}")).collect();
+    let names = folders.iter().flat_map(|folder| {
+        let chunks = (0..chunks).map(move |chunk| format!("{folder}/c/{chunk}"));
+        chunks.chain([format!("{folder}/zarr.json")])
+    });
+    let names: Vec<String> = names.collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let fake = Fake::holding(&names, order);
+    (fake, folders.iter().map(|folder| key(folder)).collect())
+}
+
+#[test]
+fn many_small_directories_are_known_after_one_listing() {
+    for order in [Order::Bytes, Order::Names] {
+        let (fake, folders) = directories(100, 2, order);
+        let memo = fake.memo(LONG);
+        for _ in 0..2 {
+            memo.learn_below(&key("g"), &folders);
+        }
+        assert_eq!(fake.asked().len(), 300 / PAGE, "{order:?}");
+        for folder in &folders {
+            let below = memo.known_below(folder).unwrap();
+            let names: Vec<String> = below.iter().map(|(key, _)| key.to_string()).collect();
+            let expected = ["c/0", "c/1", "zarr.json"].map(|name| format!("{folder}/{name}"));
+            assert_eq!(names, expected);
+            for (key, meta) in below {
+                assert_eq!(memo.head(&key).unwrap(), Some(meta));
+            }
+            for missing in [".zarray", "c/2", "x/y"] {
+                let missing = key(&format!("{folder}/{missing}"));
+                assert!(memo.get(&missing, 99).unwrap().is_none());
+            }
+            assert_eq!(
+                memo.list(folder).unwrap().next().unwrap().unwrap().name,
+                b"c"
+            );
+        }
+        assert_eq!(fake.asked(), [""; 0], "{order:?}");
+    }
+}
+
+#[test]
+fn a_page_that_completes_too_few_directories_is_the_last() {
+    let (fake, folders) = directories(10, PAGE - 10, Order::Bytes);
+    let memo = fake.memo(LONG);
+    memo.learn_below(&key("g"), &folders);
+    assert_eq!(fake.asked(), ["page g/a000/c/0"]);
+    let known = folders
+        .iter()
+        .filter(|folder| memo.known_below(folder).is_some());
+    assert_eq!(known.collect::<Vec<_>>(), [&folders[0]]);
+}
+
+#[test]
+fn what_was_changed_during_the_listing_is_not_known() {
+    let (fake, folders) = directories(3, 1, Order::Bytes);
+    let memo = fake.memo(LONG);
+    fake.change_at_page("g/a001/c/0");
+    memo.learn_below(&key("g"), &folders);
+    let known = folders
+        .iter()
+        .map(|folder| memo.known_below(folder).is_some());
+    assert_eq!(known.collect::<Vec<_>>(), [true, false, true]);
+}
+
+#[test]
+fn nothing_is_learnt_where_keys_come_in_no_order() {
+    let (fake, folders) = directories(20, 1, Order::Neither);
+    let memo = fake.memo(LONG);
+    for _ in 0..2 {
+        memo.learn_below(&key("g"), &folders);
+    }
+    assert_eq!(fake.asked().len(), 1, "and not tried again");
+    assert!(
+        folders
+            .iter()
+            .all(|folder| memo.known_below(folder).is_none())
+    );
+}
+
+#[test]
+fn nothing_is_learnt_where_nothing_is_remembered_or_listed() {
+    for (order, ttl) in [
+        (Order::Bytes, std::time::Duration::ZERO),
+        (Order::None, LONG),
+    ] {
+        let (fake, folders) = directories(3, 1, order);
+        let memo = fake.memo(ttl);
+        memo.learn_below(&key("g"), &folders);
+        assert_eq!(fake.asked(), [""; 0]);
+        assert!(memo.known_below(&folders[0]).is_none());
+    }
+}
+
+#[test]
+fn an_object_without_bytes_may_be_a_folder_and_leaves_its_directory_unknown() {
+    let (fake, folders) = directories(3, 1, Order::Bytes);
+    fake.set("g/a001/c/0", b"");
+    let memo = fake.memo(LONG);
+    memo.learn_below(&key("g"), &folders);
+    let known = folders
+        .iter()
+        .map(|folder| memo.known_below(folder).is_some());
+    assert_eq!(known.collect::<Vec<_>>(), [true, false, true]);
+}
