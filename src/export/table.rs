@@ -44,6 +44,7 @@ struct Column<'a> {
 fn plan(contents: &GroupContents, notation: RowNotation) -> OrWhyNot<GroupPlan> {
     let columns = columns(contents)?;
     let last = columns.len() - 1;
+    let notation = notation.of_rows(columns.len() as u64);
     let (mut variables, mut width) = (Vec::new(), 0);
     for (place, column) in columns.iter().enumerate() {
         let conversion = TableCell {
@@ -140,7 +141,7 @@ fn known_order(contents: &GroupContents) -> Vec<String> {
 fn header(columns: &[Column], notation: RowNotation) -> Vec<u8> {
     match notation {
         RowNotation::Json => Vec::new(),
-        RowNotation::Commas => {
+        RowNotation::Commas | RowNotation::Alone => {
             let names = columns.iter().map(|column| field(column.name));
             let names: Vec<String> = names.collect();
             format!("{}\n", names.join(",")).into_bytes()
@@ -161,17 +162,17 @@ fn field(name: &str) -> String {
 fn before(name: &str, is_first: bool, notation: RowNotation) -> Vec<u8> {
     let opening = if is_first { "{" } else { "" };
     match notation {
-        RowNotation::Commas => Vec::new(),
+        RowNotation::Commas | RowNotation::Alone => Vec::new(),
         RowNotation::Json => format!("{opening}{}:", Value::from(name)).into_bytes(),
     }
 }
 
 fn after(is_last: bool, notation: RowNotation) -> &'static [u8] {
     match (notation, is_last) {
-        (RowNotation::Commas, false) => b",",
-        (RowNotation::Commas, true) => b"\n",
         (RowNotation::Json, false) => b", ",
         (RowNotation::Json, true) => b"}\n",
+        (_, false) => b",",
+        (_, true) => b"\n",
     }
 }
 

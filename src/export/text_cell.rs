@@ -22,6 +22,8 @@ const MAX_TEXT: usize = 1 << 14;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RowNotation {
     Commas,
+    /// Rows of one value: an empty one would be a blank line, which readers of CSV pass over.
+    Alone,
     Json,
 }
 
@@ -125,12 +127,12 @@ impl TextCell {
                 let count = word.cast_signed();
                 let time = i128::from(count) * i128::from(unit);
                 if count == i64::MIN || time.abs() > FURTHEST {
-                    text.push_str(notation.nothing());
+                    text.push_str(notation.nothing("NaT"));
                     return;
                 }
                 let time = time_text(time, Calendar::Gregorian);
                 match notation {
-                    RowNotation::Commas => text.write_str(&time),
+                    RowNotation::Commas | RowNotation::Alone => text.write_str(&time),
                     RowNotation::Json => write!(text, "\"{time}\""),
                 }
             }
@@ -159,7 +161,7 @@ impl RowNotation {
     /// Returns the most bytes of a letter.
     fn longest_letter(self) -> usize {
         match self {
-            RowNotation::Commas => 4,
+            RowNotation::Commas | RowNotation::Alone => 4,
             RowNotation::Json => 6,
         }
     }
@@ -167,7 +169,9 @@ impl RowNotation {
     /// Returns text in quotes.
     pub(super) fn text(self, text: &str) -> String {
         match self {
-            RowNotation::Commas => format!("\"{}\"", text.replace('"', "\"\"")),
+            RowNotation::Commas | RowNotation::Alone => {
+                format!("\"{}\"", text.replace('"', "\"\""))
+            }
             RowNotation::Json => Value::from(text).to_string(),
         }
     }
@@ -180,14 +184,23 @@ impl RowNotation {
         match (str::from_utf8(bytes), self) {
             (Ok(text), _) => self.text(text),
             (Err(_), RowNotation::Json) => list(),
-            (Err(_), RowNotation::Commas) => self.text(&list()),
+            (Err(_), RowNotation::Commas | RowNotation::Alone) => self.text(&list()),
         }
     }
 
-    /// Returns what stands for no number.
-    fn nothing(self) -> &'static str {
+    /// Returns how rows of so many values are written.
+    pub(super) fn of_rows(self, values: u64) -> RowNotation {
+        match self {
+            RowNotation::Commas if values == 1 => RowNotation::Alone,
+            notation => notation,
+        }
+    }
+
+    /// Returns what stands for no number; `word` is numpy's for it.
+    fn nothing(self, word: &'static str) -> &'static str {
         match self {
             RowNotation::Commas => "",
+            RowNotation::Alone => word,
             RowNotation::Json => "null",
         }
     }
@@ -224,7 +237,7 @@ fn float<T: Into<f64> + Copy + std::fmt::Debug>(
 ) -> std::fmt::Result {
     let wide: f64 = number.into();
     if wide.is_nan() || (wide.is_infinite() && notation == RowNotation::Json) {
-        text.push_str(notation.nothing());
+        text.push_str(notation.nothing("NaN"));
         return Ok(());
     }
     // The shortest digits that are read as the same number.
@@ -250,6 +263,28 @@ mod tests {
             }
         }
         assert_eq!(longest, TextCell::Half.width(RowNotation::Commas));
+    }
+
+    #[test]
+    fn no_line_of_one_value_is_blank() {
+        let unit = TimeUnit {
+            name: "s".to_string(),
+            scale: 1,
+        };
+        let time = TextCell::of(&DataType::DateTime(unit)).unwrap();
+        for (cell, element, word) in [
+            (TextCell::Half, f16::NAN.to_le_bytes().to_vec(), "NaN"),
+            (TextCell::Double, f64::NAN.to_le_bytes().to_vec(), "NaN"),
+            (time, i64::MIN.to_le_bytes().to_vec(), "NaT"),
+        ] {
+            let written = |values| {
+                let mut text = String::new();
+                let notation = RowNotation::Commas.of_rows(values);
+                cell.write(&element, notation, &mut text);
+                text
+            };
+            assert_eq!((written(1).as_str(), written(2).as_str()), (word, ""));
+        }
     }
 
     #[test]

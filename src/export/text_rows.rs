@@ -34,6 +34,7 @@ fn parts(subject: &Subject, notation: RowNotation) -> Option<FileParts> {
         [_, row] => (row, true),
         _ => return None,
     };
+    let notation = notation.of_rows(row);
     let conversion = TextCells {
         cell,
         row: row.max(1),
@@ -133,7 +134,7 @@ fn made(
     let is_list = shape.len() == 2 && notation == RowNotation::Json;
     for (record, number) in records.iter().zip(0_u64..) {
         let text = match notation {
-            RowNotation::Commas => quoted(records.data_type(), record),
+            RowNotation::Commas | RowNotation::Alone => quoted(records.data_type(), record),
             RowNotation::Json => txt::line(records.data_type(), record),
         };
         let (at, is_last) = (number % row, (number + 1) % row == 0);

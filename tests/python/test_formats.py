@@ -1,8 +1,12 @@
 """Decoded files in the formats of other programs: each read whole by two of them, and equal to zarr-python's values."""
 
+import base64
 import contextlib
 import json
 import os
+import shutil
+import subprocess
+import xml.etree.ElementTree as ET
 
 import numpy as np
 import pytest
@@ -350,6 +354,28 @@ def test_vti(arrays):
         same(np.frombuffer(raw, data.dtype.newbyteorder("<"), data.size, start + 8).reshape(data.shape), data, path)
 
 
+def vtkjs(paths):
+    """Returns what vtk.js reads of files: dictionaries as read_vti.mjs prints them."""
+    modules = mounting.ROOT / ".tools/npm/node_modules"
+    is_here = shutil.which("node") and (modules / "@kitware/vtk.js").is_dir()
+    needs.require("vtk.js", is_here, source=" (scripts/setup tools installs it)")
+    script = mounting.ROOT / "tests/python/read_vti.mjs"
+    done = subprocess.run(["node", script, modules, *paths], check=True, capture_output=True, text=True)
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def test_vti_in_vtkjs(arrays):
+    found = list(each(arrays, "vti", lambda data: is_image(data, 3, [*NUMBERS, "bool"])))
+    # It cuts integers of eight bytes to four.
+    found = [(path, data) for path, data in found if data.dtype.str[1:] not in ("i8", "u8")]
+    for (path, data), read in zip(found, vtkjs([path for path, _ in found]), strict=True):
+        assert read["dimensions"] == [*data.shape[::-1], 1, 1][:3]
+        elements = np.frombuffer(base64.b64decode(read["elements"]), data.dtype.newbyteorder("<"))
+        same(elements.reshape(data.shape), data, path)
+        if path.endswith("/placed.vti"):
+            assert (read["spacing"], read["origin"], read["type"]) == ([0.25, 0.5, 2.0], [3, 2, 1], "Int16Array")
+
+
 def bands(data, name):
     """Returns the values of a raster as bands of rows."""
     if name == "pixels":
@@ -441,7 +467,23 @@ def test_vrt(arrays):
         name = os.path.basename(path).removesuffix(".vrt")
         read, profile = gdal(path)
         expected = bands(data, name)
-        same(read, expected.reshape(-1, *expected.shape[-2:]), path)
+        expected = expected.reshape(-1, *expected.shape[-2:])
+        same(read, expected, path)
+        same(by_the_lines_of_vrt(path, data.dtype), expected, path)
+
+
+def by_the_lines_of_vrt(path, dtype):
+    """Returns what stands where a VRT says its bands are. Nobody but GDAL reads them."""
+    tree = ET.parse(path).getroot()
+    rows, columns = int(tree.get("rasterYSize")), int(tree.get("rasterXSize"))
+    read = []
+    for band in tree.findall("VRTRasterBand"):
+        source = band.find("SourceFilename")
+        assert (source.get("relativeToVRT"), band.findtext("ByteOrder")) == ("1", "LSB")
+        start, *strides = (int(band.findtext(name)) for name in ("ImageOffset", "LineOffset", "PixelOffset"))
+        raw = np.memmap(os.path.join(os.path.dirname(path), source.text), mode="r")
+        read.append(np.ndarray((rows, columns), dtype.newbyteorder("<"), raw, start, strides))
+    return np.array(read)
 
 
 def test_places_reach_gdal(stores, mounted):

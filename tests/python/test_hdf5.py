@@ -1,4 +1,4 @@
-"""Groups and arrays as files of HDF5: read whole by h5py, netCDF-C and h5netcdf, and equal to zarr-python's values."""
+"""Groups and arrays as files of HDF5: read whole by h5py, netCDF-C, h5netcdf and pyfive, and equal to zarr-python's values."""
 
 import json
 import os
@@ -8,6 +8,7 @@ import subprocess
 import h5py
 import netCDF4
 import numpy as np
+import pyfive
 import pytest
 import xarray
 import zarr
@@ -85,6 +86,20 @@ def test_h5py(store, mounted):
         assert file["i2"].dims[2][0] == file["x"] and file["x"].is_scale
         assert [dimension.label for dimension in file["i2"].dims] == ["z", "y", "x"]
         assert dict(file["i2"].attrs)["units"] == "K"
+
+
+def test_pyfive(store, mounted):
+    """A reader without the HDF5 library."""
+    root = zarr.open_group(store, mode="r")
+    with pyfive.File(mounted(store).files / "made.h5") as file:
+        for path, array in arrays_of(root).items():
+            data, read = array[...], file[path][...]
+            if data.dtype.kind == "U":
+                assert np.char.decode(np.asarray(read, "S"), "utf-8").tolist() == data.tolist()
+            else:
+                same(read, data, path)
+        assert file["i2"].attrs["units"] in ("K", b"K") and file["below/deeper"].attrs["deep"] == 1
+        assert (file.attrs["count"], file.attrs["list"].tolist()) == (3, [1, 2, 3])
 
 
 def test_netcdf(store, mounted):

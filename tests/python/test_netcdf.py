@@ -1,7 +1,10 @@
-"""Groups as files of classic netCDF: read whole by netCDF-C, scipy and GDAL, and equal to what zarr-python and xarray read."""
+"""Groups as files of classic netCDF: read whole by netCDF-C, PnetCDF, scipy and GDAL, and equal to what zarr-python and xarray read."""
 
 import json
 import os
+import re
+import shutil
+import subprocess
 
 import netCDF4
 import numpy as np
@@ -138,6 +141,40 @@ def test_what_xarray_writes_is_what_it_reads_again(tmp_path, mounted):
         path = mounted(store).files / f"made{version}.nc"
         with xarray.open_dataset(path) as read:
             xarray.testing.assert_equal(read, xarray.open_zarr(store, consolidated=False))
+
+
+def in_pnetcdf(path):
+    """Returns the numbers of each variable as PnetCDF, which shares no source with netCDF-C, prints them."""
+    needs.require("ncmpidump", shutil.which("ncmpidump"), source=" (scripts/setup tools installs it)")
+    program = ["ncmpidump", "-p", "9,17", str(path)]
+    done = subprocess.run(program, check=True, capture_output=True, text=True, env={**os.environ, "LC_ALL": "C"})
+    values = done.stdout.split("\ndata:\n", 1)[1]
+    return {name: numbers.split(",") for name, numbers in re.findall(r"^ (\w+) =([^;]*);", values, re.MULTILINE)}
+
+
+def check_in_pnetcdf(path, group):
+    """Compares every variable as PnetCDF reads it with the arrays of a group."""
+    read = in_pnetcdf(path)
+    assert set(read) == {name for name, _ in group.arrays()}
+    for name, array in group.arrays():
+        data = plain(array[...])
+        found = [number.strip() for number in read[name]]
+        # It shows the number that stands for none, and what is the same as a float, as a dash.
+        none = float(netCDF4.default_fillvals[data.dtype.str[1:]])
+        for place in (place for place, word in enumerate(found) if word == "_"):
+            assert float(data.flat[place]) == none, (name, place)
+            found[place] = str(data.flat[place])
+        same(np.array(found).astype(data.dtype).reshape(data.shape), data, name)
+    subprocess.run(["ncvalidator", "-q", path], check=True)
+
+
+def test_pnetcdf(numbers, sample, mounted):
+    root = zarr.open_group(numbers, mode="r")
+    files = mounted(numbers).files
+    for name in ("classic", "wide"):
+        check_in_pnetcdf(files / f"{name}/{name}.cdf5.nc", root[name])
+    check_in_pnetcdf(files / "classic/classic.nc", root["classic"])
+    check_in_pnetcdf(mounted(sample).files / "climate.cdf5.nc", zarr.open_group(sample, mode="r"))
 
 
 def test_gdal(tmp_path, mounted):

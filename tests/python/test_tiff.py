@@ -1,5 +1,8 @@
-"""Arrays as TIFF: read whole by tifffile, GDAL, Pillow and ITK, and equal to zarr-python's values."""
+"""Arrays as TIFF: read whole by tifffile, GDAL, Pillow, ITK and ImageJ, and equal to zarr-python's values."""
 
+from pathlib import Path
+
+import jpype
 import numpy as np
 import pytest
 import rasterio
@@ -9,6 +12,7 @@ import zarr
 from PIL import Image
 
 import mounting
+import needs
 from test_formats import arrays, gdal, is_image, same, stores, values  # noqa: F401
 
 TYPES = ["bool", "i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8", "f2", "f4", "f8", "c8", "c16"]
@@ -68,6 +72,49 @@ def test_itk(arrays):  # noqa: F811
             same(SimpleITK.GetArrayFromImage(SimpleITK.ReadImage(path)), stacked(data, name, True), path)
             count += 1
     assert count >= 4
+
+
+@pytest.fixture(scope="module")
+def imagej():
+    """Returns a function that has ImageJ open a file, in a Java of this process without a screen."""
+    library = Path("/usr/share/java/ij.jar")
+    needs.require("imagej", library.exists(), source=" (scripts/setup tools installs it)")
+    if not jpype.isJVMStarted():
+        jpype.startJVM("-Djava.awt.headless=true", "-Xmx256m", "-Xrs", classpath=[str(library)])
+    opener = jpype.JClass("ij.io.Opener")()
+    return lambda path: opener.openImage(str(path))
+
+
+def pixels_of(image, dtype):
+    """Returns the pixels of all images of ImageJ's stack, as numbers of a type with as many bytes."""
+    stack = image.getStack()
+    pages = [np.array(stack.getPixels(number + 1)) for number in range(stack.getSize())]
+    return np.array(pages).view(dtype.newbyteorder("="))
+
+
+def test_imagej(arrays, imagej):  # noqa: F811
+    count = 0
+    for path, name, data in files_of(arrays, "tif", lambda data: data.ndim >= 2 and is_image(data, 64, TYPES)):
+        # Of colours and of what it converts to floats, its numbers are others than those of the file.
+        if data.ndim > 5 or data.dtype.str[1:] not in ("u1", "u2", "i2", "f4") or name == "pixels":
+            continue
+        image = imagej(path)
+        read = pixels_of(image, data.dtype)
+        if data.dtype.str[1:] == "i2":
+            # It shows 16 bits as unsigned, and remembers that half of their range has to be taken off.
+            assert image.getCalibration().isSigned16Bit()
+            read = (read.view("u2") - 2**15).view("i2")
+        expected = stacked(data, name, True)
+        same(read.reshape(expected.shape), expected, path)
+        if name == "mixed":
+            assert list(image.getDimensions()) == [6, 5, 2, 4, 3]
+        count += 1
+    assert count >= 8
+
+
+def test_scale_and_unit_in_imagej(stores, mounted, imagej):  # noqa: F811
+    scale = imagej(mounted(stores[0]).files / "image/0/0.tif").getCalibration()
+    assert (scale.pixelWidth, scale.pixelHeight, scale.pixelDepth, str(scale.getUnit())) == (0.5, 0.5, 2.0, "\u00b5m")
 
 
 def test_ome_tif(arrays):  # noqa: F811
