@@ -117,9 +117,10 @@ impl<'a> ChunkPlaces<'a> {
             return (within == scalar).then_some(KeyForm { has_c, separator });
         }
         let form = |separator: char| {
-            let indices = match has_c {
-                true => within.strip_prefix('c')?.strip_prefix(separator)?,
-                false => within,
+            let indices = if has_c {
+                within.strip_prefix('c')?.strip_prefix(separator)?
+            } else {
+                within
             };
             self.are_indices(indices, separator)
                 .then_some(KeyForm { has_c, separator })

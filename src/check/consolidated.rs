@@ -75,12 +75,7 @@ pub(super) fn check(
             return None;
         }
     };
-    let room = u64::try_from(places.len()).unwrap_or(u64::MAX);
-    let needed = room.saturating_mul(KEY_BYTES);
-    let is_small = needed <= context.memory.limit() / KEYS_SHARE;
-    let room = is_small
-        .then(|| context.memory.try_reserve(needed))
-        .flatten();
+    let room = room_of_keys(context, places.len());
     let mut keys = HashSet::new();
     for part in places.chunks(PART) {
         let copies = part
@@ -103,6 +98,14 @@ pub(super) fn check(
         section,
         _room: room,
     }))
+}
+
+/// Returns room in memory for so many keys of copies, if there is enough.
+fn room_of_keys(context: &CheckContext, count: usize) -> Option<Reservation> {
+    let count = u64::try_from(count).unwrap_or(u64::MAX);
+    let needed = count.saturating_mul(KEY_BYTES);
+    let is_small = needed <= context.memory.limit() / KEYS_SHARE;
+    is_small.then(|| context.memory.try_reserve(needed))?
 }
 
 /// Compares several copies with their documents, side by side.

@@ -1,11 +1,11 @@
 //! What is wrong with a store: every document, key, copy and, if wanted, chunk held against the texts of its dialect.
 //!
-//! A check reads and never writes, and no fault ends it; `fix` makes consolidated metadata anew where that is asked for.
-//! `walk` goes through the hierarchy; `node` looks at one node: `documents` at its documents, `group_folder`,
+//! A check reads and never writes, and no fault ends it; `fix` makes consolidated metadata anew where that is asked
+//! for. `walk` goes through the hierarchy; `node` looks at one node: `documents` at its documents, `group_folder`,
 //! `draft_folders` and `array_keys` at the keys in its folders, `consolidated` at copies of documents, `shards` at
 //! indexes, `data` at chunks, for which `room` takes memory, `advice` at what could be better. What is said is a
-//! `Finding`, given out as the walk goes on. Stores on a network are listed, many nodes by one request (`announced`); no
-//! chunk is asked about alone unless the data are checked.
+//! `Finding`, given out as the walk goes on. Stores on a network are listed, many nodes by one request (`announced`);
+//! no chunk is asked about alone unless the data are checked.
 
 mod advice;
 mod announced;

@@ -203,25 +203,12 @@ fn check_entries(
         .collect();
     parts.push((index, None));
     parts.sort_by_key(|(range, number)| (range.start, range.end, *number));
-    let shown = |number: &Option<usize>| match number {
-        Some(number) => format!("inner chunk {number}"),
-        None => "the index".to_string(),
-    };
     let (mut end, mut used, mut last) = (0, 0, None);
     let mut overlapping = HashSet::new();
     for (range, number) in &parts {
         if range.start < end && range.start < range.end {
-            let unread = number.or(last);
-            let found = format!(
-                "{} and {} in the same bytes; {} is not read",
-                shown(&last),
-                shown(number),
-                shown(&unread)
-            );
-            overlapping.extend(unread);
-            let expected = "inner chunks one after the other";
-            let finding = Finding::error("shard-overlap", key, expected, found);
-            findings.add(finding.of_part(name).by(SHARDING, FORMAT));
+            overlapping.extend(number.or(last));
+            findings.add(overlap(key, last, *number).of_part(name));
         }
         used += range.end.saturating_sub(range.start.max(end));
         if range.end > end {
@@ -235,4 +222,21 @@ fn check_entries(
         findings.add(finding.of_part(name).by(SHARDING, FORMAT));
     }
     overlapping
+}
+
+/// Two parts of a shard in the same bytes, each an inner chunk or the index: the index is read, and the first of two
+/// chunks.
+fn overlap(key: &Key, last: Option<usize>, number: Option<usize>) -> Finding {
+    let shown = |number: Option<usize>| match number {
+        Some(number) => format!("inner chunk {number}"),
+        None => "the index".to_string(),
+    };
+    let found = format!(
+        "{} and {} in the same bytes; {} is not read",
+        shown(last),
+        shown(number),
+        shown(number.or(last))
+    );
+    let expected = "inner chunks one after the other";
+    Finding::error("shard-overlap", key, expected, found).by(SHARDING, FORMAT)
 }

@@ -1,8 +1,8 @@
 //! The nodes below a node in the order of a tree, each given out as soon as those before it are known.
 //!
-//! Groups are listed side by side, and so are their children read, as many as a part holds. So a tree on the network takes
-//! about as many round trips as it is deep, and of a group of a million arrays the first are given out before the others
-//! are read.
+//! Groups are listed side by side, and so are their children read, as many as a part holds. So a tree on the network
+//! takes about as many round trips as it is deep, and of a group of a million arrays the first are given out before the
+//! others are read.
 
 use std::mem::take;
 use std::ops::ControlFlow;
@@ -29,10 +29,11 @@ const PART: usize = 2048;
 /// What takes the nodes of a tree, and says whether more are wanted.
 pub type TakeNode<'a> = &'a mut dyn FnMut(TreeNode) -> ControlFlow<()>;
 
-/// Gives out the node at a path and those below it, each group before its children, which are in the order of their names.
+/// Gives out the node at a path and those below it, each group before its children, which are in the order of their
+/// names.
 ///
-/// The root's own files are named after `root`. Fails with `NotFound` if there is no node; a group that cannot be listed is
-/// given out with its fault. Returns the first fault of a child that came after its group was given out.
+/// The root's own files are named after `root`. Fails with `NotFound` if there is no node; a group that cannot be listed
+/// is given out with its fault. Returns the first fault of a child that came after its group was given out.
 pub fn walk(
     opened: &OpenedStore,
     (path, root): (&Key, &str),
@@ -90,15 +91,15 @@ enum Item {
 }
 
 /// What stands in a part that is being made: a node, or names of children of the last node before.
-enum Slot {
+enum TreeSlot {
     Node(TreeNode),
     Unread(UnreadChildren),
 }
 
 /// A part of the tree that is being made.
 #[derive(Default)]
-struct Part {
-    slots: Vec<Slot>,
+struct TreePart {
+    slots: Vec<TreeSlot>,
     /// How many names are to be read.
     unread: usize,
 }
@@ -147,10 +148,10 @@ impl TreeWalk<'_> {
         }
         let reader = self.reader;
         let list = |item| reader.list(item);
-        let mut part = Part::default();
+        let mut part = TreePart::default();
         for (node, group) in parallel_map(reader.config.threads, items, &list) {
             match group {
-                None => part.slots.push(Slot::Node(node)),
+                None => part.slots.push(TreeSlot::Node(node)),
                 Some(group) => self.add_group(&mut part, node, group)?,
             }
         }
@@ -160,7 +161,7 @@ impl TreeWalk<'_> {
     /// Adds a group and its children to a part, which is given out each time that it has enough to be read.
     fn add_group(
         &mut self,
-        part: &mut Part,
+        part: &mut TreePart,
         mut node: TreeNode,
         (parent, names): (Arc<NodeEntry>, Vec<Vec<u8>>),
     ) -> ControlFlow<()> {
@@ -168,13 +169,13 @@ impl TreeWalk<'_> {
         let wanted = names.len().min(self.room);
         node.is_cut = names.len() > wanted;
         self.room -= wanted;
-        part.slots.push(Slot::Node(node));
+        part.slots.push(TreeSlot::Node(node));
         let mut names = names.into_iter().take(wanted);
         let mut before = None;
         while names.len() > 0 {
             let here: Vec<Vec<u8>> = names.by_ref().take(PART - part.unread).collect();
             part.unread += here.len();
-            part.slots.push(Slot::Unread(UnreadChildren {
+            part.slots.push(TreeSlot::Unread(UnreadChildren {
                 parent: parent.clone(),
                 depth,
                 before: before.take(),
@@ -189,11 +190,11 @@ impl TreeWalk<'_> {
     }
 
     /// Reads the children that a part has, and gives it out but for a last child after which others may come.
-    fn give_part(&mut self, part: &mut Part) -> ControlFlow<(), Option<Found>> {
+    fn give_part(&mut self, part: &mut TreePart) -> ControlFlow<(), Option<Found>> {
         let slots = take(part).slots;
         let wanted = slots.iter().flat_map(|slot| match slot {
-            Slot::Node(_) => Vec::new(),
-            Slot::Unread(unread) => unread.wanted(),
+            TreeSlot::Node(_) => Vec::new(),
+            TreeSlot::Unread(unread) => unread.wanted(),
         });
         let reader = self.reader;
         let read = |(parent, name, depth): (Arc<NodeEntry>, Vec<u8>, usize)| {
@@ -204,8 +205,8 @@ impl TreeWalk<'_> {
         let mut held_back = None;
         for slot in slots {
             match slot {
-                Slot::Node(node) => items.push(Item::Known(node)),
-                Slot::Unread(unread) => {
+                TreeSlot::Node(node) => items.push(Item::Known(node)),
+                TreeSlot::Unread(unread) => {
                     let children = read.by_ref().take(unread.names.len());
                     held_back = self.add_children(unread, children, &mut items);
                 }
@@ -322,7 +323,8 @@ impl UnreadChildren {
     }
 }
 
-/// Whether a child is a folder of chunks: a bare one of such a name, in a node that may be an array for all that is known.
+/// Whether a child is a folder of chunks: a bare one of such a name, in a node that may be an array for all that is
+/// known.
 fn is_of_chunks(parent: &NodeEntry, child: &NodeEntry) -> bool {
     let is_bare = child.node.is_ok() && child.dialect().is_none();
     parent.node.is_err() && is_bare && is_like_chunk(child.path.name())

@@ -152,14 +152,19 @@ impl<'a> Scanner<'a> {
 
     /// Returns the error of a text that has something else here.
     fn expected(&self, what: &str) -> Error {
-        let before = self.text.get(..self.at).unwrap_or(self.text);
-        let line = before.matches('\n').count() + 1;
-        let column = before.len() - before.rfind('\n').map_or(0, |at| at + 1) + 1;
         let why = match self.peek() {
-            Some(_) => format!("not JSON: expected {what} at line {line} column {column}"),
+            Some(_) => format!("not JSON: expected {what} at {}", self.place()),
             None => format!("not JSON: it ends where {what} is expected"),
         };
         Error::corrupt("", why)
+    }
+
+    /// Returns where the scanner is, as a person finds it.
+    fn place(&self) -> String {
+        let before = self.text.get(..self.at).unwrap_or(self.text);
+        let line = before.matches('\n').count() + 1;
+        let column = before.len() - before.rfind('\n').map_or(0, |at| at + 1) + 1;
+        format!("line {line} column {column}")
     }
 
     fn value(&mut self) -> Result<()> {
@@ -174,7 +179,11 @@ impl<'a> Scanner<'a> {
     fn enter(&mut self) -> Result<()> {
         self.depth += 1;
         if self.depth > MAX_DEPTH {
-            return Err(self.expected("less depth"));
+            let place = self.place();
+            let why = format!(
+                "objects and lists nest deeper than the {MAX_DEPTH} levels that are read, at {place}"
+            );
+            return Err(Error::corrupt("", why));
         }
         Ok(())
     }
@@ -387,7 +396,8 @@ mod tests {
             assert!(error.contains(what), "{text}: {error}");
         }
         let deep = format!("{{\"a\": {}", "[".repeat(200_000));
-        assert!(object(&deep).unwrap_err().to_string().contains("depth"));
+        let told = object(&deep).unwrap_err().to_string();
+        assert!(told.contains("nest deeper than the 127 levels"), "{told}");
     }
 
     proptest! {

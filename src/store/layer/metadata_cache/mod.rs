@@ -5,10 +5,10 @@
 //! within the memory budget. What is known of a key is forgotten when it is changed through this store, or when a reader
 //! finds it changed; changes that other programs make show after the time above.
 //!
-//! A caller that will look at all below several directories says so (`listed_below`). Fetched ahead without that are, for
-//! a client that lists a second directory beside another one, all below their parent by one flat listing (`flat_listing`),
-//! or directories of hundreds of names side by side (`folder_prefetch`); for one that reads the same document of a second
-//! directory, those of the next ones (`prefetch`); and the root when it is opened (`warm_up`).
+//! A caller that will look at all below several directories says so (`listed_below`). Fetched ahead without that are,
+//! for a client that lists a second directory beside another one, all below their parent by one flat listing
+//! (`flat_listing`), or directories of hundreds of names side by side (`folder_prefetch`); for one that reads the same
+//! document of a second directory, those of the next ones (`prefetch`); and the root when it is opened (`warm_up`).
 
 use std::io::IoSliceMut;
 use std::num::NonZeroUsize;
