@@ -164,6 +164,19 @@ fn every_format_is_that_of_the_files_view() {
 }
 
 #[test]
+fn what_says_why_a_file_is_not_there_names_the_array_as_it_was_typed() {
+    let folder = tempfile::tempdir().unwrap();
+    let line = folder.path().join("line.zarr");
+    store(&line, &[("zarr.json", array(&[5], &[2]).as_bytes())]);
+    let line = line.to_str().unwrap();
+    let described = run(&["info", &format!("{line}/line.vrt")]);
+    let told = String::from_utf8(described.stdout).unwrap();
+    let why = format!("no: {line}: vrt: ");
+    assert!(told.contains(&why), "{told}");
+    assert!(!described.status.success());
+}
+
+#[test]
 fn every_file_of_a_group_is_that_of_the_files_view() {
     let folder = tempfile::tempdir().unwrap();
     let table = folder.path().join("table.zarr");
