@@ -174,6 +174,18 @@ fn what_says_why_a_file_is_not_there_names_the_array_as_it_was_typed() {
     let why = format!("no: {line}: vrt: ");
     assert!(told.contains(&why), "{told}");
     assert!(!described.status.success());
+    // Of three dimensions it is their order that the format lacks.
+    let cube = folder.path().join("cube.zarr");
+    store(
+        &cube,
+        &[("zarr.json", array(&[5, 4, 3], &[2, 2, 2]).as_bytes())],
+    );
+    let described = run(&["info", &format!("{}/cube.bip", cube.to_str().unwrap())]);
+    let told = String::from_utf8(described.stdout).unwrap();
+    assert!(
+        told.contains("bip: dimensions of other names or in another order"),
+        "{told}"
+    );
 }
 
 #[test]
