@@ -26,6 +26,10 @@ fn info_of(args: &InfoArgs, located: &StorePath) -> Result<bool> {
     let info = match NodeInfo::of(located) {
         Err(error) if error.kind() == Kind::NotFound => match named_file(args, located)? {
             Some(file) => {
+                let file = NamedFile {
+                    length: named(located, &args.path, file.length),
+                    ..file
+                };
                 print_file(args, located, &file);
                 return Ok(file.length.is_ok());
             }

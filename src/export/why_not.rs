@@ -15,6 +15,9 @@ const PLAIN_NAME: &[u8] = b"a";
 /// An attribute without which formats of samples have no file.
 const RATE: &str = "sample_rate";
 
+/// Names of dimensions of which a format may want some, in this order; others stay without.
+const LAYOUTS: [&[&str]; 2] = [&["y", "band", "x"], &["y", "x", "band"]];
+
 /// Returns why a format has no file of an array; nothing if it has one. It is said after the name of the format and a colon.
 pub fn why_not(format: &Format, subject: &Subject) -> Option<String> {
     if holds(format, subject) {
@@ -55,7 +58,7 @@ fn why_not_this(format: &Format, subject: &Subject) -> &'static str {
         "the name cannot be said"
     } else if holds(&rated) {
         "an attribute with the rate is needed, such as sample_rate"
-    } else if holds(&alone(&plain, subject.shape)) {
+    } else if holds_somehow(format, &plain) {
         "dimensions of other names or in another order"
     } else if subject.shape.contains(&0) {
         "no dimension of length 0"
@@ -68,10 +71,21 @@ fn why_not_this(format: &Format, subject: &Subject) -> &'static str {
 pub fn ranks_of(format: &Format, like: &Array, data_type: &DataType) -> Vec<usize> {
     let fits = |rank: &usize| {
         let shape = vec![1; *rank];
-        let array = plain(like, data_type, &shape);
-        holds(format, &alone(&array, &shape))
+        holds_somehow(format, &plain(like, data_type, &shape))
     };
     (0..=MAX_RANK).filter(fits).collect()
+}
+
+/// Whether a format has a file of an array with dimensions of any names.
+fn holds_somehow(format: &Format, plain: &Array) -> bool {
+    let named = |names: &[&str]| Array {
+        dimension_names: names.iter().map(|name| Some((*name).to_string())).collect(),
+        ..plain.clone()
+    };
+    let fits = |names: &&[&str]| {
+        names.len() == plain.shape.len() && holds(format, &alone(&named(names), &plain.shape))
+    };
+    holds(format, &alone(plain, &plain.shape)) || LAYOUTS.iter().any(fits)
 }
 
 /// Whether a format has a file of an array that decodes.

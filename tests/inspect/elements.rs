@@ -164,6 +164,31 @@ fn every_format_is_that_of_the_files_view() {
 }
 
 #[test]
+fn what_says_why_a_file_is_not_there_names_the_array_as_it_was_typed() {
+    let folder = tempfile::tempdir().unwrap();
+    let line = folder.path().join("line.zarr");
+    store(&line, &[("zarr.json", array(&[5], &[2]).as_bytes())]);
+    let line = line.to_str().unwrap();
+    let described = run(&["info", &format!("{line}/line.vrt")]);
+    let told = String::from_utf8(described.stdout).unwrap();
+    let why = format!("no: {line}: vrt: ");
+    assert!(told.contains(&why), "{told}");
+    assert!(!described.status.success());
+    // Of three dimensions it is their order that the format lacks.
+    let cube = folder.path().join("cube.zarr");
+    store(
+        &cube,
+        &[("zarr.json", array(&[5, 4, 3], &[2, 2, 2]).as_bytes())],
+    );
+    let described = run(&["info", &format!("{}/cube.bip", cube.to_str().unwrap())]);
+    let told = String::from_utf8(described.stdout).unwrap();
+    assert!(
+        told.contains("bip: dimensions of other names or in another order"),
+        "{told}"
+    );
+}
+
+#[test]
 fn every_file_of_a_group_is_that_of_the_files_view() {
     let folder = tempfile::tempdir().unwrap();
     let table = folder.path().join("table.zarr");
