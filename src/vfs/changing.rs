@@ -11,6 +11,9 @@ use crate::vfs::{Caller, Fh, Ino, Invalidation, Vfs, gone_is_changed, replaced};
 use crate::view::Attr;
 use crate::view::store::attr_of_stat;
 
+/// A directory and a name in it.
+type NameIn<'a> = (Ino, &'a [u8]);
+
 impl Vfs {
     /// Returns the tree by which a path can be changed, and the path in it; `ReadOnly` if it cannot be changed.
     pub(super) fn tree(&self, path: &Key) -> Result<(Arc<dyn Tree>, Key)> {
@@ -142,7 +145,7 @@ impl Vfs {
     }
 
     /// Renames; `from` and `to` are directory and name.
-    pub fn rename(&self, from: (Ino, &[u8]), to: (Ino, &[u8]), onto: RenameMode) -> Result<()> {
+    pub fn rename(&self, from: NameIn<'_>, to: NameIn<'_>, onto: RenameMode) -> Result<()> {
         loop {
             let count = self.renames.count();
             let paths = (self.child(from.0, from.1)?, self.child(to.0, to.1)?);
@@ -161,7 +164,7 @@ impl Vfs {
 
     fn rename_paths(
         &self,
-        (from, to): ((Ino, &[u8]), (Ino, &[u8])),
+        (from, to): (NameIn<'_>, NameIn<'_>),
         paths: &(Key, Key),
         onto: RenameMode,
     ) -> Result<()> {
