@@ -1,4 +1,4 @@
-"""`tree` and `info` beside what zarr-python and GDAL say of the same stores: the corpus and the samples.
+"""`tree` and `info` beside what zarr-python, GDAL and ome_zarr say of the same stores: the corpus, the samples, images.
 
 Where they differ is listed here with the reason; everything else has to be the same.
 """
@@ -6,6 +6,7 @@ Where they differ is listed here with the reason; everything else has to be the 
 import json
 import shutil
 import subprocess
+import sys
 import warnings
 
 import numpy as np
@@ -254,3 +255,65 @@ def same_to_gdal(store, described):
             value = value["value"] if isinstance(value, dict) and "value" in value else value
             assert full["attributes"][name] == value, (path, name)
     return count
+
+
+def make_image(store, version):
+    """Makes an OME-Zarr image of three levels, with two labels."""
+    axes = [{"name": "c", "type": "channel"}, {"name": "y", "type": "space"}, {"name": "x", "type": "space"}]
+    levels = {str(level): (2, 64 >> level, 48 >> level) for level in range(3)}
+
+    def described(group, levels, **more):
+        scale = [{"type": "scale", "scale": [1, 0.5, 0.5]}]
+        datasets = [{"path": name, "coordinateTransformations": scale} for name in levels]
+        scales = {"multiscales": [{"name": "image", "axes": axes, "datasets": datasets}], **more}
+        if version == "0.4":
+            scales["multiscales"][0]["version"] = version
+        group.attrs.update(scales if version == "0.4" else {"ome": {"version": version, **scales}})
+        for name, shape in levels.items():
+            group.create_array(name, data=np.zeros(shape, "u2"), chunks=(1, 16, 16))
+
+    root = zarr.open_group(store, mode="w", zarr_format=2 if version == "0.4" else 3)
+    described(root, levels)
+    labels = root.create_group("labels")
+    names = {"labels": ["cells", "nuclei"]}
+    labels.attrs.update(names if version == "0.4" else {"ome": {"version": version, **names}})
+    for name in names["labels"]:
+        described(labels.create_group(name), {"0": (2, 64, 48)}, **{"image-label": {"version": version}})
+
+
+def ome_zarr_images(store):
+    """Returns what `ome_zarr info` says: {path of an image: (version, [shape of a level])}."""
+    said = subprocess.run(
+        [sys.executable, "-c", "from ome_zarr.cli import main; main()", "info", store],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    images = {}
+    for line in said.splitlines():
+        if line.startswith("/"):
+            path = line.split(" [")[0]
+            images[path] = image = [None, []]
+        elif line.startswith(" - version: "):
+            image[0] = line.split(": ")[1]
+        elif line.startswith("   - ("):
+            image[1].append([int(number) for number in line.strip(" -()").split(",")])
+    return {path.removeprefix(f"{store}").strip("/"): image for path, image in images.items()}
+
+
+@pytest.mark.parametrize("version", ["0.4", "0.5"])
+def test_images_are_those_of_ome_zarr(tmp_path, version):
+    store = tmp_path / "image.zarr"
+    make_image(store, version)
+    images = ome_zarr_images(store)
+    assert set(images) == {"", "labels", "labels/cells", "labels/nuclei"}
+    assert images[""][1] == [[2, 64, 48], [2, 32, 24], [2, 16, 12]]
+    nodes = facts(store)
+    for path, (said, shapes) in images.items():
+        attributes = info(store, path)["attributes"]
+        ome = attributes.get("ome", attributes)
+        scales = ome.get("multiscales", [])
+        if scales:
+            assert said == ome.get("version", scales[0].get("version"))
+        levels = [level["path"] for scale in scales for level in scale["datasets"]]
+        assert [nodes[f"{path}/{level}".strip("/")]["shape"] for level in levels] == shapes
