@@ -30,7 +30,7 @@ pub(super) struct RequestedRange {
 }
 
 /// Which part of an object a body is.
-struct Extent {
+struct BodyExtent {
     start: u64,
     /// Nothing if the server does not say how long the body is.
     end: Option<u64>,
@@ -38,12 +38,12 @@ struct Extent {
     size: u64,
 }
 
-impl Extent {
-    fn of(key: &Key, response: &ResponseHead) -> Result<Extent> {
+impl BodyExtent {
+    fn of(key: &Key, response: &ResponseHead) -> Result<BodyExtent> {
         if response.status != 206 {
             let end = response.length();
             let size = end.unwrap_or_default();
-            return Ok(Extent {
+            return Ok(BodyExtent {
                 start: 0,
                 end,
                 size,
@@ -52,7 +52,7 @@ impl Extent {
         let why = "the server does not say which part it sends";
         let part = response.part();
         let (start, end, size) = part.ok_or_else(|| Error::unavailable(key, why))?;
-        Ok(Extent {
+        Ok(BodyExtent {
             start,
             end: Some(end),
             size,
@@ -70,7 +70,7 @@ impl HttpEndpoint {
     ) -> Result<RequestedRange> {
         response.check_encoding(key)?;
         let is_whole = response.status != 206;
-        let extent = Extent::of(key, &response)?;
+        let extent = BodyExtent::of(key, &response)?;
         let start = extent.start;
         let (bytes, meta) = match extent.end {
             Some(end) => {
