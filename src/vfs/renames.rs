@@ -83,9 +83,26 @@ impl RenamesUnderWay {
         })
     }
 
+    /// Returns where a name may be by now whose folder was at another path before a rename under way. A name that is
+    /// itself renamed is nowhere else: what a program does to the old name must not be done to the new one.
+    fn moved_name(&self, path: &Key) -> Option<Key> {
+        let folder = self.moved(&path.parent()?)?;
+        folder.child(path.name()).ok()
+    }
+
+    /// Changes the name at a path; where a rename has taken its folder away, in the folder's new place.
+    pub(super) fn change<T>(&self, path: &Key, change: impl Fn(&Key) -> Result<T>) -> Result<T> {
+        let done = change(path);
+        let is_missing = |error: &Error| error.kind() == Kind::NotFound;
+        match done.as_ref().err().filter(|error| is_missing(error)) {
+            Some(_) => self.moved_name(path).map_or(done, |moved| change(&moved)),
+            None => done,
+        }
+    }
+
     /// The same for two paths, of which at least one may be elsewhere.
     pub(super) fn moved_pair(&self, paths: &(Key, Key)) -> Option<(Key, Key)> {
-        match (self.moved(&paths.0), self.moved(&paths.1)) {
+        match (self.moved_name(&paths.0), self.moved_name(&paths.1)) {
             (None, None) => None,
             (from, to) => Some((
                 from.unwrap_or_else(|| paths.0.clone()),
@@ -195,6 +212,22 @@ mod tests {
             assert!(!renames.have_moved(&key(path), 1), "{path}");
         }
         assert!(!renames.have_moved(&key("other"), 0));
+        let under_way = renames.begin(&key("old"), &key("new"));
+        let removed = |path: &Key| {
+            let is_there = *path == key("new") || *path == key("new/a");
+            is_there
+                .then(|| path.clone())
+                .ok_or_else(|| Error::not_found(path))
+        };
+        assert!(
+            renames.change(&key("old"), removed).is_err(),
+            "its new name is another one"
+        );
+        assert_eq!(
+            renames.change(&key("old/a"), removed).unwrap(),
+            key("new/a")
+        );
+        under_way.fail();
         for _ in 0..MAX_ENDED {
             drop(renames.begin(&key("one"), &key("two")));
         }

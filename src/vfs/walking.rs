@@ -121,7 +121,7 @@ impl Vfs {
         loop {
             let count = self.renames.count();
             let path = self.child(parent, name)?;
-            let done = self.renames.ask(&path, &change);
+            let done = self.renames.change(&path, &change);
             let is_missing = |error: &Error| error.kind() == Kind::NotFound;
             let may_be_elsewhere =
                 done.as_ref().is_err_and(is_missing) && self.renames.have_moved(&path, count);
