@@ -75,13 +75,18 @@ impl NameChange<'_> {
 
     /// `Exists` if something has the name already, `NotFound` if its folder is missing.
     pub(super) fn check_free(&self, key: &Key) -> Result<()> {
-        let parent = key.parent().unwrap_or_default();
         // Both are asked about at once.
-        let (found, above) = (self.find(key), self.find(&parent));
+        let (found, above) = (self.find(key), self.check_folder_of(key));
         if found?.is_some() {
             return Err(Error::new(Kind::Exists, key, "is there already"));
         }
-        match above? {
+        above
+    }
+
+    /// `NotFound` if the folder of a name is missing.
+    pub(super) fn check_folder_of(&self, key: &Key) -> Result<()> {
+        let parent = key.parent().unwrap_or_default();
+        match self.find(&parent)? {
             // A store that cannot list does not know its folders: the kernel has seen this one.
             None if !self.store.info().lists => Ok(()),
             None => Err(Error::not_found(&parent)),

@@ -48,9 +48,10 @@ fn is_folder(found: &Resolved) -> bool {
 impl NameChange<'_> {
     /// Gives what is at `from` the name `to`.
     pub(super) fn rename(&self, from: &Key, to: &Key, onto: RenameMode) -> Result<()> {
-        // Both are asked about at once.
-        let (old, new) = (self.find(from), self.find(to));
+        // All are asked about at once.
+        let (old, new, above) = (self.find(from), self.find(to), self.check_folder_of(to));
         let (old, new) = (old?.ok_or_else(|| Error::not_found(from))?, new?);
+        above?;
         if self.is_done_already(from, to, (&old, new.as_ref()), onto)? {
             return Ok(());
         }
