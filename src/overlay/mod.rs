@@ -21,7 +21,7 @@ use rustix::fs::Stat as Native;
 
 use crate::error::{Error, Kind, Result};
 use crate::store::tree::{AttrChange, Time};
-use crate::store::{Hints, Key, Meta, Store, StoreInfo, StoreStack};
+use crate::store::{Hints, Key, Meta, PathLocks, Store, StoreInfo, StoreStack};
 use crate::sync::locks::{Mutex, RwLock};
 
 mod attributes;
@@ -43,7 +43,6 @@ mod model_scenarios;
 mod name_change;
 mod namespace;
 mod open_file;
-mod path_locks;
 mod records;
 mod recovery;
 mod store;
@@ -59,7 +58,6 @@ use layered_store::LayeredStore;
 use open_file::OpenFile;
 use open_file::failed_writes::FailedWritesTable;
 use open_file::table::OpenFileTable;
-use path_locks::PathLocks;
 use records::Records;
 use upper::Upper;
 use write_numbers::WriteNumbers;

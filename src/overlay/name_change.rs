@@ -86,6 +86,17 @@ impl OverlayCore {
         self.change_names_and(paths, change, || Ok(()))
     }
 
+    /// The same of what a name is itself, as the attributes of a folder: changes of what lies below go on beside it.
+    pub(super) fn change_own<T>(
+        self: &Arc<Self>,
+        path: &Key,
+        change: impl Fn(&NameChange<'_>) -> Result<T>,
+    ) -> Result<T> {
+        let is_stored = self.config.write_through;
+        let _path = is_stored.then(|| self.path_locks.lock_own(std::slice::from_ref(path)));
+        self.change_until_answered(change)
+    }
+
     /// The same, and then something else before other changes of these paths.
     pub(super) fn change_names_and<T>(
         self: &Arc<Self>,

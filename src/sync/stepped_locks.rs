@@ -3,6 +3,8 @@
 
 use std::ops::{Deref, DerefMut};
 
+use std::time::Duration;
+
 use super::schedule::{is_scheduled, note_release, step, wait_for_release};
 
 /// Takes a lock by `attempt`; outside of a schedule by `wait`.
@@ -101,6 +103,15 @@ impl Condvar {
         note_release();
         wait_for_release();
         guard.guard = Some(acquire(|| lock.try_lock(), || lock.lock()));
+    }
+
+    /// Waits without the lock, for a while at most; in a schedule until something is released.
+    pub fn wait_for<T>(&self, guard: &mut MutexGuard<'_, T>, at_most: Duration) {
+        if is_scheduled() {
+            return self.wait(guard);
+        }
+        self.0
+            .wait_for(guard.guard.as_mut().expect("it is locked"), at_most);
     }
 
     /// Wakes all that wait.

@@ -169,6 +169,46 @@ fn a15_closes_to_different_keys_are_written_through_side_by_side() {
     }
 }
 
+/// A file that takes long to be stored holds up no attributes of the folders that it is in, and whoever waits for it, as a
+/// rename of its folder and a commit do, holds up no other name.
+#[test]
+fn a15_a_long_upload_holds_up_nothing_else() {
+    for lower in LOWERS {
+        let fixture = Fixture::through(lower, &[("d/old", "1"), ("d/e/x", "2")]);
+        fixture
+            .gate
+            .close(|call, key| call == "put" && key == "d/large");
+        let opening = Opening(fixture.gate.clone());
+        thread::scope(|scope| {
+            scope.spawn(|| fixture.write("d/large", "content"));
+            fixture.gate.wait_for(1);
+            let mode = AttrChange {
+                mode: Some(0o750),
+                ..AttrChange::default()
+            };
+            for folder in ["", "d"] {
+                Tree::change(fixture.overlay(), &key(folder), &mode).unwrap();
+            }
+            let rename = scope.spawn(|| fixture.rename("d", "f"));
+            let commit = scope.spawn(|| fixture.commit());
+            thread::sleep(Duration::from_millis(100));
+            fixture.write("d/new", "3");
+            fixture.replace("d/old", "4");
+            fixture.write("other", "5");
+            fixture.unlink("d/e/x");
+            assert!(!rename.is_finished() && !commit.is_finished());
+            opening.0.open();
+        });
+        let expected = [
+            ("f/large", "content"),
+            ("f/new", "3"),
+            ("f/old", "4"),
+            ("other", "5"),
+        ];
+        assert_eq!(fixture.stored(), files(&expected));
+    }
+}
+
 /// Two closes of one key reach the store in their order.
 #[test]
 fn a15_closes_to_one_key_are_written_through_in_order() {

@@ -228,8 +228,7 @@ impl OverlayCore {
 
     /// Sets attributes of a folder, link, pipe or socket.
     fn change_special(self: &Arc<Self>, key: &Key, change: &AttrChange) -> Result<()> {
-        let paths = std::slice::from_ref(key);
-        self.change_names(paths, |names| {
+        self.change_own(key, |names| {
             let found = names.find(key)?.ok_or_else(|| Error::not_found(key))?;
             let kind = LayeredStore::kind(&found);
             if change.size.is_some() {
@@ -276,7 +275,7 @@ impl OverlayCore {
         let found = found.ok_or_else(|| Error::not_found(key))?;
         match LayeredStore::kind(&found) {
             EntryKind::File => self.open_file(key)?.change_attributes(set),
-            EntryKind::Directory => self.change_names(std::slice::from_ref(key), |change| {
+            EntryKind::Directory => self.change_own(key, |change| {
                 change.copy_up_folder(key)?;
                 set(&*open_folder(&change.top, key)?)
             }),

@@ -191,9 +191,8 @@ impl OpenFile {
                 let file = self.upper_file();
                 return set(&*file.ok_or_else(|| Error::read_only(Key::root()))?);
             };
-            let paths = std::slice::from_ref(&key);
             let set_as_key = |change: &NameChange<'_>| self.change_attributes_as(&key, change, set);
-            if self.core.change_names(paths, set_as_key)? {
+            if self.core.change_own(&key, set_as_key)? {
                 return Ok(());
             }
         }
