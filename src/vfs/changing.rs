@@ -126,10 +126,11 @@ impl Vfs {
     pub fn unlink(&self, parent: Ino, name: &[u8]) -> Result<()> {
         self.change_in(parent, name, |path| {
             let (tree, at) = self.tree(path)?;
-            tree.unlink(&at)
+            tree.unlink(&at)?;
+            self.inodes.unlink(parent, name);
+            Ok(())
         })?;
         self.invalidate_open_files();
-        self.inodes.unlink(parent, name);
         Ok(())
     }
 
@@ -137,48 +138,45 @@ impl Vfs {
     pub fn remove_folder(&self, parent: Ino, name: &[u8]) -> Result<()> {
         self.change_in(parent, name, |path| {
             let (tree, at) = self.tree(path)?;
-            tree.remove_folder(&at)
+            tree.remove_folder(&at)?;
+            self.inodes.unlink(parent, name);
+            Ok(())
         })?;
         self.invalidate_open_files();
-        self.inodes.unlink(parent, name);
         Ok(())
     }
 
     /// Renames; `from` and `to` are directory and name.
     pub fn rename(&self, from: NameIn<'_>, to: NameIn<'_>, onto: RenameMode) -> Result<()> {
-        loop {
-            let count = self.renames.count();
-            let paths = (self.child(from.0, from.1)?, self.child(to.0, to.1)?);
-            let mut done = self.rename_paths((from, to), &paths, onto);
-            if is_missing(&done)
-                && let Some(moved) = self.renames.moved_pair(&paths)
-            {
-                done = self.rename_paths((from, to), &moved, onto);
-            }
-            let have_moved = |path| self.renames.have_moved(path, count);
-            if !is_missing(&done) || !(have_moved(&paths.0) || have_moved(&paths.1)) {
-                return done;
-            }
-        }
+        let paths = || Ok([self.child(from.0, from.1)?, self.child(to.0, to.1)?]);
+        let locked = |paths: &[Key]| match onto {
+            RenameMode::Exchange => self.path_locks.lock(paths),
+            _ => self.path_locks.lock_own(paths),
+        };
+        self.change_names(paths, locked, |[old, new]| {
+            self.rename_paths((from, to), (old, new), onto)
+        })?;
+        self.invalidate_open_files();
+        Ok(())
     }
 
     fn rename_paths(
         &self,
         (from, to): (NameIn<'_>, NameIn<'_>),
-        paths: &(Key, Key),
+        paths: (&Key, &Key),
         onto: RenameMode,
     ) -> Result<()> {
-        let ((tree, old), (other, at)) = (self.tree(&paths.0)?, self.tree(&paths.1)?);
-        check_same(&paths.1, &tree, &other)?;
-        let same = onto != RenameMode::Exchange && is_same_file(&tree, &old, &at)?;
-        let under_way = self.renames.begin(&paths.0, &paths.1);
+        let ((tree, old), (other, at)) = (self.tree(paths.0)?, self.tree(paths.1)?);
+        check_same(paths.1, &tree, &other)?;
+        let exchanges = onto == RenameMode::Exchange;
+        let same = !exchanges && is_same_file(&tree, &old, &at)?;
+        let under_way = self.renames.begin(paths.0, paths.1, exchanges);
         if let Err(error) = tree.rename(&old, &at, onto) {
             under_way.fail();
             return Err(error);
         }
-        self.invalidate_open_files();
         if !same {
-            self.inodes.rename(from, to, onto == RenameMode::Exchange);
+            self.inodes.rename(from, to, exchanges);
         }
         drop(under_way);
         Ok(())
@@ -272,12 +270,6 @@ fn change_open(open: &Handle, change: &AttrChange) -> Result<Attr> {
         file.flush()?;
     }
     Ok(attr_of_stat(&file.stat()?))
-}
-
-/// Whether something was not found, as where others move a folder above it.
-fn is_missing(done: &Result<()>) -> bool {
-    done.as_ref()
-        .is_err_and(|error| error.kind() == Kind::NotFound)
 }
 
 /// Fails with `CrossDevice` if two paths are changed by different trees.

@@ -139,22 +139,25 @@ impl Vfs {
                 NewNode::Folder => tree.make_folder(&at, credentials),
                 NewNode::Link(target) => tree.make_link(&at, target, credentials),
                 NewNode::Special => tree.make_node(&at, credentials),
-            }
+            }?;
+            self.inodes.unlink(parent, name);
+            Ok(())
         })?;
-        self.inodes.unlink(parent, name);
         self.made(parent, name)
     }
 
     /// Gives a file one more name.
     pub fn link(&self, ino: Ino, parent: Ino, name: &[u8]) -> Result<Entry> {
-        self.change_in(parent, name, |to| {
-            let ((tree, old), (other, new)) =
-                (self.tree(&self.present_path(ino)?)?, self.tree(to)?);
+        let paths = || Ok([self.present_path(ino)?, self.child(parent, name)?]);
+        let locked = |paths: &[Key]| self.path_locks.lock_own(paths);
+        self.change_names(paths, locked, |[from, to]| {
+            let ((tree, old), (other, new)) = (self.tree(from)?, self.tree(to)?);
             check_same(to, &tree, &other)?;
-            tree.link(&old, &new)
+            tree.link(&old, &new)?;
+            self.inodes.unlink(parent, name);
+            self.inodes.link(ino, parent, name);
+            Ok(())
         })?;
-        self.inodes.unlink(parent, name);
-        self.inodes.link(ino, parent, name);
         let attr = self.made_attr(parent, name)?;
         if let Some(posix) = attr.posix {
             self.inodes.identify(ino, posix.identity);

@@ -17,7 +17,7 @@ use std::time::Duration;
 use crate::error::{Error, Kind, Result};
 use crate::known::Known;
 use crate::stats::Stats;
-use crate::store::{EntryKind, Key};
+use crate::store::{EntryKind, Key, PathLocks};
 use crate::vfs::directories::OpenDir;
 use crate::vfs::files::{CachedPages, Handle};
 use crate::vfs::inode::{DirLookup, Inodes};
@@ -105,6 +105,8 @@ pub struct Vfs {
     stats: Arc<Stats>,
     inodes: Inodes,
     renames: RenamesUnderWay,
+    /// Names that are changed.
+    path_locks: PathLocks,
     files: RwLock<HashMap<Fh, Arc<Handle>>>,
     directories: Mutex<HashMap<Fh, OpenDir>>,
     last_handle: AtomicU64,
@@ -134,6 +136,7 @@ impl Vfs {
             stats,
             inodes: Inodes::new(!config.writable),
             renames: RenamesUnderWay::default(),
+            path_locks: PathLocks::default(),
             files: RwLock::default(),
             directories: Mutex::default(),
             last_handle: AtomicU64::new(0),
@@ -218,6 +221,8 @@ impl Vfs {
             Ok(Known::Unknown) => return None,
             // It may be under another name already.
             Ok(Known::Missing) if !self.renames.are_none_since(count) => return None,
+            // It may lie in the other folder of two that are exchanged.
+            Ok(_) if self.renames.may_exchange_any(count) => return None,
             Ok(known) => known.found(),
             // It is answered with regard to who asks.
             Err(error) if error.kind() == Kind::Changed => return None,
@@ -318,13 +323,15 @@ impl Vfs {
 
     /// Like `getattr`, if it is known without waiting.
     pub fn getattr_now(&self, ino: Ino) -> Option<Result<Attr>> {
+        let count = self.renames.count();
         let known = match self.inodes.name(ino).ok()? {
             None => self.view.lookup_now(&Key::root()),
             Some((parent, name)) => self.find_now(parent, &ChildName::from(&*name)).ok()?,
         };
         // Else an open file of the inode may have to be asked.
         let attr = known.found()?;
-        if !attr.is_exact || !self.inodes.shows(ino, &attr) {
+        if !attr.is_exact || !self.inodes.shows(ino, &attr) || self.renames.may_exchange_any(count)
+        {
             return None;
         }
         self.stats.getattr_requests.add(1);

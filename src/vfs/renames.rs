@@ -20,16 +20,42 @@ pub(super) struct RenamesUnderWay(Mutex<RenameTable>);
 
 #[derive(Default)]
 struct RenameTable {
-    under_way: Vec<(Key, Key)>,
-    ended: VecDeque<(Key, Key)>,
+    under_way: Vec<Rename>,
+    ended: VecDeque<Rename>,
     /// How many have ended.
     count: u64,
+}
+
+#[derive(Clone, PartialEq)]
+struct Rename {
+    from: Key,
+    to: Key,
+    /// Whether what was at `to` goes to `from`.
+    exchanges: bool,
+}
+
+impl Rename {
+    /// Whether it brings something to or from `path`, or to or from a folder above it.
+    fn touches(&self, path: &Key) -> bool {
+        path.below(&self.from).is_some() || path.below(&self.to).is_some()
+    }
+
+    /// Returns where something is after it that was at `path` before.
+    fn moved(&self, path: &Key) -> Option<Key> {
+        let onto = |from: &Key, to: &Key| {
+            let rest = path.below(from)?;
+            rest.names()
+                .try_fold(to.clone(), |key, name| key.child(name).ok())
+        };
+        let back = || onto(&self.to, &self.from).filter(|_| self.exchanges);
+        onto(&self.from, &self.to).or_else(back)
+    }
 }
 
 /// A rename under way; ends when it is dropped.
 pub(super) struct RenameUnderWay<'a> {
     all: &'a RenamesUnderWay,
-    paths: (Key, Key),
+    rename: Rename,
     has_failed: bool,
 }
 
@@ -40,14 +66,26 @@ impl RenameUnderWay<'_> {
     }
 }
 
+impl RenameTable {
+    /// Whether one of those that are meant has ended since `count` had, as far as they are remembered.
+    fn have_ended(&self, count: u64, is_meant: impl Fn(&Rename) -> bool) -> bool {
+        let since = usize::try_from(self.count - count).unwrap_or(usize::MAX);
+        since > self.ended.len() || self.ended.iter().rev().take(since).any(is_meant)
+    }
+}
+
 impl RenamesUnderWay {
-    /// Notes that a rename begins.
-    pub(super) fn begin(&self, from: &Key, to: &Key) -> RenameUnderWay<'_> {
-        let paths = (from.clone(), to.clone());
-        self.0.lock().under_way.push(paths.clone());
+    /// Notes that a rename begins; one that exchanges two names, or not.
+    pub(super) fn begin(&self, from: &Key, to: &Key, exchanges: bool) -> RenameUnderWay<'_> {
+        let rename = Rename {
+            from: from.clone(),
+            to: to.clone(),
+            exchanges,
+        };
+        self.0.lock().under_way.push(rename.clone());
         RenameUnderWay {
             all: self,
-            paths,
+            rename,
             has_failed: false,
         }
     }
@@ -66,49 +104,31 @@ impl RenamesUnderWay {
     /// Whether a rename has ended that brought something to or from `path`, or to or from a folder above it, since
     /// `count` of them had.
     pub(super) fn have_moved(&self, path: &Key, count: u64) -> bool {
+        self.0
+            .lock()
+            .have_ended(count, |rename| rename.touches(path))
+    }
+
+    /// Whether an exchange is under way, or has ended since `count` renames had, that changes what `path` is.
+    pub(super) fn may_exchange(&self, path: &Key, count: u64) -> bool {
+        self.has_exchange(count, |exchange| exchange.touches(path))
+    }
+
+    /// Whether any exchange is under way, or has ended since `count` renames had.
+    pub(super) fn may_exchange_any(&self, count: u64) -> bool {
+        self.has_exchange(count, |_| true)
+    }
+
+    fn has_exchange(&self, count: u64, is_meant: impl Fn(&Rename) -> bool) -> bool {
+        let is_meant = |rename: &Rename| rename.exchanges && is_meant(rename);
         let all = self.0.lock();
-        let since = usize::try_from(all.count - count).unwrap_or(usize::MAX);
-        let mut last = all.ended.iter().rev().take(since);
-        since > all.ended.len()
-            || last.any(|(from, to)| path.below(from).is_some() || path.below(to).is_some())
+        all.under_way.iter().any(is_meant) || all.have_ended(count, is_meant)
     }
 
     /// Returns where something may be by now that was at `path` before a rename under way.
-    fn moved(&self, path: &Key) -> Option<Key> {
+    pub(super) fn moved(&self, path: &Key) -> Option<Key> {
         let all = self.0.lock();
-        all.under_way.iter().find_map(|(from, to)| {
-            let rest = path.below(from)?;
-            let mut names = rest.names();
-            names.try_fold(to.clone(), |key, name| key.child(name).ok())
-        })
-    }
-
-    /// Returns where a name may be by now whose folder was at another path before a rename under way. A name that is
-    /// itself renamed is nowhere else: what a program does to the old name must not be done to the new one.
-    fn moved_name(&self, path: &Key) -> Option<Key> {
-        let folder = self.moved(&path.parent()?)?;
-        folder.child(path.name()).ok()
-    }
-
-    /// Changes the name at a path; where a rename has taken its folder away, in the folder's new place.
-    pub(super) fn change<T>(&self, path: &Key, change: impl Fn(&Key) -> Result<T>) -> Result<T> {
-        let done = change(path);
-        let is_missing = |error: &Error| error.kind() == Kind::NotFound;
-        match done.as_ref().err().filter(|error| is_missing(error)) {
-            Some(_) => self.moved_name(path).map_or(done, |moved| change(&moved)),
-            None => done,
-        }
-    }
-
-    /// The same for two paths, of which at least one may be elsewhere.
-    pub(super) fn moved_pair(&self, paths: &(Key, Key)) -> Option<(Key, Key)> {
-        match (self.moved_name(&paths.0), self.moved_name(&paths.1)) {
-            (None, None) => None,
-            (from, to) => Some((
-                from.unwrap_or_else(|| paths.0.clone()),
-                to.unwrap_or_else(|| paths.1.clone()),
-            )),
-        }
+        all.under_way.iter().find_map(|rename| rename.moved(path))
     }
 
     /// Asks for the inode at a path; where a rename has taken it away, by its new path.
@@ -140,12 +160,11 @@ impl RenamesUnderWay {
         name: &[u8],
         find: impl Fn(&Key) -> Result<Option<T>>,
     ) -> Result<Option<T>> {
-        match find(&parent.child(name)?)? {
-            None => match self.moved(parent) {
-                Some(moved) => find(&moved.child(name)?),
-                None => Ok(None),
-            },
-            found => Ok(found),
+        let found = find(&parent.child(name)?)?;
+        match self.moved(parent).filter(|_| found.is_none()) {
+            // A rename that fails moves nothing.
+            Some(moved) if find(parent)?.is_none() => find(&moved.child(name)?),
+            _ => Ok(found),
         }
     }
 }
@@ -153,7 +172,10 @@ impl RenamesUnderWay {
 impl Drop for RenameUnderWay<'_> {
     fn drop(&mut self) {
         let mut all = self.all.0.lock();
-        let place = all.under_way.iter().position(|paths| *paths == self.paths);
+        let place = all
+            .under_way
+            .iter()
+            .position(|rename| *rename == self.rename);
         let Some(place) = place else {
             return;
         };
@@ -179,7 +201,7 @@ mod tests {
         let renames = RenamesUnderWay::default();
         let in_view = |path: &Key| Ok((*path == key("new/a")).then_some(1));
         let opened = |path: &Key| in_view(path)?.ok_or_else(|| Error::not_found(path));
-        let under_way = renames.begin(&key("old"), &key("new"));
+        let under_way = renames.begin(&key("old"), &key("new"), false);
         assert_eq!(renames.find(&key("old/a"), in_view).unwrap(), Some(1));
         assert_eq!(
             renames.find_in(&key("old"), b"a", in_view).unwrap(),
@@ -204,34 +226,35 @@ mod tests {
     fn who_found_nothing_knows_of_renames_that_have_ended_meanwhile() {
         let key = |path: &str| Key::new(path).unwrap();
         let renames = RenamesUnderWay::default();
-        renames.begin(&key("old"), &key("new")).fail();
+        renames.begin(&key("old"), &key("new"), false).fail();
         assert_eq!(renames.count(), 0, "nothing was moved");
-        drop(renames.begin(&key("old"), &key("new")));
+        drop(renames.begin(&key("old"), &key("new"), false));
         for path in ["old", "old/a", "new/a/b"] {
             assert!(renames.have_moved(&key(path), 0), "{path}");
             assert!(!renames.have_moved(&key(path), 1), "{path}");
         }
         assert!(!renames.have_moved(&key("other"), 0));
-        let under_way = renames.begin(&key("old"), &key("new"));
-        let removed = |path: &Key| {
-            let is_there = *path == key("new") || *path == key("new/a");
-            is_there
-                .then(|| path.clone())
-                .ok_or_else(|| Error::not_found(path))
-        };
-        assert!(
-            renames.change(&key("old"), removed).is_err(),
-            "its new name is another one"
-        );
-        assert_eq!(
-            renames.change(&key("old/a"), removed).unwrap(),
-            key("new/a")
-        );
-        under_way.fail();
         for _ in 0..MAX_ENDED {
-            drop(renames.begin(&key("one"), &key("two")));
+            drop(renames.begin(&key("one"), &key("two"), false));
         }
         assert!(renames.have_moved(&key("other"), 0), "not all are known");
         assert!(!renames.have_moved(&key("other"), 1));
+    }
+
+    #[test]
+    fn an_exchange_goes_both_ways() {
+        let key = |path: &str| Key::new(path).unwrap();
+        let renames = RenamesUnderWay::default();
+        let exchange = renames.begin(&key("one"), &key("two"), true);
+        let in_view = |path: &Key| Ok((*path == key("one/a")).then_some(1));
+        assert_eq!(renames.find(&key("two/a"), in_view).unwrap(), Some(1));
+        let is_there = |path: &Key, count| renames.may_exchange(path, count);
+        assert!(is_there(&key("one/a"), 0) && is_there(&key("two"), 0));
+        assert!(!is_there(&key("three"), 0) && renames.may_exchange_any(0));
+        drop(exchange);
+        assert!(is_there(&key("one/a"), 0) && !is_there(&key("one/a"), 1));
+        assert!(!renames.may_exchange_any(1));
+        drop(renames.begin(&key("one"), &key("two"), false));
+        assert!(!renames.may_exchange_any(1), "it was none");
     }
 }

@@ -9,7 +9,7 @@ use std::collections::HashSet;
 use parking_lot::Mutex;
 
 use crate::error::{Error, Kind, Result};
-use crate::store::Key;
+use crate::store::{Key, PathGuard};
 use crate::vfs::{Caller, Ino, Vfs, is_gone, replaced};
 
 /// The most callers that are remembered.
@@ -104,30 +104,75 @@ impl Vfs {
             let count = self.renames.count();
             let path = path_of()?;
             let found = find(&path)?;
-            if found.is_some() || !self.renames.have_moved(&path, count) {
+            if self.renames.may_exchange(&path, count) {
+                // It may lie in the other folder of the two, until the exchange has ended.
+                drop(self.path_locks.lock_own(&[path]));
+            } else if found.is_some() || !self.renames.have_moved(&path, count) {
                 return Ok((found, path));
             }
         }
     }
 
-    /// Makes a change of a name in a directory, again where the directory has another path by the time it is looked for:
-    /// `change` has done nothing if it returns `NotFound`.
+    /// Makes a change of a name in a directory.
     pub(super) fn change_in<T>(
         &self,
         parent: Ino,
         name: &[u8],
         change: impl Fn(&Key) -> Result<T>,
     ) -> Result<T> {
+        let path = || Ok([self.child(parent, name)?]);
+        let locked = |paths: &[Key]| self.path_locks.lock_own(paths);
+        self.change_names(path, locked, |[path]| change(path))
+    }
+
+    /// Makes a change of names that `paths_of` tells and `lock` locks, again where a folder has another path by the time
+    /// that its name is looked for: `change` has done nothing if it returns `NotFound`.
+    ///
+    /// What is done to a name is never done to that of another folder: no two names are exchanged meanwhile that are
+    /// above it, and a folder that is renamed has its new name only when its old one is gone.
+    pub(super) fn change_names<'a, T, const N: usize>(
+        &'a self,
+        paths_of: impl Fn() -> Result<[Key; N]>,
+        lock: impl Fn(&[Key]) -> PathGuard<'a>,
+        change: impl Fn(&[Key; N]) -> Result<T>,
+    ) -> Result<T> {
         loop {
             let count = self.renames.count();
-            let path = self.child(parent, name)?;
-            let done = self.renames.change(&path, &change);
-            let is_missing = |error: &Error| error.kind() == Kind::NotFound;
-            let may_be_elsewhere =
-                done.as_ref().is_err_and(is_missing) && self.renames.have_moved(&path, count);
-            if !may_be_elsewhere {
+            let paths = paths_of()?;
+            let _locked = lock(&paths);
+            if paths_of()? != paths {
+                continue;
+            }
+            let done = change(&paths);
+            if !is_missing(&done) {
+                return done;
+            }
+            let moved = self.moved_names(&paths)?;
+            let done = moved.map_or(done, |moved| change(&moved));
+            let have_moved = |path| self.renames.have_moved(path, count);
+            if !is_missing(&done) || !paths.iter().any(have_moved) {
                 return done;
             }
         }
     }
+
+    /// Returns names of which some are in folders that a rename under way has taken away.
+    fn moved_names<const N: usize>(&self, paths: &[Key; N]) -> Result<Option<[Key; N]>> {
+        let mut moved = paths.clone();
+        for path in &mut moved {
+            let folder = path.parent().unwrap_or_default();
+            if let Some(new) = self.renames.moved(&folder)
+                && self.view.lookup(&folder)?.is_none()
+            {
+                *path = new.child(path.name())?;
+            }
+        }
+        Ok(Some(moved).filter(|moved| moved != paths))
+    }
+}
+
+/// Whether something was not found, as where others move a folder above it.
+fn is_missing<T>(done: &Result<T>) -> bool {
+    done.as_ref()
+        .is_err_and(|error| error.kind() == Kind::NotFound)
 }

@@ -1,6 +1,7 @@
 //! Folders that move while programs walk into them: whoever has found a folder is answered about it, by whatever name it
 //! has then. Actors run at once.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -28,6 +29,8 @@ fn opened(folder: &Path) -> Vfs {
     let (store, upper) = (folder.join("store"), folder.join("upper"));
     std::fs::create_dir_all(store.join("a/x")).unwrap();
     std::fs::write(store.join("a/x/file"), "one").unwrap();
+    std::fs::create_dir_all(store.join("a/full")).unwrap();
+    std::fs::write(store.join("a/full/kept"), "two").unwrap();
     let lower = LocalStore::open(&store, &StoreConfig::default()).unwrap();
     let config = OverlayConfig {
         uid: 0,
@@ -54,30 +57,49 @@ fn look_up(vfs: &Vfs, parent: Ino, name: &str, caller: Caller) -> Option<Ino> {
 
 /// Runs `ask` with the inode of the folder in a loop, while it moves between `a/x` and `a/y`.
 fn beside_moves(ask: impl Fn(&Vfs, Ino, Caller) + Sync) {
+    let move_it = |vfs: &Vfs, above: Ino, number: usize| {
+        let names: (&[u8], &[u8]) = if number.is_multiple_of(2) {
+            (b"x", b"y")
+        } else {
+            (b"y", b"x")
+        };
+        let (from, to) = ((above, names.0), (above, names.1));
+        vfs.rename(from, to, RenameMode::Replace).unwrap();
+    };
+    beside(move_it, ask);
+}
+
+/// Runs `ask` with the inode of `a/x` in a loop, while `rename` is called with that of `a`; beside them lies `a/full` with
+/// the file `kept`.
+fn beside(rename: impl Fn(&Vfs, Ino, usize), ask: impl Fn(&Vfs, Ino, Caller) + Sync) {
     let folder = tempfile::tempdir().unwrap();
     let vfs = opened(folder.path());
     let above = look_up(&vfs, Ino::ROOT, "a", Caller(1)).unwrap();
     let moved = look_up(&vfs, above, "x", Caller(1)).unwrap();
+    beside_in((&vfs, above, moved), rename, ask);
+}
+
+/// The same with what is there: the view, the folder that has both names, and the one that moves.
+fn beside_in(
+    (vfs, above, moved): (&Vfs, Ino, Ino),
+    rename: impl Fn(&Vfs, Ino, usize),
+    ask: impl Fn(&Vfs, Ino, Caller) + Sync,
+) {
     let has_ended = AtomicBool::new(false);
     thread::scope(|scope| {
         for caller in 2..4 {
-            let (vfs, has_ended, ask) = (&vfs, &has_ended, &ask);
+            let (has_ended, ask) = (&has_ended, &ask);
             scope.spawn(move || {
                 while !has_ended.load(Ordering::Relaxed) {
                     ask(vfs, moved, Caller(caller));
                 }
             });
         }
-        for number in 0..MOVES {
-            let names: (&[u8], &[u8]) = if number % 2 == 0 {
-                (b"x", b"y")
-            } else {
-                (b"y", b"x")
-            };
-            let (from, to) = ((above, names.0), (above, names.1));
-            vfs.rename(from, to, RenameMode::Replace).unwrap();
-        }
+        let moved = catch_unwind(AssertUnwindSafe(|| {
+            (0..MOVES).for_each(|number| rename(vfs, above, number));
+        }));
         has_ended.store(true, Ordering::Relaxed);
+        moved.unwrap();
     });
 }
 
@@ -136,6 +158,57 @@ fn files_are_made_and_removed_in_a_folder_that_moves() {
         vfs.make(ino, folder.as_bytes(), &NewNode::Folder, &MAKER)
             .unwrap();
         vfs.remove_folder(ino, folder.as_bytes()).unwrap();
+    });
+}
+
+/// What a program does to a name of a folder is done to none of the other folder.
+#[test]
+fn folders_that_are_exchanged_keep_what_is_theirs() {
+    let folder = tempfile::tempdir().unwrap();
+    let vfs = opened(folder.path());
+    let made = |parent, name: &str| {
+        let made = vfs.make(parent, name.as_bytes(), &NewNode::Folder, &MAKER);
+        made.unwrap().ino
+    };
+    // Folders of the store cannot be exchanged.
+    let above = made(Ino::ROOT, "new");
+    let (one, other) = (made(above, "one"), made(above, "other"));
+    made(one, "own");
+    made(other, "kept");
+    let exchange = |vfs: &Vfs, above: Ino, _| {
+        let names: (&[u8], &[u8]) = (b"one", b"other");
+        let (from, to) = ((above, names.0), (above, names.1));
+        vfs.rename(from, to, RenameMode::Exchange).unwrap();
+    };
+    beside_in((&vfs, above, one), exchange, |vfs, ino, caller| {
+        let own = look_up(vfs, ino, "own", caller).expect("it is there all the time");
+        vfs.forget(own, 1);
+        assert!(look_up(vfs, ino, "kept", caller).is_none(), "never here");
+        let removed = vfs.remove_folder(ino, b"kept").unwrap_err();
+        assert_eq!(removed.kind(), Kind::NotFound);
+        let name = format!("new{}", caller.0);
+        let new = vfs.make(ino, name.as_bytes(), &NewNode::Folder, &MAKER);
+        vfs.forget(new.unwrap().ino, 1);
+        vfs.remove_folder(ino, name.as_bytes()).unwrap();
+    });
+}
+
+#[test]
+fn a_folder_that_cannot_move_onto_another_takes_nothing_from_it() {
+    let fail_to_move = |vfs: &Vfs, above: Ino, _| {
+        let (from, to): (_, (_, &[u8])) = ((above, b"x".as_slice()), (above, b"full"));
+        let failed = vfs.rename(from, to, RenameMode::Replace).unwrap_err();
+        assert_eq!(failed.kind(), Kind::NotEmpty);
+        assert!(look_up(vfs, above, "full", Caller(1)).is_some());
+    };
+    beside(fail_to_move, |vfs, ino, caller| {
+        assert!(look_up(vfs, ino, "kept", caller).is_none(), "never here");
+        let removed = vfs.unlink(ino, b"kept").unwrap_err();
+        assert_eq!(
+            removed.kind(),
+            Kind::NotFound,
+            "it lies in the other folder"
+        );
     });
 }
 
