@@ -84,6 +84,7 @@ fn serve(plan: &MountPlan, parent: Option<&Parent>) -> Result<()> {
         timeout: plan.timeout,
         readahead: plan.readahead,
         passthrough: plan.passthrough,
+        is_local: views.is_local(),
         access: access.clone(),
     };
     for target in &targets {

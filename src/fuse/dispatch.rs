@@ -1,6 +1,6 @@
 //! Answers requests: at once in the event loop if the answer is in memory, else from a bounded pool.
 //!
-//! An event loop never waits. Names and contents have a pool each, so that readers of a slow store do not hold up names.
+//! An event loop never waits, but for those that `waiting_loops` allows, which run what a pool would. Names and contents have a pool each, so that readers of a slow store do not hold up names.
 //! A panic in a request becomes EIO for that request. Errors are mapped to errno here and reported.
 
 use std::io;
@@ -15,6 +15,7 @@ use super::invalidation::{PageInvalidations, PageRequest};
 use super::noted_call::{MountAccess, NotedCall};
 use super::reply::Output;
 use super::request::{RequestInfo, RequestPool};
+use super::waiting_loops::WaitingLoops;
 use crate::array;
 use crate::error::{Error, Result};
 use crate::stats::Stats;
@@ -34,6 +35,7 @@ pub(super) struct Dispatcher {
     context: Arc<RequestContext>,
     names: ThreadPool,
     contents: ThreadPool,
+    waiting: WaitingLoops,
     deadlines: Deadlines,
     pages: Arc<PageInvalidations>,
     access: Option<Arc<MountAccess>>,
@@ -78,9 +80,16 @@ impl Dispatcher {
             context: Arc::new(RequestContext { vfs, reporter }),
             names: ThreadPool::new("zarrfs-names", NAME_THREADS, MAX_WAITING),
             contents: ThreadPool::new("zarrfs-reads", CONTENT_THREADS, MAX_WAITING),
+            waiting: WaitingLoops::new(0),
             pages,
             access,
         })
+    }
+
+    /// Has as many event loops as this run themselves what a pool would, at a time.
+    pub(super) fn with_waiting_loops(self, most: usize) -> Self {
+        let waiting = WaitingLoops::new(most);
+        Dispatcher { waiting, ..self }
     }
 
     /// Returns the access log, if there is one.
@@ -98,8 +107,8 @@ impl Dispatcher {
         &self.context
     }
 
-    /// Has a thread of the request's pool run `execute` and reply with what it yields. If the reply has timed out
-    /// by then, the result is undone.
+    /// Has a thread of the request's pool, or this one if it may wait, run `execute` and reply with what it yields. If
+    /// the reply has timed out by then, the result is undone.
     pub(super) fn enqueue<T: Output>(
         &self,
         (request, access): NotedRequest,
@@ -115,6 +124,9 @@ impl Dispatcher {
                 access,
             },
         );
+        if let Some(_waiting) = self.waiting.begin() {
+            return self.context.run(request, &pending, execute);
+        }
         let context = self.context.clone();
         let job = move || context.run(request, &pending, execute);
         let pool = match request.pool {

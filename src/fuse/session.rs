@@ -1,13 +1,18 @@
 //! One mounted connection: its event loops and its readahead.
 //!
-//! A session ends when its mount is gone, however it was unmounted.
+//! A session ends when its mount is gone, however it was unmounted; also while one of its loops waits for a store.
 
 use std::fs::OpenOptions;
-use std::sync::Arc;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::Duration;
 
 use fuser::{Config, SessionACL};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
+use rustix::io::Errno;
 
 use super::access_log::AccessLog;
 use super::adapter::FuseAdapter;
@@ -17,6 +22,7 @@ use super::kernel_readahead::KernelReadahead;
 use super::mount;
 use super::mount::{Connection, MountedDir};
 use super::passthrough::BackingFiles;
+use super::waiting_loops::MAX_WAITING_LOOPS;
 use crate::error::{Error, Result};
 use crate::stats::Stats;
 use crate::vfs::Vfs;
@@ -30,6 +36,8 @@ pub struct SessionSettings {
     pub readahead: u64,
     /// Whether the kernel may read stored files of this machine itself.
     pub passthrough: bool,
+    /// Whether answers are near, so that the thread that has read a request may find its answer.
+    pub is_local: bool,
     /// Where each request is logged, if it is.
     pub access: Option<Arc<AccessLog>>,
 }
@@ -55,18 +63,26 @@ impl MountSession {
         let pages = Arc::new(PageInvalidations::default());
         let (timeout, access) = (settings.timeout, settings.access);
         let dispatch = Dispatcher::new(vfs.clone(), stats, pages.clone(), timeout, access);
+        let waiting = if settings.is_local {
+            MAX_WAITING_LOOPS
+        } else {
+            0
+        };
+        let dispatch = dispatch.map_err(failed)?.with_waiting_loops(waiting);
+        let gone = MountEnd::of(&device).map_err(failed)?;
         let mounted = dir.as_ref().map(|dir| dir.device());
         let readahead = Arc::new(KernelReadahead::new(mounted, settings.readahead));
         let backing = BackingFiles::new(settings.passthrough);
-        let adapter = FuseAdapter::new(dispatch.map_err(failed)?, readahead.clone(), backing);
-        let session =
-            fuser::Session::from_fd(adapter, device, SessionACL::All, config()).map_err(failed)?;
+        let adapter = FuseAdapter::new(dispatch, readahead.clone(), backing);
+        let session = fuser::Session::from_fd(adapter, device, SessionACL::All, config(waiting))
+            .map_err(failed)?;
         readahead.set(true);
         pages.start(&vfs, session.notifier()).map_err(failed)?;
         // Weak: dropping the session unmounts, and the loops must not prevent that.
         let served_dir = dir.as_ref().map(Arc::downgrade);
+        let loops = gone.run_loops(move || session.run()).map_err(failed)?;
         let serve = move || {
-            match (session.run(), served_dir.and_then(|dir| dir.upgrade())) {
+            match (gone.wait(&loops), served_dir.and_then(|dir| dir.upgrade())) {
                 (Err(error), _) => log::error!("the session ended: {error}"),
                 (Ok(()), Some(dir)) => dir.set_gone(),
                 (Ok(()), None) => {}
@@ -88,10 +104,59 @@ impl MountSession {
     }
 }
 
-fn config() -> Config {
+/// How long loops have to end by themselves once the mount is gone.
+const LOOPS_GRACE: Duration = Duration::from_secs(1);
+
+/// Tells when a mount is gone, or when its loops have ended for another reason.
+struct MountEnd {
+    device: OwnedFd,
+    loops_ended: Arc<OwnedFd>,
+}
+
+impl MountEnd {
+    /// Watches the mount of a device.
+    fn of(device: &OwnedFd) -> io::Result<MountEnd> {
+        Ok(MountEnd {
+            device: device.try_clone()?,
+            loops_ended: Arc::new(eventfd(0, EventfdFlags::CLOEXEC)?),
+        })
+    }
+
+    /// Runs the event loops; their end is sent to what this returns.
+    fn run_loops(
+        &self,
+        run: impl FnOnce() -> io::Result<()> + Send + 'static,
+    ) -> io::Result<Receiver<io::Result<()>>> {
+        let (sender, ended) = mpsc::channel();
+        let woken = self.loops_ended.clone();
+        thread::Builder::new()
+            .name("zarrfs-loops".to_string())
+            .spawn(move || {
+                let _ = sender.send(run());
+                let _ = rustix::io::write(&*woken, &1u64.to_ne_bytes());
+            })?;
+        Ok(ended)
+    }
+
+    /// Waits until the mount is gone or the loops have ended; those that wait for a store are left to themselves.
+    fn wait(&self, loops: &Receiver<io::Result<()>>) -> io::Result<()> {
+        let mut either = [
+            PollFd::new(&self.device, PollFlags::empty()),
+            PollFd::new(&*self.loops_ended, PollFlags::IN),
+        ];
+        while let Err(Errno::INTR) = poll(&mut either, None) {}
+        match loops.recv_timeout(LOOPS_GRACE) {
+            Ok(ended) => ended,
+            Err(RecvTimeoutError::Timeout) => Ok(()),
+            Err(RecvTimeoutError::Disconnected) => Err(io::Error::other("an event loop panicked")),
+        }
+    }
+}
+
+fn config(waiting: usize) -> Config {
     let mut config = Config::default();
     let cores = thread::available_parallelism().map_or(2, usize::from);
-    config.n_threads = Some(cores.clamp(2, 4));
+    config.n_threads = Some(cores.clamp(2, 4) + waiting);
     // A loop of its own needs the device opened again, which an ordinary user may not be allowed.
     config.clone_fd = OpenOptions::new()
         .read(true)

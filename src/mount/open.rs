@@ -133,6 +133,11 @@ impl Views {
         Arc::new(ControlDirView::of_unlisted(view, control, is_taken))
     }
 
+    /// Whether the store is on this machine.
+    pub fn is_local(&self) -> bool {
+        self.is_local
+    }
+
     /// Whether the store has the name of the control directory itself, so that the store view has none.
     pub fn hides_control(&self) -> bool {
         if !self.store.info().lists {

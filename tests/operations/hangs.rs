@@ -93,21 +93,23 @@ fn hanging_chunks_hold_up_nothing_else() {
     if !needs::mounts() {
         return;
     }
-    let (views, gate) = hanging(is_slow_chunk, PATIENT);
-    let mount = Mounted::new(views.files, LIMIT, true);
-    hang_beside(&mount, &gate, |mount, number| {
-        let file = match number % 2 {
-            0 => format!("slow{number}/slow{number}.raw"),
-            _ => format!("slow{number}/chunks/5.0.npy"),
-        };
-        mount.read_whole(&file).unwrap_err()
-    });
-    let size = mount.stat("slow0/slow0.raw").unwrap().size;
-    assert_eq!(size, 96, "sizes need no chunk");
-    gate.open();
-    assert!(soon(
-        || mount.read_whole("slow0/slow0.raw") == Ok(slow().whole())
-    ));
+    for is_local in [false, true] {
+        let (views, gate) = hanging(is_slow_chunk, PATIENT);
+        let mount = Mounted::of(views.files, LIMIT, is_local);
+        hang_beside(&mount, &gate, |mount, number| {
+            let file = match number % 2 {
+                0 => format!("slow{number}/slow{number}.raw"),
+                _ => format!("slow{number}/chunks/5.0.npy"),
+            };
+            mount.read_whole(&file).unwrap_err()
+        });
+        let size = mount.stat("slow0/slow0.raw").unwrap().size;
+        assert_eq!(size, 96, "sizes need no chunk");
+        gate.open();
+        assert!(soon(
+            || mount.read_whole("slow0/slow0.raw") == Ok(slow().whole())
+        ));
+    }
 }
 
 #[test]
@@ -115,19 +117,21 @@ fn hanging_metadata_holds_up_nothing_else() {
     if !needs::mounts() {
         return;
     }
-    let (views, gate) = hanging(is_slow, PATIENT);
-    let mount = Mounted::new(views.files, LIMIT, true);
-    hang_beside(&mount, &gate, |mount, number| match number % 3 {
-        0 => mount.stat(&format!("slow{number}")).unwrap_err(),
-        1 => mount
-            .stat(&format!(".zarrfs/store/slow{number}"))
-            .unwrap_err(),
-        _ => mount.list(&format!("slow{number}")).unwrap_err(),
-    });
-    gate.open();
-    assert!(soon(
-        || mount.read_whole("slow0/slow0.raw") == Ok(slow().whole())
-    ));
+    for is_local in [false, true] {
+        let (views, gate) = hanging(is_slow, PATIENT);
+        let mount = Mounted::of(views.files, LIMIT, is_local);
+        hang_beside(&mount, &gate, |mount, number| match number % 3 {
+            0 => mount.stat(&format!("slow{number}")).unwrap_err(),
+            1 => mount
+                .stat(&format!(".zarrfs/store/slow{number}"))
+                .unwrap_err(),
+            _ => mount.list(&format!("slow{number}")).unwrap_err(),
+        });
+        gate.open();
+        assert!(soon(
+            || mount.read_whole("slow0/slow0.raw") == Ok(slow().whole())
+        ));
+    }
 }
 
 /// Whether the store answers nothing by now, but that its root is a directory: no store makes a request for that.
@@ -138,23 +142,26 @@ fn b07_control_files_answer_while_the_whole_store_hangs() {
     if !needs::mounts() {
         return;
     }
-    let (views, gate) = hanging(|key| HANGS.load(SeqCst) && !key.is_empty(), PATIENT);
-    let mount = Mounted::new(views.stored, LIMIT, true);
-    HANGS.store(true, SeqCst);
-    thread::scope(|scope| {
-        let waiting = scope.spawn(|| mount.stat("slow0").unwrap_err());
-        assert!(soon(|| gate.waiting() > 0));
-        for name in ["stats.json", "mount.json", "errors"] {
-            let path = format!(".zarrfs/{name}");
-            assert!(mount.read_whole(&path).is_ok(), "{name}");
-            assert!(mount.stat(&path).is_ok(), "{name}");
-        }
-        assert!(mount.names(".zarrfs").unwrap().contains(&"errors".into()));
-        assert!(mount.stat("").is_ok());
-        assert!(!waiting.is_finished(), "the control files waited");
-        assert_eq!(waiting.join().unwrap(), EIO.raw_os_error());
-    });
-    gate.open();
+    for is_local in [false, true] {
+        HANGS.store(false, SeqCst);
+        let (views, gate) = hanging(|key| HANGS.load(SeqCst) && !key.is_empty(), PATIENT);
+        let mount = Mounted::of(views.stored, LIMIT, is_local);
+        HANGS.store(true, SeqCst);
+        thread::scope(|scope| {
+            let waiting = scope.spawn(|| mount.stat("slow0").unwrap_err());
+            assert!(soon(|| gate.waiting() > 0));
+            for name in ["stats.json", "mount.json", "errors"] {
+                let path = format!(".zarrfs/{name}");
+                assert!(mount.read_whole(&path).is_ok(), "{name}");
+                assert!(mount.stat(&path).is_ok(), "{name}");
+            }
+            assert!(mount.names(".zarrfs").unwrap().contains(&"errors".into()));
+            assert!(mount.stat("").is_ok());
+            assert!(!waiting.is_finished(), "the control files waited");
+            assert_eq!(waiting.join().unwrap(), EIO.raw_os_error());
+        });
+        gate.open();
+    }
 }
 
 #[test]
@@ -162,25 +169,27 @@ fn unmounting_waits_for_nobody() {
     if !needs::mounts() {
         return;
     }
-    let (views, gate) = hanging(is_slow_chunk, PATIENT);
-    let mut mount = Mounted::new(views.files, LIMIT, true);
-    let (dir, file) = (
-        mount.dir().canonicalize().unwrap(),
-        mount.path("slow0/slow0.raw"),
-    );
-    let reader = thread::spawn(move || std::fs::read(file));
-    assert!(soon(|| gate.waiting() > 0));
-    // The session itself ends when the reader, cut off by the time limit, lets go of the file.
-    assert!(!mount.end_within(Duration::ZERO));
-    assert!(mountinfo::top_at(&dir).unwrap().is_none(), "still mounted");
-    assert!(
-        !reader.is_finished(),
-        "the reader waits, unmounting did not"
-    );
-    let read = reader.join().unwrap();
-    assert_eq!(read.unwrap_err().raw_os_error(), Some(EIO.raw_os_error()));
-    assert!(mount.end_within(LIMIT * 3), "the session does not end");
-    gate.open();
+    for is_local in [false, true] {
+        let (views, gate) = hanging(is_slow_chunk, PATIENT);
+        let mut mount = Mounted::of(views.files, LIMIT, is_local);
+        let (dir, file) = (
+            mount.dir().canonicalize().unwrap(),
+            mount.path("slow0/slow0.raw"),
+        );
+        let reader = thread::spawn(move || std::fs::read(file));
+        assert!(soon(|| gate.waiting() > 0));
+        // The session itself ends when the reader, cut off by the time limit, lets go of the file.
+        assert!(!mount.end_within(Duration::ZERO));
+        assert!(mountinfo::top_at(&dir).unwrap().is_none(), "still mounted");
+        assert!(
+            !reader.is_finished(),
+            "the reader waits, unmounting did not"
+        );
+        let read = reader.join().unwrap();
+        assert_eq!(read.unwrap_err().raw_os_error(), Some(EIO.raw_os_error()));
+        assert!(mount.end_within(LIMIT * 3), "the session does not end");
+        gate.open();
+    }
 }
 
 #[test]

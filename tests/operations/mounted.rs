@@ -41,18 +41,24 @@ pub(crate) const UMASK: u32 = 0o027;
 impl Mounted {
     /// Mounts a view; a request that waits longer than `timeout` is answered EIO.
     pub(crate) fn new(view: Arc<dyn View>, timeout: Duration, read_only: bool) -> Mounted {
-        Mounted::serving(view, timeout, (read_only, false))
+        Mounted::serving(view, timeout, (read_only, false), true)
+    }
+
+    /// The same without changes; the store counts as one of this machine, or not.
+    pub(crate) fn of(view: Arc<dyn View>, timeout: Duration, is_local: bool) -> Mounted {
+        Mounted::serving(view, timeout, (true, false), is_local)
     }
 
     /// Mounts a view whose files can be changed.
     pub(crate) fn writable(view: Arc<dyn View>) -> Mounted {
-        Mounted::serving(view, Duration::from_secs(60), (false, true))
+        Mounted::serving(view, Duration::from_secs(60), (false, true), true)
     }
 
     fn serving(
         view: Arc<dyn View>,
         timeout: Duration,
         (read_only, writable): (bool, bool),
+        is_local: bool,
     ) -> Mounted {
         let folder = tempfile::tempdir().unwrap();
         let config = VfsConfig {
@@ -74,6 +80,7 @@ impl Mounted {
         });
         let settings = SessionSettings {
             passthrough: false,
+            is_local,
             access: None,
             timeout,
             readahead: 1 << 20,
