@@ -4,6 +4,8 @@
 //! blocks, since tar and cp take that for a file that is all hole; directories have one link, which tells
 //! find that it must look at every name.
 
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
 use fuser::{
     FileAttr, FileHandle, FileType, FopenFlags, INodeNo, OpenAccMode, OpenFlags, TimeOrNow,
 };
@@ -50,8 +52,17 @@ pub(super) fn fh(fh: FileHandle) -> Fh {
 /// Returns the time that a change of attributes sets.
 pub(super) fn time(time: TimeOrNow) -> Time {
     match time {
-        TimeOrNow::SpecificTime(time) => Time::At(time),
+        TimeOrNow::SpecificTime(time) => Time::At(told_time(time)),
         TimeOrNow::Now => Time::Now,
+    }
+}
+
+/// Returns the time that fuser was told. Of one before 1970, which is whole seconds before it and nanoseconds after those,
+/// fuser takes the nanoseconds away where they are to be added.
+fn told_time(time: SystemTime) -> SystemTime {
+    match UNIX_EPOCH.duration_since(time) {
+        Ok(before) => time + 2 * Duration::from_nanos(u64::from(before.subsec_nanos())),
+        Err(_) => time,
     }
 }
 
@@ -140,9 +151,22 @@ fn permissions(kind: EntryKind, config: &VfsConfig) -> u16 {
 
 #[cfg(test)]
 mod tests {
-    use std::time::{Duration, SystemTime};
-
     use super::*;
+
+    #[test]
+    fn times_before_1970_keep_their_fractions() {
+        let exact = UNIX_EPOCH - Duration::new(6, 500_000_000);
+        let told = UNIX_EPOCH - Duration::new(7, 500_000_000);
+        for (told, exact) in [
+            (told, exact),
+            (
+                UNIX_EPOCH + Duration::new(6, 5),
+                UNIX_EPOCH + Duration::new(6, 5),
+            ),
+        ] {
+            assert_eq!(told_time(told), exact);
+        }
+    }
 
     fn attr(size: u64, stored: u64) -> Attr {
         let (kind, fresh) = (EntryKind::File, Duration::ZERO);
