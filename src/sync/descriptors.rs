@@ -42,7 +42,7 @@ pub fn raise_limit() {
 /// Returns for how many descriptors there are permits. The limit may be another one each time.
 fn permits() -> u64 {
     let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
-    limit.saturating_sub((limit / 4).clamp(MIN_RESERVE, MAX_RESERVE))
+    limit - (limit / 4).clamp(MIN_RESERVE, MAX_RESERVE).min(limit / 2)
 }
 
 /// Adds a cache that closes files when there are no permits left.
