@@ -261,7 +261,7 @@ impl Vfs {
     fn flush_unheard(&self, open: &Handle) {
         if let Ok(Err(error)) = open.writer().map(|file| file.flush()) {
             let path = format!("/{}", open.path);
-            let why = format!("what was written is not kept: {}", error.detail());
+            let why = format!("what was written is not stored: {}", error.detail());
             let failed = Error::new(error.kind(), error.subject(), why);
             self.stats.failures.report("close", &path, &failed);
         }
