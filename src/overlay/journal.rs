@@ -35,13 +35,7 @@ impl Journal {
     /// `Corrupt` if another line is damaged.
     pub(super) fn open(path: &Path, apply: &mut dyn FnMut(JournalRecord)) -> Result<Journal> {
         let failed = |error| Error::os(path.display(), error);
-        let file = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .open(path)
-            .map_err(failed)?;
+        let file = open_or_look(path).map_err(failed)?;
         let total = file.metadata().map_err(failed)?.len();
         let length = read_lines(&file, apply).map_err(|error| error.about(path.display()))?;
         if length < total {
@@ -69,7 +63,11 @@ impl Journal {
             // If this fails as well, the incomplete line is dropped when the journal is read.
             let _ = self.file.set_len(self.length);
             self.reserved = 0;
-            return Err(Error::os(self.path.display(), error));
+            return Err(match error.raw_os_error() {
+                // It was opened to be looked at.
+                Some(libc::EBADF) => Error::read_only(self.path.display()),
+                _ => Error::os(self.path.display(), error),
+            });
         }
         self.length += line.len() as u64;
         Ok(())
@@ -119,6 +117,20 @@ impl Journal {
         (self.file, self.length, self.reserved) = (file, bytes.len() as u64, 0);
         self.reserve(0);
         Ok(())
+    }
+}
+
+/// Opens a file to read and to write it, and makes it; to read it where nothing can be written: an upper folder on such a
+/// medium can still be looked at.
+pub(super) fn open_or_look(path: &Path) -> io::Result<File> {
+    let options = || {
+        let mut options = File::options();
+        options.read(true).write(true);
+        options
+    };
+    match options().create(true).truncate(false).open(path) {
+        Err(error) if error.kind() == io::ErrorKind::ReadOnlyFilesystem => File::open(path),
+        opened => opened,
     }
 }
 

@@ -212,3 +212,26 @@ fn names_can_be_removed_when_there_is_no_room() {
     assert_eq!(small.committed("b/7"), None);
     assert_eq!(small.committed("c").unwrap(), b"old");
 }
+
+/// An upper folder on a medium that cannot be written, as a snapshot, shows its changes.
+#[test]
+fn an_upper_folder_that_cannot_be_written_is_looked_at() {
+    let Some(mut small) = Small::new() else {
+        return;
+    };
+    let file = small.create("new");
+    file.write_at(0, b"written").unwrap();
+    file.flush().unwrap();
+    drop(file);
+    small.overlay().unlink(&key("a")).unwrap();
+    small.overlay = None;
+    assert!(small.disk.mount(&["-o", "remount,ro"]));
+    small.remount();
+    let tree = shown(small.overlay(), true);
+    assert_eq!(tree["new"], Shown::File(b"written".to_vec()));
+    assert!(!tree.contains_key("a"));
+    let changes = small.overlay().changes().unwrap();
+    assert_eq!(changes.keys.len(), 2);
+    let refused = small.overlay().create(&key("more"), &MAKER).err().unwrap();
+    assert_eq!(refused.kind(), Kind::ReadOnly);
+}

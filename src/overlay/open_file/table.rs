@@ -266,8 +266,8 @@ fn open_upper(top: &LayeredStore, key: &Key) -> Result<File> {
     let safe = OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY;
     let keys = &top.layer.keys;
     let opened = match keys.open_key(key, OFlags::RDWR | safe) {
-        // A file without permission to write that belongs to another user.
-        Err(Errno::ACCESS) => keys.open_key(key, OFlags::RDONLY | safe),
+        // A file without permission to write that belongs to another user, or one on a medium that cannot be written.
+        Err(Errno::ACCESS | Errno::ROFS) => keys.open_key(key, OFlags::RDONLY | safe),
         opened => opened,
     };
     Ok(File::from(opened.map_err(|error| os_error(key, error))?))

@@ -17,6 +17,7 @@ use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 use serde_json::{Value, json};
 
+use super::journal::open_or_look;
 use super::keys_dir::KeysDir;
 use crate::error::{Error, Kind, Result};
 use crate::store::Key;
@@ -231,12 +232,7 @@ const README_NAME: &str = "README";
 /// Takes the lock of an upper folder. `Exists` if another process has it.
 fn lock(path: &Path) -> Result<File> {
     let name = path.join(LOCK);
-    let file = File::options()
-        .create(true)
-        .truncate(false)
-        .write(true)
-        .open(&name)
-        .map_err(|error| Error::os(name.display(), error))?;
+    let file = open_or_look(&name).map_err(|error| Error::os(name.display(), error))?;
     match rustix::fs::flock(file.as_fd(), FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => Ok(file),
         Err(Errno::WOULDBLOCK) => {
