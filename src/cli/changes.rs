@@ -50,6 +50,7 @@ fn read_only_status(store: &str) -> StatusReport {
         erased: 0,
         bytes: 0,
         pending: 0,
+        committing: false,
         kept: Vec::new(),
     }
 }
@@ -77,7 +78,12 @@ fn print_status(status: &StatusReport) {
             units::show_size(status.bytes),
         ));
     }
-    if status.pending > 0 {
+    if status.pending > 0 && status.committing {
+        report::print(format_args!(
+            "a commit of {} of these keys is at work",
+            status.pending
+        ));
+    } else if status.pending > 0 {
         report::print(format_args!(
             "a commit of {} of these keys did not finish: `zarrfs commit` goes on with it",
             status.pending

@@ -60,6 +60,7 @@ fn status(overlay: &Overlay) -> Result<StatusReport> {
         erased: erased.len() as u64,
         bytes: put.iter().map(|change| change.bytes()).sum(),
         pending: changes.frozen.len() as u64,
+        committing: overlay.is_at_work(),
         kept: texts(changes.kept),
     })
 }

@@ -80,9 +80,12 @@ pub struct StatusReport {
     pub erased: u64,
     /// Bytes to put.
     pub bytes: u64,
-    /// Those of the keys with which a commit began that did not finish: the next one goes on with them.
+    /// Those of the keys with which a commit has begun. If it did not finish, the next one goes on with them.
     #[serde(default)]
     pub pending: u64,
+    /// Whether a commit is at work at this moment.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub committing: bool,
     /// What stays in the upper folder, and why.
     pub kept: Vec<(String, String)>,
 }

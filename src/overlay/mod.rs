@@ -178,6 +178,11 @@ impl Overlay {
         }
     }
 
+    /// Whether a commit or a discard is at work at this moment.
+    pub fn is_at_work(&self) -> bool {
+        self.0.committing.try_lock().is_none()
+    }
+
     /// Returns where the upper folder is.
     pub fn path(&self) -> &Path {
         self.0.upper.path()

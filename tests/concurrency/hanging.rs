@@ -88,6 +88,8 @@ impl Hung {
             assert!(output.status.code() < Some(2), "{output:?}");
             let said = String::from_utf8_lossy(&output.stdout).into_owned();
             assert!(said.contains("2 changed") || said.contains(HUNG), "{said}");
+            let is_status = command == "status";
+            assert_eq!(said.contains("is at work"), is_status, "{said}");
         }
         assert!(began.elapsed() < 3 * SOON);
     }
