@@ -188,7 +188,7 @@ fn serve(fixture: &Fixture, timeout: Duration) -> Served {
     let (sender, ended) = mpsc::channel();
     let settings = SessionSettings {
         passthrough: false,
-        is_local: true,
+        is_local: false,
         access: None,
         timeout,
         readahead: 1 << 20,
