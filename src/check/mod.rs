@@ -27,6 +27,7 @@ mod leftovers;
 mod names;
 mod node;
 mod node_findings;
+mod passed_over;
 mod room;
 mod shards;
 mod stored_keys;
