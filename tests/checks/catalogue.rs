@@ -669,6 +669,12 @@ fn documents_of_drafts() -> Vec<Row> {
         ),
         Row(
             n5,
+            without(N, "compression"),
+            KEYS,
+            (Error, "member-missing", N, "compression", "Datasets"),
+        ),
+        Row(
+            n5,
             holds("a/attributes.json", b"{"),
             KEYS,
             (Error, "not-json", "a/attributes.json", "", "Datasets"),
