@@ -19,6 +19,7 @@ use crate::check::passed_over::{ChunkPart, passed_over_findings};
 use crate::check::room::{room_of_chunk, room_of_shard};
 use crate::check::shards::{ShardReader, walk};
 use crate::check::stored_keys::{StoredEntry, visit_below};
+use crate::check::text_elements::check_text;
 use crate::codec::Pipeline;
 use crate::error::{Error, Result};
 use crate::grid::{ChunkIndex, Coordinates};
@@ -205,6 +206,7 @@ fn decode_all(
     task: &ChunkTask<'_>,
 ) -> Result<impl Iterator<Item = Finding>> {
     let (decoded, passed_over) = pipeline.decode_noting(bytes)?;
+    check_text(&task.of.array.array().data_type, &decoded)?;
     buffer::recycle(decoded);
     let place = ChunkPart {
         key: &task.key,

@@ -31,6 +31,7 @@ mod passed_over;
 mod room;
 mod shards;
 mod stored_keys;
+mod text_elements;
 mod walk;
 
 pub use codes::CODES;

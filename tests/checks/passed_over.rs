@@ -10,7 +10,7 @@ use zarrfs::store::backend::memory::MemoryStore;
 
 use crate::fixture::{How, run};
 use crate::hierarchies;
-use crate::stores::plain;
+use crate::stores::{plain, plain_array, put};
 
 const DATA: How = How {
     data: true,
@@ -96,4 +96,25 @@ fn blocks_of_n5_are_as_large_as_the_dataset_wants() {
             "{found:?}"
         );
     }
+}
+
+#[test]
+fn words_of_text_that_are_no_code_points_are_found() {
+    let mut array = plain_array(json!([1]), json!([1]), json!(["bytes"]));
+    array["data_type"] =
+        json!({"name": "fixed_length_utf32", "configuration": {"length_bytes": 4}});
+    array["fill_value"] = json!("");
+    array["codecs"] = json!([{"name": "bytes", "configuration": {"endian": "little"}}]);
+    let store = MemoryStore::default();
+    put(&store, "zarr.json", array);
+    store.set(hierarchies::key("c/0"), vec![0xff; 4]);
+    let (findings, _) = run(Arc::new(store), DATA);
+    let line = findings
+        .iter()
+        .find(|finding| finding.code == "chunk-corrupt");
+    let line = line.unwrap().to_line();
+    assert!(
+        line.contains("an element has 0xffffffff, which is no code point"),
+        "{line}"
+    );
 }
