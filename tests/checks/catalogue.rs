@@ -41,6 +41,7 @@ fn documents_of_v3() -> Vec<Row> {
     let invalid = |part, heading| (Error, "member-invalid", D, part, heading);
     let habit = |part, heading| (Warning, "member-invalid", D, part, heading);
     let gzip = json!({"name": "gzip", "configuration": {"level": 11}});
+    let zstd = json!({"name": "zstd", "configuration": {"level": 23, "checksum": false}});
     vec![
         Row(
             v3,
@@ -175,6 +176,12 @@ fn documents_of_v3() -> Vec<Row> {
         Row(
             v3,
             set(D, "codecs/2", gzip),
+            KEYS,
+            invalid("codecs", "Codecs"),
+        ),
+        Row(
+            v3,
+            set(D, "codecs/2", zstd),
             KEYS,
             invalid("codecs", "Codecs"),
         ),
