@@ -354,6 +354,12 @@ fn documents_of_v2() -> Vec<Row> {
         ),
         Row(
             v2,
+            set(D, "dtype", json!([["x", "<i4"], ["x", "<i4"]])),
+            KEYS,
+            (Error, "member-invalid", D, "dtype", "Data type encoding"),
+        ),
+        Row(
+            v2,
             set(D, "compressor", json!({"level": 1})),
             KEYS,
             invalid("compressor"),
