@@ -970,6 +970,12 @@ fn keys() -> Vec<Row> {
         ),
         Row(
             v2_consolidated,
+            set(".zmetadata", "metadata/..", json!({})),
+            KEYS,
+            copied("consolidated-extra", ".."),
+        ),
+        Row(
+            v2_consolidated,
             erases("a/b/.zattrs"),
             KEYS,
             copied("consolidated-extra", "a/b/.zattrs"),
