@@ -55,7 +55,7 @@ impl Pipeline {
     /// that makes no sense, `TooLarge` for a chunk of more than `max_chunk` decoded bytes.
     pub fn new(array: &Array, max_chunk: u64) -> Result<Pipeline> {
         if let Some(reason) = &array.undecodable {
-            return Err(Error::unsupported("codecs", reason));
+            return Err(Error::unsupported("", reason));
         }
         let mut context = ChainContext {
             max_chunk,

@@ -223,6 +223,18 @@ fn documents_of_v3() -> Vec<Row> {
         ),
         Row(
             v3,
+            set(D, "storage_transformers", json!([{"name": "x"}])),
+            KEYS,
+            (Warning, "not-decodable", "a/b", "", "Storage transformers"),
+        ),
+        Row(
+            v3,
+            set(D, "later", json!({"name": "x"})),
+            KEYS,
+            (Warning, "not-decodable", "a/b", "", "must_understand"),
+        ),
+        Row(
+            v3,
             set(D, "attributes", json!([])),
             KEYS,
             invalid("attributes", "Array metadata"),
