@@ -275,15 +275,42 @@ impl fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
+/// The characters beyond ASCII that control or format text: general categories Cc, Cf, Zl and Zp of Unicode.
+const HIDDEN: [(char, char); 21] = [
+    ('\u{0080}', '\u{009f}'),
+    ('\u{00ad}', '\u{00ad}'),
+    ('\u{0600}', '\u{0605}'),
+    ('\u{061c}', '\u{061c}'),
+    ('\u{06dd}', '\u{06dd}'),
+    ('\u{070f}', '\u{070f}'),
+    ('\u{0890}', '\u{0891}'),
+    ('\u{08e2}', '\u{08e2}'),
+    ('\u{180e}', '\u{180e}'),
+    ('\u{200b}', '\u{200f}'),
+    ('\u{2028}', '\u{202e}'),
+    ('\u{2060}', '\u{206f}'),
+    ('\u{feff}', '\u{feff}'),
+    ('\u{fff9}', '\u{fffb}'),
+    ('\u{110bd}', '\u{110bd}'),
+    ('\u{110cd}', '\u{110cd}'),
+    ('\u{13430}', '\u{1343f}'),
+    ('\u{1bca0}', '\u{1bca3}'),
+    ('\u{1d173}', '\u{1d17a}'),
+    ('\u{e0001}', '\u{e0001}'),
+    ('\u{e0020}', '\u{e007f}'),
+];
+
+/// Whether a character is one that a terminal does not show, or takes for a command.
+fn is_hidden(c: char) -> bool {
+    let mut ranges = HIDDEN.iter();
+    c.is_ascii_control() || !c.is_ascii() && ranges.any(|&(first, last)| c >= first && c <= last)
+}
+
 /// Returns `text` fit for a terminal or a log: control, bidirectional and zero-width characters escaped.
 pub fn printable(text: &str) -> String {
-    let hidden = |c: char| {
-        c.is_control()
-            || matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{2069}' | '\u{feff}')
-    };
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
-        if hidden(c) {
+        if is_hidden(c) {
             out.extend(c.escape_default())
         } else {
             out.push(c)
@@ -304,6 +331,21 @@ mod tests {
         assert_eq!(error.to_string(), "a: a/c/0: unexpected end");
         assert_eq!(error.within("a").to_string(), "a/c/0: unexpected end");
         assert_eq!(error.within("b").to_string(), error.to_string());
+    }
+
+    #[test]
+    fn hidden_characters_are_escaped_and_no_others() {
+        let hidden = [
+            0x7f, 0x85, 0xad, 0x61c, 0x180e, 0x200b, 0x2028, 0x2029, 0x202e, 0x2060, 0x206a,
+            0x206f, 0xfeff, 0xfff9, 0xfffb, 0xe0001, 0xe0020, 0xe007f,
+        ];
+        for number in hidden {
+            let letter = char::from_u32(number).unwrap();
+            let expected = format!("a\\u{{{number:x}}}");
+            assert_eq!(printable(&format!("a{letter}")), expected);
+        }
+        let shown = "a~ \u{a0}\u{e9}\u{623}\u{e000}\u{fffd}\u{1f600}";
+        assert_eq!(printable(shown), shown);
     }
 
     #[test]

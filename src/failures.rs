@@ -91,6 +91,11 @@ impl FailureLog {
         Some(since)
     }
 
+    /// Returns how many different failures are kept.
+    pub fn count(&self) -> usize {
+        self.failures.lock().len()
+    }
+
     /// Returns a line for each failure, the newest last: time, operation, path, key, cause and count, parted by tabs.
     pub fn to_text(&self) -> String {
         let failures = self.failures.lock();

@@ -13,7 +13,9 @@ use serde_json::Value;
 use crate::check::context::CheckContext;
 use crate::check::finding::{Finding, V3};
 use crate::check::findings::NodeFindings;
-use crate::dialect::consolidated::{DocumentPlaces, MEMBER, parse_document, parse_member};
+use crate::dialect::consolidated::{
+    DocumentPlaces, MEMBER, names_of_nothing, parse_document, parse_member,
+};
 use crate::error::Result;
 use crate::hierarchy::{CopyHolder, MAX_DOCUMENT};
 use crate::json_text::{self, ObjectText};
@@ -75,6 +77,9 @@ pub(super) fn check(
             return None;
         }
     };
+    for name in names_of_nothing(bytes, is_consolidated(key.name())).unwrap_or_default() {
+        findings.add(by(of_nothing(key, &name), section));
+    }
     let room = room_of_keys(context, places.len());
     let mut keys = HashSet::new();
     for part in places.chunks(PART) {
@@ -98,6 +103,13 @@ pub(super) fn check(
         section,
         _room: room,
     }))
+}
+
+/// A copy under a name that no node can have.
+fn of_nothing(key: &Key, name: &str) -> Finding {
+    let expected = "copies of documents that are there";
+    let found = format!("one of {name:?}, which names none");
+    Finding::error("consolidated-extra", key, expected, found).of_part(name)
 }
 
 /// Returns room in memory for so many keys of copies, if there is enough.

@@ -14,10 +14,12 @@ use crate::check::chunk_place::{ChunkPlace, ChunkPlaces};
 use crate::check::context::CheckContext;
 use crate::check::finding::{Finding, document_of};
 use crate::check::findings::NodeFindings;
-use crate::check::key_findings::{chunk_fault, chunk_heading, folder_unlisted};
+use crate::check::key_findings::{chunk_fault, folder_unlisted};
+use crate::check::passed_over::{ChunkPart, passed_over_findings};
 use crate::check::room::{room_of_chunk, room_of_shard};
 use crate::check::shards::{ShardReader, walk};
 use crate::check::stored_keys::{StoredEntry, visit_below};
+use crate::check::text_elements::check_text;
 use crate::codec::Pipeline;
 use crate::error::{Error, Result};
 use crate::grid::{ChunkIndex, Coordinates};
@@ -156,8 +158,7 @@ fn decode(context: &CheckContext, task: &ChunkTask<'_>, found: &mut NodeFindings
         let _room = room_of_chunk(context, size, &pipeline)?;
         let object = context.store().get(&task.key, size)?;
         let bytes = object.ok_or_else(|| Error::not_found(&task.key))?.bytes;
-        let trailing = decode_all(&pipeline, bytes)?;
-        found.extend(trailing.map(|what| with_trailing(&task.key, what, array.array().dialect)));
+        found.extend(decode_all(&pipeline, bytes, task)?);
     } else {
         decode_shard(context, task, (&pipeline, size), found)?;
     }
@@ -174,13 +175,11 @@ fn decode_shard(
     let document = document_of(Some(task.of.array.array().dialect));
     let _room = room_of_shard(context, size, pipeline)?;
     let reader = ShardReader::new(context, (&task.key, size), true)?;
-    let dialect = task.of.array.array().dialect;
     let mut visit = |name: &str, place: std::ops::Range<u64>, found: &mut NodeFindings| {
         let length = place.end - place.start;
         let bytes = check_bound(&task.key, length, pipeline).and_then(|()| reader.read(&place));
-        match bytes.and_then(|bytes| decode_all(pipeline, bytes)) {
-            Ok(trailing) => found
-                .extend(trailing.map(|what| with_trailing(&task.key, what, dialect).of_part(name))),
+        match bytes.and_then(|bytes| decode_all(pipeline, bytes, task)) {
+            Ok(passed_over) => found.extend(passed_over.map(|finding| finding.of_part(name))),
             Err(error) => found.add(chunk_fault(&task.key, &error, (name, document))),
         }
     };
@@ -200,17 +199,19 @@ fn check_bound(key: &Key, size: u64, pipeline: &Pipeline) -> Result<()> {
     Err(Error::corrupt(key, found))
 }
 
-/// Decodes a chunk; returns what follows it where its codecs do not mind.
-fn decode_all(pipeline: &Pipeline, bytes: Vec<u8>) -> Result<Option<String>> {
-    let (decoded, ignored) = pipeline.decode_counting(bytes)?;
+/// Decodes a chunk; returns what its codecs pass over.
+fn decode_all(
+    pipeline: &Pipeline,
+    bytes: Vec<u8>,
+    task: &ChunkTask<'_>,
+) -> Result<impl Iterator<Item = Finding>> {
+    let (decoded, passed_over) = pipeline.decode_noting(bytes)?;
+    check_text(&task.of.array.array().data_type, &decoded)?;
     buffer::recycle(decoded);
-    let end = if ignored == 1 { "" } else { "s" };
-    Ok((ignored > 0).then(|| format!("{ignored} byte{end} after it")))
-}
-
-/// A chunk with bytes behind those that decode.
-fn with_trailing(key: &Key, found: String, dialect: &str) -> Finding {
-    let document = document_of(Some(dialect));
-    let finding = Finding::warning("chunk-trailing", key, "the encoded chunk alone", found);
-    finding.by(document, chunk_heading(document))
+    let place = ChunkPart {
+        key: &task.key,
+        array: task.of.array.array(),
+        indices: &task.indices,
+    };
+    Ok(passed_over_findings(&place, &passed_over))
 }

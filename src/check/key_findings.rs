@@ -85,7 +85,7 @@ pub(super) fn empty_folder(key: &Key) -> Finding {
         "empty-folder",
         key,
         "a folder with keys in it",
-        "an empty folder",
+        "one without a key",
     )
 }
 
@@ -145,7 +145,7 @@ pub(super) fn chunk_fault(
             Finding::warning("chunk-unreadable", key, expected, found).of_part(part)
         }
         Kind::Corrupt => {
-            let expected = "bytes that decode to the length that the metadata promise";
+            let expected = "bytes that decode to the elements that the metadata describe";
             let finding = Finding::error(
                 "chunk-corrupt",
                 key,

@@ -27,9 +27,11 @@ mod leftovers;
 mod names;
 mod node;
 mod node_findings;
+mod passed_over;
 mod room;
 mod shards;
 mod stored_keys;
+mod text_elements;
 mod walk;
 
 pub use codes::CODES;

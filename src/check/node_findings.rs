@@ -21,7 +21,7 @@ pub(super) fn node_fault(path: &Key, error: &Error) -> Finding {
 
 /// An array whose chunks do not decode, whatever is in them.
 pub(super) fn undecodable(path: &Key, error: &Error, dialect: Option<&str>) -> Finding {
-    let expected = "codecs and a data type that are known";
+    let expected = "codecs, a data type and extensions that are known";
     let error = error.within(&path.to_string());
     let found = error.to_string();
     let finding = match error.kind() {
@@ -47,7 +47,19 @@ pub(super) fn undecodable(path: &Key, error: &Error, dialect: Option<&str>) -> F
         _ => Finding::warning("not-decodable", path, expected, found),
     };
     let document = document_of(dialect);
-    finding.by(document, codecs_heading(document))
+    let heading = heading_of(error.detail()).filter(|_| document == V3);
+    finding.by(document, heading.unwrap_or(codecs_heading(document)))
+}
+
+/// Returns the heading of final v3 about what stops an array from being decoded, where that is no codec.
+fn heading_of(reason: &str) -> Option<&'static str> {
+    let (member, why) = reason.split_once(": ")?;
+    match member {
+        "storage_transformers" => Some("Storage transformers"),
+        "chunk_key_encoding" => Some("Array metadata"),
+        _ if why.starts_with("an extension that is not known") => Some("must_understand"),
+        _ => None,
+    }
 }
 
 /// A group that no document describes, where the text demands one.

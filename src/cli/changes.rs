@@ -1,17 +1,19 @@
 //! `zarrfs status`, `diff`, `commit` and `discard`: what they ask, and how the answer is printed.
 
-use std::fs;
 use std::path::Path;
 
 use serde::Serialize;
 use serde_json::json;
 
+use super::mount_facts::{CONTROL, MountFacts};
 use super::upper::ChangesLocation;
 use super::{
-    CommitArgs, DiffArgs, DiscardArgs, StatusArgs, diff_arrays, diff_stores, report, units, upper,
+    CommitArgs, DiffArgs, DiscardArgs, StatusArgs, diff_arrays, diff_stores, mount_facts, report,
+    units, upper,
 };
 use crate::error::{Error, Result, printable};
 use crate::mount::protocol::{CommitReport, ControlAnswer, ControlRequest, StatusReport};
+use crate::view::control::FAILURES_ATTRIBUTE;
 
 /// Prints how much was changed, and how much failed.
 pub(super) fn status(args: &StatusArgs) -> Result<bool> {
@@ -35,7 +37,7 @@ pub(super) fn status(args: &StatusArgs) -> Result<bool> {
         }
     }
     if !args.json {
-        print_failures(&path.join(".zarrfs/errors"));
+        print_failures(path)?;
     }
     Ok(true)
 }
@@ -55,14 +57,26 @@ fn read_only_status(store: &str) -> StatusReport {
     }
 }
 
-/// Says how many failures a mount has kept, if there are any.
-fn print_failures(path: &Path) {
-    let text = fs::read_to_string(path).unwrap_or_default();
-    let lines = text.lines().count() as u64;
-    if lines > 0 {
-        let count = units::count(lines, "failure");
-        report::print(format_args!("{count}, see {}", path.display()));
+/// Says how many failures a mount has kept, if `path` is one and there are any.
+fn print_failures(path: &Path) -> Result<()> {
+    let Some(mount) = mount_facts::mountpoint_at(path)? else {
+        return Ok(());
+    };
+    let count = mount_facts::attribute(&mount, FAILURES_ATTRIBUTE)?;
+    let count = str::from_utf8(&count)
+        .ok()
+        .and_then(|text| text.parse().ok());
+    let Some(count) = count.filter(|count| *count > 0) else {
+        return Ok(());
+    };
+    let count = units::count(count, "failure");
+    if MountFacts::ask(&mount)?.hides_control() {
+        report::print(format_args!("{count}, see the log of the mount"));
+    } else {
+        let errors = path.join(CONTROL).join("errors");
+        report::print(format_args!("{count}, see {}", errors.display()));
     }
+    Ok(())
 }
 
 fn print_status(status: &StatusReport) {

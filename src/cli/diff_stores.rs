@@ -8,7 +8,8 @@ use super::store_args::StoreArgs;
 use super::{DiffArgs, diff_arrays, report};
 use crate::compare;
 use crate::compare::{Compared, HierarchyState};
-use crate::error::Result;
+use crate::error::{Error, Result};
+use crate::hierarchy::{Hierarchy, NodeEntry};
 use crate::inspect::locate::StorePath;
 
 /// Prints what differs; returns whether nothing does.
@@ -16,6 +17,8 @@ pub(super) fn diff(args: &DiffArgs, other: &str) -> Result<bool> {
     let reading = StoreArgs::of_two(&args.place.remote);
     let before = reading.open(&args.place.place.to_string_lossy())?;
     let after = reading.open(other)?;
+    refuse_undescribed(&before)?;
+    refuse_undescribed(&after)?;
     let what = if args.values {
         Compared::Values
     } else {
@@ -36,6 +39,46 @@ pub(super) fn diff(args: &DiffArgs, other: &str) -> Result<bool> {
         report::print_json(&serde_json::json!({ "nodes": nodes }));
     }
     Ok(is_equal)
+}
+
+/// The most names that are looked at for a document: links may lead in a circle.
+const MAX_NAMES: usize = 100_000;
+
+/// Fails with `Invalid` if neither a node nor anything below it has a document: a folder of something else would be
+/// compared as a store of groups.
+fn refuse_undescribed(place: &StorePath) -> Result<()> {
+    let hierarchy = &place.opened.hierarchy;
+    let Some(start) = hierarchy.node(&place.path)? else {
+        return Ok(());
+    };
+    // What does not read or list is told where it is compared.
+    if is_described(hierarchy, start).unwrap_or(true) {
+        return Ok(());
+    }
+    let folder = format!("{}/{}", place.source, place.path);
+    let why = "holds no documents of Zarr or N5, so there is nothing to compare";
+    Err(Error::invalid(folder.trim_end_matches('/'), why))
+}
+
+/// Whether a node or one below it has a document.
+fn is_described(hierarchy: &Arc<Hierarchy>, start: Arc<NodeEntry>) -> Result<bool> {
+    let has_document = |node: &NodeEntry| node.version != 0 || node.dialect().is_some();
+    let mut seen = 0;
+    let mut open = vec![start];
+    while let Some(node) = open.pop() {
+        if node.node.is_err() || has_document(&node) {
+            return Ok(true);
+        }
+        let mut children = hierarchy.children(&node)?;
+        while let Some(name) = children.next()? {
+            seen += 1;
+            if seen > MAX_NAMES {
+                return Ok(true);
+            }
+            open.extend(hierarchy.child(&node, &name.name)?);
+        }
+    }
+    Ok(false)
 }
 
 fn state(place: &StorePath) -> HierarchyState {

@@ -2,8 +2,6 @@
 //!
 //! A mount that does not answer is listed all the same: each is asked in a thread of its own and for a limited time.
 
-use std::fs;
-use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc;
 use std::thread;
@@ -11,10 +9,11 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
+use super::mount_facts::MountFacts;
 use super::{ListArgs, control_client, report, units};
-use crate::error::{Result, printable};
+use crate::error::{Error, Kind, Result, printable};
+use crate::fuse::mount::mountinfo;
 use crate::fuse::mount::mountinfo::Mounted;
-use crate::fuse::mount::{mountinfo, mountpoint};
 use crate::mount::protocol::{ControlAnswer, ControlRequest};
 
 /// How long a mount may take to say what it is.
@@ -75,38 +74,31 @@ fn find() -> Result<Vec<MountLine>> {
 
 /// Asks a mount what it is.
 fn describe(mounted: &Mounted) -> MountLine {
-    let text = match fs::read(mounted.path.join(".zarrfs/mount.json")) {
-        Ok(text) => text,
+    let said = match MountFacts::ask(&mounted.path) {
+        Ok(said) => said,
         Err(error) => return MountLine::unknown(mounted, why_silent(&error)),
     };
-    let Ok(said) = serde_json::from_slice::<Value>(&text) else {
-        return MountLine::unknown(mounted, "unknown");
+    let view = if said.is_files() {
+        "files"
+    } else {
+        said.option("view")
     };
-    let option = |name: &str| said["options"][name].as_str().unwrap_or_default();
-    let is_second = is_at(option("files"), &mounted.path);
-    let view = if is_second { "files" } else { option("view") };
-    let changes = match (option("cow"), option("read_only")) {
-        ("none" | "", _) | (_, "true") => Changes::ReadOnly,
-        (upper, _) => pending(Path::new(upper)),
+    let changes = match (said.upper(), said.option("read_only")) {
+        (None, _) | (_, "true") => Changes::ReadOnly,
+        (Some(upper), _) => pending(&upper),
     };
     MountLine {
-        store: said["source"].as_str().unwrap_or_default().to_string(),
+        store: said.source().to_string(),
         directory: mounted.path.clone(),
         view: Some(view.to_string()),
         changes,
     }
 }
 
-/// Whether a mountpoint as it was typed is at `path`.
-fn is_at(typed: &str, path: &Path) -> bool {
-    let typed = Path::new(typed);
-    typed.is_absolute() && mountpoint::resolve(typed).is_ok_and(|typed| typed == path)
-}
-
-fn why_silent(error: &io::Error) -> &'static str {
+fn why_silent(error: &Error) -> &'static str {
     match error.kind() {
-        io::ErrorKind::NotConnected => "its process is gone",
-        io::ErrorKind::PermissionDenied => "of another user",
+        Kind::Unavailable => "its process is gone",
+        Kind::Denied => "of another user",
         _ => "unknown",
     }
 }

@@ -55,7 +55,7 @@ fn map_of(args: &MapArgs, located: &StorePath) -> Result<bool> {
         shades.picture(&map).write(path)?;
     }
     if args.json {
-        report::print_json(&to_json(&map));
+        report::print_json(&to_json(&map, config.detail));
     } else {
         print(&map, &shades, args);
     }
@@ -207,8 +207,9 @@ fn legend(map: &ChunkMap, shades: &Shades, paint: Paint) -> String {
     format!("{axes}; {scale}")
 }
 
-/// Returns the map as JSON, with the cells of which something is stored.
-fn to_json(map: &ChunkMap) -> Value {
+/// Returns the map as JSON, with the cells of which something is stored; lengths are null where they were not asked for.
+fn to_json(map: &ChunkMap, detail: ScanDetail) -> Value {
+    let has_lengths = matches!(detail, ScanDetail::Length);
     let columns = usize::try_from(map.columns).unwrap_or(usize::MAX).max(1);
     let cells = map.cells.iter().enumerate();
     let cells = cells.filter(|(_, cell)| cell.present > 0);
@@ -218,7 +219,7 @@ fn to_json(map: &ChunkMap) -> Value {
             "column": number % columns,
             "chunks": cell.chunks,
             "present": cell.present,
-            "bytes": cell.bytes,
+            "bytes": has_lengths.then_some(cell.bytes),
             "corrupt": cell.corrupt,
         })
     });

@@ -25,6 +25,7 @@ mod log_target;
 mod map;
 mod mount;
 mod mount_args;
+mod mount_facts;
 mod named_faults;
 mod notify;
 mod options;

@@ -1,7 +1,6 @@
 //! `zarrfs stats`: the counters of a mount as a table, as JSON, or as text for Prometheus.
 
 use std::fmt::Write as _;
-use std::fs;
 use std::io;
 use std::io::{IsTerminal, Write};
 use std::path::Path;
@@ -10,8 +9,9 @@ use std::time::Instant;
 
 use serde_json::{Map, Value};
 
-use super::StatsArgs;
+use super::{StatsArgs, mount_facts};
 use crate::error::{Error, Result};
+use crate::view::control::STATS_ATTRIBUTE;
 
 /// Counters that tell of this moment: they go down as well.
 const GAUGES: [&str; 5] = [
@@ -69,13 +69,13 @@ type Numbers = Vec<(String, u64)>;
 
 /// Reads the counters of a mount.
 fn read(dir: &Path) -> Result<(String, Numbers)> {
-    let path = dir.join(".zarrfs/stats.json");
-    let text = fs::read_to_string(&path).map_err(|error| match error.kind() {
-        io::ErrorKind::NotFound => Error::invalid(dir.display(), "is not a mount of zarrfs"),
-        _ => Error::os(dir.display(), error),
-    })?;
+    let mount = mount_facts::mountpoint_at(dir)?;
+    let mount = mount.ok_or_else(|| Error::invalid(dir.display(), "is not a mount of zarrfs"))?;
+    let failed = |error: &dyn std::error::Error| Error::corrupt(dir.display(), error);
+    let text = mount_facts::attribute(&mount, STATS_ATTRIBUTE)?;
+    let text = String::from_utf8(text).map_err(|error| failed(&error))?;
     let members: Map<String, Value> =
-        serde_json::from_str(&text).map_err(|error| Error::corrupt(path.display(), error))?;
+        serde_json::from_str(&text).map_err(|error| failed(&error))?;
     let numbers = members.into_iter();
     let numbers = numbers.filter_map(|(name, value)| Some((name, value.as_u64()?)));
     Ok((text, numbers.collect()))

@@ -3,15 +3,14 @@
 //! A path in a mount of zarrfs is read by way of the mount, with its cache and its changes. A path of the files view means
 //! the node that it is in.
 
-use std::fs;
-use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args;
-use serde_json::Value;
 
+use super::mount_facts;
+use super::mount_facts::{CONTROL, MountFacts};
 use super::plan::default_memory;
 use super::remote::RemoteArgs;
 use super::spill;
@@ -20,8 +19,7 @@ use super::units;
 use super::upper::open_upper;
 use crate::dialect::{Choice, DialectSettings};
 use crate::error::{Error, Result};
-use crate::fuse::mount::mountinfo::Mounted;
-use crate::fuse::mount::{mountinfo, mountpoint};
+use crate::fuse::mount::mountpoint;
 use crate::hierarchy::HierarchyConfig;
 use crate::inspect::access::AccessConfig;
 use crate::inspect::locate::{SearchBounds, StorePath, locate};
@@ -89,7 +87,7 @@ impl StoreArgs {
         let bounds = place
             .as_ref()
             .map_or_else(SearchBounds::default, |place| SearchBounds {
-                base: Some(place.keys()),
+                base: Some(place.keys.clone()),
                 unlisted: place.unlisted,
             });
         let mut located = locate(&self.access(source)?, &bounds, &Arc::new(Stats::default()))?;
@@ -170,8 +168,8 @@ fn longest_node(located: &StorePath, path: &Path) -> Result<Key> {
 
 /// A path in a mount of zarrfs.
 struct MountedPath {
-    /// Where it is mounted.
-    mount: PathBuf,
+    /// The folder of the mount with all keys of the store.
+    keys: PathBuf,
     /// The path in a view.
     path: PathBuf,
     /// Whether the view is that of files.
@@ -182,47 +180,25 @@ struct MountedPath {
     store: String,
 }
 
-/// The control directory of a mount.
-const CONTROL: &str = ".zarrfs";
-
 impl MountedPath {
     /// Returns the place of a path in a mount of zarrfs; nothing if it is in none.
     fn find(typed: &str) -> Result<Option<MountedPath>> {
         let Some(folder) = store::local_folder(typed) else {
             return Ok(None);
         };
-        let ours: Vec<Mounted> = mountinfo::read()
-            .unwrap_or_default()
-            .into_iter()
-            .filter(Mounted::is_ours)
-            .collect();
-        if ours.is_empty() {
-            return Ok(None);
-        }
-        let absolute = units::absolute(Path::new(&folder))?;
-        let path = mountpoint::resolve(&absolute).unwrap_or(absolute);
-        let above = ours
-            .iter()
-            .filter(|mounted| path.starts_with(&mounted.path));
-        let nearest = above.max_by_key(|mounted| mounted.path.as_os_str().len());
-        nearest
-            .map(|mounted| MountedPath::within(&mounted.path, &path))
+        let found = mount_facts::around(Path::new(&folder))?;
+        found
+            .map(|(mount, path)| MountedPath::within(&mount, &path))
             .transpose()
     }
 
     fn within(mount: &Path, path: &Path) -> Result<MountedPath> {
-        let said = mount.join(CONTROL).join("mount.json");
-        let text = fs::read(&said).map_err(|error| gone(mount, error))?;
-        let said: Value =
-            serde_json::from_slice(&text).map_err(|error| Error::corrupt(said.display(), error))?;
-        let option = |name: &str| said["options"][name].as_str().unwrap_or_default();
-        let second = Path::new(option("files"));
-        let is_second =
-            second.is_absolute() && mountpoint::resolve(second).is_ok_and(|second| second == mount);
+        let said = MountFacts::ask(mount)?;
         let rest = path.strip_prefix(mount).unwrap_or(Path::new(""));
-        let (is_files, rest) = match rest.strip_prefix(CONTROL) {
-            Err(_) => (is_second || option("view") == "files", rest),
-            Ok(control) => match (control.strip_prefix("store"), control.strip_prefix("files")) {
+        let control = rest.strip_prefix(CONTROL).ok();
+        let (is_files, rest) = match control.filter(|_| !said.hides_control()) {
+            None => (said.is_files(), rest),
+            Some(control) => match (control.strip_prefix("store"), control.strip_prefix("files")) {
                 (Ok(rest), _) => (false, rest),
                 (_, Ok(rest)) => (true, rest),
                 _ => {
@@ -232,44 +208,29 @@ impl MountedPath {
             },
         };
         Ok(MountedPath {
-            mount: mount.to_path_buf(),
+            keys: said.keys()?,
             path: rest.to_path_buf(),
             is_files,
-            unlisted: !said["listings"].is_null(),
-            store: said["source"].as_str().unwrap_or_default().to_string(),
+            unlisted: !said.lists(),
+            store: said.source().to_string(),
         })
     }
 
     /// Returns the store that a folder of the mount is, without secrets.
     fn shown(&self, opened: &str) -> String {
-        let below = Path::new(opened).strip_prefix(self.keys());
+        let below = Path::new(opened).strip_prefix(&self.keys);
         let below = below.unwrap_or(Path::new("")).to_string_lossy();
         let source = format!("{}/{below}", self.store.trim_end_matches('/'));
         source.trim_end_matches('/').to_string()
     }
 
-    /// Returns the folder with all keys of the store.
-    fn keys(&self) -> PathBuf {
-        self.mount.join(CONTROL).join("store")
-    }
-
     /// Returns the folder that is opened: that of the key, or all of it, since a path of the files view is no key.
     fn source(&self) -> String {
-        let keys = self.keys();
         let folder = if self.is_files {
-            keys
+            self.keys.clone()
         } else {
-            keys.join(&self.path)
+            self.keys.join(&self.path)
         };
         folder.to_string_lossy().into_owned()
     }
-}
-
-/// Returns the error of a mount that does not say what it is.
-fn gone(mount: &Path, error: io::Error) -> Error {
-    if error.kind() == io::ErrorKind::NotConnected {
-        let why = "the process of the mount is gone; 'zarrfs umount' removes it";
-        return Error::unavailable(mount.display(), why);
-    }
-    Error::os(mount.display(), error)
 }

@@ -1,15 +1,15 @@
 //! The upper folder that a command is about: found by a mountpoint or by itself, and asked of its mount or opened here.
 
 use std::fs;
-use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
 use rustix::process;
-use serde_json::Value;
 
+use super::mount_facts;
+use super::mount_facts::MountFacts;
 use super::progress;
 use super::progress::Progress;
 use super::{PlaceArgs, control_client};
@@ -52,7 +52,7 @@ pub(super) fn copy_to(args: &PlaceArgs, to: &str) -> Result<CommitReport> {
     let target = open_store(args, to, true)?;
     let bar = Progress::new(progress::KEYS);
     let show = |done: usize, total: usize| bar.show(done as u64, total as u64);
-    let from: Arc<dyn Store> = match mounted_keys(&args.place) {
+    let from: Arc<dyn Store> = match mounted_keys(&args.place)? {
         Some(keys) => open_store(args, &keys.to_string_lossy(), false)?,
         None => Arc::new(open(args, &upper)?),
     };
@@ -97,9 +97,11 @@ fn open_store(args: &PlaceArgs, source: &str, is_new: bool) -> Result<Arc<dyn St
 }
 
 /// Returns where a mount shows all keys, if `place` is one.
-fn mounted_keys(place: &Path) -> Option<PathBuf> {
-    let keys = place.join(".zarrfs/store");
-    keys.is_dir().then_some(keys)
+fn mounted_keys(place: &Path) -> Result<Option<PathBuf>> {
+    let mount = mount_facts::mountpoint_at(place)?;
+    mount
+        .map(|mount| MountFacts::ask(&mount)?.keys())
+        .transpose()
 }
 
 /// What a command is asked about.
@@ -112,31 +114,32 @@ pub(super) enum ChangesLocation {
 
 /// Returns what a path is: a mountpoint or an upper folder.
 pub(super) fn locate(path: &Path) -> Result<ChangesLocation> {
-    let failed = |error| Error::os(path.display(), error);
-    match fs::read(path.join(".zarrfs/mount.json")) {
-        Ok(text) => {
-            let value: Value = serde_json::from_slice(&text)
-                .map_err(|error| Error::corrupt(path.display(), error))?;
-            Ok(match value["options"]["cow"].as_str() {
-                Some(upper) if upper != "none" => ChangesLocation::Upper(PathBuf::from(upper)),
-                _ => ChangesLocation::ReadOnly(
-                    value["source"].as_str().unwrap_or_default().to_string(),
-                ),
-            })
-        }
-        Err(error) if error.kind() == io::ErrorKind::NotConnected => {
-            let why = "the process of the mount is gone; 'zarrfs umount' removes it";
-            Err(Error::unavailable(path.display(), why))
-        }
-        Err(_) if path.join("zarrfs.json").is_file() => path
-            .canonicalize()
-            .map(ChangesLocation::Upper)
-            .map_err(failed),
-        Err(_) => {
-            let why = "is neither a mount of zarrfs nor an upper folder";
-            Err(Error::invalid(path.display(), why))
-        }
+    let Some((mount, resolved)) = mount_facts::around(path)? else {
+        return by_itself(path);
+    };
+    if resolved != mount {
+        let why = format!(
+            "lies in the mount {} and is not the mountpoint",
+            mount.display()
+        );
+        return Err(Error::invalid(path.display(), why));
     }
+    let said = MountFacts::ask(&mount)?;
+    Ok(match said.upper() {
+        Some(upper) => ChangesLocation::Upper(upper),
+        None => ChangesLocation::ReadOnly(said.source().to_string()),
+    })
+}
+
+/// Returns a path in no mount if it is an upper folder.
+fn by_itself(path: &Path) -> Result<ChangesLocation> {
+    if !path.join("zarrfs.json").is_file() {
+        let why = "is neither a mount of zarrfs nor an upper folder";
+        return Err(Error::invalid(path.display(), why));
+    }
+    path.canonicalize()
+        .map(ChangesLocation::Upper)
+        .map_err(|error| Error::os(path.display(), error))
 }
 
 /// Returns the upper folder of a mountpoint, or the path if it is an upper folder itself.

@@ -31,6 +31,7 @@ mod zfp;
 
 use chain::{Chain, MAX_DEPTH};
 use compress::ignored;
+pub use compress::ignored::PassedOver;
 use config::Configuration;
 use kind::{ArrayRepr, ChainContext, Length};
 
@@ -54,7 +55,7 @@ impl Pipeline {
     /// that makes no sense, `TooLarge` for a chunk of more than `max_chunk` decoded bytes.
     pub fn new(array: &Array, max_chunk: u64) -> Result<Pipeline> {
         if let Some(reason) = &array.undecodable {
-            return Err(Error::unsupported("codecs", reason));
+            return Err(Error::unsupported("", reason));
         }
         let mut context = ChainContext {
             max_chunk,
@@ -152,10 +153,10 @@ impl Pipeline {
         decoded
     }
 
-    /// Decodes one piece as `decode` does; returns as well how many bytes after a stream its codecs ignored.
-    pub fn decode_counting(&self, encoded: Vec<u8>) -> Result<(Vec<u8>, u64)> {
-        let (decoded, ignored) = ignored::counted(|| self.decode(encoded));
-        Ok((decoded?, ignored))
+    /// Decodes one piece as `decode` does; returns as well what its codecs passed over.
+    pub fn decode_noting(&self, encoded: Vec<u8>) -> Result<(Vec<u8>, PassedOver)> {
+        let (decoded, passed_over) = ignored::noted(|| self.decode(encoded));
+        Ok((decoded?, passed_over))
     }
 
     /// Returns how many decoded forms of a piece are held at a time while it is decoded, at most.

@@ -67,6 +67,30 @@ pub fn parse_member(bytes: &[u8]) -> Result<Option<DocumentPlaces>> {
     member.documents(key).map(Some)
 }
 
+/// Returns the names in consolidated metadata that stand for no node, and so are read by nobody: those with `..` or
+/// slashes too many. `is_document` says whether it is a `.zmetadata`.
+pub fn names_of_nothing(bytes: &[u8], is_document: bool) -> Result<Vec<String>> {
+    let text = text_of(bytes)?;
+    let whole = TextPart { text, start: 0 };
+    let holder = if is_document {
+        Some(whole)
+    } else {
+        whole.value(MEMBER)?
+    };
+    let Some(documents) = holder.map(|part| part.value(DOCUMENTS)).transpose()? else {
+        return Ok(Vec::new());
+    };
+    let mut found = Vec::new();
+    let is_root = |name: &str| name.is_empty() && !is_document;
+    visit_members(documents.map_or("{}", |part| part.text), &mut |name, _| {
+        let is_key = Key::new(name).is_ok_and(|key| !key.is_root());
+        if !is_key && !is_root(name) {
+            found.push(name.to_string());
+        }
+    })?;
+    Ok(found)
+}
+
 /// A part of a document, and where it stands in that.
 struct TextPart<'a> {
     text: &'a str,
@@ -126,6 +150,15 @@ mod tests {
             None
         );
         assert_eq!(parse_member(b"{}").unwrap(), None);
+    }
+
+    #[test]
+    fn names_of_nothing_are_told() {
+        let text = br#"{"zarr_consolidated_format": 1, "metadata": {"a/.zarray": {}, "../b": 1, "": 2, "/c": 3}}"#;
+        assert_eq!(names_of_nothing(text, true).unwrap(), ["../b", "", "/c"]);
+        let group = br#"{"consolidated_metadata": {"metadata": {"a/b": {}, "": {}, "/a": {}, "../c": {}}}}"#;
+        assert_eq!(names_of_nothing(group, false).unwrap(), ["/a", "../c"]);
+        assert!(names_of_nothing(b"{}", false).unwrap().is_empty());
     }
 
     #[test]

@@ -4,6 +4,9 @@
 //! every view, the counters, the last failures and the options in force. A key of that name that the store has when it is
 //! mounted takes precedence; after that nothing here asks the store, so that it answers while the store does not. So does
 //! `stat` of the root.
+//!
+//! Attributes of the root say what the mount is also where the store hides the control directory. They are never asked of
+//! the store.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -18,6 +21,24 @@ use crate::view::{Attr, ChildName, File, OpenedFile, ReadAt, ReadBytes, View, Vi
 
 /// The name of the control directory.
 pub const CONTROL: &[u8] = b".zarrfs";
+
+/// The attribute of a mount's root with the text of `mount.json`.
+pub const MOUNT_ATTRIBUTE: &[u8] = b"user.zarrfs.mount";
+
+/// The attribute of a mount's root with the counters.
+pub const STATS_ATTRIBUTE: &[u8] = b"user.zarrfs.stats";
+
+/// The attribute of a mount's root with the number of failures that are kept.
+pub const FAILURES_ATTRIBUTE: &[u8] = b"user.zarrfs.failures";
+
+/// The attribute of a mount's root that is `SHOWN` where it has a control directory and `HIDDEN` where the store has that
+/// name itself.
+pub const CONTROL_ATTRIBUTE: &[u8] = b"user.zarrfs.control";
+
+/// A value of `CONTROL_ATTRIBUTE`.
+pub const SHOWN: &[u8] = b"shown";
+/// As `SHOWN`.
+pub const HIDDEN: &[u8] = b"hidden";
 
 /// What the control directory holds.
 pub struct Control {
@@ -78,6 +99,18 @@ impl Control {
         let files = [&b"stats.json"[..], b"mount.json", b"errors"];
         let files = files.map(|name| (name.to_vec(), EntryKind::File));
         NameList::new(views.chain(files))
+    }
+
+    /// Returns an attribute of the root that tells of the mount; nothing if the name is of no such one.
+    fn attribute(&self, name: &[u8], is_hidden: bool) -> Option<Vec<u8>> {
+        match name {
+            MOUNT_ATTRIBUTE => Some(self.mount.clone()),
+            STATS_ATTRIBUTE => Some(self.stats.to_json().into_bytes()),
+            FAILURES_ATTRIBUTE => Some(self.stats.failures.count().to_string().into_bytes()),
+            CONTROL_ATTRIBUTE if is_hidden => Some(HIDDEN.to_vec()),
+            CONTROL_ATTRIBUTE => Some(SHOWN.to_vec()),
+            _ => None,
+        }
     }
 
     /// Returns what `stat` shows of the control directory, and of a root that the store does not tell of.
@@ -216,6 +249,12 @@ impl View for ControlDirView {
     }
 
     fn attribute(&self, path: &Key, name: &[u8]) -> Result<Option<Vec<u8>>> {
+        let own = path
+            .is_root()
+            .then(|| self.control.attribute(name, self.is_taken));
+        if let Some(value) = own.flatten() {
+            return Ok(Some(value));
+        }
         match self.target(path)? {
             ControlTarget::View(view, path) => view.attribute(&path, name),
             _ => Ok(None),

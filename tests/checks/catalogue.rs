@@ -41,6 +41,7 @@ fn documents_of_v3() -> Vec<Row> {
     let invalid = |part, heading| (Error, "member-invalid", D, part, heading);
     let habit = |part, heading| (Warning, "member-invalid", D, part, heading);
     let gzip = json!({"name": "gzip", "configuration": {"level": 11}});
+    let zstd = json!({"name": "zstd", "configuration": {"level": 23, "checksum": false}});
     vec![
         Row(
             v3,
@@ -180,6 +181,12 @@ fn documents_of_v3() -> Vec<Row> {
         ),
         Row(
             v3,
+            set(D, "codecs/2", zstd),
+            KEYS,
+            invalid("codecs", "Codecs"),
+        ),
+        Row(
+            v3,
             set(D, "codecs/0/configuration/order", json!([0, 0])),
             KEYS,
             invalid("codecs", "Codecs"),
@@ -213,6 +220,18 @@ fn documents_of_v3() -> Vec<Row> {
             set(D, "codecs/2", json!({"name": "lzw"})),
             KEYS,
             (Warning, "not-decodable", "a/b", "", "Codecs"),
+        ),
+        Row(
+            v3,
+            set(D, "storage_transformers", json!([{"name": "x"}])),
+            KEYS,
+            (Warning, "not-decodable", "a/b", "", "Storage transformers"),
+        ),
+        Row(
+            v3,
+            set(D, "later", json!({"name": "x"})),
+            KEYS,
+            (Warning, "not-decodable", "a/b", "", "must_understand"),
         ),
         Row(
             v3,
@@ -342,6 +361,12 @@ fn documents_of_v2() -> Vec<Row> {
         Row(
             v2,
             set(D, "dtype", json!([["x"]])),
+            KEYS,
+            (Error, "member-invalid", D, "dtype", "Data type encoding"),
+        ),
+        Row(
+            v2,
+            set(D, "dtype", json!([["x", "<i4"], ["x", "<i4"]])),
             KEYS,
             (Error, "member-invalid", D, "dtype", "Data type encoding"),
         ),
@@ -669,6 +694,12 @@ fn documents_of_drafts() -> Vec<Row> {
         ),
         Row(
             n5,
+            without(N, "compression"),
+            KEYS,
+            (Error, "member-missing", N, "compression", "Datasets"),
+        ),
+        Row(
+            n5,
             holds("a/attributes.json", b"{"),
             KEYS,
             (Error, "not-json", "a/attributes.json", "", "Datasets"),
@@ -948,6 +979,12 @@ fn keys() -> Vec<Row> {
             adds("a/.zattrs", json!({})),
             KEYS,
             copied("consolidated-missing", "a/.zattrs"),
+        ),
+        Row(
+            v2_consolidated,
+            set(".zmetadata", "metadata/..", json!({})),
+            KEYS,
+            copied("consolidated-extra", ".."),
         ),
         Row(
             v2_consolidated,

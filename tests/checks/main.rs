@@ -17,6 +17,7 @@ mod fixture;
 mod hostile;
 mod local;
 mod long_copies;
+mod passed_over;
 mod requests;
 mod sections;
 mod stores;

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
-use crate::program::{command, sample, store};
+use crate::program::{GROUP, command, failed, run, sample, store};
 
 /// A v3 array of bytes without compression; `more` are members of its metadata.
 fn v3(shape: u64, chunk: u64, more: &Value) -> Vec<u8> {
@@ -208,4 +208,20 @@ fn what_is_no_store_is_an_error() {
         said["stderr"].as_str().unwrap().contains("missing"),
         "{said}"
     );
+}
+
+#[test]
+fn a_folder_without_documents_is_no_store() {
+    let folder = tempfile::tempdir().unwrap();
+    let (zarr, other) = (folder.path().join("a.zarr"), folder.path().join("other"));
+    store(&zarr, &[("g/zarr.json", GROUP)]);
+    store(&other, &[("x/y/notes", b"text")]);
+    let (zarr, other) = (zarr.to_str().unwrap(), other.to_str().unwrap());
+    for words in [["diff", zarr, other], ["diff", other, zarr]] {
+        let why = failed(&words);
+        assert!(why.starts_with(other), "{why}");
+        assert!(why.contains("holds no documents of Zarr or N5"), "{why}");
+    }
+    // A store need not have a document at its root.
+    assert_eq!(run(&["diff", zarr, zarr]).status.code(), Some(0));
 }

@@ -38,6 +38,20 @@ fn patchy(folder: &Path) {
 }
 
 #[test]
+fn lengths_are_told_where_they_were_asked_for() {
+    let folder = tempfile::tempdir().unwrap();
+    patchy(folder.path());
+    let path = folder.path().join("a");
+    let bytes = |more: &[&str]| {
+        let words = [&["map", "--json", path.to_str().unwrap()], more].concat();
+        let map: Value = serde_json::from_str(&printed(&words)).unwrap();
+        map["cells"][2]["bytes"].clone()
+    };
+    assert_eq!(bytes(&[]), Value::Null);
+    assert_eq!(bytes(&["--by", "size"]), 3);
+}
+
+#[test]
 fn pixels_are_chunks() {
     let folder = tempfile::tempdir().unwrap();
     patchy(folder.path());

@@ -17,6 +17,7 @@ mod finding_out;
 mod fixture;
 mod killed;
 mod listed;
+mod own_control;
 mod passthrough;
 mod refusals;
 mod served;

@@ -4,7 +4,7 @@ use std::ops::RangeInclusive;
 
 use serde_json::Value;
 
-use super::rules::{DocumentRules, Members, Verdict, optional, rule};
+use super::rules::{DocumentRules, Members, Verdict, one_of, optional, rule};
 use super::values::{self, demand};
 use crate::check::finding::{N5, SpecSection, section};
 use crate::model::parse_index;
@@ -21,7 +21,7 @@ pub(super) static DATASET: DocumentRules = DocumentRules {
         rule("dimensions", DATASETS, values::shape),
         rule("blockSize", DATASETS, block_size),
         rule("dataType", DATASETS, data_type),
-        optional("compression", DATASETS, compression),
+        one_of("compression", "compressionType", DATASETS, compression),
         optional("compressionType", DATASETS, compression),
     ],
     others: |_, _| Verdict::Holds,

@@ -30,6 +30,8 @@ enum Absence {
     Fails,
     /// The text demands it, and a known writer leaves it out.
     Habit(&'static str),
+    /// The text demands it where another member, of older versions, is not there either.
+    FailsWithout(&'static str),
     /// The text leaves it open.
     Allowed,
 }
@@ -52,6 +54,22 @@ pub(super) const fn rule(
     check: CheckValue,
 ) -> MemberRule {
     let absent = Absence::Fails;
+    MemberRule {
+        name,
+        absent,
+        section,
+        check,
+    }
+}
+
+/// A member that the text demands, unless `other` has its place.
+pub(super) const fn one_of(
+    name: &'static str,
+    other: &'static str,
+    section: SpecSection,
+    check: CheckValue,
+) -> MemberRule {
+    let absent = Absence::FailsWithout(other);
     MemberRule {
         name,
         absent,
@@ -107,7 +125,7 @@ pub(super) fn apply(rules: &DocumentRules, key: &Key, members: &Members) -> Vec<
     let mut found = Vec::new();
     for rule in rules.members {
         found.extend(match members.get(rule.name) {
-            None => absent(rule, key),
+            None => absent(rule, key, members),
             Some(value) => {
                 let verdict = (rule.check)(value, members);
                 judged(
@@ -130,13 +148,14 @@ pub(super) fn apply(rules: &DocumentRules, key: &Key, members: &Members) -> Vec<
 }
 
 /// Returns the finding about a member that is not there.
-fn absent(rule: &MemberRule, key: &Key) -> Option<Finding> {
+fn absent(rule: &MemberRule, key: &Key, members: &Members) -> Option<Finding> {
     let SpecSection { document, heading } = rule.section;
     let finding = Finding::error("member-missing", key, "a value", "no such member");
     let finding = finding.of_part(rule.name).by(document, heading);
     match rule.absent {
         Absence::Allowed => None,
         Absence::Fails => Some(finding),
+        Absence::FailsWithout(other) => (!members.contains_key(other)).then_some(finding),
         Absence::Habit(writer) => Some(finding.habit_of(writer)),
     }
 }

@@ -1,5 +1,7 @@
 //! What the text of v2 demands of `.zarray`, `.zgroup` and `.zattrs`.
 
+use std::collections::HashSet;
+
 use serde_json::Value;
 
 use super::rules::{DocumentRules, Members, Verdict, optional, rule};
@@ -67,8 +69,15 @@ fn dtype(value: &Value, _: &Members) -> Verdict {
                 let parts = field.as_array().map_or(0, Vec::len);
                 (2..=3).contains(&parts) && field.get(0).is_some_and(Value::is_string)
             };
-            let holds = !fields.is_empty() && fields.iter().all(is_field);
-            demand(holds, "fields, each a list of name, type and maybe shape")
+            if fields.is_empty() || !fields.iter().all(is_field) {
+                let expected = "fields, each a list of name, type and maybe shape";
+                return Verdict::Fails(expected.to_string());
+            }
+            let names: HashSet<&str> = fields
+                .iter()
+                .filter_map(|field| field[0].as_str())
+                .collect();
+            demand(names.len() == fields.len(), "fields of different names")
         }
         _ => Verdict::Fails("text or a list of fields".to_string()),
     }

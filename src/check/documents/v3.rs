@@ -171,6 +171,10 @@ fn codec_verdict(codec: &Value, rank: Option<usize>) -> Verdict {
                 "\"little\" or \"big\" for bytes",
             ),
         },
+        Some("zstd") => match member("level") {
+            None => Verdict::Holds,
+            found => level(found, -131_072..=22, "zstd"),
+        },
         Some("gzip") => level(member("level"), 0..=9, "gzip"),
         Some("blosc") => level(member("clevel"), 0..=9, "blosc"),
         _ => Verdict::Holds,

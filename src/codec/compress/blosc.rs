@@ -99,7 +99,7 @@ impl BytesToBytes for Blosc {
         let header = FrameHeader::read(&encoded)?;
         want.check(NAME, header.nbytes)?;
         let frame = encoded.get(..header.cbytes).unwrap_or_default();
-        ignored::note(encoded.len().saturating_sub(header.cbytes));
+        ignored::note_bytes(encoded.len().saturating_sub(header.cbytes));
         let decoded = if header.has_snappy_blocks() {
             decode_snappy(frame, &header)?
         } else {

@@ -58,12 +58,18 @@ fn build(config: Configuration<'_>, wrapper: Wrapper) -> Result<Codec> {
     Ok(Codec::BytesToBytes(Box::new(Deflate { wrapper, level })))
 }
 
-impl Deflate {
-    fn name(&self) -> &'static str {
-        match self.wrapper {
+impl Wrapper {
+    fn name(self) -> &'static str {
+        match self {
             Wrapper::Gzip => "gzip",
             Wrapper::Zlib => "zlib",
         }
+    }
+}
+
+impl Deflate {
+    fn name(&self) -> &'static str {
+        self.wrapper.name()
     }
 
     /// Returns the wrapper by the first bytes: old versions of z5py wrote zlib streams as gzip, and no zlib
@@ -88,6 +94,9 @@ impl BytesToBytes for Deflate {
 
     fn decode<'a>(&self, encoded: Data<'a>, want: Length) -> Result<Data<'a>> {
         let wrapper = self.wrapper_of(&encoded);
+        if wrapper != self.wrapper {
+            ignored::note_wrapper(self.name(), wrapper.name());
+        }
         if let Length::Exact(length) = want
             && let Some(decoded) = decode_exact(wrapper, &encoded, length)
         {
@@ -129,7 +138,7 @@ fn decode_exact(wrapper: Wrapper, encoded: &[u8], length: usize) -> Option<Vec<u
         Wrapper::Gzip => decompressor.gzip_decompress(encoded, &mut out),
         Wrapper::Zlib => decompressor.zlib_decompress(encoded, &mut out),
     });
-    if wrapper == Wrapper::Zlib && found == Ok(length) && ignored::is_counting() {
+    if wrapper == Wrapper::Zlib && found == Ok(length) && ignored::is_noting() {
         note_after_zlib(encoded, &out);
     }
     let whole =
@@ -146,7 +155,7 @@ fn note_after_zlib(encoded: &[u8], decoded: &[u8]) {
     }
     let mut stream = ZlibDecoder::new(encoded);
     if io::copy(&mut stream, &mut io::sink()).is_ok() {
-        ignored::note(stream.into_inner().len());
+        ignored::note_bytes(stream.into_inner().len());
     }
 }
 
@@ -174,14 +183,16 @@ fn decode_bounded(wrapper: Wrapper, encoded: &[u8], max: usize) -> io::Result<Ve
         Wrapper::Zlib => {
             let mut stream = ZlibDecoder::new(encoded).take(limit);
             stream.read_to_end(&mut out)?;
-            ignored::note(stream.into_inner().into_inner().len());
+            ignored::note_bytes(stream.into_inner().into_inner().len());
         }
         Wrapper::Gzip => {
             let mut rest = encoded;
             while !rest.is_empty() && out.len() <= max {
                 let mut member = GzDecoder::new(rest).take(limit - out.len() as u64);
                 member.read_to_end(&mut out)?;
-                rest = without_padding(member.into_inner().into_inner());
+                let behind = member.into_inner().into_inner();
+                rest = without_padding(behind);
+                ignored::note_padding(behind.len() - rest.len());
             }
         }
     }

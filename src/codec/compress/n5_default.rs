@@ -2,7 +2,7 @@
 //!
 //! The header (mode, number of dimensions, lengths) is big-endian; after it come the block's elements, encoded
 //! by a chain of their own. At the edge of an array some writers store smaller blocks: elements that they lack
-//! are the fill value, elements of a block beyond the chunk are dropped. Whole blocks are written. A block of mode 1
+//! are the fill value. A block that is larger than the chunk was not written for it. Whole blocks are written. A block of mode 1
 //! (varlength) also states how many elements it has; it is read where its shape has as many.
 
 use std::borrow::Cow;
@@ -15,6 +15,8 @@ use crate::codec::kind::{
 use crate::error::{Error, Result};
 use crate::grid::{Layout, Region, Runs};
 use crate::model::CodecSpec;
+
+use super::ignored;
 
 const NAME: &str = "n5_default";
 
@@ -114,28 +116,24 @@ impl N5Default {
         Ok((shape, elements))
     }
 
-    /// Decodes a block of another shape than the chunk's, filled up or cut to that shape.
-    fn decode_other(&self, shape: Vec<u64>, elements: &[u8]) -> Result<Vec<u8>> {
+    /// Decodes a block that is smaller than the chunk, filled up to its shape.
+    fn decode_smaller(&self, shape: Vec<u64>, elements: &[u8]) -> Result<Vec<u8>> {
+        let whole = &self.repr.shape;
+        if shape.iter().zip(whole).any(|(length, most)| length > most) {
+            let what = format!("a block of {shape:?} elements, more than the block size {whole:?}");
+            return Err(Error::corrupt(NAME, what));
+        }
+        ignored::note_block(&shape);
         let repr = ArrayRepr {
             shape,
             ..self.repr.clone()
         };
-        // A block that is much longer than a chunk was not written for this array.
-        let max_chunk = self.bytes.saturating_mul(2).saturating_add(1 << 20) as u64;
-        let context = ChainContext {
-            max_chunk,
-            ..self.context
-        };
         let corrupt = |error: Error| Error::corrupt(NAME, error);
-        repr.bytes(max_chunk).map_err(corrupt)?;
-        let chain = Chain::new(&self.codecs, &repr, context).map_err(corrupt)?;
+        let chain = Chain::new(&self.codecs, &repr, self.context).map_err(corrupt)?;
         let block = chain.decode(Cow::Borrowed(elements))?;
         let element = self.repr.element_size()?;
         let mut out = self.repr.fill.repeat(self.bytes / element.max(1));
-        let mut part = Region::whole(&repr.shape);
-        for (length, max) in part.shape.iter_mut().zip(&self.repr.shape) {
-            *length = (*length).min(*max);
-        }
+        let part = Region::whole(&repr.shape);
         let layout = |shape| Layout {
             start: &part.start,
             shape,
@@ -169,7 +167,7 @@ impl ArrayToBytes for N5Default {
             let decoded = self.chain.decode(Cow::Borrowed(elements))?;
             return Ok(Cow::Owned(decoded.into_owned()));
         }
-        self.decode_other(shape, elements).map(Cow::Owned)
+        self.decode_smaller(shape, elements).map(Cow::Owned)
     }
 
     fn encode<'a>(&self, decoded: Data<'a>) -> Result<Data<'a>> {
@@ -213,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn smaller_and_larger_blocks_are_brought_to_the_chunks_shape() {
+    fn a_smaller_block_is_filled_up_and_a_larger_one_is_none() {
         let data: Vec<u8> = (1..=4_u16).flat_map(u16::to_le_bytes).collect();
         for compressor in [None, Some("gzip"), Some("zstd")] {
             let encoded = block(&[2, 2], compressor).encode(&data).unwrap();
@@ -223,8 +221,13 @@ mod tests {
                 .map(u16::to_le_bytes)
                 .concat();
             assert_eq!(decoded, expected);
-            let decoded = block(&[1, 3], compressor).decode(encoded).unwrap();
-            assert_eq!(decoded, [1, 2, 0x0303_u16].map(u16::to_le_bytes).concat());
+            for shape in [[1, 3], [2, 1], [1, 1]] {
+                let pipeline = block(&shape, compressor);
+                let error = pipeline.decode(encoded.clone()).unwrap_err();
+                let told =
+                    format!("a block of [2, 2] elements, more than the block size {shape:?}");
+                assert!(error.to_string().ends_with(&told), "{error}");
+            }
         }
     }
 

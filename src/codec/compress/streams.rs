@@ -29,7 +29,7 @@ pub(super) fn decode_all<S: StreamDecoder>(
         match one_stream(codec, rest, max, open()?, &mut out) {
             Ok(left) => rest = left,
             Err(_) => {
-                ignored::note(rest.len());
+                ignored::note_bytes(rest.len());
                 out.truncate(whole);
                 break;
             }

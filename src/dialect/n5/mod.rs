@@ -93,13 +93,11 @@ fn new_group(path: &Key, attributes: &Attributes) -> Result<DocumentMap> {
     Ok(vec![(path.child(ATTRIBUTES_JSON.as_bytes())?, text)])
 }
 
-/// Whether the members are those of a dataset rather than of a foreign document of the same name.
+/// Whether the members are those of a dataset rather than of a foreign document of the same name. One without its
+/// compression is a dataset whose blocks nobody can read, not a group that happens to hold numbers.
 fn is_dataset(members: &Map<String, Value>) -> bool {
     let has = |name: &str| members.contains_key(name);
-    has("dimensions")
-        && has("blockSize")
-        && has("dataType")
-        && (has("compression") || has("compressionType"))
+    has("dimensions") && has("blockSize") && has("dataType")
 }
 
 fn group(document: &Document) -> Result<Parsed> {
@@ -295,6 +293,17 @@ mod tests {
             Ok(Some(Node::Group(_)))
         ));
         assert!(read(&WITHIN, "{").is_err());
+    }
+
+    #[test]
+    fn a_dataset_without_its_compression_is_no_group() {
+        let stated = r#""compression": {"type": "gzip", "level": -1, "useZlib": false}"#;
+        let text = DATASET.replace(stated, r#""by": "me""#);
+        assert!(!text.contains("compression"));
+        for dialect in [&DIALECT, &WITHIN] {
+            let error = read(dialect, &text).unwrap_err().to_string();
+            assert!(error.contains("compression"), "{error}");
+        }
     }
 
     #[test]

@@ -36,12 +36,15 @@ pub(crate) fn undecodable(filters: &[Value], data_type: &DataType) -> Option<Str
     let ids: Vec<&str> = filters.iter().map(id_of).collect();
     if ids.contains(&"pickle") {
         let why = "unpickling runs whatever program the chunk holds, so it is never done";
-        return Some(format!("filter pickle: {why}"));
+        return Some(format!("codecs: filter pickle: {why}"));
     }
     let objects = DataType::Unknown(OBJECTS.to_string());
     (*data_type == objects).then(|| match ids.as_slice() {
-        [] => "objects without a filter that says what they are".to_string(),
-        ids => format!("filter {}: not known to make objects", ids.join(", ")),
+        [] => "codecs: objects without a filter that says what they are".to_string(),
+        ids => format!(
+            "codecs: filter {}: not known to make objects",
+            ids.join(", ")
+        ),
     })
 }
 

@@ -50,7 +50,7 @@ pub fn ask(path: &Path, limit: Duration) -> Liveness {
 }
 
 /// Whether the error says that the daemon of a mount is gone.
-pub(super) fn is_gone(error: &io::Error) -> bool {
+pub fn is_gone(error: &io::Error) -> bool {
     matches!(
         error.kind(),
         io::ErrorKind::NotConnected | io::ErrorKind::ConnectionAborted

@@ -41,6 +41,8 @@ pub(super) struct LeftOut {
     pub(super) specials: u64,
     /// Files whose name is that of a folder, too.
     pub(super) hidden: u64,
+    /// Files whose name a later one has.
+    pub(super) repeated: u64,
     /// The first of the names.
     pub(super) first: String,
 }
@@ -70,8 +72,8 @@ pub(super) fn read(reader: &dyn Reader, size: u64) -> Result<CentralDirectory> {
         let text = format!("the directory has {found} entries, not {claimed} as its end says");
         return Err(Error::corrupt("", text));
     }
-    let (index, hidden) = builder.finish();
-    left_out.hidden = hidden;
+    let (index, hidden, repeated) = builder.finish();
+    (left_out.hidden, left_out.repeated) = (hidden, repeated);
     Ok(CentralDirectory { index, left_out })
 }
 

@@ -87,18 +87,20 @@ impl IndexBuilder {
         true
     }
 
-    /// Sorts the entries; also returns how many files were left out because folders have the same name.
-    pub(super) fn finish(self) -> (ZipIndex, u64) {
+    /// Sorts the entries; also returns how many files were left out because folders have the same name, and how many
+    /// because a later file has it.
+    pub(super) fn finish(self) -> (ZipIndex, u64, u64) {
         let ZipIndex { names, mut entries } = self.0;
         let name = |entry: &ZipEntry| name_in(&names, entry);
         // The sort is stable: of several entries of one name the last stays the last.
         entries.sort_by(|a, b| name(a).cmp(name(b)));
-        let mut hidden = 0;
+        let (mut hidden, mut repeated) = (0, 0);
         entries.dedup_by(|later, earlier| {
             let same = name(later) == name(earlier);
             let hides = !earlier.is_folder() && (is_below(name(later), name(earlier)));
             let hides = hides || same && earlier.is_folder() != later.is_folder();
             hidden += u64::from(hides);
+            repeated += u64::from(same && !hides && !later.is_folder());
             let replaces = hides && !earlier.is_folder() || same && !hides;
             if replaces {
                 *earlier = *later;
@@ -106,7 +108,7 @@ impl IndexBuilder {
             same || hides
         });
         entries.shrink_to_fit();
-        (ZipIndex { names, entries }, hidden)
+        (ZipIndex { names, entries }, hidden, repeated)
     }
 }
 
@@ -242,6 +244,11 @@ mod tests {
 
     /// Builds an index; a name with a slash at its end is a folder, the offset is its number in the list.
     fn index(names: &[&str]) -> (ZipIndex, u64) {
+        let (index, hidden, _) = counted(names);
+        (index, hidden)
+    }
+
+    fn counted(names: &[&str]) -> (ZipIndex, u64, u64) {
         let mut builder = IndexBuilder::default();
         for (number, name) in names.iter().enumerate() {
             let packing = if name.ends_with('/') {
@@ -306,12 +313,12 @@ mod tests {
 
     #[test]
     fn of_several_entries_of_one_name_the_last_counts() {
-        let (index, hidden) = index(&["a", "x/y", "a", "x/y", "a"]);
+        let (index, hidden, repeated) = counted(&["a", "x/y", "a", "x/", "x/y", "x/", "a"]);
         assert_eq!(
             (offset(&index, "a"), offset(&index, "x/y")),
-            (Some(4), Some(3))
+            (Some(6), Some(4))
         );
-        assert_eq!((index.len(), hidden), (2, 0));
+        assert_eq!((index.len(), hidden, repeated), (3, 0, 3));
     }
 
     #[test]

@@ -301,6 +301,7 @@ impl fmt::Display for LeftOut {
             names,
             specials,
             hidden,
+            repeated,
             first,
         } = self;
         let mut before = "";
@@ -311,6 +312,10 @@ impl fmt::Display for LeftOut {
             ),
             (specials, "symbolic links and special files".to_string()),
             (hidden, "files whose names are those of folders".to_string()),
+            (
+                repeated,
+                "files whose names later ones have, which count".to_string(),
+            ),
         ] {
             if *count > 0 {
                 write!(f, "{before}{count} {what}")?;

@@ -1,0 +1,141 @@
+//! What a mount says of itself: extended attributes of its root, which the process of the mount answers from memory.
+//!
+//! A file would not do: a store may have a folder of the name `.zarrfs` itself, which the mount then shows as it is stored,
+//! and whoever wrote the store would name the upper folder that a commit takes. Of these attributes a store has none.
+
+use std::ffi::OsStr;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+
+use super::units;
+use crate::error::{Error, Kind, Result};
+use crate::fuse::mount::mountinfo::Mounted;
+use crate::fuse::mount::{liveness, mountinfo, mountpoint};
+use crate::view::control;
+
+/// The control directory of a mount.
+pub(super) const CONTROL: &str = ".zarrfs";
+
+/// The longest value of an extended attribute.
+const MAX_VALUE: usize = 1 << 16;
+
+/// What a mount says of itself.
+pub(super) struct MountFacts {
+    dir: PathBuf,
+    /// What its `mount.json` holds, if the store has not that name itself.
+    said: Value,
+    hides_control: bool,
+}
+
+/// Returns the mountpoint of zarrfs that a path is or lies in, and the path without symbolic links; nothing if it lies in
+/// none.
+pub(super) fn around(path: &Path) -> Result<Option<(PathBuf, PathBuf)>> {
+    let table = mountinfo::read().unwrap_or_default();
+    let ours: Vec<Mounted> = table.into_iter().filter(Mounted::is_ours).collect();
+    if ours.is_empty() {
+        return Ok(None);
+    }
+    let absolute = units::absolute(path)?;
+    let path = mountpoint::resolve(&absolute).unwrap_or(absolute);
+    let above = ours
+        .into_iter()
+        .filter(|mounted| path.starts_with(&mounted.path));
+    let nearest = above.max_by_key(|mounted| mounted.path.as_os_str().len());
+    Ok(nearest.map(|mounted| (mounted.path, path)))
+}
+
+/// Returns the mountpoint that a path is.
+pub(super) fn mountpoint_at(path: &Path) -> Result<Option<PathBuf>> {
+    let found = around(path)?.filter(|(dir, path)| dir == path);
+    Ok(found.map(|(dir, _)| dir))
+}
+
+/// Returns an attribute of the root of a mount.
+pub(super) fn attribute(dir: &Path, name: &[u8]) -> Result<Vec<u8>> {
+    let mut value = vec![0; MAX_VALUE];
+    let read = rustix::fs::getxattr(dir, OsStr::from_bytes(name), value.as_mut_slice());
+    let length = read.map_err(|error| silent(dir, error.into()))?;
+    value.truncate(length);
+    Ok(value)
+}
+
+/// Returns the error of a mount that does not say what it is.
+fn silent(dir: &Path, error: io::Error) -> Error {
+    if liveness::is_gone(&error) {
+        let why = "the process of the mount is gone; 'zarrfs umount' removes it";
+        return Error::unavailable(dir.display(), why);
+    }
+    let error = Error::os(dir.display(), error);
+    if error.kind() == Kind::NoAttribute {
+        let why = "does not say what is mounted: it is a folder of a mount that is bound here, or a mount of another \
+            version of zarrfs";
+        return Error::invalid(dir.display(), why);
+    }
+    error
+}
+
+impl MountFacts {
+    /// Asks the mount at `dir`, a mountpoint of zarrfs.
+    pub(super) fn ask(dir: &Path) -> Result<MountFacts> {
+        let text = attribute(dir, control::MOUNT_ATTRIBUTE)?;
+        let said =
+            serde_json::from_slice(&text).map_err(|error| Error::corrupt(dir.display(), error))?;
+        let hides_control = attribute(dir, control::CONTROL_ATTRIBUTE)? == control::HIDDEN;
+        Ok(MountFacts {
+            dir: dir.to_path_buf(),
+            said,
+            hides_control,
+        })
+    }
+
+    /// What is mounted, without secrets.
+    pub(super) fn source(&self) -> &str {
+        self.said["source"].as_str().unwrap_or_default()
+    }
+
+    /// Returns an option in force, "" if it is not there.
+    pub(super) fn option(&self, name: &str) -> &str {
+        self.said["options"][name].as_str().unwrap_or_default()
+    }
+
+    /// Returns the folder of the changes, if there is one.
+    pub(super) fn upper(&self) -> Option<PathBuf> {
+        let upper = self.option("cow");
+        (!matches!(upper, "none" | "")).then(|| PathBuf::from(upper))
+    }
+
+    /// Whether the mounted store can list its keys.
+    pub(super) fn lists(&self) -> bool {
+        self.said["listings"].is_null()
+    }
+
+    /// Whether the store has the name of the control directory itself, so that the mount shows none.
+    pub(super) fn hides_control(&self) -> bool {
+        self.hides_control
+    }
+
+    /// Whether the view at this mountpoint is that of files.
+    pub(super) fn is_files(&self) -> bool {
+        let second = Path::new(self.option("files"));
+        let is_second = second.is_absolute()
+            && mountpoint::resolve(second).is_ok_and(|second| second == self.dir);
+        is_second || self.option("view") == "files"
+    }
+
+    /// Returns the folder with all keys of the store.
+    ///
+    /// Fails with `Unsupported` where the mount shows them nowhere.
+    pub(super) fn keys(&self) -> Result<PathBuf> {
+        match (self.hides_control, self.is_files()) {
+            (false, _) => Ok(self.dir.join(CONTROL).join("store")),
+            (true, false) => Ok(self.dir.clone()),
+            (true, true) => {
+                let why = "shows no keys, since the store has a name .zarrfs itself; read the store, not the mount";
+                Err(Error::unsupported(self.dir.display(), why))
+            }
+        }
+    }
+}
