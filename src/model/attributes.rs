@@ -188,6 +188,13 @@ mod tests {
     }
 
     #[test]
+    fn a_value_that_json_lacks_hides_no_other() {
+        let attributes = read(r#"{"note": "caf\udce9", "big": -1e999, "ok": 5}"#);
+        let values = json!({"note": "caf\u{fffd}", "big": "-Infinity", "ok": 5});
+        assert_eq!(Value::Object(attributes.to_map()), values);
+    }
+
+    #[test]
     fn equal_attributes_have_equal_text_in_any_order() {
         assert_eq!(read(r#"{"a": 1, "b": 2}"#), read(r#"{"b":2,"a":1}"#));
         assert_ne!(read(r#"{"a": 1}"#), read(r#"{"a":1.0}"#));
