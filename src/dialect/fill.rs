@@ -309,6 +309,27 @@ mod tests {
         assert_eq!(read("bool", json!(1)).unwrap(), (vec![1], json!(true)));
     }
 
+    #[test]
+    fn values_of_small_types_are_written_as_they_are_read() {
+        for (name, value) in [
+            ("bfloat16", json!("0x7fc1")),
+            ("bfloat16", json!("0xffc0")),
+            ("bfloat16", json!("NaN")),
+            ("bfloat16", json!("-Infinity")),
+            ("float8_e4m3fn", json!("0xff")),
+            ("float8_e5m2", json!("0xfe")),
+            ("float8_e5m2", json!("NaN")),
+            ("complex_bfloat16", json!(["0x7fc1", 1.5])),
+            ("complex_float16", json!(["0x7e01", "NaN"])),
+            ("int4", json!(-8)),
+            ("uint4", json!(3)),
+            ("int2", json!(-1)),
+        ] {
+            assert_eq!(read(name, value.clone()).unwrap().1, value, "{name}");
+        }
+        assert_eq!(read("bfloat16", json!("0x7fc0")).unwrap().1, json!("NaN"));
+    }
+
     fn stored(dtype: Value, value: Value) -> Option<(Vec<u8>, Value)> {
         let typed = typestr::parse(&dtype).unwrap();
         let fill = parse_stored(&typed, &value).ok()?;

@@ -7,7 +7,7 @@ use base64::engine::general_purpose::STANDARD;
 use half::f16;
 use serde_json::{Number, Value, json};
 
-use crate::model::{DataType, NumberType};
+use crate::model::{Coding, DataType, NumberType};
 
 /// Returns the value as final v3 writes it.
 pub fn value(data_type: &DataType, bytes: &[u8]) -> Value {
@@ -44,14 +44,25 @@ pub fn value(data_type: &DataType, bytes: &[u8]) -> Value {
 fn small_json(number: &NumberType, bytes: &[u8]) -> Value {
     let parts: Vec<Value> = bytes
         .chunks(number.word)
-        .map(|part| match number.value(part) {
-            Some(value) => float_json(&value.to_le_bytes()),
-            None => Value::Null,
-        })
+        .map(|part| small_part(number, part))
         .collect();
     match parts.as_slice() {
         [part] => part.clone(),
         _ => json!(parts),
+    }
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "small integers are whole")]
+fn small_part(number: &NumberType, part: &[u8]) -> Value {
+    let Some(value) = number.value(part) else {
+        return Value::Null;
+    };
+    match number.coding {
+        Coding::Signed(_) | Coding::Unsigned(_) => json!(value as i64),
+        // The bits of another NaN are those of this type, not of a wider float.
+        _ if value.is_nan() && number.code(f64::NAN).as_deref() != Some(part) => bits(part),
+        _ if value.is_nan() => json!("NaN"),
+        _ => float_json(&value.to_le_bytes()),
     }
 }
 
@@ -72,6 +83,12 @@ fn is_usual_nan(bytes: &[u8]) -> bool {
         || *bytes == f64::NAN.to_le_bytes()
 }
 
+/// Returns little-endian bytes in hexadecimal, the most significant first.
+fn bits(bytes: &[u8]) -> Value {
+    let digits = bytes.iter().rev().map(|byte| format!("{byte:02x}"));
+    json!(format!("0x{}", digits.collect::<String>()))
+}
+
 /// Returns a float as a number, a word, or (a NaN that is not the usual one) its bits.
 fn float_json(bytes: &[u8]) -> Value {
     let (number, text) = match *bytes {
@@ -90,11 +107,10 @@ fn float_json(bytes: &[u8]) -> Value {
         _ => return Value::Null,
     };
     if number.is_nan() {
-        let digits = bytes.iter().rev().map(|byte| format!("{byte:02x}"));
         return if is_usual_nan(bytes) {
             json!("NaN")
         } else {
-            json!(format!("0x{}", digits.collect::<String>()))
+            bits(bytes)
         };
     }
     // The shortest text that reads back as the same float; a double of a float32 has needless digits.

@@ -205,8 +205,9 @@ fn counted(attributes: &Attributes) -> Counted {
         let count = TimeCount::parse(&units, &calendar);
         return Counted::Times(count.filter(|count| count.calendar == Calendar::Gregorian));
     }
-    let is_plural = units.ends_with('s') && units == units.to_lowercase();
-    match unit_of(&units).filter(|_| is_plural) {
+    // xarray knows durations by their long names alone, and times by short ones too.
+    let is_whole = units.ends_with("seconds") || ["minutes", "hours", "days"].contains(&&*units);
+    match unit_of(&units).filter(|_| is_whole && units == units.to_lowercase()) {
         Some(unit) => Counted::Durations(unit),
         None => Counted::Other,
     }

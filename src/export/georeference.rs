@@ -103,9 +103,10 @@ fn stored_transform(subject: &Subject) -> Option<[f64; 6]> {
     })
 }
 
-/// Returns text as XML holds it.
+/// Returns text as XML holds it, which has no U+FFFE and U+FFFF.
 pub(super) fn escaped(text: &str) -> String {
     let plain: String = text.chars().filter(|letter| !letter.is_control()).collect();
+    let plain = plain.replace(['\u{fffe}', '\u{ffff}'], "\u{fffd}");
     let plain = plain
         .replace('&', "&amp;")
         .replace('<', "&lt;")
@@ -116,6 +117,11 @@ pub(super) fn escaped(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn letters_that_xml_lacks_are_left_out_or_replaced() {
+        assert_eq!(escaped("a\u{fffe}\u{ffff}\u{1}<"), "a\u{fffd}\u{fffd}&lt;");
+    }
 
     #[test]
     fn selected_pixels_lie_where_those_of_the_whole_do() {

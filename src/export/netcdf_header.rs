@@ -224,6 +224,12 @@ impl NetcdfAttribute {
             let value = match typed.and_then(|kind| of_type(kind, &value)) {
                 Some(value) => value,
                 None if typed.is_some() && name == FILL => continue,
+                None if attributes.is_beyond_json(&name, &value) => {
+                    let Some(numbers) = of_type(NetcdfType::Double, &value) else {
+                        continue;
+                    };
+                    numbers
+                }
                 None => encoded(&value, variant),
             };
             let (kind, count, bytes) = value;
@@ -385,5 +391,21 @@ impl HeaderWriter {
     /// Returns the header, whose length is a multiple of four.
     pub(super) fn finish(self) -> Vec<u8> {
         self.bytes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_of_numbers_are_floats() {
+        let text = r#"{"a": NaN, "b": [0.0, "Infinity"], "c": "NaN"}"#;
+        let attributes = Attributes::parse(text).unwrap();
+        let list = NetcdfAttribute::list(&attributes, None, Variant::Second);
+        let found: Vec<_> = list.iter().map(|found| (found.kind, found.count)).collect();
+        let (double, text) = (NetcdfType::Double, NetcdfType::Char);
+        assert_eq!(found, [(double, 1), (double, 2), (text, 3)]);
+        assert_eq!(list[1].bytes[8..], f64::INFINITY.to_be_bytes());
     }
 }

@@ -4,7 +4,10 @@
 //! have an equals sign, and ESRI's, which have none; either passes over those of the other. No byte is moved: the
 //! dimensions of the array say which interleave it is.
 
+use serde_json::Value;
+
 use crate::export::axes::{AxisKind, AxisMeaning, axes_of};
+use crate::export::netcdf_header::float;
 use crate::export::{FileParts, Format, Subject};
 use crate::model::DataType;
 
@@ -243,5 +246,45 @@ fn corner(bands: &Bands) -> Option<Corner> {
 pub(super) fn no_data(subject: &Subject) -> Option<String> {
     let attribute = |name| subject.array.attributes.get(name);
     let value = attribute("_FillValue").or_else(|| attribute("missing_value"))?;
-    value.is_number().then(|| value.to_string())
+    number_text(&subject.array.data_type, &value)
+}
+
+/// Returns a number as GDAL reads it.
+fn number_text(data_type: &DataType, value: &Value) -> Option<String> {
+    if value.is_number() {
+        return Some(value.to_string());
+    }
+    // Only elements that are floats can be NaN, or a float in base64.
+    let is_float = matches!(data_type, DataType::Float(_));
+    let number = float(value).filter(|_| is_float)?;
+    Some(match number {
+        number if number.is_nan() => "nan".to_string(),
+        number if number.is_infinite() && number > 0.0 => "inf".to_string(),
+        number if number.is_infinite() => "-inf".to_string(),
+        number => Value::from(number).to_string(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn numbers_that_stand_for_no_value_have_the_forms_of_attributes() {
+        let float = |value: Value| number_text(&DataType::Float(4), &value);
+        assert_eq!(float(json!(-9999.0)).as_deref(), Some("-9999.0"));
+        assert_eq!(float(json!("NaN")).as_deref(), Some("nan"));
+        assert_eq!(float(json!("-Infinity")).as_deref(), Some("-inf"));
+        // As xarray writes NaN and -9999.
+        assert_eq!(float(json!("AAAAAAAA+H8=")).as_deref(), Some("nan"));
+        assert_eq!(float(json!("AAAAAICHw8A=")).as_deref(), Some("-9999.0"));
+        assert_eq!(float(json!("none")), None);
+        assert_eq!(number_text(&DataType::Int(2), &json!("NaN")), None);
+        assert_eq!(
+            number_text(&DataType::Int(2), &json!(-1)).as_deref(),
+            Some("-1")
+        );
+    }
 }

@@ -3,6 +3,7 @@
 //! Times are nanoseconds since 1970-01-01 in UTC, of any size; in calendars whose days other people do not have, since a
 //! day of their own. Dates before 1582-10-15 that CF counts from in its standard calendar are Julian.
 
+use std::borrow::Cow;
 use std::ops::Range;
 
 use crate::export::calendar::Calendar;
@@ -25,9 +26,12 @@ impl TimeCount {
     /// Reads `days since 2000-01-01 12:00` of a calendar by its name; nothing for what is none.
     pub fn parse(units: &str, calendar: &str) -> Option<TimeCount> {
         let (unit, date) = units.split_once(" since ")?;
-        let date = CalendarDate::parse(date.trim())?;
-        let is_early = (date.year, date.month, date.day) < (1582, 10, 15);
+        let date = CalendarDate::parse(&with_hyphens(date.trim()))?;
+        let day = (date.year, date.month, date.day);
+        let is_early = day < (1582, 10, 15);
+        let is_skipped = is_early && day > (1582, 10, 4);
         let (calendar, of_date) = match calendar.to_ascii_lowercase().as_str() {
+            "standard" | "gregorian" if is_skipped => return None,
             "standard" | "gregorian" if is_early => (Calendar::Gregorian, Calendar::Julian),
             "standard" | "gregorian" | "proleptic_gregorian" => {
                 (Calendar::Gregorian, Calendar::Gregorian)
@@ -40,23 +44,39 @@ impl TimeCount {
         };
         Some(TimeCount {
             unit: unit_of(unit.trim())?,
-            origin: date.start(of_date),
+            origin: date.in_calendar(of_date)?.start(of_date),
             calendar,
         })
     }
 }
 
-/// Returns the nanoseconds of a unit of CF.
+/// Returns the date of a count as it is written with hyphens; a form without them, or with slashes, begins with a year of
+/// four digits.
+fn with_hyphens(date: &str) -> Cow<'_, str> {
+    let length = date.find([' ', 'T']).unwrap_or(date.len());
+    let (day, time) = date.split_at(length);
+    let is_number = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+    let parts: Vec<&str> = match (day.len(), day.split_once('/')) {
+        (8, _) if is_number(day) => vec![&day[..4], &day[4..6], &day[6..]],
+        (_, Some((year, _))) if year.len() == 4 => day.split('/').collect(),
+        _ => return Cow::Borrowed(date),
+    };
+    Cow::Owned(parts.join("-") + time)
+}
+
+/// Returns the nanoseconds of a unit of CF, by a name that xarray knows.
 pub fn unit_of(name: &str) -> Option<i64> {
     let name = name.to_ascii_lowercase();
-    Some(match name.strip_suffix('s').unwrap_or(&name) {
-        "nanosecond" => 1,
-        "microsecond" => 1_000,
-        "millisecond" => 1_000_000,
-        "second" => 1_000_000_000,
-        "minute" => 60_000_000_000,
-        "hour" => 3_600_000_000_000,
-        "day" => 86_400_000_000_000,
+    Some(match name.as_str() {
+        "nanosecond" | "nanoseconds" => 1,
+        "microsecond" | "microseconds" | "microsec" | "microsecs" => 1_000,
+        "millisecond" | "milliseconds" | "millisec" | "millisecs" | "msec" | "msecs" | "ms" => {
+            1_000_000
+        }
+        "second" | "seconds" | "sec" | "secs" | "s" => 1_000_000_000,
+        "minute" | "minutes" | "min" | "mins" => 60_000_000_000,
+        "hour" | "hours" | "hr" | "hrs" | "h" => 3_600_000_000_000,
+        "day" | "days" | "d" => 86_400_000_000_000,
         _ => return None,
     })
 }
@@ -69,6 +89,8 @@ struct CalendarDate {
     day: i64,
     /// Nanoseconds of the day, and minus those that the time zone is ahead.
     nanoseconds: i128,
+    /// Whether the day has this hour, the hour this minute, and the minute this second.
+    is_time: bool,
     /// How much it leaves open.
     precision: Precision,
     /// Bytes of the text.
@@ -121,6 +143,12 @@ impl CalendarDate {
         if ["", "Z", "UTC", "GMT"].contains(&rest) {
             return Some(date);
         }
+        // A sign at a day is no zone: the text is a date of another form.
+        let follows = !text.get(date.length..)?.starts_with(' ');
+        let is_day = !matches!(date.precision, Precision::Nanoseconds(unit) if unit < DAY);
+        if follows && is_day {
+            return None;
+        }
         let (sign, zone) = match rest.as_bytes().first()? {
             b'+' => (1, rest.get(1..)?),
             b'-' => (-1, rest.get(1..)?),
@@ -157,6 +185,7 @@ impl CalendarDate {
             month: 1,
             day: 1,
             nanoseconds: 0,
+            is_time: true,
             precision: Precision::Year,
             length: 0,
         };
@@ -175,14 +204,15 @@ impl CalendarDate {
     /// Reads the time of the day, as far as there is one.
     fn read_time(&mut self, digits: &mut Digits) {
         let units = [
-            (&['T', ' '][..], 3600 * SECOND),
-            (&[':'][..], 60 * SECOND),
-            (&[':'][..], SECOND),
+            (&['T', ' '][..], 24, 3600 * SECOND),
+            (&[':'][..], 60, 60 * SECOND),
+            (&[':'][..], 60, SECOND),
         ];
-        for (before, unit) in units {
+        for (before, count, unit) in units {
             let Some(number) = digits.number(before, 2) else {
                 return;
             };
+            self.is_time &= number < count;
             self.nanoseconds += i128::from(number) * unit;
             self.precision = Precision::Nanoseconds(unit);
         }
@@ -193,6 +223,13 @@ impl CalendarDate {
             self.nanoseconds += i128::from(fraction) * unit;
             self.precision = Precision::Nanoseconds(unit);
         }
+    }
+
+    /// Returns the date if the calendar has it.
+    fn in_calendar(self, calendar: Calendar) -> Option<CalendarDate> {
+        let day = (self.year, self.month, self.day);
+        let is_day = calendar.date(calendar.days(day.0, day.1, day.2)) == day;
+        (is_day && self.is_time).then_some(self)
     }
 
     fn start(&self, calendar: Calendar) -> i128 {
@@ -212,7 +249,7 @@ impl CalendarDate {
 
 /// Returns the times that a date stands for: a year, a month, a day, a minute.
 pub fn period_of(label: &str, calendar: Calendar) -> Option<Range<i128>> {
-    let date = CalendarDate::parse(label.trim())?;
+    let date = CalendarDate::parse(label.trim())?.in_calendar(calendar)?;
     Some(date.start(calendar)..date.end(calendar))
 }
 
@@ -315,6 +352,67 @@ mod tests {
         }
         let far = format!("days since 2000-01-01 -{}", i128::MAX);
         assert_eq!(hours(&far), None);
+    }
+
+    #[test]
+    fn units_and_dates_have_the_forms_that_xarray_knows() {
+        let count = |units: &str| TimeCount::parse(units, "standard");
+        for (name, unit) in [
+            ("s", 1),
+            ("Sec", 1),
+            ("secs", 1),
+            ("min", 60),
+            ("h", 3600),
+            ("HR", 3600),
+            ("d", 86_400),
+        ] {
+            let count = count(&format!("{name} since 2000-01-01"));
+            assert_eq!(
+                count.map(|count| i128::from(count.unit)),
+                Some(unit * SECOND),
+                "{name}"
+            );
+        }
+        let milliseconds = count("msecs since 2000-01-01").map(|count| count.unit);
+        assert_eq!(milliseconds, Some(1_000_000));
+        for other in ["us", "ns", "m", "weeks", ""] {
+            assert_eq!(count(&format!("{other} since 2000-01-01")), None);
+        }
+        for date in ["2000/01/01", "2000/1/1", "20000101", "2000/01/01 00:00"] {
+            let found = count(&format!("days since {date}"));
+            assert_eq!(found, count("days since 2000-01-01"), "{date}");
+        }
+    }
+
+    #[test]
+    fn dates_that_no_calendar_has_are_none() {
+        for (date, calendar) in [
+            ("2000-02-30", "standard"),
+            ("2001-02-29", "standard"),
+            ("2000-04-31", "proleptic_gregorian"),
+            ("2000-01-01 12:60", "standard"),
+            ("2000-01-01 24:00", "standard"),
+            ("2000-01-01 12:00:60", "standard"),
+            ("2000-001", "standard"),
+            ("01-01-2000", "standard"),
+            ("1582-10-10", "standard"),
+            ("2000-02-29", "noleap"),
+            ("2000-01-31", "360_day"),
+        ] {
+            let units = format!("days since {date}");
+            assert_eq!(TimeCount::parse(&units, calendar), None, "{units}");
+        }
+        for (date, calendar) in [
+            ("2001-02-29", "all_leap"),
+            ("1900-02-29", "julian"),
+            ("2000-02-30", "360_day"),
+        ] {
+            let units = format!("days since {date}");
+            assert!(TimeCount::parse(&units, calendar).is_some(), "{units}");
+        }
+        assert!(period_of("2000-02-30", Calendar::Gregorian).is_none());
+        assert!(period_of("2000-02-29", Calendar::NoLeap).is_none());
+        assert!(period_of("2000-02-29T24", Calendar::Gregorian).is_none());
     }
 
     #[test]

@@ -1,8 +1,11 @@
 //! JSON as values, for what is read and not written back.
 //!
 //! Python writes NaN and the infinities as bare words, which JSON does not know; they are read as the
-//! strings that Zarr uses for them. The parser limits the depth; the caller limits the size.
+//! strings that Zarr uses for them. So are numbers beyond the floats, which Python reads as infinities, and where it
+//! writes half a letter for a byte that is no text, one letter stands for it. The parser limits the depth; the caller
+//! limits the size.
 
+use serde::de::IgnoredAny;
 use serde_json::Value;
 
 use crate::error::{Error, Result};
@@ -12,8 +15,8 @@ pub fn parse(bytes: &[u8]) -> Result<Value> {
     let bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
     match serde_json::from_slice(bytes) {
         Ok(value) => Ok(value),
-        Err(error) => match quote_bare_words(bytes) {
-            Some(quoted) => serde_json::from_slice(&quoted).map_err(not_json),
+        Err(error) => match mended(bytes) {
+            Some(mended) => serde_json::from_slice(&mended).map_err(not_json),
             None => Err(not_json(error)),
         },
     }
@@ -30,37 +33,100 @@ fn not_json(error: serde_json::Error) -> Error {
     Error::corrupt("", format!("not JSON: {error}"))
 }
 
-/// Puts the bare words NaN, Infinity and -Infinity in quotes; nothing if there are none.
-fn quote_bare_words(bytes: &[u8]) -> Option<Vec<u8>> {
-    const WORDS: [&[u8]; 3] = [b"NaN", b"Infinity", b"-Infinity"];
-    let mut quoted = Vec::with_capacity(bytes.len() + 16);
-    let (mut rest, mut in_string, mut found) = (bytes, false, false);
-    while let Some((&byte, after)) = rest.split_first() {
-        let word = WORDS
-            .iter()
-            .find(|word| !in_string && rest.starts_with(word));
-        if let Some(word) = word {
-            quoted.push(b'"');
-            quoted.extend_from_slice(word);
-            quoted.push(b'"');
-            rest = rest.get(word.len()..).unwrap_or_default();
-            found = true;
-            continue;
-        }
-        quoted.push(byte);
-        rest = after;
-        match (byte, in_string) {
-            (b'"', _) => in_string = !in_string,
-            (b'\\', true) => {
-                if let Some((&escaped, after)) = rest.split_first() {
-                    quoted.push(escaped);
-                    rest = after;
-                }
+/// Returns a text in which what Python writes and JSON lacks is written otherwise: the bare words NaN, Infinity and
+/// -Infinity are in quotes, numbers beyond the floats are infinities, halves of letters are U+FFFD. Nothing if there is
+/// none of these.
+fn mended(bytes: &[u8]) -> Option<Vec<u8>> {
+    let mut mended = Vec::with_capacity(bytes.len() + 16);
+    let (mut rest, mut found) = (bytes, false);
+    while let Some(&first) = rest.first() {
+        let (length, replacement) = match first {
+            b'"' => {
+                let length = string_length(rest);
+                let string = rest.get(..length).unwrap_or_default();
+                (length, without_half_letters(string))
             }
-            _ => {}
-        }
+            _ => number_or_word(rest),
+        };
+        let (part, after) = rest.split_at_checked(length).unwrap_or((rest, b""));
+        found |= replacement.is_some();
+        mended.extend_from_slice(replacement.as_deref().unwrap_or(part));
+        rest = after;
     }
-    found.then_some(quoted)
+    found.then_some(mended)
+}
+
+/// Returns the length of the string that bytes begin with, its quotes included.
+fn string_length(bytes: &[u8]) -> usize {
+    let mut at = 1;
+    while let Some(byte) = bytes.get(at) {
+        at += match byte {
+            b'"' => return at + 1,
+            b'\\' => 2,
+            _ => 1,
+        };
+    }
+    bytes.len()
+}
+
+/// Returns the length of the number, the word or the byte that bytes begin with, and the word in quotes that is read
+/// instead, if it is not read as it is.
+fn number_or_word(bytes: &[u8]) -> (usize, Option<Vec<u8>>) {
+    const WORDS: [&str; 3] = ["NaN", "Infinity", "-Infinity"];
+    let word = WORDS.iter().find(|word| bytes.starts_with(word.as_bytes()));
+    if let Some(word) = word {
+        return (word.len(), Some(in_quotes(word)));
+    }
+    let is_part = |byte: &&u8| byte.is_ascii_digit() || b"+-.eE".contains(byte);
+    let length = bytes.iter().take_while(is_part).count();
+    let number = bytes.get(..length).unwrap_or_default();
+    let replacement = is_too_large(number).then(|| match number.first() {
+        Some(b'-') => in_quotes("-Infinity"),
+        _ => in_quotes("Infinity"),
+    });
+    (length.max(1), replacement)
+}
+
+fn in_quotes(word: &str) -> Vec<u8> {
+    format!("\"{word}\"").into_bytes()
+}
+
+/// Whether a text is a number of JSON that no float comes near.
+fn is_too_large(number: &[u8]) -> bool {
+    let text = str::from_utf8(number).unwrap_or_default();
+    let is_infinite = text.parse().is_ok_and(f64::is_infinite);
+    // What JSON does not take as a number, as one that begins with a zero, is another error.
+    is_infinite && serde_json::from_str::<IgnoredAny>(text).is_ok()
+}
+
+/// Returns a string in which escapes of one half of a letter, as Python writes bytes that are no text, are U+FFFD; nothing
+/// if it has none.
+fn without_half_letters(string: &[u8]) -> Option<Vec<u8>> {
+    const REPLACED: &[u8] = b"\\ufffd";
+    let mut replaced = Vec::new();
+    let (mut at, mut found) = (0, false);
+    while let Some(byte) = string.get(at) {
+        let rest = string.get(at..).unwrap_or_default();
+        let after = rest.get(REPLACED.len()..).unwrap_or_default();
+        let (length, is_half) = match (escaped_unit(rest), escaped_unit(after)) {
+            (Some(0xd800..=0xdbff), Some(0xdc00..=0xdfff)) => (2 * REPLACED.len(), false),
+            (Some(0xd800..=0xdfff), _) => (REPLACED.len(), true),
+            _ if *byte == b'\\' => (2, false),
+            _ => (1, false),
+        };
+        found |= is_half;
+        let part = rest.get(..length).unwrap_or(rest);
+        replaced.extend_from_slice(if is_half { REPLACED } else { part });
+        at += length;
+    }
+    found.then_some(replaced)
+}
+
+/// Returns the unit of UTF-16 whose escape bytes begin with.
+fn escaped_unit(bytes: &[u8]) -> Option<u16> {
+    let digits = bytes.strip_prefix(b"\\u")?.get(..4)?;
+    let digits = digits.iter().all(u8::is_ascii_hexdigit).then_some(digits)?;
+    u16::from_str_radix(str::from_utf8(digits).ok()?, 16).ok()
 }
 
 #[cfg(test)]
@@ -76,6 +142,31 @@ mod tests {
             read,
             json!({"a": "NaN", "b": ["-Infinity", "Infinity"], "c": "NaN \" NaN"})
         );
+    }
+
+    #[test]
+    fn numbers_beyond_the_floats_are_infinities() {
+        let read = parse(br#"{"a": 1e999, "b": [-2.5E+400, 1e-999, 1e308], "c": "1e999"}"#);
+        let expected = json!({"a": "Infinity", "b": ["-Infinity", 0.0, 1e308], "c": "1e999"});
+        assert_eq!(read.unwrap(), expected);
+        for wrong in ["01e999", "1e999e", "+1e999", "1.e999", "[1e999"] {
+            assert!(parse(wrong.as_bytes()).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn halves_of_letters_are_replaced() {
+        let read = |text: &str| parse(text.as_bytes()).unwrap();
+        assert_eq!(read(r#""caf\udce9""#), json!("caf\u{fffd}"));
+        assert_eq!(
+            read(r#"{"\ud83d": "\ud83d\ude00 \ud83d\u0041"}"#),
+            json!({"\u{fffd}": "\u{1f600} \u{fffd}A"})
+        );
+        assert_eq!(
+            read(r#"["\\ud83d", "\udce9\"NaN", NaN]"#),
+            json!(["\\ud83d", "\u{fffd}\"NaN", "NaN"])
+        );
+        assert!(parse(br#""\udce"#).is_err() && parse(br#""\udzzz""#).is_err());
     }
 
     #[test]

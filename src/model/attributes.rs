@@ -88,6 +88,26 @@ impl Attributes {
         value_of(text.get(place)?)
     }
 
+    /// Whether an attribute is NaN, an infinity, or a list of numbers with one of these; `value` is what it reads as. A word
+    /// in quotes is such a number among others alone.
+    pub fn is_beyond_json(&self, name: &str, value: &Value) -> bool {
+        let list = match value {
+            Value::Array(list) => &list[..],
+            one => std::slice::from_ref(one),
+        };
+        let is_word =
+            |value: &Value| matches!(value.as_str(), Some("NaN" | "Infinity" | "-Infinity"));
+        let is_number = |value: &Value| value.is_number() || is_word(value);
+        let place = || json_text::find_member(self.text(), name).ok().flatten();
+        let is_bare = || {
+            let text = place().and_then(|place| self.text().get(place));
+            text.is_some_and(|text| !text.contains('"'))
+        };
+        list.iter().any(is_word)
+            && list.iter().all(is_number)
+            && (list.iter().any(Value::is_number) || is_bare())
+    }
+
     /// Returns the attributes as values; NaN and the infinities are strings in them.
     pub fn to_map(&self) -> Map<String, Value> {
         match value_of(self.text()) {
@@ -185,6 +205,26 @@ mod tests {
         assert_eq!(attributes.get("a"), Some(json!("NaN")));
         let more = attributes.with("d", &json!([1]));
         assert_eq!(more.text(), text.replace('}', r#","d":[1]}"#));
+    }
+
+    #[test]
+    fn a_value_that_json_lacks_hides_no_other() {
+        let attributes = read(r#"{"note": "caf\udce9", "big": -1e999, "ok": 5}"#);
+        let values = json!({"note": "caf\u{fffd}", "big": "-Infinity", "ok": 5});
+        assert_eq!(Value::Object(attributes.to_map()), values);
+    }
+
+    #[test]
+    fn bare_words_are_numbers_and_words_among_numbers_too() {
+        let attributes = read(
+            r#"{"a": NaN, "b": "NaN", "c": [0.0, "Infinity"], "d": ["NaN"], "e": [NaN], "f": [1], "g": [NaN, "x"], "h": -1e999}"#,
+        );
+        let values = attributes.to_map();
+        let beyond = values
+            .iter()
+            .filter(|(name, value)| attributes.is_beyond_json(name, value));
+        let names: Vec<&String> = beyond.map(|(name, _)| name).collect();
+        assert_eq!(names, ["a", "c", "e", "h"]);
     }
 
     #[test]

@@ -14,7 +14,7 @@ mod numbers;
 
 pub use attributes::{Attributes, FAULT};
 pub use data_type::{DataType, Field, TimeUnit, Words};
-pub use numbers::NumberType;
+pub use numbers::{Coding, NumberType};
 
 /// A group or an array.
 #[derive(Clone, Debug, PartialEq)]

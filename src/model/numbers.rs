@@ -235,7 +235,16 @@ impl Float {
     fn nearest(&self, value: f64) -> Option<u8> {
         let codes = 0..=(u8::MAX >> (u8::BITS - self.bits));
         if value.is_nan() {
-            return codes.into_iter().find(|&code| self.value(code).is_nan());
+            // Of several NaNs the first quiet one, as other programs write.
+            let has_quiet = self.special == Special::Ieee && self.mantissa > 0;
+            let quiet = if has_quiet {
+                1 << (self.mantissa - 1)
+            } else {
+                0
+            };
+            return codes
+                .into_iter()
+                .find(|&code| code & quiet == quiet && self.value(code).is_nan());
         }
         let same_sign =
             |code: &u8| self.value(*code).is_sign_negative() == value.is_sign_negative();
@@ -273,6 +282,9 @@ mod tests {
         assert_eq!(code("float8_e5m2", f64::INFINITY), 0x7c);
         assert_eq!(code("float8_e5m2", -1.5), 0xbe);
         assert_eq!(code("float8_e4m3fnuz", f64::NAN), 0x80);
+        assert_eq!(code("float8_e5m2", f64::NAN), 0x7e);
+        assert_eq!(code("float8_e4m3", f64::NAN), 0x7c);
+        assert_eq!(code("float8_e4m3fn", f64::NAN), 0x7f);
         assert_eq!(code("float8_e8m0fnu", 2.0), 0x80);
         assert_eq!(code("float4_e2m1fn", 6.0), 0x7);
         assert_eq!(code("int4", -8.0), 0xf8);

@@ -124,7 +124,8 @@ pub(super) fn of_group(attributes: &Attributes, flavour: Flavour) -> Vec<(String
     let mut list = Vec::new();
     for (name, value) in attributes.to_map() {
         if is_own(&name, flavour) {
-            list.push((name, encoded(&value, flavour)));
+            let value = held(attributes, &name, &value, flavour);
+            list.push((name, value));
         }
     }
     list
@@ -150,7 +151,10 @@ pub(super) fn of_array(array: &Array, kind: &HdfType, flavour: Flavour) -> Vec<(
             Some((lengths, numbers)) => list.push((name, typed(lengths, &numbers))),
             // netCDF refuses one of another type.
             None if name == FILL => {}
-            None => list.push((name, encoded(&value, flavour))),
+            None => {
+                let value = held(&array.attributes, &name, &value, flavour);
+                list.push((name, value));
+            }
         }
     }
     if has_implied_fill(array) && number_of(&array.data_type, &json!(0)).is_some() {
@@ -239,6 +243,20 @@ pub(super) fn text(text: String, flavour: Flavour) -> HdfValue {
         HdfValue::FixedText(text)
     } else {
         HdfValue::Text(text)
+    }
+}
+
+/// Returns the value of an attribute, which JSON may not have as a number.
+fn held(attributes: &Attributes, name: &str, value: &Value, flavour: Flavour) -> HdfValue {
+    let is_number = attributes.is_beyond_json(name, value);
+    let numbers = is_number.then(|| of_type(&DataType::Float(8), value));
+    match numbers.flatten() {
+        Some((lengths, bytes)) => HdfValue::Elements {
+            kind: double(),
+            lengths,
+            bytes,
+        },
+        None => encoded(value, flavour),
     }
 }
 
