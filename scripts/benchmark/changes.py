@@ -64,7 +64,6 @@ def unpacked(folder, arguments):
         plain.append(timed(SMALL_FILES, "tar", "xf", archive, "-C", place / "plain"))
         with peers.Ours(place / "store", "--cow", place / "upper") as mount:
             ours.append(timed(SMALL_FILES, "tar", "xf", archive, "-C", mount.path))
-        shutil.rmtree(place)
     return [in_seconds(table.speeds(f"tar x, {SMALL_FILES} files", "plain folder", ours, plain, 0.7), ours, plain)]
 
 
@@ -79,7 +78,6 @@ def committed(folder, arguments):
             os.sync()
             copied.append(timed(CHUNKS, "cp", "-r", place / "upper/keys/a", place / "copied"))
             ours.append(timed(CHUNKS, mounting.program(), "commit", place / "upper"))
-        shutil.rmtree(place)
     return [in_seconds(table.speeds(f"commit, {CHUNKS} chunks", "cp -r", ours, copied, 1.0), ours, copied)]
 
 
