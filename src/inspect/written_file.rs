@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use crate::array::OpenArray;
 use crate::error::{Error, Result};
-use crate::export::{Export, Subject, TakenDimension, cf};
+use crate::export::why_not::why_not;
+use crate::export::{Export, FileParts, Format, Subject, TakenDimension, cf};
 use crate::grid::Selection;
 use crate::inspect::file_ending::FileContent;
 use crate::inspect::plane_picture::{NO_PICTURE, PlanePicture};
@@ -77,7 +78,7 @@ pub fn write_file(
             &shape,
         )
     };
-    let mut parts = format.parts_of(array, &subject)?;
+    let mut parts = parts_of(format, array, &subject)?;
     if let Some(conversion) = meant.as_ref().and_then(|meant| meant.conversion.as_ref()) {
         parts = parts.after(conversion, array.array().element_size()?);
     }
@@ -87,6 +88,17 @@ pub fn write_file(
     }
     let file = Export::of_selection(array, parts, selection, array.id())?;
     write_whole(&file, file.len(), take)
+}
+
+/// Returns what a file consists of; `Unsupported` with the reason if there is none.
+fn parts_of(format: &Format, array: &OpenArray, subject: &Subject) -> Result<FileParts> {
+    match why_not(format, subject) {
+        Some(why) => {
+            let why = format!("{}: {why}", format.extension);
+            Err(Error::unsupported(array.path(), why))
+        }
+        None => format.parts_of(array, subject),
+    }
 }
 
 /// Writes a picture of selected elements.

@@ -309,6 +309,20 @@ fn a_format_has_one_name_for_cat_and_cp() {
 }
 
 #[test]
+fn a_format_that_an_array_has_not_is_refused_with_the_reason() {
+    let folder = tempfile::tempdir().unwrap();
+    let to = folder.path().join("x.flt");
+    for (array, why) in [
+        ("tas", "flt: 2 dimensions, not 3"),
+        ("psl", "flt: no int16"),
+    ] {
+        let from = sample(&format!("climate.zarr/{array}"));
+        let fault = failed(&["cp", from.to_str().unwrap(), to.to_str().unwrap()]);
+        assert!(fault.ends_with(why), "{fault}");
+    }
+}
+
+#[test]
 fn a_file_appears_when_it_is_whole() {
     let folder = tempfile::tempdir().unwrap();
     let a = array(&[4], &[2]).replace(
