@@ -1,7 +1,8 @@
 //! Answers requests: at once in the event loop if the answer is in memory, else from a bounded pool.
 //!
-//! An event loop never waits, but for those that `waiting_loops` allows, which run what a pool would. Names and contents have a pool each, so that readers of a slow store do not hold up names.
-//! A panic in a request becomes EIO for that request. Errors are mapped to errno here and reported.
+//! An event loop never waits, but for those that `waiting_loops` allows, which run what a pool would. Names and contents
+//! have a pool each, so that readers of a slow store do not hold up names. A panic in a request becomes EIO for that
+//! request. Errors are mapped to errno here and reported.
 
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};

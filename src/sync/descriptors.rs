@@ -41,8 +41,13 @@ pub fn raise_limit() {
 
 /// Returns for how many descriptors there are permits. The limit may be another one each time.
 fn permits() -> u64 {
-    let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
-    limit - (limit / 4).clamp(MIN_RESERVE, MAX_RESERVE).min(limit / 2)
+    permits_of(getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX))
+}
+
+/// Returns for how many of so many descriptors there are permits: for half of them at least.
+fn permits_of(limit: u64) -> u64 {
+    let reserve = (limit / 4).clamp(MIN_RESERVE, MAX_RESERVE);
+    limit - reserve.min(limit / 2)
 }
 
 /// Adds a cache that closes files when there are no permits left.
@@ -89,5 +94,16 @@ impl Permit {
 impl Drop for Permit {
     fn drop(&mut self) {
         KEPT.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_small_limit_leaves_permits() {
+        let permits = [0, 1, 64, 128, 256, 1024, 1 << 20].map(permits_of);
+        assert_eq!(permits, [0, 1, 32, 64, 192, 768, (1 << 20) - 1024]);
     }
 }
