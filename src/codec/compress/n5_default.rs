@@ -1,8 +1,8 @@
 //! Codec `n5_default`: a block of N5, which states its own shape.
 //!
-//! The header (mode, number of dimensions, lengths) is big-endian; after it come the block's elements, encoded
-//! by a chain of their own. At the edge of an array some writers store smaller blocks: elements that they lack
-//! are the fill value. A block that is larger than the chunk was not written for it. Whole blocks are written. A block of mode 1
+//! The header (mode, number of dimensions, lengths) is big-endian; after it come the block's elements, encoded by a
+//! chain of their own. At the edge of an array some writers store smaller blocks: elements that they lack are the fill
+//! value. A block that is larger than the chunk was not written for it. Whole blocks are written. A block of mode 1
 //! (varlength) also states how many elements it has; it is read where its shape has as many.
 
 use std::borrow::Cow;
