@@ -52,9 +52,10 @@ pub(crate) fn scattered_reads_fill_what_there_is(kind: &Kind) {
     let whole = pattern(10_000);
     let fixture = (kind.holding)(&[(b"a", &whole), (b"empty", b"")]);
     let reader = fixture.store.open(&key("a"), None).unwrap();
-    // More pieces than one system call takes.
+    // More pieces than one system call takes, short and long.
     let many = vec![3; 2500];
-    let shapes: [&[usize]; 8] = [
+    let long = vec![1100; 1100];
+    let shapes: [&[usize]; 9] = [
         &[],
         &[0],
         &[0, 0, 5, 0],
@@ -63,6 +64,7 @@ pub(crate) fn scattered_reads_fill_what_there_is(kind: &Kind) {
         &[9_999, 2],
         &[4096, 0, 4096, 4096],
         &many,
+        &long,
     ];
     for lengths in shapes {
         for offset in [0, 1, 4999, 9_998, 9_999, 10_000, 10_001]

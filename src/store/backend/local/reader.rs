@@ -10,8 +10,13 @@ use crate::error::{Error, Result};
 use crate::store::backend::local::directory::failed;
 use crate::store::backend::local::stat::meta_of;
 use crate::store::{Key, Meta, Reader, deal_out};
-use crate::sync::buffer;
+use crate::sync::buffer::{self, Buffer};
 use crate::sync::descriptors::Permit;
+
+/// Shorter parts than this on average, in bytes, cost the kernel more than one copy of all that it reads at once.
+const SHORT_PART_BYTES: usize = 1024;
+/// The most bytes that are worth the copy: those that a cache of the processor still has.
+const MAX_COPIED_BYTES: usize = 1 << 20;
 
 /// A file kept open; a file that replaces it under its key is not seen here.
 pub(super) struct LocalReader {
@@ -39,8 +44,9 @@ impl Reader for LocalReader {
     fn read_scattered(&self, offset: u64, parts: &mut [IoSliceMut<'_>]) -> Result<usize> {
         let wanted: usize = parts.iter().map(|part| part.len()).sum();
         // The kernel refuses reads that would end beyond the largest signed offset.
-        if offset.saturating_add(wanted as u64) > i64::MAX as u64 {
-            let bytes = self.read_at(offset, wanted)?;
+        let ends_too_far = offset.saturating_add(wanted as u64) > i64::MAX as u64;
+        if ends_too_far || are_short(parts.len(), wanted) {
+            let bytes = Buffer::from(self.read_at(offset, wanted)?);
             deal_out(&bytes, parts);
             return Ok(bytes.len());
         }
@@ -55,6 +61,11 @@ impl Reader for LocalReader {
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         Some(self.fd.as_fd())
     }
+}
+
+/// Whether parts of `length` bytes together are filled faster from one piece of memory.
+fn are_short(parts: usize, length: usize) -> bool {
+    parts > 1 && length <= MAX_COPIED_BYTES && length / parts < SHORT_PART_BYTES
 }
 
 /// Reads `length` bytes, fewer only at the end of the file; no file exceeds the largest signed offset.
