@@ -15,6 +15,7 @@ use crate::error::{Error, Kind, Result};
 use crate::grid::{ChunkIndex, Coordinates};
 use crate::store::{Condition, Key, PutBody};
 use crate::sync::budget::Reservation;
+use crate::sync::buffer;
 use crate::sync::pool::parallel_map;
 
 /// How often a chunk is put whose key changes meanwhile.
@@ -223,6 +224,14 @@ struct EncodedChunk<'a> {
     /// What was read of the key to encode it.
     condition: Condition,
     _room: Reservation,
+}
+
+impl Drop for EncodedChunk<'_> {
+    fn drop(&mut self) {
+        if let Cow::Owned(bytes) = std::mem::take(&mut self.bytes) {
+            buffer::recycle(bytes);
+        }
+    }
 }
 
 /// Returns the error of a chunk without pieces, of which there is none.

@@ -14,6 +14,7 @@ use blosc_src::{BLOSC_MAX_BUFFERSIZE, blosc_compress_ctx};
 use crate::codec::config::Configuration;
 use crate::codec::kind::{BytesToBytes, ChainPosition, Codec, Data, Length};
 use crate::error::{Error, Result};
+use crate::sync::buffer;
 
 use super::blosc_decode::decompress;
 use super::blosc_frame::{
@@ -132,7 +133,7 @@ impl Blosc {
             BloscShuffle::Byte => 1,
             BloscShuffle::Bit => 2,
         };
-        let mut out = vec![0; decoded.len() + HEADER_BYTES];
+        let mut out = buffer::of_length(decoded.len() + HEADER_BYTES);
         // SAFETY: both pointers are valid for the lengths given with them and do not overlap; the name ends
         // with a zero byte. c-blosc stays within `destsize`, keeps no pointer, and never divides by zero, since
         // typesize is 1 to 255.

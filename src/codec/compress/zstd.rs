@@ -1,7 +1,8 @@
 //! Codec `zstd`: frames of RFC 8878, one or several, with or without their content size.
 //!
-//! Decoded into a buffer of the promised length, whatever size a frame claims. Each thread keeps a decompressor:
-//! creating one costs more than decoding a small inner chunk.
+//! Decoded into a buffer of the promised length, whatever size a frame claims. Each thread keeps a decompressor, since
+//! creating one costs more than decoding a small inner chunk, and a compressor that is not large: its memory would be
+//! fresh for each chunk.
 
 use std::borrow::Cow;
 use std::cell::RefCell;
@@ -10,7 +11,7 @@ use std::io::Read;
 
 use zstd::bulk::{Compressor, Decompressor};
 use zstd::stream::read::Decoder;
-use zstd::zstd_safe::CParameter;
+use zstd::zstd_safe::{CParameter, compress_bound};
 
 use crate::codec::config::Configuration;
 use crate::codec::kind::{BytesToBytes, ChainPosition, Codec, Data, Length};
@@ -19,7 +20,11 @@ use crate::sync::buffer;
 
 const NAME: &str = "zstd";
 
+/// The most bytes of a compressor that a thread keeps; those of high levels take hundreds of MiB.
+const MAX_KEPT_BYTES: usize = 2 << 20;
+
 thread_local! {
+    static COMPRESSOR: RefCell<Option<Compressor<'static>>> = const { RefCell::new(None) };
     static DECOMPRESSOR: RefCell<Option<Decompressor<'static>>> = const { RefCell::new(None) };
 }
 
@@ -61,14 +66,31 @@ impl BytesToBytes for Zstd {
     }
 
     fn encode<'a>(&self, decoded: Data<'a>) -> Result<Data<'a>> {
-        let encode = || {
-            let mut compressor = Compressor::new(self.level)?;
-            compressor.set_parameter(CParameter::ChecksumFlag(self.checksum))?;
-            compressor.compress(&decoded)
-        };
-        encode()
+        let encoded = COMPRESSOR.with_borrow_mut(|kept| {
+            let mut compressor = match kept.take() {
+                Some(compressor) => compressor,
+                None => Compressor::new(self.level)?,
+            };
+            let encoded = self.compress(&mut compressor, &decoded)?;
+            if compressor.context_mut().sizeof() <= MAX_KEPT_BYTES {
+                *kept = Some(compressor);
+            }
+            io::Result::Ok(encoded)
+        });
+        encoded
             .map(Cow::Owned)
             .map_err(|error| Error::invalid(NAME, error))
+    }
+}
+
+impl Zstd {
+    /// Encodes to one frame by a compressor of whatever parameters.
+    fn compress(&self, compressor: &mut Compressor<'_>, decoded: &[u8]) -> io::Result<Vec<u8>> {
+        compressor.set_compression_level(self.level)?;
+        compressor.set_parameter(CParameter::ChecksumFlag(self.checksum))?;
+        let mut out = buffer::with_capacity(compress_bound(decoded.len()));
+        compressor.compress_to_buffer(decoded, &mut out)?;
+        Ok(out)
     }
 }
 
@@ -111,6 +133,23 @@ mod tests {
             let pipeline = pipeline("uint8", &[4000], json!(["bytes", zstd])).unwrap();
             let encoded = pipeline.encode(&data).unwrap();
             assert_eq!(pipeline.decode(encoded).unwrap(), data);
+        }
+    }
+
+    #[test]
+    fn a_frame_does_not_depend_on_those_before_it() {
+        let data = sample(300_000);
+        let encode = |level: i32, checksum: bool| {
+            let zstd = json!({ "name": "zstd", "configuration": { "level": level, "checksum": checksum } });
+            let pipeline = pipeline("uint8", &[300_000], json!(["bytes", zstd])).unwrap();
+            pipeline.encode(&data).unwrap()
+        };
+        for (level, checksum) in [(1, true), (19, false), (-3, false), (3, true), (1, false)] {
+            let alone = std::thread::scope(|scope| {
+                let thread = scope.spawn(|| encode(level, checksum));
+                thread.join().unwrap()
+            });
+            assert!(encode(level, checksum) == alone, "{level} {checksum}");
         }
     }
 
