@@ -17,6 +17,7 @@ use crate::array::{Engine, OpenArray};
 use crate::error::{Error, Kind, Result};
 use crate::grid::{ChunkIndex, Coordinates, Layout, Runs};
 use crate::sync::budget::Reservation;
+use crate::sync::pool::parallel_map;
 
 /// Pieces that are not stored yet may hold the memory divided by this.
 const DIRTY_SHARE: u64 = 4;
@@ -69,11 +70,24 @@ impl FlatFile {
             start = range.end;
             let given = in_buffer(range.start - offset)..in_buffer(range.end - offset);
             let given = bytes.get(given).unwrap_or_default();
-            for part in self.parts(decoder, &range) {
-                self.write_part((decoder, &part), &range, given, source)?;
-            }
+            let write = |part: Part| self.write_part((decoder, &part), &range, given, source);
+            let parts = self.parts(decoder, &range).into_iter();
+            let (missing, others) = parts.partition(|part| self.has_to_read(decoder, part));
+            let missing: Vec<Part> = missing;
+            let threads = self.array.engine.writers_at_once(decoder);
+            let written = parallel_map(threads.min(missing.len()), missing, &write);
+            written.into_iter().collect::<Result<()>>()?;
+            let others: Vec<Part> = others;
+            others.into_iter().try_for_each(write)?;
         }
         Ok(())
+    }
+
+    /// Whether a piece is written in part and its other elements have to be read, which may take long.
+    fn has_to_read(&self, decoder: &Decoder, part: &Part) -> bool {
+        let indices = decoder.pieces.indices(part.piece);
+        part.region != decoder.pieces.region(&indices)
+            && self.array.written(decoder, part.piece).is_none()
     }
 
     /// Writes what a range of bytes has of one piece.
@@ -242,6 +256,15 @@ impl Engine {
             });
             writers.push(Arc::downgrade(array));
         }
+    }
+
+    /// Returns how many pieces are read at a time that are written in part, so that all of them are far from filling the
+    /// memory.
+    fn writers_at_once(&self, decoder: &Decoder) -> usize {
+        let length = decoder.pipeline.chunk_bytes() as u64;
+        let most = self.limits.memory / DIRTY_SHARE / length.saturating_mul(COPIES).max(1);
+        let most = usize::try_from(most).unwrap_or(usize::MAX);
+        most.clamp(1, self.encoders)
     }
 
     /// Stores the chunks that were written longest ago until written pieces hold no more than their share of the

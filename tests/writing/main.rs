@@ -22,6 +22,7 @@ mod nested;
 mod nodes;
 mod seen_documents;
 mod shared;
+mod side_by_side;
 mod slow;
 #[path = "../dialects/written.rs"]
 mod written;
