@@ -100,6 +100,23 @@ impl Arrays {
         open.any(|array| !array.dirty.is_empty())
     }
 
+    /// Returns the arrays that are written through decoded files now, which are open or could not be stored, in the order
+    /// of their paths; true with those that are open.
+    pub fn in_writing(&self) -> Vec<(Key, bool)> {
+        let dirty = self.dirty.lock();
+        let arrays = dirty.by_path.iter();
+        let arrays = arrays.map(|(path, dirty)| {
+            let is_open = dirty.shown().are_wanted();
+            (path, is_open, is_open || !dirty.is_empty())
+        });
+        let mut found: Vec<(Key, bool)> = arrays
+            .filter(|(.., is_written)| *is_written)
+            .map(|(path, is_open, _)| (path.clone(), is_open))
+            .collect();
+        found.sort();
+        found
+    }
+
     fn written_below(&self, path: &Key) -> Vec<Arc<OpenArray>> {
         let writers = self.engine.writers();
         let writers = writers.iter().filter_map(Weak::upgrade);

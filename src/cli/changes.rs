@@ -54,6 +54,7 @@ fn read_only_status(store: &str) -> StatusReport {
         pending: 0,
         committing: false,
         kept: Vec::new(),
+        in_writing: Vec::new(),
     }
 }
 
@@ -104,17 +105,31 @@ fn print_status(status: &StatusReport) {
         ));
     }
     print_kept(&status.kept);
+    print_in_writing(&status.in_writing);
 }
 
 /// Lists what stays in the upper folder.
 fn print_kept(kept: &[(String, String)]) {
-    if kept.is_empty() {
+    let stay = if kept.len() == 1 { "stays" } else { "stay" };
+    print_reasons(
+        kept,
+        format_args!("{} {stay} in the upper folder", kept.len()),
+    );
+}
+
+/// Lists the arrays that are being written.
+fn print_in_writing(arrays: &[(String, String)]) {
+    let count = units::count(arrays.len() as u64, "array");
+    print_reasons(arrays, format_args!("{count} being written"));
+}
+
+/// Lists keys with a reason each below a title; says nothing if there are none.
+fn print_reasons(keys: &[(String, String)], title: std::fmt::Arguments<'_>) {
+    if keys.is_empty() {
         return;
     }
-    let stay = if kept.len() == 1 { "stays" } else { "stay" };
-    let count = kept.len();
-    report::print(format_args!("{count} {stay} in the upper folder:"));
-    for (key, why) in kept {
+    report::print(format_args!("{title}:"));
+    for (key, why) in keys {
         report::print(format_args!("    {}: {}", printable(key), printable(why)));
     }
 }
@@ -190,6 +205,7 @@ fn print_commit(report: &CommitReport, dry_run: bool) {
         report.erased,
     ));
     print_kept(&report.kept);
+    print_in_writing(&report.in_writing);
 }
 
 fn print_conflicts(conflicts: &[(String, String)]) {

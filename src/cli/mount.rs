@@ -72,7 +72,7 @@ fn serve(plan: &MountPlan, parent: Option<&Parent>) -> Result<()> {
         return Ok(());
     }
     if let Some(overlay) = views.overlay() {
-        control_socket::serve(overlay.clone())?;
+        control_socket::serve(overlay.clone(), views.arrays().clone())?;
     }
     let what = description(plan, &views)?;
     let mut server = MountServer::new()?;

@@ -62,6 +62,7 @@ fn status(overlay: &Overlay) -> Result<StatusReport> {
         pending: changes.frozen.len() as u64,
         committing: overlay.is_at_work(),
         kept: texts(changes.kept),
+        in_writing: Vec::new(),
     })
 }
 
@@ -112,6 +113,29 @@ fn state(store: Arc<dyn Store>) -> HierarchyState {
     }
 }
 
+/// Names in an answer the arrays that are written through decoded files, as they were when the request came (`Arrays`):
+/// true with those that are open.
+pub(super) fn name_arrays(answer: &mut ControlAnswer, in_writing: Vec<(Key, bool)>) {
+    let named = in_writing.iter().map(|(path, is_open)| {
+        let why = if *is_open {
+            "open for writing as a decoded file: what is not stored yet is for the next commit"
+        } else {
+            "closed, but not all of it could be stored: it is tried again"
+        };
+        let path = if path.is_root() {
+            "/".into()
+        } else {
+            text(path)
+        };
+        (path, why.to_string())
+    });
+    match answer {
+        ControlAnswer::Status(report) => report.in_writing = named.collect(),
+        ControlAnswer::Commit(report) => report.in_writing = named.collect(),
+        _ => {}
+    }
+}
+
 impl From<Outcome> for CommitReport {
     fn from(outcome: Outcome) -> CommitReport {
         CommitReport {
@@ -120,6 +144,7 @@ impl From<Outcome> for CommitReport {
             erased: outcome.erased,
             conflicts: texts(outcome.conflicts),
             kept: texts(outcome.kept),
+            in_writing: Vec::new(),
         }
     }
 }

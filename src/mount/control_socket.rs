@@ -4,17 +4,20 @@ use std::fs;
 use std::io;
 use std::io::BufReader;
 use std::os::unix::net::{UnixListener, UnixStream};
+use std::sync::Arc;
 use std::thread;
 
 use super::commands;
 use super::protocol::{
     ControlMessage, ControlRequest, receive_request, send_message, socket_error, socket_path,
 };
+use crate::array::Arrays;
 use crate::error::{Error, Result};
 use crate::overlay::Overlay;
 
-/// Answers commands about an upper folder until the process ends.
-pub fn serve(overlay: Overlay) -> Result<()> {
+/// Answers commands about an upper folder, and about what is written to arrays through decoded files, until the process
+/// ends.
+pub fn serve(overlay: Overlay, arrays: Arc<Arrays>) -> Result<()> {
     let failed = |error: io::Error| socket_error(overlay.path(), error);
     let (_folder, path) = socket_path(overlay.path())?;
     // A socket that is there was left by a mount that was killed: the folder is locked, so no other mount has it open.
@@ -25,27 +28,27 @@ pub fn serve(overlay: Overlay) -> Result<()> {
     let listener = UnixListener::bind(&path).map_err(failed)?;
     thread::Builder::new()
         .name("zarrfs-commands".to_string())
-        .spawn(move || accept(&overlay, &listener))
+        .spawn(move || accept(&overlay, &arrays, &listener))
         .map(drop)
         .map_err(|error| Error::os("starting a thread", error))
 }
 
-fn accept(overlay: &Overlay, listener: &UnixListener) {
+fn accept(overlay: &Overlay, arrays: &Arc<Arrays>, listener: &UnixListener) {
     for stream in listener.incoming() {
         let stream = match stream {
             Ok(stream) => stream,
             Err(error) => return log::error!("no command can ask any more: {error}"),
         };
-        let overlay = overlay.clone();
+        let (overlay, arrays) = (overlay.clone(), arrays.clone());
         let thread = thread::Builder::new().name("zarrfs-command".to_string());
-        if let Err(error) = thread.spawn(move || answer(&overlay, &stream)) {
+        if let Err(error) = thread.spawn(move || answer(&overlay, &arrays, &stream)) {
             log::error!("a command is not answered: {error}");
         }
     }
 }
 
 /// Answers the request that comes over a stream. What it began is ended even if the command goes away.
-fn answer(overlay: &Overlay, stream: &UnixStream) {
+fn answer(overlay: &Overlay, arrays: &Arrays, stream: &UnixStream) {
     let progress = |done, total| {
         let _ = send_message(stream, &ControlMessage::Progress { done, total });
     };
@@ -56,8 +59,12 @@ fn answer(overlay: &Overlay, stream: &UnixStream) {
                 // The command knows from it that the commit is not its own, if this process ends now.
                 progress(0, 0);
             }
+            let in_writing = arrays.in_writing();
             match commands::execute(overlay, &request, &progress) {
-                Ok(answer) => ControlMessage::Answer(answer),
+                Ok(mut answer) => {
+                    commands::name_arrays(&mut answer, in_writing);
+                    ControlMessage::Answer(answer)
+                }
                 Err(error) => ControlMessage::failure(&error),
             }
         }
@@ -71,11 +78,13 @@ fn answer(overlay: &Overlay, stream: &UnixStream) {
 mod tests {
     use std::io::{BufRead, Write};
     use std::path::Path;
-    use std::sync::Arc;
+    use std::time::Duration;
 
     use super::super::protocol::{ControlAnswer, send_request};
     use super::*;
+    use crate::array::{Engine, Limits};
     use crate::error::Kind;
+    use crate::hierarchy::Hierarchy;
     use crate::overlay::OverlayConfig;
     use crate::store::StoreConfig;
     use crate::store::backend::local::LocalStore;
@@ -90,7 +99,17 @@ mod tests {
             write_through: false,
         };
         let overlay = Overlay::open(&upper, Arc::new(store), "s.zarr", config).unwrap();
-        serve(overlay.clone()).unwrap();
+        let hierarchy = Arc::new(Hierarchy::new(Arc::new(overlay.clone())));
+        let limits = Limits {
+            memory: 1 << 20,
+            max_chunk: 1 << 20,
+            timeout: Duration::from_secs(20),
+            fetches: 0,
+            lossy: false,
+        };
+        let engine = Engine::new(limits, Arc::default());
+        let arrays = Arrays::new(hierarchy, engine);
+        serve(overlay.clone(), Arc::new(arrays)).unwrap();
         overlay
     }
 

@@ -114,6 +114,7 @@ pub struct Views {
     files: Arc<dyn View>,
     control: Arc<Control>,
     hierarchy: Arc<Hierarchy>,
+    arrays: Arc<Arrays>,
     /// Whether the store is on this machine.
     is_local: bool,
 }
@@ -164,6 +165,11 @@ impl Views {
         self.overlay.as_ref()
     }
 
+    /// Returns the arrays of both views.
+    pub fn arrays(&self) -> &Arc<Arrays> {
+        &self.arrays
+    }
+
     /// Says what the store holds, as far as that is known soon; warns if that is no Zarr hierarchy.
     pub fn describe(&self, source: &str) -> Result<String> {
         let found = StoreSummary::read(&self.hierarchy, self.is_local)?;
@@ -196,14 +202,13 @@ pub fn open_views(config: &ViewsConfig, stats: &Arc<Stats>) -> Result<Views> {
     }
     let readahead = stack.reading_ahead(readahead(config, memory));
     let stored = store_view(&stack, readahead, &hierarchy, &arrays);
-    let shard_arrays = arrays.clone();
     let files: Arc<dyn View> = Arc::new(FilesView::new(
         hierarchy.clone(),
-        arrays,
+        arrays.clone(),
         &root_name(&name),
         &config.list,
     ));
-    let shards = ShardsView::new(hierarchy.clone(), shard_arrays);
+    let shards = ShardsView::new(hierarchy.clone(), arrays.clone());
     let views = vec![
         ("store", stored.clone()),
         ("files", files.clone()),
@@ -217,6 +222,7 @@ pub fn open_views(config: &ViewsConfig, stats: &Arc<Stats>) -> Result<Views> {
         files,
         control: Arc::new(control),
         hierarchy,
+        arrays,
         is_local: config.access().is_local(),
     })
 }

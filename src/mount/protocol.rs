@@ -88,6 +88,9 @@ pub struct StatusReport {
     pub committing: bool,
     /// What stays in the upper folder, and why.
     pub kept: Vec<(String, String)>,
+    /// The arrays that are written through decoded files now, and what that means.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub in_writing: Vec<(String, String)>,
 }
 
 /// Which keys were changed, as `zarrfs diff --json` prints them.
@@ -131,6 +134,9 @@ pub struct CommitReport {
     pub conflicts: Vec<(String, String)>,
     /// What stays in the upper folder, and why.
     pub kept: Vec<(String, String)>,
+    /// The arrays that were written through decoded files when it began, and what that means.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub in_writing: Vec<(String, String)>,
 }
 
 /// A line from a mount to a command.
@@ -289,6 +295,7 @@ mod tests {
             erased: 3,
             conflicts: vec![("a".to_string(), "was changed".to_string())],
             kept: Vec::new(),
+            in_writing: Vec::new(),
         };
         let printed =
             r#"{"put":1,"bytes":2,"erased":3,"conflicts":[["a","was changed"]],"kept":[]}"#;

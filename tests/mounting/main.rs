@@ -11,6 +11,7 @@ mod needs;
 mod scripted;
 
 mod callers;
+mod decoded_commit;
 mod descriptors;
 mod ending;
 mod finding_out;

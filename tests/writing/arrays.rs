@@ -302,10 +302,12 @@ fn errors_of_the_store_stay_with_the_chunk() {
     assert_eq!(all(&file), expected);
     // Another handle knows it too, though the first one is gone.
     drop(file);
+    assert_eq!(fixture.arrays.in_writing(), [(key("a"), false)]);
     store.is_full.store(false, Ordering::SeqCst);
     let again = fixture.file("a", "raw");
     assert_eq!(all(&again), expected);
     again.array().flush().unwrap();
+    assert_eq!(fixture.arrays.in_writing(), []);
     assert_eq!(Fixture::of(&store.memory).read("a"), expected);
 }
 
