@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use lru::LruCache;
 
 use crate::array::content_number::ContentNumber;
-use crate::array::dirty_chunk::{Basis, DirtyChunk, WrittenPiece};
+use crate::array::dirty_chunk::{Basis, DirtyChunk, EncodedAhead, WrittenPiece};
 use crate::array::piece::Decoded;
 use crate::array::shown_pieces::ShownPieces;
 use crate::error::Error;
@@ -104,13 +104,12 @@ impl DirtyChunks {
         self.lock().peek(chunk)?.pieces.get(inner).cloned()
     }
 
-    /// Changes a piece in place; false if it is not here, or a reader shares it. Needs the chunk's lock.
+    /// Changes `count` bytes of a piece in place; false if it is not here, or a reader shares it. Needs the chunk's lock.
     pub(super) fn edit(
         &self,
         chunk: &Coordinates,
-        inner: &[usize],
-        is_whole: bool,
-        edit: &dyn Fn(&mut [u8]),
+        (inner, is_whole): (&[usize], bool),
+        (edit, count): (&dyn Fn(&mut [u8]), u64),
     ) -> bool {
         let mut chunks = self.lock();
         let Some(found) = chunks.get_mut(chunk) else {
@@ -122,38 +121,88 @@ impl DirtyChunks {
         if is_whole {
             found.depend(inner, Basis::Nothing);
         }
-        self.touch(found);
+        self.touch(found, count);
         true
     }
 
     /// Puts a piece in the place of the content that readers have seen so far. Needs the chunk's lock.
     pub(super) fn put(&self, chunk: &Coordinates, written: WrittenPiece) {
-        let WrittenPiece { place, indices, .. } = written;
-        let length = written.decoded.bytes().len() as u64;
+        let WrittenPiece {
+            place,
+            indices,
+            decoded,
+            basis,
+            count,
+        } = written;
+        let length = decoded.bytes().len() as u64;
         let mut chunks = self.lock();
         let found = chunks.get_or_insert_mut(chunk.clone(), DirtyChunk::default);
-        found.depend(&place, written.basis);
+        found.depend(&place, basis);
         found.indices.insert(place.clone(), indices);
-        let replaced = found.pieces.insert(place, written.decoded);
+        let replaced = found.pieces.insert(place, decoded);
         if replaced.is_none() {
             self.dirty_bytes.bytes.fetch_add(length, Ordering::Relaxed);
         }
-        self.touch(found);
+        self.touch(found, count);
         self.count.store(chunks.len(), Ordering::Release);
         drop(chunks);
         drop(replaced);
     }
 
-    /// Notes that a chunk was written just now.
-    fn touch(&self, chunk: &mut DirtyChunk) {
-        chunk.touched = self.dirty_bytes.clock.fetch_add(1, Ordering::Relaxed);
-        chunk.failed = false;
+    /// Notes that bytes of a chunk were written just now.
+    fn touch(&self, chunk: &mut DirtyChunk, count: u64) {
+        let touched = self.dirty_bytes.clock.fetch_add(1, Ordering::Relaxed);
+        chunk.note_write(count, touched);
         self.content.renew();
     }
 
-    /// Returns a chunk as it is written.
+    /// Whether as many bytes of a chunk as `length` were written since this was true the last time.
+    pub(super) fn is_written_through(&self, chunk: &Coordinates, length: u64) -> bool {
+        let mut chunks = self.lock();
+        match chunks.peek_mut(chunk) {
+            Some(chunk) if chunk.written >= length => {
+                chunk.written = 0;
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Returns a chunk to be encoded as it is; nothing if somebody does so already.
+    pub(super) fn claim(&self, chunk: &Coordinates) -> Option<DirtyChunk> {
+        let mut chunks = self.lock();
+        let found = chunks.peek_mut(chunk).filter(|found| !found.is_claimed)?;
+        found.is_claimed = true;
+        Some(found.clone())
+    }
+
+    /// Keeps a chunk encoded, unless it was written since it was `claimed`.
+    pub(super) fn keep_encoded(
+        &self,
+        chunk: &Coordinates,
+        claimed: &DirtyChunk,
+        encoded: EncodedAhead,
+    ) {
+        let mut chunks = self.lock();
+        if let Some(found) = chunks.peek_mut(chunk)
+            && found.touched == claimed.touched
+        {
+            found.encoded = Some(Arc::new(encoded));
+        }
+    }
+
+    /// Returns a chunk as it was encoded ahead, if it was.
+    #[cfg(test)]
+    pub(super) fn encoded(&self, chunk: &Coordinates) -> Option<Arc<EncodedAhead>> {
+        self.lock().peek(chunk)?.encoded.clone()
+    }
+
+    /// Returns a chunk as it is written, to be stored: nobody else need encode it.
     pub(super) fn get(&self, chunk: &Coordinates) -> Option<DirtyChunk> {
-        self.lock().peek(chunk).cloned()
+        let mut chunks = self.lock();
+        let found = chunks.peek_mut(chunk)?;
+        found.is_claimed = true;
+        Some(found.clone())
     }
 
     /// Returns all chunks, the one that was written longest ago first.

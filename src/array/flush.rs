@@ -9,7 +9,7 @@ use std::borrow::Cow;
 
 use crate::array::OpenArray;
 use crate::array::decoder::Decoder;
-use crate::array::dirty_chunk::{DirtyChunk, Pieces};
+use crate::array::dirty_chunk::DirtyChunk;
 use crate::codec::{InnerChunks, Pipeline};
 use crate::error::{Error, Kind, Result};
 use crate::grid::{ChunkIndex, Coordinates};
@@ -113,7 +113,7 @@ impl OpenArray {
         let mut condition = self.renewed_condition(decoder, number, chunk)?;
         let mut attempts = MAX_ATTEMPTS;
         loop {
-            let encoded = self.encoded(&pipeline, &key, &chunk.pieces);
+            let encoded = self.encoded(&pipeline, &key, chunk);
             let encoded = encoded.map_err(|error| error.about(&key))?;
             let needed = match &condition {
                 Condition::Any => &encoded.condition,
@@ -161,18 +161,21 @@ impl OpenArray {
         &self,
         pipeline: &Pipeline,
         key: &Key,
-        pieces: &'a Pieces,
+        chunk: &'a DirtyChunk,
     ) -> Result<EncodedChunk<'a>> {
+        let pieces = &chunk.pieces;
         let length = pieces.len() as u64 * pipeline.chunk_bytes() as u64;
         let deadline = self.engine.deadline();
         let room = |bytes| self.engine.cache.reserve(bytes, deadline);
         if pipeline.shards().is_empty() {
             let piece = pieces.values().next().ok_or_else(no_piece)?;
-            let (bytes, room) = if pipeline.is_identity() {
-                (Cow::Borrowed(piece.bytes()), room(0)?)
-            } else {
-                let room = room(length + length / 8)?;
-                (Cow::Owned(pipeline.encode(piece.bytes())?), room)
+            let (bytes, room) = match &chunk.encoded {
+                Some(ahead) => (Cow::Borrowed(ahead.bytes.as_slice()), room(0)?),
+                None if pipeline.is_identity() => (Cow::Borrowed(piece.bytes()), room(0)?),
+                None => {
+                    let room = room(length + length / 8)?;
+                    (Cow::Owned(pipeline.encode(piece.bytes())?), room)
+                }
             };
             return Ok(EncodedChunk {
                 bytes,

@@ -38,6 +38,7 @@ mod content_number;
 mod decoder;
 mod dirty_chunk;
 mod dirty_chunks;
+mod encode_ahead;
 mod engine;
 pub mod flat_file;
 mod flush;

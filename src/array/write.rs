@@ -42,6 +42,8 @@ struct PieceEdit<'a> {
     /// Whether all of its elements are written.
     is_whole: bool,
     source: WriteSource,
+    /// How many bytes are written.
+    count: u64,
     /// Changes the decoded piece.
     apply: &'a dyn Fn(&mut [u8]),
 }
@@ -125,10 +127,20 @@ impl FlatFile {
         let edit = PieceEdit {
             is_whole,
             source,
+            count: bytes_of(&part.region.shape, size),
             apply: &copy,
         };
-        self.array.edit_piece(decoder, part.piece, &edit)
+        self.array.edit_piece(decoder, part.piece, &edit)?;
+        let whole = bytes_of(&decoder.pieces.region(&indices).shape, size);
+        self.array.encode_ahead(decoder, part.piece, whole);
+        Ok(())
     }
+}
+
+/// Returns the bytes of a box of elements.
+fn bytes_of(shape: &[u64], element: u64) -> u64 {
+    let lengths = shape.iter().copied();
+    lengths.fold(element, u64::saturating_mul)
 }
 
 impl OpenArray {
@@ -173,7 +185,8 @@ impl OpenArray {
         let indices = decoder.pieces.indices(piece);
         let is_shown = edit.source == WriteSource::Pages && self.dirty.shown().has(&indices);
         let is_whole = edit.is_whole && !is_shown;
-        if self.dirty.edit(chunk, place, is_whole, edit.apply) {
+        let change = (edit.apply, edit.count);
+        if self.dirty.edit(chunk, (place, is_whole), change) {
             return Ok(());
         }
         let (current, basis) = match self.dirty.find(chunk, place) {
@@ -197,6 +210,7 @@ impl OpenArray {
             indices,
             decoded: Arc::new(fresh),
             basis,
+            count: edit.count,
         };
         self.dirty.put(&location.indices, written);
         Ok(())
