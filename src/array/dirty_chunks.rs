@@ -55,6 +55,9 @@ pub(super) struct DirtyChunks {
     dirty_bytes: Arc<DirtyBytes>,
 }
 
+/// Changes the bytes of a piece, and how many of them.
+type Change<'a> = (&'a dyn Fn(&mut [u8]), u64);
+
 /// The right to change or to store a chunk.
 pub(super) type ChunkLock<'a> = MutexGuard<'a, ()>;
 
@@ -109,7 +112,7 @@ impl DirtyChunks {
         &self,
         chunk: &Coordinates,
         (inner, is_whole): (&[usize], bool),
-        (edit, count): (&dyn Fn(&mut [u8]), u64),
+        (edit, count): Change<'_>,
     ) -> bool {
         let mut chunks = self.lock();
         let Some(found) = chunks.get_mut(chunk) else {
