@@ -1,10 +1,10 @@
 //! Has the kernel drop the pages of inodes whose bytes have changed.
 //!
 //! The kernel waits for a page that a request has locked before it drops it, and a process that is killed while one of
-//! its threads waits so keeps its connection, and with it the mount and everybody who uses it, until somebody aborts it.
-//! So the pages of an inode are dropped only once every request is answered that was under way when the change was seen.
-//! Pages are dropped from a thread of their own, since a request handler would wait for its own request. The attributes,
-//! which no request locks, are dropped at once.
+//! its threads waits so keeps its connection, and with it the mount and the programs on it, until that is aborted. So
+//! the pages of an inode are dropped only once every request is answered that was under way when the change was seen.
+//! Pages are dropped from a thread of their own, since a request handler would wait for its own request. The
+//! attributes, which no request locks, are dropped at once.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::io;

@@ -54,7 +54,7 @@ pub fn walk(
         fault: None,
         take,
     };
-    // Nobody wants more nodes if it breaks off, which is no fault.
+    // If it breaks off, no more nodes are wanted, which is no fault.
     let _ = walk.give_all(vec![Item::of(Found { node, entry })]);
     Ok(walk.fault)
 }

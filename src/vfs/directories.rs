@@ -24,7 +24,7 @@ const MAX_AHEAD: usize = 16 << 10;
 /// How long names count that were read ahead: a part of the time within which a change of the store shows.
 const AHEAD_COUNTS: Duration = Duration::from_millis(500);
 
-/// An open directory, without waiting for who lists it.
+/// An open directory, which is there without waiting for the thread that lists it.
 pub(super) struct OpenDir {
     ino: Ino,
     opened: SystemTime,
@@ -109,7 +109,7 @@ impl Vfs {
         Some(())
     }
 
-    /// Has names come again after `cursor` for which the kernel had no room, unless somebody else reads the directory.
+    /// Has names come again after `cursor` for which the kernel had no room, unless another thread reads the directory.
     /// Without them the listing would be gone back in, which may cost requests.
     pub fn readdir_again(&self, fh: Fh, cursor: u64, names: Vec<Name>) {
         let open = self.open_dir(fh);

@@ -90,8 +90,8 @@ pub struct OpenReply {
 pub enum Invalidation {
     /// Its length may have changed; sent before the reply to an open.
     Length,
-    /// Its content changed. The kernel must be told from a thread that handles no request: it may wait for a page that
-    /// a pending read holds.
+    /// Its content changed. It must be sent from a thread that handles no request: it may wait for a page that a
+    /// pending read holds.
     Content,
 }
 
@@ -224,7 +224,7 @@ impl Vfs {
             // It may lie in the other folder of two that are exchanged.
             Ok(_) if self.renames.may_exchange_any(count) => return None,
             Ok(known) => known.found(),
-            // It is answered with regard to who asks.
+            // The answer depends on the process that asks.
             Err(error) if error.kind() == Kind::Changed => return None,
             Err(error) => return Some(Err(error)),
         };
@@ -262,9 +262,10 @@ impl Vfs {
         Some(Entry { ino, attr })
     }
 
-    /// Has the kernel ask for attributes each time where files can be changed, through this view or another; directories
-    /// are kept for the resolution of one path. Attributes of a mixed inode are never kept: the kernel takes those of one
-    /// answer over one by one, and whoever looks at them meanwhile would find the length of another content.
+    /// Has the kernel ask for attributes each time where files can be changed, through this view or another;
+    /// directories are kept for the resolution of one path. Attributes of a mixed inode are never kept: the kernel
+    /// takes those of one answer over one by one, and a program that looks at them meanwhile would find the length of
+    /// another content.
     fn with_ttl(&self, ino: Ino, attr: Attr) -> Attr {
         let fresh = match attr.kind {
             _ if self.inodes.is_mixed(ino) => Duration::ZERO,

@@ -94,7 +94,7 @@ fn new_group(path: &Key, attributes: &Attributes) -> Result<DocumentMap> {
 }
 
 /// Whether the members are those of a dataset rather than of a foreign document of the same name. One without its
-/// compression is a dataset whose blocks nobody can read, not a group that happens to hold numbers.
+/// compression is a dataset whose blocks cannot be read, not a group that happens to hold numbers.
 fn is_dataset(members: &Map<String, Value>) -> bool {
     let has = |name: &str| members.contains_key(name);
     has("dimensions") && has("blockSize") && has("dataType")

@@ -247,7 +247,7 @@ impl FilesView {
             }
             Err(error) => {
                 if error.kind() == Kind::Changed {
-                    // Who saves it next may do so without having read it.
+                    // The next program that saves it need not have read it.
                     self.unstored.forget_seen(path);
                 }
                 Err(error)
