@@ -486,6 +486,14 @@ fn every_dependency_says_what_it_is_for() {
                     before.len() > 5 && before.starts_with("# "),
                     "no comment before: {line}"
                 );
+                let words = before
+                    .split(['(', ')'])
+                    .filter(|word| word.ends_with(".rs"));
+                for path in words {
+                    let is_there =
+                        root().join("src").join(path).is_file() || root().join(path).is_file();
+                    assert!(is_there, "{line}: {path}");
+                }
             }
             before = line;
         }
