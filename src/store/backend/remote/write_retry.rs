@@ -77,11 +77,8 @@ pub(crate) fn put(
         condition.check(target.key(), found.map(|(etag, _)| etag).as_ref())?;
         // The condition holds: the conflicting object is gone, or the attempt had no effect.
         if !wait_for_next(&mut attempts) {
-            return Err(if is_refusal {
-                Error::unavailable(target.key(), REFUSED)
-            } else {
-                error
-            });
+            let refused = || Error::unavailable(target.key(), REFUSED);
+            return Err(if is_refusal { refused() } else { error });
         }
     }
 }
