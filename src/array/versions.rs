@@ -38,7 +38,7 @@ const MAX_CHUNKS_ASKED: usize = 1 << 12;
 struct VersionEntry {
     version: Option<Version>,
     asked: Instant,
-    /// Up to which change of the store the chunk is known to be unchanged.
+    /// The last change of the store that is known to have left the chunk as it is.
     position: MovingPosition,
 }
 

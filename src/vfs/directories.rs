@@ -36,7 +36,7 @@ pub(super) struct DirHandle {
     ino: Ino,
     path: Key,
     listing: Box<dyn Listing>,
-    /// Up to which name replies have gone.
+    /// The cursor of the last name that replies have given.
     cursor: u64,
     /// The names after it that the listing has given already.
     ahead: VecDeque<Name>,
@@ -170,7 +170,7 @@ impl DirHandle {
     /// Whether the next name is the one after `cursor`, as it is now.
     fn is_at(&self, cursor: u64) -> bool {
         let counts = |read: Instant| read.elapsed() < AHEAD_COUNTS;
-        // Of a directory that was empty, the end cannot be told from the beginning, to which a program has gone back.
+        // The end of a directory that was empty cannot be told from its beginning, to which a program has gone back.
         let was_empty = cursor == 0 && self.has_ended && self.ahead.is_empty();
         match self.read_ahead {
             Some(read) => self.cursor == cursor && counts(read),

@@ -24,7 +24,7 @@ pub(super) struct LineWriter<W> {
     /// Whole lines.
     buffer: Vec<u8>,
     lines: Vec<BufferedLine>,
-    /// How many dropped lines the file tells of.
+    /// The number of dropped lines that the file reports.
     told: u64,
     /// Whether the file ends with a part of a line, since it took no more.
     is_cut: bool,
@@ -36,7 +36,7 @@ pub(super) struct LineWriter<W> {
 struct BufferedLine {
     /// Where it ends in the buffer.
     end: usize,
-    /// Of how many dropped lines it tells; nothing if it is that of a request.
+    /// The number of dropped lines that it reports; nothing if it is the line of a request.
     dropped: Option<u64>,
 }
 

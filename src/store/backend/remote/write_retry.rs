@@ -18,7 +18,7 @@ const COMPARE_SIZE: u64 = 8 << 20;
 /// A key of a remote store to be changed.
 pub(crate) trait RemoteKey {
     fn key(&self) -> &Key;
-    /// For how long attempts are made.
+    /// How long attempts are made.
     fn limit(&self) -> Duration;
     /// Requests the ETag and metadata of the key's object.
     fn probe(&self) -> Result<Option<(ETag, Meta)>>;
