@@ -181,7 +181,7 @@ fn together(fake: &Fake, question: impl Fn() + Sync) -> Vec<String> {
     };
     thread::scope(|scope| {
         for _ in 0..THREADS {
-            scope.spawn(&ask);
+            scope.spawn(ask);
         }
         let all_wait = || {
             let threads = threads.lock().unwrap();
