@@ -230,7 +230,7 @@ impl Error {
         }
     }
 
-    /// Returns the error as it was before it was said to be about `subject`, if it was.
+    /// Returns the error as it was before `about` gave it `subject`, if it did.
     pub fn within(&self, subject: &str) -> &Error {
         match &self.inner {
             Some(inner) if self.subject == subject => inner.within(subject),

@@ -1,6 +1,6 @@
 //! The arrays of a hierarchy that are open, and what was written to them.
 //!
-//! An array is the same `OpenArray` for all who use it, as long as its metadata mean the same files: a change of its
+//! An array is the same `OpenArray` for all its users, as long as its metadata mean the same files: a change of its
 //! attributes disturbs none of them, and what was read for one serves the others. What was written stays while the
 //! metadata change, as long as chunks keep their meaning.
 

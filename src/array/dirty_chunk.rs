@@ -55,7 +55,7 @@ pub(super) struct DirtyChunk {
     pub(super) failed: bool,
     /// How many bytes were written since it was encoded ahead, or begun.
     pub(super) written: u64,
-    /// Whether somebody encodes it as it is.
+    /// Whether a thread encodes it as it is.
     pub(super) is_claimed: bool,
     /// It as it is, encoded ahead.
     pub(super) encoded: Option<Arc<EncodedAhead>>,

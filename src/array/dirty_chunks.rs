@@ -171,7 +171,7 @@ impl DirtyChunks {
         }
     }
 
-    /// Returns a chunk to be encoded as it is; nothing if somebody does so already.
+    /// Returns a chunk to be encoded as it is; nothing if another thread does so already.
     pub(super) fn claim(&self, chunk: &Coordinates) -> Option<DirtyChunk> {
         let mut chunks = self.lock();
         let found = chunks.peek_mut(chunk).filter(|found| !found.is_claimed)?;
@@ -200,7 +200,7 @@ impl DirtyChunks {
         self.lock().peek(chunk)?.encoded.clone()
     }
 
-    /// Returns a chunk as it is written, to be stored: nobody else need encode it.
+    /// Returns a chunk as it is written, to be stored: no other thread need encode it.
     pub(super) fn get(&self, chunk: &Coordinates) -> Option<DirtyChunk> {
         let mut chunks = self.lock();
         let found = chunks.peek_mut(chunk)?;

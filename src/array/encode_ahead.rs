@@ -12,7 +12,7 @@ use crate::array::dirty_chunk::EncodedAhead;
 use crate::grid::{ChunkIndex, Coordinates};
 use crate::sync::buffer;
 
-/// Shorter chunks are encoded sooner than another thread is told of them, in bytes.
+/// The shortest chunk that is handed to another thread, in bytes: shorter ones are encoded sooner than handed over.
 const MIN_LENGTH: u64 = 64 << 10;
 
 impl OpenArray {

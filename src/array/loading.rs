@@ -60,14 +60,8 @@ impl OpenArray {
                     known,
                     deadline,
                 };
-                let decoded = match (self.load_spilled(&load)?, load.pipeline.shards()) {
-                    (Some(decoded), _) => Some(decoded),
-                    (None, []) => self.load_whole(&load)?,
-                    (None, _) => self.load_inner(&load)?,
-                };
-                decoded
-                    .map(|decoded| Cached::Chunk(Arc::new(decoded)))
-                    .ok_or_else(missing)
+                let decoded = self.load_decoded(&load)?.ok_or_else(missing)?;
+                Ok(Cached::Chunk(Arc::new(decoded)))
             });
         match loaded {
             Ok(Cached::Chunk(decoded)) => Ok(Piece::Data(decoded)),
@@ -79,6 +73,15 @@ impl OpenArray {
             Ok(Cached::Index(_)) => {
                 Err(Error::corrupt(&self.path, "an index where a chunk is due"))
             }
+        }
+    }
+
+    /// Returns a piece from disk, else fetched and decoded; nothing if it is not stored.
+    fn load_decoded(&self, load: &Load) -> Result<Option<Decoded>> {
+        match (self.load_spilled(load)?, load.pipeline.shards()) {
+            (Some(decoded), _) => Ok(Some(decoded)),
+            (None, []) => self.load_whole(load),
+            (None, _) => self.load_inner(load),
         }
     }
 

@@ -81,6 +81,23 @@ pub use crate::array::stored_chunks::{FoundChunk, StoredChunks};
 pub use crate::array::touched::{TouchedChunks, take_touched};
 pub use crate::array::write::WriteSource;
 
+/// Returns what readers in order have still to read of the array with this number, which is all of it.
+fn unread_pieces(
+    id: u64,
+    array: &Array,
+    decoder: &Decoder,
+    engine: &Engine,
+) -> Option<Arc<UnreadPieces>> {
+    let element = array.element_size().ok()?;
+    // An uncompressed chunk is read again as it is stored.
+    let is_plain = decoder.pipeline.is_identity() && decoder.pipeline.shards().is_empty();
+    let unread = UnreadPieces::new(element, decoder.pieces.clone(), !is_plain);
+    if let Some(spill) = engine.spill.as_ref().filter(|_| unread.spills()) {
+        spill.add(id, &unread);
+    }
+    Some(unread)
+}
+
 fn array_of(entry: &NodeEntry) -> Result<&Array> {
     let array = entry.array();
     array.ok_or_else(|| Error::invalid(&entry.path, "is not an array"))
@@ -147,16 +164,8 @@ impl OpenArray {
             decoder.map_err(|error| error.about(&entry.path))
         });
         let id = engine.last_id.fetch_add(1, Ordering::Relaxed) + 1;
-        let unread = decoder.as_ref().ok().and_then(|decoder| {
-            let element = array.element_size().ok()?;
-            // An uncompressed chunk is read again as it is stored.
-            let is_plain = decoder.pipeline.is_identity() && decoder.pipeline.shards().is_empty();
-            let unread = UnreadPieces::new(element, decoder.pieces.clone(), !is_plain);
-            if let Some(spill) = engine.spill.as_ref().filter(|_| unread.spills()) {
-                spill.add(id, &unread);
-            }
-            Some(unread)
-        });
+        let unread = decoder.as_ref().ok();
+        let unread = unread.and_then(|decoder| unread_pieces(id, &array, decoder, &engine));
         Ok(OpenArray {
             unread,
             id,

@@ -142,16 +142,7 @@ impl OpenArray {
         // A range that begins and ends within rows of pieces meets many of them more than once.
         let mut met = HashSet::new();
         missing.retain(|(_, piece)| met.insert(piece.0) && !self.is_grouped(*piece));
-        // Over a network there are enough groups for all requests that may be under way, unless these would be short.
-        let bytes = match self.engine.limits.fetches {
-            0 => BATCH_BYTES,
-            fetches => {
-                let chunk = decoder.pipeline.chunk_bytes();
-                let each = chunk.saturating_mul(missing.len()) / fetches;
-                each.clamp(MIN_GROUP_BYTES, MAX_GROUP_BYTES)
-            }
-        };
-        let size = pieces_of(decoder, bytes);
+        let size = self.group_size(decoder, missing.len());
         // A thread that waits for the network does nothing else.
         let least = if self.engine.limits.fetches == 0 {
             size
@@ -175,6 +166,20 @@ impl OpenArray {
         if !batch.is_empty() {
             self.submit((batch, begun), taken.clone());
         }
+    }
+
+    /// Returns how many of `count` inner chunks are decoded together. Over a network there are enough groups for all
+    /// requests that may be under way, unless these would be short.
+    fn group_size(&self, decoder: &Decoder, count: usize) -> usize {
+        let bytes = match self.engine.limits.fetches {
+            0 => BATCH_BYTES,
+            fetches => {
+                let chunk = decoder.pipeline.chunk_bytes();
+                let each = chunk.saturating_mul(count) / fetches;
+                each.clamp(MIN_GROUP_BYTES, MAX_GROUP_BYTES)
+            }
+        };
+        pieces_of(decoder, bytes)
     }
 
     /// Has pieces decoded that no read wants yet; `shards` as in `begin_group`.

@@ -15,7 +15,7 @@ use crate::store::{QueryStamp, Version};
 /// How long an array counts as there that was there. What is looked at as often in any case is not asked for here.
 const COUNTS: Duration = Duration::from_secs(1);
 
-/// From how long a freshness time on the store is taken for one that never changes.
+/// The shortest freshness time of a store that is taken for one that never changes.
 const NEVER_CHANGES: Duration = Duration::from_secs(365 * 24 * 3600);
 
 /// When the document of an array was last there.
@@ -66,7 +66,7 @@ impl OpenArray {
                 return Ok(true);
             }
         }
-        // Of an array that is still to be stored nothing can be asked.
+        // Nothing can be asked about an array that is still to be stored.
         Ok(documents.is_empty())
     }
 }

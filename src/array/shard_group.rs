@@ -1,10 +1,10 @@
 //! Inner chunks of a shard that are wanted together, read together where they lie near each other.
 //!
-//! A read of each inner chunk alone costs a round trip, or system calls that take longer than its decoding. So whoever
-//! wants the first of a run of neighbours reads all of it, and the others take their bytes out of it. A reader in order
+//! A read of each inner chunk alone costs a round trip, or system calls that take longer than its decoding. So the load
+//! of the first of a run of neighbours reads all of it, and the others take their bytes out of it. A reader in order
 //! will come back for the rest of a shard: over a network all of it is read at once where memory has room for all the
-//! shards that the reader passes over before. Bytes count only for the content of the shard that they were read of. What
-//! cannot be read together is read alone.
+//! shards that the reader passes over before. Bytes count only for the content of the shard that they were read of.
+//! What cannot be read together is read alone.
 
 use parking_lot::Mutex;
 use std::collections::HashMap;
@@ -151,7 +151,7 @@ impl OpenArray {
         Some(LoadedGroup { array, group })
     }
 
-    /// Drops what was read of shards and nobody has wanted.
+    /// Drops what was read of shards and has not been wanted.
     pub(super) fn forget_runs(&self) {
         self.engine.shard_runs.forget_all(|key| key.0 == self.id);
     }

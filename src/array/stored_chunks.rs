@@ -208,8 +208,8 @@ impl OpenArray {
         })
     }
 
-    /// Whether the array is too large to be read for nothing, and next to nothing of it is stored. Where
-    /// that cannot be told with a request or two, it is not.
+    /// Whether the array is too large to be read for nothing, and next to nothing of it is stored. Where that is not
+    /// known after a request or two, it is not.
     pub fn is_sparse(self: &Arc<OpenArray>) -> Result<bool> {
         let grid = self.stored_grid()?;
         let is_large = grid.len() >= MIN_LARGE_CHUNKS

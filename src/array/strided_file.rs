@@ -186,7 +186,7 @@ impl StridedFile {
             let apart: u64 = self.shape[place + 1..].iter().product();
             from += (selected.at(run.number) - run.start) * within;
             to += run.number * apart;
-            // Of one element alone the distance to the next means nothing, and may be any.
+            // The distance to the next one means nothing for one element alone, and may be any.
             let step = if run.count > 1 { selected.step } else { 0 };
             let step = i128::from(step) * i128::from(within) * size as i128;
             let apart = if run.count > 1 { apart } else { 0 };

@@ -1,10 +1,11 @@
 //! The current version of each stored chunk of an array, as far as it is known.
 //!
-//! Every stored chunk that was read has an entry: its version, or that it is missing; when the store was asked, from when
-//! that counts; and the position in the store's log of changes from before it was asked for, since a change of the
-//! chunk's key ends it. A cached piece is used only under the version in this table, so the cache needs no invalidation.
-//! A version that changes gives the array's content another number. Entries count in the memory of open arrays; where
-//! that has no room for another one, the oldest leaves, and its chunk counts as changed once anybody looks at it again.
+//! Every stored chunk that was read has an entry: its version, or that it is missing; when the store was asked, from
+//! when that counts; and the position in the store's log of changes from before it was asked for, since a change of the
+//! chunk's key ends it. A cached piece is used only under the version in this table, so the cache needs no
+//! invalidation. A version that changes gives the array's content another number. Entries count in the memory of open
+//! arrays; where that has no room for another one, the oldest leaves, and its chunk counts as changed once it is looked
+//! at again.
 
 use lru::LruCache;
 use parking_lot::{RwLock, RwLockReadGuard};
@@ -37,7 +38,7 @@ const MAX_CHUNKS_ASKED: usize = 1 << 12;
 struct VersionEntry {
     version: Option<Version>,
     asked: Instant,
-    /// Up to which change of the store the chunk is known to be unchanged.
+    /// The last change of the store that is known to have left the chunk as it is.
     position: MovingPosition,
 }
 

@@ -20,7 +20,7 @@ const MAX_STEP: usize = 1 << 10;
 pub(super) struct VersionsRoom {
     memory: Arc<MemoryBudget>,
     taken: Mutex<Vec<Reservation>>,
-    /// For how many entries there is room.
+    /// The number of entries that there is room for.
     covered: AtomicUsize,
 }
 

@@ -102,17 +102,7 @@ impl FlatFile {
     ) -> Result<()> {
         let elements = self.elements(range);
         let size = self.array.element as u64;
-        let from = Layout {
-            start: &self.region.start,
-            shape: &self.region.shape,
-            skipped: elements.start,
-        };
-        let to = Layout {
-            start: &part.start,
-            shape: &decoder.pieces.shape_of(part.piece),
-            skipped: 0,
-        };
-        let runs = Runs::new(&part.region, from, to, self.array.element);
+        let runs = self.runs_into(decoder, &elements, part);
         let is_whole_elements = range.start.is_multiple_of(size) && range.end.is_multiple_of(size);
         let indices = decoder.pieces.indices(part.piece);
         let is_whole = is_whole_elements && part.region == decoder.pieces.region(&indices);
@@ -134,6 +124,23 @@ impl FlatFile {
         let whole = bytes_of(&decoder.pieces.region(&indices).shape, size);
         self.array.encode_ahead(decoder, part.piece, whole);
         Ok(())
+    }
+}
+
+impl FlatFile {
+    /// Returns where a part lies in a buffer of these elements, and in its piece.
+    fn runs_into(&self, decoder: &Decoder, elements: &Range<u64>, part: &Part) -> Runs {
+        let from = Layout {
+            start: &self.region.start,
+            shape: &self.region.shape,
+            skipped: elements.start,
+        };
+        let to = Layout {
+            start: &part.start,
+            shape: &decoder.pieces.shape_of(part.piece),
+            skipped: 0,
+        };
+        Runs::new(&part.region, from, to, self.array.element)
     }
 }
 
@@ -192,15 +199,10 @@ impl OpenArray {
         let (current, basis) = match self.dirty.find(chunk, place) {
             _ if is_whole => (Piece::Fill, Basis::Nothing),
             Some(written) => (Piece::Data(written), Basis::Written),
-            None => {
-                let (current, version) = self.versioned_piece(decoder, piece, &location)?;
-                let digest = current.digest();
-                if is_shown && self.dirty.shown().differs(&indices, digest) {
-                    self.dirty.shown().forget(&indices);
-                    return self.refuse_pages(decoder, &location);
-                }
-                (current, Basis::Stored(version, digest))
-            }
+            None => match self.unwritten_piece(decoder, (piece, &location), is_shown)? {
+                Some(found) => found,
+                None => return self.refuse_pages(decoder, &location),
+            },
         };
         let mut fresh = self.editable(decoder, piece, &location, current)?;
         (edit.apply)(&mut fresh.bytes);
@@ -214,6 +216,22 @@ impl OpenArray {
         };
         self.dirty.put(&location.indices, written);
         Ok(())
+    }
+
+    /// Returns a piece that is not written, and what it was read of; nothing if it was shown with another content.
+    fn unwritten_piece(
+        &self,
+        decoder: &Decoder,
+        (piece, location): (ChunkIndex, &PieceLocation),
+        is_shown: bool,
+    ) -> Result<Option<(Piece, Basis)>> {
+        let (current, version) = self.versioned_piece(decoder, piece, location)?;
+        let (indices, digest) = (decoder.pieces.indices(piece), current.digest());
+        if is_shown && self.dirty.shown().differs(&indices, digest) {
+            self.dirty.shown().forget(&indices);
+            return Ok(None);
+        }
+        Ok(Some((current, Basis::Stored(version, digest))))
     }
 
     /// Returns a copy of a piece that no reader shares.

@@ -51,7 +51,7 @@ fn refuse_undescribed(place: &StorePath) -> Result<()> {
     let Some(start) = hierarchy.node(&place.path)? else {
         return Ok(());
     };
-    // What does not read or list is told where it is compared.
+    // What does not read or list is reported where it is compared.
     if is_described(hierarchy, start).unwrap_or(true) {
         return Ok(());
     }

@@ -117,23 +117,14 @@ fn to_json(located: &StorePath, info: &NodeInfo) -> Value {
     if let NodeFacts::Array(array) = &info.facts {
         others.extend(shown::array_json(array));
     }
-    let error = |error: &Error| json!({"error": error.to_string()});
-    let stored =
-        |stored: &Result<StoredFacts>| stored.as_ref().map_or_else(error, shown::stored_json);
-    let children = |children: &Result<ChildCounts>| {
-        let counts = |counts: &ChildCounts| json!({"groups": counts.groups, "arrays": counts.arrays, "broken": counts.broken});
-        children.as_ref().map_or_else(error, counts)
-    };
-    others.extend(
-        info.stored
-            .as_ref()
-            .map(|found| ("stored".to_string(), stored(found))),
-    );
-    others.extend(
-        info.children
-            .as_ref()
-            .map(|found| ("children".to_string(), children(found))),
-    );
+    if let Some(stored) = &info.stored {
+        let stored = stored.as_ref().map_or_else(error_json, shown::stored_json);
+        others.push(("stored".to_string(), stored));
+    }
+    if let Some(children) = &info.children {
+        let children = children.as_ref().map_or_else(error_json, children_json);
+        others.push(("children".to_string(), children));
+    }
     others.extend(files_json(info));
     others.push((
         "attributes".to_string(),
@@ -146,6 +137,14 @@ fn to_json(located: &StorePath, info: &NodeInfo) -> Value {
         found.extend(others);
     }
     found
+}
+
+fn error_json(error: &Error) -> Value {
+    json!({"error": error.to_string()})
+}
+
+fn children_json(counts: &ChildCounts) -> Value {
+    json!({"groups": counts.groups, "arrays": counts.arrays, "broken": counts.broken})
 }
 
 /// Returns the files of a group, and the formats that a node has no file of.

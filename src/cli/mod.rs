@@ -111,9 +111,9 @@ pub enum Command {
     Diff(DiffArgs),
     /// Bring what was changed into the store
     ///
-    /// Chunks come before the metadata that name them, removals last. If somebody else changed one of the keys
-    /// meanwhile, nothing is done, those keys are listed, and the exit status is 1. A commit that was cut is ended
-    /// by running it again.
+    /// Chunks come before the metadata that name them, removals last. If another program changed one of the keys
+    /// meanwhile, nothing is done, those keys are listed, and the exit status is 1. A commit that was cut is ended by
+    /// running it again.
     Commit(CommitArgs),
     /// Throw away what was changed
     Discard(DiscardArgs),

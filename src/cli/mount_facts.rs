@@ -1,7 +1,8 @@
 //! What a mount says of itself: extended attributes of its root, which the process of the mount answers from memory.
 //!
-//! A file would not do: a store may have a folder of the name `.zarrfs` itself, which the mount then shows as it is stored,
-//! and whoever wrote the store would name the upper folder that a commit takes. Of these attributes a store has none.
+//! A file would not do: a store may have a folder of the name `.zarrfs` itself, which the mount then shows as it is
+//! stored, and the writer of the store would name the upper folder that a commit takes. Of these attributes a store has
+//! none.
 
 use std::ffi::OsStr;
 use std::io;

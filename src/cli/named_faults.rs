@@ -1,4 +1,4 @@
-//! Faults of a store as a person reads them who typed a path: a key is named as the person would type it.
+//! Faults of a store as a command prints them: a key is named as it would be typed.
 //!
 //! Below the command line a key is counted from the store's root, which is not what was typed: the longest leading part of a
 //! path with metadata is the store. What is no key (an option, a selection, another file) is named as it is.

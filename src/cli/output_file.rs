@@ -1,4 +1,4 @@
-//! A file that a command writes under a name that somebody typed.
+//! A file that a command writes under a name that was typed.
 //!
 //! A regular file appears under its name when all of it is written, and what was there before stays until then. What is
 //! there and is no regular file, such as a pipe or `/dev/null`, is written itself, and a link to a file stays a link.
@@ -21,8 +21,8 @@ use crate::error::{Error, Result};
 /// The most symbolic links that a name is followed along, as in the kernel.
 const MAX_LINKS: usize = 40;
 
-/// The bits of a mode that a file keeps when its content is replaced: whoever may run a file with the rights of its owner
-/// may not do so with another content.
+/// The bits of a mode that a file keeps when its content is replaced: a right to run it with its owner's rights does not
+/// pass to another content.
 const KEPT_MODE: u32 = 0o777;
 
 /// A file that is being written.

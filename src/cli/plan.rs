@@ -31,7 +31,7 @@ const FALLBACK_MEMORY: u64 = 256 << 20;
 const MAX_DEFAULT_MEMORY: u64 = 4 << 30;
 
 /// A mount as it is asked for.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct MountPlan {
     pub(super) source: String,
     pub(super) dir: PathBuf,
@@ -82,39 +82,18 @@ impl MountPlan {
         Ok(MountPlan {
             source,
             dir: absolute(dir)?,
-            view: ViewKind::Store,
-            files: None,
-            foreground: false,
-            until_eof: false,
-            rmdir: false,
-            fake: false,
             flags: Flags {
                 read_only: true,
                 ..Flags::default()
             },
-            allow_other: false,
-            nonempty: false,
-            fsname: None,
             uid: process::geteuid().as_raw(),
             gid: process::getegid().as_raw(),
-            umask: 0,
             memory: default_memory(),
             max_chunk: 1 << 30,
-            spill: SpillChoice::default(),
             spill_size: spill::LIMIT,
             timeout: Duration::from_secs(60),
-            list: Vec::new(),
-            store: StoreConfig::default(),
-            cow: None,
-            write_through: false,
-            lossy: false,
-            read_only: false,
-            hierarchy: HierarchyConfig::default(),
-            log: None,
-            access_log: None,
-            verbose: 0,
             readahead: READAHEAD,
-            passthrough: false,
+            ..MountPlan::default()
         })
     }
 

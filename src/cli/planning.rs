@@ -24,18 +24,8 @@ impl MountPlan {
             passthrough: args.passthrough,
             timeout: args.timeout,
             list: args.list.clone(),
-            store: StoreConfig {
-                follow_symlinks: args.follow_symlinks,
-                remote: args.remote.config(args.timeout)?,
-                ..StoreConfig::default()
-            },
-            hierarchy: HierarchyConfig {
-                dialect: args.dialect,
-                consolidated: args.consolidated,
-                settings: DialectSettings {
-                    fallback: !args.no_fallback,
-                },
-            },
+            store: store_config(args)?,
+            hierarchy: hierarchy_config(args),
             lossy: args.lossy,
             read_only: args.read_only,
             log: args.log.as_deref().map(units::absolute).transpose()?,
@@ -68,5 +58,25 @@ impl MountPlan {
         plan.read_only = args.read_only;
         options::apply_all(&mut plan, &args.options, args.sloppy)?;
         Ok(plan)
+    }
+}
+
+/// Returns how the store is opened.
+fn store_config(args: &MountArgs) -> Result<StoreConfig> {
+    Ok(StoreConfig {
+        follow_symlinks: args.follow_symlinks,
+        remote: args.remote.config(args.timeout)?,
+        ..StoreConfig::default()
+    })
+}
+
+/// Returns how nodes are found.
+fn hierarchy_config(args: &MountArgs) -> HierarchyConfig {
+    HierarchyConfig {
+        dialect: args.dialect,
+        consolidated: args.consolidated,
+        settings: DialectSettings {
+            fallback: !args.no_fallback,
+        },
     }
 }

@@ -98,7 +98,7 @@ impl JsonList {
         }
     }
 
-    /// Prints the next item; breaks off where nobody reads the result any more.
+    /// Prints the next item; breaks off where the result has no reader any more.
     pub(super) fn item(&mut self, item: &Value) -> ControlFlow<()> {
         let text = escaped(&format!("{item:#}")).replace('\n', &format!("\n{}", self.indent));
         let before = if self.has_items {
@@ -146,7 +146,7 @@ pub(super) fn print(text: impl std::fmt::Display) {
     let _ = print_more(text);
 }
 
-/// Prints a line of the result; breaks off where nobody reads it any more.
+/// Prints a line of the result; breaks off where it has no reader any more.
 pub(super) fn print_more(text: impl std::fmt::Display) -> ControlFlow<()> {
     write(format_args!("{text}\n"))
 }

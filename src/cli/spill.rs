@@ -7,7 +7,7 @@ use super::units;
 use crate::array::SpillConfig;
 use crate::error::Result;
 
-/// The most bytes on disk, unless told otherwise.
+/// The most bytes on disk, unless an option gives another number.
 pub(super) const LIMIT: u64 = 64 << 30;
 
 /// The folder for temporary files that may be large (hier(7)).

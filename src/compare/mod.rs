@@ -171,7 +171,8 @@ fn add_changes(
     }
 }
 
-/// Whether the documents of a node that is not understood were changed; those of two stores cannot be told to be equal.
+/// Whether the documents of a node that is not understood were changed; of two stores it is not known whether they are
+/// equal.
 fn is_changed(old: &NodeEntry, new: &NodeEntry, what: Compared<'_>) -> bool {
     !matches!(what, Compared::Keys(_)) || old.version != new.version
 }

@@ -67,8 +67,8 @@ pub fn parse_member(bytes: &[u8]) -> Result<Option<DocumentPlaces>> {
     member.documents(key).map(Some)
 }
 
-/// Returns the names in consolidated metadata that stand for no node, and so are read by nobody: those with `..` or
-/// slashes too many. `is_document` says whether it is a `.zmetadata`.
+/// Returns the names in consolidated metadata that stand for no node, and so are never read: those with `..` or slashes
+/// too many. `is_document` says whether it is a `.zmetadata`.
 pub fn names_of_nothing(bytes: &[u8], is_document: bool) -> Result<Vec<String>> {
     let text = text_of(bytes)?;
     let whole = TextPart { text, start: 0 };

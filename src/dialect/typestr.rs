@@ -193,15 +193,8 @@ pub fn render(data_type: &DataType, is_big: bool) -> Option<Value> {
         DataType::DateTime(unit) => timed("M", unit),
         DataType::TimeDelta(unit) => timed("m", unit),
         DataType::Struct(fields) => {
-            let field = |field: &Field| {
-                let data_type = render(&field.data_type, is_big)?;
-                Some(if field.shape.is_empty() {
-                    json!([field.name, data_type])
-                } else {
-                    json!([field.name, data_type, field.shape])
-                })
-            };
-            Value::Array(fields.iter().map(field).collect::<Option<_>>()?)
+            let fields = fields.iter().map(|field| render_field(field, is_big));
+            Value::Array(fields.collect::<Option<_>>()?)
         }
         DataType::Small(_)
         | DataType::Text
@@ -209,6 +202,15 @@ pub fn render(data_type: &DataType, is_big: bool) -> Option<Value> {
         | DataType::List(_)
         | DataType::Object
         | DataType::Unknown(_) => return None,
+    })
+}
+
+fn render_field(field: &Field, is_big: bool) -> Option<Value> {
+    let data_type = render(&field.data_type, is_big)?;
+    Some(if field.shape.is_empty() {
+        json!([field.name, data_type])
+    } else {
+        json!([field.name, data_type, field.shape])
     })
 }
 

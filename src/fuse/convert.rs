@@ -57,8 +57,8 @@ pub(super) fn time(time: TimeOrNow) -> Time {
     }
 }
 
-/// Returns the time that fuser was told. Of one before 1970, which is whole seconds before it and nanoseconds after those,
-/// fuser takes the nanoseconds away where they are to be added.
+/// Returns the time that fuser was given. Of one before 1970, which is whole seconds before it and nanoseconds after
+/// those, fuser takes the nanoseconds away where they are to be added.
 fn told_time(time: SystemTime) -> SystemTime {
     match UNIX_EPOCH.duration_since(time) {
         Ok(before) => time + 2 * Duration::from_nanos(u64::from(before.subsec_nanos())),

@@ -39,7 +39,7 @@ pub(super) struct DirBuffer {
     from: u64,
     entries: Vec<PackedEntry>,
     names: Vec<u8>,
-    /// Of the reply that they will make, in bytes.
+    /// The length of the reply that they will make, in bytes.
     length: usize,
 }
 

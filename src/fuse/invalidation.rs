@@ -1,10 +1,10 @@
 //! Has the kernel drop the pages of inodes whose bytes have changed.
 //!
 //! The kernel waits for a page that a request has locked before it drops it, and a process that is killed while one of
-//! its threads waits so keeps its connection, and with it the mount and everybody who uses it, until somebody aborts it.
-//! So the pages of an inode are dropped only once every request is answered that was under way when the change was seen.
-//! Pages are dropped from a thread of their own, since a request handler would wait for its own request. The attributes,
-//! which no request locks, are dropped at once.
+//! its threads waits so keeps its connection, and with it the mount and the programs on it, until that is aborted. So
+//! the pages of an inode are dropped only once every request is answered that was under way when the change was seen.
+//! Pages are dropped from a thread of their own, since a request handler would wait for its own request. The
+//! attributes, which no request locks, are dropped at once.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::io;
@@ -19,22 +19,22 @@ use crate::vfs::{Ino, Invalidation, Vfs};
 /// The inodes whose pages are to be dropped, and the requests that may have locked pages.
 #[derive(Default)]
 pub(super) struct PageInvalidations {
-    state: Mutex<State>,
+    state: Mutex<InvalidationQueue>,
     changed: Condvar,
 }
 
 #[derive(Default)]
-struct State {
+struct InvalidationQueue {
     /// The requests under way of each inode, by their numbers.
     requests: HashMap<Ino, BTreeSet<u64>>,
     /// How many requests have begun.
     begun: u64,
     /// What is to be dropped once all earlier requests of the inode are answered.
-    waiting: VecDeque<Waiting>,
+    waiting: VecDeque<PendingInvalidation>,
     is_closed: bool,
 }
 
-struct Waiting {
+struct PendingInvalidation {
     ino: Ino,
     /// How many requests had begun when the change was seen.
     after: u64,
@@ -96,7 +96,7 @@ impl PageInvalidations {
         }
         // What waits for this inode already drops too early for a request that began since.
         state.waiting.retain(|waiting| waiting.ino != ino);
-        state.waiting.push_back(Waiting { ino, after });
+        state.waiting.push_back(PendingInvalidation { ino, after });
         self.changed.notify_all();
     }
 
@@ -115,9 +115,9 @@ impl PageInvalidations {
     }
 }
 
-impl State {
+impl InvalidationQueue {
     fn take_ready(&mut self) -> Option<Ino> {
-        let ready = |waiting: &Waiting| {
+        let ready = |waiting: &PendingInvalidation| {
             let first = self.requests.get(&waiting.ino).and_then(BTreeSet::first);
             first.is_none_or(|&first| first >= waiting.after)
         };

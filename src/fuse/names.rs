@@ -12,6 +12,7 @@ use super::directory::DirBuffer;
 use super::kernel_call::KernelCall;
 use super::reply::{InodeAttr, LinkTarget, OpenedDir};
 use super::request::RequestInfo;
+use crate::known::Known;
 use crate::vfs::{Caller, Fh, Ino, Vfs};
 
 /// Looks up a name in a directory.
@@ -24,7 +25,10 @@ pub(super) fn look_up(
 ) {
     let (call, name) = (call.about(name), name.as_bytes());
     let request = RequestInfo::names("lookup", parent);
-    let find = |vfs: &Vfs| vfs.lookup_now(parent, name);
+    let find = |vfs: &Vfs| match vfs.lookup_now(parent, name) {
+        Ok(Known::Unknown) => None,
+        found => Some(found.map(Known::found)),
+    };
     if let Some(reply) = call.try_now(request, reply, find) {
         let name = name.to_vec();
         call.enqueue(request, reply, move |vfs| vfs.lookup(parent, &name, caller));

@@ -26,7 +26,7 @@ impl MountAccess {
     }
 }
 
-/// Who asks, and about what beside the inode.
+/// The process that asks, and what it asks about beside the inode.
 pub(super) struct CallSubject {
     pub(super) pid: u32,
     /// The name in the inode's directory.

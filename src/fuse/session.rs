@@ -42,6 +42,13 @@ pub struct SessionSettings {
     pub access: Option<Arc<AccessLog>>,
 }
 
+impl SessionSettings {
+    /// Returns how many event loops may wait for the store.
+    fn waiting_loops(&self) -> usize {
+        if self.is_local { MAX_WAITING_LOOPS } else { 0 }
+    }
+}
+
 /// A mount that is being served.
 #[derive(Debug)]
 pub struct MountSession {
@@ -61,13 +68,9 @@ impl MountSession {
         let dir = dir.map(Arc::new);
         let failed = |error: std::io::Error| Error::os("starting the session", error);
         let pages = Arc::new(PageInvalidations::default());
+        let waiting = settings.waiting_loops();
         let (timeout, access) = (settings.timeout, settings.access);
         let dispatch = Dispatcher::new(vfs.clone(), stats, pages.clone(), timeout, access);
-        let waiting = if settings.is_local {
-            MAX_WAITING_LOOPS
-        } else {
-            0
-        };
         let dispatch = dispatch.map_err(failed)?.with_waiting_loops(waiting);
         let gone = MountEnd::of(&device).map_err(failed)?;
         let mounted = dir.as_ref().map(|dir| dir.device());
@@ -82,11 +85,8 @@ impl MountSession {
         let served_dir = dir.as_ref().map(Arc::downgrade);
         let loops = gone.run_loops(move || session.run()).map_err(failed)?;
         let serve = move || {
-            match (gone.wait(&loops), served_dir.and_then(|dir| dir.upgrade())) {
-                (Err(error), _) => log::error!("the session ended: {error}"),
-                (Ok(()), Some(dir)) => dir.set_gone(),
-                (Ok(()), None) => {}
-            }
+            let end = gone.wait(&loops);
+            note_end(end, served_dir.and_then(|dir| dir.upgrade()));
             vfs.flush_all();
             pages.close();
             ended();
@@ -101,6 +101,15 @@ impl MountSession {
     /// Detaches the mount; the loops end once no program uses it any more.
     pub fn unmount(&self) -> Result<()> {
         self.dir.as_deref().map_or(Ok(()), MountedDir::unmount)
+    }
+}
+
+/// Notes that a mount is gone, or that its loops have failed.
+fn note_end(end: io::Result<()>, dir: Option<Arc<MountedDir>>) {
+    match (end, dir) {
+        (Err(error), _) => log::error!("the session ended: {error}"),
+        (Ok(()), Some(dir)) => dir.set_gone(),
+        (Ok(()), None) => {}
     }
 }
 

@@ -2,7 +2,7 @@
 //! hand-over to another thread.
 //!
 //! Only some loops do so at a time, and a mount has more of them than that: the others go on reading requests, so that
-//! one that takes long holds up nobody.
+//! one that takes long holds up no other.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 

@@ -1,4 +1,4 @@
-//! What consolidated metadata tell of the keys below a node, for those who would ask the store otherwise.
+//! What consolidated metadata tell of the keys below a node, so that the store need not be asked.
 
 use std::sync::Arc;
 use std::time::SystemTime;

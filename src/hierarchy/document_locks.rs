@@ -1,7 +1,7 @@
 //! Edits of documents one at a time: a document is read, changed and put under the lock of its folder.
 //!
-//! An edit has one lock at a time. Nobody but other edits of the same folder's documents waits for it, however long
-//! the store takes.
+//! An edit has one lock at a time. Only other edits of the same folder's documents wait for it, however long the store
+//! takes.
 
 use std::collections::HashMap;
 use std::sync::Arc;

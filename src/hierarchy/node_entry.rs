@@ -1,4 +1,4 @@
-//! A node as its documents were read last: never changed, and shared by all who hold it.
+//! A node as its documents were read last: never changed, and shared by all that hold it.
 
 use std::fmt;
 use std::sync::{Arc, OnceLock};

@@ -104,37 +104,45 @@ impl<'a> NodeReading<'a> {
                 });
             }
         }
-        let mut refusal = None;
-        let object = match self.scope.store.get(key, MAX_DOCUMENT) {
-            Err(error) if error.kind() == Kind::NameTooLong => None,
-            answer => {
-                self.note_stored(key, &answer);
-                match answer {
-                    Err(error) if error.kind() == Kind::TooLarge => {
-                        refusal = Some(error.detail().to_string());
-                        None
-                    }
-                    answer => answer?,
-                }
-            }
-        };
+        let (object, refusal) = self.stored(key)?;
         self.note_asked(key, object.as_ref());
         if let Some(object) = &object {
-            (key, object.version).hash(&mut self.versions);
-            if let Some(documents) = &mut self.documents {
-                documents.push((key.clone(), object.version));
-            }
-            let modified = match object.modified {
-                None => self.scope.store.head(key)?.map(|meta| meta.modified),
-                known => known,
-            };
-            self.modified = self.modified.max(modified);
+            self.note_version(key, object)?;
         }
         Ok(Document {
             key: key.clone(),
             bytes: object.map(|object| object.bytes.into()),
             refusal,
         })
+    }
+
+    /// Reads a document from the store, or why its text is refused.
+    fn stored(&mut self, key: &Key) -> Result<(Option<Object>, Option<String>)> {
+        let answer = match self.scope.store.get(key, MAX_DOCUMENT) {
+            Err(error) if error.kind() == Kind::NameTooLong => return Ok((None, None)),
+            answer => answer,
+        };
+        self.note_stored(key, &answer);
+        match answer {
+            Err(error) if error.kind() == Kind::TooLarge => {
+                Ok((None, Some(error.detail().to_string())))
+            }
+            answer => Ok((answer?, None)),
+        }
+    }
+
+    /// Has the node depend on a document as it was read.
+    fn note_version(&mut self, key: &Key, object: &Object) -> Result<()> {
+        (key, object.version).hash(&mut self.versions);
+        if let Some(documents) = &mut self.documents {
+            documents.push((key.clone(), object.version));
+        }
+        let modified = match object.modified {
+            None => self.scope.store.head(key)?.map(|meta| meta.modified),
+            known => known,
+        };
+        self.modified = self.modified.max(modified);
+        Ok(())
     }
 
     /// Notes what the store has given for a key.

@@ -91,7 +91,7 @@ impl Hierarchy {
             self.put(holder.key(), &bytes, &Condition::unchanged(version))
                 .map_err(|error| refused(holder, error))?;
         }
-        // Whoever compares them asks the store anew, and sees what was changed meanwhile.
+        // A comparison asks the store anew, and sees what was changed meanwhile.
         let log = &self.store.info().changes;
         documents.iter().for_each(|document| log.note(document));
         Ok(rebuilt)

@@ -140,32 +140,33 @@ impl ChunkMap {
         };
         let element = array.array().element_size().unwrap_or(0) as u64;
         for (chunk, outcome) in parallel_map(threads(config), batch, &look) {
-            self.present += 1;
             let shape = array.stored_grid()?.region(&chunk.indices).shape;
-            let elements = shape
-                .iter()
-                .fold(1_u64, |all, &length| all.saturating_mul(length));
-            let Some(cell) = self.cell(&chunk.indices) else {
-                continue;
-            };
-            cell.present += 1;
-            cell.bytes = cell.bytes.saturating_add(chunk.size.unwrap_or_default());
-            cell.decoded = cell
-                .decoded
-                .saturating_add(elements.saturating_mul(element));
-            match outcome {
-                Ok(()) => {}
-                Err(error) if error.kind() == Kind::Corrupt => {
-                    cell.corrupt += 1;
-                    if self.corrupt.len() < MAX_CORRUPT {
-                        let key = chunk.key;
-                        self.corrupt.push(CorruptChunk { key, error });
-                    }
-                }
-                Err(error) => return Err(error),
-            }
+            let lengths = shape.iter().copied();
+            self.add_chunk(chunk, lengths.fold(element, u64::saturating_mul), outcome)?;
         }
         Ok(())
+    }
+
+    /// Adds a chunk of so many bytes decoded, and whether it decodes. Fails as that did, but for a corrupt chunk.
+    fn add_chunk(&mut self, chunk: FoundChunk, decoded: u64, outcome: Result<()>) -> Result<()> {
+        self.present += 1;
+        let Some(cell) = self.cell(&chunk.indices) else {
+            return Ok(());
+        };
+        cell.present += 1;
+        cell.bytes = cell.bytes.saturating_add(chunk.size.unwrap_or_default());
+        cell.decoded = cell.decoded.saturating_add(decoded);
+        match outcome {
+            Err(error) if error.kind() == Kind::Corrupt => {
+                cell.corrupt += 1;
+                if self.corrupt.len() < MAX_CORRUPT {
+                    let key = chunk.key;
+                    self.corrupt.push(CorruptChunk { key, error });
+                }
+                Ok(())
+            }
+            outcome => outcome,
+        }
     }
 
     fn cell(&mut self, indices: &[u64]) -> Option<&mut MapCell> {

@@ -167,17 +167,7 @@ fn labels_of(data_type: &DataType, bytes: &[u8]) -> Option<Labels> {
     let long = |bytes: &[u8]| bytes.try_into().map_or(0, i64::from_le_bytes);
     Some(match data_type {
         DataType::Bool | DataType::UInt(_) => Labels::Integers(elements.map(unsigned).collect()),
-        DataType::Int(width) => {
-            let range = 1_i128 << (8 * width);
-            let signed = |number: i128| {
-                if number >= range / 2 {
-                    number - range
-                } else {
-                    number
-                }
-            };
-            Labels::Integers(elements.map(unsigned).map(signed).collect())
-        }
+        DataType::Int(_) => Labels::Integers(elements.map(signed).collect()),
         DataType::Float(4) => {
             let read = |bytes: &[u8]| bytes.try_into().map_or(f32::NAN, f32::from_le_bytes);
             Labels::Floats(elements.map(read).map(f64::from).collect(), true)
@@ -194,14 +184,7 @@ fn labels_of(data_type: &DataType, bytes: &[u8]) -> Option<Labels> {
             };
             Labels::Times(elements.map(long).map(time).collect(), Calendar::Gregorian)
         }
-        DataType::FixedBytes(_) => {
-            let text = |bytes: &[u8]| {
-                String::from_utf8_lossy(bytes)
-                    .trim_end_matches('\0')
-                    .to_string()
-            };
-            Labels::Texts(elements.map(text).collect())
-        }
+        DataType::FixedBytes(_) => Labels::Texts(elements.map(utf8).collect()),
         DataType::FixedText(_) => Labels::Texts(elements.map(utf32).collect()),
         _ => return None,
     })
@@ -210,6 +193,20 @@ fn labels_of(data_type: &DataType, bytes: &[u8]) -> Option<Labels> {
 fn unsigned(bytes: &[u8]) -> i128 {
     let bytes = bytes.iter().rev();
     bytes.fold(0, |number, &byte| number << 8 | i128::from(byte))
+}
+
+fn signed(bytes: &[u8]) -> i128 {
+    let (number, range) = (unsigned(bytes), 1_i128 << (8 * bytes.len()));
+    if number >= range / 2 {
+        number - range
+    } else {
+        number
+    }
+}
+
+fn utf8(bytes: &[u8]) -> String {
+    let text = String::from_utf8_lossy(bytes);
+    text.trim_end_matches('\0').to_string()
 }
 
 fn utf32(bytes: &[u8]) -> String {

@@ -12,7 +12,7 @@ use crate::inspect::group_file::GroupSource;
 use crate::inspect::locate::StorePath;
 use crate::inspect::plane_picture::{NO_PICTURE, PlanePicture};
 use crate::inspect::root_name::root_name;
-use crate::model::{Array, Node};
+use crate::model::{Array, Attributes, Node};
 
 /// A decoded file, or why there is none.
 #[derive(Clone, Debug)]
@@ -132,6 +132,10 @@ fn picture_length(place: &ArrayInGroup<'_>, array: &Array, selection: &str) -> R
     picture.length().map(Some)
 }
 
+fn attributes_of(group: &NodeEntry) -> Option<&Attributes> {
+    group.node.as_ref().ok().map(Node::attributes)
+}
+
 /// Returns the length of a file, if there is one and if it does not depend on the elements.
 fn length(
     place: &ArrayInGroup<'_>,
@@ -146,23 +150,14 @@ fn length(
         let found = format!("{}: {why}", ending.format.extension);
         Error::unsupported(open.path(), found)
     };
-    let meant = if ending.is_meant {
-        cf::decoded(array)
-    } else {
-        None
-    };
-    if ending.is_meant && meant.is_none() {
-        return Err(refused("cf is for numbers"));
-    }
+    let numbers = || cf::decoded(array).ok_or_else(|| refused("cf is for numbers"));
+    let meant = ending.is_meant.then(numbers).transpose()?;
     let described = meant.as_ref().map_or(array, |meant| &meant.array);
     *elements = Some((described.data_type.to_string(), shape.clone()));
     let subject = Subject {
         name,
         chosen: ending.chosen,
-        group: place
-            .group
-            .and_then(|group: &NodeEntry| group.node.as_ref().ok())
-            .map(Node::attributes),
+        group: place.group.and_then(attributes_of),
         taken: ending.selection.map(|_| &taken[..]),
         ..Subject::alone(described, &shape)
     };

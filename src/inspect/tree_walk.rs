@@ -54,8 +54,8 @@ pub fn walk(
         fault: None,
         take,
     };
-    // Nobody wants more nodes if it breaks off, which is no fault.
-    let _ = walk.give_all(vec![Item::of(Found { node, entry })]);
+    // If it breaks off, no more nodes are wanted, which is no fault.
+    let _ = walk.give_all(vec![TreeItem::of(ReadNode { node, entry })]);
     Ok(walk.fault)
 }
 
@@ -77,17 +77,17 @@ pub fn tree(
 }
 
 /// A node that was read.
-struct Found {
+struct ReadNode {
     node: TreeNode,
     entry: Arc<NodeEntry>,
 }
 
 /// A node of a part of the tree.
-enum Item {
+enum TreeItem {
     /// One whose children, if it has some, are the next items.
     Known(TreeNode),
     /// One whose children are not known.
-    Open(Found),
+    Open(ReadNode),
 }
 
 /// What stands in a part that is being made: a node, or names of children of the last node before.
@@ -109,17 +109,17 @@ struct UnreadChildren {
     parent: Arc<NodeEntry>,
     depth: usize,
     /// The child before them, of which is not known yet whether it is the last one.
-    before: Option<Found>,
+    before: Option<ReadNode>,
     names: Vec<Vec<u8>>,
     /// Whether there are names after these.
     has_more: bool,
 }
 
 /// What reading a child came to.
-type ReadChild = Result<Option<Found>>;
+type ReadChild = Result<Option<ReadNode>>;
 
 /// A node, and the names of its children if they are shown.
-type Listed = (TreeNode, Option<(Arc<NodeEntry>, Vec<Vec<u8>>)>);
+type ListedNode = (TreeNode, Option<(Arc<NodeEntry>, Vec<Vec<u8>>)>);
 
 /// Reads nodes, in several threads.
 #[derive(Clone, Copy)]
@@ -140,10 +140,10 @@ struct TreeWalk<'a> {
 
 impl TreeWalk<'_> {
     /// Gives out nodes in their order, each with all below it.
-    fn give_all(&mut self, items: Vec<Item>) -> ControlFlow<()> {
-        if !items.iter().any(|item| matches!(item, Item::Open(_))) {
+    fn give_all(&mut self, items: Vec<TreeItem>) -> ControlFlow<()> {
+        if !items.iter().any(|item| matches!(item, TreeItem::Open(_))) {
             return items.into_iter().try_for_each(|item| match item {
-                Item::Known(node) | Item::Open(Found { node, .. }) => (self.take)(node),
+                TreeItem::Known(node) | TreeItem::Open(ReadNode { node, .. }) => (self.take)(node),
             });
         }
         let reader = self.reader;
@@ -190,7 +190,7 @@ impl TreeWalk<'_> {
     }
 
     /// Reads the children that a part has, and gives it out but for a last child after which others may come.
-    fn give_part(&mut self, part: &mut TreePart) -> ControlFlow<(), Option<Found>> {
+    fn give_part(&mut self, part: &mut TreePart) -> ControlFlow<(), Option<ReadNode>> {
         let slots = take(part).slots;
         let wanted = slots.iter().flat_map(|slot| match slot {
             TreeSlot::Node(_) => Vec::new(),
@@ -205,7 +205,7 @@ impl TreeWalk<'_> {
         let mut held_back = None;
         for slot in slots {
             match slot {
-                TreeSlot::Node(node) => items.push(Item::Known(node)),
+                TreeSlot::Node(node) => items.push(TreeItem::Known(node)),
                 TreeSlot::Unread(unread) => {
                     let children = read.by_ref().take(unread.names.len());
                     held_back = self.add_children(unread, children, &mut items);
@@ -221,9 +221,9 @@ impl TreeWalk<'_> {
         &mut self,
         unread: UnreadChildren,
         read: impl Iterator<Item = ReadChild>,
-        items: &mut Vec<Item>,
-    ) -> Option<Found> {
-        let mut children: Vec<Found> = unread.before.into_iter().collect();
+        items: &mut Vec<TreeItem>,
+    ) -> Option<ReadNode> {
+        let mut children: Vec<ReadNode> = unread.before.into_iter().collect();
         for child in read {
             match child {
                 Ok(child) => children.extend(child),
@@ -234,19 +234,19 @@ impl TreeWalk<'_> {
         for found in &mut children {
             found.node.is_last = false;
         }
-        items.extend(children.into_iter().map(Item::of));
+        items.extend(children.into_iter().map(TreeItem::of));
         if unread.has_more {
             return last;
         }
-        items.extend(last.map(Item::of));
+        items.extend(last.map(TreeItem::of));
         None
     }
 
     /// Notes a child that cannot be read with its group, or alone if the group was given out.
-    fn note_fault(&mut self, group: &Key, error: Error, items: &mut [Item]) {
+    fn note_fault(&mut self, group: &Key, error: Error, items: &mut [TreeItem]) {
         let node = items.iter_mut().rev().find_map(|item| match item {
-            Item::Known(node) if node.path == *group => Some(node),
-            Item::Known(_) | Item::Open(_) => None,
+            TreeItem::Known(node) if node.path == *group => Some(node),
+            TreeItem::Known(_) | TreeItem::Open(_) => None,
         });
         match node {
             Some(node) => node.fault = Some(error),
@@ -257,10 +257,10 @@ impl TreeWalk<'_> {
 
 impl NodeReader<'_> {
     /// Lists the children of a node, or asks whether there are some if they are too deep to be shown.
-    fn list(&self, item: Item) -> Listed {
-        let Found { mut node, entry } = match item {
-            Item::Known(node) => return (node, None),
-            Item::Open(found) => found,
+    fn list(&self, item: TreeItem) -> ListedNode {
+        let ReadNode { mut node, entry } = match item {
+            TreeItem::Known(node) => return (node, None),
+            TreeItem::Open(found) => found,
         };
         let is_deepest = node.depth >= self.config.depth.min(MAX_DEPTH);
         let most = if is_deepest { 1 } else { MAX_NODES + 1 };
@@ -293,7 +293,7 @@ impl NodeReader<'_> {
         let child = child.filter(|child| !is_of_chunks(parent, child));
         Ok(child.map(|entry| {
             let node = self.describe(&entry, depth);
-            Found { node, entry }
+            ReadNode { node, entry }
         }))
     }
 
@@ -302,13 +302,13 @@ impl NodeReader<'_> {
     }
 }
 
-impl Item {
+impl TreeItem {
     /// An array has no children.
-    fn of(found: Found) -> Item {
+    fn of(found: ReadNode) -> TreeItem {
         if found.entry.is_array() {
-            Item::Known(found.node)
+            TreeItem::Known(found.node)
         } else {
-            Item::Open(found)
+            TreeItem::Open(found)
         }
     }
 }

@@ -62,21 +62,14 @@ pub fn write_file(
     array.check_decodable()?;
     let (shape, taken) = (selection.shape(), TakenDimension::of_selection(selection));
     let no_numbers = || Error::unsupported(array.path(), "cf is for numbers");
-    let meant = if is_meant {
-        Some(cf::decoded(described.metadata).ok_or_else(no_numbers)?)
-    } else {
-        None
-    };
+    let numbers = || cf::decoded(described.metadata).ok_or_else(no_numbers);
+    let meant = is_meant.then(numbers).transpose()?;
+    let metadata = meant.as_ref().map(|meant| &meant.array);
     let subject = Subject {
         name: described.name,
         group: described.group,
         taken: Some(&taken),
-        ..Subject::alone(
-            meant
-                .as_ref()
-                .map_or(described.metadata, |meant| &meant.array),
-            &shape,
-        )
+        ..Subject::alone(metadata.unwrap_or(described.metadata), &shape)
     };
     let mut parts = parts_of(format, array, &subject)?;
     if let Some(conversion) = meant.as_ref().and_then(|meant| meant.conversion.as_ref()) {

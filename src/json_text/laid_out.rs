@@ -98,7 +98,7 @@ impl LaidOut {
             };
             let (depth, rest) = layout.place();
             if token.len() as u64 >= STRIDE {
-                // Nobody looks for its end again.
+                // Its end is not looked for again.
                 let from = rest + token.len();
                 self.marks.push(mark(before, from, token.len(), depth));
                 last = before;

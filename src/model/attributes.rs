@@ -1,8 +1,8 @@
 //! The user's attributes of a node: a JSON object as text, each number and word as its author wrote it.
 //!
-//! Nobody needs attributes to read data, so those that do not read are attributes too: they say what is wrong, in a
-//! member that no others have. The text is a part of the document that it was read from, which others may hold as well.
-//! Values are made of it when they are asked for, and not kept.
+//! Data are read without attributes, so those that do not read are attributes too: they say what is wrong, in a member
+//! that no others have. The text is a part of the document that it was read from, which others may hold as well. Values
+//! are made of it when they are asked for, and not kept.
 
 use std::fmt::Display;
 use std::sync::Arc;

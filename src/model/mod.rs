@@ -180,7 +180,8 @@ impl KeyScheme {
         keys
     }
 
-    /// Whether the encoding of keys is one that is read; with any other, chunks cannot be told from other keys.
+    /// Whether the encoding of keys is one that is read; with any other, chunks cannot be distinguished from other
+    /// keys.
     pub fn is_known(&self) -> bool {
         !self.scalar_keys.is_empty()
     }

@@ -121,8 +121,8 @@ fn check_unused(layer: &ChangeLayer, old_name: &Key, new_name: &Key) -> Result<(
 }
 
 /// Drops what a layer changes at a path and below, and shows again what was renamed from these `old_names`; returns how
-/// many keys that were. What the store has shows first: a file that is gone while its name still hides that of the store
-/// would be one that somebody removed, and a commit would remove it.
+/// many keys that were. What the store has shows first: a file that is gone while its name still hides that of the
+/// store would count as removed, and a commit would remove it.
 fn discard_in_layer(layer: &ChangeLayer, path: &Key, old_names: Vec<Key>) -> Result<u64> {
     let _shape = layer.reshape();
     let bases = layer.lock().records.bases_below(path);

@@ -45,7 +45,7 @@ impl LayeredStore {
             if let Some(reader) = self.upper_reader(key)? {
                 return own(reader).map(Some);
             }
-            // The end of a commit, or who discards it, took the file away between the two looks, unless there is none.
+            // The end of a commit, or a discard, took the file away between the two looks, unless there is none.
             let is_gone = match self.layer.locate(key)? {
                 Located::Lower(_) => true,
                 Located::Upper(stat) => attributes::kind_of(&stat) == EntryKind::File,

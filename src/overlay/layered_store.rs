@@ -1,7 +1,7 @@
 //! A layer of changes over a store: the layer's content of a key, else what the store below has where no whiteout
 //! hides it. Nothing is changed here (`layered_reads` has the store); what lies below may itself be a frozen layer.
 //!
-//! Who reads takes one `LayeredStore` and keeps it: a layer that is frozen or committed meanwhile stays as it was.
+//! A reader takes one `LayeredStore` and keeps it: a layer that is frozen or committed meanwhile stays as it was.
 
 use std::ffi::OsStr;
 use std::fs::File;

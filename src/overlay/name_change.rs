@@ -1,9 +1,9 @@
 //! A change of names, made under the lock of the names by what the store was asked before.
 //!
-//! Nobody holds that lock during a request to the store. A change that needs an answer which was not asked for gives
-//! up before it has changed anything; the question is asked without the lock, and the change starts again. Answers
-//! count for one change only, and not across an exchange of layers. They are of a moment before the change, as they
-//! would be if they had been asked for under the lock: other programs change the store without it.
+//! That lock is not held during a request to the store. A change that needs an answer which was not asked for gives up
+//! before it has changed anything; the question is asked without the lock, and the change starts again. Answers count
+//! for one change only, and not across an exchange of layers. They are of a moment before the change, as they would be
+//! if they had been asked for under the lock: other programs change the store without it.
 
 use std::cell::RefCell;
 use std::collections::HashMap;

@@ -53,8 +53,8 @@ impl Condition {
         read.map_or(Condition::Absent, Condition::Version)
     }
 
-    /// Returns the condition in words that a server understands, whom `etag` asks what the key holds now. `Changed` if
-    /// that is not the version that the condition names.
+    /// Returns the condition in a server's own words; `etag` asks it for what the key holds now. `Changed` if that is
+    /// not the version that the condition names.
     pub fn in_words(
         &self,
         key: &Key,

@@ -1,8 +1,8 @@
 //! Locks of paths: changes of one path, or of one that contains the other, come one after the other; all others go
 //! side by side, also while a store is slow to answer.
 //!
-//! They are served in order, so that nobody waits for ever. But whoever waits for one that takes long, as for the upload
-//! of a large file in a folder that is renamed, holds up nobody else meanwhile.
+//! They are served in order, so that no change waits for ever. But one that waits for another that takes long, as for
+//! the upload of a large file in a folder that is renamed, holds up no third one meanwhile.
 
 use std::time::{Duration, Instant};
 

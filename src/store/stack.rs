@@ -213,6 +213,26 @@ fn with_disk_cache(store: Arc<dyn Store>, location: &str, config: &StoreConfig) 
     Arc::new(disk_cache::DiskCache::new(store, namespace))
 }
 
+/// Returns a store of the network under a metadata cache, which answers what is known without a request.
+fn with_metadata_cache(store: Arc<dyn Store>, config: &StoreConfig) -> StoreStack {
+    let bounds = match &config.memory {
+        Some(memory) => metadata_cache::MetadataCacheConfig::within(memory.clone()),
+        None => metadata_cache::MetadataCacheConfig::default(),
+    };
+    let cache_config = metadata_cache::MetadataCacheConfig {
+        ttl: config.remote.metadata_ttl,
+        concurrency: config.remote.concurrency,
+        ..bounds
+    };
+    let cache = Arc::new(metadata_cache::MetadataCache::new(store, &cache_config));
+    cache.warm_up();
+    StoreStack {
+        store: cache.clone(),
+        hints: cache,
+        tree: None,
+    }
+}
+
 /// What a location may be, for the error about one that is something else.
 const KNOWN_STORES: &str = "there are paths of folders and zip archives, and file://, s3://, gs://, az://, abfss://, \
     http:// and https:// URLs; other servers that speak S3 are s3://BUCKET/PREFIX with --endpoint";
@@ -240,22 +260,7 @@ fn open_remote(
             };
             let store = remote_url::open(url, &config.remote, stats)?;
             let store = with_disk_cache(counted(store, stats), location, config);
-            let bounds = match &config.memory {
-                Some(memory) => metadata_cache::MetadataCacheConfig::within(memory.clone()),
-                None => metadata_cache::MetadataCacheConfig::default(),
-            };
-            let cache_config = metadata_cache::MetadataCacheConfig {
-                ttl: config.remote.metadata_ttl,
-                concurrency: config.remote.concurrency,
-                ..bounds
-            };
-            let cache = Arc::new(metadata_cache::MetadataCache::new(store, &cache_config));
-            cache.warm_up();
-            Ok(StoreStack {
-                store: cache.clone(),
-                hints: cache,
-                tree: None,
-            })
+            Ok(with_metadata_cache(store, config))
         }
         Some((scheme, _)) => Err(Error::unsupported(
             shown(location),

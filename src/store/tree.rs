@@ -119,7 +119,7 @@ pub struct FreeSpace {
     pub blocks: u64,
     /// Blocks that are free.
     pub free: u64,
-    /// Blocks that are free for everybody.
+    /// Blocks that are free for all users.
     pub available: u64,
     /// Inodes in all.
     pub files: u64,

@@ -1,7 +1,7 @@
 //! The time by which answers grow old: that of the machine, or one that stands still until it is set forward.
 //!
-//! Whoever lets something count for a while takes the time from such a clock, so that a test says how much time has
-//! passed. Waiting, and the limits of waiting, go by the machine's own time.
+//! What counts for a while takes the time from such a clock, so that a test can set how much time has passed. Waiting,
+//! and the limits of waiting, go by the machine's own time.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

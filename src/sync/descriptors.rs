@@ -1,8 +1,8 @@
 //! The file descriptors of this process: how many are kept open, for programs and in caches.
 //!
-//! Whoever keeps a file open takes a permit for it. Some descriptors are never given out: with them requests open what
-//! they need for a moment, so that a mount with as many open files as it may have still answers everybody else. Caches
-//! give theirs back when there are no permits left.
+//! Each file that is kept open has a permit. Some descriptors are never given out: with them requests open what they
+//! need for a moment, so that a mount with as many open files as it may have still answers other programs. Caches give
+//! theirs back when there are no permits left.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};

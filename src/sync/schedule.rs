@@ -23,7 +23,7 @@ enum Readiness {
     Ready,
     /// Until some lock is free.
     Blocked,
-    /// Until nobody else can go on.
+    /// Until no other actor can go on.
     Paused,
     Ended,
 }
@@ -43,7 +43,7 @@ struct TurnChoices {
     given: Vec<usize>,
     taken: Vec<TurnChoice>,
     preemptions: usize,
-    /// After those that are given: 0 has nobody stopped, others stop somebody at one of so many steps.
+    /// After those that are given: 0 stops no actor, others stop one at one of so many steps.
     random: Option<(u64, u64)>,
 }
 
@@ -88,7 +88,7 @@ impl TurnChoices {
 }
 
 impl ScheduleState {
-    /// Chooses who comes next; `own` is who is at a step.
+    /// Chooses the actor that comes next; `own` is the one that is at a step.
     fn choose(&mut self, own: usize) {
         let ready = |state: &ScheduleState, wanted| {
             let threads = state.threads.iter().enumerate();

@@ -56,7 +56,7 @@ impl<T> Mutex<T> {
         })
     }
 
-    /// Returns the value, which nobody else has.
+    /// Returns the value, which no other actor has.
     pub fn get_mut(&mut self) -> &mut T {
         self.0.get_mut()
     }
@@ -88,7 +88,7 @@ impl<T> Drop for MutexGuard<'_, T> {
 pub struct Condvar(parking_lot::Condvar);
 
 impl Condvar {
-    /// Returns one for which nobody waits.
+    /// Returns one for which no actor waits.
     pub const fn new() -> Condvar {
         Condvar(parking_lot::Condvar::new())
     }

@@ -24,7 +24,7 @@ const MAX_AHEAD: usize = 16 << 10;
 /// How long names count that were read ahead: a part of the time within which a change of the store shows.
 const AHEAD_COUNTS: Duration = Duration::from_millis(500);
 
-/// An open directory, without waiting for who lists it.
+/// An open directory, which is there without waiting for the thread that lists it.
 pub(super) struct OpenDir {
     ino: Ino,
     opened: SystemTime,
@@ -36,7 +36,7 @@ pub(super) struct DirHandle {
     ino: Ino,
     path: Key,
     listing: Box<dyn Listing>,
-    /// Up to which name replies have gone.
+    /// The cursor of the last name that replies have given.
     cursor: u64,
     /// The names after it that the listing has given already.
     ahead: VecDeque<Name>,
@@ -109,7 +109,7 @@ impl Vfs {
         Some(())
     }
 
-    /// Has names come again after `cursor` for which the kernel had no room, unless somebody else reads the directory.
+    /// Has names come again after `cursor` for which the kernel had no room, unless another thread reads the directory.
     /// Without them the listing would be gone back in, which may cost requests.
     pub fn readdir_again(&self, fh: Fh, cursor: u64, names: Vec<Name>) {
         let open = self.open_dir(fh);
@@ -170,7 +170,7 @@ impl DirHandle {
     /// Whether the next name is the one after `cursor`, as it is now.
     fn is_at(&self, cursor: u64) -> bool {
         let counts = |read: Instant| read.elapsed() < AHEAD_COUNTS;
-        // Of a directory that was empty, the end cannot be told from the beginning, to which a program has gone back.
+        // The end of a directory that was empty cannot be told from its beginning, to which a program has gone back.
         let was_empty = cursor == 0 && self.has_ended && self.ahead.is_empty();
         match self.read_ahead {
             Some(read) => self.cursor == cursor && counts(read),

@@ -1,7 +1,7 @@
 //! Open files: reading, closing, and which bytes the kernel's pages are of.
 //!
 //! The kernel's pages of an inode belong to all of its handles, which have one content. Its bytes may change all the
-//! same, as those of a decoded file do when a chunk is written: then the kernel is told to drop its pages.
+//! same, as those of a decoded file do when a chunk is written: then the kernel is asked to drop its pages.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -251,7 +251,7 @@ impl Vfs {
             return;
         };
         self.note_use(&open);
-        // Who finds the handle in the inode finds it here as well.
+        // A handle that is found in the inode is found here as well.
         self.inodes.release(open.ino, fh);
         self.files.write().remove(&fh);
         self.flush_unheard(&open);

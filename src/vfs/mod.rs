@@ -90,8 +90,8 @@ pub struct OpenReply {
 pub enum Invalidation {
     /// Its length may have changed; sent before the reply to an open.
     Length,
-    /// Its content changed. The kernel must be told from a thread that handles no request: it may wait for a page that
-    /// a pending read holds.
+    /// Its content changed. It must be sent from a thread that handles no request: it may wait for a page that a
+    /// pending read holds.
     Content,
 }
 
@@ -214,26 +214,30 @@ impl Vfs {
     }
 
     /// Like `lookup`, if it is known without waiting.
-    pub fn lookup_now(&self, parent: Ino, name: &[u8]) -> Option<Result<Option<Entry>>> {
+    pub fn lookup_now(&self, parent: Ino, name: &[u8]) -> Result<Known<Entry>> {
         let name = ChildName::from(name);
         let count = self.renames.count();
-        let attr = match self.find_now(parent, &name) {
-            Ok(Known::Unknown) => return None,
+        let found = match self.find_now(parent, &name) {
             // It may be under another name already.
-            Ok(Known::Missing) if !self.renames.are_none_since(count) => return None,
+            Ok(Known::Missing) if !self.renames.are_none_since(count) => Known::Unknown,
             // It may lie in the other folder of two that are exchanged.
-            Ok(_) if self.renames.may_exchange_any(count) => return None,
-            Ok(known) => known.found(),
-            // It is answered with regard to who asks.
-            Err(error) if error.kind() == Kind::Changed => return None,
-            Err(error) => return Some(Err(error)),
+            Ok(_) if self.renames.may_exchange_any(count) => Known::Unknown,
+            // The answer depends on the process that asks.
+            Err(error) if error.kind() == Kind::Changed => Known::Unknown,
+            found => found?,
         };
-        let entry = match attr {
-            Some(attr) => Some(self.entry_if_same(parent, &name, attr)?),
-            None => None,
+        let entry = match found {
+            Known::Is(attr) => match self.entry_if_same(parent, &name, attr) {
+                Some(entry) => Known::Is(entry),
+                None => Known::Unknown,
+            },
+            Known::Missing => Known::Missing,
+            Known::Unknown => Known::Unknown,
         };
-        self.stats.lookup_requests.add(1);
-        Some(Ok(entry))
+        if !matches!(entry, Known::Unknown) {
+            self.stats.lookup_requests.add(1);
+        }
+        Ok(entry)
     }
 
     /// Returns the attributes of a name in a directory, by what is known without waiting.
@@ -262,9 +266,10 @@ impl Vfs {
         Some(Entry { ino, attr })
     }
 
-    /// Has the kernel ask for attributes each time where files can be changed, through this view or another; directories
-    /// are kept for the resolution of one path. Attributes of a mixed inode are never kept: the kernel takes those of one
-    /// answer over one by one, and whoever looks at them meanwhile would find the length of another content.
+    /// Has the kernel ask for attributes each time where files can be changed, through this view or another;
+    /// directories are kept for the resolution of one path. Attributes of a mixed inode are never kept: the kernel
+    /// takes those of one answer over one by one, and a program that looks at them meanwhile would find the length of
+    /// another content.
     fn with_ttl(&self, ino: Ino, attr: Attr) -> Attr {
         let fresh = match attr.kind {
             _ if self.inodes.is_mixed(ino) => Duration::ZERO,

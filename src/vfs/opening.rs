@@ -130,8 +130,8 @@ impl Vfs {
     }
 
     /// Adds a handle to its inode. If the path was walked again in vain, the content may be another one than the lookup
-    /// has found, or one that is open as another inode of the name. Whoever opens the inode then reads past the kernel's
-    /// pages, whose length is that of what the lookup has found, and appends to the end that is known here.
+    /// has found, or one that is open as another inode of the name. The new handle then reads past the kernel's pages,
+    /// whose length is that of what the lookup has found, and appends to the end that is known here.
     fn bind(&self, fh: Fh, handle: Handle, mode: OpenOptions, caller: Caller) -> Binding {
         let (ino, content) = (handle.ino, handle.content);
         // The handles of an inode are there before the inode has them.

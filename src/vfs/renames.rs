@@ -1,8 +1,8 @@
 //! Renames under way: the view has the new name already, and the kernel and the table of inodes still have the old one.
 //!
-//! Until a rename has its answer, the kernel reaches what lies in a folder by the folder's old name. So what the view does
-//! not find under the old path is looked for under the new one, so that it is never missing. A rename may also begin and
-//! end while the view is asked: the last ones are remembered, so that whoever found nothing knows that it has to ask anew.
+//! Until a rename has its answer, the kernel reaches what lies in a folder by the folder's old name. So what the view
+//! does not find under the old path is looked for under the new one, so that it is never missing. A rename may also
+//! begin and end while the view is asked: the last ones are remembered, so that a request that found nothing asks anew.
 
 use std::collections::VecDeque;
 

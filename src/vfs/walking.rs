@@ -1,8 +1,8 @@
 //! Walks of the kernel: an inode that has lost its name is answered by `Changed`, on which the kernel walks the path
 //! again, once. What it is answered the second time is what the program gets.
 //!
-//! So the second answer is never `Changed` for want of a name: it is what the path has at that moment. And a path that a
-//! rename takes away between being told and being asked for is asked for anew, as the inode's path is then.
+//! So the second answer is never `Changed` for want of a name: it is what the path has at that moment. And a path that
+//! a rename takes away between being reported and being asked for is asked for anew, as the inode's path is then.
 
 use std::collections::HashSet;
 

@@ -86,8 +86,8 @@ impl StoreView {
         arrays.is_some_and(|arrays| arrays.are_written())
     }
 
-    /// Returns what is stored under a path, or hidden in the directory of its own name. A tree that knows the path has told
-    /// so already.
+    /// Returns what is stored under a path, or hidden in the directory of its own name. A tree that knows the path has
+    /// reported so already.
     fn meta(&self, path: &Key) -> Result<Option<Meta>> {
         if self.tree.is_none()
             && let Some(meta) = self.store.head(path)?

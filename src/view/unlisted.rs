@@ -288,7 +288,7 @@ struct DocumentsFirst {
     place: usize,
 }
 
-/// By how much cursors are moved; a node has fewer documents.
+/// The number that cursors are moved by; a node has fewer documents.
 const CURSOR_OFFSET: u64 = 16;
 
 impl Listing for DocumentsFirst {

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use rustix::io::Errno;
+use zarrfs::known::Known;
 use zarrfs::stats::Stats;
 use zarrfs::store::EntryKind;
 use zarrfs::vfs::{Caller, Fh, Ino, Vfs, VfsConfig};
@@ -36,8 +37,10 @@ const PAGE: usize = 500;
 
 impl InProcess {
     fn look_up(&self, parent: Ino, name: &[u8]) -> Answer<(Ino, Attr)> {
-        let known = self.vfs.lookup_now(parent, name);
-        let found = known.unwrap_or_else(|| self.vfs.lookup(parent, name, caller()));
+        let found = match self.vfs.lookup_now(parent, name) {
+            Ok(Known::Unknown) => self.vfs.lookup(parent, name, caller()),
+            known => known.map(Known::found),
+        };
         let entry = found.map_err(|error| error.errno())?;
         let entry = entry.ok_or(Errno::NOENT.raw_os_error())?;
         Ok((entry.ino, entry.attr))

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use zarrfs::error::{Kind, Result};
+use zarrfs::known::Known;
 use zarrfs::overlay::{Overlay, OverlayConfig};
 use zarrfs::store::StoreConfig;
 use zarrfs::store::backend::local::LocalStore;
@@ -50,8 +51,10 @@ fn opened(folder: &Path) -> Vfs {
 }
 
 fn look_up(vfs: &Vfs, parent: Ino, name: &str, caller: Caller) -> Option<Ino> {
-    let known = vfs.lookup_now(parent, name.as_bytes());
-    let found = known.unwrap_or_else(|| vfs.lookup(parent, name.as_bytes(), caller));
+    let found = match vfs.lookup_now(parent, name.as_bytes()) {
+        Ok(Known::Unknown) => vfs.lookup(parent, name.as_bytes(), caller),
+        known => known.map(Known::found),
+    };
     found.unwrap().map(|entry| entry.ino)
 }
 

@@ -30,6 +30,7 @@ const PAGES: [&str; 4] = [
 ];
 const FILES_PAGE: &str = "man/zarrfs-files.7";
 const MOUNT_PAGE: &str = "man/zarrfs-mount.1";
+const INVARIANTS: &str = "doc/invariants.md";
 
 /// Folders with sources and documents, and the files beside them; `target`, `.git` and `.venv` are neither.
 const FOLDERS: [&str; 7] = [".ci", "doc", "man", "python", "scripts", "src", "tests"];
@@ -304,7 +305,7 @@ fn the_readme_is_short_and_its_commands_run() {
 
 #[test]
 fn every_path_in_a_document_exists() {
-    let others = ["README.md", "ARCHITECTURE.md", "doc/fstab"];
+    let others = ["README.md", "ARCHITECTURE.md", INVARIANTS, "doc/fstab"];
     for document in others.into_iter().chain(PAGES) {
         let text = read(document);
         let words = text.split(|c: char| c.is_whitespace() || "`(),:;".contains(c));
@@ -333,29 +334,51 @@ fn has_test(path: &str, name: &str) -> bool {
 
 #[test]
 fn every_invariant_has_its_test() {
-    let text = read("ARCHITECTURE.md");
-    let text = section(&text, "## Invariants").replace('\n', " ");
-    let mut count = 0;
-    while let Some(start) = text.find(&format!(" {}. ", count + 1)) {
-        count += 1;
-        let rest = &text[start..];
-        let end = rest.find(&format!(" {}. ", count + 1));
-        let mut file = None;
-        let mut tests = 0;
-        for word in quoted(&rest[..end.unwrap_or(rest.len())], '`') {
-            match file {
-                _ if word.contains('/') => file = Some(word),
-                Some(file) => {
-                    assert!(has_test(file, word), "{count}: {file} has no test {word}");
-                    tests += 1;
-                }
-                // What the invariant itself quotes.
-                None => {}
-            }
-        }
-        assert!(tests > 0, "invariant {count} has no test");
+    let items = numbered(&read(INVARIANTS));
+    assert!(items.len() >= 72, "{} invariants", items.len());
+    for (place, item) in items.iter().enumerate() {
+        let number = format!("{}. ", place + 1);
+        assert!(item.starts_with(&number), "not number {number}: {item}");
+        check_tests(item);
     }
-    assert!(count >= 14, "{count} invariants");
+}
+
+/// Returns the numbered items of a text, a line each.
+fn numbered(text: &str) -> Vec<String> {
+    let mut items: Vec<String> = Vec::new();
+    for line in text.lines() {
+        if line.starts_with(|c: char| c.is_ascii_digit()) {
+            items.push(line.to_string());
+        } else if let (Some(item), Some(more)) = (items.last_mut(), line.strip_prefix("  ")) {
+            item.push(' ');
+            item.push_str(more.trim_start());
+        }
+    }
+    items
+}
+
+/// Checks that an invariant names tests that are there: first a file, then what it has.
+fn check_tests(invariant: &str) {
+    let mut file = None;
+    let mut tests = 0;
+    for word in quoted(invariant, '`') {
+        match file {
+            _ if word.contains('/') => file = Some(word),
+            Some(file) => {
+                assert!(has_test(file, word), "{file} has no test {word}");
+                tests += 1;
+            }
+            // What the invariant itself quotes.
+            None => {}
+        }
+    }
+    assert!(tests > 0, "no test: {invariant}");
+}
+
+#[test]
+fn the_architecture_is_short() {
+    let lines = read("ARCHITECTURE.md").lines().count();
+    assert!(lines < 250, "{lines} lines");
 }
 
 /// Returns the folders below `folder` by their paths from it, as lists of names.
@@ -463,6 +486,14 @@ fn every_dependency_says_what_it_is_for() {
                     before.len() > 5 && before.starts_with("# "),
                     "no comment before: {line}"
                 );
+                let words = before
+                    .split(['(', ')'])
+                    .filter(|word| word.ends_with(".rs"));
+                for path in words {
+                    let is_there =
+                        root().join("src").join(path).is_file() || root().join(path).is_file();
+                    assert!(is_there, "{line}: {path}");
+                }
             }
             before = line;
         }

@@ -1,5 +1,6 @@
 //! The project itself: what its sources import, and what its documents and manual pages say.
 
+mod comments;
 mod documents;
 mod formats;
 mod layers;

@@ -86,28 +86,29 @@ fn extended(
         }
     }
     let why = format!("{of} of {uri} is not known");
-    let fallbacks = match extension.get("fallback") {
-        Some(Value::Array(list)) => list.as_slice(),
-        Some(one) => std::slice::from_ref(one),
-        None => &[],
-    };
-    let first = fallbacks
-        .iter()
-        .find_map(|fallback| Some((fallback, identified(fallback)?)));
-    match first {
-        Some((name, typed)) if settings.fallback => Ok(ResolvedType {
+    Ok(match fallback(extension) {
+        Some((name, typed)) if settings.fallback => ResolvedType {
             warning: Some(format!("data_type: {why}; its fallback {name} is read")),
             ..ResolvedType::known(typed)
-        }),
-        Some((name, _)) => Ok(ResolvedType::unknown(
+        },
+        Some((name, _)) => ResolvedType::unknown(
             value,
             format!("{why}, and its fallback {name} is not wanted (--no-fallback)"),
-        )),
-        None => Ok(ResolvedType::unknown(
-            value,
-            format!("{why} and has no fallback"),
-        )),
-    }
+        ),
+        None => ResolvedType::unknown(value, format!("{why} and has no fallback")),
+    })
+}
+
+/// Returns the first fallback of an extension that is known, and its type.
+fn fallback(extension: &Map<String, Value>) -> Option<(&Value, Typed)> {
+    let fallbacks = match extension.get("fallback")? {
+        Value::Array(list) => list.as_slice(),
+        one => std::slice::from_ref(one),
+    };
+    let mut known = fallbacks
+        .iter()
+        .filter_map(|fallback| Some((fallback, identified(fallback)?)));
+    known.next()
 }
 
 /// Reads the type of object arrays, which the filter that encodes the objects decides.

@@ -94,7 +94,7 @@ fn new_group(path: &Key, attributes: &Attributes) -> Result<DocumentMap> {
 }
 
 /// Whether the members are those of a dataset rather than of a foreign document of the same name. One without its
-/// compression is a dataset whose blocks nobody can read, not a group that happens to hold numbers.
+/// compression is a dataset whose blocks cannot be read, not a group that happens to hold numbers.
 fn is_dataset(members: &Map<String, Value>) -> bool {
     let has = |name: &str| members.contains_key(name);
     has("dimensions") && has("blockSize") && has("dataType")
@@ -160,6 +160,15 @@ fn compression(members: &Map<String, Value>, data_type: &DataType) -> Result<Opt
     let kind = kind
         .and_then(Value::as_str)
         .ok_or_else(|| Error::corrupt("compression", "expected an object with a type"))?;
+    Ok(match kind {
+        "raw" => None,
+        "blosc" => Some(blosc(&settings, data_type)),
+        kind => Some(general_codec(kind, settings)),
+    })
+}
+
+/// Returns the codec of a compression that is the same for all types.
+fn general_codec(kind: &str, settings: Map<String, Value>) -> CodecSpec {
     let level = |name: &str, range: std::ops::RangeInclusive<i64>, usual: i64| {
         let stated = settings.get(name).and_then(Value::as_i64);
         stated
@@ -167,39 +176,37 @@ fn compression(members: &Map<String, Value>, data_type: &DataType) -> Result<Opt
             .unwrap_or(usual)
     };
     let is_zlib = settings.get("useZlib") == Some(&Value::Bool(true));
-    Ok(match kind {
-        "raw" => None,
-        "gzip" if is_zlib => Some(CodecSpec::new(
+    let (name, configuration) = match kind {
+        "gzip" if is_zlib => (
             "numcodecs.zlib",
             json!({ "level": level("level", 0..=9, 6) }),
-        )),
-        "gzip" => Some(CodecSpec::new(
-            "gzip",
-            json!({ "level": level("level", 0..=9, 6) }),
-        )),
-        "bzip2" => Some(CodecSpec::new(
+        ),
+        "gzip" => ("gzip", json!({ "level": level("level", 0..=9, 6) })),
+        "bzip2" => (
             "numcodecs.bz2",
             json!({ "level": level("blockSize", 1..=9, 9) }),
-        )),
-        "xz" => Some(CodecSpec::new(
+        ),
+        "xz" => (
             "numcodecs.lzma",
             json!({ "format": 1, "check": -1, "preset": level("preset", 0..=9, 6), "filters": null }),
-        )),
-        "zstd" => Some(CodecSpec::new(
+        ),
+        "zstd" => (
             "zstd",
             json!({ "level": level("level", -131_072..=22, 3), "checksum": false }),
-        )),
-        "blosc" => Some(blosc(&settings, data_type)),
+        ),
         // The framing of lz4-java, which no other implementation has.
-        "lz4" => Some(CodecSpec::new(
+        "lz4" => (
             "n5.lz4",
             json!({ "blockSize": level("blockSize", 64..=1 << 25, 1 << 16) }),
-        )),
-        other => Some(CodecSpec {
-            name: format!("n5.{other}"),
-            configuration: settings,
-        }),
-    })
+        ),
+        other => {
+            return CodecSpec {
+                name: format!("n5.{other}"),
+                configuration: settings,
+            };
+        }
+    };
+    CodecSpec::new(name, configuration)
 }
 
 fn blosc(settings: &Map<String, Value>, data_type: &DataType) -> CodecSpec {

@@ -1,7 +1,7 @@
 //! The thread that writes the lines of the access log.
 //!
-//! A line that the file does not take whole is dropped and counted. What a line about dropped ones says counts as told once
-//! the file has that line.
+//! A line that the file does not take whole is dropped and counted. What a line about dropped ones says counts as
+//! reported once the file has that line.
 
 use std::io;
 use std::io::Write;
@@ -24,7 +24,7 @@ pub(super) struct LineWriter<W> {
     /// Whole lines.
     buffer: Vec<u8>,
     lines: Vec<BufferedLine>,
-    /// How many dropped lines the file tells of.
+    /// The number of dropped lines that the file reports.
     told: u64,
     /// Whether the file ends with a part of a line, since it took no more.
     is_cut: bool,
@@ -36,7 +36,7 @@ pub(super) struct LineWriter<W> {
 struct BufferedLine {
     /// Where it ends in the buffer.
     end: usize,
-    /// Of how many dropped lines it tells; nothing if it is that of a request.
+    /// The number of dropped lines that it reports; nothing if it is the line of a request.
     dropped: Option<u64>,
 }
 
@@ -53,7 +53,7 @@ impl<W: Write> LineWriter<W> {
         }
     }
 
-    /// Writes what comes until nobody can send any more.
+    /// Writes what comes until all senders are gone.
     pub(super) fn run(mut self, receiver: &Receiver<Message>) {
         loop {
             // What is collected is written as soon as no line waits.
@@ -74,7 +74,7 @@ impl<W: Write> LineWriter<W> {
                     self.write();
                     self.tell_dropped();
                     self.write();
-                    // Who waited may be gone.
+                    // The thread that waited may be gone.
                     let _ = done.try_send(());
                 }
             }

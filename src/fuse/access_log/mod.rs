@@ -1,7 +1,7 @@
 //! The access log: a line of JSON for each request of the kernel that is answered, written by one thread.
 //!
-//! Who answers a request never waits for it: lines for which the queue has no room, or that the file does not take, are
-//! dropped and counted, and the next line that is written says how many. `line_writer` writes lines, `line` makes them.
+//! An answer never waits for it: lines for which the queue has no room, or that the file does not take, are dropped and
+//! counted, and the next line that is written says how many. `line_writer` writes lines, `line` makes them.
 
 use std::fs::OpenOptions;
 use std::io;
@@ -49,7 +49,7 @@ pub(super) struct AccessRecord {
 /// What the writing thread gets.
 enum Message {
     Line(Box<AccessRecord>),
-    /// All lines before are to be written, then this is to be told.
+    /// All lines before are to be written, then this is to be signalled.
     End(SyncSender<()>),
 }
 
@@ -62,7 +62,7 @@ pub struct AccessLog {
 impl AccessLog {
     /// Opens the file, to which lines are appended, and starts the thread that writes them.
     ///
-    /// Fails as opening does; so does a pipe that nobody reads.
+    /// Fails as opening does; so does a pipe without a reader.
     pub fn open(path: &Path, stats: Arc<Stats>) -> Result<AccessLog> {
         let failed = |error| Error::os(path.display(), error);
         // A pipe that is full must not hold up the thread for ever.
@@ -140,7 +140,7 @@ pub(super) mod tests {
 
     impl Write for SlowFile {
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-            // Without anybody who gives leave all is taken.
+            // Once the sender of leaves is gone, all is taken.
             self.leave.recv().unwrap_or(Ok(()))?;
             self.taken.lock().extend_from_slice(bytes);
             Ok(bytes.len())

@@ -39,7 +39,7 @@ pub(super) enum HostKind {
     Slurm,
     Wsl1,
     Wsl2,
-    /// A notebook on a service that lets nobody mount.
+    /// A notebook on a service on which no user can mount.
     HostedNotebook,
     /// A notebook on a hub, whose administrator can.
     Hub,

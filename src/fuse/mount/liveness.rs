@@ -1,7 +1,7 @@
 //! Whether the daemon of a mount answers, and the end of a connection whose daemon does not.
 //!
 //! A daemon answers statfs at once, without its store; a daemon that is gone is an error of the kernel. Neither comes
-//! where a killed daemon cannot end, which then holds its connection: whoever accesses such a mount waits for ever. So
+//! where a killed daemon cannot end, which then holds its connection: each access to such a mount waits for ever. So
 //! the question is put from a thread of its own, which may be left behind.
 
 use std::fs;
@@ -36,7 +36,7 @@ pub fn ask(path: &Path, limit: Duration) -> Liveness {
         .name("zarrfs-statfs".to_string())
         .spawn(move || {
             let asked = rustix::fs::statfs(&path).map_err(io::Error::from);
-            // Nobody waits any more if the answer comes late.
+            // The receiver is gone if the answer comes late.
             let _ = sender.send(asked.map(|_| ()));
         });
     if asked.is_err() {

@@ -35,12 +35,12 @@ impl Commit<'_> {
         if self.is_live {
             self.hide_fetched(hidden)?;
         }
-        // Whoever lists what was renamed finds it where it is now.
+        // A listing of what was renamed finds it where it is now.
         self.core.note_tree_change(&Key::root());
         Ok(())
     }
 
-    /// Has the whiteouts of what was copied hide only. The paths are locked: nobody has renamed them meanwhile.
+    /// Has the whiteouts of what was copied hide only. The paths are locked, so they were not renamed meanwhile.
     fn hide_fetched(&self, hidden: &[HiddenSubtree]) -> Result<()> {
         let fetched = hidden.iter().filter_map(|subtree| {
             let moved = subtree.moved.as_ref()?;

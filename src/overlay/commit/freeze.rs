@@ -110,7 +110,8 @@ impl OverlayCore {
         }
         let (frozen, info) = (Some(top.clone()), self.info.clone());
         let next = LayeredStore::over(layer.clone(), &self.store, frozen, info);
-        // Nobody looks for what is moved before the layers are exchanged. A file that cannot be moved stays where it is.
+        // What is moved is not looked for before the layers are exchanged. A file that cannot be moved stays where it
+        // is.
         let shape = top.layer.reshape();
         let move_out = |key| move_file(&top.layer.keys, &layer.keys, key);
         let moved: Vec<Result<()>> = left_out.keys().map(move_out).collect();

@@ -39,7 +39,7 @@ impl OverlayCore {
         let top = self.top();
         let records = bases_in_store(&top.layer, &frozen.layer);
         top.layer.record(records)?;
-        // Nobody looks in the frozen layer for what has left it before the layers are exchanged.
+        // Readers do not look in the frozen layer for what has left it before the layers are exchanged.
         let shape = frozen.layer.reshape();
         for (key, _) in kept {
             self.keep(&top, &frozen.layer, key)?;
@@ -59,7 +59,7 @@ impl OverlayCore {
         let info = self.info.clone();
         let next = LayeredStore::over(top.layer.clone(), &self.store, None, info);
         let bases = frozen.layer.lock().records.bases_below(&Key::root());
-        // Whoever finds a file in the store knows it for the same one at once.
+        // A file that is found in the store is known for the same one at once.
         self.keep_ids(top, frozen, &bases);
         *self.top.write() = Arc::new(next);
         drop(shape);
@@ -161,8 +161,8 @@ fn shown_as(top: &ChangeLayer, key: &Key) -> Result<Option<Key>> {
     Ok(None)
 }
 
-/// Returns the version that the store has of a key that a frozen layer changed; `None` if it has none any more. A removal
-/// that nobody answered is not in the records: it is known from what the layer hides.
+/// Returns the version that the store has of a key that a frozen layer changed; `None` if it has none any more. A
+/// removal without an answer is not in the records: it is known from what the layer hides.
 fn committed_version(frozen: &ChangeLayer, key: &Key) -> Option<Version> {
     let base = frozen.base(key)?;
     let is_removed = !base.is_committed && frozen.lower_key(key).as_ref() != Some(key);

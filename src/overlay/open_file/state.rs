@@ -31,7 +31,7 @@ pub(in crate::overlay) struct FileState {
     pub(super) is_dirty: bool,
     /// The key got another content by something else than a program at work on names: writes are refused.
     pub(in crate::overlay) is_revoked: bool,
-    /// Somebody is copying the content from the store.
+    /// A thread is copying the content from the store.
     pub(super) is_copying: bool,
     /// The store did not take the content when it was written through: the next flush tries again.
     pub(super) needs_write_through: bool,

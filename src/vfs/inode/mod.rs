@@ -263,8 +263,8 @@ impl Inodes {
         Binding::Added
     }
 
-    /// Whether the kernel may have attributes of another content than that of the inode's handles. Reads must not rely on
-    /// the length that it has: the answer in which it hears of the right one can be overtaken.
+    /// Whether the kernel may have attributes of another content than that of the inode's handles. Reads must not rely
+    /// on the length that it has: the answer that has the right one can be overtaken.
     pub fn is_mixed(&self, ino: Ino) -> bool {
         self.lock().open.is_mixed(ino.0)
     }

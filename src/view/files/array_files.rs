@@ -211,17 +211,9 @@ impl FilesView {
         ending: FileEnding<'_>,
         part: ArrayPart,
     ) -> Result<Option<DecodedTarget>> {
-        let (format, is_meant) = (ending.format, ending.is_meant);
         let array = self.arrays.open(&place.found)?;
-        let selection = match &part {
-            ArrayPart::Whole => Selection::whole(&array.array().shape),
-            ArrayPart::Chunk(indices) => match array.stored_grid() {
-                Ok(grid) if grid.index(indices).is_some() => {
-                    Selection::of_region(&grid.region(indices))
-                }
-                _ => return Ok(None),
-            },
-            ArrayPart::Selected(selection) => selection.clone(),
+        let Some(selection) = selection_of(&array, &part) else {
+            return Ok(None);
         };
         let (shape, name) = (selection.shape(), self.name_of(&place.found));
         let Some(mut subject) = place.subject(name, &shape) else {
@@ -230,33 +222,60 @@ impl FilesView {
         let taken = TakenDimension::of_selection(&selection);
         subject.chosen = ending.chosen;
         subject.taken = matches!(part, ArrayPart::Selected(_)).then_some(&taken[..]);
-        let meant = is_meant.then(|| cf::decoded(subject.array));
-        let meant = match meant {
-            Some(None) => return Ok(None),
-            Some(meant) => meant,
-            None => None,
-        };
-        if let Some(meant) = &meant {
-            subject.array = &meant.array;
-        }
-        // Made once: for a format that is not basic they tell whether there is such a file.
-        let mut parts = format.parts_of(&array, &subject);
-        if (parts.is_err() || !format.is_basic) && !format.fits(&subject) {
+        let Some(parts) = parts_of(&array, subject, &ending) else {
             return Ok(None);
-        }
-        if let Some(conversion) = meant.as_ref().and_then(|meant| meant.conversion.as_ref()) {
-            let size = array.array().element_size()?;
-            parts = parts.map(|parts| parts.after(conversion, size));
-        }
-        let found = place.found.clone();
+        };
         Ok(Some(DecodedTarget {
-            found,
+            found: place.found.clone(),
             array,
-            format,
+            format: ending.format,
             part,
-            is_meant,
+            is_meant: ending.is_meant,
             parts,
         }))
+    }
+}
+
+/// Returns what a file of an array consists of, or why it does not read; nothing if there is no such file.
+fn parts_of(
+    array: &OpenArray,
+    subject: Subject<'_>,
+    ending: &FileEnding<'_>,
+) -> Option<Result<FileParts>> {
+    let format = ending.format;
+    let meant = match ending.is_meant.then(|| cf::decoded(subject.array)) {
+        Some(meant) => Some(meant?),
+        None => None,
+    };
+    let described = meant.as_ref().map_or(subject.array, |meant| &meant.array);
+    let subject = Subject {
+        array: described,
+        ..subject
+    };
+    // Made once: for a format that is not basic they tell whether there is such a file.
+    let parts = format.parts_of(array, &subject);
+    if (parts.is_err() || !format.is_basic) && !format.fits(&subject) {
+        return None;
+    }
+    let conversion = meant.as_ref().and_then(|meant| meant.conversion.as_ref());
+    Some(match conversion {
+        Some(conversion) => {
+            parts.and_then(|parts| Ok(parts.after(conversion, array.array().element_size()?)))
+        }
+        None => parts,
+    })
+}
+
+/// Returns the elements of a part of an array; nothing if the array has no such chunk.
+fn selection_of(array: &OpenArray, part: &ArrayPart) -> Option<Selection> {
+    match part {
+        ArrayPart::Whole => Some(Selection::whole(&array.array().shape)),
+        ArrayPart::Chunk(indices) => {
+            let grid = array.stored_grid().ok()?;
+            grid.index(indices)?;
+            Some(Selection::of_region(&grid.region(indices)))
+        }
+        ArrayPart::Selected(selection) => Some(selection.clone()),
     }
 }
 

@@ -247,7 +247,7 @@ impl FilesView {
             }
             Err(error) => {
                 if error.kind() == Kind::Changed {
-                    // Who saves it next may do so without having read it.
+                    // The next program that saves it need not have read it.
                     self.unstored.forget_seen(path);
                 }
                 Err(error)
@@ -304,12 +304,7 @@ impl FilesView {
                 "an array keeps its number of dimensions",
             ));
         }
-        let edit = Edit {
-            attributes: (old.attributes != new.attributes).then(|| new.attributes.clone()),
-            shape: (old.shape != new.shape).then(|| new.shape.clone()),
-            dimension_names: (old.dimension_names != new.dimension_names)
-                .then(|| new.dimension_names.clone()),
-        };
+        let edit = edit_between(old, new);
         if edit == Edit::default() {
             return self
                 .hierarchy
@@ -356,6 +351,16 @@ impl FilesView {
             Err(error) if error.kind() == Kind::NotFound => Ok(false),
             Err(error) => Err(error),
         }
+    }
+}
+
+/// Returns the edit of what may change of an array.
+fn edit_between(old: &Array, new: &Array) -> Edit {
+    Edit {
+        attributes: (old.attributes != new.attributes).then(|| new.attributes.clone()),
+        shape: (old.shape != new.shape).then(|| new.shape.clone()),
+        dimension_names: (old.dimension_names != new.dimension_names)
+            .then(|| new.dimension_names.clone()),
     }
 }
 

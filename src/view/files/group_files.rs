@@ -86,7 +86,7 @@ impl FilesView {
         }
     }
 
-    /// Returns the names of a group's files of all of its arrays. One that cannot be told is among them: opening it says
+    /// Returns the names of a group's files of all of its arrays. One that is not known is among them: opening it says
     /// why.
     pub(super) fn group_file_names(
         &self,

@@ -1,8 +1,8 @@
 //! Decoded files open for writing: what is written goes to the chunks of the array.
 //!
 //! The length is that of the array, so nothing makes such a file longer or shorter. Owner, mode and times are those of
-//! the mount; setting them has no effect. Whoever stores the chunks, each of their writers learns that one was dropped
-//! because its key had changed, once: when it is closed or synced next.
+//! the mount; setting them has no effect. Each writer of a chunk learns once that it was dropped because its key had
+//! changed, when it is closed or synced next, also where another writer stored it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

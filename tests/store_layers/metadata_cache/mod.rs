@@ -1,11 +1,15 @@
 //! What a store far away is asked when a memo stands before it, and that its answers are those of the store.
 
 use std::collections::BTreeMap;
+use std::fs;
+use std::sync::Mutex;
 use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::Duration;
 
 use proptest::prelude::*;
+use rustix::process::Pid;
+use rustix::thread::gettid;
 use zarrfs::error::Kind;
 use zarrfs::known::Known;
 use zarrfs::store::layer::metadata_cache::MetadataCacheConfig;
@@ -165,22 +169,37 @@ fn errors_are_not_remembered() {
     assert_eq!(listing.next().unwrap(), None);
 }
 
-/// Runs something in eight threads, of which the store sees the first; returns what it was asked.
+/// Runs something in eight threads, all of which wait for one another or for the store; returns what it was asked.
 fn together(fake: &Fake, question: impl Fn() + Sync) -> Vec<String> {
+    const THREADS: usize = 8;
     fake.asked();
     fake.holds.store(true, Ordering::SeqCst);
+    let threads = Mutex::new(Vec::new());
+    let ask = || {
+        threads.lock().unwrap().push(gettid());
+        question();
+    };
     thread::scope(|scope| {
-        for _ in 0..8 {
-            scope.spawn(&question);
+        for _ in 0..THREADS {
+            scope.spawn(ask);
         }
-        while fake.held.load(Ordering::SeqCst) == 0 {
+        let all_wait = || {
+            let threads = threads.lock().unwrap();
+            threads.len() == THREADS && threads.iter().all(|&thread| sleeps(thread))
+        };
+        while fake.held.load(Ordering::SeqCst) == 0 || !all_wait() {
             thread::yield_now();
         }
-        // Time for the others to come; one that does not is a request more if they are not one flight.
-        thread::sleep(Duration::from_millis(50));
         fake.holds.store(false, Ordering::SeqCst);
     });
     fake.asked()
+}
+
+/// Whether a thread of this process waits for something.
+fn sleeps(thread: Pid) -> bool {
+    let stat = fs::read_to_string(format!("/proc/self/task/{}/stat", thread.as_raw_nonzero()));
+    // The state comes after the name in parentheses.
+    stat.is_ok_and(|stat| stat.rsplit(") ").next().unwrap_or("").starts_with('S'))
 }
 
 #[test]

@@ -1,5 +1,5 @@
-//! Removal of one blob of Azure. object_store removes blobs in batches, whose parts have no conditions, and whose errors
-//! are not told.
+//! Removal of one blob of Azure. object_store removes blobs in batches, whose parts have no conditions, and whose
+//! errors are not returned.
 
 use std::sync::OnceLock;
 

@@ -34,6 +34,12 @@ pub(super) fn bucket(url: &str) -> Option<(Address, Option<String>)> {
         let account = Some(account.to_string());
         return Some((Address { account, ..address }, None));
     }
+    s3_bucket(host, path)
+}
+
+/// Returns the bucket that a path on one of S3's own hosts names, and its region.
+fn s3_bucket(host: &str, path: &str) -> Option<(Address, Option<String>)> {
+    let (first, rest) = path.split_once('/').unwrap_or((path, ""));
     let host_prefix = host.strip_suffix(S3_HOSTS)?.strip_suffix('.')?;
     let (bucket, region) = match host_prefix.rsplit_once("s3") {
         Some(("", region)) => (None, region),

@@ -1,8 +1,8 @@
 //! Clients whose credentials are read again when a server refuses them and their files have changed.
 //!
-//! object_store and the profiles of `~/.aws` read credentials once. Whoever rotates them replaces a file; the request
-//! that is refused then is made once more with what the files say now. What is refused although no file has changed is
-//! an answer, so that a server that refuses missing keys costs no more than a look at the files.
+//! object_store and the profiles of `~/.aws` read credentials once. Rotating them replaces a file; the request that is
+//! refused then is made once more with what the files say now. What is refused although no file has changed is an
+//! answer, so that a server that refuses missing keys costs no more than a look at the files.
 
 use std::fmt;
 use std::fs;

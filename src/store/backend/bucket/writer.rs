@@ -160,6 +160,16 @@ impl Writer {
             };
             return write_retry::put(&self.change(target), body, (condition, false), attempt);
         }
+        self.put_if(target, (body, payload), condition)
+    }
+
+    /// Puts an object if a condition holds that the server is asked for, or that is checked before.
+    fn put_if(
+        &self,
+        target: &ObjectTarget<'_>,
+        (body, payload): (PutBody<'_>, PutPayload),
+        condition: &Condition,
+    ) -> Result<ETag> {
         // If the probe fails, the condition is sent and the key is checked as well.
         let enforced = self
             .enforced_conditions()

@@ -174,6 +174,11 @@ impl HttpStore {
                 return Ok((found, response.tag()));
             }
         }
+        self.probe_by_part(key).await
+    }
+
+    /// Does so by a GET of one byte.
+    async fn probe_by_part(&self, key: &Key) -> Result<(ProbeResult, Option<String>)> {
         let response = self
             .endpoint
             .send(&RequestSpec::part(key, "bytes=0-0".to_string()))

@@ -1,4 +1,4 @@
-//! Symbolic links that lead back to a folder in which they lie: who follows them comes to the same names again and again.
+//! Symbolic links that lead back to a folder in which they lie: a walk that follows them meets the same names for ever.
 //!
 //! The kernel follows forty links of a path, so a walk through one such link in each folder ends after forty rounds, and one
 //! through two of them after 2^40.

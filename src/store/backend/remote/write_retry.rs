@@ -18,7 +18,7 @@ const COMPARE_SIZE: u64 = 8 << 20;
 /// A key of a remote store to be changed.
 pub(crate) trait RemoteKey {
     fn key(&self) -> &Key;
-    /// For how long attempts are made.
+    /// How long attempts are made.
     fn limit(&self) -> Duration;
     /// Requests the ETag and metadata of the key's object.
     fn probe(&self) -> Result<Option<(ETag, Meta)>>;
@@ -77,11 +77,8 @@ pub(crate) fn put(
         condition.check(target.key(), found.map(|(etag, _)| etag).as_ref())?;
         // The condition holds: the conflicting object is gone, or the attempt had no effect.
         if !wait_for_next(&mut attempts) {
-            return Err(if is_refusal {
-                Error::unavailable(target.key(), REFUSED)
-            } else {
-                error
-            });
+            let refused = || Error::unavailable(target.key(), REFUSED);
+            return Err(if is_refusal { refused() } else { error });
         }
     }
 }

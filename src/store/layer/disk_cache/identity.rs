@@ -2,7 +2,7 @@
 //!
 //! That is its whole URL, with user, password and query, and whatever chooses the server and the credentials: options,
 //! the environment and the home directory with its files of credentials. Some of these are secrets, so each counts by
-//! its hash. Credentials that are replaced in a file are not seen here: the server decides who may read.
+//! its hash. Credentials that are replaced in a file are not seen here: the server decides about access.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;

@@ -87,8 +87,8 @@ impl DiskCache {
         entry::seconds(self.inner.info().clock.date())
     }
 
-    /// Notes the version that the store reported and its length, if it said that by itself and not of bytes that it gave,
-    /// unless the key was changed since it was asked; returns whether it did.
+    /// Notes the version that the store reported and its length, if that was an answer of its own and not one with
+    /// bytes, unless the key was changed since it was asked; returns whether it did.
     fn note(
         &self,
         key: &Key,

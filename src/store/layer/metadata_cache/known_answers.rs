@@ -1,6 +1,6 @@
 //! What is known of keys without a request.
 //!
-//! Of two answers about one key the newer counts, whether it came from the key itself or from the listing of its
+//! The newer of two answers about one key counts, whether it came from the key itself or from the listing of its
 //! directory. An answer counts from when the store was asked.
 
 use std::sync::Arc;

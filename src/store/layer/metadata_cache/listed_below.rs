@@ -1,8 +1,8 @@
 //! What lies below several directories, read by one flat listing for a caller that will look at all of it.
 //!
 //! `learn` reads pages while each tells of several directories, so that it never costs more requests than a listing of
-//! each; `all_below` gives back what became known in that way. Who goes through a store by names alone is served by
-//! `flat_listing`, which guesses what comes next.
+//! each; `all_below` gives back what became known in that way. A client that goes through a store by names alone is
+//! served by `flat_listing`, which guesses what comes next.
 
 use super::assembler::{AssembledDir, DirAssembler, Unsorted};
 use super::dirs::DirCache;
@@ -13,8 +13,8 @@ use crate::store::{EntryKind, Key, Meta, QueryStamp, note_memory};
 const MIN_DIRS_PER_PAGE: usize = 2;
 
 impl DirLister {
-    /// Reads what lies below directories in `top` that are not known, while that is worthwhile. Errors are left to
-    /// those who ask for the directories.
+    /// Reads what lies below directories in `top` that are not known, while that is worthwhile. Errors are left to the
+    /// requests for the directories.
     pub(super) fn learn(&self, top: &Key, folders: &[Key]) {
         if self.is_unsorted() {
             return;

@@ -1,4 +1,4 @@
-//! In which order the files of a directory are opened, and which come next.
+//! The order in which the files of a directory are opened, and the files that come next.
 //!
 //! Two orders are recognized: by bytes, in which programs list, and with numbers compared as numbers, in which
 //! programs count chunks. Concurrent requests may come a little out of order. This file asks no store but for names.

@@ -42,7 +42,7 @@ pub(super) enum Fault {
     Lost,
     /// It is carried out, and the response is this status.
     Denied(u16),
-    /// It is carried out, somebody else replaces the object, and the connection breaks off.
+    /// It is carried out, another program replaces the object, and the connection breaks off.
     Overtaken,
 }
 

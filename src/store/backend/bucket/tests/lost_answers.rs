@@ -1,5 +1,5 @@
-//! Changes of a bucket behind a network that fails: what is said to be put is there, once; what is not said to be may
-//! be there; and nobody else's object is lost.
+//! Changes of a bucket behind a network that fails: what counts as put is there, once; what does not may be there; and
+//! no object of another program is lost.
 
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
