@@ -6,7 +6,7 @@
 
 use crate::export::dimensions::GroupDimensions;
 use crate::export::group::{
-    GroupContents, GroupFormat, GroupMember, GroupPlan, OrWhyNot, PlacedVariable,
+    GroupContents, GroupFormat, GroupMember, GroupPlan, GroupScope, OrWhyNot, PlacedVariable,
 };
 use crate::export::netcdf_header::{HeaderWriter, NetcdfAttribute, NetcdfType, Variant, is_name};
 use crate::export::{ElementForm, FileParts};
@@ -15,7 +15,7 @@ use crate::model::{DataType, bytes_of};
 /// CDF-1, or CDF-2 where offsets are longer than that can say.
 pub const CLASSIC: GroupFormat = GroupFormat {
     extension: "nc",
-    is_nested: false,
+    scope: GroupScope::Own,
     plan: |contents| {
         let first = plan(contents, Variant::First);
         first.or_else(|_| plan(contents, Variant::Second))
@@ -25,7 +25,7 @@ pub const CLASSIC: GroupFormat = GroupFormat {
 /// CDF-5, which has all integers and variables of any length.
 pub const WIDE: GroupFormat = GroupFormat {
     extension: "cdf5.nc",
-    is_nested: false,
+    scope: GroupScope::Own,
     plan: |contents| plan(contents, Variant::Fifth),
 };
 

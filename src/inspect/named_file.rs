@@ -12,6 +12,7 @@ use crate::inspect::group_file::GroupSource;
 use crate::inspect::locate::StorePath;
 use crate::inspect::plane_picture::{NO_PICTURE, PlanePicture};
 use crate::inspect::root_name::root_name;
+use crate::inspect::surrounding_nodes::SurroundingNodes;
 use crate::model::{Array, Node};
 
 /// A decoded file, or why there is none.
@@ -156,13 +157,11 @@ fn length(
     }
     let described = meant.as_ref().map_or(array, |meant| &meant.array);
     *elements = Some((described.data_type.to_string(), shape.clone()));
+    let around = SurroundingNodes::of(place.hierarchy, place.entry)?;
     let subject = Subject {
         name,
         chosen: ending.chosen,
-        group: place
-            .group
-            .and_then(|group: &NodeEntry| group.node.as_ref().ok())
-            .map(Node::attributes),
+        around: around.attributes(),
         taken: ending.selection.map(|_| &taken[..]),
         ..Subject::alone(described, &shape)
     };

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crate::error::{Error, Kind, Result};
+use crate::export::surroundings::Surroundings;
 use crate::hierarchy::NodeEntry;
 use crate::inspect::array_info::ArrayInfo;
 use crate::inspect::locate::StorePath;
@@ -10,6 +11,7 @@ use crate::inspect::refused_files;
 use crate::inspect::refused_files::{GroupFiles, RefusedFile};
 use crate::inspect::root_name::root_name;
 use crate::inspect::stored::StoredFacts;
+use crate::inspect::surrounding_nodes::SurroundingNodes;
 use crate::inspect::tree::{NodeFacts, TreeConfig};
 use crate::inspect::tree_walk::tree;
 use crate::model::{Attributes, Node};
@@ -61,7 +63,8 @@ impl NodeInfo {
         } else {
             String::from_utf8_lossy(entry.path.name()).into_owned()
         };
-        let (facts, stored, children) = facts(located, &entry, &name)?;
+        let around = SurroundingNodes::of(&located.opened.hierarchy, &entry)?;
+        let (facts, stored, children) = facts(located, &entry, (&name, around.attributes()))?;
         let attributes = match &entry.node {
             Ok(node) => node.attributes().clone(),
             Err(_) => Attributes::default(),
@@ -70,8 +73,7 @@ impl NodeInfo {
             matches!(facts, NodeFacts::Group).then(|| GroupFiles::of(located, &entry, &name));
         let refused_files = match (&facts, entry.array()) {
             (NodeFacts::Array(info), Some(array)) if info.undecodable.is_none() => {
-                let group = refused_files::attributes_above(located)?;
-                refused_files::of_array(array, &name, group.as_ref())
+                refused_files::of_array(array, &name, around.attributes())
             }
             _ => Vec::new(),
         };
@@ -97,14 +99,18 @@ type FactsOfNode = (
     Option<Result<ChildCounts>>,
 );
 
-fn facts(located: &StorePath, entry: &Arc<NodeEntry>, name: &str) -> Result<FactsOfNode> {
+fn facts(
+    located: &StorePath,
+    entry: &Arc<NodeEntry>,
+    (name, around): (&str, Surroundings<'_>),
+) -> Result<FactsOfNode> {
     Ok(match &entry.node {
         Err(error) => (NodeFacts::Broken(error.clone()), None, None),
         Ok(Node::Group(_)) => (NodeFacts::Group, None, Some(children(located))),
         Ok(Node::Array(_)) => {
             let open = located.opened.arrays.open(entry)?;
             let stored = StoredFacts::count(&open, u64::MAX, located.concurrency);
-            let info = ArrayInfo::of(&open, name);
+            let info = ArrayInfo::of(&open, name, around);
             (NodeFacts::Array(Box::new(info)), Some(stored), None)
         }
     })
