@@ -32,6 +32,7 @@ pub mod metaimage;
 pub mod mrc;
 pub mod netcdf;
 mod netcdf_header;
+mod netcdf_names;
 pub mod nifti;
 pub mod npy;
 pub mod nrrd;

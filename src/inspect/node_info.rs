@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crate::error::{Error, Kind, Result};
+use crate::export::netcdf;
 use crate::export::surroundings::Surroundings;
 use crate::hierarchy::NodeEntry;
 use crate::inspect::array_info::ArrayInfo;
@@ -39,6 +40,8 @@ pub struct NodeInfo {
     pub group_files: Option<Result<GroupFiles>>,
     /// The decoded files that an array which decodes has not.
     pub refused_files: Vec<RefusedFile>,
+    /// Attributes that have other names in files of netCDF, and these.
+    pub renamed_attributes: Vec<(String, String)>,
 }
 
 /// How many nodes lie directly in a group.
@@ -77,6 +80,7 @@ impl NodeInfo {
             }
             _ => Vec::new(),
         };
+        let renamed_attributes = netcdf::renamed(&attributes, entry.array());
         Ok(NodeInfo {
             name,
             dialect: entry.dialect(),
@@ -88,6 +92,7 @@ impl NodeInfo {
             children,
             group_files,
             refused_files,
+            renamed_attributes,
         })
     }
 }
