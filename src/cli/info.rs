@@ -130,6 +130,14 @@ fn to_json(located: &StorePath, info: &NodeInfo) -> Value {
         "attributes".to_string(),
         Value::Object(info.attributes.to_map()),
     ));
+    if !info.renamed_attributes.is_empty() {
+        let names = info.renamed_attributes.iter();
+        let names = names.map(|(own, held)| (own.clone(), json!(held)));
+        others.push((
+            "renamed_attributes".to_string(),
+            Value::Object(names.collect()),
+        ));
+    }
     if let NodeFacts::Broken(error) = &info.facts {
         others.push(("error".to_string(), json!(error.to_string())));
     }
@@ -362,6 +370,10 @@ impl Sheet {
         for (place, (name, value)) in info.attributes.members().into_iter().enumerate() {
             let title = if place == 0 { "attributes" } else { "" };
             self.add(title, format!("{name}: {}", json_text::compact(value)));
+        }
+        for (place, (own, held)) in info.renamed_attributes.iter().enumerate() {
+            let title = if place == 0 { "in netCDF" } else { "" };
+            self.add(title, format!("{own} is {held}"));
         }
     }
 

@@ -10,15 +10,15 @@ use crate::error::Result;
 use crate::hierarchy::NodeEntry;
 use crate::inspect::locate::StorePath;
 use crate::inspect::root_name::root_name;
+use crate::inspect::surrounding_nodes::SurroundingNodes;
 use crate::inspect::written_file::DescribedArray;
-use crate::model::Node;
 
 /// An array with its metadata and those of its group.
 pub(super) struct SourceArray {
     /// The array.
     pub(super) open: Arc<OpenArray>,
     entry: Option<Arc<NodeEntry>>,
-    group: Option<Arc<NodeEntry>>,
+    around: SurroundingNodes,
     /// What its files are named after.
     name: Vec<u8>,
 }
@@ -27,18 +27,18 @@ impl SourceArray {
     /// Finds what the files of an array say of it.
     pub(super) fn of(located: &StorePath, open: Arc<OpenArray>) -> Result<SourceArray> {
         let (hierarchy, path) = (&located.opened.hierarchy, open.path());
-        let group = match path.parent() {
-            Some(group) => hierarchy.node(&group)?,
-            None => None,
-        };
         let name = if path.is_root() {
             root_name(&located.source).into_bytes()
         } else {
             path.name().to_vec()
         };
+        let entry = hierarchy.node(path)?;
+        let around = entry
+            .as_ref()
+            .map(|entry| SurroundingNodes::of(hierarchy, entry));
         Ok(SourceArray {
-            entry: hierarchy.node(path)?,
-            group,
+            around: around.transpose()?.unwrap_or_default(),
+            entry,
             name,
             open,
         })
@@ -47,12 +47,10 @@ impl SourceArray {
     /// Returns the array as its files describe it.
     pub(super) fn described(&self) -> DescribedArray<'_> {
         let metadata = self.entry.as_ref().and_then(|entry| entry.array());
-        let group = self.group.as_ref();
-        let group = group.and_then(|group| group.node.as_ref().ok());
         DescribedArray {
             metadata: metadata.unwrap_or(self.open.array()),
             name: &self.name,
-            group: group.map(Node::attributes),
+            around: self.around.attributes(),
             ..DescribedArray::alone(&self.open)
         }
     }

@@ -116,9 +116,9 @@ fn array_axes(subject: &Subject) -> Vec<AxisMeaning> {
     for (axis, unit) in axes.iter_mut().zip(attribute("units").unwrap_or_default()) {
         axis.unit = unit.as_str().map(str::to_string);
     }
-    if let Some(group) = subject.group {
-        for image in multiscales(group) {
-            set_multiscale(&mut axes, &image, subject.name);
+    if let Some(group) = subject.image() {
+        for image in multiscales(group.attributes) {
+            set_multiscale(&mut axes, &image, group.path);
         }
     }
     axes
@@ -212,13 +212,32 @@ fn set_scale(axes: &mut [AxisMeaning], scale: Option<Vec<Value>>, origin: Option
     }
 }
 
-/// Takes over what a multiscale image says of the array `name`, if that is one of its levels.
-fn set_multiscale(axes: &mut [AxisMeaning], image: &Value, name: &[u8]) {
+/// Whether a group has a multiscale image of which the array at a path from the group is a level.
+pub fn names_level(group: &Attributes, path: &[u8]) -> bool {
+    let images = multiscales(group);
+    images.iter().any(|image| level_at(image, path).is_some())
+}
+
+/// Returns the paths of the levels of a multiscale image, in their order.
+pub(super) fn level_paths(image: &Value) -> impl Iterator<Item = &str> {
+    let levels = image.get("datasets").and_then(Value::as_array);
+    let levels = levels.into_iter().flatten();
+    levels.filter_map(|level| level.get("path")?.as_str())
+}
+
+/// Returns what a multiscale image says of its level at a path, if it has that.
+fn level_at<'a>(image: &'a Value, path: &[u8]) -> Option<&'a Value> {
+    let mut levels = image.get("datasets")?.as_array()?.iter();
+    levels.find(|level| {
+        let own = level.get("path").and_then(Value::as_str);
+        own.is_some_and(|own| own.as_bytes() == path)
+    })
+}
+
+/// Takes over what a multiscale image says of the array at a path, if that is one of its levels.
+fn set_multiscale(axes: &mut [AxisMeaning], image: &Value, path: &[u8]) {
     let list = |value: &Value, member: &str| value.get(member).and_then(Value::as_array).cloned();
-    let levels = list(image, "datasets").unwrap_or_default();
-    let path =
-        |level: &&Value| level.get("path").and_then(Value::as_str).map(str::as_bytes) == Some(name);
-    let Some(level) = levels.iter().find(path) else {
+    let Some(level) = level_at(image, path) else {
         return;
     };
     let described = list_of(image.get("axes").cloned(), axes.len());

@@ -11,9 +11,10 @@ use serde_json::Value;
 use crate::dialect::fill_json;
 use crate::export::calendar::Calendar;
 use crate::export::cf_attributes::{AttributeNumber, fill_numbers};
-use crate::export::cf_numbers::{FillNumber, Stored};
-use crate::export::cf_values::{CfConversion, Meaning};
-use crate::export::conversion::Conversion;
+use crate::export::cf_counts::CountedNumbers;
+use crate::export::cf_numbers::{CfPacking, FillNumber, Stored};
+use crate::export::cf_values::{CfConversion, Meaning, Truth};
+use crate::export::conversion::{Chained, Conversion};
 use crate::export::times::{TimeCount, unit_of};
 use crate::model::{Array, Attributes, DataType, TimeUnit};
 
@@ -50,19 +51,9 @@ pub fn decoded(array: &Array) -> Option<DecodedArray> {
         });
     };
     let data_type = decoding.data_type();
-    let mut attributes = without(&array.attributes, &APPLIED);
-    if matches!(data_type, DataType::DateTime(_) | DataType::TimeDelta(_)) {
-        attributes = without(&attributes, &["units", "calendar"]);
-    }
-    if !matches!(
-        data_type,
-        DataType::Int(_) | DataType::UInt(_) | DataType::Float(_)
-    ) {
-        attributes = without(&attributes, &["dtype"]);
-    }
     let mut described = Array {
+        attributes: attributes_of(array, &data_type),
         data_type,
-        attributes,
         ..array.clone()
     };
     let conversion = decoding.conversion();
@@ -74,8 +65,23 @@ pub fn decoded(array: &Array) -> Option<DecodedArray> {
     described.fill_value.bytes = fill;
     Some(DecodedArray {
         array: described,
-        conversion: Some(Arc::new(conversion)),
+        conversion: Some(conversion),
     })
+}
+
+/// Returns the attributes that decoded values of a type still have.
+fn attributes_of(array: &Array, data_type: &DataType) -> Attributes {
+    let mut attributes = without(&array.attributes, &APPLIED);
+    if matches!(data_type, DataType::DateTime(_) | DataType::TimeDelta(_)) {
+        attributes = without(&attributes, &["units", "calendar"]);
+    }
+    if !matches!(
+        data_type,
+        DataType::Int(_) | DataType::UInt(_) | DataType::Float(_)
+    ) {
+        attributes = without(&attributes, &["dtype"]);
+    }
+    attributes
 }
 
 fn without(attributes: &Attributes, names: &[&str]) -> Attributes {
@@ -97,6 +103,8 @@ struct Decoding {
     meaning: Meaning,
     fills: Vec<FillNumber>,
     is_reread: bool,
+    /// Whether the numbers are truth values.
+    is_truth: bool,
 }
 
 /// What `units` say that numbers count.
@@ -108,67 +116,103 @@ enum Counted {
     Other,
 }
 
+/// What attributes say of the numbers of an array.
+struct Told {
+    stored: Stored,
+    scale: Option<AttributeNumber>,
+    offset: Option<AttributeNumber>,
+    /// Whether a number stands for no value.
+    masks: bool,
+    /// Whether one does, or NaN.
+    has_fill: bool,
+    counted: Counted,
+    /// The type that xarray had the values in.
+    dtype: String,
+}
+
 impl Decoding {
     fn of(array: &Array, found: Stored) -> Decoding {
         let attributes = &array.attributes;
         let stored = signed_as_told(found, attributes);
-        let mut fills = fill_numbers(array, found);
+        let mut fills = fill_numbers(array, found, stored);
         let has_fill = !fills.is_empty();
         fills.retain(|fill| !fill.is_nan());
-        let fills: Vec<FillNumber> = fills
-            .into_iter()
-            .map(|fill| reread(fill.fill(), stored, stored != found))
-            .collect();
         let number = |name| AttributeNumber::read(&attributes.get(name)?);
-        let (scale, offset) = (number("scale_factor"), number("add_offset"));
-        let counted = counted(attributes);
-        let number = numbers_of(
+        let told = Told {
             stored,
-            (scale, offset),
-            (!fills.is_empty(), has_fill),
-            counted,
-        );
+            scale: number("scale_factor"),
+            offset: number("add_offset"),
+            masks: !fills.is_empty(),
+            has_fill,
+            counted: counted(attributes),
+            dtype: text_of(attributes, "dtype").unwrap_or_default(),
+        };
+        let meaning = told.meaning();
+        let is_count = matches!(meaning, Meaning::Time { .. } | Meaning::Duration { .. });
         Decoding {
             stored,
             is_reread: stored != found,
-            meaning: meaning_of(
-                attributes,
-                (stored, !fills.is_empty()),
-                number,
-                (scale, offset),
-                counted,
-            ),
-            fills,
+            is_truth: told.dtype == "bool" && !is_count,
+            meaning,
+            fills: fills.into_iter().map(AttributeNumber::fill).collect(),
         }
     }
 
     fn is_identity(&self) -> bool {
-        self.meaning == Meaning::Same && !self.is_reread
+        self.meaning == Meaning::Same && !self.is_reread && !self.is_truth
     }
 
     fn data_type(&self) -> DataType {
+        if self.is_truth {
+            DataType::Bool
+        } else {
+            self.number_type()
+        }
+    }
+
+    /// Returns the type of the numbers.
+    fn number_type(&self) -> DataType {
         let unit = |name: &str| TimeUnit {
             name: name.to_string(),
             scale: 1,
         };
         match self.meaning {
             Meaning::Same => self.stored.data_type(),
-            Meaning::Truth => DataType::Bool,
-            Meaning::Single { .. } => DataType::Float(4),
-            Meaning::Half { .. } => DataType::Float(2),
-            Meaning::Double { .. } => DataType::Float(8),
+            Meaning::Single(_) => DataType::Float(4),
+            Meaning::Half(_) => DataType::Float(2),
+            Meaning::Double(_) => DataType::Float(8),
             Meaning::Long { .. } => DataType::Int(8),
             Meaning::Time { .. } => DataType::DateTime(unit("ns")),
             Meaning::Duration { name, .. } => DataType::TimeDelta(unit(name)),
         }
     }
 
-    fn conversion(&self) -> CfConversion {
-        CfConversion {
+    fn conversion(&self) -> Arc<dyn Conversion> {
+        let numbers = CfConversion {
             stored: self.stored,
             meaning: self.meaning,
             fills: self.fills.clone(),
+        };
+        if !self.is_truth {
+            return Arc::new(numbers);
         }
+        let second = Truth {
+            size: numbers.written_size(),
+            is_float: matches!(self.number_type(), DataType::Float(_)),
+        };
+        Arc::new(Chained {
+            first: Arc::new(numbers),
+            second: Arc::new(second),
+            size: self.stored.size(),
+        })
+    }
+}
+
+/// Returns an attribute that is text.
+fn text_of(attributes: &Attributes, name: &str) -> Option<String> {
+    match attributes.get(name) {
+        Some(Value::String(text)) => Some(text),
+        _ => None,
     }
 }
 
@@ -182,21 +226,8 @@ fn signed_as_told(stored: Stored, attributes: &Attributes) -> Stored {
     }
 }
 
-/// Returns a fill value of numbers whose sign was corrected as one of the corrected numbers.
-fn reread(fill: FillNumber, stored: Stored, is_corrected: bool) -> FillNumber {
-    match fill {
-        FillNumber::Whole(number) if is_corrected => {
-            stored.number(&number.to_le_bytes()[..stored.size()])
-        }
-        fill => fill,
-    }
-}
-
 fn counted(attributes: &Attributes) -> Counted {
-    let text = |name| match attributes.get(name) {
-        Some(Value::String(text)) => Some(text),
-        _ => None,
-    };
+    let text = |name| text_of(attributes, name);
     let Some(units) = text("units") else {
         return Counted::Other;
     };
@@ -219,103 +250,98 @@ enum Computed {
     AsStored,
     Single,
     Double,
-    Long,
+    Long { factor: i64 },
 }
 
-/// Chooses the type of numbers before they become times, as xarray does.
-fn numbers_of(
-    stored: Stored,
-    (scale, offset): (Option<AttributeNumber>, Option<AttributeNumber>),
-    (masks, has_fill): (bool, bool),
-    counted: Counted,
-) -> Computed {
-    let is_scaled = scale.is_some() || offset.is_some();
-    let chosen = match (scale, offset) {
-        // Numbers of JSON are floats of eight bytes, or whole.
-        (Some(AttributeNumber::Whole(_)), None) if !masks => Computed::Long,
-        _ => Computed::Double,
-    };
-    let is_time = counted != Counted::Other;
-    if is_scaled {
-        if has_fill && !masks && !is_time {
-            // A fill value that is NaN leaves the type alone.
+impl Told {
+    /// Chooses the type of numbers before they become times, as xarray does.
+    fn computed(&self) -> Computed {
+        let is_time = self.counted != Counted::Other;
+        if self.scale.is_some() || self.offset.is_some() {
+            if self.has_fill && !self.masks && !is_time {
+                // A fill value that is NaN leaves the type alone.
+                return Computed::AsStored;
+            }
+            let factor = match (self.scale, self.offset) {
+                // Numbers of JSON are floats of eight bytes, or whole.
+                (Some(AttributeNumber::Whole(factor)), None) if !self.masks => factor,
+                _ => return Computed::Double,
+            };
+            let factor = i64::try_from(factor);
+            return factor.map_or(Computed::Double, |factor| Computed::Long { factor });
+        }
+        if !self.masks || self.stored.is_float() {
             return Computed::AsStored;
         }
-        return chosen;
-    }
-    if !masks || stored.is_float() {
-        return Computed::AsStored;
-    }
-    if is_time {
-        return Computed::Long;
-    }
-    if stored.size() <= 2 {
-        Computed::Single
-    } else {
-        Computed::Double
-    }
-}
-
-fn meaning_of(
-    attributes: &Attributes,
-    (stored, masks): (Stored, bool),
-    computed: Computed,
-    (scale, offset): (Option<AttributeNumber>, Option<AttributeNumber>),
-    counted: Counted,
-) -> Meaning {
-    let factor = scale.map_or(1.0, AttributeNumber::to_float);
-    let summand = offset.map_or(0.0, AttributeNumber::to_float);
-    let told = attributes.get("dtype");
-    let told = told.as_ref().and_then(Value::as_str).unwrap_or_default();
-    match counted {
-        Counted::Times(Some(count)) => Meaning::Time {
-            count,
-            factor,
-            summand,
-        },
-        Counted::Durations(unit) if told.starts_with("timedelta64") => {
-            let (name, step) = duration_unit(told);
-            Meaning::Duration {
-                unit,
-                step,
-                name,
-                factor,
-                summand,
-            }
+        match self.stored.size() {
+            _ if is_time => Computed::Long { factor: 1 },
+            1 | 2 => Computed::Single,
+            _ => Computed::Double,
         }
-        _ if told == "bool" && computed == Computed::AsStored => Meaning::Truth,
-        _ => match (computed, stored) {
-            (Computed::Long, _) => Meaning::Long {
-                factor: match scale {
-                    Some(AttributeNumber::Whole(factor)) => i64::try_from(factor).unwrap_or(1),
-                    _ => 1,
-                },
-            },
-            (Computed::Double, _) => Meaning::Double { factor, summand },
-            (Computed::Single, _) => Meaning::Single { factor, summand },
-            (Computed::AsStored, stored) => own_meaning(stored, (factor, summand), masks),
-        },
+    }
+
+    fn packing(&self) -> CfPacking {
+        CfPacking {
+            factor: self.scale.map_or(1.0, AttributeNumber::to_float),
+            summand: self.offset.map_or(-0.0, AttributeNumber::to_float),
+        }
+    }
+
+    fn meaning(&self) -> Meaning {
+        let (computed, packing) = (self.computed(), self.packing());
+        let numbers = match computed {
+            Computed::Long { factor } if self.scale.is_some() => CountedNumbers::Long { factor },
+            Computed::Double => CountedNumbers::Double(packing),
+            _ => CountedNumbers::Stored,
+        };
+        match self.counted {
+            Counted::Times(Some(count)) => return Meaning::Time { count, numbers },
+            Counted::Durations(unit) if self.dtype.starts_with("timedelta64") => {
+                let (name, step) = duration_unit(&self.dtype, unit);
+                return Meaning::Duration {
+                    unit,
+                    step,
+                    name,
+                    numbers,
+                };
+            }
+            _ => {}
+        }
+        match computed {
+            Computed::Long { factor } => Meaning::Long { factor },
+            Computed::Double => Meaning::Double(packing),
+            Computed::Single => Meaning::Single(packing),
+            Computed::AsStored => self.own_meaning(packing),
+        }
+    }
+
+    /// Returns what becomes of numbers that keep their type.
+    fn own_meaning(&self, packing: CfPacking) -> Meaning {
+        match self.stored {
+            _ if !self.masks && packing.is_none() => Meaning::Same,
+            Stored::F2 => Meaning::Half(packing),
+            Stored::F4 => Meaning::Single(packing),
+            Stored::F8 => Meaning::Double(packing),
+            _ => Meaning::Same,
+        }
     }
 }
 
-/// Returns what becomes of numbers that keep their type.
-fn own_meaning(stored: Stored, (factor, summand): (f64, f64), masks: bool) -> Meaning {
-    match stored {
-        _ if !masks && factor == 1.0 && summand == 0.0 => Meaning::Same,
-        Stored::F2 => Meaning::Half { factor, summand },
-        Stored::F4 => Meaning::Single { factor, summand },
-        Stored::F8 => Meaning::Double { factor, summand },
-        _ => Meaning::Same,
-    }
-}
-
-/// Returns the unit of numpy in which xarray has durations, and its nanoseconds.
-fn duration_unit(told: &str) -> (&'static str, i64) {
-    let unit = told.split(['[', ']']).nth(1).unwrap_or("ns");
-    match unit {
-        "ms" => ("ms", 1_000_000),
-        "us" => ("us", 1_000),
-        "ns" | "ps" | "fs" | "as" => ("ns", 1),
-        _ => ("s", 1_000_000_000),
-    }
+/// Returns the unit of numpy in which xarray has durations that count so many nanoseconds, and its nanoseconds: the one
+/// that it had them in, or a finer one that they count.
+fn duration_unit(dtype: &str, counted: i64) -> (&'static str, i64) {
+    let steps = [
+        ("s", 1_000_000_000),
+        ("ms", 1_000_000),
+        ("us", 1_000),
+        ("ns", 1),
+    ];
+    let unit = dtype.split(['[', ']']).nth(1).unwrap_or("ns");
+    let finest = ["ps", "fs", "as"].contains(&unit);
+    let told = steps
+        .iter()
+        .position(|(name, _)| *name == unit || (finest && *name == "ns"));
+    let own = steps.iter().position(|(_, step)| *step == counted);
+    let step = steps.get(told.unwrap_or(0).max(own.unwrap_or(0)));
+    step.copied().unwrap_or(("ns", 1))
 }

@@ -5,7 +5,7 @@ use base64::prelude::BASE64_STANDARD;
 use serde_json::Value;
 
 use crate::export::cf_numbers::{FillNumber, Stored};
-use crate::model::Array;
+use crate::model::{Array, Attributes};
 
 /// A number of an attribute; whether it was written as a whole one decides about types.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -62,28 +62,49 @@ impl AttributeNumber {
 }
 
 /// Returns the numbers that stand for no value, NaN among them; of `_FillValue` and `missing_value`, or the fill value of
-/// v2.
-pub(super) fn fill_numbers(array: &Array, stored: Stored) -> Vec<AttributeNumber> {
-    let mut fills = Vec::new();
-    if let Some(missing) = array.attributes.get("missing_value") {
-        match &missing {
-            Value::Array(list) => fills.extend(list.iter().filter_map(AttributeNumber::read)),
-            one => fills.extend(AttributeNumber::read(one)),
-        }
-    }
-    if array.dialect == "v2" && !array.fill_value.is_none {
-        fills.push(match stored.number(&array.fill_value.bytes) {
-            FillNumber::Whole(number) => AttributeNumber::Whole(number),
-            FillNumber::Float(number) => AttributeNumber::Float(number),
-        });
-    } else if let Some(fill) = array.attributes.get("_FillValue") {
-        fills.extend(AttributeNumber::read(&fill).or_else(|| encoded_fill(&fill)));
+/// v2. Elements are stored as `found` and read as `stored`, as which `_FillValue` is read, too.
+pub(super) fn fill_numbers(array: &Array, found: Stored, stored: Stored) -> Vec<AttributeNumber> {
+    let mut fills = missing_numbers(&array.attributes);
+    if let Some(fill) = fill_number(array, found) {
+        let read = match fill {
+            AttributeNumber::Whole(number) if found != stored => {
+                fills.retain(|missing| *missing != fill);
+                stored.number(&number.to_le_bytes()[..stored.size()]).into()
+            }
+            fill => fill,
+        };
+        fills.push(read);
     }
     // Whole numbers are never NaN, and xarray drops such a fill value entirely.
-    if !stored.is_float() {
+    if !found.is_float() {
         fills.retain(|fill| !fill.is_nan());
     }
     fills
+}
+
+fn missing_numbers(attributes: &Attributes) -> Vec<AttributeNumber> {
+    match attributes.get("missing_value") {
+        Some(Value::Array(list)) => list.iter().filter_map(AttributeNumber::read).collect(),
+        Some(one) => AttributeNumber::read(&one).into_iter().collect(),
+        None => Vec::new(),
+    }
+}
+
+fn fill_number(array: &Array, stored: Stored) -> Option<AttributeNumber> {
+    if array.dialect == "v2" && !array.fill_value.is_none {
+        return Some(stored.number(&array.fill_value.bytes).into());
+    }
+    let fill = array.attributes.get("_FillValue")?;
+    AttributeNumber::read(&fill).or_else(|| encoded_fill(&fill))
+}
+
+impl From<FillNumber> for AttributeNumber {
+    fn from(number: FillNumber) -> AttributeNumber {
+        match number {
+            FillNumber::Whole(number) => AttributeNumber::Whole(number),
+            FillNumber::Float(number) => AttributeNumber::Float(number),
+        }
+    }
 }
 
 /// Reads a fill value as xarray writes it: a float of eight bytes as base64.

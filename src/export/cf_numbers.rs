@@ -27,6 +27,27 @@ pub(super) enum FillNumber {
     Float(f64),
 }
 
+/// What numbers are multiplied by, and what is added to them.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct CfPacking {
+    /// 1 where no attribute gives one.
+    pub(super) factor: f64,
+    /// -0 where no attribute gives one, which changes not even the sign of zero.
+    pub(super) summand: f64,
+}
+
+impl CfPacking {
+    /// Returns a packed number.
+    pub(super) fn double(self, number: f64) -> f64 {
+        number * self.factor + self.summand
+    }
+
+    /// Whether it changes nothing.
+    pub(super) fn is_none(self) -> bool {
+        self.factor == 1.0 && self.summand == 0.0 && self.summand.is_sign_negative()
+    }
+}
+
 /// Calls a generic function for the type of the elements.
 macro_rules! for_type {
     ($stored:expr, $function:ident, $($argument:expr),*) => {
@@ -126,11 +147,10 @@ pub(super) trait CfNumber<const N: usize>: Copy {
     fn single(self) -> f32;
     fn long(self) -> i64;
     fn whole(self) -> Option<i128>;
-    fn is_zero(self) -> bool;
 }
 
 macro_rules! numbers {
-    ($($number:ty, $size:literal, $whole:expr;)*) => {$(
+    ($($number:ty, $size:literal, $whole:expr, $long:expr;)*) => {$(
         impl CfNumber<$size> for $number {
             fn read(bytes: [u8; $size]) -> $number {
                 <$number>::from_le_bytes(bytes)
@@ -148,31 +168,27 @@ macro_rules! numbers {
 
             #[allow(clippy::cast_possible_truncation, clippy::cast_possible_wrap, clippy::cast_lossless, clippy::unnecessary_cast, reason = "as numpy casts")]
             fn long(self) -> i64 {
-                self as i64
+                $long(self)
             }
 
             fn whole(self) -> Option<i128> {
                 $whole(self)
-            }
-
-            fn is_zero(self) -> bool {
-                self == <$number>::default()
             }
         }
     )*};
 }
 
 numbers! {
-    i8, 1, |number| Some(i128::from(number));
-    u8, 1, |number| Some(i128::from(number));
-    i16, 2, |number| Some(i128::from(number));
-    u16, 2, |number| Some(i128::from(number));
-    i32, 4, |number| Some(i128::from(number));
-    u32, 4, |number| Some(i128::from(number));
-    i64, 8, |number| Some(i128::from(number));
-    u64, 8, |number| Some(i128::from(number));
-    f32, 4, |_| None;
-    f64, 8, |_| None;
+    i8, 1, |number| Some(i128::from(number)), |number| number as i64;
+    u8, 1, |number| Some(i128::from(number)), |number| number as i64;
+    i16, 2, |number| Some(i128::from(number)), |number| number as i64;
+    u16, 2, |number| Some(i128::from(number)), |number| number as i64;
+    i32, 4, |number| Some(i128::from(number)), |number| number as i64;
+    u32, 4, |number| Some(i128::from(number)), |number| number as i64;
+    i64, 8, |number| Some(i128::from(number)), |number| number as i64;
+    u64, 8, |number| Some(i128::from(number)), |number| number as i64;
+    f32, 4, |_| None, |number| long_of(f64::from(number));
+    f64, 8, |_| None, long_of;
 }
 
 impl CfNumber<2> for f16 {
@@ -189,15 +205,11 @@ impl CfNumber<2> for f16 {
     }
 
     fn long(self) -> i64 {
-        self.to_f64().long()
+        long_of(self.to_f64())
     }
 
     fn whole(self) -> Option<i128> {
         None
-    }
-
-    fn is_zero(self) -> bool {
-        self.to_f32() == 0.0
     }
 }
 
@@ -208,6 +220,25 @@ impl FillNumber {
             FillNumber::Whole(number) => *number as f64,
             FillNumber::Float(number) => *number,
         }
+    }
+}
+
+/// Whether an element is one of the values that stand for none.
+pub(super) fn is_fill_of<T: CfNumber<N>, const N: usize>(number: T, fills: &[FillNumber]) -> bool {
+    fills.iter().any(|fill| match (fill, number.whole()) {
+        (FillNumber::Whole(fill), Some(number)) => *fill == number,
+        (fill, _) => fill.double() == number.double(),
+    })
+}
+
+/// Returns a float as a whole number of eight bytes, as processors cast it: what does not fit is the smallest one.
+#[expect(clippy::cast_possible_truncation, reason = "the number is checked")]
+fn long_of(number: f64) -> i64 {
+    const END: f64 = 9_223_372_036_854_775_808.0;
+    if (-END..END).contains(&number) {
+        number as i64
+    } else {
+        i64::MIN
     }
 }
 

@@ -6,51 +6,36 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 
 use half::f16;
 
-use crate::export::cf_numbers::{CfNumber, FillNumber, Stored, for_type};
+use crate::export::cf_counts::{CountedNumbers, NOT_A_TIME, duration_of, time_bytes, time_of};
+use crate::export::cf_numbers::{CfNumber, CfPacking, FillNumber, Stored, for_type, is_fill_of};
 use crate::export::conversion::Conversion;
 use crate::export::times::TimeCount;
 
-/// What numbers become. Factor and summand are 1 and 0 where attributes give none.
+/// What numbers become.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Meaning {
     /// The same.
     Same,
-    /// Whether it is not 0.
-    Truth,
-    Half {
-        factor: f64,
-        summand: f64,
-    },
-    Single {
-        factor: f64,
-        summand: f64,
-    },
-    Double {
-        factor: f64,
-        summand: f64,
-    },
-    /// Whole numbers of eight bytes, the smallest for none.
+    Half(CfPacking),
+    Single(CfPacking),
+    Double(CfPacking),
+    /// Whole numbers of eight bytes.
     Long {
         factor: i64,
     },
     /// Nanoseconds since 1970.
     Time {
         count: TimeCount,
-        factor: f64,
-        summand: f64,
+        numbers: CountedNumbers,
     },
     /// Numbers of `unit` nanoseconds as numbers of `step` nanoseconds, which numpy calls `name`.
     Duration {
         unit: i64,
         step: i64,
         name: &'static str,
-        factor: f64,
-        summand: f64,
+        numbers: CountedNumbers,
     },
 }
-
-/// The smallest number: not a time.
-const NOT_A_TIME: i64 = i64::MIN;
 
 /// What becomes of each element.
 #[derive(Debug)]
@@ -66,10 +51,9 @@ impl Conversion for CfConversion {
     fn written_size(&self) -> usize {
         match self.meaning {
             Meaning::Same => self.stored.size(),
-            Meaning::Truth => 1,
-            Meaning::Half { .. } => 2,
-            Meaning::Single { .. } => 4,
-            Meaning::Double { .. }
+            Meaning::Half(_) => 2,
+            Meaning::Single(_) => 4,
+            Meaning::Double(_)
             | Meaning::Long { .. }
             | Meaning::Time { .. }
             | Meaning::Duration { .. } => 8,
@@ -84,6 +68,33 @@ impl Conversion for CfConversion {
         let mut hasher = DefaultHasher::new();
         format!("{self:?}").hash(&mut hasher);
         hasher.finish()
+    }
+}
+
+/// Whether numbers are other than 0, as those that stand for none are.
+#[derive(Debug)]
+pub(super) struct Truth {
+    /// Bytes of a number.
+    pub(super) size: usize,
+    /// Whether its highest bit is a sign alone.
+    pub(super) is_float: bool,
+}
+
+impl Conversion for Truth {
+    fn written_size(&self) -> usize {
+        1
+    }
+
+    fn convert(&self, decoded: &[u8], written: &mut [u8]) {
+        let mask = if self.is_float { 0x7f } else { 0xff };
+        for (number, truth) in decoded.chunks_exact(self.size).zip(written) {
+            let (last, rest) = number.split_last().unwrap_or((&0, &[]));
+            *truth = u8::from(last & mask != 0 || rest.iter().any(|&byte| byte != 0));
+        }
+    }
+
+    fn digest(&self) -> u64 {
+        (self.size << 1 | usize::from(self.is_float)) as u64
     }
 }
 
@@ -116,33 +127,16 @@ fn convert_with<T: CfNumber<N>, const N: usize>(
 ) {
     match of.meaning {
         Meaning::Same => written.copy_from_slice(decoded),
-        Meaning::Truth => each::<T, N, 1>(decoded, written, |number| [u8::from(!number.is_zero())]),
-        Meaning::Half { factor, summand } => {
-            let (factor, summand) = (f16::from_f64(factor), f16::from_f64(summand));
-            each::<T, N, 2>(decoded, written, |number| {
-                let half = f16::from_f32(number.single());
-                let value = if is_fill(half.to_f64()) {
-                    f16::NAN
-                } else {
-                    half * factor + summand
-                };
-                value.to_le_bytes()
-            });
-        }
-        Meaning::Single { factor, summand } => {
-            let (factor, summand) = (factor.single(), summand.single());
-            each::<T, N, 4>(decoded, written, |number| {
-                let single = number.single();
-                let value = if is_fill(f64::from(single)) {
-                    f32::NAN
-                } else {
-                    scaled_single(single, factor, summand)
-                };
-                value.to_le_bytes()
-            });
-        }
-        Meaning::Double { factor, summand } => each::<T, N, 8>(decoded, written, |number| {
-            masked_double(number.double(), is_fill, factor, summand).to_le_bytes()
+        Meaning::Half(packing) => halves::<T, N>(decoded, written, packing, is_fill),
+        Meaning::Single(packing) => singles::<T, N>(decoded, written, packing, is_fill),
+        Meaning::Double(packing) => each::<T, N, 8>(decoded, written, |number| {
+            let double = number.double();
+            let value = if is_fill(double) {
+                f64::NAN
+            } else {
+                packing.double(double)
+            };
+            value.to_le_bytes()
         }),
         Meaning::Long { .. } | Meaning::Time { .. } | Meaning::Duration { .. } => {
             count::<T, N>(of, decoded, written);
@@ -150,107 +144,68 @@ fn convert_with<T: CfNumber<N>, const N: usize>(
     }
 }
 
+fn halves<T: CfNumber<N>, const N: usize>(
+    decoded: &[u8],
+    written: &mut [u8],
+    packing: CfPacking,
+    is_fill: impl Fn(f64) -> bool,
+) {
+    let (factor, summand) = (
+        f16::from_f64(packing.factor),
+        f16::from_f64(packing.summand),
+    );
+    each::<T, N, 2>(decoded, written, |number| {
+        let half = f16::from_f32(number.single());
+        let value = if is_fill(half.to_f64()) {
+            f16::NAN
+        } else {
+            half * factor + summand
+        };
+        value.to_le_bytes()
+    });
+}
+
+fn singles<T: CfNumber<N>, const N: usize>(
+    decoded: &[u8],
+    written: &mut [u8],
+    packing: CfPacking,
+    is_fill: impl Fn(f64) -> bool,
+) {
+    let (factor, summand) = (packing.factor.single(), packing.summand.single());
+    each::<T, N, 4>(decoded, written, |number| {
+        let single = number.single();
+        let value = if is_fill(f64::from(single)) {
+            f32::NAN
+        } else {
+            single * factor + summand
+        };
+        value.to_le_bytes()
+    });
+}
+
 /// Converts elements into whole numbers, fill values of which are compared as such.
 fn count<T: CfNumber<N>, const N: usize>(of: &CfConversion, decoded: &[u8], written: &mut [u8]) {
+    let fills = &of.fills[..];
     match of.meaning {
         Meaning::Long { factor } => each::<T, N, 8>(decoded, written, |number| {
-            let value = if is_fill_of(number, &of.fills) {
+            let value = if is_fill_of(number, fills) {
                 NOT_A_TIME
             } else {
                 number.long().wrapping_mul(factor)
             };
             value.to_le_bytes()
         }),
-        Meaning::Time {
-            count,
-            factor,
-            summand,
-        } => each::<T, N, 8>(decoded, written, |number| {
-            let scale = (factor, summand);
-            let nanoseconds = of.nanoseconds::<T, N>(number, count.unit, scale);
-            let time = nanoseconds.and_then(|time| time.checked_add(count.origin));
-            time_bytes(time)
+        Meaning::Time { count, numbers } => each::<T, N, 8>(decoded, written, |number| {
+            time_bytes(time_of(number, fills, (&count, numbers)))
         }),
         Meaning::Duration {
             unit,
             step,
-            factor,
-            summand,
+            numbers,
             ..
         } => each::<T, N, 8>(decoded, written, |number| {
-            let nanoseconds = of.nanoseconds::<T, N>(number, unit, (factor, summand));
-            time_bytes(nanoseconds.map(|time| time / i128::from(step)))
+            time_bytes(duration_of(number, fills, (unit, step, numbers)))
         }),
         _ => {}
     }
-}
-
-impl CfConversion {
-    /// Returns the nanoseconds that an element counts; nothing for a fill value and for what is no number.
-    fn nanoseconds<T: CfNumber<N>, const N: usize>(
-        &self,
-        number: T,
-        unit: i64,
-        (factor, summand): (f64, f64),
-    ) -> Option<i128> {
-        if is_fill_of(number, &self.fills) {
-            return None;
-        }
-        let is_scaled = factor != 1.0 || summand != 0.0;
-        match number.whole() {
-            Some(whole) if !is_scaled => {
-                let is_none = whole == i128::from(NOT_A_TIME);
-                (!is_none).then(|| whole * i128::from(unit))
-            }
-            _ => {
-                let count = number.double() * factor + summand;
-                let time = count * unit.double();
-                (!time.is_nan()).then(|| cut(time))
-            }
-        }
-    }
-}
-
-/// Cuts a fraction off.
-#[expect(
-    clippy::cast_possible_truncation,
-    reason = "what does not fit is no time either"
-)]
-fn cut(time: f64) -> i128 {
-    time as i128
-}
-
-fn is_fill_of<T: CfNumber<N>, const N: usize>(number: T, fills: &[FillNumber]) -> bool {
-    fills.iter().any(|fill| match (fill, number.whole()) {
-        (FillNumber::Whole(fill), Some(number)) => *fill == number,
-        (fill, _) => fill.double() == number.double(),
-    })
-}
-
-/// Multiplies and adds; where nothing is added, not even the sign of zero changes.
-fn masked_double(number: f64, is_fill: impl Fn(f64) -> bool, factor: f64, summand: f64) -> f64 {
-    if is_fill(number) {
-        return f64::NAN;
-    }
-    let product = number * factor;
-    if summand == 0.0 {
-        product
-    } else {
-        product + summand
-    }
-}
-
-fn scaled_single(number: f32, factor: f32, summand: f32) -> f32 {
-    let product = number * factor;
-    if summand == 0.0 {
-        product
-    } else {
-        product + summand
-    }
-}
-
-/// Returns a time as it is written; one that does not fit is not a time.
-fn time_bytes(time: Option<i128>) -> [u8; 8] {
-    let time = time.and_then(|time| i64::try_from(time).ok());
-    time.unwrap_or(NOT_A_TIME).to_le_bytes()
 }

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::export::netcdf_header::is_name;
+use crate::export::netcdf_names::legal_name;
 use crate::model::Array;
 
 /// The dimensions of a group by name, with their numbers and lengths.
@@ -36,7 +36,7 @@ impl GroupDimensions {
 
     /// Returns the number of a dimension. One that has the name of another, of another length, gets its length as a suffix.
     pub(super) fn number(&mut self, name: Option<&str>, length: u64) -> u64 {
-        let plain = name.filter(|name| is_name(name)).map(str::to_string);
+        let plain = name.filter(|name| !name.is_empty()).map(legal_name);
         let plain = plain.unwrap_or_else(|| format!("dim_{length}"));
         let suffixed = format!("{plain}_{length}");
         for name in [plain, suffixed] {

@@ -12,8 +12,9 @@ use crate::array::OpenArray;
 use crate::array::ragged::{Growing, RaggedElements};
 use crate::error::{Error, Result};
 use crate::export::conversion::{Chained, Conversion};
+use crate::export::surroundings::{ImageGroup, Surroundings};
 use crate::grid::Selection;
-use crate::model::{Array, Attributes, bytes_of};
+use crate::model::{Array, bytes_of};
 
 /// A file format for an array.
 pub struct Format {
@@ -80,8 +81,8 @@ pub struct Subject<'a> {
     pub name: &'a [u8],
     /// What stands between that and the extension in the name of this file: `@0,:` and `.cf`.
     pub chosen: &'a str,
-    /// The attributes of the group that the array is in; nothing if it is in none.
-    pub group: Option<&'a Attributes>,
+    /// What the metadata of other nodes say of the array.
+    pub around: Surroundings<'a>,
     /// What the dimensions of the box are, outermost first; nothing for those of the array from their first element on.
     pub taken: Option<&'a [TakenDimension]>,
 }
@@ -121,9 +122,14 @@ impl<'a> Subject<'a> {
             shape,
             name: b"",
             chosen: "",
-            group: None,
+            around: Surroundings::default(),
             taken: None,
         }
+    }
+
+    /// Returns the group of the image of OME-Zarr that the array is a level of, if it is one.
+    pub fn image(&self) -> Option<ImageGroup<'a>> {
+        self.around.image_of(self.name)
     }
 
     /// Returns the name as text, for formats that write it into a file; nothing if it is no text of one line.

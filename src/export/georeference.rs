@@ -1,10 +1,11 @@
 //! Where a map lies: the reference system and the place of the first pixel, as GDAL, GeoZarr and CF write them into
-//! attributes of an array or of its group.
+//! attributes of an array, of its grid mapping or of its group.
 
 use serde_json::Value;
 
 use crate::export::axes::{AxisKind, AxisMeaning, axes_of, has_scale};
-use crate::export::{Subject, TakenDimension};
+use crate::export::{Subject, TakenDimension, grid_mapping};
+use crate::model::Attributes;
 
 /// Returns the dimensions of rows and columns: those with these names, or the last two.
 pub(super) fn plane(axes: &[AxisMeaning]) -> Option<(usize, usize)> {
@@ -24,19 +25,26 @@ pub(super) fn place(subject: &Subject, y: &AxisMeaning, x: &AxisMeaning) -> Opti
     })
 }
 
-/// Returns an attribute of the array, or of its group.
-fn attribute(subject: &Subject, name: &str) -> Option<Value> {
-    let own = subject.array.attributes.get(name);
-    own.or_else(|| subject.group.and_then(|group| group.get(name)))
+/// Returns the attributes that can tell where a map lies: of the array, of its grid mapping and of its group.
+fn told_by<'a>(subject: &Subject<'a>) -> impl Iterator<Item = &'a Attributes> {
+    let own = [Some(&subject.array.attributes)];
+    let others = [subject.around.mapping, subject.around.group];
+    own.into_iter().chain(others).flatten()
 }
 
-/// Returns the reference system as GDAL reads it: GDAL's own `_CRS`, GeoZarr's `proj:`, CF's `crs_wkt` and `spatial_ref`.
+/// Returns the reference system as GDAL reads it.
 pub(super) fn reference_system(subject: &Subject) -> Option<String> {
-    let text = |name| match attribute(subject, name) {
+    let system = |told| told_system(told).or_else(|| grid_mapping::system_of(told));
+    told_by(subject).find_map(system)
+}
+
+/// Returns the text of a reference system: GDAL's own `_CRS`, GeoZarr's `proj:`, CF's `crs_wkt` and `spatial_ref`.
+fn told_system(attributes: &Attributes) -> Option<String> {
+    let text = |name| match attributes.get(name) {
         Some(Value::String(text)) if !text.is_empty() => Some(text),
         _ => None,
     };
-    let of_gdal = attribute(subject, "_CRS").and_then(|system| {
+    let of_gdal = attributes.get("_CRS").and_then(|system| {
         let member = |name| system.get(name).and_then(Value::as_str).map(str::to_string);
         member("wkt").or_else(|| member("url"))
     });
@@ -47,7 +55,7 @@ pub(super) fn reference_system(subject: &Subject) -> Option<String> {
 /// Returns the place of the first pixel as GDAL has it, by the attributes `GeoTransform` of GDAL or `spatial:transform` of
 /// GeoZarr; nothing of a selection without rows or without columns.
 pub(super) fn transform(subject: &Subject) -> Option<[f64; 6]> {
-    let whole = stored_transform(subject)?;
+    let whole = told_by(subject).find_map(told_transform)?;
     let Some(taken) = subject.taken else {
         return Some(whole);
     };
@@ -81,7 +89,7 @@ fn moved(whole: [f64; 6], columns: &TakenDimension, rows: &TakenDimension) -> [f
     ]
 }
 
-fn stored_transform(subject: &Subject) -> Option<[f64; 6]> {
+fn told_transform(attributes: &Attributes) -> Option<[f64; 6]> {
     let numbers = |value: Value| -> Option<Vec<f64>> {
         match value {
             Value::String(text) => text
@@ -93,7 +101,7 @@ fn stored_transform(subject: &Subject) -> Option<[f64; 6]> {
         }
     };
     let six = |name| {
-        let numbers = attribute(subject, name).and_then(numbers)?;
+        let numbers = attributes.get(name).and_then(numbers)?;
         let is_finite = numbers.iter().all(|number| number.is_finite());
         <[f64; 6]>::try_from(numbers).ok().filter(|_| is_finite)
     };

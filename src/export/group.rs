@@ -49,12 +49,23 @@ pub struct GroupContents<'a> {
 /// What a format makes of a group, or why it cannot, as it is said after the name of the format and a colon.
 pub type OrWhyNot<T> = std::result::Result<T, String>;
 
+/// Which arrays the files of a format have.
+#[derive(Clone, Copy)]
+pub enum GroupScope {
+    /// Those in the group itself.
+    Own,
+    /// Those of the groups below it as well. Nodes that cannot be read are left out.
+    Below,
+    /// Those at the paths that the attributes of the group name.
+    Named(fn(&Attributes) -> Vec<String>),
+}
+
 /// A file format for all arrays of a group.
 pub struct GroupFormat {
     /// What a file name ends with, without the dot before it.
     pub extension: &'static str,
-    /// Whether the format has groups in groups. Nodes that cannot be read are then left out of a file.
-    pub is_nested: bool,
+    /// Which arrays a file has.
+    pub scope: GroupScope,
     /// Returns what a file of a group consists of, or why the format cannot hold it.
     pub plan: fn(&GroupContents) -> OrWhyNot<GroupPlan>,
 }

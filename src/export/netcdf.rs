@@ -6,16 +6,19 @@
 
 use crate::export::dimensions::GroupDimensions;
 use crate::export::group::{
-    GroupContents, GroupFormat, GroupMember, GroupPlan, OrWhyNot, PlacedVariable,
+    GroupContents, GroupFormat, GroupMember, GroupPlan, GroupScope, OrWhyNot, PlacedVariable,
 };
-use crate::export::netcdf_header::{HeaderWriter, NetcdfAttribute, NetcdfType, Variant, is_name};
+use crate::export::netcdf_header::{
+    FILL, HeaderWriter, NetcdfAttribute, NetcdfType, Variant, is_fill,
+};
+use crate::export::netcdf_names::{held_names, is_name};
 use crate::export::{ElementForm, FileParts};
-use crate::model::{DataType, bytes_of};
+use crate::model::{Array, Attributes, DataType, bytes_of};
 
 /// CDF-1, or CDF-2 where offsets are longer than that can say.
 pub const CLASSIC: GroupFormat = GroupFormat {
     extension: "nc",
-    is_nested: false,
+    scope: GroupScope::Own,
     plan: |contents| {
         let first = plan(contents, Variant::First);
         first.or_else(|_| plan(contents, Variant::Second))
@@ -25,9 +28,21 @@ pub const CLASSIC: GroupFormat = GroupFormat {
 /// CDF-5, which has all integers and variables of any length.
 pub const WIDE: GroupFormat = GroupFormat {
     extension: "cdf5.nc",
-    is_nested: false,
+    scope: GroupScope::Own,
     plan: |contents| plan(contents, Variant::Fifth),
 };
+
+/// Returns the attributes of a group, or of an array, that have other names in files of netCDF, and these.
+pub fn renamed(attributes: &Attributes, array: Option<&Array>) -> Vec<(String, String)> {
+    let values = attributes.to_map();
+    let kind = array.and_then(|array| NetcdfType::of(&array.data_type, Variant::Fifth));
+    let is_fill = values.get(FILL).is_none_or(|value| is_fill(kind, value));
+    let names = held_names(values.keys(), |name| {
+        is_name(name) && (name != FILL || is_fill)
+    });
+    let pairs = values.keys().cloned().zip(names);
+    pairs.filter(|(own, held)| own != held).collect()
+}
 
 /// A variable whose place is not known yet.
 struct Variable<'a> {

@@ -7,6 +7,7 @@ use base64::prelude::BASE64_STANDARD;
 use serde_json::Value;
 
 use crate::export::conversion::{BigEndian, BigEndianSingle, Conversion};
+use crate::export::netcdf_names::{held_names, is_name};
 use crate::model::{Array, Attributes, DataType};
 
 /// The attribute that has the number which stands for no value.
@@ -164,15 +165,9 @@ pub(super) fn float(value: &Value) -> Option<f64> {
     }
 }
 
-/// Whether netCDF takes a text as a name.
-pub(super) fn is_name(name: &str) -> bool {
-    let starts = name.starts_with(|first: char| {
-        first.is_ascii_alphanumeric() || first == '_' || !first.is_ascii()
-    });
-    starts
-        && name.len() <= 255
-        && !name.ends_with(' ')
-        && !name.contains(|letter: char| letter.is_control() || letter == '/')
+/// Whether a value can stand for no value in a variable of a type: it is one of its numbers. A file has none.
+pub(super) fn is_fill(variable: Option<NetcdfType>, value: &Value) -> bool {
+    variable.is_none_or(|kind| of_type(kind, value).is_some_and(|(_, count, _)| count == 1))
 }
 
 /// An attribute as a header has it.
@@ -209,38 +204,37 @@ impl NetcdfAttribute {
     }
 
     /// Returns attributes, of a variable of type `variable` or of the file. Text, numbers and lists of numbers are
-    /// themselves; anything else is its JSON. The fill value has the type of the variable, or is left out.
+    /// themselves; anything else is its JSON. One whose name netCDF does not take has another, as has a fill value that is
+    /// no number of the variable.
     pub(super) fn list(
         attributes: &Attributes,
         variable: Option<NetcdfType>,
         variant: Variant,
     ) -> Vec<NetcdfAttribute> {
-        let mut list = Vec::new();
-        for (name, value) in attributes.to_map() {
-            if !is_name(&name) || name == "_ARRAY_DIMENSIONS" {
-                continue;
-            }
+        let mut values = attributes.to_map();
+        values.remove("_ARRAY_DIMENSIONS");
+        let is_fill = values
+            .get(FILL)
+            .is_none_or(|value| is_fill(variable, value));
+        let names = held_names(values.keys(), |name| {
+            is_name(name) && (name != FILL || is_fill)
+        });
+        let list = values.iter().zip(names).map(|((own, value), name)| {
             let typed = variable.filter(|kind| has_variable_type(&name, kind.is_integer()));
-            let value = match typed.and_then(|kind| of_type(kind, &value)) {
-                Some(value) => value,
-                None if typed.is_some() && name == FILL => continue,
-                None if attributes.is_beyond_json(&name, &value) => {
-                    let Some(numbers) = of_type(NetcdfType::Double, &value) else {
-                        continue;
-                    };
-                    numbers
-                }
-                None => encoded(&value, variant),
-            };
-            let (kind, count, bytes) = value;
-            list.push(NetcdfAttribute {
+            let is_number = attributes.is_beyond_json(own, value);
+            let double = || is_number.then(|| of_type(NetcdfType::Double, value))?;
+            let typed = typed.and_then(|kind| of_type(kind, value));
+            let (kind, count, bytes) = typed
+                .or_else(double)
+                .unwrap_or_else(|| encoded(value, variant));
+            NetcdfAttribute {
                 name,
                 kind,
                 count,
                 bytes,
-            });
-        }
-        list
+            }
+        });
+        list.collect()
     }
 }
 

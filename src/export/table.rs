@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use crate::export::conversion::Conversion;
 use crate::export::group::{
-    GroupContents, GroupFormat, GroupMember, GroupPlan, OrWhyNot, PlacedVariable,
+    GroupContents, GroupFormat, GroupMember, GroupPlan, GroupScope, OrWhyNot, PlacedVariable,
 };
 use crate::export::text_cell::{RowNotation, TextCell};
 use crate::export::{ElementForm, FileParts};
@@ -18,14 +18,14 @@ use crate::export::{ElementForm, FileParts};
 /// A line of names, then rows of comma-separated values; NaN is empty.
 pub const CSV: GroupFormat = GroupFormat {
     extension: "csv",
-    is_nested: false,
+    scope: GroupScope::Own,
     plan: |contents| plan(contents, RowNotation::Commas),
 };
 
 /// A JSON object a line; what JSON lacks is null.
 pub const NDJSON: GroupFormat = GroupFormat {
     extension: "ndjson",
-    is_nested: false,
+    scope: GroupScope::Own,
     plan: |contents| plan(contents, RowNotation::Json),
 };
 

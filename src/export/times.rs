@@ -20,6 +20,8 @@ pub struct TimeCount {
     pub origin: i128,
     /// The calendar that the times are in.
     pub calendar: Calendar,
+    /// Whether xarray counts in whole microseconds, since numpy and pandas lack the name of the unit or the date.
+    pub is_in_microseconds: bool,
 }
 
 impl TimeCount {
@@ -42,10 +44,13 @@ impl TimeCount {
             "360_day" => (Calendar::Days360, Calendar::Days360),
             _ => return None,
         };
+        let (unit, origin) = (unit.trim(), date.in_calendar(of_date)?.start(of_date));
+        let is_held = of_date == Calendar::Gregorian && i64::try_from(origin).is_ok();
         Some(TimeCount {
-            unit: unit_of(unit.trim())?,
-            origin: date.in_calendar(of_date)?.start(of_date),
+            unit: unit_of(unit)?,
+            origin,
             calendar,
+            is_in_microseconds: !(is_held && has_long_name(unit)),
         })
     }
 }
@@ -62,6 +67,15 @@ fn with_hyphens(date: &str) -> Cow<'_, str> {
         _ => return Cow::Borrowed(date),
     };
     Cow::Owned(parts.join("-") + time)
+}
+
+/// Whether a unit is called by its long name, of one or several.
+fn has_long_name(unit: &str) -> bool {
+    let unit = unit.to_ascii_lowercase();
+    unit.ends_with("second") || unit.ends_with("seconds") || {
+        let one = unit.strip_suffix('s').unwrap_or(&unit);
+        ["minute", "hour", "day"].contains(&one)
+    }
 }
 
 /// Returns the nanoseconds of a unit of CF, by a name that xarray knows.

@@ -7,6 +7,7 @@ use serde_json::Value;
 use crate::array::OpenArray;
 use crate::dialect::v3;
 use crate::error::{Error, Result};
+use crate::export::surroundings::Surroundings;
 use crate::export::why_not::holds;
 use crate::export::{FORMATS, Subject};
 use crate::grid::Selection;
@@ -64,8 +65,8 @@ pub struct ReadCost {
 }
 
 impl ArrayInfo {
-    /// Describes an array, which is called `name` in the files view.
-    pub fn of(open: &Arc<OpenArray>, name: &str) -> ArrayInfo {
+    /// Describes an array, which is called `name` in the files view and has these surroundings.
+    pub fn of(open: &Arc<OpenArray>, name: &str, around: Surroundings<'_>) -> ArrayInfo {
         let array = open.array();
         let undecodable = open.check_decodable().err();
         ArrayInfo {
@@ -80,7 +81,7 @@ impl ArrayInfo {
             bytes: array.byte_length().ok(),
             element: array.element_size().ok(),
             costs: costs(open).ok(),
-            files: files(array, name, undecodable.is_none()),
+            files: files(array, (name, around), undecodable.is_none()),
             undecodable,
         }
     }
@@ -111,12 +112,13 @@ fn inner_shapes(codecs: &[CodecSpec]) -> Vec<Vec<u64>> {
 const SHARDING: &str = "sharding_indexed";
 
 /// Returns the decoded files that open of an array.
-fn files(array: &Array, name: &str, decodes: bool) -> Vec<String> {
+fn files(array: &Array, (name, around): (&str, Surroundings<'_>), decodes: bool) -> Vec<String> {
     if !decodes {
         return Vec::new();
     }
     let subject = Subject {
         name: name.as_bytes(),
+        around,
         ..Subject::alone(array, &array.shape)
     };
     let formats = FORMATS.iter().filter(|format| holds(format, &subject));

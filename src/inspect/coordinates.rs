@@ -16,7 +16,8 @@ use crate::grid::{Region, Selection};
 use crate::hierarchy::{Hierarchy, NodeEntry};
 use crate::inspect::labels::Labels;
 use crate::inspect::selection::SelectableDimensions;
-use crate::model::{Array, DataType, Node, TimeUnit};
+use crate::inspect::surrounding_nodes::SurroundingNodes;
+use crate::model::{Array, DataType, TimeUnit};
 use crate::sync::read_bytes::ReadAt;
 
 /// An array in its hierarchy.
@@ -44,9 +45,13 @@ impl ArrayInGroup<'_> {
     /// Reads a selection; `Invalid` for what means nothing in this array.
     pub fn select(&self, text: &str) -> Result<Selection> {
         let array = self.array()?;
-        let group = self.group.and_then(|group| group.node.as_ref().ok());
+        let around = if names_dimensions(text) {
+            SurroundingNodes::of(self.hierarchy, self.entry)?
+        } else {
+            SurroundingNodes::default()
+        };
         let subject = Subject {
-            group: group.map(Node::attributes),
+            around: around.attributes(),
             name: self.entry.path.name(),
             ..Subject::alone(array, &array.shape)
         };

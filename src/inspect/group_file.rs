@@ -6,10 +6,10 @@
 use std::sync::Arc;
 
 use crate::array::{Arrays, OpenArray};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::export::GROUP_FORMATS;
 use crate::export::group::{
-    GroupContents, GroupFile, GroupFormat, GroupMember, GroupPlan, OrWhyNot, Subgroup,
+    GroupContents, GroupFile, GroupFormat, GroupMember, GroupPlan, GroupScope, OrWhyNot, Subgroup,
 };
 use crate::hierarchy::{Hierarchy, NodeEntry};
 
@@ -61,7 +61,7 @@ impl GroupSource<'_> {
     /// Returns the file of the group in a format, or why there is none: it has no arrays, or one that the format can
     /// neither hold nor leave out.
     pub fn file(&self, format: &GroupFormat) -> Result<OrWhyNot<PlannedFile>> {
-        match self.nodes(format.is_nested)? {
+        match self.nodes(format.scope)? {
             Ok(nodes) => self.planned(format, nodes),
             Err(why) => Ok(Err(why)),
         }
@@ -72,12 +72,14 @@ impl GroupSource<'_> {
     /// Groups below are looked at where the arrays of the group itself do not make a file.
     pub fn formats(&self) -> Result<Vec<(&'static GroupFormat, OrWhyNot<()>)>> {
         let answers = GROUP_FORMATS.iter().map(|&format| {
-            let own = match self.nodes(false)? {
-                Ok(nodes) => self.planned(format, nodes)?,
-                Err(why) => Err(why),
+            let is_nested = matches!(format.scope, GroupScope::Below);
+            let own = match self.nodes(GroupScope::Own)? {
+                Ok(nodes) if is_nested => self.planned(format, nodes)?,
+                Err(why) if is_nested => Err(why),
+                _ => self.file(format)?,
             };
             let answer = match own {
-                Err(_) if format.is_nested => self.file(format)?,
+                Err(_) if is_nested => self.file(format)?,
                 own => own,
             };
             Ok((format, answer.map(drop)))
@@ -86,21 +88,22 @@ impl GroupSource<'_> {
     }
 
     fn planned(&self, format: &GroupFormat, nodes: NodesBelow) -> Result<OrWhyNot<PlannedFile>> {
+        let is_nested = matches!(format.scope, GroupScope::Below);
         let mut left_out = nodes.left_out;
         let (mut members, mut arrays) = (Vec::new(), Vec::new());
         for node in &nodes.arrays {
             let array = self.arrays.open(node)?;
             match (member_of(self.group, node), array.check_decodable()) {
-                (_, Err(error)) if format.is_nested => left_out.push(error.to_string()),
+                (_, Err(error)) if is_nested => left_out.push(error.to_string()),
                 (Some(member), _) => {
                     members.push(member);
                     arrays.push(array);
                 }
-                _ if format.is_nested => left_out.push(not_text(node)),
+                _ if is_nested => left_out.push(not_text(node)),
                 _ => return Ok(Err(not_text(node))),
             }
         }
-        if members.is_empty() {
+        if members.is_empty() && !matches!(format.scope, GroupScope::Named(_)) {
             return Ok(Err("there is no array".to_string()));
         }
         let subgroups = nodes.groups.iter();
@@ -116,9 +119,41 @@ impl GroupSource<'_> {
         Ok(file.and_then(PlannedFile::decodable))
     }
 
-    /// Returns the nodes of the group, and of those below it if that is asked for; or why they make no file: there are
-    /// too many, or some that do not read and may not be left out.
-    fn nodes(&self, is_nested: bool) -> Result<OrWhyNot<NodesBelow>> {
+    /// Returns the nodes of a scope, or why they make no file: there are too many, or some that do not read and may not be
+    /// left out.
+    fn nodes(&self, scope: GroupScope) -> Result<OrWhyNot<NodesBelow>> {
+        match scope {
+            GroupScope::Own => self.nodes_below(false),
+            GroupScope::Below => self.nodes_below(true),
+            GroupScope::Named(paths) => self.nodes_at(&paths(self.group.node()?.attributes())),
+        }
+    }
+
+    /// Returns the arrays at paths from the group.
+    fn nodes_at(&self, paths: &[String]) -> Result<OrWhyNot<NodesBelow>> {
+        let mut below = NodesBelow::default();
+        for path in paths {
+            let joined = path
+                .split('/')
+                .try_fold(self.group.path.clone(), |path, name| {
+                    path.child(name.as_bytes())
+                });
+            let Ok(joined) = joined else { continue };
+            match self.hierarchy.node(&joined)? {
+                Some(node) if node.is_array() => below.arrays.push(node),
+                Some(node) => {
+                    if let Err(error) = &node.node {
+                        return Ok(Err(not_read(error)));
+                    }
+                }
+                None => {}
+            }
+        }
+        Ok(Ok(below))
+    }
+
+    /// Returns the nodes in the group, or all below it.
+    fn nodes_below(&self, is_nested: bool) -> Result<OrWhyNot<NodesBelow>> {
         let (mut below, mut count) = (NodesBelow::default(), 0);
         let mut open = vec![self.group.clone()];
         while let Some(group) = open.pop() {
@@ -132,11 +167,7 @@ impl GroupSource<'_> {
                     continue;
                 };
                 match &child.node {
-                    Err(error) if !is_nested => {
-                        return Ok(Err(format!(
-                            "nothing is left out, and a node does not read: {error}"
-                        )));
-                    }
+                    Err(error) if !is_nested => return Ok(Err(not_read(error))),
                     Err(error) => below.left_out.push(error.to_string()),
                     Ok(_) if child.is_array() => below.arrays.push(child),
                     Ok(_) if is_nested => {
@@ -180,6 +211,10 @@ fn subgroup_of<'a>(group: &NodeEntry, node: &'a NodeEntry) -> Option<Subgroup<'a
 fn relative(group: &NodeEntry, node: &NodeEntry) -> Option<String> {
     let path = node.path.below(&group.path)?;
     String::from_utf8(path.as_bytes().to_vec()).ok()
+}
+
+fn not_read(error: &Error) -> String {
+    format!("nothing is left out, and a node does not read: {error}")
 }
 
 fn not_text(node: &NodeEntry) -> String {

@@ -22,6 +22,7 @@ pub mod root_name;
 pub mod selected;
 pub mod selection;
 pub mod stored;
+pub mod surrounding_nodes;
 pub mod tree;
 pub mod tree_walk;
 mod unlisted_store;

@@ -12,7 +12,8 @@ use crate::inspect::group_file::GroupSource;
 use crate::inspect::locate::StorePath;
 use crate::inspect::plane_picture::{NO_PICTURE, PlanePicture};
 use crate::inspect::root_name::root_name;
-use crate::model::{Array, Attributes, Node};
+use crate::inspect::surrounding_nodes::SurroundingNodes;
+use crate::model::{Array, Node};
 
 /// A decoded file, or why there is none.
 #[derive(Clone, Debug)]
@@ -132,10 +133,6 @@ fn picture_length(place: &ArrayInGroup<'_>, array: &Array, selection: &str) -> R
     picture.length().map(Some)
 }
 
-fn attributes_of(group: &NodeEntry) -> Option<&Attributes> {
-    group.node.as_ref().ok().map(Node::attributes)
-}
-
 /// Returns the length of a file, if there is one and if it does not depend on the elements.
 fn length(
     place: &ArrayInGroup<'_>,
@@ -154,10 +151,11 @@ fn length(
     let meant = ending.is_meant.then(numbers).transpose()?;
     let described = meant.as_ref().map_or(array, |meant| &meant.array);
     *elements = Some((described.data_type.to_string(), shape.clone()));
+    let around = SurroundingNodes::of(place.hierarchy, place.entry)?;
     let subject = Subject {
         name,
         chosen: ending.chosen,
-        group: place.group.and_then(attributes_of),
+        around: around.attributes(),
         taken: ending.selection.map(|_| &taken[..]),
         ..Subject::alone(described, &shape)
     };

@@ -3,6 +3,8 @@
 use std::sync::Arc;
 
 use crate::error::{Error, Kind, Result};
+use crate::export::netcdf;
+use crate::export::surroundings::Surroundings;
 use crate::hierarchy::NodeEntry;
 use crate::inspect::array_info::ArrayInfo;
 use crate::inspect::locate::StorePath;
@@ -10,6 +12,7 @@ use crate::inspect::refused_files;
 use crate::inspect::refused_files::{GroupFiles, RefusedFile};
 use crate::inspect::root_name::root_name;
 use crate::inspect::stored::StoredFacts;
+use crate::inspect::surrounding_nodes::SurroundingNodes;
 use crate::inspect::tree::{NodeFacts, TreeConfig};
 use crate::inspect::tree_walk::tree;
 use crate::model::{Attributes, Node};
@@ -37,6 +40,8 @@ pub struct NodeInfo {
     pub group_files: Option<Result<GroupFiles>>,
     /// The decoded files that an array which decodes has not.
     pub refused_files: Vec<RefusedFile>,
+    /// Attributes that have other names in files of netCDF, and these.
+    pub renamed_attributes: Vec<(String, String)>,
 }
 
 /// How many nodes lie directly in a group.
@@ -61,7 +66,8 @@ impl NodeInfo {
         } else {
             String::from_utf8_lossy(entry.path.name()).into_owned()
         };
-        let (facts, stored, children) = facts(located, &entry, &name)?;
+        let around = SurroundingNodes::of(&located.opened.hierarchy, &entry)?;
+        let (facts, stored, children) = facts(located, &entry, (&name, around.attributes()))?;
         let attributes = match &entry.node {
             Ok(node) => node.attributes().clone(),
             Err(_) => Attributes::default(),
@@ -70,11 +76,11 @@ impl NodeInfo {
             matches!(facts, NodeFacts::Group).then(|| GroupFiles::of(located, &entry, &name));
         let refused_files = match (&facts, entry.array()) {
             (NodeFacts::Array(info), Some(array)) if info.undecodable.is_none() => {
-                let group = refused_files::attributes_above(located)?;
-                refused_files::of_array(array, &name, group.as_ref())
+                refused_files::of_array(array, &name, around.attributes())
             }
             _ => Vec::new(),
         };
+        let renamed_attributes = netcdf::renamed(&attributes, entry.array());
         Ok(NodeInfo {
             name,
             dialect: entry.dialect(),
@@ -86,6 +92,7 @@ impl NodeInfo {
             children,
             group_files,
             refused_files,
+            renamed_attributes,
         })
     }
 }
@@ -97,14 +104,18 @@ type FactsOfNode = (
     Option<Result<ChildCounts>>,
 );
 
-fn facts(located: &StorePath, entry: &Arc<NodeEntry>, name: &str) -> Result<FactsOfNode> {
+fn facts(
+    located: &StorePath,
+    entry: &Arc<NodeEntry>,
+    (name, around): (&str, Surroundings<'_>),
+) -> Result<FactsOfNode> {
     Ok(match &entry.node {
         Err(error) => (NodeFacts::Broken(error.clone()), None, None),
         Ok(Node::Group(_)) => (NodeFacts::Group, None, Some(children(located))),
         Ok(Node::Array(_)) => {
             let open = located.opened.arrays.open(entry)?;
             let stored = StoredFacts::count(&open, u64::MAX, located.concurrency);
-            let info = ArrayInfo::of(&open, name);
+            let info = ArrayInfo::of(&open, name, around);
             (NodeFacts::Array(Box::new(info)), Some(stored), None)
         }
     })

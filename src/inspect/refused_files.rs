@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crate::error::Result;
+use crate::export::surroundings::Surroundings;
 use crate::export::why_not::why_not;
 use crate::export::{FORMATS, Subject};
 use crate::grid::Selection;
@@ -10,16 +11,16 @@ use crate::hierarchy::NodeEntry;
 use crate::inspect::group_file::GroupSource;
 use crate::inspect::locate::StorePath;
 use crate::inspect::plane_picture::{NO_PICTURE, PlanePicture};
-use crate::model::{Array, Attributes, Node};
+use crate::model::Array;
 
 /// A format without a file, and why there is none.
 pub type RefusedFile = (&'static str, String);
 
 /// Returns the formats that have no file of an array which decodes.
-pub fn of_array(array: &Array, name: &str, group: Option<&Attributes>) -> Vec<RefusedFile> {
+pub fn of_array(array: &Array, name: &str, around: Surroundings<'_>) -> Vec<RefusedFile> {
     let subject = Subject {
         name: name.as_bytes(),
-        group,
+        around,
         ..Subject::alone(array, &array.shape)
     };
     let formats = FORMATS.iter();
@@ -55,14 +56,4 @@ impl GroupFiles {
         }
         Ok(files)
     }
-}
-
-/// Returns the attributes of the group that a node is in.
-pub fn attributes_above(located: &StorePath) -> Result<Option<Attributes>> {
-    let Some(above) = located.path.parent() else {
-        return Ok(None);
-    };
-    let group = located.opened.hierarchy.node(&above)?;
-    let node = group.as_ref().and_then(|group| group.node.as_ref().ok());
-    Ok(node.map(Node::attributes).cloned())
 }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use crate::array::OpenArray;
 use crate::error::Error;
+use crate::export::surroundings::Surroundings;
 use crate::hierarchy::NodeEntry;
 use crate::inspect::access::OpenedStore;
 use crate::inspect::array_info::ArrayInfo;
@@ -91,7 +92,10 @@ fn facts(entry: &NodeEntry, open: Option<&Arc<OpenArray>>, root: &str) -> NodeFa
     };
     match (&entry.node, open) {
         (Err(error), _) => NodeFacts::Broken(error.clone()),
-        (Ok(Node::Array(_)), Some(open)) => NodeFacts::Array(Box::new(ArrayInfo::of(open, &name))),
+        (Ok(Node::Array(_)), Some(open)) => {
+            let info = ArrayInfo::of(open, &name, Surroundings::default());
+            NodeFacts::Array(Box::new(info))
+        }
         (Ok(Node::Array(_)), None) => {
             NodeFacts::Broken(Error::unavailable(&entry.path, "cannot be opened"))
         }

@@ -4,13 +4,14 @@ use std::sync::Arc;
 
 use crate::array::OpenArray;
 use crate::error::{Error, Result};
+use crate::export::surroundings::Surroundings;
 use crate::export::why_not::why_not;
 use crate::export::{Export, FileParts, Format, Subject, TakenDimension, cf};
 use crate::grid::Selection;
 use crate::inspect::file_ending::FileContent;
 use crate::inspect::plane_picture::{NO_PICTURE, PlanePicture};
 use crate::inspect::selected::TakeBytes;
-use crate::model::{Array, Attributes};
+use crate::model::Array;
 use crate::sync::read_bytes::ReadAt;
 
 /// How many bytes are given out at a time, about.
@@ -24,8 +25,8 @@ pub struct DescribedArray<'a> {
     pub metadata: &'a Array,
     /// What its files in the files view are named after.
     pub name: &'a [u8],
-    /// The attributes of the group that it is in; nothing if it is in none.
-    pub group: Option<&'a Attributes>,
+    /// What the metadata of other nodes say of it.
+    pub around: Surroundings<'a>,
 }
 
 impl<'a> DescribedArray<'a> {
@@ -35,7 +36,7 @@ impl<'a> DescribedArray<'a> {
             open,
             metadata: open.array(),
             name: b"",
-            group: None,
+            around: Surroundings::default(),
         }
     }
 }
@@ -67,7 +68,7 @@ pub fn write_file(
     let metadata = meant.as_ref().map(|meant| &meant.array);
     let subject = Subject {
         name: described.name,
-        group: described.group,
+        around: described.around,
         taken: Some(&taken),
         ..Subject::alone(metadata.unwrap_or(described.metadata), &shape)
     };

@@ -527,6 +527,101 @@ def test_reference_systems_reach_gdal(tmp_path, mounted):
         assert (source.scales, source.offsets, source.units, source.nodata) == ((0.5,), (3.0,), ("m",), -1)
 
 
+# A grid mapping of CF by its parameters, and the same system in the words of PROJ.
+MAPPINGS = {
+    "albers": ({"grid_mapping_name": "albers_conical_equal_area", "standard_parallel": [29.5, 45.5], "semi_major_axis": 6378137.0,
+                "inverse_flattening": 298.257222101, "latitude_of_projection_origin": 23.0, "longitude_of_central_meridian": -96.0},
+               "+proj=aea +lat_1=29.5 +lat_2=45.5 +lat_0=23 +lon_0=-96 +ellps=GRS80"),
+    "conic": ({"grid_mapping_name": "lambert_conformal_conic", "standard_parallel": 25.0, "earth_radius": 6371200.0,
+               "latitude_of_projection_origin": 25.0, "longitude_of_central_meridian": 265.0},
+              "+proj=lcc +lat_1=25 +lat_2=25 +lat_0=25 +lon_0=265 +R=6371200"),
+    "degrees": ({"grid_mapping_name": "latitude_longitude", "semi_major_axis": 6378137.0, "inverse_flattening": 298.257223563},
+                "+proj=longlat +ellps=WGS84"),
+    "equal": ({"grid_mapping_name": "lambert_azimuthal_equal_area", "latitude_of_projection_origin": 52.0,
+               "longitude_of_projection_origin": 10.0, "false_easting": 4321000.0, "false_northing": 3210000.0,
+               "semi_major_axis": 6378137.0, "semi_minor_axis": 6356752.314140356},
+              "+proj=laea +lat_0=52 +lon_0=10 +x_0=4321000 +y_0=3210000 +ellps=GRS80"),
+    "mercator": ({"grid_mapping_name": "mercator", "standard_parallel": 20.0, "longitude_of_projection_origin": 5.0},
+                 "+proj=merc +lat_ts=20 +lon_0=5 +ellps=WGS84"),
+    "polar": ({"grid_mapping_name": "polar_stereographic", "standard_parallel": 70.0, "latitude_of_projection_origin": 90.0,
+               "straight_vertical_longitude_from_pole": -45.0}, "+proj=stere +lat_0=90 +lat_ts=70 +lon_0=-45 +ellps=WGS84"),
+    "transverse": ({"grid_mapping_name": "transverse_mercator", "scale_factor_at_central_meridian": 0.9996, "false_easting": 5e5,
+                    "longitude_of_central_meridian": 15.0, "latitude_of_projection_origin": 0.0},
+                   "+proj=tmerc +lat_0=0 +lon_0=15 +k=0.9996 +x_0=500000 +ellps=WGS84"),
+}
+
+
+def with_grid_mappings(folder, version):
+    """Makes a store of maps whose attribute `grid_mapping` names a variable that says where they lie."""
+    import rasterio
+
+    root = zarr.open_group(folder, mode="w", zarr_format=version)
+    wkt = rasterio.CRS.from_epsg(32633).to_wkt()
+    variables = {
+        "spatial_ref": {"crs_wkt": wkt, "spatial_ref": wkt, "grid_mapping_name": "transverse_mercator",
+                        "GeoTransform": "500000 30 0 4000000 0 -30"},
+        "crs": {"spatial_ref": wkt},
+        **{name: attributes for name, (attributes, _) in MAPPINGS.items()},
+    }
+    for name, attributes in variables.items():
+        root.create_array(name, shape=(), dtype="i4", attributes=attributes)
+    for name, named in {"a": "spatial_ref", "b": "crs: x y", **{f"of_{name}": name for name in MAPPINGS}}.items():
+        more = {"dimension_names": ["y", "x"]} if version == 3 else {}
+        root.create_array(name, data=values("i2", (7, 9)), attributes={"grid_mapping": named, "GeoTransform": "0 2 0 9 0 -2"}
+                          if named != "spatial_ref" else {"grid_mapping": named}, **more)
+    below = root.create_group("below")
+    below.create_array("c", data=values("i2", (3, 7, 9)), attributes={"grid_mapping": "spatial_ref"})
+    below.create_array("d", data=values("i2", (7, 9)), attributes={"grid_mapping": "/below/missing"})
+    return folder
+
+
+@pytest.mark.filterwarnings("ignore::rasterio.errors.NotGeoreferencedWarning")
+@pytest.mark.parametrize("version", [2, 3])
+def test_grid_mappings_reach_gdal(tmp_path, mounted, version):
+    import rasterio
+    import rasterio.warp
+
+    store = with_grid_mappings(tmp_path / "maps.zarr", version)
+    files = mounted(store).files
+    place = [30.0, 0.0, 500000.0, 0.0, -30.0, 4000000.0]
+    for path, shape in (("a/a", (1, 7, 9)), ("below/c/c", (3, 7, 9))):
+        for extension in ("vrt", "tif"):
+            with rasterio.open(files / f"{path}.{extension}") as source:
+                assert source.crs.to_epsg() == 32633, (path, extension)
+                assert list(source.transform)[:6] == place
+                same(source.read(), values("i2", shape), path)
+        with rasterio.open(files / f"{path}@...,2:,3:.tif") as source:
+            assert list(source.transform)[:6] == [30.0, 0.0, 500090.0, 0.0, -30.0, 3999940.0]
+    for extension in ("vrt", "tif"):
+        with rasterio.open(files / f"b/b.{extension}") as source:
+            assert source.crs.to_epsg() == 32633
+        with rasterio.open(files / f"below/d/d.{extension}") as source:
+            assert source.crs is None
+        for name, (_, proj) in MAPPINGS.items():
+            with rasterio.open(files / f"of_{name}/of_{name}.{extension}") as source:
+                places = ([10, 12], [50, 60]) if name == "degrees" else ([1e5, 3e5], [2e5, 1e5])
+                found = rasterio.warp.transform(rasterio.CRS.from_string(proj), source.crs, *places)
+                np.testing.assert_allclose(found, places, atol=1e-3, err_msg=name)
+    # The command says the same.
+    info = json.loads(mounting.zarrfs("info", "--json", store / "a").stdout)
+    assert "a.tif" in info["files"]
+    mounting.zarrfs("cp", store / "a", tmp_path / "a.tif")
+    assert (tmp_path / "a.tif").read_bytes() == (files / "a/a.tif").read_bytes()
+
+
+def test_a_changed_grid_mapping_changes_the_header(tmp_path, mounted):
+    import rasterio
+
+    store = with_grid_mappings(tmp_path / "maps.zarr", 3)
+    files = mounted(store, "--cow", tmp_path / "upper").files
+    with rasterio.open(files / "a/a.tif") as source:
+        assert source.crs.to_epsg() == 32633
+    (files / "spatial_ref/attributes.json").write_text(json.dumps({"crs_wkt": rasterio.CRS.from_epsg(3035).to_wkt()}))
+    for extension in ("vrt", "tif"):
+        with rasterio.open(files / f"a/a.{extension}") as source:
+            assert source.crs.to_epsg() == 3035
+
+
 @pytest.mark.parametrize("extension, names", [
     ("npy", None), ("raw", None), ("nrrd", None), ("mha", None), ("nii", None), ("vti", None), ("mrc", None), ("img", None),
     ("bsq", None), ("bil", ["y", "band", "x"]), ("bip", ["y", "x", "band"]),

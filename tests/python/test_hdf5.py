@@ -175,6 +175,46 @@ def test_the_sample(sample, mounted):
                 assert read[name].dims == expected[name].dims
 
 
+def test_numbers_that_json_lacks_are_floats(tmp_path, mounted):
+    nan, inf = float("nan"), float("inf")
+    attributes = {"nan": nan, "inf": inf, "less": -inf, "some": [1, nan, -inf], "word": "NaN", "mixed": [nan, "x"], "whole": [1, 2]}
+    for version in (2, 3):
+        root = zarr.open_group(tmp_path / f"{version}.zarr", mode="w", zarr_format=version, attributes=attributes)
+        root.create_array("a", data=values("f4", (3,)), attributes={**attributes, "missing_value": nan})
+        files = mounted(tmp_path / f"{version}.zarr").files
+        for path in (f"{version}.h5", f"{version}.nc4", "a/a.h5"):
+            with h5py.File(files / path) as file:
+                for node in (file, file["a"]) if path != "a/a.h5" else (file["a"],):
+                    read = dict(node.attrs)
+                    assert (read["nan"].dtype, read["inf"], read["less"]) == ("f8", inf, -inf) and np.isnan(read["nan"])
+                    np.testing.assert_array_equal(read["some"], [1, nan, -inf])
+                    assert read["word"] in ("NaN", b"NaN") and read["whole"].tolist() == [1, 2]
+                    assert list(read["mixed"]) == ["NaN", "x"]
+                assert file["a"].attrs["missing_value"].dtype == "f4" and np.isnan(file["a"].attrs["missing_value"])
+
+
+def test_attributes_that_have_no_such_name_have_another(tmp_path, mounted):
+    attributes = {"a/b": 1, "a_b": 2, "@type": "Map", "": 3, "NAME": "own", "x" * 300: 4, "_FillValue": "none"}
+    root = zarr.open_group(tmp_path / "a.zarr", mode="w", attributes=attributes)
+    root.create_array("x", data=values("i2", (3,)), attributes=attributes, dimension_names=["of/x"])
+    files = mounted(tmp_path / "a.zarr").files
+    for name in ("a.nc", "a.cdf5.nc", "a.nc4"):
+        with netCDF4.Dataset(files / name) as file:
+            for node in (file, file["x"]):
+                read = {key: node.getncattr(key) for key in node.ncattrs()}
+                assert (read["a_b"], read["a_b_"], read["_@type"], read["_"]) == (2, 1, "Map", 3)
+                assert read["NAME_" if name == "a.nc4" else "NAME"] == "own"
+                assert read["x" * 248] == 4 and len(read) == 7
+                assert read["_FillValue_" if node is not file else "_FillValue"] in ("none", b"none")
+            assert file["x"].dimensions == ("of_x",)
+            same(file["x"][...].data, values("i2", (3,)), name)
+    with h5py.File(files / "a.h5") as file:
+        assert file["x"].attrs["a/b"] == 1 and file["x"].attrs["NAME_"] == "own" and file.attrs["_FillValue"] == "none"
+    info = json.loads(mounting.zarrfs("info", "--json", tmp_path / "a.zarr" / "x").stdout)
+    assert info["renamed_attributes"]["a/b"] == "a_b_" and info["renamed_attributes"]["_FillValue"] == "_FillValue_"
+    assert "a/b is a_b_" in mounting.zarrfs("info", tmp_path / "a.zarr").stdout
+
+
 def test_groups_are_those_of_a_tree(store, mounted):
     with xarray.open_datatree(mounted(store).files / "made.nc4", engine="h5netcdf", group="below") as read:
         assert set(read["deeper"].variables) == {"x", "data"}

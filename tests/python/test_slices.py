@@ -1,6 +1,8 @@
 """Selected elements by name, as numpy and xarray select them, and values as xarray decodes them."""
 
+import base64
 import os
+import struct
 
 import numpy as np
 import pytest
@@ -149,6 +151,116 @@ def test_values_are_those_that_xarray_decodes(mounted):
         what = (name, dict(zarr.open_group(store, mode="r")[name].attrs), found.dtype, expected.dtype)
         assert found.dtype == expected.dtype, what
         np.testing.assert_array_equal(found, expected.values, err_msg=str(what))
+
+
+UNITS = ["days", "hours", "minutes", "seconds", "milliseconds", "microseconds", "nanoseconds"]
+COUNTS = [*UNITS, "day", "hour", "second", "Days", "hrs", "h", "sec", "s", "min", "d", "ms"]
+DATES = ["2000-01-01", "1970-01-01 00:00:00", "1990-5-1 06:30", "1850-01-01T00:00:00Z", "2000-01-01 12:00:00.5", "0001-01-01",
+         "1582-10-15", "1500-03-01", "2001-02-03 04:05:06 +02:00", "1900-01-01 00:00:00 UTC", "1999-12-31T23:59:59.123456789"]
+CALENDARS = [None, "standard", "gregorian", "proleptic_gregorian", "Gregorian"]
+
+
+def random_numbers(random, dtype, is_time):
+    """Returns numbers over the range of a type, or small ones where they count, with NaN and infinities."""
+    if dtype.kind == "f":
+        data = (random.standard_normal(24) * (50 if is_time else 1000)).astype(dtype)
+        data[random.integers(0, 24, 3)] = [np.nan, 0, -0.0]
+        if not is_time:
+            data[random.integers(0, 24, 2)] = [np.inf, -np.inf]
+    elif is_time or random.random() < 0.5:
+        data = random.integers(max(np.iinfo(dtype).min, -100), 101, 24).astype(dtype)
+    else:
+        info = np.iinfo(dtype)
+        data = random.integers(info.min, info.max, 24, dtype, endpoint=True)
+        data[:4] = [info.min, info.max, 0, 1]
+    data[[0, 7, 11]] = data[5] = 3
+    return data
+
+
+def random_attributes(random, version, dtype, is_time):
+    """Returns attributes that give numbers a meaning, and the fill value of the array."""
+    def one(values):
+        return values[int(random.integers(len(values)))]
+
+    found, fill = {}, None if version == 2 else 0
+    number = 3.0 if dtype.kind == "f" else 3
+    match one(["", "", "missing", "list", "fill", "both", "nan"]):
+        case "missing":
+            found["missing_value"] = number
+        case "list":
+            found["missing_value"] = [number, number + 1]
+        case "nan" if dtype.kind == "f" and version == 2:
+            fill = float("nan")
+        case "fill" | "both" if version == 2:
+            fill = number
+        case "fill" | "both" if dtype.kind == "f":
+            found["_FillValue"] = base64.b64encode(struct.pack("<d", number)).decode()
+        case "fill" | "both":
+            found["_FillValue"] = number
+    if random.random() < 0.4:
+        found["scale_factor"] = one([2, 3, -1, 0, 1, 0.1, 0.5, 2.0, 1.0, -0.25, 1e-300, 1e10, 10**12, float(np.float32(0.1))])
+    if random.random() < 0.3:
+        found["add_offset"] = one([7, -3, 0, 1.0, 0.0, -3.25, 273.15, 10**9, float(np.float32(273.15))])
+    if dtype.kind in "iu" and random.random() < 0.2:
+        found["_Unsigned"] = one(["true", "false"])
+    if is_time and random.random() < 0.7:
+        found["units"] = f"{one(COUNTS)} since {one(DATES)}"
+        found.update({"calendar": calendar} if (calendar := one(CALENDARS)) else {})
+    elif is_time:
+        found["units"] = one(UNITS)
+        found["dtype"] = f"timedelta64[{one(['s', 'ms', 'us', 'ns', 'D'])}]"
+    else:
+        found.update(one([{}, {}, {}, {"dtype": "bool"}, {"units": "K"}, {"units": "days accumulated"}, {"units": "hours"}]))
+    return found, fill
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("version", [2, 3])
+def test_random_attributes_mean_what_they_mean_to_xarray(tmp_path, version):
+    """Element by element, with the type and the sign of zero; what xarray refuses or returns as objects is left out."""
+    seed = int(os.environ.get("SEED") or np.random.default_rng().integers(2**32))
+    random, made = np.random.default_rng(seed), {}
+    root = zarr.open_group(tmp_path / "a.zarr", mode="w", zarr_format=version)
+    for number in range(150):
+        dtype, is_time = np.dtype(str(random.choice([*"i1 u1 i2 u2 i4 u4 i8 u8 f2 f4 f8".split()]))), random.random() < 0.4
+        data = random_numbers(random, dtype, is_time)
+        attributes, fill = random_attributes(random, version, dtype, is_time)
+        names = {"dimension_names": ["n"]} if version == 3 else {}
+        array = root.create_array(f"g{number}/a", shape=24, dtype=dtype, chunks=9, attributes=attributes, fill_value=fill, **names)
+        array[...] = data
+        if version == 2:
+            array.attrs["_ARRAY_DIMENSIONS"] = ["n"]
+        made[f"g{number}"] = (data, attributes)
+    with mounting.Mount(tmp_path / "a.zarr") as mount:
+        compared = [name for name in made if is_that_of_xarray(tmp_path / "a.zarr", mount.files, name, made, seed)]
+    assert len(compared) > 40
+
+
+def is_that_of_xarray(store, files, name, made, seed):
+    """Compares the values of one array with those of xarray; says whether these are comparable."""
+    import xarray
+
+    data, attributes = made[name]
+    try:
+        expected = xarray.open_zarr(store, group=name, consolidated=False, chunks=None).variables["a"].values
+    except (ValueError, OverflowError, TypeError):
+        return False
+    found, what = np.load(files / name / "a/a.cf.npy"), str((seed, name, data.dtype, attributes))
+    if expected.dtype.kind == "O":
+        return False
+    is_float = data.dtype.kind == "f" or "scale_factor" in attributes or "add_offset" in attributes
+    if expected.dtype.kind == "m" and is_float:
+        # Its unit, and the precision with it, depend on whether any of the numbers has a fraction, and ours do not.
+        assert found.dtype.kind == "m", what
+        return False
+    assert found.dtype == expected.dtype, what
+    if expected.dtype.kind == "M":
+        # Where xarray counts with cftime, a number that is none becomes the date that it counts from.
+        expected = np.where(np.isnat(found) & (np.isnan(data.astype("f8")) | np.isin(data, [3, 4])), np.datetime64("NaT"), expected)
+    np.testing.assert_array_equal(found, expected, err_msg=what)
+    if expected.dtype.kind == "f":
+        np.testing.assert_array_equal(np.signbit(found[found == 0]), np.signbit(expected[expected == 0]), err_msg=what)
+    return True
 
 
 def test_other_programs_read_values_as_they_are_meant(mounted):

@@ -209,6 +209,36 @@ def test_reference_systems_reach_gdal(tmp_path, mounted):
         assert [colour.name for colour in source.colorinterp] == ["red", "green", "blue"]
 
 
+@pytest.mark.parametrize("version", ["0.4", "0.5"])
+def test_levels_in_groups_below(tmp_path, mounted, version):
+    """Paths of several parts, as ngff-zarr and multiscale-spatial-image write them."""
+    levels = [values("u2", (3, 40 >> n, 50 >> n), n) for n in range(3)]
+    axes = [{"name": name, "type": "space", "unit": "micrometer"} for name in "zyx"]
+    datasets = [{"path": f"scale{n}/image", "coordinateTransformations": [
+        {"type": "scale", "scale": [2, 0.5 * 2**n, 0.25 * 2**n]}, {"type": "translation", "translation": [0, 10, 20]}]}
+        for n in range(3)]
+    multiscales = [{"axes": axes, "datasets": datasets, "version": version}]
+    attributes = {"multiscales": multiscales} if version == "0.4" else {"ome": {"version": version, "multiscales": multiscales}}
+    root = zarr.open_group(tmp_path / "a.zarr", mode="w", attributes=attributes, zarr_format=2 if version == "0.4" else 3)
+    for number, data in enumerate(levels):
+        root.create_array(f"scale{number}/image", data=data, chunks=(1, 16, 16))
+    root.create_array("other", data=values("c16", (3,)))
+    files = mounted(tmp_path / "a.zarr").files
+    with tifffile.TiffFile(files / "a.ome.tif") as file:
+        assert len(file.series[0].levels) == 3
+        for level, data in zip(file.series[0].levels, levels, strict=True):
+            same(level.asarray(), data, "pyramid")
+    for number in range(3):
+        path = files / f"scale{number}/image"
+        with tifffile.TiffFile(path / "image.ome.tif") as file:
+            same(file.asarray(), levels[number], number)
+            pixels = tifffile.xml2dict(file.ome_metadata)["OME"]["Image"]["Pixels"]
+            assert (pixels["PhysicalSizeX"], pixels["PhysicalSizeY"], pixels["PhysicalSizeZ"]) == (0.25 * 2**number, 0.5 * 2**number, 2)
+        image = SimpleITK.ReadImage(path / "image.nrrd")
+        assert (image.GetSpacing(), image.GetOrigin()) == ((0.25 * 2**number, 0.5 * 2**number, 2), (20, 10, 0))
+        same(np.load(path / "image@z=1.npy"), levels[number][1], number)
+
+
 @pytest.mark.parametrize("dtype", ["u2", "f8"])
 def test_beyond_four_gigabytes(tmp_path, mounted, dtype):
     """ImageJ's stacks have one directory then, others are BigTIFF."""

@@ -12,8 +12,9 @@ use crate::export::hdf5::datatype::{
 use crate::export::hdf5::heap::GlobalHeap;
 use crate::export::hdf5::object::{ObjectHeader, attribute, dataspace, null_dataspace};
 use crate::export::netcdf_header::{
-    FILL, float, has_implied_fill, has_variable_type, integer as integer_of, is_name,
+    FILL, float, has_implied_fill, has_variable_type, integer as integer_of,
 };
+use crate::export::netcdf_names::{held_names, is_name};
 use crate::model::{Array, Attributes, DataType};
 
 /// The value of an attribute.
@@ -69,94 +70,115 @@ impl HdfValue {
         heap: &mut GlobalHeap,
         addresses: &[u64],
     ) -> Option<Vec<u8>> {
-        let address = |object: usize| addresses.get(object).map(|address| address.to_le_bytes());
-        let list = |length: usize| dataspace(&[length as u64]);
-        match self {
+        let (kind, lengths, bytes) = match self {
             HdfValue::Elements {
                 kind,
                 lengths,
                 bytes,
-            } => attribute(name, kind, &dataspace(lengths)?, bytes),
-            HdfValue::FixedText(text) if text.is_empty() => {
-                let kind = string(1, TextEnd::Zero, false)?;
-                attribute(name, &kind, &null_dataspace(), b"")
-            }
-            HdfValue::FixedText(text) => {
-                let kind = string(text.len(), TextEnd::Zero, !text.is_ascii())?;
-                attribute(name, &kind, &dataspace(&[])?, text.as_bytes())
-            }
+            } => (kind.clone(), dataspace(lengths)?, bytes.clone()),
+            HdfValue::FixedText(text) => fixed_text(text)?,
             HdfValue::Text(text) => {
                 let place = heap.put(text.len(), text.as_bytes())?;
-                attribute(name, &any_string(), &dataspace(&[])?, &place)
+                (any_string(), dataspace(&[])?, place)
             }
             HdfValue::Texts(texts) => {
                 let places = texts
                     .iter()
                     .map(|text| heap.put(text.len(), text.as_bytes()));
-                let places = places.collect::<Option<Vec<_>>>()?.concat();
-                attribute(name, &any_string(), &list(texts.len())?, &places)
+                (any_string(), list(texts.len())?, joined(places)?)
             }
             HdfValue::Scales(scales) => {
                 let places = scales.iter().map(|scale| match scale {
-                    Some(scale) => heap.put(1, &address(*scale)?),
+                    Some(scale) => heap.put(1, &address(addresses, *scale)?),
                     None => heap.put(0, b""),
                 });
-                let places = places.collect::<Option<Vec<_>>>()?.concat();
-                attribute(name, &references(), &list(scales.len())?, &places)
+                (references(), list(scales.len())?, joined(places)?)
             }
-            HdfValue::Scaled(users) => {
-                let parts = [
-                    ("dataset", 0, reference()),
-                    ("dimension", 8, integer(4, false)),
-                ];
-                let bytes = users.iter().map(|(object, dimension)| {
-                    Some([&address(*object)?[..], &dimension.to_le_bytes()].concat())
-                });
-                let bytes = bytes.collect::<Option<Vec<_>>>()?.concat();
-                attribute(name, &compound(12, &parts)?, &list(users.len())?, &bytes)
-            }
-        }
+            HdfValue::Scaled(users) => scaled(users, addresses)?,
+        };
+        attribute(name, &kind, &lengths, &bytes)
     }
+}
+
+/// The messages of the type and of the lengths of a value, and its bytes.
+type ValueMessages = (Vec<u8>, Vec<u8>, Vec<u8>);
+
+fn fixed_text(text: &str) -> Option<ValueMessages> {
+    Some(if text.is_empty() {
+        let kind = string(1, TextEnd::Zero, false)?;
+        (kind, null_dataspace(), Vec::new())
+    } else {
+        let kind = string(text.len(), TextEnd::Zero, !text.is_ascii())?;
+        (kind, dataspace(&[])?, text.as_bytes().to_vec())
+    })
+}
+
+/// Returns the datasets and dimensions that an object is the scale of.
+fn scaled(users: &[(usize, u32)], addresses: &[u64]) -> Option<ValueMessages> {
+    let parts = [
+        ("dataset", 0, reference()),
+        ("dimension", 8, integer(4, false)),
+    ];
+    let bytes = users.iter().map(|(object, dimension)| {
+        let address = address(addresses, *object)?;
+        Some([&address[..], &dimension.to_le_bytes()].concat())
+    });
+    Some((compound(12, &parts)?, list(users.len())?, joined(bytes)?))
+}
+
+fn address(addresses: &[u64], object: usize) -> Option<[u8; 8]> {
+    addresses.get(object).map(|address| address.to_le_bytes())
+}
+
+fn list(length: usize) -> Option<Vec<u8>> {
+    dataspace(&[length as u64])
+}
+
+fn joined(parts: impl Iterator<Item = Option<Vec<u8>>>) -> Option<Vec<u8>> {
+    Some(parts.collect::<Option<Vec<_>>>()?.concat())
 }
 
 /// Returns the attributes of a group.
 pub(super) fn of_group(attributes: &Attributes, flavour: Flavour) -> Vec<(String, HdfValue)> {
-    let mut list = Vec::new();
-    for (name, value) in attributes.to_map() {
-        if is_own(&name, flavour) {
-            let value = held(attributes, &name, &value, flavour);
-            list.push((name, value));
-        }
-    }
-    list
+    let values = attributes.to_map();
+    let names = held_names(values.keys(), |name| is_own(name, flavour));
+    let list = values.iter().zip(names).map(|((own, value), name)| {
+        let value = held(attributes, own, value, flavour);
+        (name, value)
+    });
+    list.collect()
 }
 
 /// Returns the attributes of an array whose elements have a type. The number that stands for no value has that type.
 pub(super) fn of_array(array: &Array, kind: &HdfType, flavour: Flavour) -> Vec<(String, HdfValue)> {
-    let mut list = Vec::new();
     let typed = |lengths: Vec<u64>, decoded: &[u8]| HdfValue::Elements {
         kind: kind.message.clone(),
         lengths,
         bytes: kind.written(decoded),
     };
-    for (name, value) in array.attributes.to_map() {
-        if !is_own(&name, flavour) || name == "_ARRAY_DIMENSIONS" {
-            continue;
-        }
-        let is_integer = matches!(array.data_type, DataType::Int(_) | DataType::UInt(_));
+    let mut values = array.attributes.to_map();
+    values.remove("_ARRAY_DIMENSIONS");
+    let fill = |value| {
+        let held = of_type(&array.data_type, value);
+        held.is_some_and(|(lengths, _)| lengths.iter().all(|&length| length == 1))
+    };
+    let is_fill = values.get(FILL).is_none_or(fill);
+    let names = held_names(values.keys(), |name| {
+        // netCDF refuses a fill value of another type.
+        is_own(name, flavour) && (name != FILL || is_fill)
+    });
+    let is_integer = matches!(array.data_type, DataType::Int(_) | DataType::UInt(_));
+    let list = values.iter().zip(names).map(|((own, value), name)| {
         let numbers = has_variable_type(&name, is_integer)
-            .then(|| of_type(&array.data_type, &value))
+            .then(|| of_type(&array.data_type, value))
             .flatten();
-        match numbers {
-            Some((lengths, numbers)) => list.push((name, typed(lengths, &numbers))),
-            // netCDF refuses one of another type.
-            None if name == FILL => {}
-            None => {
-                let value = held(&array.attributes, &name, &value, flavour);
-                list.push((name, value));
-            }
-        }
-    }
+        let value = match numbers {
+            Some((lengths, numbers)) => typed(lengths, &numbers),
+            None => held(&array.attributes, own, value, flavour),
+        };
+        (name, value)
+    });
+    let mut list: Vec<_> = list.collect();
     if has_implied_fill(array) && number_of(&array.data_type, &json!(0)).is_some() {
         list.push((FILL.to_string(), typed(Vec::new(), &array.fill_value.bytes)));
     }

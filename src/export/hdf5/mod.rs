@@ -6,7 +6,9 @@
 
 use std::ops::Range;
 
-use crate::export::group::{GroupContents, GroupFormat, GroupMember, GroupPlan, PlacedVariable};
+use crate::export::group::{
+    GroupContents, GroupFormat, GroupMember, GroupPlan, GroupScope, PlacedVariable,
+};
 use crate::export::hdf5::datatype::Flavour;
 use crate::export::hdf5::heap::GlobalHeap;
 use crate::export::hdf5::object::{
@@ -27,14 +29,14 @@ mod tree;
 /// HDF5 as h5py writes it.
 pub const GROUP: GroupFormat = GroupFormat {
     extension: "h5",
-    is_nested: true,
+    scope: GroupScope::Below,
     plan: |contents| plan(contents, Flavour::Hdf5).ok_or_else(nothing_held),
 };
 
 /// HDF5 as netCDF-4 has it.
 pub const NETCDF: GroupFormat = GroupFormat {
     extension: "nc4",
-    is_nested: true,
+    scope: GroupScope::Below,
     plan: |contents| plan(contents, Flavour::Netcdf4).ok_or_else(nothing_held),
 };
 

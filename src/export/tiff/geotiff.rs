@@ -29,22 +29,9 @@ pub(super) fn parts(
     if system.is_none() && transform(subject).is_none() {
         return None;
     }
-    let mut elements = stack.elements();
+    let elements = stack.elements();
     if !stack.others.is_empty() {
-        // Bands of colours are bands too.
-        if let Some((_, SampleOrder::Chunky)) = stack.samples {
-            return None;
-        }
-        let bands = stack.pages()?.checked_mul(stack.sample_count())?;
-        u16::try_from(bands).ok()?;
-        let axis = StackAxis {
-            axis: 0,
-            length: bands,
-            kind: None,
-        };
-        elements = stack.elements();
-        stack.others.clear();
-        (stack.samples, stack.is_colour) = (Some((axis, SampleOrder::Planar)), false);
+        make_bands(&mut stack)?;
     }
     let mut page = stack.page(0)?;
     let (y, x) = (axes.get(stack.rows.axis)?, axes.get(stack.columns.axis)?);
@@ -66,6 +53,24 @@ pub(super) fn parts(
         elements: Some(elements),
         ..FileParts::default()
     })
+}
+
+/// Makes all images of a stack the samples of one; nothing if there are too many, or they have colours.
+fn make_bands(stack: &mut ImageStack) -> Option<()> {
+    // Bands of colours are bands too.
+    if let Some((_, SampleOrder::Chunky)) = stack.samples {
+        return None;
+    }
+    let bands = stack.pages()?.checked_mul(stack.sample_count())?;
+    u16::try_from(bands).ok()?;
+    let axis = StackAxis {
+        axis: 0,
+        length: bands,
+        kind: None,
+    };
+    stack.others.clear();
+    (stack.samples, stack.is_colour) = (Some((axis, SampleOrder::Planar)), false);
+    Some(())
 }
 
 /// Returns the tags of the place of the first pixel, given as GDAL has it.

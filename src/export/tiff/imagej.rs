@@ -16,15 +16,7 @@ pub(super) fn parts(
     axes: &[AxisMeaning],
     mut stack: ImageStack,
 ) -> Option<FileParts> {
-    let is_held = match (&subject.array.data_type, stack.samples) {
-        (DataType::UInt(1), Some((axis, SampleOrder::Chunky))) => axis.length == 3,
-        (_, Some(_)) => false,
-        (held, None) => matches!(
-            held,
-            DataType::Bool | DataType::UInt(1 | 2) | DataType::Float(4)
-        ),
-    };
-    if !is_held || !stack.is_known() {
+    if !is_held(&subject.array.data_type, &stack) || !stack.is_known() {
         return None;
     }
     // ImageJ has frames of slices of channels.
@@ -32,15 +24,7 @@ pub(super) fn parts(
     let (pages, page) = (stack.pages()?, stack.page_size()?);
     let pixels = page.checked_mul(pages)?;
     i32::try_from(page).ok()?;
-    let described = [
-        (
-            tag::DESCRIPTION,
-            TagValue::Text(description(axes, &stack, pages)?),
-        ),
-        (tag::X_RESOLUTION, resolution(axes.get(stack.columns.axis))),
-        (tag::Y_RESOLUTION, resolution(axes.get(stack.rows.axis))),
-        (tag::RESOLUTION_UNIT, TagValue::Short(vec![1])),
-    ];
+    let described = described(axes, &stack, pages)?;
     let make = |count: u64| {
         let made = (0..count).map(|number| stack.page(number * page));
         let mut made = made.collect::<Option<Vec<TiffPage>>>()?;
@@ -61,6 +45,29 @@ pub(super) fn parts(
         elements: Some(stack.elements()),
         ..FileParts::default()
     })
+}
+
+/// Whether ImageJ has images of a type and of such samples.
+fn is_held(data_type: &DataType, stack: &ImageStack) -> bool {
+    match (data_type, stack.samples) {
+        (DataType::UInt(1), Some((axis, SampleOrder::Chunky))) => axis.length == 3,
+        (_, Some(_)) => false,
+        (held, None) => matches!(
+            held,
+            DataType::Bool | DataType::UInt(1 | 2) | DataType::Float(4)
+        ),
+    }
+}
+
+/// Returns the tags of the first image that describe the stack.
+fn described(axes: &[AxisMeaning], stack: &ImageStack, pages: u64) -> Option<[(u16, TagValue); 4]> {
+    let text = description(axes, stack, pages)?;
+    Some([
+        (tag::DESCRIPTION, TagValue::Text(text)),
+        (tag::X_RESOLUTION, resolution(axes.get(stack.columns.axis))),
+        (tag::Y_RESOLUTION, resolution(axes.get(stack.rows.axis))),
+        (tag::RESOLUTION_UNIT, TagValue::Short(vec![1])),
+    ])
 }
 
 fn description(axes: &[AxisMeaning], stack: &ImageStack, pages: u64) -> Option<String> {

@@ -3,19 +3,22 @@
 //! Dimensions need not be moved but for rows and columns: the XML says in which order the images are. A level whose
 //! images are fewer has no place in the file, since each image has its smaller copies.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::iter;
 
 use serde_json::Value;
 
-use crate::export::axes::{AxisMeaning, multiscales};
+use crate::export::axes::{AxisMeaning, level_paths, multiscales};
 use crate::export::georeference::escaped;
-use crate::export::group::{GroupContents, GroupFormat, GroupMember, GroupPlan, PlacedVariable};
+use crate::export::group::{
+    GroupContents, GroupFormat, GroupMember, GroupPlan, GroupScope, PlacedVariable,
+};
+use crate::export::surroundings::Surroundings;
 use crate::export::tiff::directory::{TagValue, TiffPage, shortest_header};
 use crate::export::tiff::stack::{ImageStack, MAX_PAGES, StackKind, image_axes, tag};
 use crate::export::units::Unit;
 use crate::export::{ElementForm, FileParts, Format, Subject};
-use crate::model::{DataType, bytes_of};
+use crate::model::{Attributes, DataType, bytes_of};
 
 /// An array by itself.
 pub const FORMAT: Format = Format {
@@ -28,7 +31,7 @@ pub const FORMAT: Format = Format {
 /// The image of a group of OME-Zarr with its smaller copies.
 pub const PYRAMID: GroupFormat = GroupFormat {
     extension: "ome.tif",
-    is_nested: false,
+    scope: GroupScope::Named(named_levels),
     plan: |contents| match levels(contents)[..] {
         [] => Err("the group has no multiscales that name one of its arrays".to_string()),
         [(_, first), ..] => pyramid(contents).ok_or_else(|| {
@@ -72,18 +75,25 @@ fn stack_of(subject: &Subject, axes: &[AxisMeaning]) -> Option<ImageStack> {
 fn parts(subject: &Subject) -> Option<FileParts> {
     let axes = image_axes(subject);
     let stack = stack_of(subject, &axes)?;
-    let mut pages = pages_of(&stack, 0)?;
-    let text = xml(subject, &axes, &stack)?;
-    pages
-        .first_mut()?
-        .tags
-        .push((tag::DESCRIPTION, TagValue::Text(text)));
+    let pages = described_pages(subject, &axes, &stack)?;
     let pixels = stack.page_size()?.checked_mul(stack.pages()?)?;
     Some(FileParts {
         header: shortest_header(&pages, pixels)?,
         elements: Some(stack.elements()),
         ..FileParts::default()
     })
+}
+
+/// Returns the directories of all images from the first pixel of the file on, the first with the description of all.
+fn described_pages(
+    subject: &Subject,
+    axes: &[AxisMeaning],
+    stack: &ImageStack,
+) -> Option<Vec<TiffPage>> {
+    let mut pages = pages_of(stack, 0)?;
+    let text = TagValue::Text(xml(subject, axes, stack)?);
+    pages.first_mut()?.tags.push((tag::DESCRIPTION, text));
+    Some(pages)
 }
 
 /// Returns the directories of all images, of which the first begins at `offset` from the first pixel of the file.
@@ -99,12 +109,7 @@ fn pyramid(contents: &GroupContents) -> Option<GroupPlan> {
     let subject = subject_of(contents, member);
     let axes = image_axes(&subject);
     let stack = stack_of(&subject, &axes)?;
-    let mut pages = pages_of(&stack, 0)?;
-    let text = xml(&subject, &axes, &stack)?;
-    pages
-        .first_mut()?
-        .tags
-        .push((tag::DESCRIPTION, TagValue::Text(text)));
+    let mut pages = described_pages(&subject, &axes, &stack)?;
     let mut placed = vec![(first, 0, stack.elements())];
     let mut next = padded_size(member)?;
     let most = MAX_DIRECTORIES / pages.len().max(1);
@@ -167,7 +172,7 @@ fn subject_of<'a>(contents: &'a GroupContents, member: &'a GroupMember) -> Subje
         shape: &member.array.shape,
         name: member.path.as_bytes(),
         chosen: "",
-        group: Some(contents.attributes),
+        around: Surroundings::of_group(Some(contents.attributes)),
         taken: None,
     }
 }
@@ -189,16 +194,20 @@ fn is_copy(stack: &ImageStack, level: &ImageStack) -> bool {
         && level.columns.length <= stack.columns.length
 }
 
+/// Returns the paths of the levels of the first image of a group, as many as a file has at most.
+fn named_levels(group: &Attributes) -> Vec<String> {
+    let images = multiscales(group);
+    let paths = images.first().into_iter().flat_map(level_paths);
+    let mut seen = HashSet::new();
+    let paths = paths.filter(|path| seen.insert(path.to_string()));
+    paths.take(MAX_LEVELS).map(str::to_string).collect()
+}
+
 /// Returns the members that are the levels of the first image of a group, with their numbers: each once, however often
 /// it is named.
 fn levels<'a>(contents: &'a GroupContents) -> Vec<(usize, &'a GroupMember<'a>)> {
     let images = multiscales(contents.attributes);
-    let image = images.first();
-    let datasets = image.and_then(|image| image.get("datasets")?.as_array());
-    let paths = datasets
-        .into_iter()
-        .flatten()
-        .filter_map(|dataset| dataset.get("path")?.as_str());
+    let paths = images.first().into_iter().flat_map(level_paths);
     let members = contents.members.iter().enumerate();
     let mut unnamed: HashMap<&str, (usize, &GroupMember)> = members
         .map(|(number, member)| (member.path.as_str(), (number, member)))
@@ -234,27 +243,33 @@ fn step(axis: Option<&AxisMeaning>, name: &str) -> String {
     format!(" {name}=\"{step}\"{}", unit.unwrap_or_default())
 }
 
+/// The dimensions that are no rows and columns, and the letters of OME for them.
+const KINDS: [(StackKind, char); 3] = [
+    (StackKind::Channels, 'C'),
+    (StackKind::Slices, 'Z'),
+    (StackKind::Frames, 'T'),
+];
+
+/// Returns the order of all dimensions of a stack, the fastest first.
+fn dimension_order(stack: &ImageStack) -> String {
+    let mut order = "XY".to_string();
+    let inner = stack.others.iter().rev().filter_map(|axis| axis.kind);
+    for kind in inner.chain(KINDS.map(|(kind, _)| kind)) {
+        let letter = KINDS.iter().find(|(known, _)| *known == kind);
+        let letter = letter.map(|(_, letter)| *letter);
+        order.extend(letter.filter(|&letter| !order.contains(letter)));
+    }
+    order
+}
+
 fn xml(subject: &Subject, axes: &[AxisMeaning], stack: &ImageStack) -> Option<String> {
     let name = std::str::from_utf8(subject.name)
         .map(escaped)
         .unwrap_or_default();
-    let kinds = [
-        (StackKind::Channels, 'C'),
-        (StackKind::Slices, 'Z'),
-        (StackKind::Frames, 'T'),
-    ];
-    let mut order = "XY".to_string();
-    let inner = stack.others.iter().rev().filter_map(|axis| axis.kind);
-    for kind in inner.chain(kinds.map(|(kind, _)| kind)) {
-        let letter = kinds
-            .iter()
-            .find(|(known, _)| *known == kind)
-            .map(|(_, letter)| *letter);
-        order.extend(letter.filter(|&letter| !order.contains(letter)));
-    }
+    let order = dimension_order(stack);
     let (type_name, samples) = (type_name(&subject.array.data_type)?, stack.sample_count());
     let (width, height) = (stack.columns.length, stack.rows.length);
-    let [channels, slices, frames] = kinds.map(|(kind, _)| stack.length(kind));
+    let [channels, slices, frames] = KINDS.map(|(kind, _)| stack.length(kind));
     let along = |kind| {
         let other = stack.others.iter().find(|axis| axis.kind == Some(kind));
         other.and_then(|other| axes.get(other.axis))
@@ -265,11 +280,7 @@ fn xml(subject: &Subject, axes: &[AxisMeaning], stack: &ImageStack) -> Option<St
         step(along(StackKind::Slices), "PhysicalSizeZ"),
         step(along(StackKind::Frames), "TimeIncrement"),
     ];
-    let described = described_channels(subject);
-    let channel_lines: String = (0..channels)
-        .zip(described.iter().map(Some).chain(iter::repeat(None)))
-        .map(|(number, described)| channel_line(described, number, samples))
-        .collect();
+    let channel_lines = channel_lines(subject, channels, samples);
     Some(format!(
         "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n\
          <OME xmlns=\"http://www.openmicroscopy.org/Schemas/OME/2016-06\">\n\
@@ -284,9 +295,20 @@ fn xml(subject: &Subject, axes: &[AxisMeaning], stack: &ImageStack) -> Option<St
     ))
 }
 
+/// Returns a line for each channel.
+fn channel_lines(subject: &Subject, channels: u64, samples: u64) -> String {
+    let described = described_channels(subject);
+    let described = described.iter().map(Some).chain(iter::repeat(None));
+    let lines = (0..channels).zip(described);
+    lines
+        .map(|(number, described)| channel_line(described, number, samples))
+        .collect()
+}
+
 /// Returns what OME-Zarr says of the channels of an image, in order.
 fn described_channels(subject: &Subject) -> Vec<Value> {
-    let group = |name| subject.group.and_then(|group| group.get(name));
+    let image = subject.image();
+    let group = |name| image.and_then(|image| image.attributes.get(name));
     let omero = group("ome")
         .and_then(|mut ome| Some(ome.get_mut("omero")?.take()))
         .or_else(|| group("omero"));

@@ -34,8 +34,8 @@ pub(super) mod tag {
 pub(super) fn image_axes(subject: &Subject) -> Vec<AxisMeaning> {
     let mut axes = axes_of(subject);
     let is_image = subject
-        .group
-        .is_some_and(|group| group.get("multiscales").is_some());
+        .image()
+        .is_some_and(|image| image.attributes.get("multiscales").is_some());
     let is_whole = subject.taken.is_none() && axes.iter().all(|axis| axis.name.is_none());
     let kinds = [
         AxisKind::Time,

@@ -11,6 +11,7 @@ use crate::grid::Selection;
 use crate::hierarchy::NodeEntry;
 use crate::inspect::file_ending::PICTURE;
 use crate::inspect::plane_picture::PlanePicture;
+use crate::inspect::surrounding_nodes::SurroundingNodes;
 use crate::store::listing::NameList;
 use crate::store::{EntryKind, Listing};
 use crate::view::files::array_files::ArrayPlace;
@@ -69,14 +70,11 @@ impl FilesView {
         Ok(Some(lines(names)))
     }
 
-    /// Returns an array with the group that it is in.
+    /// Returns an array with the nodes around it.
     pub(super) fn place_of(&self, found: &Arc<NodeEntry>) -> Result<ArrayPlace> {
-        let group = match found.path.parent() {
-            Some(parent) => self.hierarchy.node(&parent)?,
-            None => None,
-        };
+        let around = SurroundingNodes::of(&self.hierarchy, found)?;
         let found = found.clone();
-        Ok(ArrayPlace { found, group })
+        Ok(ArrayPlace { found, around })
     }
 
     /// Returns all of an array as formats see it; nothing of a group.

@@ -13,7 +13,8 @@ use crate::grid::{ChunkIndex, Coordinates, NumberedName, Region, Selection};
 use crate::hierarchy::NodeEntry;
 use crate::inspect::coordinates::{ArrayInGroup, names_dimensions};
 use crate::inspect::file_ending::{FileEnding, SELECTED, format_of};
-use crate::model::Node;
+use crate::inspect::surrounding_nodes::SurroundingNodes;
+use crate::store::Key;
 use crate::view::files::FilesView;
 
 /// A decoded file: the whole array, one chunk of it or selected elements in a format.
@@ -43,23 +44,19 @@ pub(super) enum ArrayPart {
 pub(super) struct ArrayPlace {
     /// The array.
     pub(super) found: Arc<NodeEntry>,
-    /// The group that it is in.
-    pub(super) group: Option<Arc<NodeEntry>>,
+    /// The nodes around it, as far as they are needed.
+    pub(super) around: SurroundingNodes,
 }
 
 impl ArrayPlace {
     /// Returns the array as formats see it: a box of this shape, in files that are named after `name`.
     pub(super) fn subject<'a>(&'a self, name: &'a [u8], shape: &'a [u64]) -> Option<Subject<'a>> {
-        let group = self
-            .group
-            .as_ref()
-            .and_then(|group| group.node.as_ref().ok());
         Some(Subject {
             array: self.found.array()?,
             shape,
             name,
             chosen: "",
-            group: group.map(Node::attributes),
+            around: self.around.attributes(),
             taken: None,
         })
     }
@@ -136,10 +133,21 @@ impl FilesView {
     /// `Unavailable` for labels, which have to be read, where nothing may be waited for.
     pub(super) fn named_file(
         &self,
-        place: ArrayPlace,
+        mut place: ArrayPlace,
         ending: FileEnding<'_>,
         may_wait: bool,
     ) -> Result<Option<DecodedTarget>> {
+        // The header of a basic format does not depend on other nodes.
+        if !ending.format.is_basic {
+            let find = |path: &Key| {
+                if may_wait {
+                    self.hierarchy.node(path)
+                } else {
+                    self.node_now(path)
+                }
+            };
+            place.around = place.around.with_others(&place.found, &find)?;
+        }
         let part = match ending.selection {
             None => ArrayPart::Whole,
             Some(text) => ArrayPart::Selected(self.selected(&place, text, may_wait)?),
@@ -162,7 +170,7 @@ impl FilesView {
             hierarchy: &self.hierarchy,
             arrays: &self.arrays,
             entry: &place.found,
-            group: place.group.as_deref(),
+            group: place.around.group.as_deref(),
         };
         let selection = array.select(text);
         selection.map_err(|error| match error.kind() {

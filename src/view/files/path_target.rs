@@ -7,6 +7,7 @@ use crate::export::Format;
 use crate::grid::NumberedName;
 use crate::hierarchy::{BrokenDocument, NodeEntry};
 use crate::inspect::file_ending::{FileEnding, picture_selection};
+use crate::inspect::surrounding_nodes::SurroundingNodes;
 use crate::known::Known;
 use crate::store::Key;
 use crate::view::files::array_files::{ArrayPlace, DecodedTarget};
@@ -86,8 +87,8 @@ impl FilesView {
             },
             ViewDir::Chunks(path) => match (self.node_now(path)?, &name.numbered) {
                 (Some(found), Some(numbered)) if found.array().is_some() => {
-                    let group = None;
-                    let file = self.chunk_file(ArrayPlace { found, group }, numbered)?;
+                    let around = SurroundingNodes::default();
+                    let file = self.chunk_file(ArrayPlace { found, around }, numbered)?;
                     Ok(file.map(PathTarget::Decoded))
                 }
                 _ => Ok(None),
@@ -100,7 +101,7 @@ impl FilesView {
     }
 
     /// Returns the node at a path; `Unavailable` if it is not known without waiting.
-    fn node_now(&self, path: &Key) -> Result<Option<Arc<NodeEntry>>> {
+    pub(super) fn node_now(&self, path: &Key) -> Result<Option<Arc<NodeEntry>>> {
         match self.hierarchy.node_now(path) {
             Known::Unknown => Err(Error::new(Kind::Unavailable, path, "is not known yet")),
             known => Ok(known.found()),
@@ -119,7 +120,12 @@ impl FilesView {
         let mut rest = names;
         while let Some((name, after)) = rest.split_first() {
             if node.array().is_some() {
-                return self.within_array(ArrayPlace { found: node, group }, rest, may_wait);
+                let around = SurroundingNodes::of_group(group);
+                let place = ArrayPlace {
+                    found: node,
+                    around,
+                };
+                return self.within_array(place, rest, may_wait);
             }
             let child = if node.is_array() {
                 None

@@ -1,0 +1,42 @@
+//! What the metadata of other nodes say of an array: of the groups that it is in, and of the variable of its map.
+
+use crate::model::Attributes;
+
+/// What stands around an array; nothing of what is not there.
+#[derive(Clone, Copy, Default)]
+pub struct Surroundings<'a> {
+    /// The attributes of the group that the array is in.
+    pub group: Option<&'a Attributes>,
+    /// The group of OME-Zarr that names the array as a level of an image, if that is another one.
+    pub image: Option<ImageGroup<'a>>,
+    /// The attributes of the variable that the array's attribute `grid_mapping` names.
+    pub mapping: Option<&'a Attributes>,
+}
+
+/// A group of OME-Zarr.
+#[derive(Clone, Copy)]
+pub struct ImageGroup<'a> {
+    /// Its attributes.
+    pub attributes: &'a Attributes,
+    /// The path of the array from it.
+    pub path: &'a [u8],
+}
+
+impl<'a> Surroundings<'a> {
+    /// Returns the surroundings of an array in a group of which nothing else is known.
+    pub fn of_group(group: Option<&'a Attributes>) -> Surroundings<'a> {
+        Surroundings {
+            group,
+            ..Surroundings::default()
+        }
+    }
+
+    /// Returns the group of the image that an array called `name` is a level of, if it is one.
+    pub fn image_of(&self, name: &'a [u8]) -> Option<ImageGroup<'a>> {
+        let own = self.group.map(|attributes| ImageGroup {
+            attributes,
+            path: name,
+        });
+        self.image.or(own)
+    }
+}
