@@ -24,6 +24,7 @@ use crate::mount::open::{ViewKind, Views};
 use crate::mount::{control_socket, open};
 use crate::stats::Stats;
 use crate::store;
+use crate::sync::allocator;
 use crate::vfs::Vfs;
 
 /// Mounts as planned; returns when the mount answers, or in the foreground when it has ended.
@@ -264,5 +265,6 @@ fn announce(what: &str, parent: Option<&Parent>) -> Result<()> {
         }
     }
     notify::send("READY=1");
+    allocator::release_program();
     Ok(())
 }

@@ -2,12 +2,15 @@
 //!
 //! By default glibc adapts to large chunks and keeps tens of MiB in each of its arenas, which no budget counts;
 //! `configure` prevents that. The pages of a block that will be filled at once are requested in one call, or as huge
-//! pages, since a page fault each costs as much as decoding into them. The only `unsafe` beside the codecs. Which
-//! buffers are used again is up to `buffer`.
+//! pages, since a page fault each costs as much as decoding into them. What only the start of a mount uses of the program
+//! itself is given back, too. The only `unsafe` beside the codecs. Which buffers are used again is up to `buffer`.
 
 #![expect(unsafe_code, reason = "advice about memory takes addresses")]
 
+use std::fs;
 use std::mem::MaybeUninit;
+use std::ops::Range;
+use std::ptr;
 
 /// Blocks from this length on go back to the kernel when they are freed, in bytes. More than the 408 KiB that the
 /// HTTP client allocates for each piece of an answer, which would cost a page fault for each page each time.
@@ -65,5 +68,88 @@ pub fn prepare(block: &mut [MaybeUninit<u8>]) {
         // SAFETY: the range lies in the block, which is borrowed mutably, and neither advice changes its content.
         // A kernel without the advice returns an error; then pages come as they are touched.
         unsafe { libc::madvise(start.add(skipped).cast(), whole, advice) };
+    }
+}
+
+/// Gives back to the kernel the pages of the program's own file, which a start has used most of and a mount that waits
+/// uses few of; those that are used again come from the kernel's cache.
+pub fn release_program() {
+    let (Ok(path), Ok(mappings)) = (
+        fs::read_link("/proc/self/exe"),
+        fs::read_to_string("/proc/self/smaps"),
+    ) else {
+        return;
+    };
+    for range in unchanged_ranges(&mappings, &path.to_string_lossy()) {
+        let start = ptr::without_provenance_mut(range.start);
+        // SAFETY: the range maps the file of the program itself, which lasts as long as the process. Nobody may write to
+        // it, and no page of it was changed before, so each one is the same again when it is touched.
+        unsafe { libc::madvise(start, range.len(), libc::MADV_DONTNEED) };
+    }
+}
+
+/// Returns the ranges of addresses that map a file for reading alone and have no page of their own, as relocated ones are,
+/// of the kernel's description of all mappings.
+fn unchanged_ranges<'a>(
+    mappings: &'a str,
+    path: &'a str,
+) -> impl Iterator<Item = Range<usize>> + 'a {
+    let mut current = None;
+    mappings.lines().filter_map(move |line| {
+        if let Some(size) = line.strip_prefix("Anonymous:") {
+            return current.take().filter(|_| size.trim() == "0 kB");
+        }
+        current = read_only_range(line, path).or(current.take());
+        None
+    })
+}
+
+/// Returns the range of a line that begins the description of a mapping, if it is one of the file and nobody may write.
+fn read_only_range(line: &str, path: &str) -> Option<Range<usize>> {
+    let mut words = line.strip_suffix(path)?.split_ascii_whitespace();
+    let (start, end) = words.next()?.split_once('-')?;
+    let is_read_only = matches!(words.next()?, "r--p" | "r-xp");
+    // Offset, device and inode; with more, the path is the end of a longer one.
+    if !is_read_only || words.count() != 3 {
+        return None;
+    }
+    let address = |digits| usize::from_str_radix(digits, 16).ok();
+    Some(address(start)?..address(end)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MAPPINGS: &str = "\
+1000-2000 r--p 00000000 fe:00 10                     /usr/bin/zarrfs
+Size:                  4 kB
+Anonymous:             0 kB
+VmFlags: rd mr mw me sd
+2000-5000 r-xp 00001000 fe:00 10                     /usr/bin/zarrfs
+Anonymous:             0 kB
+5000-6000 r--p 00004000 fe:00 10                     /usr/bin/zarrfs
+Anonymous:             4 kB
+6000-7000 rw-p 00005000 fe:00 10                     /usr/bin/zarrfs
+Anonymous:             0 kB
+7000-8000 r-xp 00000000 fe:00 11                     /x /usr/bin/zarrfs
+Anonymous:             0 kB
+8000-9000 r-xp 00000000 fe:00 12                     /usr/lib/libc.so.6
+Anonymous:             0 kB
+9000-a000 r--p 00000000 00:00 0
+Anonymous:             0 kB
+";
+
+    #[test]
+    fn what_was_changed_or_is_not_the_program_is_kept() {
+        let ranges: Vec<_> = unchanged_ranges(MAPPINGS, "/usr/bin/zarrfs").collect();
+        assert_eq!(ranges, [0x1000..0x2000, 0x2000..0x5000]);
+    }
+
+    #[test]
+    fn a_program_goes_on_after_its_pages_were_released() {
+        release_program();
+        assert!(std::panic::catch_unwind(|| panic!("on purpose")).is_err());
+        assert_eq!(format!("{:?}", Some(1.5)), "Some(1.5)");
     }
 }

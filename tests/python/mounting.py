@@ -180,6 +180,10 @@ class Daemon(Mount):
         """Returns the memory that the daemon has resident now."""
         return self.memory_bytes("VmRSS")
 
+    def own_bytes(self):
+        """Returns the memory that the daemon has resident now and shares with nobody: not that of its program."""
+        return self.memory_bytes("RssAnon")
+
     def memory_bytes(self, field):
         """Returns a field of the daemon's status that counts memory."""
         text = Path(f"/proc/{self.process.pid}/status").read_text()

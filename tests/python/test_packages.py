@@ -6,6 +6,7 @@ tested. The one for Debian is installed in a root of its own, made by mmdebstrap
 
 import fcntl
 import glob
+import json
 import os
 import re
 import shutil
@@ -377,6 +378,18 @@ def test_the_crate_has_nothing_but_what_is_built_and_read():
     # Each source is there, and no test of the whole program.
     sources = {str(path.relative_to(mounting.ROOT)) for path in mounting.ROOT.glob("src/**/*.rs")}
     assert {name for name in listed if name.endswith(".rs")} == sources
+
+
+def test_a_mount_that_waits_holds_little():
+    with mounting.Mount(mounting.ROOT / "samples/climate.zarr") as mount:
+        pid = json.loads((mount.path / ".zarrfs/mount.json").read_text())["pid"]
+
+        def resident():
+            status = Path(f"/proc/{pid}/status").read_text()
+            return int(re.search(r"VmRSS:\s+(\d+) kB", status)[1]) * 1024
+
+        # What the start took of the program is given back once the mount is there.
+        assert mounting.wait_until(lambda: resident() < 10_000_000), resident()
 
 
 def test_the_program_asks_for_no_newer_libc_than_its_wheel_says(packages):
