@@ -20,6 +20,7 @@ mod answer_time;
 pub mod backend;
 mod change_log;
 pub mod condition;
+pub(crate) mod holes;
 mod key;
 pub mod layer;
 pub mod listing;
