@@ -166,7 +166,7 @@ fn what_was_overwritten_is_a_conflict_of_the_commit_that_goes_on() {
         replace(ours, "a", "ours");
         replace(ours, "zarr.json", "ours");
         // The document comes after the chunk, and is made by somebody else in between.
-        let put = |done, _: usize| {
+        let put = |done: usize, _: usize| {
             if done == 1 {
                 pair.put("zarr.json", "made in between");
             }
