@@ -142,7 +142,7 @@ pub(super) fn file_digest(file: &File) -> std::io::Result<u128> {
 
 /// Adds the zeros of a hole.
 fn add_zeros(hasher: &mut XxHash3_128, mut hole: Range<u64>) {
-    const ZEROS: [u8; 64 << 10] = [0; 64 << 10];
+    static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
     while hole.start < hole.end {
         let piece = piece_of(hole.clone()).min(ZEROS.len());
         hasher.write(&ZEROS[..piece]);

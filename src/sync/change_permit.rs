@@ -53,12 +53,11 @@ impl ChangePermit {
     /// Takes the right; `Unavailable` if the request was refused before.
     pub fn take() -> Result<ChangePermit> {
         let limit = current();
-        match limit.as_ref().is_none_or(|limit| limit.suspend()) {
-            true => Ok(ChangePermit(limit)),
-            false => {
-                let why = "the request had waited too long (--timeout); nothing was changed";
-                Err(Error::unavailable("", why))
-            }
+        if limit.as_ref().is_none_or(|limit| limit.suspend()) {
+            Ok(ChangePermit(limit))
+        } else {
+            let why = "the request had waited too long (--timeout); nothing was changed";
+            Err(Error::unavailable("", why))
         }
     }
 

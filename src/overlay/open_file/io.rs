@@ -77,7 +77,8 @@ impl OpenFile {
         loop {
             let state = self.lock();
             state.check_revoked()?;
-            let is_changed = state.is_dirty || state.pending.is_some() || state.needs_write_through;
+            // A copy that was made for a write which was refused then is no change.
+            let is_changed = state.is_dirty || state.needs_write_through;
             let Some(key) = state.key.clone().filter(|_| is_changed) else {
                 return Ok(());
             };
