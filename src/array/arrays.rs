@@ -11,7 +11,7 @@ use std::sync::{Arc, Weak};
 use crate::array::dirty_chunks::DirtyChunks;
 use crate::array::open_arrays::OpenArrays;
 use crate::array::{Engine, OpenArray, array_of};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::hierarchy::{Hierarchy, NodeEntry};
 use crate::model::Array;
 use crate::store::Key;
@@ -115,6 +115,39 @@ impl Arrays {
             .collect();
         found.sort();
         found
+    }
+
+    /// Stores what was written to files that are closed and could not be stored then. What still cannot be stored stays,
+    /// and is in the log.
+    pub fn store_left_over(&self) {
+        for path in self.left_over() {
+            if let Err(error) = self.store_array(&path) {
+                log::error!("{path}: what was written before is not stored: {error}");
+            }
+        }
+    }
+
+    /// Drops the same of the arrays at a path and below; returns of how many chunks there was something.
+    pub fn discard_left_over(&self, path: &Key) -> u64 {
+        let below = |array: &Key| array.below(path).is_some();
+        let found = self.left_over().into_iter().filter(below);
+        let dirty = |array: Key| self.dirty.lock().by_path.get(&array).cloned();
+        let dirty: Vec<Arc<DirtyChunks>> = found.filter_map(dirty).collect();
+        dirty.iter().map(|dirty| dirty.discard()).sum()
+    }
+
+    /// Returns the arrays of which something is not stored, though nobody has them open for writing.
+    fn left_over(&self) -> Vec<Key> {
+        let written = self.in_writing().into_iter();
+        let closed = written.filter(|(_, is_open)| !is_open);
+        closed.map(|(path, _)| path).collect()
+    }
+
+    fn store_array(&self, path: &Key) -> Result<()> {
+        match self.hierarchy.node(path)? {
+            Some(entry) => self.open(&entry)?.flush(),
+            None => Err(Error::not_found(path)),
+        }
     }
 
     fn written_below(&self, path: &Key) -> Vec<Arc<OpenArray>> {

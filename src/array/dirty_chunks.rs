@@ -288,6 +288,17 @@ impl DirtyChunks {
         }
     }
 
+    /// Drops all chunks; returns how many there were.
+    pub(super) fn discard(&self) -> u64 {
+        let chunks = self.chunks();
+        for chunk in &chunks {
+            let _lock = self.lock_chunk(chunk);
+            self.remove(chunk);
+        }
+        self.content.renew();
+        chunks.len() as u64
+    }
+
     /// Takes the bytes of a chunk off the sum of all arrays.
     fn uncount(&self, chunk: &DirtyChunk) {
         let pieces = chunk.pieces.values();

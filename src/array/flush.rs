@@ -53,10 +53,7 @@ impl OpenArray {
 
     /// Drops all that was written and is not stored yet.
     pub fn discard(&self) {
-        for chunk in self.dirty.chunks() {
-            let _lock = self.dirty.lock_chunk(&chunk);
-            self.dirty.remove(&chunk);
-        }
+        self.dirty.discard();
     }
 
     /// Stores what was written to one chunk, if the metadata still give it the same meaning.

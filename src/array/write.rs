@@ -17,6 +17,8 @@ use crate::array::{Engine, OpenArray};
 use crate::error::{Error, Kind, Result};
 use crate::grid::{ChunkIndex, Coordinates, Layout, Runs};
 use crate::sync::budget::Reservation;
+use crate::sync::change_permit;
+use crate::sync::change_permit::ChangePermit;
 use crate::sync::pool::parallel_map;
 
 /// Pieces that are not stored yet may hold the memory divided by this.
@@ -72,7 +74,11 @@ impl FlatFile {
             start = range.end;
             let given = in_buffer(range.start - offset)..in_buffer(range.end - offset);
             let given = bytes.get(given).unwrap_or_default();
-            let write = |part: Part| self.write_part((decoder, &part), &range, given, source);
+            let limit = change_permit::current();
+            let write = |part: Part| {
+                let write = || self.write_part((decoder, &part), &range, given, source);
+                change_permit::under(limit.clone(), write)
+            };
             let parts = self.parts(decoder, &range).into_iter();
             let (missing, others) = parts.partition(|part| self.has_to_read(decoder, part));
             let missing: Vec<Part> = missing;
@@ -186,16 +192,19 @@ impl OpenArray {
         edit: &PieceEdit,
     ) -> Result<()> {
         let location = decoder.locate(piece);
-        self.engine.make_room(self, &location.indices)?;
+        // What is stored then is not what this request changes.
+        change_permit::under(None, || self.engine.make_room(self, &location.indices))?;
         let _lock = self.dirty.lock_chunk(&location.indices);
         let (chunk, place) = (&location.indices, &location.inner);
         let indices = decoder.pieces.indices(piece);
         let is_shown = edit.source == WriteSource::Pages && self.dirty.shown().has(&indices);
         let is_whole = edit.is_whole && !is_shown;
         let change = (edit.apply, edit.count);
+        let permit = ChangePermit::take()?;
         if self.dirty.edit(chunk, (place, is_whole), change) {
             return Ok(());
         }
+        permit.give_back();
         let (current, basis) = match self.dirty.find(chunk, place) {
             _ if is_whole => (Piece::Fill, Basis::Nothing),
             Some(written) => (Piece::Data(written), Basis::Written),
@@ -205,6 +214,7 @@ impl OpenArray {
             },
         };
         let mut fresh = self.editable(decoder, piece, &location, current)?;
+        let _permit = ChangePermit::take()?;
         (edit.apply)(&mut fresh.bytes);
         self.engine.note_writer(self);
         let written = WrittenPiece {

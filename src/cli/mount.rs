@@ -93,6 +93,7 @@ fn serve(plan: &MountPlan, parent: Option<&Parent>) -> Result<()> {
     }
     announce(&what, parent)?;
     server.wait(|| notify::send("STOPPING=1"));
+    views.arrays().store_left_over();
     if let Some(access) = access {
         access.finish();
     }

@@ -3,7 +3,8 @@
 //! The reply of a pending request lies in a slot from which it is taken once: by the job that has the result, or by the
 //! watcher thread when the time is up. The cost is a lock and an entry in an ordered map per request; the watcher sleeps
 //! until the oldest request is due, and without limit when there is none. A late job is not stopped: the store has time
-//! limits of its own.
+//! limits of its own. But it changes nothing any more (`sync/change_permit.rs`): a request that changes something is not
+//! refused then, and a refused one makes no change.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -15,6 +16,7 @@ use parking_lot::{Condvar, Mutex};
 
 use super::request::RequestInfo;
 use crate::error::{Error, Kind};
+use crate::sync::change_permit::RequestLimit;
 
 /// A reply that can carry an error.
 pub(super) trait ReplyError: Send + 'static {
@@ -44,14 +46,29 @@ struct DeadlineQueue {
 }
 
 trait Expire: Send + Sync {
-    /// Refuses the reply unless it was taken; returns whether it was still there.
-    fn expire(&self) -> bool;
+    /// Refuses the reply, unless it was taken or the request is changing something.
+    fn expire(&self) -> Expiry;
     fn request(&self) -> RequestInfo;
+}
+
+/// What becomes of a reply that is overdue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Expiry {
+    Refused,
+    WasTaken,
+    /// The request is changing something, or has.
+    Changes,
 }
 
 struct PendingReply<R> {
     request: RequestInfo,
-    reply: Mutex<Option<R>>,
+    state: Mutex<ReplyState<R>>,
+}
+
+struct ReplyState<R> {
+    reply: Option<R>,
+    /// Changes that are being made, and have been.
+    changes: usize,
 }
 
 /// The right to answer one request before its time is up. Dropped unused, it refuses with EIO.
@@ -82,7 +99,10 @@ impl Deadlines {
     pub(super) fn begin<R: ReplyError>(&self, request: RequestInfo, reply: R) -> ReplyGuard<R> {
         let slot = Arc::new(PendingReply {
             request,
-            reply: Mutex::new(Some(reply)),
+            state: Mutex::new(ReplyState {
+                reply: Some(reply),
+                changes: 0,
+            }),
         });
         let mut queue = self.pending.queue.lock();
         let number = queue.next;
@@ -121,6 +141,12 @@ impl DeadlineQueue {
     fn pop(&mut self) -> Option<Arc<dyn Expire>> {
         self.due.pop_first().map(|(_, (_, late))| late)
     }
+
+    /// Looks at a reply again after another limit. It gets a number of its own, as the last that is due.
+    fn put_off(&mut self, late: Arc<dyn Expire>, limit: Duration) {
+        self.due.insert(self.next, (Instant::now() + limit, late));
+        self.next += 1;
+    }
 }
 
 impl PendingReplies {
@@ -128,8 +154,10 @@ impl PendingReplies {
         let why = format!("no answer within {} s (--timeout)", limit.as_secs_f64());
         let error = Error::unavailable("", why);
         while let Some(late) = self.next_late(limit) {
-            if late.expire() {
-                is_late(late.request(), &error);
+            match late.expire() {
+                Expiry::Refused => is_late(late.request(), &error),
+                Expiry::WasTaken => {}
+                Expiry::Changes => self.queue.lock().put_off(late, limit),
             }
         }
     }
@@ -163,13 +191,20 @@ impl PendingReplies {
 }
 
 impl<R: ReplyError> Expire for PendingReply<R> {
-    fn expire(&self) -> bool {
-        let reply = self.take();
-        let was_pending = reply.is_some();
-        if let Some(reply) = reply {
-            reply.refuse(Kind::Unavailable.errno());
+    fn expire(&self) -> Expiry {
+        let mut state = self.state.lock();
+        if state.reply.is_some() && state.changes > 0 {
+            return Expiry::Changes;
         }
-        was_pending
+        let reply = state.reply.take();
+        drop(state);
+        match reply {
+            Some(reply) => {
+                reply.refuse(Kind::Unavailable.errno());
+                Expiry::Refused
+            }
+            None => Expiry::WasTaken,
+        }
     }
 
     fn request(&self) -> RequestInfo {
@@ -177,9 +212,24 @@ impl<R: ReplyError> Expire for PendingReply<R> {
     }
 }
 
+impl<R: ReplyError> RequestLimit for PendingReply<R> {
+    fn suspend(&self) -> bool {
+        let mut state = self.state.lock();
+        if state.reply.is_some() {
+            state.changes += 1;
+        }
+        state.reply.is_some()
+    }
+
+    fn resume(&self) {
+        let mut state = self.state.lock();
+        state.changes = state.changes.saturating_sub(1);
+    }
+}
+
 impl<R> PendingReply<R> {
     fn take(&self) -> Option<R> {
-        self.reply.lock().take()
+        self.state.lock().reply.take()
     }
 }
 
@@ -188,12 +238,24 @@ impl<R: ReplyError> ReplyGuard<R> {
     pub(super) fn take(&self) -> Option<R> {
         self.slot.take()
     }
+
+    /// Whether nobody has answered yet.
+    pub(super) fn is_waited_for(&self) -> bool {
+        self.slot.state.lock().reply.is_some()
+    }
+
+    /// Returns the time limit, for what the request changes.
+    pub(super) fn limit(&self) -> Arc<dyn RequestLimit> {
+        self.slot.clone()
+    }
 }
 
 impl<R: ReplyError> Drop for ReplyGuard<R> {
     fn drop(&mut self) {
         self.pending.queue.lock().due.remove(&self.number);
-        self.slot.expire();
+        if let Some(reply) = self.slot.take() {
+            reply.refuse(Kind::Unavailable.errno());
+        }
     }
 }
 
@@ -250,9 +312,27 @@ mod tests {
         assert_eq!(queue.time_left(now + LONG), Some(Duration::ZERO));
         let late = queue.pop().unwrap();
         drop(queue);
-        assert!(!late.expire(), "it was taken");
+        assert_eq!(late.expire(), Expiry::WasTaken);
         drop((guard, reply));
         assert!(errnos.recv().is_err());
+    }
+
+    #[test]
+    fn a_request_that_changes_something_is_not_refused_meanwhile() {
+        let limit = Duration::from_millis(20);
+        let deadlines = deadlines(limit);
+        let (changes, errnos) = begin(&deadlines);
+        assert!(changes.limit().suspend());
+        thread::sleep(limit * 4);
+        assert!(errnos.try_recv().is_err(), "its answer is awaited");
+        changes.limit().resume();
+        assert_eq!(errnos.recv(), Ok(Kind::Unavailable.errno()));
+        assert!(!changes.limit().suspend(), "it changes nothing any more");
+        let (changed, errnos) = begin(&deadlines);
+        assert!(changed.limit().suspend());
+        thread::sleep(limit * 4);
+        drop(changed.take());
+        assert!(errnos.recv().is_err(), "answered and not refused");
     }
 
     #[test]

@@ -20,6 +20,7 @@ use super::waiting_loops::WaitingLoops;
 use crate::array;
 use crate::error::{Error, Result};
 use crate::stats::Stats;
+use crate::sync::change_permit;
 use crate::sync::pool::ThreadPool;
 use crate::vfs::Vfs;
 
@@ -109,7 +110,7 @@ impl Dispatcher {
     }
 
     /// Has a thread of the request's pool, or this one if it may wait, run `execute` and reply with what it yields. If
-    /// the reply has timed out by then, the result is undone.
+    /// the reply has timed out before, nothing is run; if it does meanwhile, nothing is changed and the result is undone.
     pub(super) fn enqueue<T: Output>(
         &self,
         (request, access): NotedRequest,
@@ -159,8 +160,12 @@ impl RequestContext {
         pending: &ReplyGuard<HeldReply<T::Reply>>,
         execute: impl FnOnce(&Vfs) -> Result<T>,
     ) {
+        if !pending.is_waited_for() {
+            return;
+        }
         array::take_touched();
-        let result = catch_panic(|| execute(&self.vfs));
+        let limit = Some(pending.limit());
+        let result = change_permit::under(limit, || catch_panic(|| execute(&self.vfs)));
         match (pending.take(), result) {
             (Some(held), result) => {
                 self.send_reply((request, held.access), result, held.reply);
@@ -314,6 +319,28 @@ pub(super) mod tests {
         assert_eq!(events.recv(), Ok(Event::Refused(libc::EIO)));
         release.send(()).unwrap();
         assert_eq!(events.iter().collect::<Vec<_>>(), [Event::Undone]);
+    }
+
+    #[test]
+    fn what_was_refused_before_it_began_is_not_begun() {
+        let dispatcher = dispatcher(SHORT);
+        let (release, released) = mpsc::channel::<()>();
+        let released = Arc::new(parking_lot::Mutex::new(released));
+        for _ in 0..NAME_THREADS {
+            let released = released.clone();
+            dispatcher
+                .names
+                .submit(move || released.lock().recv().unwrap_or_default());
+        }
+        let (begun, has_begun) = mpsc::channel();
+        let events = enqueue(&dispatcher, move || {
+            begun.send(()).unwrap();
+            Ok(())
+        });
+        assert_eq!(events.recv(), Ok(Event::Refused(libc::EIO)));
+        drop(release);
+        assert_eq!(events.iter().collect::<Vec<_>>(), []);
+        assert!(has_begun.recv().is_err(), "it was begun");
     }
 
     #[test]

@@ -14,7 +14,6 @@ use crate::hierarchy::scope::{ChildScope, Rule, hash_of};
 use crate::hierarchy::{Hierarchy, LEADS_BACK, NodeEntry, detect};
 use crate::model::document::ZARR_JSON;
 use crate::model::{Group, Node};
-use crate::store::backend::local::leads_back;
 use crate::store::{Dependencies, EntryKind, Key, Meta};
 
 /// Bytes that every entry point holds and few other documents do, so that most documents are parsed only once.
@@ -36,7 +35,7 @@ impl Hierarchy {
         old: Option<&NodeEntry>,
     ) -> Result<(Option<NodeEntry>, Dependencies)> {
         let mut reading = NodeReading::new(path, scope.clone(), old);
-        if self.leads_back(&mut reading) {
+        if self.leads_back(&mut reading)? {
             return Ok((None, reading.dependencies()));
         }
         let used = scope.consolidated.as_ref();
@@ -54,14 +53,13 @@ impl Hierarchy {
     }
 
     /// Whether a path is a link to a folder that it lies in. It is no node, or a walk through all nodes had no end.
-    fn leads_back(&self, reading: &mut NodeReading<'_>) -> bool {
-        let folder = self.store.info().folder.as_ref();
-        if !folder.is_some_and(|folder| leads_back(folder, reading.path)) {
-            return false;
+    fn leads_back(&self, reading: &mut NodeReading<'_>) -> Result<bool> {
+        if !self.store.leads_back(reading.path)? {
+            return Ok(false);
         }
         reading.depends.add_below(reading.path);
         self.warn(reading.path, Some(LEADS_BACK.to_string()));
-        true
+        Ok(true)
     }
 
     /// Reads the node by the rule of its scope.

@@ -12,7 +12,7 @@ use super::protocol::{
 use crate::array::{Arrays, Engine, Limits};
 use crate::compare;
 use crate::compare::{Compared, HierarchyState};
-use crate::error::Result;
+use crate::error::{Kind, Result};
 use crate::hierarchy::Hierarchy;
 use crate::overlay;
 use crate::overlay::Overlay;
@@ -46,6 +46,33 @@ pub fn execute(
             ControlAnswer::Discard(overlay.discard(&path)?)
         }
     })
+}
+
+/// The same in the mount, whose `arrays` have what was written through decoded files and is not stored: a commit stores
+/// what could not be stored before, a discard drops it, and the answer names the arrays.
+pub(super) fn execute_in_mount(
+    (overlay, arrays): (&Overlay, &Arrays),
+    request: &ControlRequest,
+    progress: &ProgressFn,
+) -> Result<ControlAnswer> {
+    let mut dropped = 0;
+    match request {
+        ControlRequest::Commit { dry_run: false, .. } => arrays.store_left_over(),
+        ControlRequest::Discard { path } => {
+            dropped = arrays.discard_left_over(&Key::new(path.as_str())?);
+        }
+        _ => {}
+    }
+    let in_writing = arrays.in_writing();
+    let mut answer = match execute(overlay, request, progress) {
+        Ok(ControlAnswer::Discard(changes)) => ControlAnswer::Discard(changes + dropped),
+        Err(error) if dropped > 0 && error.kind() == Kind::NotFound => {
+            ControlAnswer::Discard(dropped)
+        }
+        answer => answer?,
+    };
+    name_arrays(&mut answer, in_writing);
+    Ok(answer)
 }
 
 fn status(overlay: &Overlay) -> Result<StatusReport> {
@@ -115,7 +142,7 @@ fn state(store: Arc<dyn Store>) -> HierarchyState {
 
 /// Names in an answer the arrays that are written through decoded files, as they were when the request came (`Arrays`):
 /// true with those that are open.
-pub(super) fn name_arrays(answer: &mut ControlAnswer, in_writing: Vec<(Key, bool)>) {
+fn name_arrays(answer: &mut ControlAnswer, in_writing: Vec<(Key, bool)>) {
     let named = in_writing.iter().map(|(path, is_open)| {
         let why = if *is_open {
             "open for writing as a decoded file: what is not stored yet is for the next commit"

@@ -59,12 +59,8 @@ fn answer(overlay: &Overlay, arrays: &Arrays, stream: &UnixStream) {
                 // The command knows from it that the commit is not its own, if this process ends now.
                 progress(0, 0);
             }
-            let in_writing = arrays.in_writing();
-            match commands::execute(overlay, &request, &progress) {
-                Ok(mut answer) => {
-                    commands::name_arrays(&mut answer, in_writing);
-                    ControlMessage::Answer(answer)
-                }
+            match commands::execute_in_mount((overlay, arrays), &request, &progress) {
+                Ok(answer) => ControlMessage::Answer(answer),
                 Err(error) => ControlMessage::failure(&error),
             }
         }

@@ -1,15 +1,15 @@
 //! Reads, compares and copies contents and attributes of the upper folder's files, and objects of the store.
 
 use std::fs::File;
+use std::ops::Range;
 use std::os::unix::fs::FileExt;
 
-use rustix::fs::SeekFrom;
-use rustix::io::Errno;
 use twox_hash::XxHash3_128;
 
 use super::attributes;
 use crate::error::{Error, Kind, Result};
 use crate::store::Reader;
+use crate::store::holes::data_after;
 
 /// Bytes that are copied at a time.
 const COPY_BUFFER: usize = 1 << 20;
@@ -38,18 +38,10 @@ pub(super) fn copy_data(from: &File, to: &File) -> std::io::Result<()> {
     let size = from.metadata()?.len();
     to.set_len(size)?;
     let mut at = 0;
-    while at < size {
-        let start = match rustix::fs::seek(from, SeekFrom::Data(at)) {
-            Err(Errno::NXIO) => return Ok(()),
-            start => start?,
-        };
-        let end = rustix::fs::seek(from, SeekFrom::Hole(start))?.min(size);
-        at = start;
-        while at < end {
-            let piece = usize::try_from(end - at)
-                .unwrap_or(COPY_BUFFER)
-                .min(COPY_BUFFER);
-            let bytes = read_file(from, at, piece)?;
+    while let Some(data) = data_after(from, at, size)? {
+        at = data.start;
+        while at < data.end {
+            let bytes = read_file(from, at, piece_of(at..data.end))?;
             if bytes.is_empty() {
                 return Ok(());
             }
@@ -58,6 +50,12 @@ pub(super) fn copy_data(from: &File, to: &File) -> std::io::Result<()> {
         }
     }
     Ok(())
+}
+
+/// Returns how many bytes of a range are taken at a time.
+fn piece_of(range: Range<u64>) -> usize {
+    let length = usize::try_from(range.end - range.start);
+    length.unwrap_or(COPY_BUFFER).min(COPY_BUFFER)
 }
 
 /// Copies an object of the store. `Changed` if it is replaced during each of several attempts.
@@ -109,26 +107,46 @@ pub(super) fn copy_attributes(from: &File, to: &File) -> rustix::io::Result<()> 
 
 /// Returns a digest of the bytes of an object.
 pub(super) fn digest(reader: &dyn Reader) -> Result<u128> {
-    digest_of(|at| reader.read_at(at, COPY_BUFFER))
-}
-
-/// Returns a digest of the bytes of a file.
-pub(super) fn file_digest(file: &File) -> std::io::Result<u128> {
-    digest_of(|at| read_file(file, at, COPY_BUFFER))
-}
-
-fn digest_of<E>(
-    read: impl Fn(u64) -> std::result::Result<Vec<u8>, E>,
-) -> std::result::Result<u128, E> {
     let mut hasher = XxHash3_128::new();
     let mut at = 0;
     loop {
-        let bytes = read(at)?;
+        let bytes = reader.read_at(at, COPY_BUFFER)?;
         if bytes.is_empty() {
             return Ok(hasher.finish_128());
         }
         hasher.write(&bytes);
         at += bytes.len() as u64;
+    }
+}
+
+/// Returns a digest of the bytes of a file. Holes are not read.
+pub(super) fn file_digest(file: &File) -> std::io::Result<u128> {
+    let size = file.metadata()?.len();
+    let mut hasher = XxHash3_128::new();
+    let mut at = 0;
+    while let Some(data) = data_after(file, at, size)? {
+        add_zeros(&mut hasher, at..data.start);
+        at = data.start;
+        while at < data.end {
+            let bytes = read_file(file, at, piece_of(at..data.end))?;
+            if bytes.is_empty() {
+                return Ok(hasher.finish_128());
+            }
+            hasher.write(&bytes);
+            at += bytes.len() as u64;
+        }
+    }
+    add_zeros(&mut hasher, at..size);
+    Ok(hasher.finish_128())
+}
+
+/// Adds the zeros of a hole.
+fn add_zeros(hasher: &mut XxHash3_128, mut hole: Range<u64>) {
+    static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
+    while hole.start < hole.end {
+        let piece = piece_of(hole.clone()).min(ZEROS.len());
+        hasher.write(&ZEROS[..piece]);
+        hole.start += piece as u64;
     }
 }
 
@@ -150,5 +168,28 @@ pub(super) fn is_same(one: &dyn Reader, other: &dyn Reader) -> Result<bool> {
             return Ok(true);
         }
         at += ours.len() as u64;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_digest_of_a_file_with_holes_is_that_of_its_bytes() {
+        let file = tempfile::tempfile().unwrap();
+        for (offset, bytes, length) in [
+            (0, &b""[..], 0),
+            (0, b"start", 100_000),
+            (3 << 20, b"middle", 5 << 20),
+            ((9 << 20) + 1, b"end", (9 << 20) + 4),
+        ] {
+            file.write_all_at(bytes, offset).unwrap();
+            file.set_len(length).unwrap();
+            let whole = read_file(&file, 0, length as usize).unwrap();
+            assert_eq!(whole.len() as u64, length);
+            let digest = XxHash3_128::oneshot(&whole);
+            assert_eq!(file_digest(&file).unwrap(), digest);
+        }
     }
 }

@@ -112,6 +112,14 @@ impl Store for LayeredStore {
         Ok(None)
     }
 
+    /// Links of the layer itself are never followed.
+    fn leads_back(&self, key: &Key) -> Result<bool> {
+        match self.layer.locate(key)? {
+            Located::Lower(lower) => self.lower.leads_back(&lower),
+            Located::Upper(_) | Located::Hidden => Ok(false),
+        }
+    }
+
     fn read_link(&self, key: &Key) -> Result<Vec<u8>> {
         loop {
             match self.find(key)? {

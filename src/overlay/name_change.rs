@@ -3,7 +3,8 @@
 //! That lock is not held during a request to the store. A change that needs an answer which was not asked for gives up
 //! before it has changed anything; the question is asked without the lock, and the change starts again. Answers count
 //! for one change only, and not across an exchange of layers. They are of a moment before the change, as they would be
-//! if they had been asked for under the lock: other programs change the store without it.
+//! if they had been asked for under the lock: other programs change the store without it. A request that was refused
+//! while it was waiting for an answer makes no change.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -16,6 +17,7 @@ use super::listing;
 use super::{OpenFile, OverlayCore, Resolved};
 use crate::error::{Error, Kind, Result};
 use crate::store::{EntryKind, Key, LogPosition, Meta, Version};
+use crate::sync::change_permit::ChangePermit;
 use crate::sync::pool::parallel_map;
 
 /// A change of names at work: the names are locked.
@@ -120,6 +122,7 @@ impl OverlayCore {
         let mut answers = Answers::default();
         for _ in 0..MAX_ATTEMPTS {
             let names = self.names.lock();
+            let permit = ChangePermit::take()?;
             let now = self.top();
             if !Arc::ptr_eq(&now, &top) {
                 (top, answers) = (now, Answers::default());
@@ -134,6 +137,7 @@ impl OverlayCore {
             if missing.is_empty() {
                 return done;
             }
+            permit.give_back();
             self.answer(&top, &answers, missing)?;
         }
         let why = "names change each time";

@@ -121,6 +121,10 @@ impl Store for Overlay {
         self.0.look(|top| top.read_link(key))
     }
 
+    fn leads_back(&self, key: &Key) -> Result<bool> {
+        self.0.look(|top| top.leads_back(key))
+    }
+
     fn etag(&self, key: &Key) -> Result<Option<ETag>> {
         let meta = self.head(key)?;
         let meta = meta.filter(|meta| meta.kind == EntryKind::File);

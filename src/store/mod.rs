@@ -20,6 +20,7 @@ mod answer_time;
 pub mod backend;
 mod change_log;
 pub mod condition;
+pub(crate) mod holes;
 mod key;
 pub mod layer;
 pub mod listing;
@@ -329,6 +330,11 @@ pub trait Store: Send + Sync {
 
     /// Returns where a symbolic link points; `Invalid` if the key is none.
     fn read_link(&self, key: &Key) -> Result<Vec<u8>>;
+
+    /// Whether a key is a symbolic link to a folder that it lies in: who follows it comes to the same names again.
+    fn leads_back(&self, _key: &Key) -> Result<bool> {
+        Ok(false)
+    }
 
     /// Returns the ETag of an object; nothing if the key is missing or is a prefix only. Never from a cache.
     fn etag(&self, key: &Key) -> Result<Option<ETag>>;

@@ -142,13 +142,9 @@ fn commits_of_two_upper_folders_at_once_lose_nothing() {
                 conflicts += 1;
                 let overlay = &pair.overlays[number];
                 assert_eq!(commit(overlay, true).conflicts, []);
-                // What it had put before its conflicts, the other one may have overwritten by force.
-                for (path, _) in &outcomes[number].conflicts {
-                    assert_eq!(content(&*pair.store, &path.to_string()), text(number));
-                }
+                // Also what it had put before its conflicts, and the other one has overwritten by force since.
                 for path in SHARED {
-                    let stored = content(&*pair.store, path);
-                    assert!([text(0), text(1)].contains(&stored), "{stored}");
+                    assert_eq!(content(&*pair.store, path), text(number));
                 }
             }
             for (number, overlay) in pair.overlays.iter().enumerate() {
@@ -158,6 +154,53 @@ fn commits_of_two_upper_folders_at_once_lose_nothing() {
         }
     }
     assert!(conflicts >= ROUNDS * LOWERS.len());
+}
+
+/// What a commit has put before it found a conflict, and another one has changed since, is a conflict when it goes on.
+#[test]
+fn what_was_overwritten_is_a_conflict_of_the_commit_that_goes_on() {
+    for lower in LOWERS {
+        let pair = Pair::new(lower, false);
+        pair.put("a", "old");
+        let [ours, theirs] = &pair.overlays;
+        replace(ours, "a", "ours");
+        replace(ours, "zarr.json", "ours");
+        // The document comes after the chunk, and is made by somebody else in between.
+        let put = |done: usize, _: usize| {
+            if done == 1 {
+                pair.put("zarr.json", "made in between");
+            }
+        };
+        let met = ours.commit(CommitConfig::default(), &put).unwrap();
+        assert_eq!(keys(&met), ["zarr.json"]);
+        assert_eq!(content(&*pair.store, "a"), "ours");
+        replace(theirs, "a", "theirs");
+        assert_eq!(commit(theirs, false).conflicts, []);
+        assert_eq!(keys(&commit(ours, false)), ["a", "zarr.json"], "{lower:?}");
+        assert_eq!(content(&*pair.store, "a"), "theirs");
+        let dry = CommitConfig {
+            dry_run: true,
+            force: false,
+        };
+        assert_eq!(
+            keys(&ours.commit(dry, &|_, _| {}).unwrap()),
+            ["a", "zarr.json"]
+        );
+        let forced = commit(ours, true);
+        assert_eq!((keys(&forced), forced.put), (vec![], 2));
+        for path in ["a", "zarr.json"] {
+            assert_eq!(content(&*pair.store, path), "ours", "{lower:?}");
+            assert_eq!(content(ours, path), "ours", "{lower:?}");
+        }
+    }
+}
+
+/// Returns the keys of the conflicts, in order.
+fn keys(outcome: &Outcome) -> Vec<String> {
+    let keys = outcome.conflicts.iter().map(|(key, _)| key.to_string());
+    let mut keys: Vec<String> = keys.collect();
+    keys.sort();
+    keys
 }
 
 /// Writes the next number and whose it is, since two that write the same are no conflict; and closes the file.

@@ -1,10 +1,13 @@
 //! Commits beside a program that has a decoded file open for writing: the array is named as long as it is open.
 
-use std::fs::OpenOptions;
+use std::fs;
+use std::fs::{File, OpenOptions};
+use std::io::Write;
 use std::os::unix::fs::FileExt;
 use std::process::Command;
 
-use crate::fixture::{Fixture, PROGRAM};
+use crate::fixture::{Fixture, PROGRAM, soon};
+use crate::tmpfs::Tmpfs;
 
 #[test]
 fn an_array_that_is_written_meanwhile_is_named() {
@@ -36,4 +39,86 @@ fn an_array_that_is_written_meanwhile_is_named() {
     assert_eq!(say("commit"), "1 put (16), 0 removed\n");
     assert_eq!(stored(), [[8; 4], [9; 4], [7; 4], [7; 4]].concat());
     assert!(say("status").ends_with(": nothing to commit\n"));
+}
+
+/// A mount whose upper folder has no room, in which an element was written and closed.
+fn full_upper() -> Option<(Fixture, Tmpfs)> {
+    let fixture = Fixture::new()?;
+    let disk = Tmpfs::new(1 << 20)?;
+    let upper = disk.path().join("upper");
+    fixture.mount(&["--cow", upper.to_str().unwrap()]);
+    fill_up(&disk);
+    let path = fixture.dir.join(".zarrfs/files/a/a.npy");
+    let file = OpenOptions::new().write(true).open(path).unwrap();
+    file.write_all_at(&[8; 4], 128).unwrap();
+    assert!(file.sync_all().is_err());
+    drop(file);
+    assert!(soon(|| run(&fixture, "status").contains(LEFT_OVER)));
+    Some((fixture, disk))
+}
+
+fn fill_up(disk: &Tmpfs) {
+    let mut filler = File::create(disk.path().join("filler")).unwrap();
+    while filler.write_all(&[1; 1 << 12]).is_ok() {}
+}
+
+fn make_room(disk: &Tmpfs) {
+    fs::remove_file(disk.path().join("filler")).unwrap();
+}
+
+/// Runs a command on the mount; returns what it prints.
+fn run(fixture: &Fixture, command: &str) -> String {
+    let command = Command::new(PROGRAM)
+        .arg(command)
+        .arg(&fixture.dir)
+        .output();
+    let output = command.unwrap();
+    assert!(output.status.success(), "{output:?}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+fn first_element(fixture: &Fixture) -> Vec<u8> {
+    let shown = fs::read(fixture.dir.join(".zarrfs/files/a/a.npy")).unwrap();
+    shown[128..132].to_vec()
+}
+
+const LEFT_OVER: &str = "    a: closed, but not all of it could be stored: it is tried again\n";
+
+#[test]
+fn what_could_not_be_stored_at_close_comes_with_a_commit() {
+    let Some((fixture, disk)) = full_upper() else {
+        return;
+    };
+    assert_eq!(first_element(&fixture), [8; 4]);
+    make_room(&disk);
+    assert_eq!(run(&fixture, "commit"), "1 put (16), 0 removed\n");
+    let stored = fs::read(fixture.store.join("a/c/0")).unwrap();
+    assert_eq!(stored[..4], [8; 4]);
+    assert!(run(&fixture, "status").contains(": nothing to commit\n"));
+    assert!(!run(&fixture, "status").contains("being written"));
+}
+
+#[test]
+fn what_could_not_be_stored_at_close_is_discarded() {
+    let Some((fixture, disk)) = full_upper() else {
+        return;
+    };
+    run(&fixture, "discard");
+    assert!(soon(|| first_element(&fixture) == [7; 4]));
+    make_room(&disk);
+    assert!(run(&fixture, "status").contains(": nothing to commit\n"));
+    assert!(!run(&fixture, "status").contains("being written"));
+    assert_eq!(run(&fixture, "commit"), "0 put (0), 0 removed\n");
+}
+
+#[test]
+fn what_could_not_be_stored_at_close_is_stored_when_the_mount_ends() {
+    let Some((fixture, disk)) = full_upper() else {
+        return;
+    };
+    make_room(&disk);
+    assert!(fixture.umount(&fixture.dir).status.success());
+    assert!(soon(|| fixture.daemons().is_empty()));
+    let kept = fs::read(disk.path().join("upper/keys/a/c/0")).unwrap();
+    assert_eq!(kept[..4], [8; 4]);
 }

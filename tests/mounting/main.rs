@@ -9,6 +9,8 @@ mod mapped;
 mod needs;
 #[path = "../common/scripted.rs"]
 mod scripted;
+#[path = "../common/tmpfs.rs"]
+mod tmpfs;
 
 mod callers;
 mod decoded_commit;

@@ -16,6 +16,7 @@ mod fixture;
 mod handles;
 mod hangs;
 mod in_process;
+mod late_changes;
 mod listings;
 mod mounted;
 mod moving;

@@ -51,7 +51,12 @@ impl Mounted {
 
     /// Mounts a view whose files can be changed.
     pub(crate) fn writable(view: Arc<dyn View>) -> Mounted {
-        Mounted::serving(view, Duration::from_secs(60), (false, true), true)
+        Mounted::writable_within(view, Duration::from_secs(60))
+    }
+
+    /// The same, with a time limit of requests.
+    pub(crate) fn writable_within(view: Arc<dyn View>, timeout: Duration) -> Mounted {
+        Mounted::serving(view, timeout, (false, true), true)
     }
 
     fn serving(

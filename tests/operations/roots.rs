@@ -4,6 +4,7 @@
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::Path;
+use std::process::Command;
 
 use zarrfs::mount::open::ViewKind;
 use zarrfs::overlay::commit::CommitConfig;
@@ -142,4 +143,31 @@ fn b01_changes_of_a_root_that_was_replaced_are_conflicts() {
     fs::rename(fixture.store(), &other).unwrap();
     assert!(soon(|| commit().is_err()), "there is nothing to commit to");
     assert_eq!(fs::read(other.join("file")).unwrap(), b"theirs");
+}
+
+/// Links to folders that they lie in are no nodes, of the store and of the upper folder: a walk ends without an error.
+#[test]
+fn links_that_lead_back_are_left_out_of_what_can_be_changed() {
+    if !needs::mounts() {
+        return;
+    }
+    let fixture = Fixture::with(|store| {
+        store.put("g/zarr.json", GROUP.as_bytes());
+        symlink("..", store.join("g/up")).unwrap();
+    });
+    let views = overlaid(&fixture);
+    let files = Mounted::writable(views.view(ViewKind::Files));
+    let stored = Mounted::writable(views.view(ViewKind::Store));
+    symlink("..", stored.path("g/again")).unwrap();
+    let walk = Command::new("find").arg(files.path("g")).output().unwrap();
+    assert!(walk.status.success(), "{walk:?}");
+    assert_eq!(
+        names(&files.path("g")).unwrap(),
+        ["attributes.json", "zarr.json"]
+    );
+    assert_eq!(fs::read_link(stored.path("g/up")).unwrap(), Path::new(".."));
+    assert_eq!(
+        fs::read_link(stored.path("g/again")).unwrap(),
+        Path::new("..")
+    );
 }

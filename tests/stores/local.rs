@@ -11,7 +11,7 @@ use zarrfs::error::Kind as Fault;
 use zarrfs::stats::Stats;
 use zarrfs::store::backend::local::LocalStore;
 use zarrfs::store::layer::counting::CountingStore;
-use zarrfs::store::{ByteRange, EntryKind, Store, StoreConfig};
+use zarrfs::store::{ByteRange, Condition, EntryKind, PutBody, Store, StoreConfig};
 
 use crate::fixture::{MEMORY, key};
 use crate::listings;
@@ -156,4 +156,24 @@ fn what_is_asked_is_counted() {
         stats.store_list_requests.get(),
     ];
     assert_eq!(counted, [4, 10 + 3 + 2, 1, 1]);
+}
+
+/// A file that is mostly a hole is put in no time, and takes no room in the store either.
+#[test]
+fn holes_of_a_file_are_holes_of_its_object() {
+    use std::os::unix::fs::MetadataExt;
+    let folder = tempfile::tempdir().unwrap();
+    fs::create_dir(folder.path().join("store")).unwrap();
+    let store = open(folder.path(), false);
+    let file = tempfile::tempfile().unwrap();
+    let length = 1 << 40;
+    file.set_len(length).unwrap();
+    std::os::unix::fs::FileExt::write_all_at(&file, b"end", length - 3).unwrap();
+    let body = PutBody::FileAsIs(&file, length);
+    store.put(&key("sparse"), body, &Condition::Any).unwrap();
+    let object = fs::metadata(folder.path().join("store/sparse")).unwrap();
+    assert_eq!(object.len(), length);
+    assert!(object.blocks() < 10_000, "{} blocks", object.blocks());
+    let reader = store.open(&key("sparse"), None).unwrap();
+    assert_eq!(reader.read_at(length - 4, 10).unwrap(), b"\0end");
 }

@@ -178,6 +178,24 @@ fn b13_no_content_is_not_an_empty_object() {
     }
 }
 
+/// A missing chunk would be the fill value, and an empty one a file without bytes.
+#[test]
+fn b13_a_refused_range_that_was_not_asked_for_is_no_answer() {
+    let server = Scripted::start(|_, request| match request.target.as_str() {
+        "/zarr.json" => answer(200, b"{}"),
+        "/c" => answer(416, b""),
+        _ => answer(404, b""),
+    });
+    let store = open(&server.url(""), TTL, RemoteConfig::default()).unwrap();
+    for error in [
+        store.get(&key("c"), 100).map(drop).unwrap_err(),
+        store.head(&key("c")).map(drop).unwrap_err(),
+        store.open(&key("c"), None).map(drop).unwrap_err(),
+    ] {
+        assert_eq!(error.kind(), Kind::Unavailable, "{error}");
+    }
+}
+
 #[test]
 fn b13_a_busy_server_is_asked_again_at_the_mount() {
     let start = Instant::now();

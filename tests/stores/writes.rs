@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::Write;
+use std::os::unix::fs::FileExt;
 
 use zarrfs::error::Kind as Fault;
 use zarrfs::store::{ByteRange, Condition, ETag, EntryKind, Key, PutBody, Store};
@@ -143,6 +144,16 @@ pub(crate) fn a_file_is_put_as_bytes_are(kind: &Kind) {
     let body = PutBody::File(&file, bytes.len() as u64 + 1);
     assert!(store.put(&key("b/c"), body, &Condition::Any).is_err());
     assert_holds(store, &key("b/c"), b"");
+    // Holes are zeros, between data and at the end.
+    let length = 600_000;
+    file.set_len(0).unwrap();
+    file.write_all_at(b"data", 300_000).unwrap();
+    file.set_len(length).unwrap();
+    let mut bytes = vec![0; length as usize];
+    bytes[300_000..300_004].copy_from_slice(b"data");
+    let body = PutBody::File(&file, length);
+    store.put(&key("b/c"), body, &Condition::Any).unwrap();
+    assert_holds(store, &key("b/c"), &bytes);
 }
 
 pub(crate) fn what_must_be_absent_is_not_replaced(kind: &Kind) {

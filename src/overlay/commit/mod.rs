@@ -6,7 +6,7 @@
 //! each change has the version that was compared as its condition (`apply`). At the end the frozen layer is dropped in
 //! one step (`thaw`). After a conflict, an error or a kill it stays where it is and shows as before; the next commit
 //! goes on with it: what the store already has is seen by its content, neither put twice nor taken for the change of
-//! another program. `write_through` brings single paths of the layer on top into the store.
+//! another program; what was put and others have changed since is a conflict (`overwritten`). `write_through` brings single paths of the layer on top into the store.
 
 use std::sync::Arc;
 
@@ -23,6 +23,7 @@ mod apply;
 pub mod copy;
 mod fetch;
 mod freeze;
+mod overwritten;
 mod plan;
 mod prune;
 mod thaw;
@@ -108,6 +109,7 @@ impl OverlayCore {
     fn compare_all(self: &Arc<Self>, force: bool) -> Result<Outcome> {
         let overlay = Overlay(self.clone());
         let ChangeSet { keys, kept, .. } = overlay.changes()?;
+        let keys = self.with_all_overwritten(keys)?;
         let shown: Arc<dyn Store> = Arc::new(overlay);
         let plan = self.plan(&shown, &self.top(), keys, force)?;
         Ok(Outcome {
@@ -191,7 +193,10 @@ impl Commit<'_> {
             self.fetch_moved(&hidden, &changes)?;
             changes = self.layered.changes_at(paths, &hidden)?;
         }
-        let ChangeSet { keys, kept, .. } = changes;
+        let ChangeSet { mut keys, kept, .. } = changes;
+        if !self.is_live {
+            keys = self.core.with_overwritten(self.layered, keys)?;
+        }
         let shown: Arc<dyn Store> = self.layered.clone();
         let plan = self.core.plan(&shown, self.layered, keys, force)?;
         let mut outcome = Outcome {

@@ -7,7 +7,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use rustix::fs::RenameFlags;
+use rustix::fs::{RenameFlags, Stat};
 
 use super::freeze::copy_folders_above;
 use crate::error::Result;
@@ -19,9 +19,17 @@ use crate::overlay::layer::{ChangeLayer, Located};
 use crate::overlay::layered_store::LayeredStore;
 use crate::overlay::open_file::state::ContentSource;
 use crate::overlay::open_file::{OpenFile, OpenedAs};
-use crate::overlay::records::{BaseVersion, joined};
-use crate::store::{Key, Version};
+use crate::overlay::records::joined;
+use crate::store::{Key, LogPosition, Version};
 use crate::sync::locks::RwLockWriteGuard;
+
+/// The files that a frozen layer brought into the store.
+struct CommittedFiles {
+    /// Changes since then may have given their names to others.
+    since: LogPosition,
+    /// Their keys, the store's versions and their inode numbers, unless the layer on top had another file there.
+    files: Vec<(Key, Version, Option<u64>)>,
+}
 
 /// Beyond this many committed keys everything that is known is forgotten, rather than key by key.
 const MAX_NOTED_KEYS: usize = 4096;
@@ -35,6 +43,7 @@ impl OverlayCore {
     ) -> Result<()> {
         let is_stored = self.config.write_through;
         let _paths = is_stored.then(|| self.path_locks.lock(&[Key::root()]));
+        let committed = self.committed_files(&frozen.layer)?;
         let _names = self.names.lock();
         let top = self.top();
         let records = bases_in_store(&top.layer, &frozen.layer);
@@ -45,6 +54,8 @@ impl OverlayCore {
             self.keep(&top, &frozen.layer, key)?;
         }
         let folder = self.upper.retire_frozen()?;
+        // Whoever finds a file in the store knows it for the same one at once.
+        self.keep_ids(&top.layer, committed);
         self.show_store(&top, (frozen, shape), folder);
         Ok(())
     }
@@ -59,8 +70,6 @@ impl OverlayCore {
         let info = self.info.clone();
         let next = LayeredStore::over(top.layer.clone(), &self.store, None, info);
         let bases = frozen.layer.lock().records.bases_below(&Key::root());
-        // A file that is found in the store is known for the same one at once.
-        self.keep_ids(top, frozen, &bases);
         *self.top.write() = Arc::new(next);
         drop(shape);
         frozen.layer.remove_folder_at_end(folder);
@@ -73,20 +82,37 @@ impl OverlayCore {
         bases.iter().for_each(|(key, _)| self.note_change(key));
     }
 
-    /// Has the files that a frozen layer brought into the store keep their numbers.
-    fn keep_ids(&self, top: &LayeredStore, frozen: &LayeredStore, bases: &[(Key, BaseVersion)]) {
-        for (key, base) in bases {
-            let Some(version) = base.version.filter(|_| base.is_committed) else {
+    /// Looks at the files that a frozen layer brought into the store. Nobody waits meanwhile: programs may give names
+    /// to others.
+    fn committed_files(&self, frozen: &ChangeLayer) -> Result<CommittedFiles> {
+        let since = self.info.changes.position();
+        let top = self.top();
+        let bases = frozen.lock().records.bases_below(&Key::root());
+        let mut files = Vec::new();
+        for (key, base) in bases.into_iter().filter(|(_, base)| base.is_committed) {
+            let Some(version) = base.version else {
                 continue;
             };
-            let mut open = self.open.lock();
-            if open.ids.of_upper(key).is_none()
-                && let (Ok(None), Ok(Some(stat))) =
-                    (top.layer.keys.stat(key), frozen.layer.keys.stat(key))
+            let inode = unless_on_top(&top.layer, &key, || frozen.keys.stat(&key))?;
+            files.push((key, version, inode));
+        }
+        Ok(CommittedFiles { since, files })
+    }
+
+    /// Has the files that a frozen layer brought into the store keep their numbers.
+    fn keep_ids(&self, top: &ChangeLayer, committed: CommittedFiles) {
+        let CommittedFiles { since, files } = committed;
+        let changes = &self.info.changes;
+        let mut open = self.open.lock();
+        for (key, version, inode) in files {
+            let is_on_top = || top.keys.stat(&key).is_ok_and(|found| found.is_some());
+            if let Some(inode) = inode
+                && open.ids.of_upper(&key).is_none()
+                && !(changes.changed_since(since, &key) && is_on_top())
             {
-                open.ids.set(key, stat.st_ino);
+                open.ids.set(&key, inode);
             }
-            open.ids.set_committed(key, version);
+            open.ids.set_committed(&key, version);
         }
     }
 
@@ -139,6 +165,18 @@ impl OverlayCore {
         let moved = keys.rename_to(key, &top.layer.keys, &shown, RenameFlags::empty());
         moved.map_err(|error| os_error(key, error))
     }
+}
+
+/// Returns the inode number of a file of the frozen layer, unless the layer on top has another one in its place.
+fn unless_on_top(
+    top: &ChangeLayer,
+    key: &Key,
+    frozen: impl FnOnce() -> Result<Option<Stat>>,
+) -> Result<Option<u64>> {
+    if top.keys.stat(key)?.is_some() {
+        return Ok(None);
+    }
+    Ok(frozen()?.map(|stat| stat.st_ino))
 }
 
 /// Returns the name under which something of the layer below shows; `None` if it does not.

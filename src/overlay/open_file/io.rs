@@ -12,10 +12,12 @@ use crate::overlay::layered_store::stat_of_stored;
 use crate::overlay::{attributes, content};
 use crate::store::tree::{AttrChange, Stat};
 use crate::store::{Key, Meta, Reader};
+use crate::sync::change_permit::ChangePermit;
 
 impl OpenFile {
     fn resize(&self, size: u64) -> Result<()> {
         let mut state = self.lock_copied(size == 0)?;
+        let _permit = ChangePermit::take()?;
         let file = state.writable(&self.core, size == 0)?;
         let done = file.set_len(size);
         state.note_write(&self.core);
@@ -27,6 +29,7 @@ impl OpenFile {
     /// Writes all of `bytes` at `offset`.
     pub(super) fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {
         let mut state = self.lock_copied(false)?;
+        let _permit = ChangePermit::take()?;
         let file = state.writable(&self.core, false)?;
         state.write(&self.core, &file, offset, bytes)
     }
@@ -34,6 +37,7 @@ impl OpenFile {
     /// Writes all of `bytes` at the end; no other write comes between finding the end and the write.
     pub(super) fn append(&self, bytes: &[u8]) -> Result<()> {
         let mut state = self.lock_copied(false)?;
+        let _permit = ChangePermit::take()?;
         let file = state.writable(&self.core, false)?;
         let end = file
             .metadata()
@@ -60,6 +64,7 @@ impl OpenFile {
     /// Keeps room for a range, as fallocate(2) with `mode` does.
     pub(super) fn allocate(&self, mode: i32, range: (u64, u64)) -> Result<()> {
         let mut state = self.lock_copied(false)?;
+        let _permit = ChangePermit::take()?;
         let file = state.writable(&self.core, false)?;
         let flags = FallocateFlags::from_bits_retain(mode.cast_unsigned());
         let done = fallocate(&*file, flags, range.0, range.1);
@@ -72,7 +77,8 @@ impl OpenFile {
         loop {
             let state = self.lock();
             state.check_revoked()?;
-            let is_changed = state.is_dirty || state.pending.is_some() || state.needs_write_through;
+            // A copy that was made for a write which was refused then is no change.
+            let is_changed = state.is_dirty || state.needs_write_through;
             let Some(key) = state.key.clone().filter(|_| is_changed) else {
                 return Ok(());
             };

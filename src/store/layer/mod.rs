@@ -54,6 +54,10 @@ pub trait Layer: Send + Sync {
         self.below().read_link(key)
     }
 
+    fn leads_back(&self, key: &Key) -> Result<bool> {
+        self.below().leads_back(key)
+    }
+
     fn etag(&self, key: &Key) -> Result<Option<ETag>> {
         self.below().etag(key)
     }
@@ -107,6 +111,10 @@ impl<L: Layer> Store for L {
 
     fn read_link(&self, key: &Key) -> Result<Vec<u8>> {
         Layer::read_link(self, key)
+    }
+
+    fn leads_back(&self, key: &Key) -> Result<bool> {
+        Layer::leads_back(self, key)
     }
 
     fn etag(&self, key: &Key) -> Result<Option<ETag>> {

@@ -11,6 +11,7 @@ use crate::store::tree::{
     AttrChange, Credentials, FreeSpace, OpenMode, RenameMode, Stat, TreeFile,
 };
 use crate::store::{Key, Meta, Tree, Version};
+use crate::sync::change_permit::ChangePermit;
 use crate::view::View;
 use crate::view::files::array_files::DecodedTarget;
 use crate::view::files::documents::DocumentFile;
@@ -74,6 +75,7 @@ impl Editing {
         match self.files.resolve(to)? {
             None => {
                 self.check_temporary(to)?;
+                let _permit = ChangePermit::take()?;
                 self.files.unstored.rename_scratch(from, to);
                 return Ok(());
             }
@@ -151,6 +153,7 @@ impl Tree for Editing {
             return Err(Error::new(Kind::Exists, path, "is there already"));
         }
         self.check_temporary(path)?;
+        let _permit = ChangePermit::take()?;
         let bytes = self.files.unstored.make_scratch(path, Vec::new())?;
         Ok(DocumentFile::scratch(&self.files, path, bytes))
     }
@@ -192,6 +195,7 @@ impl Tree for Editing {
             PathTarget::Node(_) | PathTarget::Chunks(_) => Err(is_directory(path)),
             PathTarget::Document(found, name) => {
                 if size != length_of(&found, &name)? {
+                    let _permit = ChangePermit::take()?;
                     self.files.unstored.truncate(path, size);
                 }
                 Ok(())
@@ -239,6 +243,7 @@ impl Tree for Editing {
             PathTarget::Document(found, name) if is_temporary(to.name()) => {
                 self.check_temporary(to)?;
                 let bytes = laid_out(found.node()?, &name).to_vec();
+                let _permit = ChangePermit::take()?;
                 self.files.unstored.make_scratch(to, bytes).map(drop)
             }
             PathTarget::AsFound(..) | PathTarget::ErrorText(_) => Err(broken::refused(from)),

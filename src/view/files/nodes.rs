@@ -12,6 +12,7 @@ use crate::hierarchy::NodeEntry;
 use crate::model::{Array, Node};
 use crate::store::Key;
 use crate::store::tree::RenameMode;
+use crate::sync::change_permit::ChangePermit;
 use crate::view::files::array_files::{ArrayPart, DecodedTarget};
 use crate::view::files::broken::refused;
 use crate::view::files::forms::own_format;
@@ -45,6 +46,7 @@ impl FilesView {
             PathTarget::GroupFile(target) => return Err(read_only(&target.found)),
         };
         let Some(chunk) = chunk else {
+            let _permit = ChangePermit::take()?;
             self.unstored.remove(&found.path, path.name());
             return Ok(());
         };
@@ -58,6 +60,7 @@ impl FilesView {
         if stored.next_chunk()?.is_some() {
             return Err(not_empty(path, "there are chunks in it"));
         }
+        let _permit = ChangePermit::take()?;
         self.unstored.remove(&found.path, CHUNKS);
         Ok(())
     }

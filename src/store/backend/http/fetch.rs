@@ -34,7 +34,11 @@ impl HttpStore {
                 modified: Some(piece.meta.modified),
                 bytes: piece.bytes,
             })),
-            Fetched::OutOfRange | Fetched::Nothing => Ok(None),
+            Fetched::Nothing => Ok(None),
+            Fetched::OutOfRange => Err(Error::unavailable(
+                key,
+                "the server refuses a range, though none was asked for",
+            )),
         }
     }
 

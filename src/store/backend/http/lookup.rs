@@ -162,8 +162,9 @@ impl HttpStore {
         if !self.refuses_heads.load(Ordering::Relaxed) {
             let response = self.endpoint.send(&RequestSpec::head(key)).await?;
             let tells = match response.status {
-                // The response may concern only HEAD, or leave out the length of a generated body.
-                400 | 401 | 403 | 405 | 501 => response.origin == ResponseOrigin::Folder,
+                // The response may concern only HEAD, or leave out the length of a generated body. A
+                // range that is refused was not asked for.
+                400 | 401 | 403 | 405 | 416 | 501 => response.origin == ResponseOrigin::Folder,
                 200..=299 => {
                     response.length().is_some() || response.origin == ResponseOrigin::Folder
                 }

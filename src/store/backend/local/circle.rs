@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use crate::store::Key;
 
 /// Whether a key of the store in `folder` is a link to a folder on its own path, or to one above that.
-pub fn leads_back(folder: &Path, key: &Key) -> bool {
+pub(super) fn leads_back(folder: &Path, key: &Key) -> bool {
     let place = |key: &Key| folder.join(OsStr::from_bytes(key.as_bytes()));
     let is_link = fs::symlink_metadata(place(key)).is_ok_and(|meta| meta.is_symlink());
     if !is_link {

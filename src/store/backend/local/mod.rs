@@ -34,7 +34,7 @@ mod root;
 mod stat;
 mod writer;
 
-pub use circle::leads_back;
+use circle::leads_back;
 
 /// Whether a name is kept for files that are on their way into a store.
 pub fn is_reserved_name(name: &[u8]) -> bool {
@@ -162,6 +162,10 @@ impl Store for LocalStore {
 
     fn list_all(&self, _prefix: &Key, _from: &Key) -> Result<Option<Box<dyn FlatListing>>> {
         Ok(None)
+    }
+
+    fn leads_back(&self, key: &Key) -> Result<bool> {
+        Ok(leads_back(self.directory.path(), key))
     }
 
     fn read_link(&self, key: &Key) -> Result<Vec<u8>> {

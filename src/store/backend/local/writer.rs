@@ -15,6 +15,7 @@ use crate::store::backend::local::atomic_file;
 use crate::store::backend::local::atomic_file::AtomicFile;
 use crate::store::backend::local::directory::{StoreRoot, failed};
 use crate::store::backend::local::stat::etag_of;
+use crate::store::holes::data_after;
 use crate::store::{Condition, ETag, Key, PutBody};
 
 /// How often a folder is created again that other processes remove meanwhile.
@@ -246,11 +247,28 @@ fn write_at(to: &OwnedFd, bytes: &[u8], offset: u64) -> rustix::io::Result<()> {
     Ok(())
 }
 
-/// Copies the first `length` bytes of a file, in the kernel where it supports that.
+/// Copies the first `length` bytes of a file; holes stay holes.
 fn copy(to: &OwnedFd, from: &File, length: u64) -> Result<()> {
-    let (mut read, mut written) = (0, 0);
-    while written < length {
-        let most = usize::try_from(length - written).unwrap_or(usize::MAX);
+    let failed = |error| Error::os("", error);
+    let there = rustix::fs::fstat(from).map_err(failed)?.st_size;
+    if u64::try_from(there).is_ok_and(|there| there < length) {
+        let why = format!("{length} bytes were promised, {there} were there");
+        return Err(Error::invalid("", why));
+    }
+    rustix::fs::ftruncate(to, length).map_err(failed)?;
+    let mut at = 0;
+    while let Some(data) = data_after(from, at, length).map_err(failed)? {
+        at = data.end;
+        copy_range(to, from, data)?;
+    }
+    Ok(())
+}
+
+/// Copies a range of a file, in the kernel where it supports that.
+fn copy_range(to: &OwnedFd, from: &File, range: std::ops::Range<u64>) -> Result<()> {
+    let (mut read, mut written) = (range.start, range.start);
+    while written < range.end {
+        let most = usize::try_from(range.end - written).unwrap_or(usize::MAX);
         let most = most.min(1 << 30);
         match rustix::fs::copy_file_range(from, Some(&mut read), to, Some(&mut written), most) {
             Ok(0) => break,
@@ -260,7 +278,7 @@ fn copy(to: &OwnedFd, from: &File, length: u64) -> Result<()> {
             Err(error) => return Err(Error::os("", error)),
         }
     }
-    copy_pieces(to, from, written..length)
+    copy_pieces(to, from, written..range.end)
 }
 
 fn copy_pieces(to: &OwnedFd, from: &File, rest: std::ops::Range<u64>) -> Result<()> {

@@ -1,0 +1,64 @@
+//! What a commit that did not finish has put, and other programs have changed since.
+//!
+//! To them it is a change like any other. To the commit that goes on it is a conflict: the rest of it belongs to what
+//! it has put. By force it is put again.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use super::PARALLEL_KEYS;
+use crate::error::Result;
+use crate::overlay::OverlayCore;
+use crate::overlay::changes::{BaseState, ChangeAction, ChangedKey};
+use crate::overlay::layered_store::LayeredStore;
+use crate::store::Key;
+use crate::sync::pool::parallel_map;
+
+impl OverlayCore {
+    /// Returns these changes, and a put of each key that the frozen layer's commit has put before, if the store has
+    /// another version of it now.
+    pub(super) fn with_overwritten(
+        &self,
+        frozen: &LayeredStore,
+        mut changes: Vec<ChangedKey>,
+    ) -> Result<Vec<ChangedKey>> {
+        let look = |change: ChangedKey| -> Result<Option<ChangedKey>> {
+            let now = self.store.etag(&change.key)?.map(|etag| etag.version);
+            Ok((change.base != BaseState::Known(now)).then_some(change))
+        };
+        let mut put = frozen.committed()?;
+        let others: HashSet<&Key> = changes.iter().map(|change| &change.key).collect();
+        put.retain(|change| !others.contains(&change.key));
+        for found in parallel_map(PARALLEL_KEYS, put, &look) {
+            changes.extend(found?);
+        }
+        Ok(changes)
+    }
+
+    /// The same of the layer that is frozen, if there is one.
+    pub(super) fn with_all_overwritten(&self, changes: Vec<ChangedKey>) -> Result<Vec<ChangedKey>> {
+        let frozen: Option<Arc<LayeredStore>> = self.top().frozen.clone();
+        match frozen {
+            Some(frozen) => self.with_overwritten(&frozen, changes),
+            None => Ok(changes),
+        }
+    }
+}
+
+impl LayeredStore {
+    /// Returns the puts that a commit of the layer has made.
+    fn committed(&self) -> Result<Vec<ChangedKey>> {
+        let bases = self.layer.lock().records.bases_below(&Key::root());
+        let mut committed = Vec::new();
+        for (key, base) in bases.into_iter().filter(|(_, base)| base.is_committed) {
+            if let Some(size) = self.layer.complete_file_size(&key)? {
+                committed.push(ChangedKey {
+                    key,
+                    action: ChangeAction::Put(size),
+                    base: BaseState::Known(base.version),
+                });
+            }
+        }
+        Ok(committed)
+    }
+}
