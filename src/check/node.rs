@@ -56,6 +56,7 @@ pub(super) fn check(
         entry: Some(entry.clone()),
         is_described: !node.documents.is_empty() || entry.entry_point().is_some(),
         findings: node.findings,
+        has_children: !node.children.is_empty(),
         children: node.children,
         scope: node.scope,
         array: node.array,

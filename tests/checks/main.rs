@@ -18,6 +18,7 @@ mod hostile;
 mod local;
 mod long_copies;
 mod passed_over;
+mod pipeline;
 mod requests;
 mod sections;
 mod stores;
