@@ -10,12 +10,14 @@
 
 mod advice;
 mod announced;
+mod archive_entries;
 mod array_keys;
 mod checked_node;
 mod chunk_place;
 mod codes;
 mod consolidated;
 mod context;
+mod conventions;
 mod data;
 mod documents;
 mod draft_folders;
