@@ -1,29 +1,24 @@
 //! What lies below the nodes that are looked at next, announced together: a store on a network lists it in far fewer
 //! requests than there are nodes, and what the listing does not show is not asked for.
 //!
-//! Without a network, and where nothing is listed, this does nothing.
-
-use std::sync::Arc;
+//! Without a network, and where nothing is listed, nothing is announced.
 
 use crate::check::checked_node::NextChild;
 use crate::check::context::CheckContext;
 use crate::error::Result;
 use crate::hierarchy::NodeEntry;
 use crate::store::Key;
-use crate::sync::pool::parallel_map;
 
-/// Announces all that lies below some nodes.
+/// Whether what lies below nodes is announced: elsewhere that would do nothing.
+pub(super) fn is_announced(context: &CheckContext) -> bool {
+    context.is_remote && context.store().info().lists
+}
+
+/// Announces all that lies below children of one group.
 pub(super) fn announce(context: &CheckContext, nodes: &[NextChild]) {
-    if !context.is_remote || !context.store().info().lists {
-        return;
+    for (top, folders) in folders_of(nodes) {
+        context.hierarchy.hints().learn_below(&top, &folders);
     }
-    let groups = nodes.chunk_by(|one, other| Arc::ptr_eq(&one.group, &other.group));
-    let learn = |nodes: &[NextChild]| {
-        for (top, folders) in folders_of(nodes) {
-            context.hierarchy.hints().learn_below(&top, &folders);
-        }
-    };
-    parallel_map(context.threads, groups.collect(), &learn);
 }
 
 /// Returns the folders in which keys of children of one group lie, by the folder that these are in.

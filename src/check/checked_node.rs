@@ -35,8 +35,10 @@ pub(super) struct CheckedNode {
     pub(super) path: Key,
     pub(super) entry: Option<Arc<NodeEntry>>,
     pub(super) findings: NodeFindings,
-    /// The names of its children, sorted.
+    /// The names of its children, sorted, until they are looked at.
     pub(super) children: Vec<GroupChild>,
+    /// Whether there are any.
+    pub(super) has_children: bool,
     /// What the children have from it.
     pub(super) scope: NodeScope,
     /// The array whose chunks are to be decoded, and the folder below which they lie.
@@ -55,6 +57,7 @@ impl CheckedNode {
             entry: None,
             findings,
             children: Vec::new(),
+            has_children: false,
             scope: NodeScope::default(),
             array: None,
             is_described: false,

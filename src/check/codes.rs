@@ -1,7 +1,7 @@
 //! The one table of the codes of findings, by which programs tell them apart; the manual lists them.
 
 /// Every code, in the order of the manual. A code that was published keeps its meaning.
-pub const CODES: [&str; 67] = [
+pub const CODES: [&str; 74] = [
     // Documents.
     "not-json",
     "not-an-object",
@@ -14,12 +14,17 @@ pub const CODES: [&str; 67] = [
     "document-unreadable",
     "document-is-folder",
     "attributes-unreadable",
+    "attribute-invalid",
+    "image-path-missing",
+    "image-axes-differ",
+    "image-levels-unordered",
     // Nodes.
     "node-unreadable",
     "node-not-supported",
     "node-in-array",
     "nodes-collide",
     "group-implied",
+    "dialect-differs",
     "codecs-impossible",
     "not-decodable",
     "chunk-too-large",
@@ -41,6 +46,8 @@ pub const CODES: [&str; 67] = [
     "empty-folder",
     "leftover",
     "special-file",
+    "entry-not-shown",
+    "entry-twice",
     "folder-unlisted",
     "chunk-outside",
     "chunk-is-folder",

@@ -65,10 +65,9 @@ pub(super) fn check(
     findings: &mut NodeFindings,
 ) -> Option<Arc<CopiedKeys>> {
     let section = (dialect == Some("v3")).then_some((V3, "Additional fields"));
-    let (key, folder) = (holder.key(), holder.folder());
+    let key = holder.key();
     let places = match read(key, bytes) {
-        Ok(None) => return None,
-        Ok(Some(places)) => places,
+        Ok(places) => places?,
         Err(error) => {
             let expected = "copies of documents";
             let finding =
@@ -82,17 +81,12 @@ pub(super) fn check(
     }
     let room = room_of_keys(context, places.len());
     let mut keys = HashSet::new();
-    for part in places.chunks(PART) {
-        let copies = part
-            .iter()
-            .filter_map(|(key, place)| Some((full_key(folder, key)?, place.clone())));
-        let copies: Vec<(Key, Range<usize>)> = copies.collect();
+    compare_parts(context, (&holder, bytes), &places, &mut |copied, found| {
         if room.is_some() {
-            keys.extend(copies.iter().map(|(key, _)| key.clone()));
+            keys.extend(copied);
         }
-        let found = compare_all(context, (key, bytes), copies);
-        findings.extend(found.map(|finding| by(finding, section)));
-    }
+        findings.extend(found.into_iter().map(|finding| by(finding, section)));
+    });
     let Some(room) = room else {
         findings.add(too_many(key, places.len()));
         return None;
@@ -103,6 +97,24 @@ pub(super) fn check(
         section,
         _room: room,
     }))
+}
+
+/// Compares copies part by part; gives the keys of each part, and what was found there.
+fn compare_parts(
+    context: &CheckContext,
+    (holder, bytes): (&CopyHolder, &[u8]),
+    places: &DocumentPlaces,
+    give: &mut dyn FnMut(Vec<Key>, Vec<Finding>),
+) {
+    for part in places.chunks(PART) {
+        let copies = part
+            .iter()
+            .filter_map(|(key, place)| Some((full_key(holder.folder(), key)?, place.clone())));
+        let copies: Vec<(Key, Range<usize>)> = copies.collect();
+        let keys = copies.iter().map(|(key, _)| key.clone()).collect();
+        let found = compare_all(context, (holder.key(), bytes), copies);
+        give(keys, found.collect());
+    }
 }
 
 /// A copy under a name that no node can have.

@@ -1,20 +1,20 @@
-//! Every stored chunk decoded: as many at a time as there are threads, each counted in the memory budget.
+//! Every stored chunk decoded, each counted in the memory budget.
 //!
-//! One thread lists the chunks, array by array, and the others take them as they come, so that many arrays of one chunk
-//! and one array of many chunks are read at the same speed. What is decoded is dropped at once.
+//! The thread that looked at an array lists its chunks, and all threads take them as they come, so that many arrays of one
+//! chunk and one array of many chunks are read at the same speed. What is decoded is dropped at once.
 
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, sync_channel};
-use std::thread;
 
 use parking_lot::Mutex;
 
 use crate::array::OpenArray;
+use crate::check::checked_node::CheckedNode;
 use crate::check::chunk_place::{ChunkPlace, ChunkPlaces};
 use crate::check::context::CheckContext;
 use crate::check::finding::{Finding, document_of};
 use crate::check::findings::NodeFindings;
 use crate::check::key_findings::{chunk_fault, folder_unlisted};
+use crate::check::node_order::Ticket;
 use crate::check::passed_over::{ChunkPart, passed_over_findings};
 use crate::check::room::{room_of_chunk, room_of_shard};
 use crate::check::shards::{ShardReader, walk};
@@ -26,53 +26,52 @@ use crate::grid::{ChunkIndex, Coordinates};
 use crate::store::Key;
 use crate::sync::buffer;
 
-/// An array whose chunks are read.
+/// An array whose chunks are read, shared by those who read them.
 pub(super) struct ArrayData {
-    pub(super) array: Arc<OpenArray>,
+    array: Arc<OpenArray>,
     /// The folder below which its chunks lie.
-    pub(super) folder: Key,
-    pub(super) findings: Mutex<NodeFindings>,
+    folder: Key,
+    findings: Mutex<NodeFindings>,
+    /// What was found about the node, and its place in the order.
+    node: (Ticket, CheckedNode),
 }
 
 /// A chunk to be read.
-struct ChunkTask<'a> {
-    of: &'a ArrayData,
+pub(super) struct ChunkTask {
+    pub(super) of: Arc<ArrayData>,
     key: Key,
     indices: Coordinates,
     size: Option<u64>,
 }
 
-/// Reads all chunks of some arrays; what is found is in their `findings`.
-pub(super) fn check_chunks(context: &CheckContext, arrays: &[ArrayData]) {
-    if arrays.is_empty() {
-        return;
-    }
-    let (sender, receiver) = sync_channel(4 * context.threads.max(1));
-    let receiver = Mutex::new(receiver);
-    thread::scope(|scope| {
-        let start = || {
-            let thread = thread::Builder::new().name("zarrfs-check".to_string());
-            thread
-                .spawn_scoped(scope, || work(context, &receiver))
-                .is_ok()
-        };
-        let has_workers = (0..context.threads.max(1)).filter(|_| start()).count() > 0;
-        for of in arrays {
-            list_chunks(context, of, &mut |task| {
-                if has_workers {
-                    // The receiver outlives this loop.
-                    drop(sender.send(task));
-                } else {
-                    check_task(context, &task);
-                }
-            });
+impl ArrayData {
+    /// An array of which no chunk was read.
+    pub(super) fn new(
+        (array, folder): (Arc<OpenArray>, Key),
+        node: (Ticket, CheckedNode),
+    ) -> ArrayData {
+        ArrayData {
+            array,
+            folder,
+            findings: Mutex::default(),
+            node,
         }
-        drop(sender);
-    });
+    }
+
+    /// Returns the node with what was found in its chunks.
+    pub(super) fn into_node(self) -> (Ticket, CheckedNode) {
+        let (ticket, mut node) = self.node;
+        node.findings.merge(self.findings.into_inner());
+        (ticket, node)
+    }
 }
 
 /// Gives the chunks of an array, one by one.
-fn list_chunks<'a>(context: &CheckContext, of: &'a ArrayData, give: &mut dyn FnMut(ChunkTask<'a>)) {
+pub(super) fn list_chunks(
+    context: &CheckContext,
+    of: &Arc<ArrayData>,
+    give: &mut dyn FnMut(ChunkTask),
+) {
     let array = of.array.array();
     if of.array.check_decodable().is_err() {
         return;
@@ -83,7 +82,7 @@ fn list_chunks<'a>(context: &CheckContext, of: &'a ArrayData, give: &mut dyn FnM
             if let ChunkPlace::Chunk(indices, _) = places.of(&key) {
                 let size = context.size_of(&key, meta.as_ref());
                 give(ChunkTask {
-                    of,
+                    of: of.clone(),
                     key,
                     indices,
                     size,
@@ -104,17 +103,8 @@ fn list_chunks<'a>(context: &CheckContext, of: &'a ArrayData, give: &mut dyn FnM
     }
 }
 
-/// Takes chunks until there are none.
-fn work(context: &CheckContext, tasks: &Mutex<Receiver<ChunkTask<'_>>>) {
-    loop {
-        let next = tasks.lock().recv();
-        let Ok(task) = next else { return };
-        check_task(context, &task);
-    }
-}
-
 /// Checks a chunk and adds what is found to the findings of its array.
-fn check_task(context: &CheckContext, task: &ChunkTask<'_>) {
+pub(super) fn check_task(context: &CheckContext, task: &ChunkTask) {
     let mut found = NodeFindings::default();
     let bytes = check_chunk(context, task, &mut found);
     context.progress.add_chunk(bytes);
@@ -122,7 +112,7 @@ fn check_task(context: &CheckContext, task: &ChunkTask<'_>) {
 }
 
 /// Reads and decodes a chunk; returns how many bytes it has as stored.
-fn check_chunk(context: &CheckContext, task: &ChunkTask<'_>, found: &mut NodeFindings) -> u64 {
+fn check_chunk(context: &CheckContext, task: &ChunkTask, found: &mut NodeFindings) -> u64 {
     let array = &task.of.array;
     let document = document_of(Some(array.array().dialect));
     match decode(context, task, found) {
@@ -134,7 +124,7 @@ fn check_chunk(context: &CheckContext, task: &ChunkTask<'_>, found: &mut NodeFin
     }
 }
 
-fn decode(context: &CheckContext, task: &ChunkTask<'_>, found: &mut NodeFindings) -> Result<u64> {
+fn decode(context: &CheckContext, task: &ChunkTask, found: &mut NodeFindings) -> Result<u64> {
     let array = &task.of.array;
     let index = array
         .stored_grid()?
@@ -168,7 +158,7 @@ fn decode(context: &CheckContext, task: &ChunkTask<'_>, found: &mut NodeFindings
 /// Decodes each inner chunk of a shard.
 fn decode_shard(
     context: &CheckContext,
-    task: &ChunkTask<'_>,
+    task: &ChunkTask,
     (pipeline, size): (&Pipeline, u64),
     found: &mut NodeFindings,
 ) -> Result<()> {
@@ -203,7 +193,7 @@ fn check_bound(key: &Key, size: u64, pipeline: &Pipeline) -> Result<()> {
 fn decode_all(
     pipeline: &Pipeline,
     bytes: Vec<u8>,
-    task: &ChunkTask<'_>,
+    task: &ChunkTask,
 ) -> Result<impl Iterator<Item = Finding>> {
     let (decoded, passed_over) = pipeline.decode_noting(bytes)?;
     check_text(&task.of.array.array().data_type, &decoded)?;

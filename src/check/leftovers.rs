@@ -5,12 +5,14 @@ enum Pattern {
     Is(&'static str),
     Begins(&'static str),
     Ends(&'static str),
+    /// One of which the rest is made up.
+    Looks(fn(&[u8]) -> bool),
 }
 
-use Pattern::{Begins, Ends, Is};
+use Pattern::{Begins, Ends, Is, Looks};
 
 /// Names, and what they are left from.
-const LEFTOVERS: [(Pattern, &str); 22] = [
+const LEFTOVERS: [(Pattern, &str); 29] = [
     (
         Begins(".zarrfs-arriving-"),
         "a write of zarrfs that was cut",
@@ -41,6 +43,13 @@ const LEFTOVERS: [(Pattern, &str); 22] = [
     (Ends("~"), "an editor"),
     (Ends(".bak"), "an editor"),
     (Ends(".orig"), "a merge"),
+    (Looks(is_of_rsync), "a copy by rsync that was cut"),
+    (Looks(is_of_aws), "a download by aws that was cut"),
+    (Begins(".#"), "an editor"),
+    (Is("@eaDir"), "a Synology"),
+    (Is("lost+found"), "a file system"),
+    (Begins(".Trash-"), "a desktop"),
+    (Begins(".syncthing."), "a copy by syncthing that was cut"),
     (Is(".DS_Store"), "the Finder of macOS"),
     (Begins("._"), "a copy from macOS"),
     (Is("__MACOSX"), "an archive from macOS"),
@@ -56,9 +65,37 @@ pub(super) fn origin_of(name: &[u8]) -> Option<&'static str> {
         Is(whole) => name == whole.as_bytes(),
         Begins(start) => name.starts_with(start.as_bytes()),
         Ends(end) => name.ends_with(end.as_bytes()),
+        Looks(is_it) => is_it(name),
     };
     let found = LEFTOVERS.iter().find(|(pattern, _)| fits(pattern));
     found.map(|(_, origin)| *origin)
+}
+
+/// A name with a dot before it, and another one with six letters and digits behind it.
+fn is_of_rsync(name: &[u8]) -> bool {
+    let Some((stem, end)) = name.strip_prefix(b".").and_then(|name| parts(name, 6)) else {
+        return false;
+    };
+    let is_mixed = end.iter().any(u8::is_ascii_uppercase) && end.iter().any(u8::is_ascii_lowercase);
+    !stem.is_empty() && is_mixed && end.iter().all(u8::is_ascii_alphanumeric)
+}
+
+/// A name with a dot and eight hexadecimal digits of both cases behind it.
+fn is_of_aws(name: &[u8]) -> bool {
+    let Some((stem, end)) = parts(name, 8) else {
+        return false;
+    };
+    let has_letters =
+        end.iter().any(u8::is_ascii_uppercase) && end.iter().any(u8::is_ascii_lowercase);
+    let has_digits = end.iter().any(u8::is_ascii_digit);
+    !stem.is_empty() && has_letters && has_digits && end.iter().all(u8::is_ascii_hexdigit)
+}
+
+/// Returns what stands before the last dot and behind it, if that is so long.
+fn parts(name: &[u8], length: usize) -> Option<(&[u8], &[u8])> {
+    let (stem, end) = name.split_at_checked(name.len().checked_sub(length + 1)?)?;
+    let end = end.strip_prefix(b".")?;
+    (!end.contains(&b'.')).then_some((stem, end))
 }
 
 #[cfg(test)]
@@ -76,6 +113,11 @@ mod tests {
             "attributes.json",
             "partial",
             "tmp",
+            "0.0.12345678",
+            "image.ABCDEFGH",
+            ".zattrs",
+            ".zmetadata",
+            "scan.Run2Test",
         ] {
             assert_eq!(origin_of(name.as_bytes()), None, "{name}");
         }
@@ -85,6 +127,8 @@ mod tests {
             "zarr.json.__lock",
             ".DS_Store",
             "0.0~",
+            ".0.0.a1B2c3",
+            "0.0.a1B2c3D4",
         ] {
             assert!(origin_of(name.as_bytes()).is_some(), "{name}");
         }

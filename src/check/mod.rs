@@ -1,20 +1,23 @@
 //! What is wrong with a store: every document, key, copy and, if wanted, chunk held against the texts of its dialect.
 //!
 //! A check reads and never writes, and no fault ends it; `fix` makes consolidated metadata anew where that is asked
-//! for. `walk` goes through the hierarchy; `node` looks at one node: `documents` at its documents, `group_folder`,
-//! `draft_folders` and `array_keys` at the keys in its folders, `consolidated` at copies of documents, `shards` at
-//! indexes, `data` at chunks, for which `room` takes memory, `advice` at what could be better. What is said is a
-//! `Finding`, given out as the walk goes on. Stores on a network are listed, many nodes by one request (`announced`);
-//! no chunk is asked about alone unless the data are checked.
+//! for. `walk` goes through the hierarchy in the order of `node_order`, with threads that take what is to be done from
+//! `work_queue`; `node` looks at one node: `documents` at its documents, `group_folder`, `draft_folders` and
+//! `array_keys` at the keys in its folders, `conventions` at attributes, `archive_entries` at what an archive does not show, `consolidated` at copies
+//! of documents, `shards` at indexes, `data` at chunks, for which `room` takes memory, `advice` at what could be better.
+//! What is said is a `Finding`, given out as the walk goes on. Stores on a network are listed, many nodes by one request
+//! (`announced`); no chunk is asked about alone unless the data are checked.
 
 mod advice;
 mod announced;
+mod archive_entries;
 mod array_keys;
 mod checked_node;
 mod chunk_place;
 mod codes;
 mod consolidated;
 mod context;
+mod conventions;
 mod data;
 mod documents;
 mod draft_folders;
@@ -27,12 +30,14 @@ mod leftovers;
 mod names;
 mod node;
 mod node_findings;
+mod node_order;
 mod passed_over;
 mod room;
 mod shards;
 mod stored_keys;
 mod text_elements;
 mod walk;
+mod work_queue;
 
 pub use codes::CODES;
 pub use context::{CheckContext, CheckProgress};

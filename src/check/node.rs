@@ -5,10 +5,12 @@ use std::sync::Arc;
 
 use crate::array::OpenArray;
 use crate::check::advice;
+use crate::check::archive_entries;
 use crate::check::array_keys::ArrayKeys;
 use crate::check::checked_node::{CheckedNode, NodeScope};
 use crate::check::consolidated;
 use crate::check::context::CheckContext;
+use crate::check::conventions;
 use crate::check::documents::{DocumentKind, check_document, heading_of, text_of};
 use crate::check::draft_folders;
 use crate::check::finding::{Finding, document_of};
@@ -18,7 +20,9 @@ use crate::check::key_findings::{
     empty_folder, folder_unlisted, metadata_heading, orphan, store_unlisted,
 };
 use crate::check::names;
-use crate::check::node_findings::{collisions, implied, node_fault, undecodable};
+use crate::check::node_findings::{
+    collisions, copies_without_group, implied, node_fault, other_dialect, undecodable,
+};
 use crate::dialect::DIALECTS;
 use crate::dialect::draft::EntryPoint;
 use crate::dialect::text_of as text_of_bytes;
@@ -56,6 +60,7 @@ pub(super) fn check(
         entry: Some(entry.clone()),
         is_described: !node.documents.is_empty() || entry.entry_point().is_some(),
         findings: node.findings,
+        has_children: !node.children.is_empty(),
         children: node.children,
         scope: node.scope,
         array: node.array,
@@ -80,6 +85,9 @@ struct NodeCheck<'a> {
 impl NodeCheck<'_> {
     fn run(&mut self) -> Result<()> {
         let path = &self.entry.path;
+        if self.scope.depth == 1 {
+            archive_entries::check(self.context, path, &mut self.findings);
+        }
         if !path.is_root() {
             self.findings.extend(names::check_name(path, self.dialect));
         }
@@ -90,6 +98,9 @@ impl NodeCheck<'_> {
         }
         self.check_documents();
         self.check_reading();
+        self.check_dialect();
+        self.findings
+            .extend(conventions::check(self.context, self.entry));
         let names: Vec<Vec<u8>> = self
             .children
             .iter()
@@ -118,17 +129,43 @@ impl NodeCheck<'_> {
             self.group_keys()
         };
         let is_n5 = self.dialect == Some("n5");
+        let is_v2 = keys.iter().any(|key| key.name() == ZGROUP.as_bytes());
         for key in keys {
             let is = |name: &str| key.name() == name.as_bytes();
             if is(ATTRIBUTES_JSON) && !is_n5 {
                 self.findings.add(orphan(&key).habit_of("n5-zarr"));
+            } else if is(ZMETADATA) && !is_v2 {
+                self.check_lone_copies(&key)?;
             } else if !is(ZMETADATA) {
                 self.documents.push((key, DocumentKind::InNodeFolder));
-            } else if self.entry.is_array() {
-                self.findings.add(orphan(&key));
             }
         }
         self.findings.extend(collisions(&self.documents));
+        Ok(())
+    }
+
+    /// Tells a node of another dialect than the nearest described group above, unless it is described in both.
+    fn check_dialect(&mut self) {
+        let (Some(own), Some(above)) = (self.entry.dialect(), self.scope.dialect) else {
+            return;
+        };
+        let text = document_of(Some(above));
+        let mut documents = self.documents.iter();
+        if own != above && !documents.any(|(key, kind)| text_of(*kind, key) == text) {
+            self.findings
+                .add(other_dialect(&self.entry.path, own, above));
+        }
+    }
+
+    /// Tells consolidated metadata of v2 beside which no document of v2 is, and compares them all the same.
+    fn check_lone_copies(&mut self, copies: &Key) -> Result<()> {
+        let path = &self.entry.path;
+        if self.entry.is_array() || self.entry.dialect().is_some() {
+            self.findings.add(orphan(copies));
+            return Ok(());
+        }
+        self.findings.add(copies_without_group(path));
+        self.check_copies(CopyHolder::of_v2(path)?);
         Ok(())
     }
 

@@ -4,7 +4,7 @@ use crate::check::documents::DocumentKind;
 use crate::check::finding::{Finding, V2, V3, document_of};
 use crate::check::key_findings::codecs_heading;
 use crate::error::{Error, Kind};
-use crate::model::document::{ZARR_JSON, ZARRAY, ZATTRS, ZGROUP};
+use crate::model::document::{ZARR_JSON, ZARRAY, ZATTRS, ZGROUP, ZMETADATA};
 use crate::store::Key;
 
 /// A node that does not read: because of what is in its documents, or because this program cannot read such ones.
@@ -49,6 +49,19 @@ pub(super) fn undecodable(path: &Key, error: &Error, dialect: Option<&str>) -> F
     let document = document_of(dialect);
     let heading = heading_of(error.detail()).filter(|_| document == V3);
     finding.by(document, heading.unwrap_or(codecs_heading(document)))
+}
+
+/// A node of another dialect than the group above it, which readers of that one pass over.
+pub(super) fn other_dialect(path: &Key, own: &str, above: &str) -> Finding {
+    let expected = format!("a node of {above}, as the group above is");
+    let found = format!("one of {own}, which readers of {above} do not show");
+    Finding::warning("dialect-differs", path, expected, found)
+}
+
+/// Consolidated metadata of v2 in a folder that is no group: readers open none by them.
+pub(super) fn copies_without_group(path: &Key) -> Finding {
+    let expected = format!("{ZGROUP} beside {ZMETADATA}");
+    Finding::error("group-implied", path, expected, "none").by(V2, "Groups")
 }
 
 /// Returns the heading of final v3 about what stops an array from being decoded, where that is no codec.

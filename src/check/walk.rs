@@ -1,34 +1,30 @@
-//! The way through a hierarchy: group by group, several nodes at a time, and what is found in the order of the nodes.
+//! The way through a hierarchy: several nodes and chunks at a time, and what is found in the order of the nodes.
 //!
-//! What waits are the names of children of the groups on the way, and a batch of nodes; so a store of any number of nodes is
-//! checked in memory that its depth and its largest group bound.
+//! Each thread takes the next node or chunk when it is done with one, so that as many requests as are allowed are under way
+//! at all times. What waits are the names of children of the groups on the way, and a bounded number of finished nodes; so
+//! a store of any number of nodes is checked in memory that its depth and its largest group bound.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::vec::IntoIter;
+use std::thread;
 
-use parking_lot::Mutex;
-
-use crate::check::announced::announce;
+use crate::check::announced::{announce, is_announced};
 use crate::check::checked_node::{CheckedNode, NextChild, NodeScope};
 use crate::check::context::CheckContext;
-use crate::check::data::{ArrayData, check_chunks};
+use crate::check::data::{ArrayData, ChunkTask, check_task, list_chunks};
 use crate::check::finding::{Finding, Severity};
-use crate::check::findings::NodeFindings;
 use crate::check::group_folder::GroupChild;
 use crate::check::key_findings::folder_link;
 use crate::check::node;
 use crate::check::node_findings::node_fault;
+use crate::check::node_order::{Task, Ticket};
+use crate::check::work_queue::{Work, WorkQueue};
 use crate::error::Result;
 use crate::hierarchy::NodeEntry;
 use crate::model::Node;
-use crate::sync::pool::parallel_map;
 
 /// The deepest node that is checked.
 pub(super) const MAX_DEPTH: usize = 1000;
-
-/// How many nodes for each thread are looked at before what was found is given out.
-const BATCH: usize = 16;
 
 /// What a check came to.
 #[derive(Clone, Debug, Default)]
@@ -63,19 +59,10 @@ impl CheckSummary {
         }
         match entry.node() {
             Ok(Node::Array(_)) => self.arrays += 1,
-            Ok(Node::Group(_)) => {
-                self.groups += u64::from(node.is_described || !node.children.is_empty())
-            }
+            Ok(Node::Group(_)) => self.groups += u64::from(node.is_described || node.has_children),
             Err(_) => self.unreadable += 1,
         }
     }
-}
-
-/// A group whose children are still to be looked at.
-struct OpenGroup {
-    group: Arc<NodeEntry>,
-    scope: NodeScope,
-    names: IntoIter<GroupChild>,
 }
 
 /// Checks a node and all below it; gives out each finding, node by node.
@@ -84,28 +71,140 @@ pub fn check(
     start: &Arc<NodeEntry>,
     give: &mut dyn FnMut(&Finding),
 ) -> CheckSummary {
-    let mut walk = Walk {
+    let worker = &Worker {
         context,
-        open: Vec::new(),
-        summary: CheckSummary::default(),
+        start,
+        queue: WorkQueue::new(context.threads, is_announced(context)),
     };
-    let first = node::check(context, start, &NodeScope::default());
-    walk.finish(vec![first], give);
-    loop {
-        let batch = walk.next_batch();
-        if batch.is_empty() {
-            break;
+    let mut report = Report {
+        summary: CheckSummary::default(),
+        give,
+    };
+    thread::scope(|scope| {
+        let begin = || {
+            let thread = thread::Builder::new().name("zarrfs-check".to_string());
+            thread.spawn_scoped(scope, || worker.run()).is_ok()
+        };
+        let has_threads = (0..context.threads.max(1)).filter(|_| begin()).count() > 0;
+        report.follow(worker, has_threads);
+    });
+    report.end(start)
+}
+
+/// What each thread of a check has.
+struct Worker<'a> {
+    context: &'a CheckContext,
+    start: &'a Arc<NodeEntry>,
+    queue: WorkQueue,
+}
+
+impl Worker<'_> {
+    /// Works until all is done.
+    fn run(&self) {
+        let guard = AbortGuard(&self.queue);
+        while let Some(work) = self.queue.wait_for_work() {
+            self.work(work);
         }
-        announce(context, &batch);
-        let look = |next: NextChild| look_at(context, &next);
-        walk.finish(parallel_map(context.threads, batch, &look), give);
+        drop(guard);
     }
-    if !walk.summary.is_described {
-        let expected = "documents of Zarr or N5";
-        let finding = Finding::error("no-store", &start.path, expected, "none at all");
-        walk.give(&finding, 1, give);
+
+    fn work(&self, work: Work) {
+        match work {
+            Work::Chunk(task) => self.check_chunk(task),
+            Work::Node(Task::Announce(ticket, children)) => {
+                announce(self.context, &children);
+                self.queue.note_announced(ticket, children);
+            }
+            Work::Node(Task::Look(ticket, next)) => {
+                self.take_node(ticket, look_at(self.context, &next));
+            }
+            Work::Node(Task::Start(ticket)) => {
+                let node = node::check(self.context, self.start, &NodeScope::default());
+                self.take_node(ticket, node);
+            }
+        }
     }
-    walk.summary
+
+    /// Takes a node that was looked at; the chunks of an array are decoded first if that is wanted.
+    fn take_node(&self, ticket: Ticket, mut node: CheckedNode) {
+        match node.array.take().filter(|_| self.context.data) {
+            Some((array, folder)) => {
+                let of = Arc::new(ArrayData::new((array, folder), (ticket, node)));
+                list_chunks(self.context, &of, &mut |task| {
+                    if let Some(task) = self.queue.offer(task) {
+                        self.check_chunk(task);
+                    }
+                });
+                self.release(of);
+            }
+            None => self.queue.finish(ticket, node),
+        }
+    }
+
+    fn check_chunk(&self, task: ChunkTask) {
+        check_task(self.context, &task);
+        self.release(task.of);
+    }
+
+    /// Finishes an array once nobody has a chunk of it.
+    fn release(&self, of: Arc<ArrayData>) {
+        if let Some((ticket, node)) = Arc::into_inner(of).map(ArrayData::into_node) {
+            self.queue.finish(ticket, node);
+        }
+    }
+}
+
+/// Ends the check where a thread panics, whose node would be waited for.
+struct AbortGuard<'a>(&'a WorkQueue);
+
+impl Drop for AbortGuard<'_> {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            self.0.abort();
+        }
+    }
+}
+
+/// What was found, given out in the order of the nodes.
+struct Report<'a> {
+    summary: CheckSummary,
+    give: &'a mut dyn FnMut(&Finding),
+}
+
+impl Report<'_> {
+    /// Gives out nodes as they are finished, to the end; does the work itself where there are no threads.
+    fn follow(&mut self, worker: &Worker<'_>, has_threads: bool) {
+        while !worker.queue.has_ended() {
+            if let Some(node) = worker.queue.finished_now() {
+                self.take(node);
+            } else if has_threads {
+                worker.queue.wait_for_finished();
+            } else if let Some(work) = worker.queue.work_now() {
+                worker.work(work);
+            }
+        }
+    }
+
+    fn take(&mut self, node: CheckedNode) {
+        self.summary.note(&node);
+        for (finding, count) in node.findings.sorted(&node.path) {
+            self.give(&finding, count);
+        }
+    }
+
+    fn give(&mut self, finding: &Finding, count: u64) {
+        self.summary.findings[finding.severity as usize] += count;
+        (self.give)(finding);
+    }
+
+    fn end(mut self, start: &NodeEntry) -> CheckSummary {
+        if !self.summary.is_described {
+            let expected = "documents of Zarr or N5";
+            let finding = Finding::error("no-store", &start.path, expected, "none at all");
+            self.give(&finding, 1);
+        }
+        self.summary
+    }
 }
 
 /// Looks at a child of a group.
@@ -143,82 +242,4 @@ fn child_of(
     child: &GroupChild,
 ) -> Result<Option<Arc<NodeEntry>>> {
     context.hierarchy.child(group, &child.name)
-}
-
-/// A check on its way.
-struct Walk<'a> {
-    context: &'a CheckContext,
-    /// Groups, the one whose children come next at the end.
-    open: Vec<OpenGroup>,
-    summary: CheckSummary,
-}
-
-impl Walk<'_> {
-    /// Returns the next nodes in the order of the hierarchy.
-    fn next_batch(&mut self) -> Vec<NextChild> {
-        let most = BATCH * self.context.threads.max(1);
-        let mut batch = Vec::new();
-        while let Some(open) = self.open.last_mut().filter(|_| batch.len() < most) {
-            match open.names.next() {
-                Some(child) => batch.push(NextChild {
-                    group: open.group.clone(),
-                    scope: open.scope.clone(),
-                    child,
-                }),
-                None => drop(self.open.pop()),
-            }
-        }
-        batch
-    }
-
-    /// Decodes the chunks of nodes if that is wanted, gives out what was found, and opens the groups among them.
-    fn finish(&mut self, mut nodes: Vec<CheckedNode>, give: &mut dyn FnMut(&Finding)) {
-        if self.context.data {
-            self.check_data(&mut nodes);
-        }
-        let mut groups = Vec::new();
-        for node in nodes {
-            self.summary.note(&node);
-            for (finding, count) in node.findings.sorted(&node.path) {
-                self.give(&finding, count, give);
-            }
-            if let Some(group) = node.entry.filter(|_| !node.children.is_empty()) {
-                groups.push(OpenGroup {
-                    group,
-                    scope: node.scope,
-                    names: node.children.into_iter(),
-                });
-            }
-        }
-        self.open.extend(groups.into_iter().rev());
-    }
-
-    fn check_data(&self, nodes: &mut [CheckedNode]) {
-        let with_arrays = nodes.iter_mut().enumerate();
-        let (places, arrays): (Vec<usize>, Vec<ArrayData>) = with_arrays
-            .filter_map(|(place, node)| {
-                let (array, folder) = node.array.take()?;
-                let findings = Mutex::new(NodeFindings::default());
-                Some((
-                    place,
-                    ArrayData {
-                        array,
-                        folder,
-                        findings,
-                    },
-                ))
-            })
-            .unzip();
-        check_chunks(self.context, &arrays);
-        for (place, array) in places.into_iter().zip(arrays) {
-            if let Some(node) = nodes.get_mut(place) {
-                node.findings.merge(array.findings.into_inner());
-            }
-        }
-    }
-
-    fn give(&mut self, finding: &Finding, count: u64, give: &mut dyn FnMut(&Finding)) {
-        self.summary.findings[finding.severity as usize] += count;
-        give(finding);
-    }
 }

@@ -106,8 +106,9 @@ pub enum Command {
     ///
     /// A line for each key: 'A' for one that is new, 'M' for one with another content, 'D' for one that was removed.
     /// With --arrays nodes that were made, removed or changed: their attributes, metadata, and boxes of elements. Two stores,
-    /// of whatever dialects, are compared in that way: a node that only the second has was created. The exit status is 1
-    /// if there are any differences.
+    /// of whatever dialects, are compared in that way: a node that only the second has was created. Attributes are the
+    /// same if every reader takes them so: members in another order and 1e0 in place of 1.0 do not differ, 1 and 1.0 do.
+    /// Fill values are compared as elements. The exit status is 1 if there are any differences.
     Diff(DiffArgs),
     /// Bring what was changed into the store
     ///

@@ -4,7 +4,7 @@
 //! Elements are compared where a chunk is stored in either state, or where keys of chunks were changed if these are known;
 //! where they do not decode the error takes the place of the regions.
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
@@ -193,11 +193,20 @@ fn add(members: &mut Map<String, Value>, name: &str, list: Vec<Value>) {
     }
 }
 
-/// Returns the attributes that differ, as `differing` does; they are compared as they were written.
+/// Returns the attributes that differ, as `differing` does: those that mean something else to a reader, numbers as they
+/// were written.
 fn differing_attributes(before: &Attributes, after: &Attributes) -> Vec<Value> {
     let (before, after) = (before.members(), after.members());
     let of = |members: &[(String, &str)], others: &[(String, &str)]| {
-        let members = members.iter().filter(|member| !others.contains(member));
+        let others: HashMap<&str, &str> = others
+            .iter()
+            .map(|(name, text)| (name.as_str(), *text))
+            .collect();
+        let is_same = |(name, text): &&(String, &str)| {
+            let other = others.get(name.as_str());
+            other.is_some_and(|other| json_text::means_same(text, other))
+        };
+        let members = members.iter().filter(|member| !is_same(member));
         let value = |text: &str| json_text::parse(text.as_bytes()).unwrap_or_default();
         members
             .map(|(name, text)| (name.clone(), value(text)))
@@ -283,10 +292,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn attributes_differ_by_their_text() {
+    fn attributes_differ_by_what_readers_take_them_for() {
         let read = |text: &str| Attributes::parse(text).unwrap_or_default();
-        let before = read(r#"{"a": 1, "b": 123456789012345678901234567890, "c": NaN}"#);
-        let after = read(r#"{"c": NaN, "a": 1.0, "b": 123456789012345678901234567891}"#);
+        let before =
+            r#"{"a": 1, "b": 123456789012345678901234567890, "c": NaN, "d": {"x": 1.0, "y": 2}}"#;
+        let after =
+            r#"{"c": NaN, "a": 1.0, "b": 123456789012345678901234567891, "d": {"y": 2, "x": 1e0}}"#;
+        let (before, after) = (read(before), read(after));
         let names = differing_attributes(&before, &after);
         let names: Vec<_> = names.iter().map(|found| &found["name"]).collect();
         assert_eq!(names, ["a", "b"]);

@@ -7,7 +7,7 @@
 use serde_json::{Value, json};
 
 use crate::error::{Error, Result};
-use crate::model::{CodecSpec, DataType, Field, MAX_ELEMENT, TimeUnit};
+use crate::model::{CodecSpec, DataType, Field, MAX_ELEMENT, NumberType, TimeUnit};
 
 /// A type and the byte order in which its elements are stored.
 #[derive(Clone, Debug, PartialEq)]
@@ -56,8 +56,11 @@ fn unknown(dtype: &Value) -> Typed {
     }
 }
 
-/// Reads byte order, kind, length and unit.
+/// Reads byte order, kind, length and unit; a type that numpy lacks has its name in v3, as tensorstore writes it.
 fn simple(text: &str) -> Option<Typed> {
+    if let Some(number) = NumberType::named(text) {
+        return Some(Typed::little(DataType::Small(number)));
+    }
     let kind = text.trim_start_matches(['<', '>', '|', '=']);
     let letter = kind.get(..1)?;
     let (width, unit) = match kind.get(1..)?.split_once('[') {
@@ -283,7 +286,12 @@ mod tests {
         assert_eq!(read(json!("<M8[10us]")).0, "datetime64[10us]");
         assert_eq!(read(json!("<m8")).0, "timedelta64[generic]");
         assert_eq!(read(json!("|V3")), ("r24".into(), json!({})));
-        for odd in ["<f16", "|O", "<M8[x]", "|S0", "", "f"] {
+        assert_eq!(
+            read(json!("bfloat16")),
+            ("bfloat16".into(), json!({"endian": "little"}))
+        );
+        assert_eq!(read(json!("int4")), ("int4".into(), json!({})));
+        for odd in ["<f16", "<bfloat16", "|O", "<M8[x]", "|S0", "", "f"] {
             assert_eq!(read(json!(odd)).0, odd);
         }
     }

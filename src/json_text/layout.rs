@@ -105,11 +105,11 @@ impl<'a> TokenLayout<'a> {
 }
 
 /// The tokens of a text: brackets, commas, colons, strings, and all else between them.
-struct Tokens<'a>(&'a [u8]);
+pub(super) struct Tokens<'a>(pub(super) &'a [u8]);
 
 impl<'a> Tokens<'a> {
     /// Takes the bracket that closes an empty object or list, if it is next.
-    fn next_closing(&mut self) -> Option<&'a [u8]> {
+    pub(super) fn next_closing(&mut self) -> Option<&'a [u8]> {
         let rest = self.0.trim_ascii_start();
         matches!(rest, [b'}' | b']', ..])
             .then(|| self.next())

@@ -7,6 +7,7 @@
 mod dedented;
 mod laid_out;
 mod layout;
+mod meaning;
 mod members;
 mod object;
 mod scan;
@@ -15,6 +16,7 @@ mod value;
 pub use dedented::Dedented;
 pub use laid_out::LaidOut;
 pub use layout::{compact, document, is_empty, is_same};
+pub use meaning::means_same;
 pub use members::{MemberPlace, check_object, find_member, visit_members};
 pub use object::{MemberChange, ObjectText};
 pub use value::{parse, render};

@@ -247,10 +247,34 @@ pub struct StoreInfo {
     pub freshness: Duration,
     /// The folder on this machine that the store is, if it is one.
     pub folder: Option<PathBuf>,
+    /// Entries that the store has and does not show, the first ones of each kind, as it was opened.
+    pub not_shown: Arc<Vec<NotShown>>,
     /// The changes made through the store.
     pub changes: Arc<ChangeLog>,
     /// The clock by which answers grow old.
     pub clock: Clock,
+}
+
+/// An entry of an archive that is no key of the store, by its name there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NotShown {
+    /// The name as the archive has it.
+    pub name: Vec<u8>,
+    /// Why it is no key.
+    pub why: NotShownReason,
+}
+
+/// Why an entry of an archive is no key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NotShownReason {
+    /// The name is no plain path.
+    NoPath,
+    /// It is a symbolic link, a pipe or a device.
+    Special,
+    /// A folder has its name.
+    BehindFolder,
+    /// A later entry has its name.
+    Replaced,
 }
 
 /// How old an answer is: from when it counts, and which changes it takes into account.
@@ -269,6 +293,7 @@ impl StoreInfo {
             lists: true,
             freshness,
             folder: None,
+            not_shown: Arc::default(),
             changes: Arc::default(),
             clock: Clock::default(),
         }

@@ -8,9 +8,14 @@ mod common;
 mod hierarchies;
 #[path = "../dialects/written.rs"]
 mod written;
+#[allow(dead_code, reason = "a part of it is used here")]
+#[path = "../stores/zip/writer.rs"]
+mod zip_writer;
 
+mod archives;
 mod catalogue;
 mod command;
+mod conventions;
 mod corpus;
 mod fix;
 mod fixture;
@@ -18,6 +23,7 @@ mod hostile;
 mod local;
 mod long_copies;
 mod passed_over;
+mod pipeline;
 mod requests;
 mod sections;
 mod stores;

@@ -114,6 +114,59 @@ fn values_of_two_dialects_are_compared() {
 }
 
 #[test]
+fn fill_values_are_compared_as_elements_and_attributes_by_what_readers_take_them_for() {
+    let folder = tempfile::tempdir().unwrap();
+    let (one, other) = (folder.path().join("one"), folder.path().join("other"));
+    let floats = |fill: &str, attributes: &str| {
+        let metadata = v3(
+            2,
+            2,
+            &json!({"data_type": "float32", "fill_value": 123, "attributes": 456}),
+        );
+        let text = String::from_utf8(metadata).unwrap();
+        let text = text.replace("123", fill).replace("456", attributes);
+        let bytes = r#"{"name":"bytes","configuration":{"endian":"little"}}"#;
+        text.replace(r#"{"name":"bytes"}"#, bytes).into_bytes()
+    };
+    let attributes = r#"{"a": 1.0, "b": {"x": 1, "y": "\u00e9"}}"#;
+    store(&one, &[("zarr.json", &floats("7", attributes))]);
+    let attributes = "{\"b\": {\"y\": \"\u{e9}\", \"x\": 1}, \"a\": 1e0}";
+    store(&other, &[("zarr.json", &floats("7e0", attributes))]);
+    assert_eq!(diff(&one, &other, &[]), (0, json!({"nodes": []})));
+    store(
+        &other,
+        &[("zarr.json", &floats("\"0x40e00000\"", "{\"a\": 1}"))],
+    );
+    let (status, found) = diff(&one, &other, &[]);
+    let node = &found["nodes"][0];
+    assert_eq!((status, &node["metadata"]), (1, &Value::Null), "{found}");
+    assert_eq!(node["attributes"][0]["name"], "a", "{found}");
+}
+
+#[test]
+fn types_of_tensorstore_in_v2_are_those_of_v3() {
+    let folder = tempfile::tempdir().unwrap();
+    let (one, other) = (folder.path().join("one"), folder.path().join("other"));
+    for (name, fill, chunk) in [
+        ("int4", json!(-2), [0, 1, 0xe, 3]),
+        ("float8_e4m3fn", json!("NaN"), [0, 0x38, 0xc0, 0x44]),
+    ] {
+        let mut document: Value = serde_json::from_slice(&v2(8, 4)).unwrap();
+        document["dtype"] = json!(name);
+        document["fill_value"] = fill.clone();
+        let document = document.to_string().into_bytes();
+        store(&one, &[(".zarray", &document), ("0", &chunk)]);
+        let metadata = v3(8, 4, &json!({"data_type": name, "fill_value": fill}));
+        store(&other, &[("zarr.json", &metadata), ("c/0", &chunk)]);
+        assert_eq!(diff(&one, &other, &["--values"]), (0, json!({"nodes": []})));
+        fs::write(other.join("c/0"), [0, 1, 2, 3]).unwrap();
+        let (status, found) = diff(&one, &other, &["--values"]);
+        assert_eq!(status, 1, "{found}");
+        assert!(found["nodes"][0]["regions"].is_array(), "{found}");
+    }
+}
+
+#[test]
 fn a_chunk_that_is_missing_is_the_fill_value_of_its_store() {
     let folder = tempfile::tempdir().unwrap();
     let (one, other) = (folder.path().join("one"), folder.path().join("other"));

@@ -7,6 +7,7 @@ use serde_json::Value;
 use super::rules::{DocumentRules, Members, Verdict, optional, rule};
 use super::values::{self, FLOAT_WORDS, demand, element_kind, separator};
 use crate::check::finding::{SpecSection, V2, section};
+use crate::model::NumberType;
 
 const METADATA: SpecSection = section(V2, "Metadata");
 const DTYPE: SpecSection = section(V2, "Data type encoding");
@@ -86,6 +87,9 @@ fn dtype(value: &Value, _: &Members) -> Verdict {
 fn simple_type(text: &str) -> Verdict {
     let has_order = text.starts_with(['<', '>', '|']);
     let plain = text.trim_start_matches(['<', '>', '|']);
+    if !has_order && NumberType::named(text).is_some() {
+        return Verdict::Habit("a type of numpy".to_string(), "tensorstore");
+    }
     if !has_order {
         return Verdict::Fails("a byte order first: <, > or |".to_string());
     }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use crate::error::{Error, Kind, Result, printable};
-use crate::store::{EntryKind, Key, Store, note_memory};
+use crate::store::{EntryKind, Key, NotShown, Store, note_memory};
 
 use super::archive;
 use super::archive::Archive;
@@ -32,11 +32,15 @@ struct CurrentArchive {
 }
 
 impl Current {
-    /// Opens the archive under a key; `shown` is what messages call it.
-    pub(super) fn open(base: Arc<dyn Store>, key: Key, shown: &str) -> Result<Current> {
+    /// Opens the archive under a key; `shown` is what messages call it. Returns as well the entries that are not shown.
+    pub(super) fn open(
+        base: Arc<dyn Store>,
+        key: Key,
+        shown: &str,
+    ) -> Result<(Current, Vec<NotShown>)> {
         let (archive, stamp) = base.info().ask(|| read(&*base, &key, shown));
-        let archive = archive?;
-        Ok(Current {
+        let (archive, left_out) = archive?;
+        let current = Current {
             base,
             key,
             shown: shown.to_string(),
@@ -46,7 +50,8 @@ impl Current {
                 checking: false,
             }),
             checked: Condvar::new(),
-        })
+        };
+        Ok((current, left_out.listed))
     }
 
     /// Runs a query on the current archive, and again on the next one if it changed meanwhile.
@@ -91,12 +96,13 @@ impl Current {
             Some(meta) if meta.kind == EntryKind::File => {
                 let new = read(&*self.base, &self.key, &self.shown);
                 // An archive that is being written is not a corrupt entry.
-                new.map_err(|error| match archive::failed(error) {
-                    error if error.kind() == Kind::Corrupt => {
-                        Error::new(Kind::Unavailable, &self.shown, error.detail())
-                    }
-                    error => error,
-                })
+                new.map(|(new, _)| new)
+                    .map_err(|error| match archive::failed(error) {
+                        error if error.kind() == Kind::Corrupt => {
+                            Error::new(Kind::Unavailable, &self.shown, error.detail())
+                        }
+                        error => error,
+                    })
             }
             _ => Err(Error::new(
                 Kind::Unavailable,
@@ -122,10 +128,10 @@ impl Drop for ReloadGuard<'_> {
 }
 
 /// Reads the directory and logs a warning about entries that are left out.
-fn read(base: &dyn Store, key: &Key, shown: &str) -> Result<Arc<Archive>> {
+fn read(base: &dyn Store, key: &Key, shown: &str) -> Result<(Arc<Archive>, LeftOut)> {
     let (archive, left_out) = Archive::open(base, key).map_err(|error| error.about(shown))?;
     if left_out != LeftOut::default() {
         log::warn!("{}: not shown: {left_out}", printable(shown));
     }
-    Ok(Arc::new(archive))
+    Ok((Arc::new(archive), left_out))
 }

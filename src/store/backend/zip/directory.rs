@@ -10,9 +10,9 @@ use rawzip::time::{UtcDateTime, ZipDateTimeKind};
 use rawzip::{CompressionMethod, ErrorKind, ReaderAt, ZipArchive, ZipFileHeaderRecord, ZipLocator};
 
 use crate::error::{Error, Kind, Result, printable};
-use crate::store::{Key, Reader};
+use crate::store::{Key, NotShown, NotShownReason, Reader};
 
-use super::index::{IndexBuilder, Packing, ZipEntry, ZipIndex};
+use super::index::{IndexBuilder, MAX_LISTED, Packing, ZipEntry, ZipIndex};
 
 /// The record at the end (APPNOTE 4.3.16): how it begins, its length, and with the longest comment.
 const SIGNATURE: &[u8] = b"PK\x05\x06";
@@ -45,6 +45,8 @@ pub(super) struct LeftOut {
     pub(super) repeated: u64,
     /// The first of the names.
     pub(super) first: String,
+    /// The first ones of each kind.
+    pub(super) listed: Vec<NotShown>,
 }
 
 /// Reads the directory of an archive of `size` bytes; `Corrupt` if there is none or it is not whole.
@@ -72,7 +74,7 @@ pub(super) fn read(reader: &dyn Reader, size: u64) -> Result<CentralDirectory> {
         let text = format!("the directory has {found} entries, not {claimed} as its end says");
         return Err(Error::corrupt("", text));
     }
-    let (index, hidden, repeated) = builder.finish();
+    let (index, hidden, repeated) = builder.finish(&mut left_out.listed);
     (left_out.hidden, left_out.repeated) = (hidden, repeated);
     Ok(CentralDirectory { index, left_out })
 }
@@ -115,10 +117,12 @@ fn take(
         if left_out.names == 1 {
             left_out.first = printable(&String::from_utf8_lossy(path.as_ref()));
         }
+        left_out.list(left_out.names, path.as_ref(), NotShownReason::NoPath);
         return Ok(());
     };
     if !is_folder && is_special(record) {
         left_out.specials += 1;
+        left_out.list(left_out.specials, name, NotShownReason::Special);
         return Ok(());
     }
     if builder.add(&key, entry_of(record, is_folder)) {
@@ -128,6 +132,16 @@ fn take(
         "",
         "the names are longer than 4 GiB together",
     ))
+}
+
+impl LeftOut {
+    /// Lists an entry unless enough of its kind are.
+    fn list(&mut self, count: u64, name: &[u8], why: NotShownReason) {
+        if count <= MAX_LISTED {
+            let name = name.to_vec();
+            self.listed.push(NotShown { name, why });
+        }
+    }
 }
 
 /// Returns the key that a name is; nothing for one that could lead elsewhere (APPNOTE 4.4.17.1).

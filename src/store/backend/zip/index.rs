@@ -6,7 +6,10 @@
 
 use std::ops::Range;
 
-use crate::store::{EntryKind, Key};
+use crate::store::{EntryKind, Key, NotShown, NotShownReason};
+
+/// How many entries of a kind that are not shown are listed by name.
+pub(super) const MAX_LISTED: u64 = 100;
 
 /// Separates the components of a name in the index.
 const SEPARATOR: u8 = 0;
@@ -88,10 +91,16 @@ impl IndexBuilder {
     }
 
     /// Sorts the entries; also returns how many files were left out because folders have the same name, and how many
-    /// because a later file has it.
-    pub(super) fn finish(self) -> (ZipIndex, u64, u64) {
+    /// because a later file has it. The first ones of both are added to `listed`.
+    pub(super) fn finish(self, listed: &mut Vec<NotShown>) -> (ZipIndex, u64, u64) {
         let ZipIndex { names, mut entries } = self.0;
         let name = |entry: &ZipEntry| name_in(&names, entry);
+        let mut list = |entry: &ZipEntry, count: u64, why: NotShownReason| {
+            if count <= MAX_LISTED {
+                let name = path_of(name(entry));
+                listed.push(NotShown { name, why });
+            }
+        };
         // The sort is stable: of several entries of one name the last stays the last.
         entries.sort_by(|a, b| name(a).cmp(name(b)));
         let (mut hidden, mut repeated) = (0, 0);
@@ -99,8 +108,18 @@ impl IndexBuilder {
             let same = name(later) == name(earlier);
             let hides = !earlier.is_folder() && (is_below(name(later), name(earlier)));
             let hides = hides || same && earlier.is_folder() != later.is_folder();
-            hidden += u64::from(hides);
-            repeated += u64::from(same && !hides && !later.is_folder());
+            if hides {
+                hidden += 1;
+                let file = if earlier.is_folder() {
+                    &later
+                } else {
+                    &earlier
+                };
+                list(file, hidden, NotShownReason::BehindFolder);
+            } else if same && !later.is_folder() {
+                repeated += 1;
+                list(later, repeated, NotShownReason::Replaced);
+            }
             let replaces = hides && !earlier.is_folder() || same && !hides;
             if replaces {
                 *earlier = *later;
@@ -221,6 +240,12 @@ fn index_byte(byte: u8) -> u8 {
     if byte == b'/' { SEPARATOR } else { byte }
 }
 
+/// Returns the path of a name in the index.
+fn path_of(name: &[u8]) -> Vec<u8> {
+    let byte = |&byte: &u8| if byte == SEPARATOR { b'/' } else { byte };
+    name.iter().map(byte).collect()
+}
+
 /// Returns the name of a path in the index.
 fn index_name(path: &Key) -> Vec<u8> {
     path.as_bytes()
@@ -261,7 +286,7 @@ mod tests {
                 ZipEntry::new(packing, number as u64)
             ));
         }
-        builder.finish()
+        builder.finish(&mut Vec::new())
     }
 
     fn list(index: &ZipIndex, path: &str) -> Vec<String> {

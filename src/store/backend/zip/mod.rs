@@ -10,8 +10,8 @@ use std::sync::Arc;
 
 use crate::error::{Error, Kind, Result, printable};
 use crate::store::{
-    ByteRange, Condition, ETag, FlatListing, Key, Listing, Meta, Name, Object, PutBody, Reader,
-    Store, StoreInfo, Version, not_a_link,
+    ByteRange, Condition, ETag, FlatListing, Key, Listing, Meta, Name, NotShown, Object, PutBody,
+    Reader, Store, StoreInfo, Version, not_a_link,
 };
 
 mod archive;
@@ -47,11 +47,14 @@ impl ZipStore {
     /// `NotFound` if there is no such object or folder, `Invalid` if `inner` is a file, `Corrupt` if the object
     /// is not a zip archive or cut off.
     pub fn open(base: Arc<dyn Store>, archive: &Key, inner: &Key, shown: &str) -> Result<ZipStore> {
+        let clock = base.info().clock.clone();
+        let info = StoreInfo::new(base.info().freshness);
+        let (current, not_shown) = Current::open(base, archive.clone(), shown)?;
         let info = StoreInfo {
-            clock: base.info().clock.clone(),
-            ..StoreInfo::new(base.info().freshness)
+            clock,
+            not_shown: Arc::new(within(inner, not_shown)),
+            ..info
         };
-        let current = Current::open(base, archive.clone(), shown)?;
         let zip = ZipStore {
             current,
             info,
@@ -104,6 +107,19 @@ impl ZipStore {
                 _ => Ok(None),
             })
     }
+}
+
+/// Returns those entries that lie in a folder of the archive, by their names in it.
+fn within(folder: &Key, entries: Vec<NotShown>) -> Vec<NotShown> {
+    if folder.is_root() {
+        return entries;
+    }
+    let folder = [folder.as_bytes(), b"/"].concat();
+    let inside = |entry: NotShown| {
+        let name = entry.name.strip_prefix(&folder[..])?.to_vec();
+        Some(NotShown { name, ..entry })
+    };
+    entries.into_iter().filter_map(inside).collect()
 }
 
 impl Store for ZipStore {
@@ -303,6 +319,7 @@ impl fmt::Display for LeftOut {
             hidden,
             repeated,
             first,
+            listed: _,
         } = self;
         let mut before = "";
         for (count, what) in [

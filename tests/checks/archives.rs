@@ -1,0 +1,68 @@
+//! Entries of an archive that the store does not show are findings, by name.
+
+use std::sync::Arc;
+
+use zarrfs::check::Severity::{Error, Warning};
+use zarrfs::store::Key;
+use zarrfs::store::backend::memory::MemoryStore;
+use zarrfs::store::backend::zip::ZipStore;
+
+use crate::fixture::{How, run};
+use crate::zip_writer::{Archive, Entry};
+
+const GROUP: &[u8] = br#"{"zarr_format": 3, "node_type": "group", "attributes": {}}"#;
+
+/// Checks a folder of an archive; returns severity, code and key or part of each finding.
+fn found(entries: Vec<Entry>, inner: &str) -> Vec<(zarrfs::check::Severity, &'static str, String)> {
+    let memory = MemoryStore::default();
+    let key = Key::new("a.zip").unwrap();
+    memory.set(key.clone(), Archive::of(entries).bytes());
+    let inner = Key::new(inner).unwrap();
+    let zip = ZipStore::open(Arc::new(memory), &key, &inner, "a.zip").unwrap();
+    let (found, _) = run(Arc::new(zip), How::default());
+    let facts = found.into_iter().map(|finding| {
+        let key = finding.key.to_string();
+        let name = if finding.part.is_empty() {
+            key
+        } else {
+            finding.part
+        };
+        (finding.severity, finding.code, name)
+    });
+    facts.collect()
+}
+
+#[test]
+fn entries_that_are_not_shown_are_findings() {
+    let mut link = Entry::new("g/link", b"zarr.json");
+    link.mode = 0o120_777;
+    let entries = vec![
+        Entry::new("zarr.json", GROUP),
+        Entry::new("g/zarr.json", GROUP),
+        Entry::new("g/zarr.json", GROUP),
+        Entry::new("g", b"a file"),
+        Entry::new("../evil", b"x"),
+        link,
+    ];
+    let expected = [
+        (Error, "entry-not-shown", "../evil"),
+        (Error, "entry-not-shown", "g"),
+        (Warning, "entry-twice", "g/zarr.json"),
+        (Warning, "special-file", "g/link"),
+    ]
+    .map(|(severity, code, name)| (severity, code, name.to_string()));
+    let mut all = found(entries.clone(), "");
+    all.sort_by(|one, other| (one.1, &one.2).cmp(&(other.1, &other.2)));
+    assert_eq!(all, expected);
+    let codes: Vec<_> = found(entries, "g").iter().map(|found| found.1).collect();
+    assert_eq!(codes.len(), 2, "{codes:?}");
+}
+
+#[test]
+fn an_archive_that_shows_all_has_no_findings() {
+    let entries = vec![
+        Entry::new("zarr.json", GROUP),
+        Entry::new("g/zarr.json", GROUP),
+    ];
+    assert!(found(entries, "").is_empty());
+}

@@ -1,0 +1,155 @@
+//! Attributes that name dimensions and nodes, nodes that readers of the group above pass over, and copies of no group.
+
+use serde_json::{Value, json};
+use zarrfs::check::Severity::{Error, Warning};
+use zarrfs::check::{Finding, Severity};
+use zarrfs::store::backend::memory::MemoryStore;
+
+use crate::fixture::{How, run};
+use crate::stores::{plain_array, put, v2};
+
+/// Checks a store; returns severity, code, key and part of each finding.
+fn found(store: &MemoryStore) -> Vec<(Severity, &'static str, String, String)> {
+    let (found, _) = run(std::sync::Arc::new(store.clone()), How::default());
+    let facts = |finding: &Finding| {
+        let (key, part) = (finding.key.to_string(), finding.part.clone());
+        (finding.severity, finding.code, key, part)
+    };
+    found.iter().map(facts).collect()
+}
+
+fn one(
+    severity: Severity,
+    code: &'static str,
+    key: &str,
+    part: &str,
+) -> Vec<(Severity, &'static str, String, String)> {
+    vec![(severity, code, key.to_string(), part.to_string())]
+}
+
+fn array(shape: &[u64]) -> Value {
+    plain_array(json!(shape), json!(shape), json!([{"name": "bytes"}]))
+}
+
+/// A group with attributes, and two levels of an image in it.
+fn image(attributes: Value) -> MemoryStore {
+    let store = MemoryStore::default();
+    let group = json!({"zarr_format": 3, "node_type": "group", "attributes": attributes});
+    put(&store, "zarr.json", group);
+    put(&store, "0/zarr.json", array(&[4, 4]));
+    put(&store, "1/zarr.json", array(&[2, 2]));
+    store
+}
+
+/// An image of these levels, each with a scale of so many numbers.
+fn multiscales(levels: &[(&str, usize)], axes: &[&str]) -> Value {
+    let axes: Vec<Value> = axes.iter().map(|name| json!({"name": name})).collect();
+    let level = |(path, numbers): &(&str, usize)| {
+        let scale = vec![1.0; *numbers];
+        json!({"path": path, "coordinateTransformations": [{"type": "scale", "scale": scale}]})
+    };
+    let levels: Vec<Value> = levels.iter().map(level).collect();
+    json!([{"axes": axes, "datasets": levels}])
+}
+
+#[test]
+fn a_right_image_has_no_findings() {
+    let right = multiscales(&[("0", 2), ("1", 2)], &["y", "x"]);
+    assert!(found(&image(json!({"multiscales": right}))).is_empty());
+    let ome = json!({"ome": {"version": "0.5", "multiscales": right}});
+    assert!(found(&image(ome)).is_empty());
+    // Attributes of these names that are something else.
+    let others = json!({"ome": 7, "multiscales": "x", "plate": [], "well": {"images": [{}]}});
+    assert!(found(&image(others)).is_empty());
+}
+
+#[test]
+fn what_an_image_names_and_does_not_have_is_told() {
+    let ome = |levels: &[(&str, usize)], axes: &[&str]| {
+        let levels = multiscales(levels, axes);
+        found(&image(json!({"ome": {"multiscales": levels}})))
+    };
+    let part = "ome: multiscales[0]: datasets[1]";
+    let (yx, zyx) = (&["y", "x"], &["z", "y", "x"]);
+    for path in ["gone", "../x", "1/deeper", ""] {
+        let expected = one(Error, "image-path-missing", "/", part);
+        assert_eq!(ome(&[("0", 2), (path, 2)], yx), expected, "{path}");
+    }
+    let expected = one(Error, "image-axes-differ", "/", part);
+    assert_eq!(ome(&[("0", 2), ("1", 3)], yx), expected);
+    assert_eq!(ome(&[("0", 2), ("1", 2)], zyx).len(), 2);
+    let expected = one(Warning, "image-levels-unordered", "/", part);
+    assert_eq!(ome(&[("1", 2), ("0", 2)], yx), expected);
+}
+
+#[test]
+fn what_plates_wells_and_labels_name_is_looked_for() {
+    let attributes = json!({
+        "plate": {"wells": [{"path": "0"}, {"path": "A/1"}]},
+        "well": {"images": [{"path": "2"}]},
+    });
+    let parts: Vec<String> = found(&image(attributes))
+        .into_iter()
+        .map(|(.., part)| part)
+        .collect();
+    assert_eq!(parts, ["plate: wells[1]", "well: images[0]"]);
+    let store = image(json!({}));
+    let labels = json!({"labels": ["cells"]});
+    let group = json!({"zarr_format": 3, "node_type": "group", "attributes": labels});
+    put(&store, "labels/zarr.json", group);
+    let expected = one(Error, "image-path-missing", "labels", "labels[0]");
+    assert_eq!(found(&store), expected);
+}
+
+#[test]
+fn names_of_dimensions_that_xarray_refuses_are_told() {
+    for (names, is_right) in [
+        (json!(["y", "x"]), true),
+        (json!(["x"]), false),
+        (json!("x"), false),
+        (json!(["x", 1]), false),
+    ] {
+        let store = v2();
+        put(&store, "a/b/.zattrs", json!({"_ARRAY_DIMENSIONS": names}));
+        let expected = if is_right {
+            Vec::new()
+        } else {
+            one(Warning, "attribute-invalid", "a/b", "_ARRAY_DIMENSIONS")
+        };
+        assert_eq!(found(&store), expected, "{names}");
+    }
+}
+
+#[test]
+fn a_node_that_readers_of_its_group_pass_over_is_told() {
+    let store = image(json!({}));
+    let document = json!({
+        "zarr_format": 2, "shape": [1], "chunks": [1], "dtype": "|u1", "compressor": null,
+        "fill_value": 0, "order": "C", "filters": null,
+    });
+    put(&store, "old/.zarray", document.clone());
+    assert_eq!(found(&store), one(Warning, "dialect-differs", "old", ""));
+    // One that is described in both is what readers of both see.
+    let both = v2();
+    put(&both, "a/b/zarr.json", array(&[1]));
+    assert!(
+        !found(&both)
+            .iter()
+            .any(|(_, code, ..)| *code == "dialect-differs")
+    );
+}
+
+#[test]
+fn copies_of_no_group_are_told_and_compared() {
+    let store = MemoryStore::default();
+    let copies = json!({".zgroup": {"zarr_format": 2}});
+    let document = json!({"zarr_consolidated_format": 1, "metadata": copies});
+    put(&store, ".zmetadata", document.clone());
+    let codes: Vec<_> = found(&store).iter().map(|found| found.1).collect();
+    assert!(codes.contains(&"group-implied"), "{codes:?}");
+    assert!(codes.contains(&"consolidated-extra"), "{codes:?}");
+    let left_behind = image(json!({}));
+    put(&left_behind, ".zmetadata", document);
+    let expected = one(Warning, "orphan-key", ".zmetadata", "");
+    assert_eq!(found(&left_behind), expected);
+}
