@@ -2,10 +2,13 @@
 //!
 //! As NCO does it, a letter that cannot stand in a name becomes an underscore, so nothing is left out for its name.
 
-use std::collections::BTreeSet;
+use std::collections::{HashMap, HashSet};
 
 /// The longest name, in bytes.
 const MAX_NAME: usize = 255;
+
+/// The longest name that was changed, in bytes: after it an underscore and a number can tell it from others.
+const MAX_CHANGED: usize = MAX_NAME - 12;
 
 /// Whether netCDF takes a text as a name.
 pub(super) fn is_name(name: &str) -> bool {
@@ -30,32 +33,55 @@ pub(super) fn legal_name(name: &str) -> String {
     if !starts_name(&legal) {
         legal.insert(0, '_');
     }
-    // With room for what makes it another name than those of others.
     if legal.len() > MAX_NAME {
-        legal.truncate(legal.floor_char_boundary(MAX_NAME - 7));
+        shorten(&mut legal);
     }
     legal
 }
 
-/// Returns for each of several names one that is held, and that no other has; those that are held stay.
+fn shorten(name: &mut String) {
+    let end = (0..=MAX_CHANGED).rfind(|&end| name.is_char_boundary(end));
+    name.truncate(end.unwrap_or(0));
+}
+
+/// Returns for each of several names one that is held, and that no other has; those that are held stay. A name that is not
+/// held has to be with an underscore after it, and with a number after that.
 pub(super) fn held_names<'a>(
     names: impl Iterator<Item = &'a String> + Clone,
     is_held: impl Fn(&str) -> bool,
 ) -> Vec<String> {
     let own = names.clone().filter(|name| is_held(name));
-    let mut taken: BTreeSet<String> = own.cloned().collect();
+    let mut taken: HashSet<String> = own.cloned().collect();
+    let mut counts = HashMap::new();
     let held = names.map(|name| {
         if is_held(name) {
             return name.clone();
         }
-        let mut held = legal_name(name);
-        while !is_held(&held) || taken.contains(&held) {
-            held.push('_');
+        let mut legal = legal_name(name);
+        if legal.len() > MAX_CHANGED {
+            shorten(&mut legal);
         }
+        let count = counts.entry(legal.clone()).or_insert(0_u64);
+        let held = loop {
+            let held = numbered(&legal, *count);
+            *count += 1;
+            if is_held(&held) && !taken.contains(&held) {
+                break held;
+            }
+        };
         taken.insert(held.clone());
         held
     });
     held.collect()
+}
+
+/// Returns the name that is tried after that many others: `a`, `a_`, `a_2`, `a_3`.
+fn numbered(name: &str, count: u64) -> String {
+    match count {
+        0 => name.to_string(),
+        1 => format!("{name}_"),
+        more => format!("{name}_{more}"),
+    }
 }
 
 #[cfg(test)]
@@ -84,6 +110,19 @@ mod tests {
     fn no_two_attributes_get_one_name() {
         let names = ["a/b", "a\u{1}b", "a_b", "x"].map(str::to_string);
         let held = held_names(names.iter(), is_name);
-        assert_eq!(held, ["a_b_", "a_b__", "a_b", "x"]);
+        assert_eq!(held, ["a_b_", "a_b_2", "a_b", "x"]);
+    }
+
+    #[test]
+    fn many_long_names_get_one_each() {
+        let names: Vec<_> = (0..50_000_u32)
+            .map(|bits| {
+                let letters = (0..16).map(|bit| if bits >> bit & 1 == 1 { '/' } else { '\n' });
+                "\u{e4}".repeat(150) + &letters.collect::<String>()
+            })
+            .collect();
+        let held = held_names(names.iter(), is_name);
+        assert!(held.iter().all(|name| is_name(name)));
+        assert_eq!(held.iter().collect::<HashSet<_>>().len(), names.len());
     }
 }
