@@ -136,7 +136,7 @@ impl Arrays {
         dirty.iter().map(|dirty| dirty.discard()).sum()
     }
 
-    /// Returns the arrays of which something is not stored, though nobody has them open for writing.
+    /// Returns the arrays of which something is not stored, though they are not open for writing.
     fn left_over(&self) -> Vec<Key> {
         let written = self.in_writing().into_iter();
         let closed = written.filter(|(_, is_open)| !is_open);

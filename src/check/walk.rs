@@ -146,7 +146,7 @@ impl Worker<'_> {
         self.release(task.of);
     }
 
-    /// Finishes an array once nobody has a chunk of it.
+    /// Finishes an array once no thread has a chunk of it.
     fn release(&self, of: Arc<ArrayData>) {
         if let Some((ticket, node)) = Arc::into_inner(of).map(ArrayData::into_node) {
             self.queue.finish(ticket, node);

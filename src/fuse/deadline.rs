@@ -239,7 +239,7 @@ impl<R: ReplyError> ReplyGuard<R> {
         self.slot.take()
     }
 
-    /// Whether nobody has answered yet.
+    /// Whether the reply was not given yet.
     pub(super) fn is_waited_for(&self) -> bool {
         self.slot.state.lock().reply.is_some()
     }

@@ -82,8 +82,8 @@ pub fn release_program() {
     };
     for range in unchanged_ranges(&mappings, &path.to_string_lossy()) {
         let start = ptr::without_provenance_mut(range.start);
-        // SAFETY: the range maps the file of the program itself, which lasts as long as the process. Nobody may write to
-        // it, and no page of it was changed before, so each one is the same again when it is touched.
+        // SAFETY: the range maps the file of the program itself, which lasts as long as the process. It cannot be written
+        // to, and no page of it was changed before, so each one is the same again when it is touched.
         unsafe { libc::madvise(start, range.len(), libc::MADV_DONTNEED) };
     }
 }
@@ -104,7 +104,7 @@ fn unchanged_ranges<'a>(
     })
 }
 
-/// Returns the range of a line that begins the description of a mapping, if it is one of the file and nobody may write.
+/// Returns the range of a line that begins the description of a mapping, if it is one of the file that is not to be written.
 fn read_only_range(line: &str, path: &str) -> Option<Range<usize>> {
     let mut words = line.strip_suffix(path)?.split_ascii_whitespace();
     let (start, end) = words.next()?.split_once('-')?;

@@ -3,7 +3,7 @@
 //! A request that has waited for too long is refused, and its program told that nothing was done: from then on it must
 //! change nothing. So what makes a change takes a permit right before it, after all that had to be waited for. While
 //! the permit is held the request is not refused, and once the change is made it is never refused any more: its program
-//! hears what became of the change. The limit is that of the request which the thread is at work on; other threads
+//! gets to know what became of the change. The limit is that of the request which the thread is at work on; other threads
 //! that do a part of it have to be given it (`current`).
 
 use std::cell::RefCell;
@@ -21,7 +21,7 @@ pub trait RequestLimit: Send + Sync {
 }
 
 thread_local! {
-    /// The limit of the request that this thread is at work on; none for work that nobody waits for.
+    /// The limit of the request that this thread is at work on; none for work without a reply.
     static CURRENT: RefCell<Option<Arc<dyn RequestLimit>>> = const { RefCell::new(None) };
 }
 

@@ -6,7 +6,8 @@
 //! each change has the version that was compared as its condition (`apply`). At the end the frozen layer is dropped in
 //! one step (`thaw`). After a conflict, an error or a kill it stays where it is and shows as before; the next commit
 //! goes on with it: what the store already has is seen by its content, neither put twice nor taken for the change of
-//! another program; what was put and others have changed since is a conflict (`overwritten`). `write_through` brings single paths of the layer on top into the store.
+//! another program; what was put and others have changed since is a conflict (`overwritten`). `write_through` brings
+//! single paths of the layer on top into the store.
 
 use std::sync::Arc;
 

@@ -54,7 +54,7 @@ impl OverlayCore {
             self.keep(&top, &frozen.layer, key)?;
         }
         let folder = self.upper.retire_frozen()?;
-        // Whoever finds a file in the store knows it for the same one at once.
+        // A file that is found in the store is known for the same one at once.
         self.keep_ids(&top.layer, committed);
         self.show_store(&top, (frozen, shape), folder);
         Ok(())
@@ -82,7 +82,7 @@ impl OverlayCore {
         bases.iter().for_each(|(key, _)| self.note_change(key));
     }
 
-    /// Looks at the files that a frozen layer brought into the store. Nobody waits meanwhile: programs may give names
+    /// Looks at the files that a frozen layer brought into the store. The names are not locked: programs may give them
     /// to others.
     fn committed_files(&self, frozen: &ChangeLayer) -> Result<CommittedFiles> {
         let since = self.info.changes.position();
