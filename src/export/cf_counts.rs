@@ -187,8 +187,10 @@ mod tests {
         assert_eq!(minutes(1e-300), Some(0));
         // One off a whole second.
         let seconds = |float: f64| microseconds(CountValue::Float(float), SECOND);
-        assert_eq!(seconds(0.999_998_8), Some(1_000_000));
+        assert_eq!(seconds(0.999_998_8), Some(999_999));
+        assert_eq!(seconds(0.999_999_2), Some(1_000_000));
         assert_eq!(seconds(2.000_000_9), Some(2_000_000));
+        assert_eq!(seconds(2.000_001_1), Some(2_000_001));
         assert_eq!(seconds(2.000_002), Some(2_000_002));
     }
 }
