@@ -384,12 +384,15 @@ def test_a_mount_that_waits_holds_little():
     with mounting.Mount(mounting.ROOT / "samples/climate.zarr") as mount:
         pid = json.loads((mount.path / ".zarrfs/mount.json").read_text())["pid"]
 
-        def resident():
+        def held(field):
             status = Path(f"/proc/{pid}/status").read_text()
-            return int(re.search(r"VmRSS:\s+(\d+) kB", status)[1]) * 1024
+            return int(re.search(field + r":\s+(\d+) kB", status)[1]) * 1024
 
-        # What the start took of the program is given back once the mount is there.
-        assert mounting.wait_until(lambda: resident() < 10_000_000), resident()
+        # What the start took of the program is given back once the mount is there. The program that is tested may be one
+        # with lines for backtraces, of which more is touched.
+        is_packaged = Path(mounting.program()).stat().st_size < 24 << 20
+        limit = 10_000_000 if is_packaged else held("VmHWM") * 3 // 4
+        assert mounting.wait_until(lambda: held("VmRSS") < limit), held("VmRSS")
 
 
 def test_the_program_asks_for_no_newer_libc_than_its_wheel_says(packages):
