@@ -5,6 +5,16 @@
 //! Mounts at DIR a folder with one file, `data`, of BYTES bytes, and answers every read in the event loop out of
 //! one buffer. Runs until it is unmounted. The settings are those of zarrfs.
 
+#![allow(
+    clippy::cast_possible_truncation,
+    clippy::cast_possible_wrap,
+    clippy::cast_sign_loss,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "a program of tests and measurements: what panics has failed"
+)]
+
 use std::error::Error;
 use std::ffi::OsStr;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};

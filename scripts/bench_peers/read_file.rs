@@ -6,6 +6,16 @@
 //!
 //! Prints seconds, bytes and the client's CPU seconds. What is cold or warm is the caller's business.
 
+#![allow(
+    clippy::cast_possible_truncation,
+    clippy::cast_possible_wrap,
+    clippy::cast_sign_loss,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "a program of tests and measurements: what panics has failed"
+)]
+
 use std::error::Error;
 use std::fs::File;
 use std::os::unix::fs::FileExt;

@@ -6,6 +6,15 @@
 //! and prints seconds, bytes and CPU seconds. The buffer is allocated and touched before the first line, so that
 //! no round pays for fresh memory.
 
+#![allow(
+    clippy::cast_possible_truncation,
+    clippy::cast_possible_wrap,
+    clippy::cast_sign_loss,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "a program of tests and measurements: what panics has failed"
+)]
 #![expect(unsafe_code, reason = "the buffer of zarrs is shared by its threads")]
 
 use std::error::Error;

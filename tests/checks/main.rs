@@ -1,6 +1,16 @@
 //! `zarrfs check`: each kind of damage is found, and nothing is said against healthy stores;
 //! `--fix` mends what it says.
 
+#![allow(
+    clippy::cast_possible_truncation,
+    clippy::cast_possible_wrap,
+    clippy::cast_sign_loss,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "a test that panics has failed, and its numbers are small"
+)]
+
 #[path = "../common/mod.rs"]
 mod common;
 #[path = "../dialects/hierarchies.rs"]

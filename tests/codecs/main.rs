@@ -3,12 +3,16 @@
 //! Here is the hostile input; `codecs/reference.rs` and `codecs/reference_numbers.rs` compare. The address space is
 //! limited for the whole process, so that a codec which allocates by what a frame claims aborts the test.
 
-// clippy.toml lets #[test] functions unwrap, not what they call.
 #![allow(
+    clippy::cast_possible_truncation,
+    clippy::cast_possible_wrap,
+    clippy::cast_sign_loss,
+    clippy::expect_used,
+    clippy::panic,
     clippy::unwrap_used,
-    unreachable_pub,
-    reason = "functions that tests call"
+    reason = "a test that panics has failed, and its numbers are small"
 )]
+#![allow(unreachable_pub, reason = "functions that tests call")]
 
 mod fixture;
 mod reference;

@@ -5,6 +5,16 @@
 //! has two daemons over one store, `hanging` a server that does not answer; `replaced_below` replaces what lies
 //! below a mount.
 
+#![allow(
+    clippy::cast_possible_truncation,
+    clippy::cast_possible_wrap,
+    clippy::cast_sign_loss,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "a test that panics has failed, and its numbers are small"
+)]
+
 #[path = "../common/mod.rs"]
 mod common;
 #[path = "../common/scripted.rs"]

@@ -1,6 +1,16 @@
 //! Dialects: one array in all of them, the texts' own examples, layouts of the drafts, consolidated metadata,
 //! and hostile hierarchies.
 
+#![allow(
+    clippy::cast_possible_truncation,
+    clippy::cast_possible_wrap,
+    clippy::cast_sign_loss,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "a test that panics has failed, and its numbers are small"
+)]
+
 #[path = "../common/mod.rs"]
 mod common;
 

@@ -3,6 +3,16 @@
 //!
 //! `BLESS=1` writes the files in `golden/`, with which the output is compared.
 
+#![allow(
+    clippy::cast_possible_truncation,
+    clippy::cast_possible_wrap,
+    clippy::cast_sign_loss,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "a test that panics has failed, and its numbers are small"
+)]
+
 #[path = "../common/mod.rs"]
 mod common;
 #[path = "../common/scripted.rs"]

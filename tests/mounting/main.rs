@@ -3,6 +3,16 @@
 //! Needs root and /dev/fuse (`common/needs.rs`). What only a person would see (exit statuses, one line on stderr)
 //! is tested here as well.
 
+#![allow(
+    clippy::cast_possible_truncation,
+    clippy::cast_possible_wrap,
+    clippy::cast_sign_loss,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "a test that panics has failed, and its numbers are small"
+)]
+
 #[path = "../common/mapped.rs"]
 mod mapped;
 #[path = "../common/needs.rs"]

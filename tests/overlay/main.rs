@@ -1,6 +1,16 @@
 //! The overlay (`zarrfs mount --cow`): that it is a directory to programs, that the store gets exactly what was
 //! changed, and that nothing is lost on the way.
 
+#![allow(
+    clippy::cast_possible_truncation,
+    clippy::cast_possible_wrap,
+    clippy::cast_sign_loss,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "a test that panics has failed, and its numbers are small"
+)]
+
 #[path = "../common/mod.rs"]
 mod common;
 

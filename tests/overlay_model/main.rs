@@ -5,6 +5,16 @@
 //! protocol there is made here too; the scenarios (`schedules`) are run by the overlay itself as well, in fewer schedules.
 //! Each protection can be left out, and loom then finds what it is for (`faults`).
 
+#![allow(
+    clippy::cast_possible_truncation,
+    clippy::cast_possible_wrap,
+    clippy::cast_sign_loss,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "a test that panics has failed, and its numbers are small"
+)]
+
 use std::sync::Arc;
 
 use loom::thread;

@@ -1,5 +1,15 @@
 //! The project itself: what its sources import, and what its documents and manual pages say.
 
+#![allow(
+    clippy::cast_possible_truncation,
+    clippy::cast_possible_wrap,
+    clippy::cast_sign_loss,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "a test that panics has failed, and its numbers are small"
+)]
+
 mod comments;
 mod documents;
 mod formats;

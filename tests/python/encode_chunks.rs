@@ -3,6 +3,16 @@
 //!
 //!     encode_chunks STORE
 
+#![allow(
+    clippy::cast_possible_truncation,
+    clippy::cast_possible_wrap,
+    clippy::cast_sign_loss,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "a program of tests and measurements: what panics has failed"
+)]
+
 use std::error::Error;
 use std::fs;
 use std::path::Path;

@@ -1,5 +1,15 @@
 //! Layers over a store: what each asks of the store below it, and that its answers are those of that store.
 
+#![allow(
+    clippy::cast_possible_truncation,
+    clippy::cast_possible_wrap,
+    clippy::cast_sign_loss,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "a test that panics has failed, and its numbers are small"
+)]
+
 #[path = "../common/mod.rs"]
 mod common;
 

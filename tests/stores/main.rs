@@ -3,6 +3,16 @@
 //! A new store is one more `Kind` in `fixture.rs` and one more line at the end of this file. A case that
 //! a kind cannot hold (objects that change, names of any bytes) says so and is skipped for it.
 
+#![allow(
+    clippy::cast_possible_truncation,
+    clippy::cast_possible_wrap,
+    clippy::cast_sign_loss,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "a test that panics has failed, and its numbers are small"
+)]
+
 #[path = "../common/needs.rs"]
 mod needs;
 
