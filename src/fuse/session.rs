@@ -11,8 +11,7 @@ use std::thread;
 use std::time::Duration;
 
 use fuser::{Config, SessionACL};
-use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
-use rustix::io::Errno;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::access_log::AccessLog;
 use super::adapter::FuseAdapter;
@@ -72,7 +71,7 @@ impl MountSession {
         let (timeout, access) = (settings.timeout, settings.access);
         let dispatch = Dispatcher::new(vfs.clone(), stats, pages.clone(), timeout, access);
         let dispatch = dispatch.map_err(failed)?.with_waiting_loops(waiting);
-        let gone = MountEnd::of(&device).map_err(failed)?;
+        let gone = MountEnd::of(&device, waiting > 0).map_err(failed)?;
         let mounted = dir.as_ref().map(|dir| dir.device());
         let readahead = Arc::new(KernelReadahead::new(mounted, settings.readahead));
         let backing = BackingFiles::new(settings.passthrough);
@@ -83,7 +82,7 @@ impl MountSession {
         pages.start(&vfs, session.notifier()).map_err(failed)?;
         // Weak: dropping the session unmounts, and the loops must not prevent that.
         let served_dir = dir.as_ref().map(Arc::downgrade);
-        let loops = gone.run_loops(move || session.run()).map_err(failed)?;
+        let loops = run_loops(move || session.run()).map_err(failed)?;
         let serve = move || {
             let end = gone.wait(&loops);
             note_end(end, served_dir.and_then(|dir| dir.upgrade()));
@@ -116,50 +115,67 @@ fn note_end(end: io::Result<()>, dir: Option<Arc<MountedDir>>) {
 /// How long loops have to end by themselves once the mount is gone.
 const LOOPS_GRACE: Duration = Duration::from_secs(1);
 
+/// How often the device is asked whether its mount is gone, where a loop may wait and so not see it. Each request would
+/// wake a thread that sleeps on the device.
+const CHECK_EVERY: Duration = Duration::from_secs(1);
+
 /// Tells when a mount is gone, or when its loops have ended for another reason.
 struct MountEnd {
     device: OwnedFd,
-    loops_ended: Arc<OwnedFd>,
+    loops_wait: bool,
 }
 
 impl MountEnd {
-    /// Watches the mount of a device.
-    fn of(device: &OwnedFd) -> io::Result<MountEnd> {
+    /// Watches the mount of a device, of which loops may wait for a store.
+    fn of(device: &OwnedFd, loops_wait: bool) -> io::Result<MountEnd> {
         Ok(MountEnd {
             device: device.try_clone()?,
-            loops_ended: Arc::new(eventfd(0, EventfdFlags::CLOEXEC)?),
+            loops_wait,
         })
     }
 
-    /// Runs the event loops; their end is sent to what this returns.
-    fn run_loops(
-        &self,
-        run: impl FnOnce() -> io::Result<()> + Send + 'static,
-    ) -> io::Result<Receiver<io::Result<()>>> {
-        let (sender, ended) = mpsc::channel();
-        let woken = self.loops_ended.clone();
-        thread::Builder::new()
-            .name("zarrfs-loops".to_string())
-            .spawn(move || {
-                let _ = sender.send(run());
-                let _ = rustix::io::write(&*woken, &1u64.to_ne_bytes());
-            })?;
-        Ok(ended)
-    }
-
-    /// Waits until the mount is gone or the loops have ended; those that wait for a store are left to themselves.
+    /// Waits until the loops have ended, which `loops` tells, or the mount is gone; those that wait for a store are left
+    /// to themselves then.
     fn wait(&self, loops: &Receiver<io::Result<()>>) -> io::Result<()> {
-        let mut either = [
-            PollFd::new(&self.device, PollFlags::empty()),
-            PollFd::new(&*self.loops_ended, PollFlags::IN),
-        ];
-        while let Err(Errno::INTR) = poll(&mut either, None) {}
-        match loops.recv_timeout(LOOPS_GRACE) {
-            Ok(ended) => ended,
-            Err(RecvTimeoutError::Timeout) => Ok(()),
-            Err(RecvTimeoutError::Disconnected) => Err(io::Error::other("an event loop panicked")),
+        while self.loops_wait && !self.is_gone() {
+            match loops.recv_timeout(CHECK_EVERY) {
+                Err(RecvTimeoutError::Timeout) => {}
+                ended => return end_of(ended),
+            }
+        }
+        if self.loops_wait {
+            end_of(loops.recv_timeout(LOOPS_GRACE))
+        } else {
+            end_of(loops.recv().map_err(RecvTimeoutError::from))
         }
     }
+
+    fn is_gone(&self) -> bool {
+        let mut device = [PollFd::new(&self.device, PollFlags::empty())];
+        poll(&mut device, Some(&Timespec::default())).is_ok_and(|count| count > 0)
+    }
+}
+
+/// Returns how the loops have ended; those that still wait for a store count as ended.
+fn end_of(loops: std::result::Result<io::Result<()>, RecvTimeoutError>) -> io::Result<()> {
+    match loops {
+        Ok(ended) => ended,
+        Err(RecvTimeoutError::Timeout) => Ok(()),
+        Err(RecvTimeoutError::Disconnected) => Err(io::Error::other("an event loop panicked")),
+    }
+}
+
+/// Runs the event loops; their end is sent to what this returns.
+fn run_loops(
+    run: impl FnOnce() -> io::Result<()> + Send + 'static,
+) -> io::Result<Receiver<io::Result<()>>> {
+    let (sender, ended) = mpsc::channel();
+    thread::Builder::new()
+        .name("zarrfs-loops".to_string())
+        .spawn(move || {
+            let _ = sender.send(run());
+        })?;
+    Ok(ended)
 }
 
 fn config(waiting: usize) -> Config {

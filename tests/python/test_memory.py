@@ -1,6 +1,7 @@
 """The memory of a mount is that of its budget, however long the documents of a store are and however many."""
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -101,3 +102,24 @@ def test_b02_the_longest_document_that_is_read_takes_four_times_its_length(tmp_p
             assert (mount.files / "old" / "old.npy").read_bytes()[:6] == b"\x93NUMPY"
         else:
             assert wait_until(lambda: (mount.files / "new" / "ERROR.txt").exists())
+
+
+def test_no_thread_wakes_for_requests_but_those_that_answer_them(tmp_path):
+    """Woken on another core, a thread that only watches the mount costs a random read as much as its answer."""
+    (tmp_path / "a.zarr").mkdir()
+    (tmp_path / "a.zarr" / ".zgroup").write_text('{"zarr_format": 2}')
+    requests = 2000
+    with Daemon(tmp_path / "a.zarr") as mount:
+        tasks = Path(f"/proc/{mount.process.pid}/task")
+        watchers = [task for task in tasks.iterdir() if (task / "comm").read_text().strip() == "zarrfs-session"]
+        before = [switches(task) for task in watchers]
+        for number in range(requests):
+            assert not (mount.path / f"missing-{number}").exists()
+        woken = sum(map(switches, watchers)) - sum(before)
+        assert len(watchers) == 1 and woken < requests / 10, woken
+
+
+def switches(task):
+    """Returns how often a thread has given way to others."""
+    text = (task / "status").read_text()
+    return int(re.search(r"^voluntary_ctxt_switches:\s+(\d+)", text, re.M)[1])
