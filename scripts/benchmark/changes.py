@@ -72,7 +72,7 @@ def committed(folder, arguments):
     source = chunks_in(folder / "array")
     ours, copied = [], []
     for number in range(arguments.rounds):
-        place = fresh(folder / str(number))
+        place = fresh(folder / f"commit-{number}")
         with peers.Ours(place / "store", "--cow", place / "upper") as mount:
             shutil.copytree(source, mount.path / "a")
             os.sync()
