@@ -68,17 +68,23 @@ def unpacked(folder, arguments):
 
 
 def committed(folder, arguments):
-    """Returns the row of a commit to a folder."""
+    """Returns the rows of a commit to a folder, which is on the disk when it ends, as a copy is that was synced."""
     source = chunks_in(folder / "array")
-    ours, copied = [], []
+    ours, copied, synced = [], [], []
     for number in range(arguments.rounds):
         place = fresh(folder / f"commit-{number}")
         with peers.Ours(place / "store", "--cow", place / "upper") as mount:
             shutil.copytree(source, mount.path / "a")
             os.sync()
-            copied.append(timed(CHUNKS, "cp", "-r", place / "upper/keys/a", place / "copied"))
+            written = place / "upper/keys/a"
+            copied.append(timed(CHUNKS, "cp", "-r", written, place / "copied"))
+            os.sync()
+            copy_and_sync = f"cp -r {written} {place / 'synced'} && sync -f {place / 'synced'}"
+            synced.append(timed(CHUNKS, "sh", "-c", copy_and_sync))
             ours.append(timed(CHUNKS, mounting.program(), "commit", place / "upper"))
-    return [in_seconds(table.speeds(f"commit, {CHUNKS} chunks", "cp -r", ours, copied, 1.0), ours, copied)]
+    case = f"commit, {CHUNKS} chunks"
+    rows = (table.speeds(case, "cp -r", ours, copied, 1.0), table.speeds("", "cp -r and sync", ours, synced, None))
+    return [in_seconds(row, ours, theirs) for row, theirs in zip(rows, (copied, synced))]
 
 
 def committed_far_away(folder, arguments):
