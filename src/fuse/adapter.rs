@@ -85,7 +85,7 @@ impl Filesystem for FuseAdapter {
     }
 
     fn open(&self, req: &Request, inode: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
-        let file = (ino(inode), convert::open_mode(flags));
+        let file = (ino(inode), convert::open_mode(flags, req.uid()));
         let settings = (self.readahead.clone(), self.backing.clone());
         open_files::open(self.call(req), settings, file, Caller(req.pid()), reply);
     }
@@ -180,6 +180,8 @@ impl Filesystem for FuseAdapter {
             size,
             accessed: atime.map(convert::time),
             modified: mtime.map(convert::time),
+            clears_set_id: uid.or(gid).is_some()
+                || (size.is_some() && !convert::keeps_set_id(req.uid())),
         };
         let target = (ino(inode), handle.map(fh));
         changes::set_attributes(self.call(req), target, change, Caller(req.pid()), reply);
@@ -287,10 +289,9 @@ impl Filesystem for FuseAdapter {
         _lock_owner: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
-        let are_pages = write_flags.contains(WriteFlags::FUSE_WRITE_CACHE);
         let call = self.call(req).of_range(offset, data.len() as u64);
         let place = (fh(handle), offset);
-        open_files::write(call, ino(inode), place, (data, are_pages), reply);
+        open_files::write(call, ino(inode), place, (data, write_flags), reply);
     }
 
     fn flush(

@@ -56,7 +56,7 @@ pub(super) fn create(
     reply: ReplyCreate,
 ) {
     let name = name.as_bytes().to_vec();
-    let mode = convert::open_mode(OpenFlags(flags));
+    let mode = convert::open_mode(OpenFlags(flags), credentials.uid);
     let request = RequestInfo::names("create", parent);
     call.enqueue(request, reply, move |vfs| {
         vfs.create(parent, &name, &credentials, mode, caller)

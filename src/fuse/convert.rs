@@ -89,15 +89,22 @@ pub(super) fn file_attr(ino: Ino, attr: &Attr, config: &VfsConfig) -> FileAttr {
     }
 }
 
-/// Returns what a file is opened for.
-pub(super) fn open_mode(flags: OpenFlags) -> OpenOptions {
+/// Returns what a file is opened for by this user.
+pub(super) fn open_mode(flags: OpenFlags, uid: u32) -> OpenOptions {
     let has = |flag| flags.0 & flag != 0;
     OpenOptions {
         writes: has(libc::O_TRUNC) || flags.acc_mode() != OpenAccMode::O_RDONLY,
         appends: has(libc::O_APPEND),
         truncates: has(libc::O_TRUNC),
         is_new: has(libc::O_EXCL),
+        clears_set_id: !keeps_set_id(uid),
     }
+}
+
+/// Whether a file that this user makes shorter or longer keeps its set-ID bits. The kernel tells by the capabilities of
+/// the program, but only of a write does fuser pass on what it tells.
+pub(super) fn keeps_set_id(uid: u32) -> bool {
+    uid == 0
 }
 
 /// Returns the flags of an open file.

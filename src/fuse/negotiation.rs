@@ -9,12 +9,14 @@ const MAX_BACKGROUND: u16 = 128;
 const CONGESTION: u16 = 96;
 
 /// Abilities that are used where the kernel has them.
-const WANTED: [InitFlags; 5] = [
+const WANTED: [InitFlags; 6] = [
     InitFlags::FUSE_PARALLEL_DIROPS,
     InitFlags::FUSE_AUTO_INVAL_DATA,
     InitFlags::FUSE_ASYNC_DIO,
     InitFlags::FUSE_DIRECT_IO_ALLOW_MMAP,
     InitFlags::FUSE_ATOMIC_O_TRUNC,
+    // Set-ID bits are cleared here (`vfs`), so that the kernel does not look at a file before each write.
+    InitFlags::FUSE_HANDLE_KILLPRIV_V2,
 ];
 
 /// Asks the kernel for abilities and limits; a mount works without any of them.

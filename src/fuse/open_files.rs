@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use fuser::{ReplyEmpty, ReplyOpen, ReplyWrite};
+use fuser::{ReplyEmpty, ReplyOpen, ReplyWrite, WriteFlags};
 
 use super::kernel_call::KernelCall;
 use super::kernel_readahead::KernelReadahead;
@@ -41,21 +41,32 @@ pub(super) fn open(
     });
 }
 
-/// Writes bytes at an offset; they are pages if the kernel writes back what a program wrote into a map.
+/// Writes bytes at an offset. They are pages if the kernel writes back what a program wrote into a map; set-ID bits are
+/// cleared first unless the program may keep them.
 pub(super) fn write(
     call: KernelCall<'_>,
     ino: Ino,
     (fh, offset): (Fh, u64),
-    (bytes, are_pages): (&[u8], bool),
+    (bytes, flags): (&[u8], WriteFlags),
     reply: ReplyWrite,
 ) {
     let request = RequestInfo::contents("write", ino);
     // A request has at most a megabyte.
     let written = Written(u32::try_from(bytes.len()).unwrap_or(u32::MAX));
-    let write = |vfs: &Vfs| Some(vfs.write_now(fh, offset, bytes)?.map(|()| written));
+    let are_pages = flags.contains(WriteFlags::FUSE_WRITE_CACHE);
+    let clears_set_id = flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID);
+    let write = |vfs: &Vfs| {
+        if clears_set_id && vfs.may_have_set_id(fh) {
+            return None;
+        }
+        Some(vfs.write_now(fh, offset, bytes)?.map(|()| written))
+    };
     if let Some(reply) = call.try_now(request, reply, write) {
         let bytes = bytes.to_vec();
         call.enqueue(request, reply, move |vfs| {
+            if clears_set_id {
+                vfs.clear_set_id(fh)?;
+            }
             let done = if are_pages {
                 vfs.write_pages(fh, offset, &bytes)
             } else {

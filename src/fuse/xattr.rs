@@ -15,8 +15,8 @@ use crate::store::tree::Setting;
 use crate::vfs::{Ino, Vfs};
 use crate::view::FACTS;
 
-/// The attribute of a file's capabilities, which the kernel reads before each write. A mount is `nosuid`, so there are
-/// none.
+/// The attribute of a file's capabilities, which the kernel reads before the first write to a file, and older kernels
+/// before each. A mount is `nosuid`, so there are none.
 const CAPABILITY: &str = "security.capability";
 
 /// Whether the view makes an extended attribute.

@@ -105,10 +105,29 @@ pub(super) fn set_open(file: impl AsFd, change: &AttrChange) -> rustix::io::Resu
     if let Some(mode) = change.mode {
         rustix::fs::fchmod(&file, Mode::from_bits_truncate(mode & PERMISSIONS))?;
     }
+    if change.clears_set_id
+        && let Some(mode) = without_set_id(rustix::fs::fstat(&file)?.st_mode)
+    {
+        rustix::fs::fchmod(&file, Mode::from_bits_truncate(mode & PERMISSIONS))?;
+    }
     if let Some(times) = times_of(change) {
         rustix::fs::futimens(&file, &times)?;
     }
     Ok(())
+}
+
+/// Returns a mode without the bits that a file of this mode loses when its content or its owner changes; nothing if it
+/// has none. The set-group-ID bit of a file that its group cannot execute has another meaning.
+fn without_set_id(mode: u32) -> Option<u32> {
+    let found = FileType::from_raw_mode(mode);
+    let group = Mode::SGID | Mode::XGRP;
+    let mut kept = Mode::from_bits_truncate(mode);
+    kept.remove(Mode::SUID);
+    if kept.contains(group) {
+        kept.remove(Mode::SGID);
+    }
+    let is_changed = kept != Mode::from_bits_truncate(mode);
+    (found == FileType::RegularFile && is_changed).then_some(kept.bits())
 }
 
 /// Sets owner, mode and times of a name in a folder, without following links.

@@ -75,6 +75,8 @@ pub struct AttrChange {
     pub accessed: Option<Time>,
     /// Time of the last change of the content.
     pub modified: Option<Time>,
+    /// Whether a regular file loses its set-user-ID and set-group-ID bits.
+    pub clears_set_id: bool,
 }
 
 /// What a file is opened for.

@@ -105,6 +105,7 @@ impl Vfs {
         caller: Caller,
     ) -> Result<Attr> {
         let open = fh.and_then(|fh| self.file(fh).ok());
+        self.note_set_id(ino, change);
         if let Some(file) = open.as_ref().and_then(|open| open.writer().ok()) {
             file.change(change)?;
             return Ok(attr_of_stat(&file.stat()?));

@@ -2,7 +2,8 @@
 //!
 //! No type of FUSE and no store is known here. `*_now` answer out of memory and never wait; the others may. `opening`
 //! opens files, `files` has those that are open, `directories` open directories, `creating` and `changing` what changes
-//! something, `inode` the numbers of names, `walking` what a path is answered that changes while the kernel walks it.
+//! something, `set_id` the bits that such a change clears, `inode` the numbers of names, `walking` what a path is
+//! answered that changes while the kernel walks it.
 //!
 //! A request about an inode that has lost its name, or whose name has another content, is answered from an open handle,
 //! or by `Changed`: the kernel walks the path again then. `NotFound` would say that there is no such name, which may
@@ -33,6 +34,7 @@ mod files;
 pub mod inode;
 mod opening;
 mod renames;
+mod set_id;
 mod walking;
 
 pub use crate::vfs::creating::NewNode;

@@ -34,6 +34,7 @@ mod own_control;
 mod passthrough;
 mod refusals;
 mod served;
+mod set_id;
 mod typed;
 mod until_eof;
 mod uring;
