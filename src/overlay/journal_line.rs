@@ -4,7 +4,7 @@
 //! `journal` appends lines and reads them; what the records mean together is in `records`.
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, percent_encode};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use crate::store::{Key, Version};
 
@@ -131,15 +131,7 @@ fn from_json(value: &Value) -> Option<JournalRecord> {
     let (name, first) = members.iter().next()?;
     let key = || decode_key(Some(first));
     Some(match name.as_str() {
-        "held" => JournalRecord::Base {
-            key: key()?,
-            version: match members.get("version")? {
-                Value::Null => None,
-                version => Some(decode_version(version)?),
-            },
-            is_frozen: members.get("frozen").is_some(),
-            same_content: members.get("same")?.as_bool()?,
-        },
+        "held" => return base_of(key()?, members),
         "sent" => JournalRecord::Committed {
             key: key()?,
             version: decode_version(members.get("version")?)?,
@@ -169,5 +161,17 @@ fn from_json(value: &Value) -> Option<JournalRecord> {
         },
         "moved" => JournalRecord::RenameFinished,
         _ => return None,
+    })
+}
+
+fn base_of(key: Key, members: &Map<String, Value>) -> Option<JournalRecord> {
+    Some(JournalRecord::Base {
+        key,
+        version: match members.get("version")? {
+            Value::Null => None,
+            version => Some(decode_version(version)?),
+        },
+        is_frozen: members.get("frozen").is_some(),
+        same_content: members.get("same")?.as_bool()?,
     })
 }

@@ -132,18 +132,7 @@ impl Overlay {
             clock: below.clock.clone(),
             ..StoreInfo::new(below.freshness)
         };
-        let frozen = match upper.frozen_journal() {
-            None => None,
-            Some(journal) => {
-                let layer = open_layer(&upper, &journal, &upper.frozen_keys())?;
-                Some(Arc::new(LayeredStore {
-                    layer: Arc::new(layer),
-                    lower: store.clone(),
-                    frozen: None,
-                    info: info.clone(),
-                }))
-            }
-        };
+        let frozen = open_frozen(&upper, &store, &info)?;
         let layer = open_layer(&upper, &upper.journal(), &upper.keys())?;
         let top = LayeredStore::over(Arc::new(layer), &store, frozen, info.clone());
         Ok(Overlay(Arc::new(OverlayCore {
@@ -197,6 +186,24 @@ fn open_layer(upper: &Upper, journal: &Path, keys: &Path) -> Result<ChangeLayer>
     let layer = ChangeLayer::new(files, journal, records, WriteNumbers::default());
     recovery::recover(upper, &layer, keys)?;
     Ok(layer)
+}
+
+/// Opens the layer that a commit had frozen when it ended before its time; nothing if there is none.
+fn open_frozen(
+    upper: &Upper,
+    store: &Arc<dyn Store>,
+    info: &StoreInfo,
+) -> Result<Option<Arc<LayeredStore>>> {
+    let Some(journal) = upper.frozen_journal() else {
+        return Ok(None);
+    };
+    let layer = open_layer(upper, &journal, &upper.frozen_keys())?;
+    Ok(Some(Arc::new(LayeredStore {
+        layer: Arc::new(layer),
+        lower: store.clone(),
+        frozen: None,
+        info: info.clone(),
+    })))
 }
 
 impl OverlayCore {

@@ -52,53 +52,59 @@ impl Records {
                 version,
                 is_frozen,
                 same_content,
-            } => {
-                // The first version stays: it is what the store had before any change.
-                let base = self.bases.entry(key).or_insert(BaseVersion {
-                    version,
-                    is_frozen,
-                    same_content,
-                    is_committed: false,
-                });
-                base.same_content &= same_content;
-                base.is_committed &= same_content;
-            }
-            JournalRecord::Committed { key, version } => {
-                let base = BaseVersion {
-                    version: Some(version),
-                    is_frozen: false,
-                    same_content: true,
-                    is_committed: true,
-                };
-                self.tried.remove(&key);
-                self.bases.insert(key, base);
-            }
+            } => self.note_base(key, version, is_frozen, same_content),
+            JournalRecord::Committed { key, version } => self.note_committed(key, version),
             JournalRecord::Tried { key, digest } => self.note_try(key, digest),
             JournalRecord::Reverted(key) => {
                 self.tried.remove(&key);
                 self.bases.remove(&key);
             }
-            JournalRecord::Whiteout { key, source } => {
-                self.whiteouts.remove(&key);
-                // A prefix that was renamed back needs no whiteout.
-                let is_back = source.as_ref() == Some(&key) && self.lower_key(&key) == source;
-                if !is_back {
-                    self.whiteouts.insert(key, source);
-                }
-            }
-            JournalRecord::WhiteoutRemoved(key) => {
-                self.whiteouts.remove(&key);
-            }
-            JournalRecord::Created(key) => {
-                self.incomplete.insert(key);
-            }
-            JournalRecord::Completed(key) => {
-                self.incomplete.remove(&key);
-            }
+            JournalRecord::Whiteout { key, source } => self.note_whiteout(key, source),
+            JournalRecord::WhiteoutRemoved(key) => drop(self.whiteouts.remove(&key)),
+            JournalRecord::Created(key) => drop(self.incomplete.insert(key)),
+            JournalRecord::Completed(key) => drop(self.incomplete.remove(&key)),
             JournalRecord::RenameStarted { from, to, in_upper } => {
                 self.renaming = Some((from, to, in_upper));
             }
             JournalRecord::RenameFinished => self.renaming = None,
+        }
+    }
+
+    fn note_base(
+        &mut self,
+        key: Key,
+        version: Option<Version>,
+        is_frozen: bool,
+        same_content: bool,
+    ) {
+        // The first version stays: it is what the store had before any change.
+        let base = self.bases.entry(key).or_insert(BaseVersion {
+            version,
+            is_frozen,
+            same_content,
+            is_committed: false,
+        });
+        base.same_content &= same_content;
+        base.is_committed &= same_content;
+    }
+
+    fn note_committed(&mut self, key: Key, version: Version) {
+        let base = BaseVersion {
+            version: Some(version),
+            is_frozen: false,
+            same_content: true,
+            is_committed: true,
+        };
+        self.tried.remove(&key);
+        self.bases.insert(key, base);
+    }
+
+    fn note_whiteout(&mut self, key: Key, source: Option<Key>) {
+        self.whiteouts.remove(&key);
+        // A prefix that was renamed back needs no whiteout.
+        let is_back = source.as_ref() == Some(&key) && self.lower_key(&key) == source;
+        if !is_back {
+            self.whiteouts.insert(key, source);
         }
     }
 

@@ -100,8 +100,13 @@ impl NameChange<'_> {
         self.open.lock().failed_writes.rename(from, to);
         let completed = incomplete.into_iter().map(JournalRecord::Completed);
         self.record(completed.collect())?;
+        self.forget_renamed(from, to)
+    }
+
+    /// Drops what is known of the old name of what was renamed, and notes the change of both.
+    fn forget_renamed(&self, from: &Key, to: &Key) -> Result<()> {
         self.forget_created_below(from)?;
-        layer.lock().write_numbers.forget_below(from);
+        self.top.layer.lock().write_numbers.forget_below(from);
         self.note_write(to);
         self.note_tree_change(to);
         self.note_tree_change(from);

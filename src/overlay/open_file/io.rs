@@ -124,46 +124,41 @@ impl OpenFile {
 
     /// Returns what `stat` shows now, also if the file has no name any more.
     pub(in crate::overlay) fn stat(&self) -> Result<Stat> {
-        if let ContentSource::Lower(reader) = self.source() {
-            let stat = stat_of_stored(reader.meta()?);
-            return Ok(Stat {
-                content: self.id,
-                ..stat
-            });
-        }
-        let state = self.lock();
-        let stat = match &state.source {
-            // It is copied up at this moment.
+        let stat = match self.source() {
             ContentSource::Lower(reader) => stat_of_stored(reader.meta()?),
-            ContentSource::Frozen(file, number) => {
-                let stat = rustix::fs::fstat(file).map_err(Error::from)?;
-                let posix = attributes::posix_of(&stat);
-                Stat {
-                    meta: attributes::meta_of(&stat, *number),
-                    posix: (stat.st_nlink > 0).then_some(posix),
-                    content: self.id,
-                }
-            }
-            ContentSource::Upper(file) => {
-                let stat = rustix::fs::fstat(file).map_err(Error::from)?;
-                let key = state.key.as_ref();
-                let number = key.map_or(0, |key| self.core.top().layer.write_number(key));
-                let mut posix = attributes::posix_of(&stat);
-                if key.is_none() && state.pending.is_some() {
-                    posix.links = 0;
-                }
-                // A committed file shows the attributes that all objects of the store have.
-                let is_committed = key.is_some() && stat.st_nlink == 0;
-                Stat {
-                    meta: attributes::meta_of(&stat, number),
-                    posix: (!is_committed).then_some(posix),
-                    content: self.id,
-                }
-            }
+            _ => self.stat_of_copy()?,
         };
         Ok(Stat {
             content: self.id,
             ..stat
+        })
+    }
+
+    /// Returns what `stat` shows of a file that was copied up.
+    fn stat_of_copy(&self) -> Result<Stat> {
+        let state = self.lock();
+        let (stat, number) = match &state.source {
+            // It is copied up at this moment.
+            ContentSource::Lower(reader) => return Ok(stat_of_stored(reader.meta()?)),
+            ContentSource::Frozen(file, number) => (rustix::fs::fstat(file), *number),
+            ContentSource::Upper(file) => {
+                let key = state.key.as_ref();
+                let number = key.map_or(0, |key| self.core.top().layer.write_number(key));
+                (rustix::fs::fstat(file), number)
+            }
+        };
+        let stat = stat.map_err(Error::from)?;
+        let mut posix = attributes::posix_of(&stat);
+        let is_frozen = matches!(state.source, ContentSource::Frozen(..));
+        if !is_frozen && state.key.is_none() && state.pending.is_some() {
+            posix.links = 0;
+        }
+        // A committed file shows the attributes that all objects of the store have.
+        let is_committed = stat.st_nlink == 0 && (is_frozen || state.key.is_some());
+        Ok(Stat {
+            meta: attributes::meta_of(&stat, number),
+            posix: (!is_committed).then_some(posix),
+            content: self.id,
         })
     }
 
