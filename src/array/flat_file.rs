@@ -157,7 +157,7 @@ impl FlatFile {
         self.read_ahead(decoder, &ahead);
         let bytes = self.gather_pieces(decoder, &range, &parts, pieces);
         self.note_answer(&range);
-        bytes.ok()
+        bytes.ok().filter(|_| self.array.store_holds())
     }
 
     /// Returns the pieces of some parts, each once, if all are in memory and current.
@@ -202,6 +202,13 @@ impl FlatFile {
     pub fn read(&self, range: Range<u64>) -> Result<ReadBytes> {
         let decoder = self.array.decoder()?;
         self.array.check_metadata()?;
+        let bytes = self.read_parts(decoder, range)?;
+        self.array.check_store()?;
+        Ok(bytes)
+    }
+
+    /// Returns the bytes of a range of any length.
+    fn read_parts(&self, decoder: &Decoder, range: Range<u64>) -> Result<ReadBytes> {
         let most = self.max_read(decoder);
         if range.end - range.start <= most {
             return self.read_part(decoder, range);

@@ -117,6 +117,8 @@ pub struct OpenArray {
     path: Key,
     /// When its documents had last been changed when it was opened.
     modified: SystemTime,
+    /// How often all of the store had been replaced when its documents were read.
+    replacements: u64,
     /// The version of the node's documents that were last found to describe this array.
     same_version: AtomicU64,
     /// The metadata, without attributes, which are not needed to read data.
@@ -182,6 +184,7 @@ impl OpenArray {
             same_version: AtomicU64::new(entry.version),
             path: entry.path.clone(),
             modified: entry.modified,
+            replacements: entry.replacements,
             room,
             array,
             hierarchy,
@@ -270,6 +273,9 @@ impl OpenArray {
 
     /// Whether a node is this array with the same files: only attributes may have changed.
     fn is_same(&self, found: &NodeEntry) -> bool {
+        if found.replacements != self.replacements {
+            return false;
+        }
         if found.version == self.same_version.load(Ordering::Relaxed) {
             return true;
         }
@@ -295,13 +301,31 @@ impl OpenArray {
         let found = self.hierarchy.node(&self.path)?;
         let array = found.as_deref().and_then(NodeEntry::array);
         match array {
-            Some(array) if array.is_stored_like(&self.array) => Ok(()),
+            Some(array) if array.is_stored_like(&self.array) => self.check_store(),
             _ => Err(self.changed()),
         }
     }
 
+    /// Whether all of the store is as it was when the metadata were read: chunks of an archive and of another one that has
+    /// taken its place are never mixed.
+    fn store_holds(&self) -> bool {
+        self.hierarchy.store().info().replacements.count() == self.replacements
+    }
+
+    /// Fails with `Changed` if it is not. What was read before the call is of the one content.
+    fn check_store(&self) -> Result<()> {
+        if self.store_holds() {
+            return Ok(());
+        }
+        Err(self.changed())
+    }
+
     fn changed(&self) -> Error {
-        let why = "the metadata changed while a file was open";
+        let why = if self.store_holds() {
+            "the metadata changed while a file was open"
+        } else {
+            "the archive was replaced while a file was open"
+        };
         Error::new(Kind::Changed, &self.path, why)
     }
 

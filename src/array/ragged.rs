@@ -204,6 +204,7 @@ impl OpenArray {
         for slab in slabs(region, decoder) {
             self.add_slab(decoder, &slab, &mut growing)?;
         }
+        self.check_store()?;
         Ok(RaggedElements {
             data_type: self.array.data_type.clone(),
             bytes: growing.finish(),

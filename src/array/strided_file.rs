@@ -115,6 +115,7 @@ impl StridedFile {
                 Ok(true)
             })?;
         }
+        self.array.check_store()?;
         out.cut(in_buffer(range.start - first)..in_buffer(range.end - first));
         Ok(ReadBytes::Own(out))
     }

@@ -44,7 +44,8 @@ impl Hierarchy {
         let Some(asked) = &old.asked else {
             return Ok(false);
         };
-        if old.found_in != scope.identity() {
+        let is_of_now = old.replacements == self.store.info().replacements.count();
+        if !is_of_now || old.found_in != scope.identity() {
             return Ok(false);
         }
         for (key, version) in &**asked {

@@ -143,7 +143,9 @@ impl Hierarchy {
         let info = self.store.info();
         let is_valid = |cached: &CachedNode| {
             let CachedNode { stamp, depends, .. } = cached;
-            info.is_fresh(stamp.asked) && !info.changes.any_changed_since(stamp.position, depends)
+            info.is_fresh(stamp.asked)
+                && !info.changes.any_changed_since(stamp.position, depends)
+                && cached.is_of(info.replacements.count())
         };
         match self.nodes.get(path, is_valid) {
             None => Known::Unknown,
@@ -214,7 +216,7 @@ impl Hierarchy {
         let (read, stamp) = self.store.info().ask(read);
         let (found, depends) = read?;
         let found = match (found, old) {
-            (Some(new), Some(old)) if new.version == old.version => Some(old),
+            (Some(new), Some(old)) if new.is_same_as(&old) => Some(old),
             (new, _) => new.map(|new| Arc::new(self.nodes.counted(new))),
         };
         self.nodes.put(path, (found.clone(), stamp), depends);

@@ -29,6 +29,14 @@ pub(super) struct CachedNode {
     _room: Reservation,
 }
 
+impl CachedNode {
+    /// Whether the node that it has, if any, was read when all of the store had been replaced so often.
+    pub(super) fn is_of(&self, replacements: u64) -> bool {
+        let found = self.found.as_ref();
+        found.is_none_or(|found| found.replacements == replacements)
+    }
+}
+
 /// Nodes by their paths.
 pub(super) struct NodeCache {
     nodes: Mutex<LruCache<Key, CachedNode>>,

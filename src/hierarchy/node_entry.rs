@@ -21,6 +21,8 @@ pub struct NodeEntry {
     pub node: Result<Node>,
     /// Differs between states of the documents; 0 where there is nothing but a folder.
     pub version: u64,
+    /// How often all of the store had been replaced when it was read.
+    pub replacements: u64,
     /// When the documents were last changed.
     pub modified: SystemTime,
     /// What is known beside the error of a node whose documents do not read.
@@ -70,6 +72,11 @@ impl NodeEntry {
             read.iter().any(|key| keys.contains(key))
         };
         DIALECTS.iter().find(is_of).map(|dialect| dialect.name)
+    }
+
+    /// Whether another reading has found the same documents, in the same content of a store that is replaced as a whole.
+    pub(super) fn is_same_as(&self, other: &NodeEntry) -> bool {
+        self.version == other.version && self.replacements == other.replacements
     }
 
     /// Whether its children are read from consolidated metadata, and so known without requests.

@@ -25,6 +25,8 @@ pub(super) struct NodeReading<'a> {
     pub(super) scope: ChildScope,
     /// What tells the scope that the node was found in from others.
     found_in: (u64, Option<Version>),
+    /// How often all of the store had been replaced before.
+    replacements: u64,
     /// What the answer depends on beside what the scope does.
     pub(super) depends: Dependencies,
     /// When the newest of its documents was changed.
@@ -59,6 +61,7 @@ impl<'a> NodeReading<'a> {
         NodeReading {
             path,
             found_in: scope.identity(),
+            replacements: scope.store.info().replacements.count(),
             scope,
             documents: (!is_copied).then(Vec::new),
             depends: Dependencies::default(),
@@ -209,6 +212,7 @@ impl<'a> NodeReading<'a> {
         NodeEntry {
             asked: self.asked.worth_asking(node.is_ok()),
             found_in: self.found_in,
+            replacements: self.replacements,
             path: self.path.clone(),
             broken: node.as_ref().err().map(broken),
             node,

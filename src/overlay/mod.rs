@@ -130,6 +130,7 @@ impl Overlay {
         let info = StoreInfo {
             lists: below.lists,
             clock: below.clock.clone(),
+            replacements: below.replacements.clone(),
             ..StoreInfo::new(below.freshness)
         };
         let frozen = open_frozen(&upper, &store, &info)?;

@@ -26,6 +26,7 @@ pub mod layer;
 pub mod listing;
 mod location;
 mod path_locks;
+mod replacements;
 mod scattered;
 mod stack;
 pub mod tree;
@@ -36,6 +37,7 @@ pub use condition::{Condition, ETag, PutBody};
 pub use key::Key;
 pub use location::{local_folder, local_path, normalized, shown};
 pub(crate) use path_locks::{PathGuard, PathLocks};
+pub use replacements::Replacements;
 pub(crate) use scattered::deal_out;
 pub use stack::{RemoteConfig, StoreConfig, StoreStack, open, open_cache_dir};
 pub use tree::Tree;
@@ -251,6 +253,8 @@ pub struct StoreInfo {
     pub not_shown: Arc<Vec<NotShown>>,
     /// The changes made through the store.
     pub changes: Arc<ChangeLog>,
+    /// How often all of it was replaced at once.
+    pub replacements: Arc<Replacements>,
     /// The clock by which answers grow old.
     pub clock: Clock,
 }
@@ -295,6 +299,7 @@ impl StoreInfo {
             folder: None,
             not_shown: Arc::default(),
             changes: Arc::default(),
+            replacements: Arc::default(),
             clock: Clock::default(),
         }
     }

@@ -35,6 +35,8 @@ struct CacheState<K, V> {
     retired: LruCache<K, V>,
     /// Keys whose values the eviction listener has now.
     evicting: HashSet<K>,
+    /// How many loads wait for it.
+    waiting: usize,
 }
 
 impl<K, V> Cache<K, V>
@@ -54,6 +56,7 @@ where
                 values: LruCache::unbounded(),
                 retired: LruCache::unbounded(),
                 evicting: HashSet::new(),
+                waiting: 0,
             }),
             loads: SingleFlight::default(),
             on_evict,
@@ -158,11 +161,13 @@ where
     /// Waits until the eviction listener does not have the value under `key`, at most until `deadline`.
     fn wait_for_listener(&self, key: &K, deadline: Instant) {
         let mut state = self.state.lock();
+        state.waiting += 1;
         while state.evicting.contains(key) {
             if self.evicted.wait_until(&mut state, deadline).timed_out() {
-                return;
+                break;
             }
         }
+        state.waiting -= 1;
     }
 }
 
@@ -219,15 +224,18 @@ struct EvictionGuard<'a, K: Hash + Eq, V> {
 
 impl<K: Hash + Eq, V> Drop for EvictionGuard<'_, K, V> {
     fn drop(&mut self) {
-        self.cache.state.lock().evicting.remove(&self.key);
-        self.cache.evicted.notify_all();
+        let mut state = self.cache.state.lock();
+        state.evicting.remove(&self.key);
+        if state.waiting > 0 {
+            self.cache.evicted.notify_all();
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Barrier;
-    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+    use std::sync::{Barrier, OnceLock};
     use std::thread;
     use std::time::Duration;
 
@@ -317,14 +325,25 @@ mod tests {
     #[test]
     fn nothing_is_loaded_while_it_is_evicted() {
         let (sender, evicting) = std::sync::mpsc::channel();
-        let kept = Arc::new(Mutex::new(Vec::new()));
-        let keeper = kept.clone();
+        let (kept, is_loaded) = (
+            Arc::new(Mutex::new(Vec::new())),
+            Arc::new(AtomicBool::new(false)),
+        );
+        let watched: Arc<OnceLock<Weak<Cache<u32, Held>>>> = Arc::default();
+        let (keeper, loaded, cached) = (kept.clone(), is_loaded.clone(), watched.clone());
         let listener = move |key: &u32, _: &Held| {
             sender.send(*key).unwrap();
-            thread::sleep(Duration::from_millis(50));
+            let is_waited_for = || {
+                let cache = cached.get().and_then(Weak::upgrade);
+                cache.is_some_and(|cache| cache.state.lock().waiting > 0)
+            };
+            while !loaded.load(Ordering::SeqCst) && !is_waited_for() {
+                thread::yield_now();
+            }
             keeper.lock().push(*key);
         };
         let cache = cache(20, Some(Box::new(listener)));
+        watched.get_or_init(|| Arc::downgrade(&cache));
         load(&cache, 1).unwrap();
         load(&cache, 2).unwrap();
         thread::scope(|scope| {
@@ -332,6 +351,7 @@ mod tests {
             assert_eq!(evicting.recv(), Ok(1));
             assert!(cache.has(&1));
             let again = cache.load(&1, soon(), || {
+                is_loaded.store(true, Ordering::SeqCst);
                 assert_eq!(*kept.lock(), [1], "loaded before the listener had it");
                 Ok(Arc::new((1, cache.reserve(10, soon())?)))
             });
@@ -348,7 +368,9 @@ mod tests {
                     start.wait();
                     let value = cache.load(&7, soon(), || {
                         loads.fetch_add(1, Ordering::SeqCst);
-                        thread::sleep(Duration::from_millis(30));
+                        while cache.loads.callers(&7) < 8 {
+                            thread::yield_now();
+                        }
                         Ok(Arc::new((7, cache.reserve(10, soon())?)))
                     });
                     assert_eq!(value.unwrap().0, 7);

@@ -36,6 +36,14 @@ impl<K: Clone + Eq + Hash, V: Clone> SingleFlight<K, V> {
         self.calls.lock().contains_key(key)
     }
 
+    /// Returns how many callers the call for the key has.
+    #[cfg(test)]
+    pub(super) fn callers(&self, key: &K) -> usize {
+        // The table holds it as well.
+        let call = self.calls.lock().get(key).map(Arc::strong_count);
+        call.map_or(0, |holders| holders - 1)
+    }
+
     /// Returns the result of `work`, or that of the call for this key which is under way already. `Unavailable` if
     /// that one has no result by `deadline`; the caller that works itself has no limit here.
     pub fn run(&self, key: &K, deadline: Instant, work: impl FnOnce() -> Result<V>) -> Result<V> {
@@ -134,7 +142,7 @@ mod tests {
             let leader = scope.spawn(|| {
                 flights.run(&1, later(), || {
                     begun.fetch_add(1, Ordering::SeqCst);
-                    while flights.calls.lock().get(&1).map_or(0, Arc::strong_count) < 3 {
+                    while flights.callers(&1) < 2 {
                         thread::yield_now();
                     }
                     work()

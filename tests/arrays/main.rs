@@ -12,7 +12,11 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+#[path = "../stores/zip/writer.rs"]
+#[allow(dead_code, reason = "the tests of archives use all of it")]
+mod writer;
 
+mod archives;
 mod corpus;
 mod flat;
 mod formats;

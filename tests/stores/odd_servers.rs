@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use zarrfs::error::{Kind, Result};
 use zarrfs::stats::Stats;
-use zarrfs::store::{EntryKind, Key, RemoteConfig, Store, StoreConfig};
+use zarrfs::store::{ByteRange, EntryKind, Key, RemoteConfig, Store, StoreConfig};
 
 use super::scripted::{Answer, Request, Scripted, answer};
 
@@ -269,4 +269,43 @@ fn b13_a_folder_that_is_a_marker_alone_is_empty() {
     assert_eq!(store.list(&key("a")).unwrap().next().unwrap(), None);
     let error = store.list(&key("c")).err().unwrap();
     assert_eq!(error.kind(), Kind::NotFound);
+}
+
+#[test]
+fn b13_what_is_lost_is_an_error_and_not_a_missing_chunk() {
+    let elsewhere = Scripted::start(|_, _| answer(404, b""));
+    let (moved, lost) = (elsewhere.url("other/a/moved"), elsewhere.url("blobs/5fe1"));
+    let server = Scripted::start(move |_, request| {
+        let sent_to = |place: &str| Answer {
+            headers: vec![("location", place.to_string())],
+            ..answer(302, b"")
+        };
+        match request.target.as_str() {
+            "/zarr.json" => answer(200, b"{}"),
+            "/a/gone" => answer(410, b""),
+            "/a/moved" => sent_to(&moved),
+            "/a/lost" => sent_to(&lost),
+            _ => answer(404, b""),
+        }
+    });
+    let store = open(&server.url(""), TTL, RemoteConfig::default()).unwrap();
+    for missing in ["a/none", "a/moved"] {
+        assert!(
+            store.get(&key(missing), 100).unwrap().is_none(),
+            "{missing}"
+        );
+        assert!(store.version(&key(missing)).unwrap().is_none(), "{missing}");
+    }
+    for (name, why) in [
+        ("a/gone", "was there and is gone (410)"),
+        ("a/lost", "another address, where there is nothing (404)"),
+    ] {
+        let read = store.get(&key(name), 100).map(drop);
+        let part = store.get_range(&key(name), ByteRange::Suffix(1)).map(drop);
+        for asked in [read, part, store.version(&key(name)).map(drop)] {
+            let error = asked.unwrap_err();
+            assert_eq!(error.kind(), Kind::Unavailable, "{error}");
+            assert!(error.to_string().contains(why), "{error}");
+        }
+    }
 }

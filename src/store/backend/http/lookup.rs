@@ -129,7 +129,7 @@ impl HttpStore {
         let spec = RequestSpec::propfind(key, false, '0');
         let (response, bytes) = self.endpoint.fetch_document(&spec).await?;
         match response.status {
-            404 | 410 => return Ok(None),
+            404 => return Ok(None),
             207 => {}
             _ => return Err(refused(key, &response)),
         }
@@ -139,7 +139,7 @@ impl HttpStore {
             found.ok_or_else(|| Error::corrupt(key, "the server's WebDAV answer is empty"))?;
         match found.status {
             None => Ok(Some(found)),
-            Some(404 | 410) => Ok(None),
+            Some(404) => Ok(None),
             Some(status) => Err(refusal(key, status)),
         }
     }

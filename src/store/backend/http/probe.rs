@@ -164,7 +164,7 @@ impl HttpStore {
             // A folder that must not be listed and has no document.
             (403, ResponseOrigin::Folder) => Ok(()),
             (401 | 403 | 407, _) => Err(refusal(&Key::root(), status)),
-            (404 | 410, _) => Err(Error::not_found("")),
+            (404, _) => Err(Error::not_found("")),
             (200..=299, _) => {
                 let text = "no Zarr metadata there, and no list of names";
                 Err(Error::new(Kind::NotFound, "", text))

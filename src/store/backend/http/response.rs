@@ -14,6 +14,9 @@ use crate::store::backend::remote::fault::ANSWERED;
 use crate::store::backend::remote::packing;
 use crate::store::{EntryKind, Key, Meta, Version};
 
+/// The status of what was there and was taken away. It is no missing key: the fill value must not stand for what is lost.
+const GONE: u16 = 410;
+
 /// The URL that a response came from, after all redirections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ResponseOrigin {
@@ -21,6 +24,8 @@ pub(super) enum ResponseOrigin {
     Object,
     /// That of the key with a slash at the end: the key is a folder.
     Folder,
+    /// That of the key in another folder or on another server.
+    Moved,
     /// Another one.
     Elsewhere,
 }
@@ -51,6 +56,7 @@ impl ResponseHead {
     /// Reads the head of a response about `key`.
     pub(super) fn new(response: HttpResponse, urls: &UrlSpace, key: &Key) -> ResponseHead {
         let origin = match final_url(&response) {
+            Some(url) if urls.is_of_elsewhere(key, &url) => ResponseOrigin::Moved,
             Some(url) if !urls.is_of(key, &url) => ResponseOrigin::Elsewhere,
             Some(url) if url.path().ends_with('/') => ResponseOrigin::Folder,
             Some(_) | None => ResponseOrigin::Object,
@@ -147,11 +153,18 @@ impl ResponseHead {
         match (self.origin, self.status) {
             // The redirection proves the folder, also if it must not be listed.
             (ResponseOrigin::Folder, 200..=299 | 401 | 403 | 404) => Ok(ResponseKind::Folder),
-            (_, 404 | 410) => Ok(ResponseKind::Missing),
+            // The server knows the key, and has lost it.
+            (ResponseOrigin::Elsewhere, 404) => {
+                let text = "the server sent to another address, where there is nothing (404)";
+                Err(Error::unavailable(key, text))
+            }
+            (_, 404) => Ok(ResponseKind::Missing),
             // WebDAV answers this for a folder.
             (_, 405) => Ok(ResponseKind::Missing),
             (_, 416) => Ok(ResponseKind::OutOfRange),
-            (ResponseOrigin::Elsewhere, 200..=299) if index_page::is_html(self.content_type()) => {
+            (ResponseOrigin::Elsewhere | ResponseOrigin::Moved, 200..=299)
+                if index_page::is_html(self.content_type()) =>
+            {
                 let text = "the server sent to another page; is a password or a key needed?";
                 Err(Error::new(Kind::Denied, key, text))
             }
@@ -168,7 +181,7 @@ impl ResponseHead {
 pub(super) fn refusal(key: &Key, status: u16) -> Error {
     let kind = match status {
         401 | 403 | 407 => Kind::Denied,
-        404 | 410 => Kind::NotFound,
+        404 => Kind::NotFound,
         400 => Kind::Invalid,
         412 => Kind::Changed,
         414 => return too_long(key),
@@ -176,6 +189,7 @@ pub(super) fn refusal(key: &Key, status: u16) -> Error {
     };
     let text = match kind {
         Kind::Denied => format!("the server refused access ({status})"),
+        _ if status == GONE => format!("the server says that it was there and is gone ({status})"),
         _ => format!("{ANSWERED}{status}"),
     };
     Error::new(kind, key, text)
@@ -234,8 +248,12 @@ mod tests {
         assert_eq!(kind_of(200, Folder, &html).unwrap(), ResponseKind::Folder);
         assert_eq!(kind_of(403, Folder, &html).unwrap(), ResponseKind::Folder);
         assert_eq!(kind_of(404, Object, &html).unwrap(), ResponseKind::Missing);
+        assert_eq!(kind_of(404, Moved, &html).unwrap(), ResponseKind::Missing);
         let refused = |status, origin| kind_of(status, origin, &html).unwrap_err().kind();
         assert_eq!(refused(200, Elsewhere), Kind::Denied);
+        assert_eq!(refused(200, Moved), Kind::Denied);
+        assert_eq!(refused(404, Elsewhere), Kind::Unavailable);
+        assert_eq!(refused(410, Object), Kind::Unavailable);
         assert_eq!(refused(403, Object), Kind::Denied);
         assert_eq!(refused(503, Folder), Kind::Unavailable);
     }

@@ -141,6 +141,12 @@ impl UrlSpace {
         found == self.names(key)
     }
 
+    /// Whether a URL is that of a key in another folder than the store's, as where a server sends to another one for all keys.
+    pub(super) fn is_of_elsewhere(&self, key: &Key, url: &Url) -> bool {
+        let own: Vec<Vec<u8>> = key.names().map(<[u8]>::to_vec).collect();
+        !self.is_of(key, url) && names(url).ends_with(&own)
+    }
+
     /// Returns the names on the way to a key, from the root of the server.
     fn names(&self, key: &Key) -> Vec<Vec<u8>> {
         let mut names = names(&self.folder);
@@ -255,6 +261,11 @@ mod tests {
         let folder = url("https://host/top/a/?x");
         assert!(urls.is_of(&key(b"a"), &folder) && folder.path().ends_with('/'));
         assert!(!urls.is_of(&key(b"b"), &folder));
+        let moved = url("https://other/new/top/a/b?signed");
+        assert!(
+            urls.is_of_elsewhere(&key(b"a/b"), &moved) && !urls.is_of_elsewhere(&key(b"a"), &moved)
+        );
+        assert!(!urls.is_of_elsewhere(&key(b"a/b"), &url("http://host/top/a/b")));
         assert!(urls.is_of(&Key::root(), &url("http://host/top/")));
     }
 }

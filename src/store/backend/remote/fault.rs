@@ -143,9 +143,15 @@ const CERTIFICATE: &str = "invalid peer certificate: ";
 
 /// Says what is wrong with a server's certificate, and what can be done if no authority here knows it.
 fn untrusted(why: &str) -> String {
-    let why: String = why.chars().take(MAX_CAUSE).collect();
+    // How the library writes the causes for which it has no word of its own.
+    let bare = why.strip_prefix("Other(OtherError(");
+    let bare = bare.and_then(|why| why.strip_suffix("))"));
+    let why: String = bare.unwrap_or(why).chars().take(MAX_CAUSE).collect();
     let hint = match why.as_str() {
         "UnknownIssuer" => "; SSL_CERT_FILE can name a file of certificates that are",
+        "CaUsedAsEndEntity" => {
+            "; it is one of an authority, and a server needs one that an authority has signed"
+        }
         _ => "",
     };
     format!("the server's certificate is not trusted ({why}){hint}")
@@ -222,6 +228,17 @@ mod tests {
         assert_eq!(named, format!("a: no.such.host: {cause}"));
         let other = error(&generic("connection refused"), &last, "a").to_string();
         assert_eq!(other, "a: connection refused");
+    }
+
+    #[test]
+    fn what_is_wrong_with_a_certificate_is_said_in_words() {
+        let said = |why: &str| innermost(&generic(&format!("{CERTIFICATE}{why}")));
+        assert_eq!(
+            said("Other(OtherError(CaUsedAsEndEntity))"),
+            "the server's certificate is not trusted (CaUsedAsEndEntity); it is one of an authority, and a server needs one \
+             that an authority has signed"
+        );
+        assert!(said("UnknownIssuer").contains("(UnknownIssuer); SSL_CERT_FILE can name"));
     }
 
     #[test]

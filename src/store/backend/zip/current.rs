@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use crate::error::{Error, Kind, Result, printable};
-use crate::store::{EntryKind, Key, NotShown, Store, note_memory};
+use crate::store::{EntryKind, Key, NotShown, Replacements, Store, note_memory};
 
 use super::archive;
 use super::archive::Archive;
@@ -19,6 +19,8 @@ pub(super) struct Current {
     base: Arc<dyn Store>,
     key: Key,
     shown: String,
+    /// How often another archive took the place of one.
+    replacements: Arc<Replacements>,
     state: Mutex<CurrentArchive>,
     checked: Condvar,
 }
@@ -32,11 +34,12 @@ struct CurrentArchive {
 }
 
 impl Current {
-    /// Opens the archive under a key; `shown` is what messages call it. Returns as well the entries that are not shown.
+    /// Opens the archive under a key; `shown` is what messages call it. Counts those that take its place. Returns as well
+    /// the entries that are not shown.
     pub(super) fn open(
-        base: Arc<dyn Store>,
-        key: Key,
+        (base, key): (Arc<dyn Store>, Key),
         shown: &str,
+        replacements: Arc<Replacements>,
     ) -> Result<(Current, Vec<NotShown>)> {
         let (archive, stamp) = base.info().ask(|| read(&*base, &key, shown));
         let (archive, left_out) = archive?;
@@ -44,6 +47,7 @@ impl Current {
             base,
             key,
             shown: shown.to_string(),
+            replacements,
             state: Mutex::new(CurrentArchive {
                 archive,
                 asked: Some(stamp.asked),
@@ -80,8 +84,11 @@ impl Current {
         let old = state.archive.clone();
         drop(state);
         let _guard = ReloadGuard(self);
-        let (new, stamp) = self.base.info().ask(|| self.check(old));
+        let (new, stamp) = self.base.info().ask(|| self.check(old.clone()));
         let new = new?;
+        if !Arc::ptr_eq(&new, &old) {
+            self.replacements.note();
+        }
         let mut state = self.lock();
         state.archive = new.clone();
         state.asked = Some(stamp.asked);

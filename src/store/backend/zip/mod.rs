@@ -49,7 +49,8 @@ impl ZipStore {
     pub fn open(base: Arc<dyn Store>, archive: &Key, inner: &Key, shown: &str) -> Result<ZipStore> {
         let clock = base.info().clock.clone();
         let info = StoreInfo::new(base.info().freshness);
-        let (current, not_shown) = Current::open(base, archive.clone(), shown)?;
+        let replacements = info.replacements.clone();
+        let (current, not_shown) = Current::open((base, archive.clone()), shown, replacements)?;
         let info = StoreInfo {
             clock,
             not_shown: Arc::new(within(inner, not_shown)),

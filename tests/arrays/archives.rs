@@ -1,0 +1,78 @@
+//! Decoded files of an archive in whose place another one is put: all that is read of an open file is of one archive.
+
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use zarrfs::error::Kind;
+use zarrfs::store::backend::local::LocalStore;
+use zarrfs::store::backend::zip::ZipStore;
+use zarrfs::store::layer::Layer;
+use zarrfs::store::{Key, Store, StoreConfig, StoreInfo};
+use zarrfs::view::View;
+
+use crate::common;
+use crate::writer::{Archive, Entry};
+
+const NAME: &str = "store.zip";
+
+/// A folder whose answers count for a minute, so that a change shows where it is met alone.
+struct MinuteFolder(LocalStore, StoreInfo);
+
+impl Layer for MinuteFolder {
+    fn below(&self) -> &dyn Store {
+        &self.0
+    }
+
+    fn info(&self) -> &StoreInfo {
+        &self.1
+    }
+}
+
+/// Returns an archive of an array of eight equal bytes in two chunks, each archive of another length.
+fn archive(number: u8) -> Vec<u8> {
+    let array = br#"{"zarr_format": 3, "node_type": "array", "shape": [8], "data_type": "uint8", "fill_value": 0,
+        "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [4]}},
+        "chunk_key_encoding": {"name": "default"}, "codecs": ["bytes"]}"#;
+    Archive::of([
+        Entry::new("zarr.json", br#"{"zarr_format": 3, "node_type": "group"}"#),
+        Entry::new("a/zarr.json", array),
+        Entry::new("a/c/0", &[number; 4]),
+        Entry::deflated("a/c/1", &[number; 4]),
+        Entry::new("more", &vec![0; number.into()]),
+    ])
+    .bytes()
+}
+
+fn view(folder: &Path) -> Arc<dyn View> {
+    let local = LocalStore::open(folder, &StoreConfig::default()).unwrap();
+    let info = StoreInfo {
+        freshness: Duration::from_secs(60),
+        ..local.info().clone()
+    };
+    let base = Arc::new(MinuteFolder(local, info));
+    let zip = ZipStore::open(base, &Key::new(NAME).unwrap(), &Key::root(), NAME).unwrap();
+    common::views_of(Arc::new(zip), Duration::from_secs(20)).files
+}
+
+#[test]
+fn chunks_of_two_archives_are_never_in_one_file() {
+    for name in ["a/a.raw", "a/a@::1.raw"] {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join(NAME), archive(1)).unwrap();
+        let view = view(folder.path());
+        let file = view.open(&Key::new(name).unwrap()).unwrap().file;
+        assert_eq!(file.read_at(0, 4).unwrap()[..], [1; 4], "{name}");
+        // In place: the open archive is another one now, as the next chunk finds out.
+        fs::write(folder.path().join(NAME), archive(2)).unwrap();
+        for (offset, length) in [(4, 4), (0, 4), (0, 8)] {
+            let read = file.read_at(offset, length).map(|bytes| bytes.to_vec());
+            let error = read.unwrap_err();
+            assert_eq!(error.kind(), Kind::Changed, "{name} {offset}: {error}");
+            assert!(error.to_string().contains("the archive was replaced"));
+        }
+        assert!(file.read_now(0, 4).is_none(), "{name}");
+        assert_eq!(common::read(&view, name).unwrap(), [2; 8], "{name}");
+    }
+}
