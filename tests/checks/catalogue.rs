@@ -523,6 +523,12 @@ fn documents_of_drafts() -> Vec<Row> {
         ),
         Row(
             draft2019,
+            copies(D19, "meta/a/....array.json"),
+            KEYS,
+            (Error, "name-not-allowed", "a/...", "", "Node names"),
+        ),
+        Row(
+            draft2019,
             copies(D19, "meta/a/B.array.json"),
             KEYS,
             (Error, "names-differ-in-case", "a/b", "", "Node names"),
@@ -887,6 +893,21 @@ fn keys() -> Vec<Row> {
             copies("a/zarr.json", "__x/zarr.json"),
             KEYS,
             (Error, "name-reserved", "__x", "", "Node names"),
+        ),
+        Row(
+            v3,
+            copies("a/zarr.json", ".../zarr.json"),
+            KEYS,
+            (Error, "name-not-allowed", "...", "", "Node names"),
+        ),
+        Row(
+            v3,
+            both(
+                copies("a/zarr.json", "cafe\u{301}/zarr.json"),
+                copies("a/zarr.json", "caf\u{e9}/zarr.json"),
+            ),
+            KEYS,
+            (Warning, "names-differ-in-form", "caf\u{e9}", "", ""),
         ),
         Row(
             v3,
