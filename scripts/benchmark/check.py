@@ -2,18 +2,15 @@
 
 The codec alone is the zarrs crate, which decodes the same array in process on all cores. A remote check is beside the
 least time of the requests that any check has to make, one for each document, for each chunk that is decoded, and for each
-page of the list of all keys: as many at a time as the option says, each as long as the server's latency. A client that
-does nothing else than make the same requests again, as many at a time, shows how far from that the server itself is on
-this machine, and so what the check adds to it.
+page of the list of all keys: as many at a time as the option says, each as long as the server's latency. The server is
+one of the benchmark's own, which takes next to nothing beside the latency: a client that does nothing else than make the
+same requests again, as many at a time, shows how far from the least time that is on this machine.
 """
 
-import http.client
 import os
 import subprocess
 import tempfile
-import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
 from statistics import median
 
 import arrays
@@ -21,8 +18,7 @@ import mounting
 import peers
 import scale_stores
 import table
-from servers.hadro import Hadro
-from servers.programs import Absent
+from object_server import ObjectServer, same_requests
 from test_check_memory import held
 
 # Planes, and so MiB, of each array whose data are checked.
@@ -34,8 +30,8 @@ BUDGET = 512
 SLACK = 64
 
 LATENCY_MS = 20
-# As many requests at a time as the server, a program in Python, answers in the latency.
-CONCURRENCY = 8
+# What --concurrency is unless it is given.
+CONCURRENCY = 32
 KEYS = 10_000
 
 # Names that one answer of the server lists, and those that are documents.
@@ -94,12 +90,8 @@ def remote(arguments):
     made(flat, lambda store: scale_stores.flat_array(store, KEYS))
     tasks = [(f"check, {KEYS} keys", many, []), (f"check --data, {KEYS} keys", flat, ["--data"])]
     tasks = [task for task in tasks if arguments.only in task[0]]
-    with tempfile.TemporaryDirectory(prefix="zarrfs-hadro-") as logs:
-        try:
-            server = Hadro(logs, bucket.resolve(), latency_ms=LATENCY_MS)
-        except Absent as absent:
-            raise SystemExit(str(absent)) from None
-        with server:
+    with tempfile.TemporaryDirectory(prefix="zarrfs-objects-") as logs:
+        with ObjectServer(logs, bucket.resolve(), latency_ms=LATENCY_MS) as server:
             return [row for task in tasks for row in beside_least(server, task, arguments.rounds)]
 
 
@@ -126,7 +118,7 @@ def beside_least(server, task, rounds):
         seconds.append(read.seconds)
         counts.append(len(made_now))
         peaks.append(peak)
-        bare.append(requests(server, made_now))
+        bare.append(same_requests(server, made_now, CONCURRENCY))
     ratio, what = median(seconds) / least, f"least of {needed} requests"
     yield table.Row(f"{case}, {LATENCY_MS} ms", median(seconds), what, least, "s", ratio, None, False)
     yield table.limit("", "times the least", ratio, "", 1.5)
@@ -144,24 +136,3 @@ def requests_needed(store, data):
     read = len(names) if data else sum(name in DOCUMENTS for name in names)
     return read + -(-len(names) // PAGE)
 
-
-def requests(server, paths):
-    """Makes requests, as many at a time as a check; returns the seconds that they took."""
-    host = server.url.partition("://")[2]
-    left = iter(paths)
-    lock = threading.Lock()
-
-    def make(_):
-        connection = http.client.HTTPConnection(host)
-        while True:
-            with lock:
-                path = next(left, None)
-            if path is None:
-                return
-            connection.request("GET", path)
-            connection.getresponse().read()
-
-    start = time.perf_counter()
-    with ThreadPoolExecutor(CONCURRENCY) as pool:
-        list(pool.map(make, range(CONCURRENCY)))
-    return time.perf_counter() - start

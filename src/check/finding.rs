@@ -49,6 +49,9 @@ pub(super) const DRAFT_2022: &str = "Zarr v3 draft of May 2022";
 pub(super) const N5: &str = "N5 file system format";
 pub(super) const SHARDING: &str = "Zarr v3 codec sharding_indexed";
 pub(super) const JSON: &str = "RFC 8259 (JSON)";
+pub(super) const OME_0_4: &str = "OME-Zarr 0.4";
+pub(super) const OME_0_5: &str = "OME-Zarr 0.5";
+pub(super) const XARRAY: &str = "Documentation of xarray";
 
 /// Returns a section of a document.
 pub(super) const fn section(document: &'static str, heading: &'static str) -> SpecSection {

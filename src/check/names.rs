@@ -2,6 +2,8 @@
 
 use std::collections::HashMap;
 
+use icu_normalizer::DecomposingNormalizer;
+
 use crate::check::finding::{Finding, V3, document_of};
 use crate::store::Key;
 
@@ -20,7 +22,11 @@ pub(super) fn check_name(path: &Key, dialect: Option<&str>) -> Vec<Finding> {
     let text = String::from_utf8_lossy(path.name()).into_owned();
     let is_draft = dialect.is_some_and(|name| name.starts_with("draft"));
     let document = document_of(dialect);
-    if is_draft && !path.name().iter().all(|&byte| is_plain(byte)) {
+    if (is_draft || dialect == Some("v3")) && path.name().iter().all(|&byte| byte == b'.') {
+        let expected = "a name that is not of periods alone";
+        let finding = Finding::error("name-not-allowed", path, expected, &text);
+        found.push(finding.by(document, "Node names"));
+    } else if is_draft && !path.name().iter().all(|&byte| is_plain(byte)) {
         let expected = "letters, digits and - _ . only";
         let finding = Finding::error("name-not-allowed", path, expected, &text);
         found.push(finding.by(document, "Node names"));
@@ -82,7 +88,8 @@ fn portability(path: &Key) -> Option<String> {
     is_device.then(|| format!("{name:?}, a device of Windows"))
 }
 
-/// Returns a finding for each name that differs from an earlier one in case alone. In the draft of 2019 that is an error.
+/// Returns a finding for each name that differs from an earlier one in case alone, which in the draft of 2019 is an error,
+/// or in how Unicode composes its letters.
 pub(super) fn check_siblings(
     group: &Key,
     names: &[Vec<u8>],
@@ -92,13 +99,17 @@ pub(super) fn check_siblings(
     let mut found = Vec::new();
     for name in names {
         let text = String::from_utf8_lossy(name);
-        let Some(first) = seen.insert(text.to_lowercase(), name) else {
+        let Some(first) = seen.insert(folded(&text), name) else {
             continue;
         };
         let Ok(path) = group.child(name) else {
             continue;
         };
         let first = String::from_utf8_lossy(first);
+        if text.to_lowercase() != first.to_lowercase() {
+            found.push(other_form(&path, (&text, &first)));
+            continue;
+        }
         let other = format!("{text} beside {first}, which macOS and Windows take for one");
         let expected = "names that differ in more than case";
         found.push(match dialect {
@@ -108,6 +119,29 @@ pub(super) fn check_siblings(
         });
     }
     found
+}
+
+/// Returns a name as macOS compares it: without case, its letters decomposed.
+fn folded(name: &str) -> String {
+    let lower = name.to_lowercase();
+    if lower.is_ascii() {
+        return lower;
+    }
+    let normalizer = DecomposingNormalizer::new_nfd();
+    normalizer.normalize(&lower).into_owned()
+}
+
+/// Two names that look alike, of which one has its letters composed and the other one has not.
+fn other_form(path: &Key, (name, first): (&str, &str)) -> Finding {
+    let expected = "names that differ in more than how Unicode composes letters";
+    let code_points = |name: &str| {
+        let points = name.chars().filter(|c| !c.is_ascii());
+        let points: Vec<String> = points.map(|c| format!("U+{:04X}", u32::from(c))).collect();
+        points.join(" ")
+    };
+    let (own, other) = (code_points(name), code_points(first));
+    let found = format!("{name} with {own} beside {first} with {other}, which macOS takes for one");
+    Finding::warning("names-differ-in-form", path, expected, found)
 }
 
 #[cfg(test)]
@@ -129,5 +163,19 @@ mod tests {
             assert_eq!(portability(&path).is_some(), is_bad, "{name}");
         }
         assert!(portability(&Key::new(b"\xff".to_vec()).unwrap()).is_some());
+    }
+
+    #[test]
+    fn siblings_that_macos_takes_for_one_are_found() {
+        let codes = |names: &[&str]| {
+            let names: Vec<Vec<u8>> = names.iter().map(|name| name.as_bytes().to_vec()).collect();
+            let found = check_siblings(&Key::root(), &names, Some("v2")).into_iter();
+            found.map(|finding| finding.code).collect::<Vec<_>>()
+        };
+        let (composed, decomposed) = ("caf\u{e9}", "cafe\u{301}");
+        assert_eq!(codes(&[decomposed, composed]), ["names-differ-in-form"]);
+        assert_eq!(codes(&["CAF\u{c9}", decomposed]), ["names-differ-in-form"]);
+        assert_eq!(codes(&["CAF\u{c9}", composed]), ["names-differ-in-case"]);
+        assert_eq!(codes(&["cafe", composed]), [""; 0]);
     }
 }

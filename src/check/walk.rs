@@ -22,6 +22,7 @@ use crate::check::work_queue::{Work, WorkQueue};
 use crate::error::Result;
 use crate::hierarchy::NodeEntry;
 use crate::model::Node;
+use crate::store::{EntryKind, Key};
 
 /// The deepest node that is checked.
 pub(super) const MAX_DEPTH: usize = 1000;
@@ -88,7 +89,7 @@ pub fn check(
         let has_threads = (0..context.threads.max(1)).filter(|_| begin()).count() > 0;
         report.follow(worker, has_threads);
     });
-    report.end(start)
+    report.end(context, start)
 }
 
 /// What each thread of a check has.
@@ -197,14 +198,28 @@ impl Report<'_> {
         (self.give)(finding);
     }
 
-    fn end(mut self, start: &NodeEntry) -> CheckSummary {
+    fn end(mut self, context: &CheckContext, start: &NodeEntry) -> CheckSummary {
         if !self.summary.is_described {
             let expected = "documents of Zarr or N5";
-            let finding = Finding::error("no-store", &start.path, expected, "none at all");
+            let found = if has_folders_of_draft(context, &start.path) {
+                "none at all, and the folders meta and data, as of a draft of v3 that has lost its zarr.json"
+            } else {
+                "none at all"
+            };
+            let finding = Finding::error("no-store", &start.path, expected, found);
             self.give(&finding, 1);
         }
         self.summary
     }
+}
+
+/// Whether a node that no document describes has the two folders of a draft.
+fn has_folders_of_draft(context: &CheckContext, node: &Key) -> bool {
+    ["meta", "data"].into_iter().all(|name| {
+        let folder = node.child(name.as_bytes());
+        let meta = folder.and_then(|folder| context.store().head(&folder));
+        meta.is_ok_and(|meta| meta.is_some_and(|meta| meta.kind == EntryKind::Directory))
+    })
 }
 
 /// Looks at a child of a group.

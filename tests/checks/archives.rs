@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use zarrfs::check::Severity::{Error, Warning};
+use zarrfs::overlay::{Overlay, OverlayConfig};
 use zarrfs::store::Key;
 use zarrfs::store::backend::memory::MemoryStore;
 use zarrfs::store::backend::zip::ZipStore;
@@ -56,6 +57,28 @@ fn entries_that_are_not_shown_are_findings() {
     assert_eq!(all, expected);
     let codes: Vec<_> = found(entries, "g").iter().map(|found| found.1).collect();
     assert_eq!(codes.len(), 2, "{codes:?}");
+}
+
+#[test]
+fn entries_that_are_not_shown_are_findings_below_changes_too() {
+    let memory = MemoryStore::default();
+    let key = Key::new("a.zip").unwrap();
+    let twice = [
+        Entry::new("zarr.json", GROUP),
+        Entry::new("zarr.json", GROUP),
+    ];
+    memory.set(key.clone(), Archive::of(twice.to_vec()).bytes());
+    let zip = ZipStore::open(Arc::new(memory), &key, &Key::root(), "a.zip").unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let config = OverlayConfig {
+        uid: 0,
+        gid: 0,
+        write_through: false,
+    };
+    let overlay = Overlay::open(&folder.path().join("upper"), Arc::new(zip), "a.zip", config);
+    let (found, _) = run(Arc::new(overlay.unwrap()), How::default());
+    let codes: Vec<_> = found.iter().map(|finding| finding.code).collect();
+    assert_eq!(codes, ["entry-twice"]);
 }
 
 #[test]

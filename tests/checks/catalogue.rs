@@ -42,6 +42,12 @@ fn documents_of_v3() -> Vec<Row> {
     let habit = |part, heading| (Warning, "member-invalid", D, part, heading);
     let gzip = json!({"name": "gzip", "configuration": {"level": 11}});
     let zstd = json!({"name": "zstd", "configuration": {"level": 23, "checksum": false}});
+    fn blosc(shuffle: impl Into<Value>, size: u64) -> Value {
+        let (shuffle, lz4): (Value, _) = (shuffle.into(), "lz4");
+        json!({"name": "blosc", "configuration": {
+            "cname": lz4, "clevel": 5, "shuffle": shuffle, "typesize": size, "blocksize": 0,
+        }})
+    }
     vec![
         Row(
             v3,
@@ -214,6 +220,28 @@ fn documents_of_v3() -> Vec<Row> {
             set(D, "codecs/2", json!({"name": "bytes"})),
             KEYS,
             (Error, "codecs-impossible", "a/b", "", "Codecs"),
+        ),
+        Row(
+            v3,
+            set(
+                D,
+                "codecs",
+                json!([{"name": "gzip", "configuration": {"level": 1}}]),
+            ),
+            KEYS,
+            invalid("codecs", "Codecs"),
+        ),
+        Row(
+            v3,
+            set(D, "codecs/2", blosc(1, 2)),
+            KEYS,
+            invalid("codecs", "Codecs"),
+        ),
+        Row(
+            v3,
+            set(D, "codecs/2", blosc("shuffle", 0)),
+            KEYS,
+            invalid("codecs", "Codecs"),
         ),
         Row(
             v3,
@@ -520,6 +548,12 @@ fn documents_of_drafts() -> Vec<Row> {
             copies(D19, "meta/a/b c.array.json"),
             KEYS,
             (Error, "name-not-allowed", "a/b c", "", "Node names"),
+        ),
+        Row(
+            draft2019,
+            copies(D19, "meta/a/....array.json"),
+            KEYS,
+            (Error, "name-not-allowed", "a/...", "", "Node names"),
         ),
         Row(
             draft2019,
@@ -887,6 +921,21 @@ fn keys() -> Vec<Row> {
             copies("a/zarr.json", "__x/zarr.json"),
             KEYS,
             (Error, "name-reserved", "__x", "", "Node names"),
+        ),
+        Row(
+            v3,
+            copies("a/zarr.json", ".../zarr.json"),
+            KEYS,
+            (Error, "name-not-allowed", "...", "", "Node names"),
+        ),
+        Row(
+            v3,
+            both(
+                copies("a/zarr.json", "cafe\u{301}/zarr.json"),
+                copies("a/zarr.json", "caf\u{e9}/zarr.json"),
+            ),
+            KEYS,
+            (Warning, "names-differ-in-form", "caf\u{e9}", "", ""),
         ),
         Row(
             v3,

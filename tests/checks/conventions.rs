@@ -83,6 +83,72 @@ fn what_an_image_names_and_does_not_have_is_told() {
 }
 
 #[test]
+fn an_image_without_levels_or_with_others_names_is_told() {
+    let axes = json!([{"name": "y"}, {"name": "x"}]);
+    let part = "ome: multiscales[0]: datasets";
+    for image in [
+        json!({"axes": axes}),
+        json!({"axes": axes, "datasets": "0"}),
+        json!({"axes": axes, "datasets": [{"path": "0"}, {"name": "1"}]}),
+    ] {
+        let store = self::image(json!({"ome": {"multiscales": [image]}}));
+        assert_eq!(
+            found(&store),
+            one(Error, "attribute-invalid", "/", part),
+            "{image}"
+        );
+    }
+    let levels = multiscales(&[("0", 2), ("1", 2)], &["y", "x"]);
+    let named = |names: Value, attributes: Value| {
+        let store = self::image(attributes);
+        let mut level = array(&[4, 4]);
+        level["dimension_names"] = names;
+        put(&store, "0/zarr.json", level);
+        found(&store)
+    };
+    let (ome, plain) = (
+        json!({"ome": {"multiscales": levels}}),
+        json!({"multiscales": levels}),
+    );
+    let part = "ome: multiscales[0]: datasets[0]";
+    let expected = one(Error, "image-axes-differ", "/", part);
+    assert_eq!(named(json!(["x", "y"]), ome.clone()), expected);
+    assert!(named(json!(["y", "x"]), ome).is_empty());
+    // The text of 0.4, whose arrays are those of v2, says nothing of them.
+    assert!(named(json!(["x", "y"]), plain).is_empty());
+}
+
+/// Headings of the texts of OME-Zarr 0.4 and 0.5, without the quotation marks that these have.
+const HEADINGS: [&str; 5] = [
+    "axes metadata",
+    "multiscales metadata",
+    "labels metadata",
+    "plate metadata",
+    "well metadata",
+];
+
+#[test]
+fn what_is_said_of_an_image_names_its_text() {
+    let attributes = json!({
+        "multiscales": multiscales(&[("1", 3), ("0", 2), ("gone", 2)], &["z", "y", "x"]),
+        "plate": {"wells": [{"path": "A/1"}]},
+        "well": {"images": [{"path": "2"}]},
+    });
+    for (attributes, document) in [
+        (attributes.clone(), "OME-Zarr 0.4"),
+        (json!({"ome": attributes}), "OME-Zarr 0.5"),
+    ] {
+        let (found, _) = run(std::sync::Arc::new(image(attributes)), How::default());
+        assert_eq!(found.len(), 7, "{found:#?}");
+        for finding in found {
+            let section = finding.section.unwrap();
+            assert_eq!(section.document, document);
+            assert!(HEADINGS.contains(&section.heading), "{section:?}");
+        }
+    }
+}
+
+#[test]
 fn what_plates_wells_and_labels_name_is_looked_for() {
     let attributes = json!({
         "plate": {"wells": [{"path": "0"}, {"path": "A/1"}]},

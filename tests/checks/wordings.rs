@@ -7,7 +7,9 @@ use zarrfs::store::Key;
 use zarrfs::store::backend::memory::MemoryStore;
 
 use crate::fixture::{How, run};
-use crate::stores::{Damage, both, erases, holds, moves, n5, plain, plain_array, put, set, v2, v3};
+use crate::stores::{
+    Damage, both, draft2020, erases, holds, moves, n5, plain, plain_array, put, set, v2, v3,
+};
 
 /// Returns the lines of the findings about a damaged store.
 fn lines(store: fn() -> MemoryStore, damage: &Damage) -> Vec<String> {
@@ -18,6 +20,14 @@ fn lines(store: fn() -> MemoryStore, damage: &Damage) -> Vec<String> {
         .iter()
         .map(zarrfs::check::Finding::to_line)
         .collect()
+}
+
+#[test]
+fn a_draft_without_its_entry_point_is_named() {
+    let found = lines(draft2020, &erases("zarr.json"));
+    let expected = "error: /: expected documents of Zarr or N5, found none at all, and the folders meta and data, as of a \
+        draft of v3 that has lost its zarr.json";
+    assert!(found.iter().any(|line| line == expected), "{found:#?}");
 }
 
 #[test]

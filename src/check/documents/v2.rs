@@ -34,6 +34,7 @@ pub(super) const ARRAY: DocumentRules = DocumentRules {
         | "_nczarr_default_maxstrlen" => {
             Verdict::Habit("only members of the text".to_string(), "netcdf-c")
         }
+        "node_type" => Verdict::Habit("only members of the text".to_string(), "zarrs"),
         _ => Verdict::Discouraged("only members of the text".to_string()),
     },
     others_section: METADATA,

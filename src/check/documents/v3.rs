@@ -127,6 +127,19 @@ fn chunk_key_encoding(value: &Value, _: &Members) -> Verdict {
     }
 }
 
+/// Codecs that do not make bytes of an array.
+const NO_SERIALIZERS: [&str; 9] = [
+    "transpose",
+    "bitround",
+    "cast_value",
+    "scale_offset",
+    "reshape",
+    "blosc",
+    "crc32c",
+    "gzip",
+    "zstd",
+];
+
 fn codecs(value: &Value, members: &Members) -> Verdict {
     let Some(list) = value.as_array() else {
         return Verdict::Fails("a list of codecs".to_string());
@@ -144,6 +157,10 @@ fn codecs(value: &Value, members: &Members) -> Verdict {
         .get("shape")
         .and_then(lengths)
         .map(|shape| shape.len());
+    let is_serializer = |codec| !name_of(codec).is_some_and(|name| NO_SERIALIZERS.contains(&name));
+    if !list.iter().any(is_serializer) {
+        return Verdict::Fails("a codec from array to bytes, such as \"bytes\"".to_string());
+    }
     let mut verdicts = list.iter().map(|codec| codec_verdict(codec, rank));
     let odd = verdicts.find(|verdict| !matches!(verdict, Verdict::Holds));
     odd.unwrap_or(Verdict::Holds)
@@ -176,9 +193,26 @@ fn codec_verdict(codec: &Value, rank: Option<usize>) -> Verdict {
             found => level(found, -131_072..=22, "zstd"),
         },
         Some("gzip") => level(member("level"), 0..=9, "gzip"),
-        Some("blosc") => level(member("clevel"), 0..=9, "blosc"),
+        Some("blosc") => blosc(&member),
         _ => Verdict::Holds,
     }
+}
+
+/// The parameters of blosc.
+fn blosc<'a>(member: &dyn Fn(&str) -> Option<&'a Value>) -> Verdict {
+    let shuffle = member("shuffle");
+    let is_mode =
+        |mode: &Value| matches!(mode.as_str(), Some("noshuffle" | "shuffle" | "bitshuffle"));
+    if shuffle.is_some_and(|mode| !is_mode(mode)) {
+        return Verdict::Fails(
+            "\"noshuffle\", \"shuffle\" or \"bitshuffle\" for blosc".to_string(),
+        );
+    }
+    let size = member("typesize");
+    if size.is_some_and(|size| size.as_u64().is_none_or(|size| size == 0)) {
+        return Verdict::Fails("a typesize above 0 for blosc".to_string());
+    }
+    level(member("clevel"), 0..=9, "blosc")
 }
 
 fn level(found: Option<&Value>, range: std::ops::RangeInclusive<i64>, codec: &str) -> Verdict {
