@@ -12,6 +12,7 @@ mod band_facts;
 pub mod calendar;
 pub mod cf;
 mod cf_attributes;
+mod cf_complex;
 mod cf_counts;
 mod cf_numbers;
 mod cf_values;
