@@ -26,6 +26,7 @@ mod grid_mapping;
 pub mod group;
 pub mod hdf5;
 mod header_bytes;
+mod mapping_numbers;
 pub mod mat;
 mod mat_cells;
 mod mat_words;
@@ -53,6 +54,7 @@ pub mod vrt;
 pub mod vti;
 pub mod wav;
 pub mod why_not;
+mod wkt2;
 
 pub use crate::export::format::{ElementForm, FileParts, Format, Ragged, Subject, TakenDimension};
 pub use crate::export::opened::Export;
