@@ -146,25 +146,60 @@ def test_fortran_order(arrays):
         same(raw.reshape(data.shape, order="F"), data, path)
 
 
+def read_by_node(script, package, paths):
+    """Returns what a package of npm reads of files: dictionaries as the script prints them."""
+    modules = mounting.ROOT / ".tools/npm/node_modules"
+    is_here = shutil.which("node") and (modules / package).is_dir()
+    # Both packages are installed together.
+    needs.require("vtk.js", is_here, source=" (scripts/setup tools installs it)")
+    done = subprocess.run(["node", mounting.ROOT / "tests/python" / script, modules, *paths], check=True, capture_output=True, text=True)
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def test_npy_in_npyjs(arrays):
+    for extension, order in (("npy", "C"), ("f.npy", "F")):
+        found = list(each(arrays, extension, lambda data: True))
+        for (path, data), read in zip(found, read_by_node("read_npy.mjs", "npyjs", [path for path, _ in found]), strict=True):
+            assert (read["shape"], read["order"]) == (list(data.shape), order), path
+            elements = np.frombuffer(base64.b64decode(read["elements"]), data.dtype.newbyteorder("<"))
+            assert read["type"] == data.dtype.str[1:]
+            same(elements.reshape(data.shape, order=order), data, path)
+
+
+def in_teem(path, data):
+    """Returns the values as teem reads a file and writes it again, with a header before an empty line."""
+    done = subprocess.run(["teem-unu", "save", "-i", path, "-f", "nrrd", "-e", "raw", "-o", "-"], check=True, capture_output=True)
+    header, _, elements = done.stdout.partition(b"\n\n")
+    fields = dict(line.split(b": ", 1) for line in header.splitlines() if b": " in line)
+    assert fields.get(b"endian", b"little") == b"little"
+    shape = tuple(int(length) for length in fields[b"sizes"].split())[::-1]
+    return np.frombuffer(elements, data.dtype.newbyteorder("<")).reshape(shape)
+
+
 def test_nrrd(arrays):
     import nrrd
     import SimpleITK
 
+    needs.require("teem-unu", shutil.which("teem-unu"), source=" (scripts/setup tools installs it)")
     for extension in ("nrrd", "nhdr"):
         for path, data in each(arrays, extension, lambda data: is_image(data, 16, [*NUMBERS, "bool"])):
             read, header = nrrd.read(path, index_order="C")
             same(read, data, path)
+            same(in_teem(path, data), data, path)
             if 2 <= data.ndim <= 4:
                 same(SimpleITK.GetArrayFromImage(SimpleITK.ReadImage(path)), data, path)
 
 
 def test_metaimage(arrays):
+    import metaio
     import SimpleITK
     from vtkmodules.util.numpy_support import vtk_to_numpy
     from vtkmodules.vtkIOImage import vtkMetaImageReader
 
     for extension in ("mha", "mhd"):
         for path, data in each(arrays, extension, lambda data: is_image(data, 10, [*NUMBERS, "bool"])):
+            # A reader without the library that ITK and VTK share.
+            same(metaio.read(path).data, data, path)
             if 2 <= data.ndim <= 5:
                 same(SimpleITK.GetArrayFromImage(SimpleITK.ReadImage(path)), data, path)
             # VTK's own reader knows three dimensions and no integers of eight bytes.
@@ -267,6 +302,28 @@ def test_nifti(arrays):
             same(itk.squeeze(), finite.T.squeeze(), path)
 
 
+def in_niftilib(path, folder):
+    """Returns the values that nifti_tool copies out of an image."""
+    import nibabel
+
+    needs.require("nifti_tool", shutil.which("nifti_tool"), source=" (scripts/setup tools installs it)")
+    copy = folder / "copy.nii"
+    copy.unlink(missing_ok=True)
+    # A collapsed image of all indices along each dimension: what can hold any number of them.
+    subprocess.run(["nifti_tool", "-cci", *["-1"] * 7, "-prefix", copy, "-infiles", path], check=True, capture_output=True)
+    return np.asanyarray(nibabel.load(copy, mmap=False).dataobj)
+
+
+def test_nifti_in_niftilib(arrays, tmp_path):
+    types = [*NUMBERS, "bool", "c8", "c16"]
+    for path, data in each(arrays, "nii", lambda data: is_image(data, 7, types)):
+        expected = in_nifti_order(data, path)
+        # As ITK, which has the same library within.
+        finite = np.nan_to_num(expected, nan=0, posinf=0, neginf=0) if data.dtype.kind == "f" else expected
+        # It leaves out dimensions of one element at the end.
+        same(in_niftilib(path, tmp_path).reshape(finite.shape), finite, path)
+
+
 def test_nifti_2_for_long_dimensions(tmp_path, mounted):
     import nibabel
 
@@ -277,7 +334,8 @@ def test_nifti_2_for_long_dimensions(tmp_path, mounted):
     read = nibabel.load(path)
     assert isinstance(read, nibabel.Nifti2Image)
     same(np.asanyarray(read.dataobj), data.T, path)
-    # A second program of another family: the header by its numbers alone.
+    same(in_niftilib(path, tmp_path), data.T, path)
+    # The header by its numbers alone.
     raw = path.read_bytes()
     assert np.frombuffer(raw, "<i8", 8, 16).tolist() == [2, 40000, 3, 1, 1, 1, 1, 1]
     same(np.frombuffer(raw, "<i2", offset=544).reshape(3, 40000), data, path)
@@ -324,6 +382,20 @@ def test_mrc(arrays):
             same(SimpleITK.GetArrayFromImage(SimpleITK.ReadImage(path)), data, path)
 
 
+def test_mrc_by_its_header(arrays):
+    """The numbers of MRC2014 alone: programs other than mrcfile read few of its types, and images of three dimensions."""
+    types = {0: "i1", 1: "i2", 2: "f4", 4: "c8", 6: "u2", 12: "f2"}
+    for path, data in each(arrays, "mrc", lambda data: data.ndim >= 2 and is_image(data, 4, [*types.values(), "bool", "u1"])):
+        raw = open(path, "rb").read()
+        columns, rows, sections, mode = np.frombuffer(raw, "<i4", 4)
+        # A stack of volumes has as many sections as all of them, and the space group 401.
+        assert (columns, rows) == data.shape[:-3:-1] and sections == np.prod(data.shape[:-2])
+        assert np.frombuffer(raw, "<i4", 1, 88)[0] == {2: 0, 3: 1, 4: 401}[data.ndim]
+        assert np.frombuffer(raw, "<i4", 3, 64).tolist() == [1, 2, 3] and raw[208:212] == b"MAP "
+        read = np.frombuffer(raw, f"<{types[mode]}", offset=1024).reshape(data.shape)
+        same(read, data, path)
+
+
 def test_lengths_in_angstrom_reach_mrc(stores, mounted):
     import mrcfile
 
@@ -354,21 +426,11 @@ def test_vti(arrays):
         same(np.frombuffer(raw, data.dtype.newbyteorder("<"), data.size, start + 8).reshape(data.shape), data, path)
 
 
-def vtkjs(paths):
-    """Returns what vtk.js reads of files: dictionaries as read_vti.mjs prints them."""
-    modules = mounting.ROOT / ".tools/npm/node_modules"
-    is_here = shutil.which("node") and (modules / "@kitware/vtk.js").is_dir()
-    needs.require("vtk.js", is_here, source=" (scripts/setup tools installs it)")
-    script = mounting.ROOT / "tests/python/read_vti.mjs"
-    done = subprocess.run(["node", script, modules, *paths], check=True, capture_output=True, text=True)
-    return [json.loads(line) for line in done.stdout.splitlines()]
-
-
 def test_vti_in_vtkjs(arrays):
     found = list(each(arrays, "vti", lambda data: is_image(data, 3, [*NUMBERS, "bool"])))
     # It cuts integers of eight bytes to four.
     found = [(path, data) for path, data in found if data.dtype.str[1:] not in ("i8", "u8")]
-    for (path, data), read in zip(found, vtkjs([path for path, _ in found]), strict=True):
+    for (path, data), read in zip(found, read_by_node("read_vti.mjs", "@kitware/vtk.js", [path for path, _ in found]), strict=True):
         assert read["dimensions"] == [*data.shape[::-1], 1, 1][:3]
         elements = np.frombuffer(base64.b64decode(read["elements"]), data.dtype.newbyteorder("<"))
         same(elements.reshape(data.shape), data, path)
