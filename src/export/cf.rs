@@ -11,6 +11,7 @@ use serde_json::Value;
 use crate::dialect::fill_json;
 use crate::export::calendar::Calendar;
 use crate::export::cf_attributes::{AttributeNumber, fill_numbers};
+use crate::export::cf_complex::ComplexMask;
 use crate::export::cf_counts::CountedNumbers;
 use crate::export::cf_numbers::{CfPacking, FillNumber, Stored};
 use crate::export::cf_values::{CfConversion, Meaning, Truth};
@@ -37,28 +38,33 @@ pub struct DecodedArray {
 
 /// Returns an array as its attributes mean it; nothing if its elements are no numbers.
 pub fn decoded(array: &Array) -> Option<DecodedArray> {
-    let stored = match &array.data_type {
+    let found: Option<(DataType, Arc<dyn Conversion>)> = match &array.data_type {
         // Times are what they mean.
         DataType::Bool | DataType::DateTime(_) | DataType::TimeDelta(_) => None,
-        DataType::Complex(_) => None,
-        data_type => Some(Stored::of(data_type)?),
+        DataType::Complex(size) => {
+            let mask = ComplexMask::of(array, *size);
+            mask.map(|mask| (array.data_type.clone(), Arc::new(mask) as _))
+        }
+        data_type => {
+            let decoding = Decoding::of(array, Stored::of(data_type)?);
+            let is_changed = !decoding.is_identity();
+            is_changed.then(|| (decoding.data_type(), decoding.conversion()))
+        }
     };
-    let found = stored.map(|stored| Decoding::of(array, stored));
-    let Some(decoding) = found.filter(|decoding| !decoding.is_identity()) else {
+    let Some((data_type, conversion)) = found else {
         return Some(DecodedArray {
             array: array.clone(),
             conversion: None,
         });
     };
-    let data_type = decoding.data_type();
     let mut described = Array {
         attributes: attributes_of(array, &data_type),
         data_type,
         ..array.clone()
     };
-    let conversion = decoding.conversion();
     let mut fill = vec![0; conversion.written_size()];
-    if let Some(whole) = array.fill_value.bytes.get(..decoding.stored.size()) {
+    let size = array.data_type.size().unwrap_or(0);
+    if let Some(whole) = array.fill_value.bytes.get(..size) {
         conversion.convert(whole, &mut fill);
     }
     described.fill_value.json = fill_json::value(&described.data_type, &fill);
@@ -71,13 +77,18 @@ pub fn decoded(array: &Array) -> Option<DecodedArray> {
 
 /// Returns the attributes that decoded values of a type still have.
 fn attributes_of(array: &Array, data_type: &DataType) -> Attributes {
-    let mut attributes = without(&array.attributes, &APPLIED);
+    // Complex numbers are not scaled.
+    let applied: &[&str] = match data_type {
+        DataType::Complex(_) => &["_FillValue", "missing_value"],
+        _ => &APPLIED,
+    };
+    let mut attributes = without(&array.attributes, applied);
     if matches!(data_type, DataType::DateTime(_) | DataType::TimeDelta(_)) {
         attributes = without(&attributes, &["units", "calendar"]);
     }
     if !matches!(
         data_type,
-        DataType::Int(_) | DataType::UInt(_) | DataType::Float(_)
+        DataType::Int(_) | DataType::UInt(_) | DataType::Float(_) | DataType::Complex(_)
     ) {
         attributes = without(&attributes, &["dtype"]);
     }

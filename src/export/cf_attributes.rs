@@ -82,7 +82,8 @@ pub(super) fn fill_numbers(array: &Array, found: Stored, stored: Stored) -> Vec<
     fills
 }
 
-fn missing_numbers(attributes: &Attributes) -> Vec<AttributeNumber> {
+/// Returns the numbers of `missing_value`.
+pub(super) fn missing_numbers(attributes: &Attributes) -> Vec<AttributeNumber> {
     match attributes.get("missing_value") {
         Some(Value::Array(list)) => list.iter().filter_map(AttributeNumber::read).collect(),
         Some(one) => AttributeNumber::read(&one).into_iter().collect(),
@@ -95,7 +96,7 @@ fn fill_number(array: &Array, stored: Stored) -> Option<AttributeNumber> {
         return Some(stored.number(&array.fill_value.bytes).into());
     }
     let fill = array.attributes.get("_FillValue")?;
-    AttributeNumber::read(&fill).or_else(|| encoded_fill(&fill))
+    AttributeNumber::read(&fill).or_else(|| encoded_number(&fill))
 }
 
 impl From<FillNumber> for AttributeNumber {
@@ -107,8 +108,8 @@ impl From<FillNumber> for AttributeNumber {
     }
 }
 
-/// Reads a fill value as xarray writes it: a float of eight bytes as base64.
-fn encoded_fill(value: &Value) -> Option<AttributeNumber> {
+/// Reads a number of a fill value as xarray writes it: a float of eight bytes as base64.
+pub(super) fn encoded_number(value: &Value) -> Option<AttributeNumber> {
     let bytes = BASE64_STANDARD.decode(value.as_str()?).ok()?;
     let number = f64::from_le_bytes(bytes.try_into().ok()?);
     Some(AttributeNumber::Float(number))

@@ -2,13 +2,11 @@
 //!
 //! Results are those of numpy with the types that xarray computes in, bit for bit.
 
-use std::hash::{DefaultHasher, Hash, Hasher};
-
 use half::f16;
 
 use crate::export::cf_counts::{CountedNumbers, NOT_A_TIME, duration_of, time_bytes, time_of};
 use crate::export::cf_numbers::{CfNumber, CfPacking, FillNumber, Stored, for_type, is_fill_of};
-use crate::export::conversion::Conversion;
+use crate::export::conversion::{Conversion, digest_of};
 use crate::export::times::TimeCount;
 
 /// What numbers become.
@@ -65,9 +63,7 @@ impl Conversion for CfConversion {
     }
 
     fn digest(&self) -> u64 {
-        let mut hasher = DefaultHasher::new();
-        format!("{self:?}").hash(&mut hasher);
-        hasher.finish()
+        digest_of(self)
     }
 }
 

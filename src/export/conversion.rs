@@ -4,6 +4,7 @@
 //! this file keep every value, but for text: what is no code point becomes the sign for that.
 
 use std::fmt::Debug;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
 use half::f16;
@@ -21,6 +22,13 @@ pub trait Conversion: Debug + Send + Sync {
     }
     /// Returns a number that another conversion does not have.
     fn digest(&self) -> u64;
+}
+
+/// Returns a number of all that a conversion consists of.
+pub(super) fn digest_of(conversion: &impl Debug) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    format!("{conversion:?}").hash(&mut hasher);
+    hasher.finish()
 }
 
 /// Words in big-endian order; of integers whose sign the format lacks or demands, the highest bit is inverted, which

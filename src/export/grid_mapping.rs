@@ -1,11 +1,10 @@
 //! The reference system that the attributes of a grid mapping of CF describe without words for it: the name of a
-//! projection and its parameters, as the text (WKT 1) that GDAL reads.
+//! projection and its parameters, as the text (WKT 1, or where that has no words for it WKT 2) that GDAL reads.
 
 use std::fmt::Write;
 
-use serde_json::Value;
-
-use crate::export::netcdf_header::float;
+use crate::export::mapping_numbers::{Ellipsoid, number};
+use crate::export::wkt2;
 use crate::model::Attributes;
 
 /// Names of parameters in WKT, and of the attributes that have their numbers.
@@ -66,16 +65,23 @@ const PROJECTIONS: &[(&str, &str, Parameters)] = &[
         ],
     ),
     (
-        "sinusoidal",
-        "Sinusoidal",
-        &[("longitude_of_center", "longitude_of_central_meridian")],
-    ),
-    (
         "lambert_cylindrical_equal_area",
         "Cylindrical_Equal_Area",
         &[
             FIRST_PARALLEL,
             ("central_meridian", "longitude_of_central_meridian"),
+        ],
+    ),
+    (
+        "oblique_mercator",
+        "Hotine_Oblique_Mercator_Azimuth_Center",
+        &[
+            ("latitude_of_center", ORIGIN_LATITUDE),
+            ("longitude_of_center", ORIGIN_LONGITUDE),
+            ("azimuth", "azimuth_of_central_line"),
+            // CF has no attribute for it: the grid keeps the direction of its line.
+            ("rectified_grid_angle", "rectified_grid_angle"),
+            ("scale_factor", "scale_factor_at_projection_origin"),
         ],
     ),
 ];
@@ -96,7 +102,11 @@ pub(super) fn system_of(mapping: &Attributes) -> Option<String> {
     if named == "latitude_longitude" {
         return Some(system);
     }
-    let (projection, parameters) = projection(named.as_str()?, mapping)?;
+    let named = named.as_str()?;
+    if let Some(text) = wkt2::system_of(named, mapping) {
+        return Some(text);
+    }
+    let (projection, parameters) = projection(named, mapping)?;
     let mut text = format!("PROJCS[\"unknown\",{system},PROJECTION[\"{projection}\"]");
     let eastings = [
         ("false_easting", "false_easting"),
@@ -127,6 +137,15 @@ fn projection(
                 ("Mercator_1SP", vec![meridian, scale])
             })
         }
+        // The first versions of CF did not have it, and programs chose a name.
+        "sinusoidal" => {
+            let has_origin = mapping.get(ORIGIN_LONGITUDE).is_some();
+            let other = "longitude_of_central_meridian";
+            let meridian = if has_origin { ORIGIN_LONGITUDE } else { other };
+            Some(("Sinusoidal", vec![("longitude_of_center", meridian)]))
+        }
+        // The scale at the equator says where the parallel is that has its own, which depends on the ellipsoid.
+        "lambert_cylindrical_equal_area" if !has_parallel && has_scale(mapping) => None,
         "polar_stereographic" => {
             // The latitude is that of the parallel at its own scale, or the pole, which has another.
             let origin = ("latitude_of_origin", ORIGIN_LATITUDE);
@@ -151,6 +170,11 @@ fn projection(
     }
 }
 
+/// Whether a scale other than 1 is given at the origin.
+fn has_scale(mapping: &Attributes) -> bool {
+    number(mapping, "scale_factor_at_projection_origin", 0).is_some_and(|scale| scale != 1.0)
+}
+
 /// Returns the number of a parameter, as it is where the attribute is missing: 1 of a scale, and else 0.
 fn parameter(mapping: &Attributes, name: &str, attribute: &str) -> f64 {
     let missing = if name == "scale_factor" { 1.0 } else { 0.0 };
@@ -158,44 +182,24 @@ fn parameter(mapping: &Attributes, name: &str, attribute: &str) -> f64 {
     number(mapping, attribute, usize::from(second)).unwrap_or(missing)
 }
 
-/// Returns a finite number of an attribute, of a list the one at a place or the last before it.
-fn number(mapping: &Attributes, attribute: &str, place: usize) -> Option<f64> {
-    let found = match mapping.get(attribute)? {
-        Value::Array(list) => float(list.get(place).or(list.last())?),
-        one => float(&one),
-    };
-    found.filter(|number| number.is_finite())
-}
-
-/// Returns the text of longitudes and latitudes on an ellipsoid; that of WGS 84 if none is given.
+/// Returns the text of longitudes and latitudes on an ellipsoid.
 fn geographic(mapping: &Attributes) -> String {
-    let number = |name| number(mapping, name, 0);
-    let major = number("semi_major_axis").or_else(|| number("earth_radius"));
-    let of_minor = |minor: f64| {
-        let major = major?;
-        Some(if minor == major {
-            0.0
-        } else {
-            major / (major - minor)
-        })
-    };
-    let flattening = number("inverse_flattening")
-        .or_else(|| number("semi_minor_axis").and_then(of_minor))
-        .filter(|flattening| flattening.is_finite());
-    let (major, flattening) = match (major, flattening) {
-        (None, _) => (6_378_137.0, 298.257_223_563),
-        (Some(major), flattening) => (major, flattening.unwrap_or(0.0)),
-    };
-    let meridian = number("longitude_of_prime_meridian").unwrap_or(0.0);
+    let ellipsoid = Ellipsoid::of(mapping);
+    let named = ellipsoid.meridian_name();
+    let Ellipsoid {
+        major,
+        flattening,
+        meridian,
+    } = ellipsoid;
     format!(
         "GEOGCS[\"unknown\",DATUM[\"unknown\",SPHEROID[\"unknown\",{major},{flattening}]],\
-         PRIMEM[\"Greenwich\",{meridian}],UNIT[\"degree\",0.0174532925199433]]"
+         PRIMEM[\"{named}\",{meridian}],UNIT[\"degree\",0.0174532925199433]]"
     )
 }
 
 #[cfg(test)]
 mod tests {
-    use serde_json::{Map, json};
+    use serde_json::{Map, Value, json};
 
     use super::*;
 
@@ -220,7 +224,7 @@ mod tests {
             json!({"grid_mapping_name": "lambert_conformal_conic", "standard_parallel": 40});
         let text = system_of(&attributes(mapping)).unwrap();
         assert!(text.contains("\"standard_parallel_2\",40"), "{text}");
-        let unknown = json!({"grid_mapping_name": "rotated_latitude_longitude"});
+        let unknown = json!({"grid_mapping_name": "healpix"});
         assert_eq!(system_of(&attributes(unknown)), None);
         assert_eq!(system_of(&attributes(json!({"units": "m"}))), None);
     }

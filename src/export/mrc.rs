@@ -64,24 +64,11 @@ fn header(subject: &Subject, mode: i32) -> Option<Vec<u8>> {
         3 => 1,
         _ => 0,
     };
-    let axes = axes_of(subject);
-    let axis = |place: usize| axes.iter().rev().nth(place);
     let mut header = HeaderBytes::new(HEADER);
+    put_cell(&mut header, &axes_of(subject), length);
     let mut put = |place: usize, bytes: [u8; 4]| header.put(place, &bytes);
     for (place, number) in [length(0), length(1), sections, mode].iter().enumerate() {
         put(4 * place, number.to_le_bytes());
-    }
-    for place in 0..3 {
-        let factor = axis(place).map_or(1.0, angstroms);
-        let (step, origin) = axis(place).map_or((1.0, 0.0), |axis| (axis.step(), axis.origin));
-        put(28 + 4 * place, length(place).to_le_bytes());
-        put(
-            40 + 4 * place,
-            single(f64::from(length(place)) * step.abs() * factor),
-        );
-        put(52 + 4 * place, single(90.0));
-        put(64 + 4 * place, i32::try_from(place + 1).ok()?.to_le_bytes());
-        put(196 + 4 * place, single(origin * factor));
     }
     // Greater the least than the greatest, and so on: not determined.
     put(80, single(-1.0));
@@ -92,6 +79,22 @@ fn header(subject: &Subject, mode: i32) -> Option<Vec<u8>> {
     put(208, *b"MAP ");
     put(212, [0x44, 0x44, 0, 0]);
     Some(header.0)
+}
+
+/// Writes the cell that an image fills, and where it begins: columns, rows and sections, in this order.
+fn put_cell(header: &mut HeaderBytes, axes: &[AxisMeaning], length: impl Fn(usize) -> i32) {
+    for (place, direction) in (0..3).zip(1_i32..) {
+        let axis = axes.iter().rev().nth(place);
+        let factor = axis.map_or(1.0, angstroms);
+        let (step, origin) = axis.map_or((1.0, 0.0), |axis| (axis.step(), axis.origin));
+        let side = f64::from(length(place)) * step.abs() * factor;
+        let mut put = |start: usize, bytes: [u8; 4]| header.put(start + 4 * place, &bytes);
+        put(28, length(place).to_le_bytes());
+        put(40, single(side));
+        put(52, single(90.0));
+        put(64, direction.to_le_bytes());
+        put(196, single(origin * factor));
+    }
 }
 
 /// Returns how many angstrom the unit of a dimension is; 1 if that is not known.

@@ -60,6 +60,26 @@ impl Variable<'_> {
     fn padded(&self) -> Option<u64> {
         self.length.checked_next_multiple_of(4)
     }
+
+    /// Returns the variable at its place in the file.
+    fn placed(&self, contents: &GroupContents, offset: u64) -> Option<PlacedVariable> {
+        let padding = usize::try_from(self.padded()? - self.length).ok()?;
+        let data_type = &contents.members.get(self.member)?.array.data_type;
+        let elements = ElementForm {
+            order: None,
+            conversion: self.kind.conversion(data_type),
+        };
+        let parts = FileParts {
+            elements: Some(elements),
+            trailer: vec![0; padding],
+            ..FileParts::default()
+        };
+        Some(PlacedVariable {
+            member: self.member,
+            offset,
+            parts,
+        })
+    }
 }
 
 /// Returns what a file consists of; says which of the arrays stops it.
@@ -103,7 +123,6 @@ fn assembled(
     dimensions: &GroupDimensions,
     variables: &[Variable],
 ) -> Option<GroupPlan> {
-    let members = &contents.members;
     let global = NetcdfAttribute::list(contents.attributes, None, variant);
     let write = |begins: &[u64]| header(dimensions, &global, variables, begins, variant);
     // The length of the header does not depend on the numbers in it.
@@ -111,30 +130,11 @@ fn assembled(
     let begins = begins(variables, length)?;
     let mut header = write(&begins)?;
     header.resize(usize::try_from(length).ok()?, 0);
-    let placed = variables.iter().zip(begins).map(|(variable, offset)| {
-        let padding = usize::try_from(variable.padded()? - variable.length).ok()?;
-        let conversion = variable
-            .kind
-            .conversion(&members.get(variable.member)?.array.data_type);
-        let parts = FileParts {
-            header: Vec::new(),
-            elements: Some(ElementForm {
-                order: None,
-                conversion,
-            }),
-            trailer: vec![0; padding],
-            ..FileParts::default()
-        };
-        Some(PlacedVariable {
-            member: variable.member,
-            offset,
-            parts,
-        })
-    });
-    let variables = placed.collect::<Option<_>>()?;
+    let placed = variables.iter().zip(begins);
+    let placed = placed.map(|(variable, offset)| variable.placed(contents, offset));
     Some(GroupPlan {
         header,
-        variables,
+        variables: placed.collect::<Option<_>>()?,
         row: None,
     })
 }

@@ -60,46 +60,45 @@ fn header(descr: &str, is_fortran: bool, shape: &[u64]) -> Option<Vec<u8>> {
 /// Builds a whole file of elements as wide as the longest: `S` of bytes, `U` of text.
 fn ragged(records: &RaggedElements, subject: &RaggedBox<'_>, out: &mut Growing<'_>) -> Result<()> {
     let is_text = !matches!(records.data_type(), DataType::Bytes | DataType::List(_));
-    let width = |element: &[u8]| {
-        if is_text {
-            String::from_utf8_lossy(element).chars().count()
-        } else {
-            element.len()
-        }
-    };
-    let longest = records.iter().map(width).max().unwrap_or(0).max(1);
-    let (letter, element) = if is_text {
-        ('<', longest * 4)
+    let longest = records.iter().map(|element| width(element, is_text)).max();
+    let longest = longest.unwrap_or(0).max(1);
+    let (descr, size) = if is_text {
+        (format!("'<U{longest}'"), longest * 4)
     } else {
-        ('|', longest)
+        (format!("'|S{longest}'"), longest)
     };
-    let kind = if is_text { 'U' } else { 'S' };
-    let too_large = || {
-        let found = format!(
-            "{} elements as wide as the longest, {longest}",
-            records.len()
-        );
+    let header = header(&descr, false, subject.shape).filter(|_| size <= MAX_ELEMENT);
+    out.push(&header.ok_or_else(|| {
+        let count = records.len();
+        let found = format!("{count} elements as wide as the longest, {longest}");
         Error::too_large("npy", found)
-    };
-    if element > MAX_ELEMENT {
-        return Err(too_large());
-    }
-    out.push(
-        &header(&format!("'{letter}{kind}{longest}'"), false, subject.shape)
-            .ok_or_else(too_large)?,
-    )?;
-    let mut padded = vec![0; element];
+    })?)?;
+    let mut padded = vec![0; size];
     for record in records.iter() {
-        padded.fill(0);
-        if is_text {
-            let text = String::from_utf8_lossy(record);
-            for (code, letter) in padded.chunks_exact_mut(4).zip(text.chars()) {
-                code.copy_from_slice(&u32::from(letter).to_le_bytes());
-            }
-        } else {
-            padded[..record.len()].copy_from_slice(record);
-        }
+        put_padded(record, is_text, &mut padded);
         out.push(&padded)?;
     }
     Ok(())
+}
+
+/// Returns the code points of a text, and of other elements the bytes.
+fn width(element: &[u8], is_text: bool) -> usize {
+    if is_text {
+        String::from_utf8_lossy(element).chars().count()
+    } else {
+        element.len()
+    }
+}
+
+/// Writes an element with zeros behind it, text as UTF-32.
+fn put_padded(element: &[u8], is_text: bool, padded: &mut [u8]) {
+    padded.fill(0);
+    if !is_text {
+        padded[..element.len()].copy_from_slice(element);
+        return;
+    }
+    let text = String::from_utf8_lossy(element);
+    for (code, letter) in padded.chunks_exact_mut(4).zip(text.chars()) {
+        code.copy_from_slice(&u32::from(letter).to_le_bytes());
+    }
 }

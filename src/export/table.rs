@@ -3,12 +3,11 @@
 //! The arrays have one dimension each, all of the same length, as those of a table of AnnData and of a CF point set have.
 //! Each cell has the width of the longest value of its type, so rows have a fixed length.
 
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
 use serde_json::Value;
 
-use crate::export::conversion::Conversion;
+use crate::export::conversion::{Conversion, digest_of};
 use crate::export::group::{
     GroupContents, GroupFormat, GroupMember, GroupPlan, GroupScope, OrWhyNot, PlacedVariable,
 };
@@ -85,31 +84,17 @@ fn plan(contents: &GroupContents, notation: RowNotation) -> OrWhyNot<GroupPlan> 
 fn columns<'a>(contents: &'a GroupContents) -> OrWhyNot<Vec<Column<'a>>> {
     let (mut columns, mut rows) = (Vec::new(), None);
     for (member, GroupMember { path, array }) in contents.members.iter().enumerate() {
-        match *array.shape {
-            // A variable that has attributes alone.
-            [] => continue,
-            [length] if *rows.get_or_insert(length) == length => {}
-            [length] => {
-                let rows = rows.unwrap_or_default();
-                return Err(format!(
-                    "columns have one length: {path} has {length} elements and others {rows}"
-                ));
-            }
-            _ => {
-                let rank = array.shape.len();
-                return Err(format!("columns have one dimension: {path} has {rank}"));
-            }
+        // The length of the file would depend on elements without a fixed length.
+        if !is_column(path, &array.shape, &mut rows)? || array.data_type.is_variable() {
+            continue;
         }
-        // The length of the file would depend on them.
-        if !array.data_type.is_variable() {
-            let cell = TextCell::of(&array.data_type);
-            let no_text = || format!("no text for {path}, which is {}", array.data_type);
-            columns.push(Column {
-                member,
-                name: path,
-                cell: cell.ok_or_else(no_text)?,
-            });
-        }
+        let cell = TextCell::of(&array.data_type);
+        let no_text = || format!("no text for {path}, which is {}", array.data_type);
+        columns.push(Column {
+            member,
+            name: path,
+            cell: cell.ok_or_else(no_text)?,
+        });
     }
     let known = known_order(contents);
     let place = |column: &Column| {
@@ -121,6 +106,25 @@ fn columns<'a>(contents: &'a GroupContents) -> OrWhyNot<Vec<Column<'a>>> {
         0 => Err("no column whose elements have a fixed length".to_string()),
         1..=MAX_COLUMNS => Ok(columns),
         count => Err(format!("{MAX_COLUMNS} columns at most, not {count}")),
+    }
+}
+
+/// Whether an array of this shape is a column: one without dimensions has attributes alone. All others have one, as long as
+/// the first, whose length becomes that of `rows`.
+fn is_column(path: &str, shape: &[u64], rows: &mut Option<u64>) -> OrWhyNot<bool> {
+    match *shape {
+        [] => Ok(false),
+        [length] => {
+            let rows = *rows.get_or_insert(length);
+            let found = || {
+                format!("columns have one length: {path} has {length} elements and others {rows}")
+            };
+            (length == rows).then_some(true).ok_or_else(found)
+        }
+        _ => {
+            let rank = shape.len();
+            Err(format!("columns have one dimension: {path} has {rank}"))
+        }
     }
 }
 
@@ -203,8 +207,6 @@ impl Conversion for TableCell {
     }
 
     fn digest(&self) -> u64 {
-        let mut hasher = DefaultHasher::new();
-        format!("{self:?}").hash(&mut hasher);
-        hasher.finish()
+        digest_of(self)
     }
 }

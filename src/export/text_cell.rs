@@ -123,19 +123,7 @@ impl TextCell {
             }
             TextCell::Single => float(f32::from_bits(low(word)), notation, text),
             TextCell::Double => float(f64::from_bits(word), notation, text),
-            TextCell::Time(unit) => {
-                let count = word.cast_signed();
-                let time = i128::from(count) * i128::from(unit);
-                if count == i64::MIN || time.abs() > FURTHEST {
-                    text.push_str(notation.nothing("NaT"));
-                    return;
-                }
-                let time = time_text(time, Calendar::Gregorian);
-                match notation {
-                    RowNotation::Commas | RowNotation::Alone => text.write_str(&time),
-                    RowNotation::Json => write!(text, "\"{time}\""),
-                }
-            }
+            TextCell::Time(unit) => write_time(word.cast_signed(), unit, notation, text),
             TextCell::Text(_) | TextCell::Bytes(_) => Ok(()),
         };
     }
@@ -230,6 +218,19 @@ pub(super) fn utf32(element: &[u8]) -> String {
     text.trim_end_matches('\0').to_string()
 }
 
+/// Writes a time that is so many times `unit` nanoseconds since 1970.
+fn write_time(count: i64, unit: i64, notation: RowNotation, text: &mut String) -> std::fmt::Result {
+    let time = i128::from(count) * i128::from(unit);
+    if count == i64::MIN || time.abs() > FURTHEST {
+        return text.write_str(notation.nothing("NaT"));
+    }
+    let time = time_text(time, Calendar::Gregorian);
+    match notation {
+        RowNotation::Commas | RowNotation::Alone => text.write_str(&time),
+        RowNotation::Json => write!(text, "\"{time}\""),
+    }
+}
+
 fn float<T: Into<f64> + Copy + std::fmt::Debug>(
     number: T,
     notation: RowNotation,
@@ -287,31 +288,33 @@ mod tests {
         }
     }
 
+    /// Units with their least and greatest times, as numpy writes them.
+    const EXTREMES: [(&str, &str, &str); 4] = [
+        (
+            "ns",
+            "1677-09-21T00:12:43.145224193",
+            "2262-04-11T23:47:16.854775807",
+        ),
+        (
+            "us",
+            "-290308-12-21T19:59:05.224193",
+            "294247-01-10T04:00:54.775807",
+        ),
+        (
+            "ms",
+            "-292275055-05-16T16:47:04.193",
+            "292278994-08-17T07:12:55.807",
+        ),
+        (
+            "s",
+            "-292277022657-01-27T08:29:53",
+            "292277026596-12-04T15:30:07",
+        ),
+    ];
+
     #[test]
     fn times_of_any_unit_fit_into_their_cells() {
-        // As numpy writes them.
-        for (unit, least, greatest) in [
-            (
-                "ns",
-                "1677-09-21T00:12:43.145224193",
-                "2262-04-11T23:47:16.854775807",
-            ),
-            (
-                "us",
-                "-290308-12-21T19:59:05.224193",
-                "294247-01-10T04:00:54.775807",
-            ),
-            (
-                "ms",
-                "-292275055-05-16T16:47:04.193",
-                "292278994-08-17T07:12:55.807",
-            ),
-            (
-                "s",
-                "-292277022657-01-27T08:29:53",
-                "292277026596-12-04T15:30:07",
-            ),
-        ] {
+        for (unit, least, greatest) in EXTREMES {
             let unit = TimeUnit {
                 name: unit.to_string(),
                 scale: 1,

@@ -146,25 +146,60 @@ def test_fortran_order(arrays):
         same(raw.reshape(data.shape, order="F"), data, path)
 
 
+def read_by_node(script, package, paths):
+    """Returns what a package of npm reads of files: dictionaries as the script prints them."""
+    modules = mounting.ROOT / ".tools/npm/node_modules"
+    is_here = shutil.which("node") and (modules / package).is_dir()
+    # Both packages are installed together.
+    needs.require("vtk.js", is_here, source=" (scripts/setup tools installs it)")
+    done = subprocess.run(["node", mounting.ROOT / "tests/python" / script, modules, *paths], check=True, capture_output=True, text=True)
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def test_npy_in_npyjs(arrays):
+    for extension, order in (("npy", "C"), ("f.npy", "F")):
+        found = list(each(arrays, extension, lambda data: True))
+        for (path, data), read in zip(found, read_by_node("read_npy.mjs", "npyjs", [path for path, _ in found]), strict=True):
+            assert (read["shape"], read["order"]) == (list(data.shape), order), path
+            elements = np.frombuffer(base64.b64decode(read["elements"]), data.dtype.newbyteorder("<"))
+            assert read["type"] == data.dtype.str[1:]
+            same(elements.reshape(data.shape, order=order), data, path)
+
+
+def in_teem(path, data):
+    """Returns the values as teem reads a file and writes it again, with a header before an empty line."""
+    done = subprocess.run(["teem-unu", "save", "-i", path, "-f", "nrrd", "-e", "raw", "-o", "-"], check=True, capture_output=True)
+    header, _, elements = done.stdout.partition(b"\n\n")
+    fields = dict(line.split(b": ", 1) for line in header.splitlines() if b": " in line)
+    assert fields.get(b"endian", b"little") == b"little"
+    shape = tuple(int(length) for length in fields[b"sizes"].split())[::-1]
+    return np.frombuffer(elements, data.dtype.newbyteorder("<")).reshape(shape)
+
+
 def test_nrrd(arrays):
     import nrrd
     import SimpleITK
 
+    needs.require("teem-unu", shutil.which("teem-unu"), source=" (scripts/setup tools installs it)")
     for extension in ("nrrd", "nhdr"):
         for path, data in each(arrays, extension, lambda data: is_image(data, 16, [*NUMBERS, "bool"])):
             read, header = nrrd.read(path, index_order="C")
             same(read, data, path)
+            same(in_teem(path, data), data, path)
             if 2 <= data.ndim <= 4:
                 same(SimpleITK.GetArrayFromImage(SimpleITK.ReadImage(path)), data, path)
 
 
 def test_metaimage(arrays):
+    import metaio
     import SimpleITK
     from vtkmodules.util.numpy_support import vtk_to_numpy
     from vtkmodules.vtkIOImage import vtkMetaImageReader
 
     for extension in ("mha", "mhd"):
         for path, data in each(arrays, extension, lambda data: is_image(data, 10, [*NUMBERS, "bool"])):
+            # A reader without the library that ITK and VTK share.
+            same(metaio.read(path).data, data, path)
             if 2 <= data.ndim <= 5:
                 same(SimpleITK.GetArrayFromImage(SimpleITK.ReadImage(path)), data, path)
             # VTK's own reader knows three dimensions and no integers of eight bytes.
@@ -267,6 +302,28 @@ def test_nifti(arrays):
             same(itk.squeeze(), finite.T.squeeze(), path)
 
 
+def in_niftilib(path, folder):
+    """Returns the values that nifti_tool copies out of an image."""
+    import nibabel
+
+    needs.require("nifti_tool", shutil.which("nifti_tool"), source=" (scripts/setup tools installs it)")
+    copy = folder / "copy.nii"
+    copy.unlink(missing_ok=True)
+    # A collapsed image of all indices along each dimension: what can hold any number of them.
+    subprocess.run(["nifti_tool", "-cci", *["-1"] * 7, "-prefix", copy, "-infiles", path], check=True, capture_output=True)
+    return np.asanyarray(nibabel.load(copy, mmap=False).dataobj)
+
+
+def test_nifti_in_niftilib(arrays, tmp_path):
+    types = [*NUMBERS, "bool", "c8", "c16"]
+    for path, data in each(arrays, "nii", lambda data: is_image(data, 7, types)):
+        expected = in_nifti_order(data, path)
+        # As ITK, which has the same library within.
+        finite = np.nan_to_num(expected, nan=0, posinf=0, neginf=0) if data.dtype.kind == "f" else expected
+        # It leaves out dimensions of one element at the end.
+        same(in_niftilib(path, tmp_path).reshape(finite.shape), finite, path)
+
+
 def test_nifti_2_for_long_dimensions(tmp_path, mounted):
     import nibabel
 
@@ -277,7 +334,8 @@ def test_nifti_2_for_long_dimensions(tmp_path, mounted):
     read = nibabel.load(path)
     assert isinstance(read, nibabel.Nifti2Image)
     same(np.asanyarray(read.dataobj), data.T, path)
-    # A second program of another family: the header by its numbers alone.
+    same(in_niftilib(path, tmp_path), data.T, path)
+    # The header by its numbers alone.
     raw = path.read_bytes()
     assert np.frombuffer(raw, "<i8", 8, 16).tolist() == [2, 40000, 3, 1, 1, 1, 1, 1]
     same(np.frombuffer(raw, "<i2", offset=544).reshape(3, 40000), data, path)
@@ -324,6 +382,20 @@ def test_mrc(arrays):
             same(SimpleITK.GetArrayFromImage(SimpleITK.ReadImage(path)), data, path)
 
 
+def test_mrc_by_its_header(arrays):
+    """The numbers of MRC2014 alone: programs other than mrcfile read few of its types, and images of three dimensions."""
+    types = {0: "i1", 1: "i2", 2: "f4", 4: "c8", 6: "u2", 12: "f2"}
+    for path, data in each(arrays, "mrc", lambda data: data.ndim >= 2 and is_image(data, 4, [*types.values(), "bool", "u1"])):
+        raw = open(path, "rb").read()
+        columns, rows, sections, mode = np.frombuffer(raw, "<i4", 4)
+        # A stack of volumes has as many sections as all of them, and the space group 401.
+        assert (columns, rows) == data.shape[:-3:-1] and sections == np.prod(data.shape[:-2])
+        assert np.frombuffer(raw, "<i4", 1, 88)[0] == {2: 0, 3: 1, 4: 401}[data.ndim]
+        assert np.frombuffer(raw, "<i4", 3, 64).tolist() == [1, 2, 3] and raw[208:212] == b"MAP "
+        read = np.frombuffer(raw, f"<{types[mode]}", offset=1024).reshape(data.shape)
+        same(read, data, path)
+
+
 def test_lengths_in_angstrom_reach_mrc(stores, mounted):
     import mrcfile
 
@@ -354,21 +426,11 @@ def test_vti(arrays):
         same(np.frombuffer(raw, data.dtype.newbyteorder("<"), data.size, start + 8).reshape(data.shape), data, path)
 
 
-def vtkjs(paths):
-    """Returns what vtk.js reads of files: dictionaries as read_vti.mjs prints them."""
-    modules = mounting.ROOT / ".tools/npm/node_modules"
-    is_here = shutil.which("node") and (modules / "@kitware/vtk.js").is_dir()
-    needs.require("vtk.js", is_here, source=" (scripts/setup tools installs it)")
-    script = mounting.ROOT / "tests/python/read_vti.mjs"
-    done = subprocess.run(["node", script, modules, *paths], check=True, capture_output=True, text=True)
-    return [json.loads(line) for line in done.stdout.splitlines()]
-
-
 def test_vti_in_vtkjs(arrays):
     found = list(each(arrays, "vti", lambda data: is_image(data, 3, [*NUMBERS, "bool"])))
     # It cuts integers of eight bytes to four.
     found = [(path, data) for path, data in found if data.dtype.str[1:] not in ("i8", "u8")]
-    for (path, data), read in zip(found, vtkjs([path for path, _ in found]), strict=True):
+    for (path, data), read in zip(found, read_by_node("read_vti.mjs", "@kitware/vtk.js", [path for path, _ in found]), strict=True):
         assert read["dimensions"] == [*data.shape[::-1], 1, 1][:3]
         elements = np.frombuffer(base64.b64decode(read["elements"]), data.dtype.newbyteorder("<"))
         same(elements.reshape(data.shape), data, path)
@@ -486,15 +548,6 @@ def by_the_lines_of_vrt(path, dtype):
     return np.array(read)
 
 
-def test_places_reach_gdal(stores, mounted):
-    files = mounted(stores[0], "--list", "hdr").files
-    # The corner of the first pixel, of which the metadata have the centre.
-    corner = (0.25, 0.0, -20.125, 0.0, -0.5, 10.25)
-    for extension, driver in [("vrt", "VRT"), ("img", "ENVI"), ("bil", "EHdr"), ("flt", "EHdr")]:
-        _, profile = gdal(files / f"plane/plane.{extension}", driver)
-        assert tuple(profile["transform"])[:6] == corner, extension
-
-
 @pytest.mark.filterwarnings("ignore::rasterio.errors.NotGeoreferencedWarning")
 def test_gdal_finds_an_unlisted_header_if_it_does_not_list(stores, mounted):
     import rasterio
@@ -502,124 +555,6 @@ def test_gdal_finds_an_unlisted_header_if_it_does_not_list(stores, mounted):
     path = mounted(stores[0]).files / "rows/rows.img"
     with rasterio.Env(GDAL_DISABLE_READDIR_ON_OPEN="TRUE"), rasterio.open(path, driver="ENVI") as source:
         same(source.read(), values("u2", (11, 3, 13), 7).transpose(1, 0, 2), path)
-
-
-@pytest.mark.filterwarnings("ignore::rasterio.errors.NotGeoreferencedWarning")
-def test_reference_systems_reach_gdal(tmp_path, mounted):
-    import rasterio
-
-    root = zarr.open_group(tmp_path / "geo.zarr", mode="w")
-    place = [30.0, 0.0, 500000.0, 0.0, -30.0, 4000000.0]
-    for name, attributes in {
-        "gdal": {"_CRS": {"url": "http://www.opengis.net/def/crs/EPSG/0/32633"}, "GeoTransform": "500000 30 0 4000000 0 -30"},
-        "geozarr": {"proj:code": "EPSG:32633", "spatial:transform": place},
-        "packed": {"crs_wkt": rasterio.CRS.from_epsg(32633).to_wkt(), "scale_factor": 0.5, "add_offset": 3.0, "units": "m",
-                   "_FillValue": -1},
-    }.items():
-        root.create_array(name, data=values("i2", (7, 9)), attributes=attributes, dimension_names=["y", "x"])
-    files = mounted(tmp_path / "geo.zarr").files
-    for name in ("gdal", "geozarr", "packed"):
-        with rasterio.open(files / name / f"{name}.vrt") as source:
-            assert source.crs.to_epsg() == 32633, name
-            if name != "packed":
-                assert list(source.transform)[:6] == place
-    with rasterio.open(files / "packed/packed.vrt") as source:
-        assert (source.scales, source.offsets, source.units, source.nodata) == ((0.5,), (3.0,), ("m",), -1)
-
-
-# A grid mapping of CF by its parameters, and the same system in the words of PROJ.
-MAPPINGS = {
-    "albers": ({"grid_mapping_name": "albers_conical_equal_area", "standard_parallel": [29.5, 45.5], "semi_major_axis": 6378137.0,
-                "inverse_flattening": 298.257222101, "latitude_of_projection_origin": 23.0, "longitude_of_central_meridian": -96.0},
-               "+proj=aea +lat_1=29.5 +lat_2=45.5 +lat_0=23 +lon_0=-96 +ellps=GRS80"),
-    "conic": ({"grid_mapping_name": "lambert_conformal_conic", "standard_parallel": 25.0, "earth_radius": 6371200.0,
-               "latitude_of_projection_origin": 25.0, "longitude_of_central_meridian": 265.0},
-              "+proj=lcc +lat_1=25 +lat_2=25 +lat_0=25 +lon_0=265 +R=6371200"),
-    "degrees": ({"grid_mapping_name": "latitude_longitude", "semi_major_axis": 6378137.0, "inverse_flattening": 298.257223563},
-                "+proj=longlat +ellps=WGS84"),
-    "equal": ({"grid_mapping_name": "lambert_azimuthal_equal_area", "latitude_of_projection_origin": 52.0,
-               "longitude_of_projection_origin": 10.0, "false_easting": 4321000.0, "false_northing": 3210000.0,
-               "semi_major_axis": 6378137.0, "semi_minor_axis": 6356752.314140356},
-              "+proj=laea +lat_0=52 +lon_0=10 +x_0=4321000 +y_0=3210000 +ellps=GRS80"),
-    "mercator": ({"grid_mapping_name": "mercator", "standard_parallel": 20.0, "longitude_of_projection_origin": 5.0},
-                 "+proj=merc +lat_ts=20 +lon_0=5 +ellps=WGS84"),
-    "polar": ({"grid_mapping_name": "polar_stereographic", "standard_parallel": 70.0, "latitude_of_projection_origin": 90.0,
-               "straight_vertical_longitude_from_pole": -45.0}, "+proj=stere +lat_0=90 +lat_ts=70 +lon_0=-45 +ellps=WGS84"),
-    "transverse": ({"grid_mapping_name": "transverse_mercator", "scale_factor_at_central_meridian": 0.9996, "false_easting": 5e5,
-                    "longitude_of_central_meridian": 15.0, "latitude_of_projection_origin": 0.0},
-                   "+proj=tmerc +lat_0=0 +lon_0=15 +k=0.9996 +x_0=500000 +ellps=WGS84"),
-}
-
-
-def with_grid_mappings(folder, version):
-    """Makes a store of maps whose attribute `grid_mapping` names a variable that says where they lie."""
-    import rasterio
-
-    root = zarr.open_group(folder, mode="w", zarr_format=version)
-    wkt = rasterio.CRS.from_epsg(32633).to_wkt()
-    variables = {
-        "spatial_ref": {"crs_wkt": wkt, "spatial_ref": wkt, "grid_mapping_name": "transverse_mercator",
-                        "GeoTransform": "500000 30 0 4000000 0 -30"},
-        "crs": {"spatial_ref": wkt},
-        **{name: attributes for name, (attributes, _) in MAPPINGS.items()},
-    }
-    for name, attributes in variables.items():
-        root.create_array(name, shape=(), dtype="i4", attributes=attributes)
-    for name, named in {"a": "spatial_ref", "b": "crs: x y", **{f"of_{name}": name for name in MAPPINGS}}.items():
-        more = {"dimension_names": ["y", "x"]} if version == 3 else {}
-        root.create_array(name, data=values("i2", (7, 9)), attributes={"grid_mapping": named, "GeoTransform": "0 2 0 9 0 -2"}
-                          if named != "spatial_ref" else {"grid_mapping": named}, **more)
-    below = root.create_group("below")
-    below.create_array("c", data=values("i2", (3, 7, 9)), attributes={"grid_mapping": "spatial_ref"})
-    below.create_array("d", data=values("i2", (7, 9)), attributes={"grid_mapping": "/below/missing"})
-    return folder
-
-
-@pytest.mark.filterwarnings("ignore::rasterio.errors.NotGeoreferencedWarning")
-@pytest.mark.parametrize("version", [2, 3])
-def test_grid_mappings_reach_gdal(tmp_path, mounted, version):
-    import rasterio
-    import rasterio.warp
-
-    store = with_grid_mappings(tmp_path / "maps.zarr", version)
-    files = mounted(store).files
-    place = [30.0, 0.0, 500000.0, 0.0, -30.0, 4000000.0]
-    for path, shape in (("a/a", (1, 7, 9)), ("below/c/c", (3, 7, 9))):
-        for extension in ("vrt", "tif"):
-            with rasterio.open(files / f"{path}.{extension}") as source:
-                assert source.crs.to_epsg() == 32633, (path, extension)
-                assert list(source.transform)[:6] == place
-                same(source.read(), values("i2", shape), path)
-        with rasterio.open(files / f"{path}@...,2:,3:.tif") as source:
-            assert list(source.transform)[:6] == [30.0, 0.0, 500090.0, 0.0, -30.0, 3999940.0]
-    for extension in ("vrt", "tif"):
-        with rasterio.open(files / f"b/b.{extension}") as source:
-            assert source.crs.to_epsg() == 32633
-        with rasterio.open(files / f"below/d/d.{extension}") as source:
-            assert source.crs is None
-        for name, (_, proj) in MAPPINGS.items():
-            with rasterio.open(files / f"of_{name}/of_{name}.{extension}") as source:
-                places = ([10, 12], [50, 60]) if name == "degrees" else ([1e5, 3e5], [2e5, 1e5])
-                found = rasterio.warp.transform(rasterio.CRS.from_string(proj), source.crs, *places)
-                np.testing.assert_allclose(found, places, atol=1e-3, err_msg=name)
-    # The command says the same.
-    info = json.loads(mounting.zarrfs("info", "--json", store / "a").stdout)
-    assert "a.tif" in info["files"]
-    mounting.zarrfs("cp", store / "a", tmp_path / "a.tif")
-    assert (tmp_path / "a.tif").read_bytes() == (files / "a/a.tif").read_bytes()
-
-
-def test_a_changed_grid_mapping_changes_the_header(tmp_path, mounted):
-    import rasterio
-
-    store = with_grid_mappings(tmp_path / "maps.zarr", 3)
-    files = mounted(store, "--cow", tmp_path / "upper").files
-    with rasterio.open(files / "a/a.tif") as source:
-        assert source.crs.to_epsg() == 32633
-    (files / "spatial_ref/attributes.json").write_text(json.dumps({"crs_wkt": rasterio.CRS.from_epsg(3035).to_wkt()}))
-    for extension in ("vrt", "tif"):
-        with rasterio.open(files / f"a/a.{extension}") as source:
-            assert source.crs.to_epsg() == 3035
 
 
 @pytest.mark.parametrize("extension, names", [

@@ -177,6 +177,25 @@ def test_pnetcdf(numbers, sample, mounted):
     check_in_pnetcdf(mounted(sample).files / "climate.cdf5.nc", zarr.open_group(sample, mode="r"))
 
 
+def copied_by_nco(path, variant, folder):
+    """Returns a copy that ncks has made of every variable: read and written again by NCO."""
+    needs.require("ncks", shutil.which("ncks"), source=" (scripts/setup tools installs it)")
+    copy = folder / f"copy{variant}.nc"
+    subprocess.run(["ncks", "-O", f"-{variant}", path, copy], check=True, capture_output=True)
+    return copy
+
+
+def test_nco(numbers, sample, mounted, tmp_path):
+    root, files = zarr.open_group(numbers, mode="r"), mounted(numbers).files
+    with scipy.io.netcdf_file(copied_by_nco(files / "classic/classic.nc", 3, tmp_path), mmap=False) as file:
+        assert set(file.variables) == {name for name, _ in root["classic"].arrays()}
+        for name, array in root["classic"].arrays():
+            same(np.array(file.variables[name][...]), plain(array[...]), name)
+    for group in ("classic", "wide"):
+        check(copied_by_nco(files / f"{group}/{group}.cdf5.nc", 5, tmp_path), root[group], "NETCDF3_64BIT_DATA")
+    check(copied_by_nco(mounted(sample).files / "climate.nc", 3, tmp_path), zarr.open_group(sample, mode="r"), "NETCDF3_CLASSIC")
+
+
 def test_gdal(tmp_path, mounted):
     import rasterio
 

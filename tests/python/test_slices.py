@@ -263,6 +263,44 @@ def is_that_of_xarray(store, files, name, made, seed):
     return True
 
 
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("version", [2, 3])
+@pytest.mark.parametrize("dtype", ["c8", "c16"])
+def test_complex_numbers_that_stand_for_none_are_those_of_xarray(tmp_path, version, dtype):
+    import xarray
+
+    random = np.random.default_rng(7)
+    root = zarr.open_group(tmp_path / "a.zarr", mode="w", zarr_format=version)
+    data = (random.integers(-3, 4, 90) * 0.1 + 1j * random.integers(-3, 2, 90) * 2).astype(dtype)
+    data[10:30:2] = 0
+    data[11:30:2] = 3
+    data[[3, 4, 5]] = [complex(np.nan, 1), complex(-0.0, 0.0), complex(np.inf, -np.inf)]
+    encoded = [base64.b64encode(struct.pack("<d", number)).decode() for number in (0.1, -2.0)]
+    cases = [
+        ({}, None), ({"missing_value": 0.1}, None), ({"missing_value": [0, 3]}, None), ({"missing_value": float("nan")}, None),
+        ({}, 0.1 - 2j), ({}, 0), ({}, complex(float("nan"), 1)), ({"missing_value": 0.3}, 0.1 - 2j),
+    ]
+    if version == 3:
+        cases += [({"_FillValue": encoded}, None), ({"_FillValue": encoded, "missing_value": -0.2}, None)]
+    for number, (attributes, fill) in enumerate(cases):
+        fill = (0 if version == 3 else None) if fill is None else fill
+        names = {"dimension_names": ["n"]} if version == 3 else {}
+        array = root.create_array(f"a{number}", shape=90, dtype=dtype, chunks=40, attributes=attributes, fill_value=fill, **names)
+        array[:70] = data[:70]
+        if version == 2:
+            array.attrs["_ARRAY_DIMENSIONS"] = ["n"]
+    decoded = xarray.open_zarr(tmp_path / "a.zarr", consolidated=False, chunks=None)
+    masked = 0
+    with mounting.Mount(tmp_path / "a.zarr") as mount:
+        for name, expected in decoded.variables.items():
+            found = np.load(mount.files / name / f"{name}.cf.npy")
+            assert found.dtype == expected.dtype == dtype, name
+            np.testing.assert_array_equal(found.view(f"f{found.itemsize // 2}"), expected.values.view(f"f{found.itemsize // 2}"), err_msg=name)
+            stored = np.load(mount.files / name / f"{name}.npy")
+            masked += int((np.isnan(found) & ~np.isnan(stored)).sum())
+    assert masked > 20
+
+
 def test_other_programs_read_values_as_they_are_meant(mounted):
     import nrrd
     import xarray

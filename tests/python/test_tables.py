@@ -18,11 +18,33 @@ from test_formats import NUMBERS, values
 TEXTS = np.array(["plain", 'with "quotes"', "a,comma", "\u00e9\u4e2d", "", "line\nbreak"], dtype=object)
 
 
-@pytest.fixture(scope="module")
-def mounted(tmp_path_factory):
+class Maker:
+    """A store of one kind: final v3, v2 in Fortran's order and big-endian, or shards of big-endian chunks."""
+
+    def __init__(self, folder, kind):
+        self.kind = kind
+        self.root = zarr.open_group(folder, mode="w", zarr_format=2 if kind == "two" else 3)
+
+    def create_array(self, name, data=None, chunks=None, **more):
+        if data is None or data.dtype.kind not in "iuf":
+            return self.root.create_array(name, data=data, chunks=chunks, **more)
+        if self.kind == "two":
+            more |= {"dtype": data.dtype.newbyteorder(">"), "config": {"order": "F"}}
+        elif self.kind == "sharded":
+            big = zarr.codecs.BytesCodec(endian="big") if data.itemsize > 1 else "auto"
+            more |= {"dtype": data.dtype, "shards": tuple(2 * length for length in chunks), "serializer": big}
+        else:
+            more["dtype"] = data.dtype
+        array = self.root.create_array(name, shape=data.shape, chunks=chunks, **more)
+        array[...] = data
+        return array
+
+
+@pytest.fixture(scope="module", params=["three", "two", "sharded"])
+def mounted(request, tmp_path_factory):
     """Mounts a store of lines and planes of all types; returns the files and the values by name."""
     store = tmp_path_factory.mktemp("tables") / "t.zarr"
-    root = zarr.open_group(store, mode="w")
+    root = Maker(store, request.param)
     for dtype in [*NUMBERS, "f2", "bool"]:
         for name, shape, chunks in (("line", (101,), (40,)), ("plane", (13, 7), (4, 3)), ("cube", (3, 4, 5), (2, 4, 2))):
             data = values(dtype, shape, 3)
@@ -36,7 +58,12 @@ def mounted(tmp_path_factory):
     root.create_array("large", data=values("f4", (3, 1500, 40), 7), chunks=(1, 300, 40), fill_value=-1e9)
     root.create_array("infinite", data=np.array([np.inf, -np.inf, 1.5]), chunks=(2,))
     with mounting.Mount(store) as mount:
-        yield mount.files, {name: node[...] for name, node in root.members()}
+        yield mount.files, {name: native(node[...]) for name, node in root.root.members()}
+
+
+def native(data):
+    """Returns values in the byte order of this machine."""
+    return data.astype(data.dtype.newbyteorder("=")) if data.dtype.kind in "iuf" else data
 
 
 def each(mounted, extension, expects):
@@ -80,6 +107,56 @@ def test_csv(mounted):
     with open(files / "texts/texts.csv", newline="", encoding="utf-8") as opened:
         rows = list(csv.reader(opened))
     assert [row[0] for row in rows] == list(TEXTS)
+
+
+READ_CSV = """
+for (path in readLines(file("stdin"))) {
+    table <- read.csv(path, header = FALSE, strip.white = TRUE, na.strings = c("", "NaN"))
+    columns <- lapply(table, function(column) if (is.character(column)) as.numeric(column == "true") else as.numeric(column))
+    cat(dim(table), sprintf("%a", unlist(columns)), "\\n")
+}
+"""
+
+
+def test_csv_in_r(mounted):
+    needs.require("Rscript", shutil.which("Rscript"), source=" (scripts/setup tools installs it)")
+    # R has floats of eight bytes alone.
+    found = [(path, data) for path, name, data in each(mounted, "csv", is_table) if data.itemsize < 8 or data.dtype.kind == "f"]
+    paths = "".join(f"{path}\n" for path, _ in found)
+    done = subprocess.run(["Rscript", "--vanilla", "-e", READ_CSV], input=paths, capture_output=True, text=True, check=True)
+    for (path, data), line in zip(found, done.stdout.splitlines(), strict=True):
+        rows, columns, *numbers = line.split()
+        assert (int(rows), int(columns)) == (data.shape if data.ndim == 2 else (len(data), 1)), path
+        read = np.array([np.nan if number in ("NA", "NaN") else float.fromhex(number) for number in numbers])
+        # Its own reading of decimals is off by the last bit at times, and it says so.
+        np.testing.assert_allclose(read, data.flatten("F").astype("f8"), rtol=1e-7 if data.dtype in ("f2", "f4") else 1e-15, err_msg=str(path))
+
+
+def in_duckdb(path, kind):
+    """Returns the rows of a file of lines of JSON, of values or lists of a type of SQL."""
+    import duckdb
+
+    columns = f"{{'json': '{kind}'}}"
+    query = f"select json from read_json('{path}', format='newline_delimited', records=false, columns={columns})"
+    return [row for row, in duckdb.sql(query).fetchall()]
+
+
+def test_ndjson_in_duckdb(mounted):
+    names = {"i1": "TINYINT", "i2": "SMALLINT", "i4": "INTEGER", "i8": "BIGINT", "u1": "UTINYINT", "u2": "USMALLINT", "u4": "UINTEGER",
+             "u8": "UBIGINT", "f2": "FLOAT", "f4": "FLOAT", "f8": "DOUBLE", "b1": "BOOLEAN"}
+    for path, name, data in each(mounted, "ndjson", is_table):
+        kind = names[data.dtype.str[1:]]
+        rows = in_duckdb(path, kind + "[]" if data.ndim == 2 else kind)
+        expected = data
+        if data.dtype.kind == "f":
+            rows = np.array(rows, dtype="f8")
+            # What JSON lacks is null.
+            expected = np.where(np.isfinite(data), data, np.nan)
+        # Of all integers of eight bytes numpy would make floats.
+        read = np.array(rows, object if data.dtype.kind in "iu" else None).astype(data.dtype)
+        np.testing.assert_array_equal(read, expected, err_msg=name)
+    files, _ = mounted
+    assert in_duckdb(files / "texts/texts.ndjson", "VARCHAR") == list(TEXTS)
 
 
 @pytest.mark.parametrize("word, data", [
@@ -227,10 +304,20 @@ def test_wav(mounted):
             with wave.open(str(path)) as opened:
                 found = np.frombuffer(opened.readframes(-1), expected.dtype).reshape(expected.shape)
             np.testing.assert_array_equal(found, expected, err_msg=name)
+        if data.dtype.kind in "iu":
+            np.testing.assert_array_equal(in_sox(path, expected.dtype).reshape(expected.shape), expected, err_msg=name)
     files, _ = mounted
     rate, found = scipy.io.wavfile.read(files / "line_i2" / "line_i2@::2.wav")
     assert rate == 22050 and len(found) == 51
     assert not (files / "infinite" / "infinite.wav").exists()
+
+
+def in_sox(path, dtype):
+    """Returns the samples as sox writes them without a header; it has floats as whole numbers of four bytes."""
+    needs.require("sox", shutil.which("sox"), source=" (scripts/setup tools installs it)")
+    form = ["-t", "raw", "-L", "-b", str(8 * dtype.itemsize), "-e", {"i": "signed", "u": "unsigned"}[dtype.kind]]
+    done = subprocess.run(["sox", "-V1", "-D", path, *form, "-"], check=True, capture_output=True)
+    return np.frombuffer(done.stdout, dtype.newbyteorder("<"))
 
 
 def grey(plane, fill=0):
@@ -306,5 +393,39 @@ def test_ndjson_of_a_group(points):
     for name, data in columns.items():
         expected = data.astype(str) if data.dtype.kind == "S" else data
         assert np.array_equal(np.array([row[name] for row in rows], dtype=expected.dtype), expected), name
-    done = subprocess.run(["jq", "-s", "map(.i4) | add", files / "points.ndjson"], capture_output=True, check=True)
-    assert int(done.stdout) == int(columns["i4"].astype("i8").sum())
+    # DuckDB finds names and types by itself.
+    import duckdb
+
+    table = duckdb.sql(f"select * from read_json('{files / 'points.ndjson'}', format='newline_delimited')")
+    assert set(table.columns) == set(columns)
+    read = dict(zip(table.columns, zip(*table.fetchall(), strict=True), strict=True))
+    for name, data in columns.items():
+        if data.dtype.kind == "M":
+            # Its times have microseconds, and others are texts.
+            is_text = data.dtype == "M8[ns]"
+            expected = data.astype(str).tolist() if is_text else data.astype("M8[us]").tolist()
+        else:
+            expected = (data.astype(str) if data.dtype.kind == "S" else data).tolist()
+        found = np.array(read[name], data.dtype).tolist() if data.dtype.kind == "f" else list(read[name])
+        assert found == expected, name
+    done = subprocess.run(["jq", "-c", ".i4", files / "points.ndjson"], capture_output=True, check=True, text=True)
+    assert [int(line) for line in done.stdout.split()] == columns["i4"].tolist()
+
+
+def test_csv_of_a_group_in_r(points):
+    needs.require("Rscript", shutil.which("Rscript"), source=" (scripts/setup tools installs it)")
+    files, columns = points
+    script = "table <- read.csv(file('stdin'), strip.white = TRUE, check.names = FALSE); " \
+             "for (name in names(table)) cat(name, '|', paste(format(table[[name]], digits = 17, trim = TRUE), collapse = '|'), '\\n', sep = '')"
+    with open(files / "points.csv", encoding="utf-8") as file:
+        done = subprocess.run(["Rscript", "--vanilla", "-e", script], stdin=file, capture_output=True, text=True, check=True)
+    read = {name: values for name, *values in (line.split("|") for line in done.stdout.splitlines())}
+    assert list(read) == sorted(columns)
+    for name, data in columns.items():
+        if data.dtype.kind in "iuf" and data.itemsize < 8 or data.dtype == "f8":
+            np.testing.assert_allclose(np.array(read[name], "f8"), data.astype("f8"), rtol=1e-7 if data.dtype in ("f2", "f4") else 1e-15, err_msg=name)
+        elif data.dtype.kind in "SM":
+            # Short texts have blanks behind them, up to the width of the longest.
+            assert [word.strip() for word in read[name]] == data.astype(str).tolist(), name
+        elif data.dtype == bool:
+            assert [word.strip() for word in read[name]] == [str(value).lower() for value in data], name

@@ -40,6 +40,9 @@ const SUB_IFDS: u16 = 330;
 /// Where pixels begin is a multiple of this.
 const ALIGNMENT: u64 = 16;
 
+/// The number of a tag, and the type, the count and the bytes of its value.
+type EncodedTag = (u16, (u16, usize, Vec<u8>));
+
 /// The bytes of a directory and of what is behind it.
 struct WrittenPage {
     bytes: Vec<u8>,
@@ -124,16 +127,7 @@ impl TiffPage {
         smaller: &[u64],
         data: u64,
     ) -> Option<WrittenPage> {
-        let mut tags = Vec::new();
-        for (number, value) in &self.tags {
-            tags.push((*number, value.encoded(size, data)?));
-        }
-        if !smaller.is_empty() {
-            let offsets = smaller.iter().map(|&offset| size.offset(offset));
-            let offsets = offsets.collect::<Option<Vec<_>>>()?.concat();
-            tags.push((SUB_IFDS, (size.kind(), smaller.len(), offsets)));
-        }
-        tags.sort_by_key(|(number, _)| *number);
+        let tags = self.encoded(size, smaller, data)?;
         let mut bytes = match size {
             OffsetSize::Classic => u16::try_from(tags.len()).ok()?.to_le_bytes().to_vec(),
             OffsetSize::Big => (tags.len() as u64).to_le_bytes().to_vec(),
@@ -159,6 +153,21 @@ impl TiffPage {
         bytes.extend(behind);
         bytes.resize(bytes.len().next_multiple_of(8), 0);
         Some(WrittenPage { bytes, next })
+    }
+
+    /// Returns all tags in order of their numbers, with that of the smaller copies.
+    fn encoded(&self, size: OffsetSize, smaller: &[u64], data: u64) -> Option<Vec<EncodedTag>> {
+        let mut tags = Vec::new();
+        for (number, value) in &self.tags {
+            tags.push((*number, value.encoded(size, data)?));
+        }
+        if !smaller.is_empty() {
+            let offsets = smaller.iter().map(|&offset| size.offset(offset));
+            let offsets = offsets.collect::<Option<Vec<_>>>()?.concat();
+            tags.push((SUB_IFDS, (size.kind(), smaller.len(), offsets)));
+        }
+        tags.sort_by_key(|(number, _)| *number);
+        Some(tags)
     }
 }
 

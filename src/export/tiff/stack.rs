@@ -104,18 +104,11 @@ impl ImageStack {
         }
         let samples = colours(subject, axes);
         let samples_at = samples.map(|(axis, _)| axis);
-        let rest: Vec<usize> = (0..axes.len())
-            .filter(|&axis| Some(axis) != samples_at)
-            .collect();
-        let pick: Vec<AxisMeaning> = rest
-            .iter()
-            .filter_map(|&axis| axes.get(axis).cloned())
-            .collect();
-        let (rows, columns) = plane(&pick)?;
-        let (rows, columns) = (*rest.get(rows)?, *rest.get(columns)?);
-        let others = rest
-            .into_iter()
-            .filter(|&axis| axis != rows && axis != columns);
+        let rest = (0..axes.len()).filter(|&axis| Some(axis) != samples_at);
+        let rest: Vec<usize> = rest.collect();
+        let (rows, columns) = plane_of(axes, &rest)?;
+        let is_other = |&axis: &usize| axis != rows && axis != columns;
+        let others = rest.into_iter().filter(is_other);
         let axis = |axis: usize| {
             let length = *subject.shape.get(axis)?;
             let kind = None;
@@ -272,6 +265,13 @@ struct Strips {
     rows: u64,
     places: Vec<u64>,
     sizes: Vec<u64>,
+}
+
+/// Returns the dimensions of rows and columns among those at some places.
+fn plane_of(axes: &[AxisMeaning], places: &[usize]) -> Option<(usize, usize)> {
+    let picked = places.iter().filter_map(|&axis| axes.get(axis).cloned());
+    let (rows, columns) = plane(&picked.collect::<Vec<_>>())?;
+    Some((*places.get(rows)?, *places.get(columns)?))
 }
 
 /// Returns the bytes and the format of a sample.
