@@ -8,6 +8,7 @@ use crate::export::cf_counts::{CountedNumbers, NOT_A_TIME, duration_of, time_byt
 use crate::export::cf_numbers::{CfNumber, CfPacking, FillNumber, Stored, for_type, is_fill_of};
 use crate::export::conversion::{Conversion, digest_of};
 use crate::export::times::TimeCount;
+use crate::grid::element_blocks;
 
 /// What numbers become.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -99,10 +100,7 @@ fn each<T: CfNumber<N>, const N: usize, const M: usize>(
     written: &mut [u8],
     value: impl Fn(T) -> [u8; M],
 ) {
-    let from = decoded.as_chunks::<N>().0.iter();
-    for (element, out) in from.zip(written.as_chunks_mut::<M>().0) {
-        *out = value(T::read(*element));
-    }
+    element_blocks::convert(decoded, written, |element| value(T::read(element)));
 }
 
 fn convert<T: CfNumber<N>, const N: usize>(of: &CfConversion, decoded: &[u8], written: &mut [u8]) {

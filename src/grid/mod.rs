@@ -3,7 +3,7 @@
 //! Pure: no I/O, no types of elements. Everything is in C order. Coordinates are `u64` and checked where a product
 //! could overflow; `usize` is for bytes of buffers that exist. `boxes` divides ranges into boxes, `runs` finds the
 //! bytes that two buffers share, `axis` is for chunks of different lengths,
-//! `selection` for elements at equal distances.
+//! `selection` for elements at equal distances, `element_blocks` for loops over all of them.
 
 use std::borrow::Cow;
 
@@ -14,6 +14,7 @@ use crate::model::Array;
 
 mod axis;
 mod boxes;
+pub(crate) mod element_blocks;
 mod numbered_name;
 mod runs;
 mod selection;

@@ -1,6 +1,7 @@
-//! Credentials of a role, which a profile of `~/.aws` assumes by another profile.
+//! Credentials of profiles of `~/.aws`: of roles, which one profile assumes by another, of single sign-on, of programs.
 
 use std::fs;
+use std::path::Path;
 use std::process::Output;
 
 use crate::program::{GROUP, command};
@@ -12,6 +13,12 @@ const ROLE: &[u8] = br#"<AssumeRoleResponse xmlns="https://sts.amazonaws.com/doc
 <SessionToken>token</SessionToken><Expiration>2099-01-01T00:00:00Z</Expiration></Credentials>
 </AssumeRoleResult></AssumeRoleResponse>"#;
 
+const ACCOUNT: &[u8] =
+    br#"{"roleCredentials": {"accessKeyId": "SSOKEY", "secretAccessKey": "secret",
+    "sessionToken": "token", "expiration": 4070908800000}}"#;
+
+const RENEWED: &[u8] = br#"{"accessToken": "renewed", "expiresIn": 3600, "refreshToken": "next"}"#;
+
 const NAMES: &[u8] = br#"<ListBucketResult><Name>b</Name><KeyCount>1</KeyCount><IsTruncated>false</IsTruncated>
 <Contents><Key>x.zarr/zarr.json</Key><LastModified>2020-01-01T00:00:00Z</LastModified><ETag>"e"</ETag>
 <Size>40</Size></Contents></ListBucketResult>"#;
@@ -21,7 +28,14 @@ fn bucket(request: &Request) -> Answer {
     let length = GROUP.len();
     let is_whole = request.header("range").is_empty();
     match request.target.as_str() {
-        "/" => answer(200, ROLE),
+        "/" | "/sts/" => answer(200, ROLE),
+        "/oidc/token" => answer(200, RENEWED),
+        "/sso/federation/credentials?role_name=R+%26&account_id=1" => {
+            match request.header("x-amz-sso_bearer_token") {
+                "good" | "renewed" => answer(200, ACCOUNT),
+                _ => answer(401, br#"{"__type": "UnauthorizedException"}"#),
+            }
+        }
         target if target.ends_with("zarr.json") => Answer {
             headers: vec![
                 ("ETag", "\"e\"".to_string()),
@@ -37,8 +51,13 @@ fn bucket(request: &Request) -> Answer {
 /// Prints the root's document with the profile `lab` of a configuration, and `variables`.
 fn cat(server: &Scripted, config: &str, variables: &[(&str, &str)]) -> Output {
     let home = tempfile::tempdir().unwrap();
-    fs::create_dir(home.path().join(".aws")).unwrap();
-    fs::write(home.path().join(".aws/config"), config).unwrap();
+    cat_at(home.path(), server, config, variables)
+}
+
+/// Does the same with a home directory that has more in it.
+fn cat_at(home: &Path, server: &Scripted, config: &str, variables: &[(&str, &str)]) -> Output {
+    fs::create_dir_all(home.join(".aws")).unwrap();
+    fs::write(home.join(".aws/config"), config).unwrap();
     let url = server.url("");
     let words = ["cat", "s3://b/x.zarr/zarr.json", "--profile", "lab"];
     let mut command = command(&words);
@@ -47,11 +66,25 @@ fn cat(server: &Scripted, config: &str, variables: &[(&str, &str)]) -> Output {
         command.env_remove(name);
     }
     command
-        .env("HOME", home.path())
-        .env("AWS_ENDPOINT_URL_STS", url)
+        .env("HOME", home)
+        .env("AWS_ENDPOINT_URL_STS", &url)
+        .env("AWS_ENDPOINT_URL_SSO", server.url("sso"))
+        .env("AWS_ENDPOINT_URL_SSO_OIDC", server.url("oidc/"))
         .envs(variables.iter().copied())
         .output()
         .unwrap()
+}
+
+/// Returns what it said and the keys that have signed requests.
+fn tried(output: &Output, server: &Scripted) -> (String, Vec<String>) {
+    let requests = server.requests.lock().unwrap();
+    let mut signatures: Vec<String> = requests.iter().map(signed).collect();
+    signatures.sort();
+    signatures.dedup();
+    signatures.retain(|signature| !signature.is_empty());
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.success(), output.stdout == GROUP, "{said}");
+    (said, signatures)
 }
 
 /// Returns what has signed a request: the key, the region and the service.
@@ -114,5 +147,226 @@ fn a_role_is_assumed_in_the_region_of_its_profile() {
         signatures.dedup();
         let expected = [format!("BASEKEY {asked} sts"), format!("ROLEKEY {used} s3")];
         assert_eq!(signatures, expected, "{config}");
+    }
+}
+
+#[test]
+fn roles_are_assumed_one_by_the_other() {
+    let config = "[profile lab]\nrole_arn = arn:2\nsource_profile = middle\nduration_seconds = 900\n\
+                  role_session_name = me&you\nexternal_id = x y\n\
+                  [profile middle]\nrole_arn = arn:1\nsource_profile = base\n\
+                  [profile base]\naws_access_key_id = BASEKEY\naws_secret_access_key = secret\n";
+    let server = Scripted::start(|_, request| bucket(request));
+    let (said, signatures) = tried(&cat(&server, config, &[]), &server);
+    let expected = [
+        "BASEKEY us-east-1 sts",
+        "ROLEKEY us-east-1 s3",
+        "ROLEKEY us-east-1 sts",
+    ];
+    assert_eq!(signatures, expected, "{said}");
+    let requests = server.requests.lock().unwrap();
+    let forms: Vec<String> = requests
+        .iter()
+        .filter(|request| request.method == "POST")
+        .map(|request| String::from_utf8(request.body.clone()).unwrap())
+        .collect();
+    assert!(
+        forms[0].contains("RoleArn=arn%3A1&RoleSessionName=zarrfs-"),
+        "{forms:?}"
+    );
+    let second = "Action=AssumeRole&Version=2011-06-15&RoleArn=arn%3A2&RoleSessionName=me%26you\
+                  &ExternalId=x+y&DurationSeconds=900";
+    assert_eq!(forms[1], second);
+}
+
+#[test]
+fn a_role_that_is_refused_is_named_with_the_code() {
+    let config = "[profile lab]\nrole_arn = arn:1\nsource_profile = base\nmfa_serial = m\n\
+                  [profile base]\naws_access_key_id = BASEKEY\naws_secret_access_key = a-secret\n";
+    let refused = b"<ErrorResponse><Error><Code>AccessDenied</Code></Error></ErrorResponse>";
+    let server = Scripted::start(|_, _| answer(403, refused));
+    let (said, _) = tried(&cat(&server, config, &[]), &server);
+    let expected = "zarrfs: AWS profile lab: role arn:1: the server answered 403 AccessDenied; the code of its \
+                    mfa_serial cannot be asked for here\n";
+    assert_eq!(said, expected);
+    // One that is busy is asked again.
+    let server = Scripted::start(|number, request| match number {
+        0 | 1 => answer(503, b""),
+        _ => bucket(request),
+    });
+    let (said, signatures) = tried(&cat(&server, config, &[]), &server);
+    assert_eq!(signatures.len(), 2, "{said}");
+}
+
+#[test]
+fn a_program_gives_credentials() {
+    let printed = r#"{"Version": 1, "AccessKeyId": "PROGRAMKEY", "SecretAccessKey": "s"}"#;
+    let config = format!("[profile lab]\ncredential_process = echo '{printed}'\n");
+    let server = Scripted::start(|_, request| bucket(request));
+    let (said, signatures) = tried(&cat(&server, &config, &[]), &server);
+    assert_eq!(signatures, ["PROGRAMKEY us-east-1 s3"], "{said}");
+    let config = "[profile lab]\ncredential_process = echo 'not yet' >&2; exit 4\n";
+    let (said, _) = tried(&cat(&server, config, &[]), &server);
+    let expected = "zarrfs: AWS profile lab: credential_process failed (exit status: 4): not yet\n";
+    assert_eq!(said, expected);
+}
+
+#[test]
+fn credentials_of_the_environment_are_a_source() {
+    let config = "[profile lab]\nrole_arn = arn:1\ncredential_source = Environment\n";
+    let server = Scripted::start(|_, request| bucket(request));
+    let variables = [
+        ("AWS_ACCESS_KEY_ID", "HEREKEY"),
+        ("AWS_SECRET_ACCESS_KEY", "s"),
+    ];
+    let (said, signatures) = tried(&cat(&server, config, &variables), &server);
+    let expected = ["HEREKEY us-east-1 sts", "ROLEKEY us-east-1 s3"];
+    assert_eq!(signatures, expected, "{said}");
+}
+
+#[test]
+fn a_container_or_a_machine_is_asked_where_a_profile_says_so() {
+    let given =
+        br#"{"AccessKeyId": "BOXKEY", "SecretAccessKey": "s", "Token": "t", "Code": "Success",
+        "Expiration": "2099-01-01T00:00:00Z"}"#;
+    let server = Scripted::start(|_, request| match request.target.as_str() {
+        "/latest/api/token" => answer(200, b"metadata"),
+        "/latest/meta-data/iam/security-credentials/" => answer(200, b"box"),
+        "/latest/meta-data/iam/security-credentials/box" | "/box" => answer(200, given),
+        _ => bucket(request),
+    });
+    let file = tempfile::NamedTempFile::new().unwrap();
+    fs::write(file.path(), "pod").unwrap();
+    let (address, pod) = (server.url(""), server.url("box"));
+    let metadata = [(
+        "AWS_EC2_METADATA_SERVICE_ENDPOINT",
+        address.trim_end_matches('/'),
+    )];
+    let container = [
+        ("AWS_CONTAINER_CREDENTIALS_FULL_URI", pod.as_str()),
+        (
+            "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE",
+            file.path().to_str().unwrap(),
+        ),
+    ];
+    for (source, variables) in [
+        ("Ec2InstanceMetadata", &metadata[..]),
+        ("EcsContainer", &container[..]),
+    ] {
+        let config = format!("[profile lab]\nrole_arn = arn:1\ncredential_source = {source}\n");
+        let (said, signatures) = tried(&cat(&server, &config, variables), &server);
+        let expected = ["BOXKEY us-east-1 sts", "ROLEKEY us-east-1 s3"];
+        assert_eq!(signatures, expected, "{source}: {said}");
+    }
+    let config = "[profile lab]\nrole_arn = arn:1\ncredential_source = Elsewhere\n";
+    let (said, _) = tried(&cat(&server, config, &[]), &server);
+    let expected = "zarrfs: AWS profile lab: credential_source 'Elsewhere': expected Environment, \
+                    Ec2InstanceMetadata or EcsContainer\n";
+    assert_eq!(said, expected);
+}
+
+const SIGNED_ON: &str = "[profile lab]\nsso_session = work\nsso_account_id = 1\nsso_role_name = R &\n\
+                         [sso-session work]\nsso_region = eu-west-1\nsso_start_url = https://start.invalid\n";
+
+/// The file of the token of the session `work`: its SHA-1.
+const TOKEN_FILE: &str = ".aws/sso/cache/e274eeff768c6396088ec6eb091f4bf4d47ab1e0.json";
+
+/// Prints the root's document with a token of single sign-on.
+fn cat_signed_on(server: &Scripted, token: &str) -> (Output, String) {
+    let home = tempfile::tempdir().unwrap();
+    let file = home.path().join(TOKEN_FILE);
+    fs::create_dir_all(file.parent().unwrap()).unwrap();
+    fs::write(&file, token).unwrap();
+    let output = cat_at(home.path(), server, SIGNED_ON, &[]);
+    (output, fs::read_to_string(&file).unwrap())
+}
+
+#[test]
+fn single_sign_on_gives_credentials() {
+    let server = Scripted::start(|_, request| bucket(request));
+    let token =
+        r#"{"accessToken": "good", "expiresAt": "2099-01-01T00:00:00UTC", "startUrl": "u"}"#;
+    let (output, left) = cat_signed_on(&server, token);
+    let (said, signatures) = tried(&output, &server);
+    assert_eq!(signatures, ["SSOKEY us-east-1 s3"], "{said}");
+    assert_eq!(left, token);
+}
+
+#[test]
+fn a_token_of_single_sign_on_is_renewed_and_kept() {
+    let server = Scripted::start(|_, request| bucket(request));
+    let token = r#"{"startUrl": "u", "accessToken": "old", "expiresAt": "2020-01-01T00:00:00Z", "clientId": "c",
+        "clientSecret": "s", "refreshToken": "r", "registrationExpiresAt": "2099-01-01T00:00:00Z"}"#;
+    let (output, left) = cat_signed_on(&server, token);
+    let (said, signatures) = tried(&output, &server);
+    assert_eq!(signatures, ["SSOKEY us-east-1 s3"], "{said}");
+    let left: serde_json::Value = serde_json::from_str(&left).unwrap();
+    assert_eq!(left["accessToken"], "renewed");
+    assert_eq!(left["refreshToken"], "next");
+    assert_eq!(
+        (&left["clientId"], &left["startUrl"]),
+        (&"c".into(), &"u".into())
+    );
+    assert!(left["expiresAt"].as_str().unwrap() > "2026");
+    let requests = server.requests.lock().unwrap();
+    let asked = requests
+        .iter()
+        .find(|request| request.target == "/oidc/token");
+    let asked: serde_json::Value = serde_json::from_slice(&asked.unwrap().body).unwrap();
+    let expected = serde_json::json!({
+        "clientId": "c", "clientSecret": "s", "grantType": "refresh_token", "refreshToken": "r",
+    });
+    assert_eq!(asked, expected);
+}
+
+#[test]
+fn who_has_to_sign_in_again_is_told_how() {
+    let server = Scripted::start(|_, request| bucket(request));
+    for (token, why) in [
+        ("{}", "has no expiresAt"),
+        ("[", "is not an object of JSON"),
+        (
+            r#"{"accessToken": "old", "expiresAt": "2020-01-01T00:00:00Z"}"#,
+            "its token cannot be renewed",
+        ),
+        (
+            r#"{"accessToken": "bad", "expiresAt": "2099-01-01T00:00:00Z"}"#,
+            "the server answered 401 UnauthorizedException",
+        ),
+    ] {
+        let (output, left) = cat_signed_on(&server, token);
+        let (said, _) = tried(&output, &server);
+        assert!(
+            said.starts_with("zarrfs: AWS profile lab: single sign-on has expired ("),
+            "{said}"
+        );
+        assert!(said.contains(why), "{said}");
+        assert!(
+            said.ends_with("): 'aws sso login --sso-session work' signs in again\n"),
+            "{said}"
+        );
+        assert_eq!(left, token);
+    }
+    let (said, _) = tried(&cat(&server, SIGNED_ON, &[]), &server);
+    assert!(said.contains("No such file or directory"), "{said}");
+}
+
+#[test]
+fn what_is_wrong_with_a_profile_is_said() {
+    let server = Scripted::start(|_, request| bucket(request));
+    for (config, expected) in [
+        (
+            "[profile lob]\n",
+            "there is no profile lab in ~/.aws/config or ~/.aws/credentials",
+        ),
+        (
+            "[profile lab\n",
+            "/.aws/config, line 1: expected ']' after the name",
+        ),
+        ("[profile lab]\n", "profile lab has no credentials"),
+    ] {
+        let (said, _) = tried(&cat(&server, config, &[]), &server);
+        assert!(said.starts_with("zarrfs: AWS profile lab: "), "{said}");
+        assert!(said.ends_with(&format!("{expected}\n")), "{said}");
     }
 }

@@ -9,6 +9,7 @@ use std::borrow::Cow;
 use crate::codec::config::Configuration;
 use crate::codec::kind::{BytesToBytes, ChainPosition, Codec, Data, Length};
 use crate::error::Result;
+use crate::grid::element_blocks::BLOCK;
 use crate::model::DataType;
 use crate::sync::buffer;
 
@@ -67,12 +68,22 @@ pub(super) fn shuffle(width: usize, source: &[u8], target: &mut [u8]) {
     let count = source.len() / width.max(1);
     let (elements, rest) = source.split_at(count * width);
     let (rows, tail) = target.split_at_mut(elements.len());
+    match width {
+        2 => shuffle_2(elements, rows),
+        4 => shuffle_4(elements, rows),
+        8 => shuffle_8(elements, rows),
+        _ => shuffle_any(width, elements, rows),
+    }
+    tail.copy_from_slice(rest);
+}
+
+fn shuffle_any(width: usize, elements: &[u8], rows: &mut [u8]) {
+    let count = elements.len() / width.max(1);
     for (byte, row) in rows.chunks_exact_mut(count.max(1)).enumerate() {
         for (out, element) in row.iter_mut().zip(elements.chunks_exact(width)) {
             *out = element[byte];
         }
     }
-    tail.copy_from_slice(rest);
 }
 
 /// Undoes `shuffle`.
@@ -80,13 +91,68 @@ pub(super) fn unshuffle(width: usize, source: &[u8], target: &mut [u8]) {
     let count = source.len() / width.max(1);
     let (rows, rest) = source.split_at(count * width);
     let (elements, tail) = target.split_at_mut(rows.len());
+    match width {
+        2 => unshuffle_2(rows, elements),
+        4 => unshuffle_4(rows, elements),
+        8 => unshuffle_8(rows, elements),
+        _ => unshuffle_any(width, rows, elements),
+    }
+    tail.copy_from_slice(rest);
+}
+
+fn unshuffle_any(width: usize, rows: &[u8], elements: &mut [u8]) {
+    let count = rows.len() / width.max(1);
     for (byte, row) in rows.chunks_exact(count.max(1)).enumerate() {
         for (element, &value) in elements.chunks_exact_mut(width).zip(row) {
             element[byte] = value;
         }
     }
-    tail.copy_from_slice(rest);
 }
+
+/// Both directions for elements that are words of a processor, a block of them at once (`element_blocks`).
+macro_rules! word_shuffles {
+    ($shuffle:ident, $unshuffle:ident, $word:ty, $width:literal) => {
+        fn $shuffle(elements: &[u8], rows: &mut [u8]) {
+            let count = elements.len() / $width;
+            let elements = elements.as_chunks::<$width>().0.chunks(BLOCK);
+            for (number, block) in elements.enumerate() {
+                let mut words = [[0; $width]; BLOCK];
+                words[..block.len()].copy_from_slice(block);
+                let words = words.map(<$word>::from_le_bytes);
+                for byte in 0..$width {
+                    let mut row = [0; BLOCK];
+                    for (out, word) in row.iter_mut().zip(&words) {
+                        *out = (word >> (8 * byte)).to_le_bytes()[0];
+                    }
+                    let start = byte * count + number * BLOCK;
+                    rows[start..start + block.len()].copy_from_slice(&row[..block.len()]);
+                }
+            }
+        }
+
+        fn $unshuffle(rows: &[u8], elements: &mut [u8]) {
+            let count = rows.len() / $width;
+            let elements = elements.as_chunks_mut::<$width>().0.chunks_mut(BLOCK);
+            for (number, block) in elements.enumerate() {
+                let mut words: [$word; BLOCK] = [0; BLOCK];
+                for byte in 0..$width {
+                    let mut row = [0; BLOCK];
+                    let start = byte * count + number * BLOCK;
+                    row[..block.len()].copy_from_slice(&rows[start..start + block.len()]);
+                    for (word, value) in words.iter_mut().zip(row) {
+                        *word |= <$word>::from(value) << (8 * byte);
+                    }
+                }
+                let words = words.map(<$word>::to_le_bytes);
+                block.copy_from_slice(&words[..block.len()]);
+            }
+        }
+    };
+}
+
+word_shuffles!(shuffle_2, unshuffle_2, u16, 2);
+word_shuffles!(shuffle_4, unshuffle_4, u32, 4);
+word_shuffles!(shuffle_8, unshuffle_8, u64, 8);
 
 /// Puts bit `k` of all elements of `width` bytes one after the other, for each `k`, lowest bit first.
 pub(super) fn bit_shuffle(width: usize, source: &[u8], target: &mut [u8]) {
@@ -208,6 +274,11 @@ mod tests {
                 let mut there = vec![0xee; length];
                 let mut back = vec![0xee; length];
                 shuffle(width, &source, &mut there);
+                let count = length / width;
+                for (at, byte) in source.iter().enumerate().take(count * width) {
+                    let moved = there[at % width * count + at / width];
+                    assert_eq!(moved, *byte, "{width}, {length}, {at}");
+                }
                 unshuffle(width, &there, &mut back);
                 assert_eq!(back, source, "bytes, {width}, {length}");
                 bit_shuffle(width, &source, &mut there);

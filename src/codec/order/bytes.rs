@@ -9,6 +9,7 @@ use serde_json::Value;
 use crate::codec::config::Configuration;
 use crate::codec::kind::{ArrayRepr, ArrayToBytes, ChainPosition, Codec, Data, Length};
 use crate::error::Result;
+use crate::grid::element_blocks::BLOCK;
 use crate::model::{DataType, Words};
 
 /// How elements are swapped and extended.
@@ -145,16 +146,22 @@ impl ArrayToBytes for ByteOrderCodec {
 pub(crate) fn swap_words(data: &mut [u8], width: usize) {
     match width {
         0 | 1 => {}
-        2 => swap_each::<2>(data),
-        4 => swap_each::<4>(data),
-        8 => swap_each::<8>(data),
+        2 => swap_each::<2>(data, |word| u16::from_le_bytes(word).to_be_bytes()),
+        4 => swap_each::<4>(data, |word| u32::from_le_bytes(word).to_be_bytes()),
+        8 => swap_each::<8>(data, |word| u64::from_le_bytes(word).to_be_bytes()),
         _ => data.chunks_exact_mut(width).for_each(<[u8]>::reverse),
     }
 }
 
-/// Reverses words of a width known at compile time, which gives byte-shuffle instructions.
-fn swap_each<const W: usize>(data: &mut [u8]) {
-    for word in data.as_chunks_mut::<W>().0 {
+/// Replaces each word of a width known at compile time, a block of them at once (`element_blocks`).
+fn swap_each<const W: usize>(data: &mut [u8], swapped: impl Fn([u8; W]) -> [u8; W]) {
+    let (blocks, rest) = data.as_chunks_mut::<W>().0.as_chunks_mut::<BLOCK>();
+    for block in blocks {
+        for word in block {
+            *word = swapped(*word);
+        }
+    }
+    for word in rest {
         word.reverse();
     }
 }

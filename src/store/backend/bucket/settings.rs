@@ -252,7 +252,7 @@ pub(super) fn client(
     retry: RetryConfig,
 ) -> Result<Clients> {
     let built = match address.kind {
-        CloudKind::S3 => s3_clients(s3(address, config)?, connector, retry),
+        CloudKind::S3 => s3_clients(s3(address, config, connector)?, connector, retry),
         CloudKind::Google => google_clients(google(address, config)?, connector, retry),
         CloudKind::Azure => {
             let builder = azure(address, config)?;
@@ -277,7 +277,7 @@ fn unusable(address: &Address, fault: &object_store::Error) -> Error {
     Error::invalid(&address.bucket, text)
 }
 
-fn s3(address: &Address, config: &RemoteConfig) -> Result<AmazonS3Builder> {
+fn s3(address: &Address, config: &RemoteConfig, connector: &Connector) -> Result<AmazonS3Builder> {
     // Objects are removed one by one: not all servers remove in bulk, and those that do hide errors.
     let builder = AmazonS3Builder::from_env()
         .with_bucket_name(&address.bucket)
@@ -295,7 +295,8 @@ fn s3(address: &Address, config: &RemoteConfig) -> Result<AmazonS3Builder> {
     if builder.has_any(&S3_CREDENTIALS) && wanted.is_none() {
         return Ok(builder);
     }
-    let Some(profile) = profile::read(wanted, builder.get(&S3Key::Region))? else {
+    let region = builder.get(&S3Key::Region);
+    let Some(profile) = profile::read(wanted, region, config, connector)? else {
         return Ok(builder.anonymous());
     };
     if let (None, Some(region)) = (builder.get(&S3Key::Region), &profile.region) {
