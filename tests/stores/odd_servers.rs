@@ -285,11 +285,12 @@ fn b13_what_is_lost_is_an_error_and_not_a_missing_chunk() {
             "/a/gone" => answer(410, b""),
             "/a/moved" => sent_to(&moved),
             "/a/lost" => sent_to(&lost),
+            "/a/page" => sent_to("/404.html"),
             _ => answer(404, b""),
         }
     });
     let store = open(&server.url(""), TTL, RemoteConfig::default()).unwrap();
-    for missing in ["a/none", "a/moved"] {
+    for missing in ["a/none", "a/moved", "a/page"] {
         assert!(
             store.get(&key(missing), 100).unwrap().is_none(),
             "{missing}"
@@ -298,7 +299,7 @@ fn b13_what_is_lost_is_an_error_and_not_a_missing_chunk() {
     }
     for (name, why) in [
         ("a/gone", "was there and is gone (410)"),
-        ("a/lost", "another address, where there is nothing (404)"),
+        ("a/lost", "to another one, where there is nothing (404)"),
     ] {
         let read = store.get(&key(name), 100).map(drop);
         let part = store.get_range(&key(name), ByteRange::Suffix(1)).map(drop);

@@ -26,8 +26,10 @@ pub(super) enum ResponseOrigin {
     Folder,
     /// That of the key in another folder or on another server.
     Moved,
-    /// Another one.
+    /// Another one of the store's server: a page for what it does not have, or for who may not see it.
     Elsewhere,
+    /// Another one of another server, which keeps the object.
+    OtherServer,
 }
 
 /// What a response means for a key.
@@ -57,7 +59,10 @@ impl ResponseHead {
     pub(super) fn new(response: HttpResponse, urls: &UrlSpace, key: &Key) -> ResponseHead {
         let origin = match final_url(&response) {
             Some(url) if urls.is_of_elsewhere(key, &url) => ResponseOrigin::Moved,
-            Some(url) if !urls.is_of(key, &url) => ResponseOrigin::Elsewhere,
+            Some(url) if !urls.is_of(key, &url) && urls.is_of_server(&url) => {
+                ResponseOrigin::Elsewhere
+            }
+            Some(url) if !urls.is_of(key, &url) => ResponseOrigin::OtherServer,
             Some(url) if url.path().ends_with('/') => ResponseOrigin::Folder,
             Some(_) | None => ResponseOrigin::Object,
         };
@@ -153,18 +158,19 @@ impl ResponseHead {
         match (self.origin, self.status) {
             // The redirection proves the folder, also if it must not be listed.
             (ResponseOrigin::Folder, 200..=299 | 401 | 403 | 404) => Ok(ResponseKind::Folder),
-            // The server knows the key, and has lost it.
-            (ResponseOrigin::Elsewhere, 404) => {
-                let text = "the server sent to another address, where there is nothing (404)";
+            // The server knows the key, and its object is lost.
+            (ResponseOrigin::OtherServer, 404) => {
+                let text = "the server sent to another one, where there is nothing (404)";
                 Err(Error::unavailable(key, text))
             }
             (_, 404) => Ok(ResponseKind::Missing),
             // WebDAV answers this for a folder.
             (_, 405) => Ok(ResponseKind::Missing),
             (_, 416) => Ok(ResponseKind::OutOfRange),
-            (ResponseOrigin::Elsewhere | ResponseOrigin::Moved, 200..=299)
-                if index_page::is_html(self.content_type()) =>
-            {
+            (
+                ResponseOrigin::Elsewhere | ResponseOrigin::OtherServer | ResponseOrigin::Moved,
+                200..=299,
+            ) if index_page::is_html(self.content_type()) => {
                 let text = "the server sent to another page; is a password or a key needed?";
                 Err(Error::new(Kind::Denied, key, text))
             }
@@ -248,11 +254,14 @@ mod tests {
         assert_eq!(kind_of(200, Folder, &html).unwrap(), ResponseKind::Folder);
         assert_eq!(kind_of(403, Folder, &html).unwrap(), ResponseKind::Folder);
         assert_eq!(kind_of(404, Object, &html).unwrap(), ResponseKind::Missing);
-        assert_eq!(kind_of(404, Moved, &html).unwrap(), ResponseKind::Missing);
+        for origin in [Moved, Elsewhere] {
+            assert_eq!(kind_of(404, origin, &html).unwrap(), ResponseKind::Missing);
+        }
         let refused = |status, origin| kind_of(status, origin, &html).unwrap_err().kind();
         assert_eq!(refused(200, Elsewhere), Kind::Denied);
         assert_eq!(refused(200, Moved), Kind::Denied);
-        assert_eq!(refused(404, Elsewhere), Kind::Unavailable);
+        assert_eq!(refused(200, OtherServer), Kind::Denied);
+        assert_eq!(refused(404, OtherServer), Kind::Unavailable);
         assert_eq!(refused(410, Object), Kind::Unavailable);
         assert_eq!(refused(403, Object), Kind::Denied);
         assert_eq!(refused(503, Folder), Kind::Unavailable);

@@ -141,10 +141,16 @@ impl UrlSpace {
         found == self.names(key)
     }
 
-    /// Whether a URL is that of a key in another folder than the store's, as where a server sends to another one for all keys.
+    /// Whether a URL is that of a key in another folder than the store's, as where a server sends to another one for all
+    /// keys.
     pub(super) fn is_of_elsewhere(&self, key: &Key, url: &Url) -> bool {
         let own: Vec<Vec<u8>> = key.names().map(<[u8]>::to_vec).collect();
         !self.is_of(key, url) && names(url).ends_with(&own)
+    }
+
+    /// Whether a URL is one of the store's server.
+    pub(super) fn is_of_server(&self, url: &Url) -> bool {
+        url.origin() == self.folder.origin()
     }
 
     /// Returns the names on the way to a key, from the root of the server.
