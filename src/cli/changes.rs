@@ -18,8 +18,12 @@ use crate::view::control::FAILURES_ATTRIBUTE;
 /// Prints how much was changed, and how much failed.
 pub(super) fn status(args: &StatusArgs) -> Result<bool> {
     let path = &args.place.place;
-    match upper::locate(path)? {
-        ChangesLocation::ReadOnly(store) if args.json => print_json(&read_only_status(&store)),
+    let location = upper::locate(path)?;
+    let failures = count_failures(path)?;
+    match location {
+        ChangesLocation::ReadOnly(store) if args.json => {
+            print_status_json(&read_only_status(&store), failures.as_ref());
+        }
         ChangesLocation::ReadOnly(store) => {
             let store = printable(&store);
             report::print(format_args!("{store}: mounted read-only"));
@@ -30,16 +34,32 @@ pub(super) fn status(args: &StatusArgs) -> Result<bool> {
                 return Err(mismatch());
             };
             if args.json {
-                print_json(&status);
+                print_status_json(&status, failures.as_ref());
             } else {
                 print_status(&status);
             }
         }
     }
-    if !args.json {
-        print_failures(path)?;
+    if let Some(failures) = failures.filter(|_| !args.json) {
+        print_failures(path, &failures);
     }
     Ok(true)
+}
+
+/// The failures that a mount has kept.
+struct KeptFailures {
+    count: u64,
+    /// Whether only the log has them.
+    hides_control: bool,
+}
+
+/// Prints the status, with the number of failures if it is that of a mount.
+fn print_status_json(status: &StatusReport, failures: Option<&KeptFailures>) {
+    let mut report = json!(status);
+    if let (Some(members), Some(failures)) = (report.as_object_mut(), failures) {
+        members.insert("failures".to_string(), failures.count.into());
+    }
+    report::print_json(&report);
 }
 
 /// Returns the status of a mount that cannot be written.
@@ -58,26 +78,33 @@ fn read_only_status(store: &str) -> StatusReport {
     }
 }
 
-/// Says how many failures a mount has kept, if `path` is one and there are any.
-fn print_failures(path: &Path) -> Result<()> {
+/// Returns how many failures a mount has kept; nothing if `path` is none.
+fn count_failures(path: &Path) -> Result<Option<KeptFailures>> {
     let Some(mount) = mount_facts::mountpoint_at(path)? else {
-        return Ok(());
+        return Ok(None);
     };
     let count = mount_facts::attribute(&mount, FAILURES_ATTRIBUTE)?;
     let count = str::from_utf8(&count)
         .ok()
         .and_then(|text| text.parse().ok());
-    let Some(count) = count.filter(|count| *count > 0) else {
-        return Ok(());
-    };
-    let count = units::count(count, "failure");
-    if MountFacts::ask(&mount)?.hides_control() {
+    Ok(Some(KeptFailures {
+        count: count.unwrap_or_default(),
+        hides_control: MountFacts::ask(&mount)?.hides_control(),
+    }))
+}
+
+/// Says how many failures a mount has kept, if there are any, and where.
+fn print_failures(path: &Path, failures: &KeptFailures) {
+    if failures.count == 0 {
+        return;
+    }
+    let count = units::count(failures.count, "failure");
+    if failures.hides_control {
         report::print(format_args!("{count}, see the log of the mount"));
     } else {
         let errors = path.join(CONTROL).join("errors");
         report::print(format_args!("{count}, see {}", errors.display()));
     }
-    Ok(())
 }
 
 fn print_status(status: &StatusReport) {
@@ -183,7 +210,7 @@ pub(super) fn commit(args: &CommitArgs) -> Result<bool> {
     } else if report.conflicts.is_empty() {
         print_commit(&report, args.dry_run);
     } else {
-        print_conflicts(&report.conflicts);
+        print_conflicts(&report.conflicts, args.to.is_some());
     }
     Ok(report.conflicts.is_empty())
 }
@@ -208,14 +235,16 @@ fn print_commit(report: &CommitReport, dry_run: bool) {
     print_in_writing(&report.in_writing);
 }
 
-fn print_conflicts(conflicts: &[(String, String)]) {
+/// Lists conflicts; a copy to another store cannot be forced.
+fn print_conflicts(conflicts: &[(String, String)], is_copy: bool) {
     for (key, why) in conflicts {
         report::print(format_args!("{}: {}", printable(key), printable(why)));
     }
     let count = units::count(conflicts.len() as u64, "conflict");
+    let hint = if is_copy { "" } else { " (see --force)" };
     report::fail(
         report::NO,
-        format_args!("{count}; nothing was overwritten (see --force)"),
+        format_args!("{count}; nothing was overwritten{hint}"),
     );
 }
 

@@ -74,7 +74,7 @@ fn find() -> Result<Vec<MountLine>> {
 
 /// Asks a mount what it is.
 fn describe(mounted: &Mounted) -> MountLine {
-    let said = match MountFacts::ask(&mounted.path) {
+    let said = match MountFacts::wait(&mounted.path) {
         Ok(said) => said,
         Err(error) => return MountLine::unknown(mounted, why_silent(&error)),
     };

@@ -2,23 +2,28 @@
 //!
 //! A file would not do: a store may have a folder of the name `.zarrfs` itself, which the mount then shows as it is
 //! stored, and the writer of the store would name the upper folder that a commit takes. Of these attributes a store has
-//! none.
+//! none. A process that was stopped answers nothing; a command ends then, within a time limit.
 
 use std::ffi::OsStr;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use serde_json::Value;
 
 use super::units;
 use crate::error::{Error, Kind, Result};
+use crate::fuse::mount::liveness::Liveness;
 use crate::fuse::mount::mountinfo::Mounted;
 use crate::fuse::mount::{liveness, mountinfo, mountpoint};
 use crate::view::control;
 
 /// The control directory of a mount.
 pub(super) const CONTROL: &str = ".zarrfs";
+
+/// How long a mount may take to say what it is.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The longest value of an extended attribute.
 const MAX_VALUE: usize = 1 << 16;
@@ -54,8 +59,25 @@ pub(super) fn mountpoint_at(path: &Path) -> Result<Option<PathBuf>> {
     Ok(found.map(|(dir, _)| dir))
 }
 
-/// Returns an attribute of the root of a mount.
+/// Returns an attribute of the root of a mount; `Unavailable` if the mount does not answer in time.
 pub(super) fn attribute(dir: &Path, name: &[u8]) -> Result<Vec<u8>> {
+    check_answers(dir)?;
+    read_attribute(dir, name)
+}
+
+fn check_answers(dir: &Path) -> Result<()> {
+    match liveness::ask(dir, ANSWER_TIMEOUT) {
+        Liveness::Silent => {
+            let why = "the mount does not answer; 'zarrfs umount' removes it";
+            Err(Error::unavailable(dir.display(), why))
+        }
+        // What is gone says so when it is asked for more.
+        Liveness::Answers | Liveness::Gone => Ok(()),
+    }
+}
+
+/// Returns an attribute, however long the mount takes.
+fn read_attribute(dir: &Path, name: &[u8]) -> Result<Vec<u8>> {
     let mut value = vec![0; MAX_VALUE];
     let read = rustix::fs::getxattr(dir, OsStr::from_bytes(name), value.as_mut_slice());
     let length = read.map_err(|error| silent(dir, error.into()))?;
@@ -79,12 +101,18 @@ fn silent(dir: &Path, error: io::Error) -> Error {
 }
 
 impl MountFacts {
-    /// Asks the mount at `dir`, a mountpoint of zarrfs.
+    /// Asks the mount at `dir`, a mountpoint of zarrfs; `Unavailable` if it does not answer in time.
     pub(super) fn ask(dir: &Path) -> Result<MountFacts> {
-        let text = attribute(dir, control::MOUNT_ATTRIBUTE)?;
+        check_answers(dir)?;
+        MountFacts::wait(dir)
+    }
+
+    /// Asks the mount, however long it takes.
+    pub(super) fn wait(dir: &Path) -> Result<MountFacts> {
+        let text = read_attribute(dir, control::MOUNT_ATTRIBUTE)?;
         let said =
             serde_json::from_slice(&text).map_err(|error| Error::corrupt(dir.display(), error))?;
-        let hides_control = attribute(dir, control::CONTROL_ATTRIBUTE)? == control::HIDDEN;
+        let hides_control = read_attribute(dir, control::CONTROL_ATTRIBUTE)? == control::HIDDEN;
         Ok(MountFacts {
             dir: dir.to_path_buf(),
             said,

@@ -245,6 +245,13 @@ fn d04_one_conflict_is_one() {
     let output = zarrfs(&fixture, &["commit", dir]);
     let expected = "zarrfs: 1 conflict; nothing was overwritten (see --force)\n";
     assert_eq!(said(&output), (Some(1), expected.to_string()));
+    // A copy cannot be forced.
+    let other = fixture.path("other");
+    fs::create_dir(&other).unwrap();
+    fs::write(other.join("zarr.json"), "another").unwrap();
+    let output = zarrfs(&fixture, &["commit", dir, "--to", other.to_str().unwrap()]);
+    let expected = "zarrfs: 1 conflict; nothing was overwritten\n";
+    assert_eq!(said(&output), (Some(1), expected.to_string()));
     let output = zarrfs(&fixture, &["discard", dir]);
     assert_eq!(
         String::from_utf8(output.stdout).unwrap(),
