@@ -82,25 +82,29 @@ pub struct Cli {
 pub enum Command {
     /// Mount a Zarr store at a directory
     ///
-    /// Returns when the mount answers; a process in the background serves it until it is unmounted with
-    /// 'zarrfs umount', 'umount' or 'fusermount3 -u', or gets SIGTERM, SIGINT or SIGHUP.
+    /// Returns when the mount answers, and prints what was found and where the decoded arrays are. A process in the
+    /// background serves the mount until it is unmounted with 'zarrfs umount', 'umount' or 'fusermount3 -u', or gets
+    /// SIGTERM, SIGINT or SIGHUP. A mount takes no changes without --cow or --write-through. 'zarrfs STORE DIR' is the
+    /// same as 'zarrfs mount STORE DIR'.
     Mount(Box<MountArgs>),
     /// Unmount a directory
     ///
     /// The directory is free at once, also when programs still use the mount or its daemon is gone. If the mount does
-    /// not answer for five seconds, programs that wait for it get an error.
+    /// not answer for five seconds, programs that wait for it get an error. 'zarrfs unmount' is the same.
     #[command(visible_alias = "unmount")]
     Umount(UmountArgs),
     /// List the mounts of this machine
     ///
     /// A line for each: the store, the directory, the view that is there, and how many changes are not in the store
-    /// yet.
+    /// yet, or that the mount is read-only. A mount that does not say is listed with why: its process is gone, it does
+    /// not answer within five seconds, or it is of another user.
     List(ListArgs),
     /// Say how much a mount has changed, and how much of it failed
     ///
     /// Counts the keys that were put and removed, and names what stays in the upper folder because no key can hold
-    /// it: symbolic links, pipes, empty folders, owners and modes. The errors that programs met are in
-    /// DIR/.zarrfs/errors.
+    /// it: symbolic links, pipes, empty folders, owners and modes; and arrays that are being written. Of a mount that
+    /// takes no changes it says so. Of any mount it counts the different errors that programs met, of which
+    /// DIR/.zarrfs/errors has the last 1000.
     Status(StatusArgs),
     /// List what a mount with --cow has changed, or what differs between two stores
     ///
@@ -113,10 +117,13 @@ pub enum Command {
     /// Bring what was changed into the store
     ///
     /// Chunks come before the metadata that name them, removals last. If another program changed one of the keys
-    /// meanwhile, nothing is done, those keys are listed, and the exit status is 1. A commit that was cut is ended by
-    /// running it again.
+    /// meanwhile, nothing is done, those keys are listed, and the exit status is 1. A file that is open for writing is
+    /// left out and named. A commit that was cut is ended by running it again.
     Commit(CommitArgs),
     /// Throw away what was changed
+    ///
+    /// The store is not touched: its keys show again as they are there, and what was renamed has its old name. Prints how
+    /// many changes these were.
     Discard(DiscardArgs),
     /// Show the groups and arrays of a store as a tree
     ///
@@ -148,8 +155,9 @@ pub enum Command {
     Check(CheckArgs),
     /// Print what a shell needs to complete commands and options
     ///
-    /// For bash it goes to a file in ~/.local/share/bash-completion/completions, for zsh to a folder of $fpath as _zarrfs,
-    /// for fish to ~/.config/fish/completions/zarrfs.fish.
+    /// For bash it goes to the file zarrfs in ~/.local/share/bash-completion/completions, for zsh to a folder of $fpath
+    /// as _zarrfs, for fish to ~/.config/fish/completions/zarrfs.fish. Paths are completed by the shell itself, also
+    /// below DIR/.zarrfs once that is typed.
     Completions(CompletionsArgs),
     /// Write an array, a region of it, or a group to a file
     ///

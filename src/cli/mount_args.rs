@@ -34,7 +34,7 @@ pub struct MountArgs {
     /// Mount the files view here as well, from the same process and cache
     #[arg(long, value_name = "DIR2")]
     pub files: Option<PathBuf>,
-    /// Stay in the foreground and log to stderr
+    /// Stay in the foreground and log to stderr, unless there is --log
     #[arg(short, long)]
     pub foreground: bool,
     /// Unmount at the end of standard input: a program that holds the other end of a pipe has the mount end with it, however
@@ -59,7 +59,8 @@ pub struct MountArgs {
     /// Permissions to take away from all files
     #[arg(long, value_name = "OCTAL", value_parser = units::octal, default_value = "0", help_heading = SHOWN)]
     pub umask: u32,
-    /// Most memory for decoded chunks, such as 256M [default: a quarter of the machine's, at most 4G]
+    /// Most memory for what is held of a store, above all decoded chunks, such as 256M; at least 1M [default: a quarter of
+    /// the machine's or the container's, at most 4G]
     #[arg(long, value_name = "SIZE", value_parser = units::memory, help_heading = LIMITS)]
     pub memory: Option<u64>,
     /// Longest decoded chunk that is read; a longer one is refused
@@ -88,7 +89,7 @@ pub struct MountArgs {
     #[arg(long, value_name = "UPPER", help_heading = CHANGES)]
     pub cow: Option<PathBuf>,
     /// Write each file to the store when it is closed or synced; what the store does not take is kept in UPPER
-    /// [default: a folder in ~/.local/state/zarrfs]
+    /// [default: a folder in zarrfs below $XDG_STATE_HOME or ~/.local/state]
     #[arg(long, help_heading = CHANGES)]
     pub write_through: bool,
     /// Take no changes, also with --cow or --write-through

@@ -35,7 +35,7 @@ pub struct RemoteArgs {
     /// The store never changes: nothing is asked twice
     #[arg(long)]
     pub immutable: bool,
-    /// The most requests to the store at a time
+    /// The most requests to the store at a time, 1 to 1024
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024), default_value = "32")]
     pub concurrency: u16,
     /// Keep what was read in this folder, for later mounts and for decoded chunks that memory has no room for

@@ -49,7 +49,8 @@ pub struct StoreArgs {
     /// Follow symbolic links that leave the store
     #[arg(long, help_heading = READING)]
     pub follow_symlinks: bool,
-    /// Most memory for decoded chunks, such as 256M [default: a quarter of the machine's, at most 4G]
+    /// Most memory for what is held of a store, above all decoded chunks, such as 256M; at least 1M [default: a quarter of
+    /// the machine's or the container's, at most 4G]
     #[arg(long, value_name = "SIZE", value_parser = units::memory, help_heading = READING)]
     pub memory: Option<u64>,
     /// Longest decoded chunk that is read; a longer one is refused

@@ -123,10 +123,16 @@ pub const EXAMPLES: &[(&str, &[(&str, &str)])] = &[
     ),
     (
         "zarrfs-completions",
-        &[(
-            "Complete commands and options in this shell",
-            "zarrfs completions bash",
-        )],
+        &[
+            (
+                "Complete commands and options in this bash",
+                "source <(zarrfs completions bash)",
+            ),
+            (
+                "Have each fish that starts complete them",
+                "zarrfs completions fish > ~/.config/fish/completions/zarrfs.fish",
+            ),
+        ],
     ),
     (
         "zarrfs-tree",
@@ -257,7 +263,7 @@ pub const MOUNT_OPTIONS: [(&str, &str); 32] = [
     ),
     (
         "memory=SIZE",
-        "most memory for decoded chunks, see zarrfs-stores(7)",
+        "most memory for what is held of the store, see zarrfs-stores(7)",
     ),
     ("max_chunk=SIZE", "longest decoded chunk"),
     (
@@ -356,7 +362,7 @@ pub const FILES: [(&str, &str); 3] = [
 
 /// What stands before the options of `-o`, and after them.
 pub const MOUNT_OPTIONS_FRAME: [&str; 2] = [
-    "Names of -o and of fstab(5). Sizes are numbers with K, M, G or T, times numbers with ms, s, m or h. A comma in a \
+    "Names of -o and of fstab(5). Sizes are numbers of bytes, or with K, M, G or T, times numbers of seconds, or with ms, s, m or h. A comma in a \
      value is written \\,",
     "A mount is always nosuid and nodev. Accepted without effect, since they concern other programs or are always or \
      never in force: async, atime, auto, comment, default_permissions, defaults, dev, diratime, exec, group, lazytime, \
