@@ -320,6 +320,26 @@ def in_sox(path, dtype):
     return np.frombuffer(done.stdout, dtype.newbyteorder("<"))
 
 
+@pytest.mark.parametrize("shape", [(900,), (900, 2)])
+def test_samples_are_written_in_place(tmp_path, shape):
+    import soundfile
+
+    data = values("i2", shape, 5)
+    store = tmp_path / "written.zarr"
+    attributes = {"sample_rate": 8000}
+    zarr.open_group(store, mode="w").create_array("a", data=data, chunks=(400, 2)[: len(shape)], attributes=attributes)
+    with mounting.Mount(store, "--cow", tmp_path / "upper") as mount:
+        path = mount.files / "a/a.wav"
+        with soundfile.SoundFile(path, "r+") as sound:
+            sound.seek(500)
+            sound.write(data[:3])
+        data[500:503] = data[:3]
+        np.testing.assert_array_equal(np.load(mount.files / "a/a.npy"), data)
+        np.testing.assert_array_equal(soundfile.read(path, dtype="int16")[0], data)
+        mounting.zarrfs("commit", mount.path)
+    np.testing.assert_array_equal(zarr.open_group(store, mode="r")["a"][...], data)
+
+
 def grey(plane, fill=0):
     """Returns numbers as bytes, from black for the least to white for the largest; the fill value is black."""
     low, high = plane[plane != fill].min(), plane[plane != fill].max()
