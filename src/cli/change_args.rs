@@ -41,7 +41,7 @@ pub struct DiffArgs {
     /// Which changes
     #[command(flatten)]
     pub place: PlaceArgs,
-    /// Another store, with which the first path is compared: a path, a URL or a path in a mount, of any dialect
+    /// Another store, with which PLACE is compared, then a store as well: each a path, a URL or a path in a mount
     #[arg(value_name = "OTHER", conflicts_with = "store", help_heading = None)]
     pub other: Option<String>,
     /// Compare elements, attributes and shapes of two stores, and not how elements are stored: chunks, codecs and keys

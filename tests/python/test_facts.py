@@ -3,10 +3,13 @@
 import errno
 import json
 import os
+import subprocess
 
 import numpy as np
 import pytest
 import zarr
+
+import mounting
 
 
 @pytest.fixture
@@ -62,3 +65,24 @@ def test_facts_on_other_keys(made, mounted):
     assert {path: fact(mount.path / path, "kind") for path in kinds} == kinds
     assert fact(mount.path / "a/notes.txt", "stored_bytes") == "5"
     assert fact(mount.path / ".zarrfs", "kind") is None
+
+
+def test_a_check_of_a_mount_tells_what_one_of_its_store_does(made, mounted, tmp_path):
+    (tmp_path / "elsewhere").mkdir()
+    (made / "a/out").symlink_to(tmp_path / "elsewhere")
+    (made / "a/gone").symlink_to("nowhere")
+
+    def found(place):
+        command = [mounting.program(), "check", "--data", "--json", str(place)]
+        out = subprocess.run(command, stdout=subprocess.PIPE, text=True)
+        assert out.returncode == 1
+        return {(finding["code"], finding["key"]) for finding in json.loads(out.stdout)["findings"]}
+
+    expected = {
+        ("chunk-corrupt", "a/c/2/0"),
+        ("orphan-key", "a/notes.txt"),
+        ("link-leaves-store", "a/out"),
+        ("link-dangling", "a/gone"),
+    }
+    assert found(made) == expected
+    assert found(mounted(made).path) == expected

@@ -67,7 +67,11 @@ impl LocalListing {
             FileType::Directory => Some(EntryKind::Directory),
             FileType::Symlink | FileType::Unknown => {
                 let key = self.key.child(name).ok()?;
-                self.store.head(&key).ok()?.map(|meta| meta.kind)
+                match self.store.head(&key) {
+                    Ok(meta) => meta.map(|meta| meta.kind),
+                    // The folder may be that of a mount, which does not say where a link leads that leaves its store.
+                    Err(_) => (found == FileType::Symlink).then_some(EntryKind::Link),
+                }
             }
             _ => None,
         }
