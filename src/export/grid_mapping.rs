@@ -88,6 +88,7 @@ const PROJECTIONS: &[(&str, &str, Parameters)] = &[
 
 const ORIGIN_LATITUDE: &str = "latitude_of_projection_origin";
 const ORIGIN_LONGITUDE: &str = "longitude_of_projection_origin";
+const ORIGIN_SCALE: (&str, &str) = ("scale_factor", "scale_factor_at_projection_origin");
 const FIRST_PARALLEL: (&str, &str) = ("standard_parallel_1", "standard_parallel");
 const SECOND_PARALLEL: (&str, &str) = ("standard_parallel_2", "standard_parallel");
 const CENTRE: Parameters = &[
@@ -126,15 +127,13 @@ fn projection(
     mapping: &Attributes,
 ) -> Option<(&'static str, Vec<(&'static str, &'static str)>)> {
     let has_parallel = mapping.get("standard_parallel").is_some();
-    let parallel = ("latitude_of_origin", "standard_parallel");
-    let scale = ("scale_factor", "scale_factor_at_projection_origin");
     match named {
         "mercator" => {
             let meridian = ("central_meridian", ORIGIN_LONGITUDE);
             Some(if has_parallel {
                 ("Mercator_2SP", vec![FIRST_PARALLEL, meridian])
             } else {
-                ("Mercator_1SP", vec![meridian, scale])
+                ("Mercator_1SP", vec![meridian, ORIGIN_SCALE])
             })
         }
         // The first versions of CF did not have it, and programs chose a name.
@@ -146,28 +145,36 @@ fn projection(
         }
         // The scale at the equator says where the parallel is that has its own, which depends on the ellipsoid.
         "lambert_cylindrical_equal_area" if !has_parallel && has_scale(mapping) => None,
-        "polar_stereographic" => {
-            // The latitude is that of the parallel at its own scale, or the pole, which has another.
-            let origin = ("latitude_of_origin", ORIGIN_LATITUDE);
-            let meridian = (
-                "central_meridian",
-                if mapping
-                    .get("straight_vertical_longitude_from_pole")
-                    .is_some()
-                {
-                    "straight_vertical_longitude_from_pole"
-                } else {
-                    ORIGIN_LONGITUDE
-                },
-            );
-            let latitude = if has_parallel { parallel } else { origin };
-            Some(("Polar_Stereographic", vec![latitude, meridian, scale]))
-        }
+        "polar_stereographic" => Some(polar(mapping)),
         named => {
             let known = PROJECTIONS.iter().find(|(known, ..)| *known == named)?;
             Some((known.1, known.2.to_vec()))
         }
     }
+}
+
+/// Returns the name and the parameters of a map around a pole. The latitude is that of the parallel at its own scale, or the
+/// pole, which has another.
+fn polar(mapping: &Attributes) -> (&'static str, Vec<(&'static str, &'static str)>) {
+    let has = |name| mapping.get(name).is_some();
+    let straight = "straight_vertical_longitude_from_pole";
+    let parallel = "standard_parallel";
+    let meridian = if has(straight) {
+        straight
+    } else {
+        ORIGIN_LONGITUDE
+    };
+    let latitude = if has(parallel) {
+        parallel
+    } else {
+        ORIGIN_LATITUDE
+    };
+    let parameters = vec![
+        ("latitude_of_origin", latitude),
+        ("central_meridian", meridian),
+        ORIGIN_SCALE,
+    ];
+    ("Polar_Stereographic", parameters)
 }
 
 /// Whether a scale other than 1 is given at the origin.

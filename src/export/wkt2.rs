@@ -14,55 +14,45 @@ type Parameter = (&'static str, f64, &'static str);
 
 /// Returns the text of a grid mapping with this name; nothing for another one, or where the height of the eye is missing.
 pub(super) fn system_of(named: &str, mapping: &Attributes) -> Option<String> {
-    let number = |name| number(mapping, name, 0);
-    let degrees = |name| number(name).unwrap_or(0.0);
     match named {
-        "rotated_latitude_longitude" => Some(rotated(
-            mapping,
-            [
-                degrees("grid_north_pole_latitude"),
-                degrees("grid_north_pole_longitude"),
-                degrees("north_pole_grid_longitude"),
-            ],
-        )),
-        "geostationary" => {
-            let method = format!("Geostationary Satellite (Sweep {})", swept_axis(mapping));
-            let parameters = [
-                (
-                    "Longitude of natural origin",
-                    degrees("longitude_of_projection_origin"),
-                    DEGREE,
-                ),
-                (
-                    "Satellite Height",
-                    number("perspective_point_height")?,
-                    METRE,
-                ),
-            ];
-            Some(projected(mapping, &method, &parameters))
-        }
-        "vertical_perspective" => {
-            let parameters = [
-                (
-                    "Latitude of topocentric origin",
-                    degrees("latitude_of_projection_origin"),
-                    DEGREE,
-                ),
-                (
-                    "Longitude of topocentric origin",
-                    degrees("longitude_of_projection_origin"),
-                    DEGREE,
-                ),
-                (
-                    "Viewpoint height",
-                    number("perspective_point_height")?,
-                    METRE,
-                ),
-            ];
-            Some(projected(mapping, "Vertical Perspective", &parameters))
-        }
+        "rotated_latitude_longitude" => Some(rotated(mapping)),
+        "geostationary" => satellite(mapping),
+        "vertical_perspective" => perspective(mapping),
         _ => None,
     }
+}
+
+/// Returns an angle of an attribute, 0 where it is missing.
+fn degrees(mapping: &Attributes, attribute: &str) -> f64 {
+    number(mapping, attribute, 0).unwrap_or(0.0)
+}
+
+/// Returns the height of the eye.
+fn height(mapping: &Attributes) -> Option<f64> {
+    number(mapping, "perspective_point_height", 0)
+}
+
+/// Returns the text of the earth as a satellite sees it that stays above a place.
+fn satellite(mapping: &Attributes) -> Option<String> {
+    let method = format!("Geostationary Satellite (Sweep {})", swept_axis(mapping));
+    let longitude = degrees(mapping, "longitude_of_projection_origin");
+    let parameters = [
+        ("Longitude of natural origin", longitude, DEGREE),
+        ("Satellite Height", height(mapping)?, METRE),
+    ];
+    Some(projected(mapping, &method, &parameters))
+}
+
+/// Returns the text of the earth as it is seen from above a place.
+fn perspective(mapping: &Attributes) -> Option<String> {
+    let latitude = degrees(mapping, "latitude_of_projection_origin");
+    let longitude = degrees(mapping, "longitude_of_projection_origin");
+    let parameters = [
+        ("Latitude of topocentric origin", latitude, DEGREE),
+        ("Longitude of topocentric origin", longitude, DEGREE),
+        ("Viewpoint height", height(mapping)?, METRE),
+    ];
+    Some(projected(mapping, "Vertical Perspective", &parameters))
 }
 
 /// Returns the axis along which a satellite sweeps: the one that is told, or the other of that which is fixed.
@@ -98,24 +88,22 @@ fn text_of((name, value, unit): &Parameter) -> String {
 
 /// Returns the text of longitudes and latitudes around a pole of their own: where it lies, and the longitude of the other
 /// pole around it.
-fn rotated(mapping: &Attributes, [latitude, longitude, own]: [f64; 3]) -> String {
+fn rotated(mapping: &Attributes) -> String {
     let parameters = [
         (
             "Grid north pole latitude (netCDF CF convention)",
-            latitude,
-            DEGREE,
+            "grid_north_pole_latitude",
         ),
         (
             "Grid north pole longitude (netCDF CF convention)",
-            longitude,
-            DEGREE,
+            "grid_north_pole_longitude",
         ),
         (
             "North pole grid longitude (netCDF CF convention)",
-            own,
-            DEGREE,
+            "north_pole_grid_longitude",
         ),
     ];
+    let parameters = parameters.map(|(name, of)| (name, degrees(mapping, of), DEGREE));
     let parameters: String = parameters.iter().map(text_of).collect();
     format!(
         "GEOGCRS[\"unknown\",{},DERIVINGCONVERSION[\"unknown\",\

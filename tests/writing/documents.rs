@@ -202,6 +202,32 @@ fn what_an_array_loses_does_not_come_back() {
 }
 
 #[test]
+fn one_lost_chunk_of_a_million_millions_is_looked_for_alone() {
+    let memory = MemoryStore::default();
+    let count: u64 = 1_000_000_000_000;
+    let document = json!({
+        "zarr_format": 3, "node_type": "array", "shape": [count], "data_type": "uint8",
+        "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [1]}},
+        "chunk_key_encoding": {"name": "default"}, "fill_value": 0, "codecs": [{"name": "bytes"}],
+    });
+    memory.set(key("a/zarr.json"), document.to_string().into_bytes());
+    let last = key(&format!("a/c/{}", count - 1));
+    memory.set(last.clone(), vec![7]);
+    let (view, tree) = tree(Arc::new(memory.clone()));
+    let mut metadata = read_json(&view, "a/zarr.json");
+    metadata["shape"] = json!([count - 1]);
+    write(&tree, "a/zarr.json", &metadata.to_string()).unwrap();
+    assert!(memory.get(&last, 9).unwrap().is_none());
+    metadata["shape"] = json!([3]);
+    let error = write(&tree, "a/zarr.json", &metadata.to_string()).unwrap_err();
+    assert_eq!(error.kind(), Kind::Invalid, "{error}");
+    assert!(
+        error.to_string().contains("would be lost at once"),
+        "{error}"
+    );
+}
+
+#[test]
 fn names_of_dimensions_change_where_there_is_a_place_for_them() {
     for (memory, fits) in [(written::v3(), true), (written::draft2022(), false)] {
         let (view, tree) = tree(Arc::new(memory));

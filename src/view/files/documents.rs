@@ -11,7 +11,7 @@ use std::time::SystemTime;
 
 use crate::dialect::{Edit, v3};
 use crate::error::{Error, Kind, Result};
-use crate::grid::{ChunkIndex, Grid};
+use crate::grid::{ChunkIndex, Grid, outside};
 use crate::hierarchy::{EditedNode, NodeEntry, SeenNode};
 use crate::json_text::LaidOut;
 use crate::model::{Array, Node};
@@ -329,19 +329,26 @@ impl FilesView {
         let (Ok(old), Ok(new)) = (array.stored_grid(), Grid::of(new)) else {
             return Ok(Vec::new());
         };
-        let both = old.counts().iter().zip(new.counts());
-        if both.clone().all(|(old, new)| old <= new) {
-            return Ok(Vec::new());
-        }
-        let kept: u64 = both.map(|(old, new)| (*old).min(*new)).product();
-        if old.len().saturating_sub(kept) > MAX_LOST_CHUNKS {
+        let parts = outside(old.counts(), new.counts());
+        let count: u64 = parts
+            .iter()
+            .map(|part| part.shape.iter().product::<u64>())
+            .sum();
+        if count > MAX_LOST_CHUNKS {
             let why = format!("more than {MAX_LOST_CHUNKS} chunks would be lost at once");
             return Err(Error::invalid(&found.path, why));
         }
-        let all = (0..old.len()).map(ChunkIndex);
-        Ok(all
-            .filter(|&chunk| new.index(&old.indices(chunk)).is_none())
-            .collect())
+        let mut lost = Vec::new();
+        for part in parts {
+            let mut at = part.start.clone();
+            loop {
+                lost.extend(old.index(&at));
+                if !part.step(&mut at) {
+                    break;
+                }
+            }
+        }
+        Ok(lost)
     }
 
     /// Whether a group has nodes below it.
