@@ -9,6 +9,7 @@ use std::borrow::Cow;
 use crate::codec::config::Configuration;
 use crate::codec::kind::{BytesToBytes, ChainPosition, Codec, Data, Length};
 use crate::error::{Error, Result};
+use crate::grid::element_blocks;
 use crate::model::DataType;
 use crate::sync::buffer;
 
@@ -37,6 +38,13 @@ fn packed_bytes(count: usize) -> usize {
     count.div_ceil(8).saturating_add(1)
 }
 
+/// Returns the bits of a byte, the highest first, each in a byte of its own.
+fn spread([byte]: [u8; 1]) -> [u8; 8] {
+    // Copies of the byte, each one bit further than the next byte.
+    let copies = u64::from(byte).wrapping_mul(0x8040_2010_0804_0201);
+    (copies >> 7 & 0x0101_0101_0101_0101).to_le_bytes()
+}
+
 impl BytesToBytes for PackedBooleans {
     fn encoded_length(&self, decoded: Length) -> Length {
         decoded.map(packed_bytes)
@@ -54,10 +62,10 @@ impl BytesToBytes for PackedBooleans {
         let count = count.ok_or_else(|| wrong(format!("{padding} bits of padding")))?;
         want.check(NAME, count)?;
         let mut decoded = buffer::of_length(count);
-        for (eight, byte) in decoded.chunks_mut(8).zip(bits) {
-            for (n, boolean) in eight.iter_mut().enumerate() {
-                *boolean = byte >> (7 - n) & 1;
-            }
+        element_blocks::convert(bits, &mut decoded, spread);
+        if let Some(&last) = bits.get(count / 8) {
+            let rest = decoded.as_chunks_mut::<8>().1;
+            rest.copy_from_slice(&spread([last])[..rest.len()]);
         }
         Ok(Cow::Owned(decoded))
     }
@@ -111,7 +119,7 @@ mod tests {
 
     #[test]
     fn all_counts_come_back() {
-        for count in 1..40 {
+        for count in (1..40).chain([511, 512, 513, 600]) {
             let pipeline =
                 pipeline("bool", &[count], json!(["numcodecs.packbits", "bytes"])).unwrap();
             let data: Vec<u8> = (0..count).map(|n| u8::from(n % 3 == 0)).collect();
