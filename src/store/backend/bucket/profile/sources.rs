@@ -5,18 +5,20 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use object_store::RetryConfig;
 use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey as S3Key, AwsCredential};
 
 use super::chain::CredentialSource;
 use super::servers::{CredentialServer, ServerClient};
+use super::variables::AwsVariables;
 use super::{IssuedCredential, ProfileReader, RENEWAL_MARGIN, program, roles, sso};
-use crate::store::backend::bucket::settings;
 use crate::store::backend::remote::fault;
 
 /// How long credentials of object_store are used before it is asked for them again: it does not say when they expire.
 const UNKNOWN_LIFE: Duration = Duration::from_secs(60);
 
-/// How long one source may be asked again and again.
+/// How often one source is asked again, and how long.
+const RETRIES: usize = 2;
 const RETRY_LIMIT: Duration = Duration::from_secs(10);
 
 /// Returns the credentials of a source.
@@ -62,45 +64,12 @@ pub(super) async fn credentials(
 
 /// Returns the credentials that `credential_source = NAME` means.
 async fn named(name: &str, reader: &ProfileReader) -> Result<IssuedCredential, String> {
-    let variable = |name: &str| reader.variables.get(name).map(str::to_string);
     match name.to_ascii_lowercase().as_str() {
-        "environment" => {
-            let key_id = variable("AWS_ACCESS_KEY_ID");
-            let keys = key_id.zip(variable("AWS_SECRET_ACCESS_KEY"));
-            let (key_id, secret_key) = keys.ok_or(
-                "credential_source is Environment, which lacks AWS_ACCESS_KEY_ID or AWS_SECRET_ACCESS_KEY",
-            )?;
-            let token = variable("AWS_SESSION_TOKEN");
-            Ok(IssuedCredential::new(key_id, secret_key, token, None))
-        }
-        "ecscontainer" => {
-            let settings = [
-                (
-                    S3Key::ContainerCredentialsRelativeUri,
-                    "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
-                ),
-                (
-                    S3Key::ContainerCredentialsFullUri,
-                    "AWS_CONTAINER_CREDENTIALS_FULL_URI",
-                ),
-                (
-                    S3Key::ContainerAuthorizationTokenFile,
-                    "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE",
-                ),
-            ];
-            let settings = settings.map(|(key, name)| Some((key, variable(name)?)));
-            let settings: Vec<_> = settings.into_iter().flatten().collect();
-            match settings.len() {
-                0 => Err(
-                    "credential_source is EcsContainer, and no container says where to ask"
-                        .to_string(),
-                ),
-                _ => given(reader, &settings).await,
-            }
-        }
+        "environment" => of_environment(&reader.variables),
+        "ecscontainer" => given(reader, &container(&reader.variables)?).await,
         "ec2instancemetadata" => {
-            let address = variable("AWS_EC2_METADATA_SERVICE_ENDPOINT");
-            let settings = address.map(|address| (S3Key::MetadataEndpoint, address));
+            let address = reader.variables.get("AWS_EC2_METADATA_SERVICE_ENDPOINT");
+            let settings = address.map(|address| (S3Key::MetadataEndpoint, address.to_string()));
             given(reader, settings.as_slice()).await
         }
         _ => Err(format!(
@@ -109,15 +78,58 @@ async fn named(name: &str, reader: &ProfileReader) -> Result<IssuedCredential, S
     }
 }
 
+fn of_environment(variables: &AwsVariables) -> Result<IssuedCredential, String> {
+    let variable = |name: &str| variables.get(name).map(str::to_string);
+    let keys = variable("AWS_ACCESS_KEY_ID").zip(variable("AWS_SECRET_ACCESS_KEY"));
+    let (key_id, secret_key) = keys.ok_or(
+        "credential_source is Environment, which lacks AWS_ACCESS_KEY_ID or AWS_SECRET_ACCESS_KEY",
+    )?;
+    let token = variable("AWS_SESSION_TOKEN");
+    Ok(IssuedCredential::new(key_id, secret_key, token, None))
+}
+
+/// Variables by which a container says where its credentials are.
+const CONTAINER: [(S3Key, &str); 3] = [
+    (
+        S3Key::ContainerCredentialsRelativeUri,
+        "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
+    ),
+    (
+        S3Key::ContainerCredentialsFullUri,
+        "AWS_CONTAINER_CREDENTIALS_FULL_URI",
+    ),
+    (
+        S3Key::ContainerAuthorizationTokenFile,
+        "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE",
+    ),
+];
+
+fn container(variables: &AwsVariables) -> Result<Vec<(S3Key, String)>, String> {
+    let settings = CONTAINER
+        .iter()
+        .filter_map(|(key, name)| Some((*key, variables.get(name)?.to_string())));
+    let settings: Vec<(S3Key, String)> = settings.collect();
+    if settings.is_empty() {
+        let why = "credential_source is EcsContainer, and no container says where to ask";
+        return Err(why.to_string());
+    }
+    Ok(settings)
+}
+
 /// Returns the credentials that object_store has by `settings`.
 async fn given(
     reader: &ProfileReader,
     settings: &[(S3Key, String)],
 ) -> Result<IssuedCredential, String> {
+    let retry = RetryConfig {
+        max_retries: RETRIES,
+        retry_timeout: RETRY_LIMIT,
+        ..RetryConfig::default()
+    };
     let builder = AmazonS3Builder::new()
         .with_bucket_name("credentials")
         .with_region(&reader.region)
-        .with_retry(settings::retries(2, RETRY_LIMIT))
+        .with_retry(retry)
         .with_http_connector(reader.connector.clone());
     let builder = settings.iter().fold(builder, |builder, (key, value)| {
         builder.with_config(*key, value)
