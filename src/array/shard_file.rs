@@ -13,6 +13,7 @@ use crate::array::shard::Shard;
 use crate::codec::{Pipeline, ShardLevel};
 use crate::error::{Error, Kind, Result};
 use crate::grid::{ChunkIndex, Coordinates, Grid};
+use crate::model::Array;
 use crate::store::{Key, Meta};
 
 /// A stored shard, or a shard in one, and its index as it is now.
@@ -109,6 +110,11 @@ fn inner_grid(level: &ShardLevel) -> Result<Grid> {
 }
 
 impl ShardFile {
+    /// Returns the array that it is of.
+    pub fn array(&self) -> &Array {
+        self.array.array()
+    }
+
     /// Returns how its inner chunks are counted along each dimension.
     pub fn inner(&self) -> &Grid {
         &self.inner

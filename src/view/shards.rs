@@ -11,12 +11,13 @@ use crate::array::{Arrays, OpenArray, ShardFile, StoredChunks};
 use crate::error::{Error, Kind, Result};
 use crate::grid::{ChunkIndex, joined_indices};
 use crate::hierarchy::{Hierarchy, NodeEntry};
+use crate::inspect::entry_facts;
 use crate::known::Known;
 use crate::store::listing::NameList;
 use crate::store::{EntryKind, Key, Listing, Name};
 use crate::view::shard_index::index_text;
 use crate::view::text_file::{TextFile, directory_attr, file_attr};
-use crate::view::{Attr, File, OpenedFile, ReadAt, ReadBytes, View, ViewDir};
+use crate::view::{Attr, File, OpenedFile, ReadAt, ReadBytes, View, ViewDir, fact_of};
 
 /// The name of the index of a shard.
 const INDEX: &[u8] = b"index.json";
@@ -136,6 +137,27 @@ impl View for ShardsView {
                 Some(file_attr(size, shard.meta.modified, FRESH))
             }
         })
+    }
+
+    fn attribute(&self, path: &Key, name: &[u8]) -> Result<Option<Vec<u8>>> {
+        let (Some(name), Some(target)) = (fact_of(name), self.target(path)?) else {
+            return Ok(None);
+        };
+        let fact = match target {
+            ShardTarget::Group(entry) | ShardTarget::Array(entry, _) => {
+                entry_facts::of_node(&entry, name)
+            }
+            ShardTarget::Shard(shard) => {
+                entry_facts::of_part(shard.array(), ("shard", shard.byte_length()), name)
+            }
+            ShardTarget::Index(_) => (name == "kind").then(|| "index".to_string()),
+            ShardTarget::Inner(shard, number) => {
+                let range = shard.range(number)?.unwrap_or_default();
+                let length = range.end.saturating_sub(range.start);
+                entry_facts::of_part(shard.array(), ("inner chunk", length), name)
+            }
+        };
+        Ok(fact.map(String::into_bytes))
     }
 
     fn lookup_now(&self, _path: &Key) -> Known<Attr> {
