@@ -348,7 +348,11 @@ impl Filesystem for FuseAdapter {
     ) {
         let call = self.call(req).of_range(offset, length);
         let (fh, range) = (fh(handle), (offset, length));
+        let clears_set_id = !convert::keeps_set_id(req.uid());
         open_files::keep(call, ("fallocate", ino(inode)), reply, move |vfs| {
+            if clears_set_id {
+                vfs.clear_set_id(fh)?;
+            }
             vfs.allocate(fh, mode, range)
         });
     }

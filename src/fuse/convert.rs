@@ -101,8 +101,8 @@ pub(super) fn open_mode(flags: OpenFlags, uid: u32) -> OpenOptions {
     }
 }
 
-/// Whether a file that this user makes shorter or longer keeps its set-ID bits. The kernel tells by the capabilities of
-/// the program, but only of a write does fuser pass on what it tells.
+/// Whether a file that this user makes shorter or longer, or gives room, keeps its set-ID bits. The kernel tells by the
+/// capabilities of the program, but only of a write does fuser pass on what it tells.
 pub(super) fn keeps_set_id(uid: u32) -> bool {
     uid == 0
 }

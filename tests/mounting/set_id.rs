@@ -50,6 +50,7 @@ fn whoever_is_not_root_clears_them_by_a_change_of_the_content() {
         "printf x | dd of=\"$1\" conv=notrunc status=none",
         "truncate -s 3 \"$1\"",
         ": > \"$1\"",
+        "fallocate -l 9 \"$1\"",
     ] {
         let path = with_bits(&fixture);
         run_as(NOBODY, change, &path);
