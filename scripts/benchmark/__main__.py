@@ -17,6 +17,7 @@ sys.path[:0] = [str(TESTS), str(TESTS / "python")]
 import changes
 import check
 import cold
+import costs
 import formats
 import listing
 import memory
@@ -26,6 +27,7 @@ import rows
 import scale
 import stored
 import table
+import walk
 import warm
 import write
 
@@ -39,13 +41,15 @@ PARTS = {
     "rows": rows.run,
     "list-stored": listing.stored,
     "stored": stored.run,
+    "costs": costs.run,
+    "walk": walk.run,
     "remote": remote.run,
     "write": write.run,
     "changes": changes.run,
     "scale": scale.run,
     "check": check.run,
 }
-EXTRA = {"formats", "list-stored", "stored", "remote", "write", "changes", "scale", "check"}
+EXTRA = {"formats", "list-stored", "stored", "costs", "walk", "remote", "write", "changes", "scale", "check"}
 
 
 def main():

@@ -1,5 +1,5 @@
-"""Many files at once: `tar x` of a v2 store with small chunks through a mount with --cow beside a plain folder, and the
-commit of chunks: to a folder beside `cp -r`, to an S3 server 20 ms away beside `rclone copy`; and closes with
+"""Many files at once: `tar x` of a v2 store with small chunks through a mount with --cow beside a plain folder and
+beside bindfs, which shows a folder through FUSE and does nothing else; the commit of chunks: to a folder beside `cp -r`, to an S3 server 20 ms away beside `rclone copy`; and closes with
 --write-through of files that go to a server 50 ms away side by side, beside the close of one."""
 
 import contextlib
@@ -57,14 +57,22 @@ def unpacked(folder, arguments):
             member = tarfile.TarInfo(f"a/{name}")
             member.size = len(content)
             tar.addfile(member, io.BytesIO(content))
-    ours, plain = [], []
+    ours, plain, bound = [], [], []
     for number in range(arguments.rounds):
         place = fresh(folder / str(number))
         (place / "plain").mkdir()
+        (place / "bound").mkdir()
         plain.append(timed(SMALL_FILES, "tar", "xf", archive, "-C", place / "plain"))
+        if peers.has_bindfs():
+            with peers.bound(place / "bound") as path:
+                bound.append(timed(SMALL_FILES, "tar", "xf", archive, "-C", path))
         with peers.Ours(place / "store", "--cow", place / "upper") as mount:
             ours.append(timed(SMALL_FILES, "tar", "xf", archive, "-C", mount.path))
-    return [in_seconds(table.speeds(f"tar x, {SMALL_FILES} files", "plain folder", ours, plain, 0.7), ours, plain)]
+    case = f"tar x, {SMALL_FILES} files"
+    rows = [in_seconds(table.speeds(case, "plain folder", ours, plain, 0.7), ours, plain)]
+    if bound:
+        rows.append(in_seconds(table.speeds("", "bindfs", ours, bound, 1.0), ours, bound))
+    return rows
 
 
 def committed(folder, arguments):

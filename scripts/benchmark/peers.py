@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import tempfile
 import time
@@ -75,6 +76,22 @@ def built(program):
             del os.environ["ZARRFS"]
         else:
             os.environ["ZARRFS"] = now
+
+
+def has_bindfs():
+    """Whether bindfs is installed."""
+    return shutil.which("bindfs") is not None
+
+
+@contextmanager
+def bound(folder):
+    """Gives a folder as bindfs shows it through FUSE; changes go to the folder."""
+    with tempfile.TemporaryDirectory(prefix="zarrfs-bound-") as path:
+        subprocess.run(["bindfs", folder, path], check=True)
+        try:
+            yield Path(path)
+        finally:
+            subprocess.run(["umount", path], check=True)
 
 
 class Buffer:
