@@ -2,8 +2,6 @@
 //!
 //! The kernel knows nothing of a result that was not sent, so inodes and handles in it would never be released.
 
-use std::time::SystemTime;
-
 use fuser::{
     Errno, FileHandle, FopenFlags, Generation, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory,
     ReplyEmpty, ReplyEntry, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr,
@@ -77,18 +75,9 @@ impl Output for Option<Entry> {
 
 /// Returns the entry that means "no such name": inode 0, which the kernel remembers as long as it is fresh.
 fn negative_entry(vfs: &Vfs) -> Entry {
-    let attr = Attr {
-        kind: EntryKind::File,
-        size: 0,
-        is_exact: true,
-        piece: 0,
-        stored: 0,
-        modified: SystemTime::UNIX_EPOCH,
-        fresh: vfs.negative_ttl(),
-        posix: None,
-        content: None,
-    };
-    Entry { ino: Ino(0), attr }
+    let mut entry = Entry::unknown(Ino(0), EntryKind::File);
+    entry.attr.fresh = vfs.negative_ttl();
+    entry
 }
 
 /// The attributes of an inode.

@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 
 use crate::error::{Error, Result};
 use crate::store::{EntryKind, Key, Listing, Name};
-use crate::vfs::{Caller, Fh, Ino, Vfs};
+use crate::vfs::{Caller, Entry, Fh, Ino, Vfs};
 use crate::view::Attr;
 
 /// Takes inode, cursor, kind and name of a directory's entry; returns false if it has no room for it.
@@ -135,16 +135,10 @@ impl Vfs {
     pub(super) fn open_dir_attr(&self, ino: Ino) -> Option<Attr> {
         let all = self.directories.lock();
         let open = all.values().find(|open| open.ino == ino)?;
+        let attr = Entry::unknown(ino, EntryKind::Directory).attr;
         Some(Attr {
-            kind: EntryKind::Directory,
-            size: 0,
-            is_exact: true,
-            piece: 0,
-            stored: 0,
             modified: open.opened,
-            fresh: Duration::ZERO,
-            posix: None,
-            content: None,
+            ..attr
         })
     }
 

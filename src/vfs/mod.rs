@@ -13,15 +13,14 @@ use parking_lot::{Mutex, RwLock};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use crate::error::{Error, Kind, Result};
-use crate::known::Known;
 use crate::stats::Stats;
 use crate::store::{EntryKind, Key, PathLocks};
 use crate::vfs::directories::OpenDir;
 use crate::vfs::files::{CachedPages, Handle};
-use crate::vfs::inode::{DirLookup, Inodes};
+use crate::vfs::inode::Inodes;
 use crate::vfs::renames::RenamesUnderWay;
 use crate::vfs::walking::Walks;
 use crate::view::{Attr, ChildName, View};
@@ -32,6 +31,7 @@ mod creating;
 mod directories;
 mod files;
 pub mod inode;
+mod looking_up;
 mod opening;
 mod renames;
 mod set_id;
@@ -70,6 +70,24 @@ pub struct Entry {
     pub ino: Ino,
     /// What `stat` shows.
     pub attr: Attr,
+}
+
+impl Entry {
+    /// An inode of which the kernel knows no more than the kind, and which it has to look up for anything else.
+    pub(crate) fn unknown(ino: Ino, kind: EntryKind) -> Entry {
+        let attr = Attr {
+            kind,
+            size: 0,
+            is_exact: true,
+            piece: 0,
+            stored: 0,
+            modified: SystemTime::UNIX_EPOCH,
+            fresh: Duration::ZERO,
+            posix: None,
+            content: None,
+        };
+        Entry { ino, attr }
+    }
 }
 
 /// A file that was opened.
@@ -190,82 +208,6 @@ impl Vfs {
 
     fn new_handle(&self) -> Fh {
         Fh(self.last_handle.fetch_add(1, Ordering::Relaxed) + 1)
-    }
-
-    /// Looks up a name, and counts the lookup if there is such a name.
-    pub fn lookup(&self, parent: Ino, name: &[u8], caller: Caller) -> Result<Option<Entry>> {
-        self.stats.lookup_requests.add(1);
-        let child = ChildName::from(name);
-        let Some(attr) = self.find(parent, name, caller)? else {
-            return Ok(None);
-        };
-        if let Some(entry) = self.entry_if_same(parent, &child, attr) {
-            return Ok(Some(entry));
-        }
-        // A file that was opened after the view was asked may be the same all the same.
-        let attr = self.find(parent, name, caller)?;
-        Ok(attr.map(|attr| self.entry(parent, &child, attr)))
-    }
-
-    /// Returns the attributes of a name in a directory, which may be renamed meanwhile.
-    fn find(&self, parent: Ino, name: &[u8], caller: Caller) -> Result<Option<Attr>> {
-        let directory = || self.path_for(parent, caller, || self.inodes.path(parent));
-        let view = |path: &Key| self.view.lookup(path);
-        let found = self.find_path(directory, |path| self.renames.find_in(path, name, view))?;
-        Ok(found.0)
-    }
-
-    /// Like `lookup`, if it is known without waiting.
-    pub fn lookup_now(&self, parent: Ino, name: &[u8]) -> Result<Known<Entry>> {
-        let name = ChildName::from(name);
-        let count = self.renames.count();
-        let found = match self.find_now(parent, &name) {
-            // It may be under another name already.
-            Ok(Known::Missing) if !self.renames.are_none_since(count) => Known::Unknown,
-            // It may lie in the other folder of two that are exchanged.
-            Ok(_) if self.renames.may_exchange_any(count) => Known::Unknown,
-            // The answer depends on the process that asks.
-            Err(error) if error.kind() == Kind::Changed => Known::Unknown,
-            found => found?,
-        };
-        let entry = match found {
-            Known::Is(attr) => match self.entry_if_same(parent, &name, attr) {
-                Some(entry) => Known::Is(entry),
-                None => Known::Unknown,
-            },
-            Known::Missing => Known::Missing,
-            Known::Unknown => Known::Unknown,
-        };
-        if !matches!(entry, Known::Unknown) {
-            self.stats.lookup_requests.add(1);
-        }
-        Ok(entry)
-    }
-
-    /// Returns the attributes of a name in a directory, by what is known without waiting.
-    fn find_now(&self, parent: Ino, name: &ChildName<'_>) -> Result<Known<Attr>> {
-        let dir = match self.inodes.dir(parent)? {
-            DirLookup::Resolved(dir) => dir,
-            DirLookup::Path(path, changes) => match self.view.dir_now(&path) {
-                Some(dir) => self.inodes.keep_dir(parent, dir, changes),
-                None => return Ok(Known::Unknown),
-            },
-        };
-        Ok(self.view.child_now(&dir, name))
-    }
-
-    /// Gives a name its inode and counts a lookup of the kernel.
-    fn entry(&self, parent: Ino, name: &ChildName<'_>, attr: Attr) -> Entry {
-        let ino = self.inodes.look_up(parent, name, &attr);
-        let attr = self.with_ttl(ino, attr);
-        Entry { ino, attr }
-    }
-
-    /// Like `entry`; nothing if the inode of the name is open with another content.
-    fn entry_if_same(&self, parent: Ino, name: &ChildName<'_>, attr: Attr) -> Option<Entry> {
-        let ino = self.inodes.look_up_same(parent, name, &attr)?;
-        let attr = self.with_ttl(ino, attr);
-        Some(Entry { ino, attr })
     }
 
     /// Has the kernel ask for attributes each time where files can be changed, through this view or another;
