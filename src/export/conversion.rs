@@ -9,11 +9,14 @@ use std::sync::Arc;
 
 use half::f16;
 
+use crate::grid::element_blocks;
+
 /// What becomes of each element.
 pub trait Conversion: Debug + Send + Sync {
     /// Returns the bytes of an element as it is written.
     fn written_size(&self) -> usize;
-    /// Writes elements, given as they are decoded, all of them whole.
+    /// Writes elements, given as they are decoded, all of them whole. `written` has room for as many and any content: each
+    /// byte of it is written.
     fn convert(&self, decoded: &[u8], written: &mut [u8]);
     /// Like `convert`, for conversions to which it matters where elements stand: `first` is the number of the first one in
     /// the file.
@@ -49,15 +52,21 @@ impl Conversion for BigEndian {
     }
 
     fn convert(&self, decoded: &[u8], written: &mut [u8]) {
-        let words = decoded
-            .chunks_exact(self.word)
-            .zip(written.chunks_exact_mut(self.word));
         let top = if self.inverts_top { 0x80 } else { 0 };
-        for (from, to) in words {
-            to.copy_from_slice(from);
-            to.reverse();
-            if let Some(first) = to.first_mut() {
-                *first ^= top;
+        match self.word {
+            1 => swap::<1>(decoded, written, top),
+            2 => swap::<2>(decoded, written, top),
+            4 => swap::<4>(decoded, written, top),
+            8 => swap::<8>(decoded, written, top),
+            word => {
+                let words = decoded.chunks_exact(word);
+                for (from, to) in words.zip(written.chunks_exact_mut(word)) {
+                    to.copy_from_slice(from);
+                    to.reverse();
+                    if let Some(first) = to.first_mut() {
+                        *first ^= top;
+                    }
+                }
             }
         }
     }
@@ -65,6 +74,17 @@ impl Conversion for BigEndian {
     fn digest(&self) -> u64 {
         (self.size << 8 | self.word << 1 | usize::from(self.inverts_top)) as u64
     }
+}
+
+/// Reverses words of a length known at compile time, and inverts bits of the first byte that each then has.
+fn swap<const N: usize>(decoded: &[u8], written: &mut [u8], top: u8) {
+    element_blocks::convert(decoded, written, |mut word: [u8; N]| {
+        word.reverse();
+        if let Some(first) = word.first_mut() {
+            *first ^= top;
+        }
+        word
+    });
 }
 
 /// Half floats as floats of four bytes, big-endian.
@@ -77,10 +97,9 @@ impl Conversion for BigEndianSingle {
     }
 
     fn convert(&self, decoded: &[u8], written: &mut [u8]) {
-        let (halves, singles) = (decoded.as_chunks::<2>().0, written.as_chunks_mut::<4>().0);
-        for (from, to) in halves.iter().zip(singles) {
-            *to = f16::from_le_bytes(*from).to_f32().to_be_bytes();
-        }
+        element_blocks::convert(decoded, written, |half| {
+            f16::from_le_bytes(half).to_f32().to_be_bytes()
+        });
     }
 
     fn digest(&self) -> u64 {
@@ -98,15 +117,16 @@ impl Conversion for WidenedByte {
     }
 
     fn convert(&self, decoded: &[u8], written: &mut [u8]) {
-        for (&from, to) in decoded.iter().zip(written.chunks_exact_mut(2)) {
-            to.copy_from_slice(&[from, 0]);
-        }
+        element_blocks::convert(decoded, written, |[byte]| [byte, 0]);
     }
 
     fn digest(&self) -> u64 {
         2
     }
 }
+
+/// The most bytes between two conversions, if not a single element has more.
+const BETWEEN: usize = 32 << 10;
 
 /// One conversion after another.
 #[derive(Debug)]
@@ -129,10 +149,22 @@ impl Conversion for Chained {
     }
 
     fn convert_at(&self, first: u64, decoded: &[u8], written: &mut [u8]) {
-        let count = decoded.len() / self.size.max(1);
-        let mut between = vec![0; count * self.first.written_size()];
-        self.first.convert_at(first, decoded, &mut between);
-        self.second.convert_at(first, &between, written);
+        let (size, middle, end) = (
+            self.size.max(1),
+            self.first.written_size(),
+            self.second.written_size().max(1),
+        );
+        // What stays in the processor's own memory until the second one takes it.
+        let count = (BETWEEN / middle.max(1)).min(decoded.len() / size).max(1);
+        let mut between = vec![0; count * middle];
+        let blocks = decoded
+            .chunks(count * size)
+            .zip(written.chunks_mut(count * end));
+        for ((from, to), at) in blocks.zip((first..).step_by(count)) {
+            let between = &mut between[..from.len() / size * middle];
+            self.first.convert_at(at, from, between);
+            self.second.convert_at(at, between, to);
+        }
     }
 
     fn digest(&self) -> u64 {
@@ -198,6 +230,65 @@ mod tests {
                 let value = if sign == 1 { -value } else { value };
                 assert_eq!(single.to_bits(), value.to_bits(), "{half:04x}");
             }
+        }
+    }
+
+    #[test]
+    fn words_of_any_length_are_reversed_in_every_block() {
+        for word in [1, 2, 3, 4, 8] {
+            let decoded: Vec<u8> = (0..word * 131).map(|byte| byte as u8).collect();
+            for (inverts_top, top) in [(false, 0), (true, 0x80)] {
+                let conversion = BigEndian {
+                    size: word,
+                    word,
+                    inverts_top,
+                };
+                let mut written = vec![9; decoded.len()];
+                conversion.convert(&decoded, &mut written);
+                let expected = decoded.chunks(word).flat_map(|word| {
+                    let mut word: Vec<u8> = word.iter().rev().copied().collect();
+                    word[0] ^= top;
+                    word
+                });
+                assert_eq!(written, expected.collect::<Vec<_>>(), "{word}");
+            }
+        }
+    }
+
+    /// Adds the number of the element to a byte.
+    #[derive(Debug)]
+    struct Numbered;
+
+    impl Conversion for Numbered {
+        fn written_size(&self) -> usize {
+            1
+        }
+
+        fn convert(&self, _: &[u8], _: &mut [u8]) {}
+
+        fn convert_at(&self, first: u64, decoded: &[u8], written: &mut [u8]) {
+            for ((from, to), number) in decoded.iter().zip(written).zip(first..) {
+                *to = from.wrapping_add(number as u8);
+            }
+        }
+
+        fn digest(&self) -> u64 {
+            0
+        }
+    }
+
+    #[test]
+    fn one_conversion_after_another_knows_the_numbers_of_the_elements() {
+        for count in [0, 1, BETWEEN - 1, BETWEEN, 2 * BETWEEN + 5] {
+            let chained = Chained {
+                first: Arc::new(Numbered),
+                second: Arc::new(WidenedByte),
+                size: 1,
+            };
+            let mut written = vec![9; 2 * count];
+            chained.convert_at(3, &vec![1; count], &mut written);
+            let expected = (0..count).flat_map(|number| [(number as u8).wrapping_add(4), 0]);
+            assert!(expected.eq(written), "{count}");
         }
     }
 

@@ -36,6 +36,9 @@ impl fmt::Debug for Format {
     }
 }
 
+/// Where elements begin is a multiple of this in formats that leave it open: they are aligned in a map, and copied faster.
+pub(super) const ALIGNMENT: usize = 64;
+
 type PartsFn = fn(&Subject) -> Option<FileParts>;
 
 /// How a file is made of all elements of a box without a fixed length.
@@ -155,6 +158,11 @@ impl<'a> Subject<'a> {
     pub fn is_image(&self, most: usize) -> bool {
         (1..=most).contains(&self.shape.len()) && !self.shape.contains(&0)
     }
+}
+
+/// Returns how many bytes are to be added to so many for the elements behind them to be aligned.
+pub(super) fn filling(length: usize) -> usize {
+    length.next_multiple_of(ALIGNMENT) - length
 }
 
 /// Whether text can stand in a line of any header.

@@ -1,13 +1,21 @@
 //! `.mha` and `.mhd`: MetaImage of ITK, in one file and beside the `.raw` file.
 
 use crate::export::axes::{axes_of, joined, placement_of};
+use crate::export::format::filling;
 use crate::export::{FileParts, Format, Subject};
 use crate::model::DataType;
 
 /// Header and elements.
 pub const FORMAT: Format = Format {
     extension: "mha",
-    parts: Some(|subject| Some(FileParts::plain(header(subject, "LOCAL")?.into_bytes()))),
+    parts: Some(|subject| {
+        let header = header(subject, "LOCAL")?;
+        // A comment fills it up; programs take no notice of it.
+        let comment = |length| format!("Comment = {}\n", "-".repeat(length));
+        let filling = filling(header.len() + comment(1).len());
+        let header = comment(1 + filling) + &header;
+        Some(FileParts::plain(header.into_bytes()))
+    }),
     ragged: None,
     is_basic: false,
 };
@@ -69,10 +77,8 @@ fn header(subject: &Subject, file: &str) -> Option<String> {
         ("ElementType", type_name.to_string()),
         ("ElementDataFile", file.to_string()),
     ];
-    Some(
-        lines
-            .iter()
-            .map(|(name, value)| format!("{name} = {value}\n"))
-            .collect(),
-    )
+    let lines = lines
+        .iter()
+        .map(|(name, value)| format!("{name} = {value}\n"));
+    Some(lines.collect())
 }

@@ -4,7 +4,7 @@
 
 use crate::array::ragged::{Growing, RaggedElements};
 use crate::error::{Error, Result};
-use crate::export::format::RaggedBox;
+use crate::export::format::{ALIGNMENT, RaggedBox};
 use crate::export::{FileParts, Format, Ragged, descr};
 use crate::model::{DataType, MAX_ELEMENT};
 
@@ -30,9 +30,6 @@ pub const FORTRAN: Format = Format {
     ragged: None,
     is_basic: false,
 };
-
-/// The header's length is a multiple of this, so that elements are aligned in a map.
-const ALIGNMENT: usize = 64;
 
 /// Builds the header: magic, version, length of the text, the text padded, a newline.
 fn header(descr: &str, is_fortran: bool, shape: &[u64]) -> Option<Vec<u8>> {

@@ -6,6 +6,7 @@
 use serde_json::Value;
 
 use crate::export::axes::{AxisMeaning, axes_of, has_scale, joined, placement_of};
+use crate::export::format::filling;
 use crate::export::{FileParts, Format, Subject};
 use crate::model::{Attributes, DataType};
 
@@ -13,7 +14,10 @@ use crate::model::{Attributes, DataType};
 pub const FORMAT: Format = Format {
     extension: "nrrd",
     parts: Some(|subject| {
-        let header = format!("{}\n", header(subject)?);
+        let header = header(subject)?;
+        // A comment fills it up, and an empty line ends it.
+        let filling = filling(header.len() + "#\n\n".len());
+        let header = format!("{header}#{}\n\n", " ".repeat(filling));
         Some(FileParts::plain(header.into_bytes()))
     }),
     ragged: None,

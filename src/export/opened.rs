@@ -15,6 +15,7 @@ use crate::export::conversion::Conversion;
 use crate::export::format::{ElementForm, FileParts, Format, Ragged, RaggedBox, Subject};
 use crate::export::source_elements::SourceElements;
 use crate::grid::{Region, Selection};
+use crate::sync::buffer::Buffer;
 use crate::sync::read_bytes::{ReadAt, ReadBytes, part};
 
 /// A file made of a box of an array.
@@ -77,14 +78,13 @@ impl ConvertedFile {
     fn convert(&self, range: &Range<u64>, decoded: &[u8]) -> ReadBytes {
         let (size, written) = self.sizes;
         let count = decoded.len() as u64 / size.max(1);
-        let mut bytes = vec![0; usize::try_from(count * written).unwrap_or(0)];
+        let in_buffer = |bytes: u64| usize::try_from(bytes).unwrap_or(0);
+        let mut bytes = Buffer::of_length(in_buffer(count * written));
         let first = range.start / written.max(1);
         self.conversion.convert_at(first, decoded, &mut bytes);
         let skipped = range.start % written.max(1);
-        if skipped == 0 && bytes.len() as u64 == range.end - range.start {
-            return bytes.into();
-        }
-        part(&bytes, skipped..skipped + range.end - range.start).into()
+        bytes.cut(in_buffer(skipped)..in_buffer(skipped + range.end - range.start));
+        ReadBytes::Own(bytes)
     }
 }
 
@@ -341,7 +341,15 @@ fn joined(before: &[u8], elements: ReadBytes, after: &[u8]) -> ReadBytes {
     if before.is_empty() && after.is_empty() {
         return elements;
     }
-    [before, &elements, after].concat().into()
+    let parts = [before, &elements, after];
+    let mut bytes = Buffer::of_length(parts.iter().map(|part| part.len()).sum());
+    let mut rest = &mut bytes[..];
+    for part in parts {
+        let (place, others) = rest.split_at_mut(part.len());
+        place.copy_from_slice(part);
+        rest = others;
+    }
+    ReadBytes::Own(bytes)
 }
 
 /// Opens selected elements in a form, in which they have `length` bytes.

@@ -1,6 +1,7 @@
 //! `.vti`: an image of VTK as XML, with the elements as they are in it.
 
 use crate::export::axes::{axes_of, joined, placement_of};
+use crate::export::format::filling;
 use crate::export::{FileParts, Format, Subject};
 use crate::model::{DataType, bytes_of};
 
@@ -30,7 +31,11 @@ fn parts(subject: &Subject) -> Option<FileParts> {
         return None;
     }
     let length = bytes_of(subject.shape, subject.array.data_type.size()?).ok()?;
-    let mut header = xml(subject, &type_name)?.into_bytes();
+    let mut header = xml(subject, &type_name)?;
+    let filling = filling(header.len() + "_".len() + size_of::<u64>());
+    header += &" ".repeat(filling);
+    header.push('_');
+    let mut header = header.into_bytes();
     header.extend(length.to_le_bytes());
     Some(FileParts {
         trailer: END.as_bytes().to_vec(),
@@ -38,7 +43,7 @@ fn parts(subject: &Subject) -> Option<FileParts> {
     })
 }
 
-/// Returns the XML before the length of the elements.
+/// Returns the XML before the underscore, the length of the elements and these themselves.
 fn xml(subject: &Subject, type_name: &str) -> Option<String> {
     let place = placement_of(&axes_of(subject));
     let three = |list: &[f64], other: f64| {
@@ -70,6 +75,6 @@ fn xml(subject: &Subject, type_name: &str) -> Option<String> {
          <ImageData WholeExtent=\"{extent}\" Origin=\"{origin}\" Spacing=\"{spacing}\" Direction=\"{direction}\">\n    \
          <Piece Extent=\"{extent}\">\n      <PointData Scalars=\"{name}\">\n        \
          <DataArray type=\"{type_name}\" Name=\"{name}\" format=\"appended\" offset=\"0\"/>\n      \
-         </PointData>\n    </Piece>\n  </ImageData>\n  <AppendedData encoding=\"raw\">\n   _"
+         </PointData>\n    </Piece>\n  </ImageData>\n  <AppendedData encoding=\"raw\">\n   "
     ))
 }

@@ -103,24 +103,29 @@ pub fn recycle(buffer: Vec<u8>) {
 
 /// A buffer that goes to the pool when it is dropped.
 #[derive(Default)]
-pub struct Buffer(Vec<u8>);
+pub struct Buffer {
+    bytes: Vec<u8>,
+    /// Bytes before the first one of the buffer.
+    skipped: usize,
+}
 
 impl Buffer {
     /// Returns a buffer of `length` bytes of any content.
     pub fn of_length(length: usize) -> Buffer {
-        Buffer(of_length(length))
+        of_length(length).into()
     }
 
-    /// Keeps only the bytes of a range.
+    /// Keeps only the bytes of a range, where they are.
     pub fn cut(&mut self, range: Range<usize>) {
-        self.0.truncate(range.end);
-        self.0.drain(..range.start.min(self.0.len()));
+        self.bytes.truncate(self.skipped.saturating_add(range.end));
+        let start = self.skipped.saturating_add(range.start);
+        self.skipped = start.min(self.bytes.len());
     }
 }
 
 impl From<Vec<u8>> for Buffer {
     fn from(bytes: Vec<u8>) -> Buffer {
-        Buffer(bytes)
+        Buffer { bytes, skipped: 0 }
     }
 }
 
@@ -128,19 +133,19 @@ impl Deref for Buffer {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        &self.0
+        self.bytes.get(self.skipped..).unwrap_or_default()
     }
 }
 
 impl DerefMut for Buffer {
     fn deref_mut(&mut self) -> &mut [u8] {
-        &mut self.0
+        self.bytes.get_mut(self.skipped..).unwrap_or_default()
     }
 }
 
 impl Drop for Buffer {
     fn drop(&mut self) {
-        recycle(std::mem::take(&mut self.0));
+        recycle(std::mem::take(&mut self.bytes));
     }
 }
 
@@ -175,7 +180,14 @@ mod tests {
     #[test]
     fn a_cut_keeps_the_range() {
         let mut buffer = Buffer::from(vec![1, 2, 3, 4, 5]);
-        buffer.cut(1..3);
-        assert_eq!(&buffer[..], [2, 3]);
+        buffer.cut(1..4);
+        assert_eq!(&buffer[..], [2, 3, 4]);
+        buffer[0] = 7;
+        buffer.cut(0..2);
+        assert_eq!(&buffer[..], [7, 3]);
+        buffer.cut(1..9);
+        assert_eq!(&buffer[..], [3]);
+        buffer.cut(5..9);
+        assert!(buffer.is_empty());
     }
 }

@@ -1,6 +1,5 @@
 //! Every format: any range of a file is the slice of the whole, its size is known before, and its header costs nothing.
 
-use std::io::Write;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -8,7 +7,6 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 use zarrfs::export::{FORMATS, GROUP_FORMATS};
 use zarrfs::known::Known;
-use zarrfs::mount::open::ViewKind;
 use zarrfs::store::Key;
 use zarrfs::view::View;
 
@@ -22,8 +20,8 @@ pub fn name_dimensions(store: &Path, names: &[&str]) {
     let mut document: Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
     let rank = document["shape"].as_array().unwrap().len();
     document["dimension_names"] = json!(names[..rank.min(names.len())]);
-    // Without a rate there is no sound.
-    document["attributes"] = json!({"sample_rate": 8000});
+    // Without a rate there is no sound, and without a factor nothing to do for `.cf`.
+    document["attributes"] = json!({"sample_rate": 8000, "scale_factor": 0.5, "missing_value": 7});
     if rank <= names.len() {
         std::fs::write(path, document.to_string()).unwrap();
     }
@@ -142,80 +140,6 @@ proptest! {
                 check(&view, &name, &ranges)?;
             }
         }
-    }
-}
-
-/// Writes an array of chunks of eight by eight rows, all of them alike.
-pub fn write_rows(store: &Path, data_type: &str, size: usize) {
-    std::fs::create_dir_all(store.join("c")).unwrap();
-    let bytes = json!({"name": "bytes", "configuration": {"endian": "little"}});
-    let gzip = json!({"name": "gzip", "configuration": {"level": 1}});
-    let document = json!({
-        "zarr_format": 3, "node_type": "array", "shape": [64, 64, 64], "data_type": data_type,
-        "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [8, 8, 64]}},
-        "chunk_key_encoding": {"name": "default"}, "fill_value": 7, "codecs": [bytes, gzip],
-        "dimension_names": ["z", "y", "x"],
-    });
-    std::fs::write(store.join("zarr.json"), document.to_string()).unwrap();
-    let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
-    encoder.write_all(&vec![1; 8 * 8 * 64 * size]).unwrap();
-    let chunk = encoder.finish().unwrap();
-    for (z, y) in (0..64).map(|number| (number / 8, number % 8)) {
-        let folder = store.join(format!("c/{z}/{y}"));
-        std::fs::create_dir_all(&folder).unwrap();
-        std::fs::write(folder.join("0"), &chunk).unwrap();
-    }
-}
-
-#[test]
-fn a_header_and_an_end_cost_two_chunks() {
-    for (data_type, size) in [
-        ("uint8", 1),
-        ("int16", 2),
-        ("uint16", 2),
-        ("float32", 4),
-        ("float16", 2),
-    ] {
-        let folder = tempfile::tempdir().unwrap();
-        let store = folder.path().join("a.zarr");
-        write_rows(&store, data_type, size);
-        let mut count = 0;
-        for format in FORMATS {
-            let (views, stats) = common::open(&store).unwrap();
-            let view = views.view(ViewKind::Files);
-            let key = Key::new(format!("a.{}", format.extension)).unwrap();
-            let Some(attr) = view.lookup(&key).unwrap() else {
-                continue;
-            };
-            let file = view.open(&key).unwrap().file;
-            // The whole header of files that have one; in Fortran order many elements would be many chunks.
-            let head = if format.extension == "f.raw" { 1 } else { 64 };
-            file.read_at(0, head).unwrap();
-            file.read_at(attr.size - 1, 1).unwrap();
-            let chunks = stats.decoded_chunks.get();
-            assert!(chunks <= 2, "{key} of {data_type}: {chunks}");
-            count += 1;
-        }
-        assert!(count >= 5, "{data_type}: {count}");
-    }
-}
-
-#[test]
-fn the_header_and_the_end_of_a_group_cost_two_chunks() {
-    let folder = tempfile::tempdir().unwrap();
-    let store = folder.path().join("a.zarr");
-    write_rows(&store.join("first"), "float32", 4);
-    write_rows(&store.join("second"), "int16", 2);
-    for name in ["a.nc", "a.cdf5.nc", "a.h5", "a.nc4"] {
-        let (views, stats) = common::open(&store).unwrap();
-        let view = views.view(ViewKind::Files);
-        let attr = view.lookup(&key(name)).unwrap().unwrap();
-        let file = view.open(&key(name)).unwrap().file;
-        let header = attr.size - 64 * 64 * 64 * 6;
-        file.read_at(0, header as usize).unwrap();
-        assert_eq!(stats.decoded_chunks.get(), 0, "{name}");
-        file.read_at(attr.size - 1, 1).unwrap();
-        assert!(stats.decoded_chunks.get() <= 2, "{name}");
     }
 }
 

@@ -6,6 +6,7 @@
 
 use std::ops::Range;
 
+use crate::export::format::ALIGNMENT;
 use crate::export::group::{
     GroupContents, GroupFormat, GroupMember, GroupPlan, GroupScope, PlacedVariable,
 };
@@ -77,7 +78,8 @@ fn plan(contents: &GroupContents, flavour: Flavour) -> Option<GroupPlan> {
         heap: 0,
         data: vec![UNDEFINED; count],
     };
-    let (places, begin) = placed(&write(&tree, &unknown)?)?;
+    let (places, headers_end) = placed(&write(&tree, &unknown)?)?;
+    let begin = headers_end.next_multiple_of(ALIGNMENT as u64);
     let (data, end) = data_places(&tree, begin)?;
     let written = write(
         &tree,
@@ -90,6 +92,7 @@ fn plan(contents: &GroupContents, flavour: Flavour) -> Option<GroupPlan> {
     let mut header = superblock(end, root);
     header.extend(written.objects.concat());
     header.extend(written.heap);
+    header.resize(usize::try_from(begin).ok()?, 0);
     let variables = variables(&tree, contents, &data, flavour)?;
     Some(GroupPlan {
         header,

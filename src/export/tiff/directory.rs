@@ -3,6 +3,8 @@
 //! All directories come before the pixels, each with the values that do not fit into its entries behind it, so a file is
 //! a header and elements.
 
+use crate::export::format::ALIGNMENT;
+
 /// How long offsets are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum OffsetSize {
@@ -36,9 +38,6 @@ pub(super) struct TiffPage {
 
 /// The tag that has the directories of smaller copies.
 const SUB_IFDS: u16 = 330;
-
-/// Where pixels begin is a multiple of this.
-const ALIGNMENT: u64 = 16;
 
 /// The number of a tag, and the type, the count and the bytes of its value.
 type EncodedTag = (u16, (u16, usize, Vec<u8>));
@@ -194,7 +193,7 @@ pub(super) fn header(pages: &[TiffPage], size: OffsetSize, pixels: u64) -> Optio
     };
     let count = pages.len() as u64 - 1;
     let end = out.len() as u64 + first.iter().sum::<u64>() + count * others.iter().sum::<u64>();
-    let data = end.next_multiple_of(ALIGNMENT);
+    let data = end.next_multiple_of(ALIGNMENT as u64);
     size.offset(data.checked_add(pixels)?)?;
     for (number, page) in pages.iter().enumerate() {
         let lengths = if number == 0 { &first } else { &others };
