@@ -16,6 +16,7 @@ import corpus
 import layout
 import mounting
 import needs
+import programs
 
 NUMBERS = ["i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8", "f4", "f8"]
 
@@ -37,8 +38,9 @@ def values(dtype, shape, seed=0):
     return data
 
 
-def made(folder, version=3):
-    """Makes a store with arrays of all numbers, of several ranks and orders."""
+def made(folder, version=3, is_sharded=False):
+    """Makes a store with arrays of all numbers, of several ranks and orders: of final v3, of v2 in Fortran's order, or of
+    shards of big-endian chunks."""
     root = zarr.open_group(folder, mode="w", zarr_format=version)
 
     def add(name, data, chunks, names=None, **attributes):
@@ -46,6 +48,9 @@ def made(folder, version=3):
         if version == 2 and names:
             attributes["_ARRAY_DIMENSIONS"] = names
         order = "F" if version == 2 else "C"
+        if is_sharded:
+            more["shards"] = tuple(2 * length for length in chunks)
+            more["serializer"] = zarr.codecs.BytesCodec(endian="big") if data.itemsize > 1 else "auto"
         array = root.create_array(
             name, shape=data.shape, dtype=data.dtype, chunks=chunks, attributes=attributes,
             config={"order": order}, **more,
@@ -82,7 +87,7 @@ def stores(tmp_path_factory):
     """Returns the made stores, a dialect each, and the samples."""
     folder = tmp_path_factory.mktemp("formats")
     return [
-        made(folder / "three.zarr"), made(folder / "two.zarr", 2),
+        made(folder / "three.zarr"), made(folder / "two.zarr", 2), made(folder / "sharded.zarr", is_sharded=True),
         mounting.ROOT / "samples" / "climate.zarr", mounting.ROOT / "samples" / "relief.zarr",
     ]
 
@@ -144,6 +149,23 @@ def test_fortran_order(arrays):
         same(read, data, path)
         raw = np.fromfile(path.replace(".f.npy", ".f.raw"), data.dtype.newbyteorder("<"))
         same(raw.reshape(data.shape, order="F"), data, path)
+
+
+def test_fortran_order_in_octave(arrays):
+    """Octave has the first dimension fastest; it writes the elements with the last one fastest."""
+    needs.require("octave", shutil.which("octave-cli") is not None)
+    found = [(path, data) for path, data in each(arrays, "f.raw", lambda data: True) if data.dtype.str[1:] in [*NUMBERS, "b1"]]
+    names = {"b1": "uint8", "f4": "single", "f8": "double"}
+    lines = []
+    for path, data in found:
+        kind = names.get(data.dtype.str[1:], data.dtype.name)
+        lengths = ",".join(str(length) for length in [*data.shape, 1, 1][: max(2, data.ndim)])
+        backwards = ",".join(str(axis) for axis in range(max(2, data.ndim), 0, -1))
+        lines.append(f"f = fopen('{path}'); v = reshape(fread(f, Inf, '{kind}=>{kind}', 0, 'ieee-le'), [{lengths}]); fclose(f); "
+                     f"v = permute(v, [{backwards}]); printf('%02x', typecast(v(:), 'uint8')); printf('\\n');")
+    done = subprocess.run(["octave-cli", "--norc", "--no-history"], input="\n".join(lines), capture_output=True, text=True, check=True)
+    for (path, data), line in zip(found, done.stdout.splitlines(), strict=True):
+        assert bytes.fromhex(line) == np.ascontiguousarray(data, data.dtype.newbyteorder("<")).tobytes(), path
 
 
 def read_by_node(script, package, paths):
@@ -357,6 +379,26 @@ def test_fits(arrays):
         assert os.stat(path).st_size % 2880 == 0
 
 
+def in_nom_tam(path):
+    """Returns the words that the library of FITS for Java reads, with what the header says is to be added."""
+    image = programs.java("nom.tam.fits.Fits", "nom.tam.fits")(path).readHDU()
+    stored = np.array(image.getKernel())
+    if stored.dtype.kind != "i":
+        return stored
+    words = stored.view(f"u{stored.itemsize}")
+    return words + np.array(int(image.getBZero()) % 2 ** (8 * stored.itemsize), words.dtype)
+
+
+def test_fits_in_java(arrays):
+    """A reader that has nothing of cfitsio and astropy."""
+    types = [*NUMBERS, "bool", "f2"]
+    for path, data in each(arrays, "fits", lambda data: is_image(data, 64, types)):
+        wider = {"f2": "f4", "b1": "u1"}.get(data.dtype.str[1:])
+        data = data.astype(wider) if wider else data
+        data = data.astype(data.dtype.newbyteorder("="))
+        same(in_nom_tam(path).view(data.dtype), data, path)
+
+
 def test_scale_and_unit_reach_fits(stores, mounted):
     from astropy.io import fits
 
@@ -371,6 +413,7 @@ def test_scale_and_unit_reach_fits(stores, mounted):
 
 def test_mrc(arrays):
     import mrcfile
+    import mrcz
     import SimpleITK
 
     types = ["i1", "bool", "u1", "i2", "u2", "f2", "f4", "c8"]
@@ -378,6 +421,11 @@ def test_mrc(arrays):
         with mrcfile.open(path) as file:
             same(file.data, data, path)
         assert mrcfile.validate(path, print_file=open(os.devnull, "w")), path
+        if data.dtype.str[1:] != "f2":
+            # It has an axis for sections where there is one alone, and none for volumes.
+            read, header = mrcz.readMRC(path)
+            assert header["dimensions"].tolist() == [np.prod(data.shape[:-2]), *data.shape[-2:]]
+            same(np.reshape(read, data.shape), data, path)
         if data.ndim == 3 and data.dtype.str[1:] in ("i2", "u2", "f4"):
             same(SimpleITK.GetArrayFromImage(SimpleITK.ReadImage(path)), data, path)
 
@@ -532,6 +580,21 @@ def test_vrt(arrays):
         expected = expected.reshape(-1, *expected.shape[-2:])
         same(read, expected, path)
         same(by_the_lines_of_vrt(path, data.dtype), expected, path)
+
+
+def test_vrt_in_another_gdal(arrays, tmp_path):
+    """Debian's GDAL, which is some years older than that of rasterio, copies all bands."""
+    import tifffile
+
+    needs.require("gdal_translate", shutil.which("gdal_translate"), source=programs.SOURCE)
+    copy = tmp_path / "copy.tif"
+    for path, data in each(arrays, "vrt", lambda data: data.ndim >= 2 and is_image(data, 64, [*ENVI, "i1"])):
+        name = os.path.basename(path).removesuffix(".vrt")
+        # It has no integers of one byte with a sign before 3.7.
+        if data.dtype != "i1":
+            subprocess.run(["gdal_translate", "-q", "-co", "INTERLEAVE=BAND", path, copy], check=True, capture_output=True)
+            expected = bands(data, name)
+            same(tifffile.imread(copy).reshape(expected.shape), expected, path)
 
 
 def by_the_lines_of_vrt(path, dtype):

@@ -102,6 +102,19 @@ def test_pyfive(store, mounted):
         assert (file.attrs["count"], file.attrs["list"].tolist()) == (3, [1, 2, 3])
 
 
+def test_netcdf_in_pyfive(store, mounted):
+    root = zarr.open_group(store, mode="r")
+    with pyfive.File(mounted(store).files / "made.nc4") as file:
+        for path, array in arrays_of(root).items():
+            if array.dtype.kind in "biuf":
+                data = array[...]
+                plain = data.astype({"b": "i1"}.get(data.dtype.kind, "f4" if data.dtype == np.float16 else data.dtype))
+                # As netCDF-C calls a variable that has the name of a dimension and is not its coordinate variable.
+                other = f"_nc4_non_coord_{path}"
+                same(file[other if other in file else path][...], plain, path)
+        assert file["i2"].attrs["units"] in ("K", b"K") and file["below/deeper"].attrs["deep"] == 1
+
+
 def test_netcdf(store, mounted):
     root = zarr.open_group(store, mode="r")
     path = mounted(store).files / "made.nc4"
@@ -136,6 +149,9 @@ def test_an_array_alone(store, mounted):
         own = name.rpartition("/")[2]
         with h5py.File(files / name / f"{own}.h5") as file:
             assert list(file) == [own]
+            if array.dtype.kind != "U":
+                same(file[own][...], array[...], name)
+        with pyfive.File(files / name / f"{own}.h5") as file:
             if array.dtype.kind != "U":
                 same(file[own][...], array[...], name)
     assert not (files / "strings/strings.h5").exists()

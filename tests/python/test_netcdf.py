@@ -15,8 +15,8 @@ import zarr
 
 import corpus
 import layout
-import mounting
 import needs
+import programs
 from test_formats import same, values
 
 CLASSIC = ["i1", "i2", "i4", "f4", "f8", "bool", "f2"]
@@ -194,6 +194,46 @@ def test_nco(numbers, sample, mounted, tmp_path):
     for group in ("classic", "wide"):
         check(copied_by_nco(files / f"{group}/{group}.cdf5.nc", 5, tmp_path), root[group], "NETCDF3_64BIT_DATA")
     check(copied_by_nco(mounted(sample).files / "climate.nc", 3, tmp_path), zarr.open_group(sample, mode="r"), "NETCDF3_CLASSIC")
+
+
+def copied_by_cdo(path, folder):
+    """Returns a copy that CDO has made of every variable on a grid."""
+    program, environment = programs.unpacked("cdo")
+    copy = folder / f"copy{path.suffix}"
+    command = [program, "-s", "-O", "-f", "nc4" if path.suffix == ".nc4" else "nc5", "copy", path, copy]
+    subprocess.run(command, check=True, capture_output=True, env=environment)
+    return copy
+
+
+def on_grids(folder, version, **options):
+    """Makes a store with variables of all floats and integers on a grid of longitudes and latitudes, over times."""
+    times = np.array(["2020-01-01", "2020-01-02", "2020-02-01"], "datetime64[ns]")
+    data = {f"of_{dtype}": (("time", "lat", "lon"), values(dtype, (3, 5, 7), 1)) for dtype in ("i2", "i4", "f4", "f8")}
+    coordinates = {"time": times, "lat": np.linspace(-60, 60, 5), "lon": np.arange(7.0) * 10}
+    made = xarray.Dataset(data, coordinates, {"title": "on grids"})
+    made.lat.attrs["units"], made.lon.attrs["units"] = "degrees_north", "degrees_east"
+    encoding = {"time": {"dtype": "f8", "units": "hours since 2020-01-01"}}
+    for name in data:
+        encoding[name] = {"chunks": (1, 3, 4), **options}
+    made.to_zarr(folder, encoding=encoding, zarr_format=version, consolidated=False)
+    return folder
+
+
+def test_cdo(sample, mounted, tmp_path):
+    stores = [sample, on_grids(tmp_path / "three.zarr", 3), on_grids(tmp_path / "two.zarr", 2)]
+    stores.append(on_grids(tmp_path / "sharded.zarr", 3, shards=(2, 6, 8)))
+    count = 0
+    for store in stores:
+        files, group = mounted(store).files, zarr.open_group(store, mode="r")
+        for extension in ("nc", "cdf5.nc", "nc4"):
+            path = files / f"{layout.root_name(store)}.{extension}"
+            with netCDF4.Dataset(copied_by_cdo(path, tmp_path)) as file:
+                file.set_auto_maskandscale(False)
+                for name, array in group.arrays():
+                    if array.ndim == 3:
+                        same(file[name][...], array[...], (path, name))
+                        count += 1
+    assert count >= 3 * 4 * 3
 
 
 def test_gdal(tmp_path, mounted):

@@ -13,6 +13,7 @@ import zarr
 
 import mounting
 import needs
+import programs
 from test_formats import NUMBERS, values
 
 TEXTS = np.array(["plain", 'with "quotes"', "a,comma", "\u00e9\u4e2d", "", "line\nbreak"], dtype=object)
@@ -306,10 +307,23 @@ def test_wav(mounted):
             np.testing.assert_array_equal(found, expected, err_msg=name)
         if data.dtype.kind in "iu":
             np.testing.assert_array_equal(in_sox(path, expected.dtype).reshape(expected.shape), expected, err_msg=name)
+        np.testing.assert_array_equal(samples_in_ffmpeg(path, expected.dtype).reshape(expected.shape), expected, err_msg=name)
     files, _ = mounted
     rate, found = scipy.io.wavfile.read(files / "line_i2" / "line_i2@::2.wav")
     assert rate == 22050 and len(found) == 51
     assert not (files / "infinite" / "infinite.wav").exists()
+
+
+def in_ffmpeg(path, *form):
+    """Returns what ffmpeg writes of a file, without a header."""
+    program, environment = programs.unpacked("ffmpeg")
+    command = [program, "-v", "error", "-i", str(path), "-f", *form, "-"]
+    return subprocess.run(command, check=True, capture_output=True, env=environment, stdin=subprocess.DEVNULL).stdout
+
+
+def samples_in_ffmpeg(path, dtype):
+    form = {"u1": "u8", "i2": "s16le", "i4": "s32le", "f4": "f32le", "f8": "f64le"}[dtype.str[1:]]
+    return np.frombuffer(in_ffmpeg(path, form, "-c:a", f"pcm_{form}"), dtype.newbyteorder("<"))
 
 
 def in_sox(path, dtype):
@@ -350,6 +364,7 @@ def grey(plane, fill=0):
 def test_png(mounted):
     import rasterio
     import SimpleITK
+    from PIL import Image
 
     files, arrays = mounted
     plane = arrays["plane_u2"].astype("f8")
@@ -370,12 +385,19 @@ def test_png(mounted):
         found = SimpleITK.GetArrayFromImage(SimpleITK.ReadImage(str(path), imageIO="PNGImageIO"))
         found = np.moveaxis(found, -1, 0) if found.ndim == 3 else found[None]
         np.testing.assert_array_equal(found, expected, err_msg=name)
+        # Neither of these has libpng.
+        found = np.asarray(Image.open(path))
+        found = np.moveaxis(found, -1, 0) if found.ndim == 3 else found[None]
+        np.testing.assert_array_equal(found, expected, err_msg=name)
+        pixels = in_ffmpeg(path, "rawvideo", "-pix_fmt", "rgb24" if len(expected) == 3 else "gray")
+        pixels = np.frombuffer(pixels, "u1").reshape(*expected.shape[1:], -1)
+        np.testing.assert_array_equal(np.moveaxis(pixels, -1, 0), expected, err_msg=name)
     assert not (files / "texts/texts.png").exists()
 
 
-@pytest.fixture(scope="module")
-def points(tmp_path_factory):
-    """Mounts a group of columns of all types; returns the folder of its files and the columns."""
+@pytest.fixture(scope="module", params=["three", "two", "sharded"])
+def points(request, tmp_path_factory):
+    """Mounts a group of columns of all types, a store of each kind; returns the folder of its files and the columns."""
     store = tmp_path_factory.mktemp("points") / "points.zarr"
     count = 50
     columns = {dtype: values(dtype, (count,), 4) for dtype in [*NUMBERS, "f2", "bool"]}
@@ -383,10 +405,10 @@ def points(tmp_path_factory):
     columns["codes"] = np.array([b"c%d" % n for n in range(count)], dtype="S4")
     columns["time, in s"] = (np.arange(count) * 1_000_000).astype("M8[s]")
     columns["time_ns"] = (np.arange(count) * 10**17 + 1).astype("M8[ns]")
-    root = zarr.open_group(store, mode="w")
+    root = Maker(store, request.param)
     for name, data in columns.items():
         root.create_array(name, data=data, chunks=(7,))
-    root.create_array("crs", data=np.array(0))
+    root.root.create_array("crs", data=np.array(0))
     with mounting.Mount(store) as mount:
         yield mount.files, columns
 

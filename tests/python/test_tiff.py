@@ -1,8 +1,5 @@
 """Arrays as TIFF: read whole by tifffile, GDAL, Pillow, ITK and ImageJ, and equal to zarr-python's values."""
 
-from pathlib import Path
-
-import jpype
 import numpy as np
 import pytest
 import rasterio
@@ -12,7 +9,7 @@ import zarr
 from PIL import Image
 
 import mounting
-import needs
+import programs
 from test_formats import arrays, gdal, is_image, same, stores, values  # noqa: F401
 
 TYPES = ["bool", "i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8", "f2", "f4", "f8", "c8", "c16"]
@@ -77,11 +74,7 @@ def test_itk(arrays):  # noqa: F811
 @pytest.fixture(scope="module")
 def imagej():
     """Returns a function that has ImageJ open a file, in a Java of this process without a screen."""
-    library = Path("/usr/share/java/ij.jar")
-    needs.require("imagej", library.exists(), source=" (scripts/setup tools installs it)")
-    if not jpype.isJVMStarted():
-        jpype.startJVM("-Djava.awt.headless=true", "-Xmx256m", "-Xrs", classpath=[str(library)])
-    opener = jpype.JClass("ij.io.Opener")()
+    opener = programs.java("ij.io.Opener", "imagej")()
     return lambda path: opener.openImage(str(path))
 
 
@@ -145,35 +138,61 @@ def test_scale_and_unit_reach_imagej(stores, mounted):  # noqa: F811
         assert file.pages[0].get_resolution() == (2, 2)
 
 
-def test_the_pyramid_of_ome_zarr(tmp_path, mounted):
-    levels = [values("u2", (2, 3, 4, 40 >> n, 50 >> n), n) for n in range(3)]
-    axes = [{"name": name, "type": kind} for name, kind in
-            [("t", "time"), ("c", "channel"), ("z", "space"), ("y", "space"), ("x", "space")]]
-    datasets = [{"path": f"s{n}", "coordinateTransformations": [{"type": "scale", "scale": [1, 1, 2, 0.5 * 2**n, 0.25 * 2**n]}]}
-                for n in range(3)]
-    for axis in axes[2:]:
-        axis["unit"] = "micrometer"
+AXES = {"t": "time", "c": "channel", "z": "space", "y": "space", "x": "space"}
+
+
+def pyramid(folder, version, letters, levels, **options):
+    """Makes an image of OME-Zarr with these levels, whose channels have names and colours."""
+    scales = {"z": 2, "y": 0.5, "x": 0.25}
+    axes = [{"name": name, "type": AXES[name]} | ({"unit": "micrometer"} if name in scales else {}) for name in letters]
+    datasets = [{"path": f"s{n}", "coordinateTransformations": [
+        {"type": "scale", "scale": [scales.get(name, 1) * (2**n if name in "yx" else 1) for name in letters]}]} for n in range(len(levels))]
     channels = [{"label": "DAPI & <b>", "color": "0000FF"}, {"label": "two", "color": "FF0000"}, {"label": "three"}]
-    ome = {"version": "0.5", "multiscales": [{"axes": axes, "datasets": datasets}], "omero": {"channels": channels}}
-    root = zarr.open_group(tmp_path / "a.zarr", mode="w", attributes={"ome": ome})
+    image = {"multiscales": [{"axes": axes, "datasets": datasets, "version": version}], "omero": {"channels": channels}}
+    attributes = image if version == "0.4" else {"ome": {"version": version, **image}}
+    root = zarr.open_group(folder, mode="w", zarr_format=2 if version == "0.4" else 3, attributes=attributes)
     for number, data in enumerate(levels):
-        root.create_array(f"s{number}", data=data, chunks=(1, 1, 2, 16, 16))
-    path = mounted(tmp_path / "a.zarr").files / "a.ome.tif"
+        root.create_array(f"s{number}", shape=data.shape, **{"dtype": data.dtype, **options})[...] = data
+    return folder
+
+
+# Version, dimensions, shape, data type and how it is stored.
+PYRAMIDS = {
+    "chunks": ("0.5", "tczyx", (2, 3, 4, 40, 50), "u2", {"chunks": (1, 1, 2, 16, 16)}),
+    "F order": ("0.4", "czyx", (3, 2, 41, 30), "f4", {"chunks": (1, 2, 16, 16), "config": {"order": "F"}}),
+    "shards": ("0.5", "zyx", (5, 33, 64), "u1", {"chunks": (1, 8, 8), "shards": (2, 16, 16)}),
+    "big-endian": ("0.4", "cyx", (2, 50, 40), "i4", {"chunks": (1, 16, 16), "dtype": ">i4"}),
+    "plane": ("0.5", "yx", (48, 70), "f8", {"chunks": (16, 16)}),
+}
+
+
+@pytest.mark.parametrize("name", PYRAMIDS)
+def test_the_pyramid_of_ome_zarr(tmp_path, mounted, name):
+    version, letters, shape, dtype, options = PYRAMIDS[name]
+    levels = [values(dtype, (*shape[:-2], shape[-2] >> n, shape[-1] >> n), n) for n in range(3)]
+    path = mounted(pyramid(tmp_path / "a.zarr", version, letters, levels, **options)).files / "a.ome.tif"
+    planes = levels[0].reshape(-1, *levels[0].shape[-2:])
     with tifffile.TiffFile(path) as file:
         series = file.series[0]
-        assert series.axes == "TCZYX" and len(series.levels) == 3
+        assert series.axes == letters.upper() and len(series.levels) == 3
         for level, data in zip(series.levels, levels, strict=True):
             same(level.asarray(), data, path)
         ome = tifffile.xml2dict(file.ome_metadata)["OME"]["Image"]["Pixels"]
-        assert (ome["PhysicalSizeX"], ome["PhysicalSizeY"], ome["PhysicalSizeZ"]) == (0.25, 0.5, 2)
-        assert ome["PhysicalSizeXUnit"] == "\u00b5m" and ome["DimensionOrder"] == "XYZCT"
-        assert [channel["Name"] for channel in ome["Channel"]] == ["DAPI & <b>", "two", "three"]
-        assert ome["Channel"][0]["Color"] == 0x0000FFFF
-    with Image.open(path) as image:
-        image.seek(23)
-        same(np.asarray(image), levels[0][1, 2, 3], path)
-    with rasterio.open(f"GTIFF_DIR:24:{path}") as source:
-        same(source.read(1), levels[0][1, 2, 3], path)
+        assert (ome["PhysicalSizeX"], ome["PhysicalSizeY"], ome.get("PhysicalSizeZ", 2)) == (0.25, 0.5, 2)
+        assert ome["PhysicalSizeXUnit"] == "\u00b5m" and ("PhysicalSizeZ" in ome) == ("z" in letters)
+        assert ome["DimensionOrder"].startswith("".join(letters[::-1]).upper())
+        if "c" in letters:
+            found = ome["Channel"][: shape[letters.index("c")]]
+            assert [channel["Name"] for channel in found] == ["DAPI & <b>", "two", "three"][: len(found)]
+            assert found[0]["Color"] == 0x0000FFFF
+    for number, plane in enumerate(planes, 1):
+        with rasterio.open(f"GTIFF_DIR:{number}:{path}") as source:
+            same(source.read(1), plane, path)
+        # Pillow has no floats of eight bytes.
+        if dtype != "f8":
+            with Image.open(path) as image:
+                image.seek(number - 1)
+                same(np.asarray(image), plane, path)
 
 
 def test_reference_systems_reach_gdal(tmp_path, mounted):
