@@ -21,8 +21,21 @@ pub(super) fn place(subject: &Subject, y: &AxisMeaning, x: &AxisMeaning) -> Opti
     transform(subject).or_else(|| {
         let axes = [y.clone(), x.clone()];
         let corner = |axis: &AxisMeaning| axis.origin - axis.step() / 2.0;
-        has_scale(&axes).then(|| [corner(x), x.step(), 0.0, corner(y), 0.0, y.step()])
+        let place = || [corner(x), x.step(), 0.0, corner(y), 0.0, y.step()];
+        has_scale(&axes).then(|| in_metres(subject, place()))
     })
+}
+
+/// No angle at a satellite reaches this, in radians, and no map that it sees is of so few metres.
+const MAX_ANGLE: f64 = 2.0;
+
+/// Returns a place in metres: CF has angles where a satellite sees the map, which its height makes distances.
+fn in_metres(subject: &Subject, place: [f64; 6]) -> [f64; 6] {
+    let is_angle = place.iter().all(|number| number.abs() < MAX_ANGLE);
+    let height = told_by(subject).find_map(grid_mapping::satellite_height);
+    let height = height.filter(|_| is_angle).unwrap_or(1.0);
+    // A sum with 0 is never -0, which would be written as such.
+    place.map(|number| number * height + 0.0)
 }
 
 /// Returns the attributes that can tell where a map lies: of the array, of its grid mapping and of its group.
@@ -55,7 +68,7 @@ fn told_system(attributes: &Attributes) -> Option<String> {
 /// Returns the place of the first pixel as GDAL has it, by the attributes `GeoTransform` of GDAL or `spatial:transform` of
 /// GeoZarr; nothing of a selection without rows or without columns.
 pub(super) fn transform(subject: &Subject) -> Option<[f64; 6]> {
-    let whole = told_by(subject).find_map(told_transform)?;
+    let whole = in_metres(subject, told_by(subject).find_map(told_transform)?);
     let Some(taken) = subject.taken else {
         return Some(whole);
     };

@@ -96,6 +96,16 @@ const CENTRE: Parameters = &[
     ("longitude_of_center", ORIGIN_LONGITUDE),
 ];
 
+/// Returns the height of the satellite that sees a map, in metres, if one does.
+pub(super) fn satellite_height(mapping: &Attributes) -> Option<f64> {
+    let height = number(mapping, "perspective_point_height", 0);
+    height.filter(|_| {
+        mapping
+            .get("grid_mapping_name")
+            .is_some_and(|name| name == "geostationary")
+    })
+}
+
 /// Returns the text of the system that a grid mapping describes; nothing for a projection that is not known.
 pub(super) fn system_of(mapping: &Attributes) -> Option<String> {
     let named = mapping.get("grid_mapping_name")?;

@@ -4,6 +4,8 @@
 //! A number takes one element and drops its dimension, a slice keeps it. Slices are cut off at the edges, numbers are
 //! not. Nothing is read here: `labels` knows the labels of dimensions.
 
+use std::num::{IntErrorKind, ParseIntError};
+
 use crate::error::{Error, Result};
 use crate::grid::{SelectedAxis, Selection};
 use crate::inspect::labels::Labels;
@@ -84,8 +86,15 @@ impl SelectableDimensions<'_> {
 
     /// Returns the parts of a selection, those of named dimensions with their places.
     fn sorted<'t>(&self, text: &'t str) -> PartResult<SortedParts<'t>> {
-        let bare = text.trim().trim_start_matches('[').trim_end_matches(']');
-        let bare = bare.trim().trim_end_matches(',');
+        let bare = match text.trim().strip_prefix('[') {
+            Some(rest) => rest.strip_suffix(']').ok_or_else(not_closed)?.trim(),
+            None => text.trim(),
+        };
+        // As of a tuple, the last part may have a comma behind it.
+        let bare = bare
+            .strip_suffix(',')
+            .filter(|rest| !rest.is_empty())
+            .unwrap_or(bare);
         let (mut named, mut unnamed) = (Vec::new(), Vec::new());
         for part in bare.split(',').map(str::trim).filter(|_| !bare.is_empty()) {
             match part.split_once('=') {
@@ -169,15 +178,29 @@ impl SelectableDimensions<'_> {
     }
 }
 
+fn not_closed() -> String {
+    "'[' has no ']'".to_string()
+}
+
+/// Reads a number; one that is too large or too small is the largest or smallest, since slices are cut off at the edges.
+fn whole_number(text: &str) -> Option<i64> {
+    text.parse()
+        .or_else(|error: ParseIntError| match error.kind() {
+            IntErrorKind::PosOverflow => Ok(i64::MAX),
+            IntErrorKind::NegOverflow => Ok(i64::MIN),
+            _ => Err(error),
+        })
+        .ok()
+}
+
 /// Reads what is selected along one dimension.
 fn axis_of(part: &str, length: u64) -> std::result::Result<SelectedAxis, String> {
     let numbers: Vec<&str> = part.split(':').map(str::trim).collect();
     let number = |text: &str| match text {
         "" => Ok(None),
-        text => text
-            .parse::<i64>()
+        text => whole_number(text)
             .map(Some)
-            .map_err(|_| format!("'{part}' is neither a number nor a slice")),
+            .ok_or_else(|| format!("'{part}' is neither a number nor a slice")),
     };
     match numbers.as_slice() {
         [one] => match number(one)? {
@@ -186,7 +209,7 @@ fn axis_of(part: &str, length: u64) -> std::result::Result<SelectedAxis, String>
                 let whole = i128::from(length);
                 let at = i128::from(index) + if index < 0 { whole } else { 0 };
                 let start = u64::try_from(at).ok().filter(|&at| at < length);
-                let start = start.ok_or_else(|| format!("{index} is out of bounds"))?;
+                let start = start.ok_or_else(|| format!("{one} is out of bounds"))?;
                 Ok(SelectedAxis {
                     start,
                     step: 1,
@@ -256,7 +279,7 @@ mod tests {
     #[test]
     fn slices_are_those_of_python() {
         // What `list(range(10))[...]` says.
-        let expected: [(&str, &[u64]); 12] = [
+        let expected: [(&str, &[u64]); 15] = [
             ("2:5", &[2, 3, 4]),
             (":3", &[0, 1, 2]),
             ("-2:", &[8, 9]),
@@ -269,6 +292,9 @@ mod tests {
             (":-8", &[0, 1]),
             (" 1 : 2 ", &[1]),
             ("-1", &[9]),
+            ("[-1]", &[9]),
+            ("8:99999999999999999999,", &[8, 9]),
+            ("-99999999999999999999:2", &[0, 1]),
         ];
         for (text, numbers) in expected {
             assert_eq!(picked(text, 10), numbers, "{text}");
@@ -310,6 +336,13 @@ mod tests {
         assert!(fault("0,0,0").ends_with("3 dimensions, but the array has 2"));
         assert!(fault("...,...").ends_with("'...' may stand there once"));
         assert!(fault("::0").contains("a step of 0"));
+        assert!(
+            fault("[0").ends_with("'[' has no ']'") && fault("0]").contains("neither a number")
+        );
+        assert!(fault("99999999999999999999").contains("99999999999999999999 is out of bounds"));
+        assert!(
+            fault(",").contains("nothing is given") && fault("0,,").contains("nothing is given")
+        );
         assert!(fault("0,,1").contains("3 dimensions") && fault(",1").contains("nothing is given"));
     }
 }

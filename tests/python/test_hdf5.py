@@ -17,7 +17,7 @@ import corpus
 import layout
 import mounting
 import needs
-from test_formats import same, values
+from test_formats import arrays, each, same, stores, values  # noqa: F401
 from test_netcdf import add
 
 NUMBERS = ["i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8", "f2", "f4", "f8", "bool", "c8", "c16"]
@@ -155,6 +155,14 @@ def test_an_array_alone(store, mounted):
             if array.dtype.kind != "U":
                 same(file[own][...], array[...], name)
     assert not (files / "strings/strings.h5").exists()
+
+
+def test_an_array_alone_of_every_store(arrays):  # noqa: F811
+    for path, data in each(arrays, "h5", lambda data: True):
+        own = os.path.basename(path).removesuffix(".h5")
+        for reader in (h5py, pyfive):
+            with reader.File(path) as file:
+                same(file[own][...], data, (path, reader))
 
 
 def test_what_xarray_writes_is_what_it_reads_again(tmp_path, mounted):

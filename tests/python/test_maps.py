@@ -183,6 +183,51 @@ def test_grid_mappings_by_their_parameters_are_those_of_proj(tmp_path, mounted, 
                 np.testing.assert_allclose(found, expected, rtol=0, atol=1e-9 if is_angle else 1e-3, err_msg=(name, extension))
 
 
+def satellite_map(folder, version):
+    """Makes a store of maps that a satellite sees, whose places are angles in radians, as CF has them, or metres."""
+    root = zarr.open_group(folder, mode="w", zarr_format=version)
+    mapping = {"grid_mapping_name": "geostationary", "perspective_point_height": 35786023.0, "longitude_of_projection_origin": -75.0,
+               "sweep_angle_axis": "x", **ELLIPSOID}
+    root.create_array("goes", shape=(), dtype="i4", attributes=mapping)
+    step, left, top = 5.6e-5, -0.051332, 0.068212
+    lists = {"spacing": [-step, step], "origin": [top, left], "units": ["rad", "rad"]}
+    corner = [left - step / 2, step, 0.0, top + step / 2, 0.0, -step]
+    metres = [number * 35786023.0 for number in corner]
+    places = {
+        "lists": lists,
+        "gdal": {"GeoTransform": " ".join(map(repr, corner))},
+        "geozarr": {"spatial:transform": [corner[1], 0.0, corner[0], 0.0, corner[5], corner[3]]},
+        "metres": {"GeoTransform": " ".join(map(repr, metres))},
+    }
+    for name, attributes in places.items():
+        more = {"dimension_names": ["y", "x"]} if version == 3 else {}
+        attributes = {"grid_mapping": "goes", **attributes, **({"_ARRAY_DIMENSIONS": ["y", "x"]} if version == 2 else {})}
+        root.create_array(name, data=values("i2", (70, 90)), attributes=attributes, **more)
+    return folder, mapping, metres
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_angles_of_a_satellite_are_metres(tmp_path, mounted, version):
+    store, mapping, metres = satellite_map(tmp_path / "maps.zarr", version)
+    files = mounted(store).files
+    for name in ("lists", "gdal", "geozarr", "metres"):
+        for extension in ("vrt", "tif"):
+            with rasterio.open(files / name / f"{name}.{extension}") as source:
+                same(source.read(1), values("i2", (70, 90)), name)
+                np.testing.assert_allclose(source.transform.to_gdal(), metres, rtol=1e-12, atol=1e-6, err_msg=(name, extension))
+                # The centre of a pixel lies where PROJ has it by its angles.
+                found = rasterio.warp.transform(source.crs, degrees_of(pyproj.CRS.from_cf(mapping)), *([v] for v in source.xy(60, 80)))
+            angles = [metres[0] / 35786023.0 + 80.5 * 5.6e-5, metres[3] / 35786023.0 - 60.5 * 5.6e-5]
+            system = pyproj.CRS.from_cf(mapping)
+            to_degrees = pyproj.Transformer.from_crs(system, degrees_of(system), always_xy=True)
+            expected = to_degrees.transform(*(angle * 35786023.0 for angle in angles))
+            assert np.isfinite(expected).all()
+            np.testing.assert_allclose(np.ravel(found), expected, rtol=0, atol=1e-6, err_msg=(name, extension))
+            with rasterio.open(files / name / f"{name}@10:,20:.{extension}") as source:
+                moved = [metres[0] + 20 * metres[1], *metres[1:3], metres[3] + 10 * metres[5], *metres[4:]]
+                np.testing.assert_allclose(source.transform.to_gdal(), moved, rtol=1e-12, atol=1e-6, err_msg=(name, extension))
+
+
 def test_a_mapping_without_a_text_leaves_the_map_without_a_system(tmp_path, mounted):
     root = zarr.open_group(tmp_path / "maps.zarr", mode="w")
     odd = {
