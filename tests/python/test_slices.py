@@ -248,6 +248,9 @@ def is_that_of_xarray(store, files, name, made, seed):
     found, what = np.load(files / name / "a/a.cf.npy"), str((seed, name, data.dtype, attributes))
     if expected.dtype.kind == "O":
         return False
+    if expected.dtype.kind == "M" and np.isnat(expected).all() and (np.isnat(found) & ~np.isin(data, [3, 4])).any():
+        # Where one of the numbers is beyond the dates of its unit, xarray may have none for any of them.
+        return False
     is_float = data.dtype.kind == "f" or "scale_factor" in attributes or "add_offset" in attributes
     if expected.dtype.kind == "m" and is_float:
         # Its unit, and the precision with it, depend on whether any of the numbers has a fraction, and ours do not.
