@@ -19,8 +19,10 @@ pub(super) fn in_member(document: &Document) -> Attributes {
         else {
             return Ok(Attributes::default());
         };
-        let read = Attributes::shared(value.clone());
-        Ok(read.unwrap_or_else(|_| unexpected(document, "attributes: ", text_of(&value))))
+        Ok(Attributes::shared(value.clone()).unwrap_or_else(|error| match value.first() {
+            Some(b'{') => Attributes::unreadable(error.about("attributes").about(&document.key)),
+            _ => unexpected(document, "attributes: ", text_of(&value)),
+        }))
     };
     read().unwrap_or_else(Attributes::unreadable)
 }
@@ -43,7 +45,7 @@ pub(super) fn whole(document: &Document) -> Attributes {
     }
 }
 
-/// Returns the members of a document that a dialect does not define.
+/// Returns the members of a document that a dialect does not define; fails if it is no object.
 pub(super) fn beside(document: &Document, is_own: fn(&str) -> bool) -> Result<Attributes> {
     let text = document.text()?.unwrap_or("{}");
     let mut rest = String::with_capacity(text.len());
@@ -58,7 +60,8 @@ pub(super) fn beside(document: &Document, is_own: fn(&str) -> bool) -> Result<At
     read.map_err(|error| error.about(&document.key))?;
     rest.push('}');
     rest.shrink_to_fit();
-    Attributes::shared(rest.into())
+    let rest = Attributes::shared(rest.into());
+    Ok(rest.unwrap_or_else(|error| Attributes::unreadable(error.about(&document.key))))
 }
 
 fn unexpected(document: &Document, member: &str, value: Result<&str>) -> Attributes {

@@ -2,6 +2,10 @@
 //!
 //! Expects text that was checked: of any other the outcome is text too, but not JSON.
 
+/// How many levels are laid out; what lies deeper stands in the line of the last one, so that a text cannot grow without
+/// bounds.
+const MAX_LEVELS: usize = 127;
+
 /// How far a level is indented where no other text shows it.
 pub(super) const UNIT: &str = "  ";
 
@@ -99,6 +103,9 @@ impl<'a> TokenLayout<'a> {
     }
 
     fn break_line(&self, out: &mut dyn FnMut(&[u8])) {
+        if self.depth > MAX_LEVELS {
+            return;
+        }
         out(b"\n");
         (0..self.depth).for_each(|_| out(self.unit.as_bytes()));
     }
@@ -167,6 +174,14 @@ mod tests {
         let value = serde_json::json!({"a": [1, {"b": []}], "c": {}, "d": "x: [1, 2]"});
         let expected = serde_json::to_string_pretty(&value).unwrap() + "\n";
         assert_eq!(document(&value.to_string()), expected.as_bytes());
+    }
+
+    #[test]
+    fn a_deep_text_does_not_grow_without_bounds() {
+        let text = ["[".repeat(100_000), "]".repeat(100_000)].concat();
+        let laid_out = pretty(&text, UNIT, 0);
+        assert!(laid_out.len() < text.len() + 40_000, "{}", laid_out.len());
+        assert_eq!(compact(&laid_out), text);
     }
 
     #[test]

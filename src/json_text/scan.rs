@@ -1,7 +1,7 @@
 //! Checks JSON text and finds the members of its object, without a tree of values.
 //!
-//! Takes what `value.rs` reads: JSON, and the bare words NaN, Infinity and -Infinity in the place of numbers. The depth
-//! is limited; the caller limits the size.
+//! Takes what `value.rs` reads: JSON, and the bare words NaN, Infinity and -Infinity in the place of numbers. It may nest
+//! as deep as it likes unless the caller needs values of it (`shallow`); the caller limits the size.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -9,8 +9,9 @@ use std::ops::Range;
 
 use crate::error::{Error, Result};
 
-/// How deep objects and lists may lie in each other, as in serde_json.
-const MAX_DEPTH: usize = 127;
+/// How deep objects and lists may lie in each other where values are made of them, as in serde_json. Below that, names that
+/// stand twice are not looked for, and the call stack does not grow.
+pub(super) const MAX_DEPTH: usize = 127;
 
 /// The longest number that a message has, in bytes.
 const MAX_SHOWN: usize = 30;
@@ -59,7 +60,22 @@ pub(super) fn members_of<'a>(text: &'a str, visit: Visit<'_, 'a>) -> Result<(usi
     Scanner::new(text).whole(visit)
 }
 
-/// Returns a name that some object of a text has twice.
+/// Checks a text as `object` does; `Corrupt`, too, if it nests too deep to make values of it.
+pub(super) fn shallow(text: &str) -> Result<()> {
+    let mut scanner = Scanner::new(text);
+    scanner.is_shallow = true;
+    scanner.whole(&mut |_, _| {}).map(drop)
+}
+
+/// Returns the error of a text that nests too deep, as it is found at a place.
+pub(super) fn too_deep(place: impl std::fmt::Display) -> Error {
+    let why = format!(
+        "objects and lists nest deeper than the {MAX_DEPTH} levels that are read, at {place}"
+    );
+    Error::corrupt("", why)
+}
+
+/// Returns a name that some object of a text has twice, as far as values could be made of it.
 pub(super) fn repeated(text: &str) -> Result<Option<String>> {
     let mut scanner = Scanner::new(text);
     scanner.notes_names = true;
@@ -71,6 +87,8 @@ struct Scanner<'a> {
     text: &'a str,
     at: usize,
     depth: usize,
+    /// Whether the depth is limited.
+    is_shallow: bool,
     /// Whether a name that some object has twice is looked for: the names of an object are held for it.
     notes_names: bool,
     /// The first such name.
@@ -84,6 +102,7 @@ impl<'a> Scanner<'a> {
             text,
             at,
             depth,
+            is_shallow: false,
             notes_names: false,
             repeated: None,
         }
@@ -169,6 +188,7 @@ impl<'a> Scanner<'a> {
 
     fn value(&mut self) -> Result<()> {
         match self.peek() {
+            Some(b'{' | b'[') if self.depth >= MAX_DEPTH => self.deep_value(),
             Some(b'{') => self.object(None),
             Some(b'[') => self.list(),
             Some(b'"') => self.string().map(drop),
@@ -176,14 +196,59 @@ impl<'a> Scanner<'a> {
         }
     }
 
-    fn enter(&mut self) -> Result<()> {
-        self.depth += 1;
-        if self.depth > MAX_DEPTH {
-            let place = self.place();
-            let why = format!(
-                "objects and lists nest deeper than the {MAX_DEPTH} levels that are read, at {place}"
-            );
-            return Err(Error::corrupt("", why));
+    /// Reads an object or a list and all in it without a call for each level.
+    fn deep_value(&mut self) -> Result<()> {
+        if self.is_shallow {
+            return Err(too_deep(self.place()));
+        }
+        // What closes each bracket that is open.
+        let mut closing = Vec::new();
+        loop {
+            let close = match self.peek() {
+                Some(b'{') => b'}',
+                Some(b'[') => b']',
+                _ => {
+                    self.value()?;
+                    if self.leave(&mut closing)? {
+                        return Ok(());
+                    }
+                    continue;
+                }
+            };
+            self.at += 1;
+            self.skip_space();
+            closing.push(close);
+            if self.peek() != Some(close) {
+                self.begin_item(close)?;
+            } else if self.leave(&mut closing)? {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Reads what comes after a value, up to the next one; returns whether all brackets are closed.
+    fn leave(&mut self, closing: &mut Vec<u8>) -> Result<bool> {
+        while let Some(&close) = closing.last() {
+            self.skip_space();
+            if self.take(close) {
+                closing.pop();
+                continue;
+            }
+            if !self.take(b',') {
+                let what = if close == b'}' { ", or }" } else { ", or ]" };
+                return Err(self.expected(what));
+            }
+            self.skip_space();
+            self.begin_item(close)?;
+            return Ok(false);
+        }
+        Ok(true)
+    }
+
+    /// Reads what stands before a value in the brackets that `close` closes.
+    fn begin_item(&mut self, close: u8) -> Result<()> {
+        if close == b'}' {
+            self.name()?;
         }
         Ok(())
     }
@@ -193,7 +258,7 @@ impl<'a> Scanner<'a> {
         if !self.take(b'{') {
             return Err(self.expected("an object"));
         }
-        self.enter()?;
+        self.depth += 1;
         let mut names = HashSet::new();
         let mut lead = self.at;
         self.skip_space();
@@ -219,14 +284,7 @@ impl<'a> Scanner<'a> {
 
     /// Reads a member and the space after it; its name is left to the caller.
     fn member(&mut self, lead: usize) -> Result<(Cow<'a, str>, Member)> {
-        let start = self.at;
-        let name = self.string()?;
-        let written = start..self.at;
-        self.skip_space();
-        if !self.take(b':') {
-            return Err(self.expected(":"));
-        }
-        self.skip_space();
+        let (name, written) = self.name()?;
         let start = self.at;
         self.value()?;
         let value = start..self.at;
@@ -241,6 +299,19 @@ impl<'a> Scanner<'a> {
         Ok((name, member))
     }
 
+    /// Reads the name of a member, and up to its value; returns it and where it is written.
+    fn name(&mut self) -> Result<(Cow<'a, str>, Range<usize>)> {
+        let start = self.at;
+        let name = self.string()?;
+        let written = start..self.at;
+        self.skip_space();
+        if !self.take(b':') {
+            return Err(self.expected(":"));
+        }
+        self.skip_space();
+        Ok((name, written))
+    }
+
     fn note_name(&mut self, names: &mut HashSet<String>, name: &str) {
         if self.notes_names
             && let Some(twice) = names.replace(name.to_string())
@@ -251,7 +322,7 @@ impl<'a> Scanner<'a> {
 
     fn list(&mut self) -> Result<()> {
         self.at += 1;
-        self.enter()?;
+        self.depth += 1;
         self.skip_space();
         let mut has_more = !self.take(b']');
         while has_more {
@@ -395,9 +466,31 @@ mod tests {
             let error = object(text).unwrap_err().to_string();
             assert!(error.contains(what), "{text}: {error}");
         }
-        let deep = format!("{{\"a\": {}", "[".repeat(200_000));
-        let told = object(&deep).unwrap_err().to_string();
-        assert!(told.contains("nest deeper than the 127 levels"), "{told}");
+    }
+
+    /// Returns an object with a value in so many lists or objects.
+    fn nested(levels: usize, open: &str, value: &str, close: &str) -> String {
+        format!("{{\"a\": {}{value}{}, \"b\": 1}}", open.repeat(levels), close.repeat(levels))
+    }
+
+    #[test]
+    fn any_depth_is_taken_where_no_values_are_made() {
+        for (open, close) in [("[", "]"), ("{\"x\": ", "}"), ("[{\"x\": [1, ", ", {}]} ]")] {
+            for levels in [100, 126, 127, 128, 100_000] {
+                let text = nested(levels, open, "[ ]", close);
+                assert_eq!(names(&text), ["a", "b"], "{open} {levels}");
+                assert_eq!(repeated(&text).unwrap(), None);
+                for (value, close) in [("1 1", close), ("01", close), ("[,]", close), ("{}", "]}")] {
+                    assert!(object(&nested(levels, open, value, close)).is_err(), "{open} {value}");
+                }
+            }
+            assert!(shallow(&nested(42, open, "1", close)).is_ok());
+            let told = shallow(&nested(100_000, open, "1", close)).unwrap_err().to_string();
+            assert!(told.contains("nest deeper than the 127 levels"), "{told}");
+        }
+        assert!(shallow(&nested(126, "[", "1", "]")).is_ok());
+        assert!(shallow(&nested(127, "[", "1", "]")).is_err());
+        assert!(object(&format!("{{\"a\": {}", "[".repeat(200_000))).is_err());
     }
 
     proptest! {

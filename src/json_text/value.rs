@@ -9,6 +9,7 @@ use serde::de::IgnoredAny;
 use serde_json::Value;
 
 use crate::error::{Error, Result};
+use crate::json_text::scan::too_deep;
 
 /// Parses a document; `Corrupt` with line and column if it is not JSON.
 pub fn parse(bytes: &[u8]) -> Result<Value> {
@@ -30,6 +31,9 @@ pub fn render(value: &Value) -> Vec<u8> {
 }
 
 fn not_json(error: serde_json::Error) -> Error {
+    if error.to_string().starts_with("recursion limit exceeded") {
+        return too_deep(format_args!("line {} column {}", error.line(), error.column()));
+    }
     Error::corrupt("", format!("not JSON: {error}"))
 }
 
@@ -171,7 +175,8 @@ mod tests {
 
     #[test]
     fn depth_and_bad_bytes_are_errors() {
-        assert!(parse("[".repeat(200_000).as_bytes()).is_err());
+        let told = parse("[".repeat(200_000).as_bytes()).unwrap_err().to_string();
+        assert!(told.contains("nest deeper than the 127 levels that are read, at line 1"), "{told}");
         assert!(parse(b"\"\xff\"").is_err());
         assert!(parse(b"").is_err());
     }

@@ -200,6 +200,17 @@ impl Hints for OverlayHints {
         let keys: Vec<Key> = stored.collect();
         self.below.prefetch(&keys);
     }
+
+    fn heads_ahead(&self) -> usize {
+        self.below.heads_ahead()
+    }
+
+    fn prefetch_heads(&self, keys: &[Key]) {
+        let top = self.overlay.0.top();
+        let stored = keys.iter().filter_map(|key| top.stored_key(key));
+        let keys: Vec<Key> = stored.collect();
+        self.below.prefetch_heads(&keys);
+    }
 }
 
 fn is_no_empty_folder(error: &Error) -> bool {

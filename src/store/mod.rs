@@ -413,6 +413,15 @@ pub trait Hints: Send + Sync {
     /// errors come with the reads.
     fn prefetch(&self, keys: &[Key]);
 
+    /// Returns how many answers to `head` may be asked for ahead of a reader at a time; 0 where listings have them.
+    fn heads_ahead(&self) -> usize {
+        0
+    }
+
+    /// Announces keys whose `head` will be asked for soon: a store on the network may ask for them concurrently. Returns at
+    /// once; errors come with the questions.
+    fn prefetch_heads(&self, _keys: &[Key]) {}
+
     /// Announces that all below these folders, which lie in `top`, will be asked for: a store on the network may list
     /// them together, and returns when it has. Errors come with the questions.
     fn learn_below(&self, _top: &Key, _folders: &[Key]) {}

@@ -14,11 +14,13 @@ use crate::store::tree::{Posix, TreeFile};
 use crate::store::{EntryKind, Key, Listing, Tree};
 
 mod chunk_names;
+mod chunk_order;
 pub mod control;
 mod copied_document;
 pub mod files;
 mod shard_index;
 pub mod shards;
+mod sizes_ahead;
 pub mod store;
 mod text_file;
 pub mod unlisted;

@@ -4,7 +4,8 @@
 //! below consolidated metadata, which are the copies in there. For any other path the store is asked for the key that it
 //! spells; what it does not have is a directory if it is a node. A listing has the documents by which a node was found,
 //! the nodes that are known, and every chunk of the grid, since whether one is stored is known only when it is read. A
-//! store that can be changed is asked for documents, since it may have others by now.
+//! store that can be changed is asked for documents, since it may have others by now. Where chunk files are looked up in
+//! order, the next ones are asked for ahead (`sizes_ahead`).
 
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -15,9 +16,10 @@ use crate::known::Known;
 use crate::model::Array;
 use crate::model::document::{IN_NODE_FOLDER, is_in_node_folder};
 use crate::store::listing::NameList;
-use crate::store::{EntryKind, Hints, Key, Listing, Name, Store, Tree};
+use crate::store::{EntryKind, Hints, Key, Listing, Name, NoHints, Store, Tree};
 use crate::view::chunk_names::{Level, level};
 use crate::view::copied_document;
+use crate::view::sizes_ahead::SizesAhead;
 use crate::view::store::StoreView;
 use crate::view::text_file::directory_attr;
 use crate::view::{Attr, OpenedFile, View};
@@ -29,6 +31,7 @@ pub struct UnlistedView {
     hierarchy: Arc<Hierarchy>,
     /// Whether the store can be changed.
     is_tree: bool,
+    ahead: SizesAhead,
 }
 
 /// What metadata tell of a path.
@@ -61,6 +64,7 @@ impl UnlistedView {
         let is_tree = tree.is_some();
         UnlistedView {
             stored: StoreView::new(store.clone()).with_tree(tree),
+            ahead: SizesAhead::new(hierarchy.clone(), Arc::new(NoHints), !is_tree),
             store,
             hierarchy,
             is_tree,
@@ -69,6 +73,7 @@ impl UnlistedView {
 
     /// Has lookups of keys answered out of what `hints` know.
     pub fn with_hints(mut self, hints: Arc<dyn Hints>) -> UnlistedView {
+        self.ahead = SizesAhead::new(self.hierarchy.clone(), hints.clone(), !self.is_tree);
         self.stored = self.stored.with_hints(hints);
         self
     }
@@ -199,7 +204,7 @@ impl View for UnlistedView {
             PathMetadata::Dir(dir) => return Ok(Some(directory_attr(dir.modified(), fresh))),
             PathMetadata::Copy(copy) => return Ok(Some(copied_document::attr(&copy, fresh))),
             PathMetadata::Missing => return Ok(None),
-            PathMetadata::Nothing | PathMetadata::Key => {}
+            PathMetadata::Nothing | PathMetadata::Key => self.ahead.note(path),
         }
         if let Some(attr) = self.stored.lookup(path)? {
             return Ok(Some(attr));
@@ -217,7 +222,11 @@ impl View for UnlistedView {
             Ok(PathMetadata::Dir(dir)) => Known::Is(directory_attr(dir.modified(), fresh)),
             Ok(PathMetadata::Copy(copy)) => copied_document::attr_now(&copy, fresh),
             Ok(PathMetadata::Missing) => Known::Missing,
-            Ok(PathMetadata::Key) => self.stored.lookup_now(path),
+            Ok(PathMetadata::Key) => match self.stored.lookup_now(path) {
+                Known::Unknown => Known::Unknown,
+                known if self.ahead.note_now(path) => known,
+                _ => Known::Unknown,
+            },
             Ok(PathMetadata::Nothing) | Err(_) => Known::Unknown,
         }
     }

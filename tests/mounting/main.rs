@@ -37,4 +37,5 @@ mod served;
 mod set_id;
 mod typed;
 mod until_eof;
+mod unversioned;
 mod uring;

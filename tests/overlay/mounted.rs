@@ -187,3 +187,33 @@ fn d07_names_of_files_on_their_way_into_a_store_cannot_be_made() {
     std::fs::write(place(".zarrfs-arriving-"), "").unwrap();
     zarrfs(&["commit".as_ref(), &mounted.place("mount")]);
 }
+
+#[test]
+fn d07_a_renamed_key_keeps_its_mode_in_the_store() {
+    use std::os::unix::fs::PermissionsExt;
+    if !crate::common::needs::mounts() {
+        return;
+    }
+    let mounted = Mounted::new(&[]);
+    let (store, place) = (mounted.place("store"), |name: &str| mounted.place("mount").join(name));
+    std::fs::create_dir(store.join("d")).unwrap();
+    for (name, mode) in [("private", 0o600), ("d/shared", 0o664), ("d/run", 0o751)] {
+        std::fs::write(store.join(name), name).unwrap();
+        std::fs::set_permissions(store.join(name), PermissionsExt::from_mode(mode)).unwrap();
+    }
+    std::fs::rename(place("private"), place("moved")).unwrap();
+    std::fs::rename(place("d"), place("e")).unwrap();
+    zarrfs(&["commit".as_ref(), &mounted.place("mount")]);
+    for (name, text, mode) in [
+        ("moved", "private", 0o600),
+        ("e/shared", "d/shared", 0o664),
+        ("e/run", "d/run", 0o751),
+    ] {
+        assert_eq!(std::fs::read_to_string(store.join(name)).unwrap(), text);
+        for path in [store.join(name), place(name)] {
+            let found = std::fs::metadata(&path).unwrap().permissions().mode();
+            assert_eq!(found & 0o7777, mode, "{}", path.display());
+        }
+    }
+    assert!(!store.join("private").exists() && !store.join("d").exists());
+}

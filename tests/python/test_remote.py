@@ -1,5 +1,6 @@
 """Stores on servers: each kind reads as from disk, and a mount that cannot be is told at once, without secrets."""
 
+import contextlib
 import functools
 import http.server
 import json
@@ -193,6 +194,47 @@ def certified(folder):
     return context
 
 
+def signing_itself(folder, *, dates=()):
+    """Makes a certificate for this machine as `openssl req -x509` does: one of an authority that signs itself."""
+    needs.require("openssl", shutil.which("openssl") is not None)
+
+    def openssl(*arguments):
+        subprocess.run(["openssl", *arguments], cwd=folder, check=True, capture_output=True)
+
+    names = ["-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost"]
+    key = ["-newkey", "rsa:2048", "-nodes", "-keyout", "key.pem"]
+    if not dates:
+        openssl("req", "-x509", *key, *names, "-out", "certificate.pem")
+    else:
+        openssl("req", *key, "-subj", "/CN=localhost", "-out", "request.pem")
+        (folder / "index").touch()
+        (folder / "settings").write_text(
+            "[ca]\ndefault_ca=own\n[own]\ndatabase=index\nrand_serial=yes\nnew_certs_dir=.\ndefault_md=sha256\n"
+            "policy=any\nx509_extensions=more\n[any]\ncommonName=supplied\n"
+            "[more]\nbasicConstraints=critical,CA:TRUE\nsubjectAltName=DNS:localhost\n"
+        )
+        given = ["-startdate", dates[0], "-enddate", dates[1], "-in", "request.pem", "-out", "certificate.pem"]
+        openssl("ca", "-config", "settings", "-selfsign", "-batch", "-notext", "-keyfile", "key.pem", *given)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(folder / "certificate.pem", folder / "key.pem")
+    return context, folder / "certificate.pem"
+
+
+@contextlib.contextmanager
+def served_by_tls(sample, context):
+    """Serves the sample by https; gives the port."""
+    handler = functools.partial(QuietHandler, directory=sample)
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        server.socket = context.wrap_socket(server.socket, server_side=True)
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield server.server_port
+        finally:
+            server.shutdown()
+            thread.join()
+
+
 class QuietHandler(http.server.SimpleHTTPRequestHandler):
     def log_message(self, *_):
         pass
@@ -201,15 +243,8 @@ class QuietHandler(http.server.SimpleHTTPRequestHandler):
 @pytest.fixture
 def over_tls(sample, tmp_path):
     """Serves the sample by https; gives its URL and the file of the authority's certificate."""
-    context = certified(tmp_path)
-    handler = functools.partial(QuietHandler, directory=sample)
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        server.socket = context.wrap_socket(server.socket, server_side=True)
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        yield f"https://localhost:{server.server_port}", tmp_path / "ca.pem"
-        server.shutdown()
-        thread.join()
+    with served_by_tls(sample, certified(tmp_path)) as port:
+        yield f"https://localhost:{port}", tmp_path / "ca.pem"
 
 
 def test_a_certificate_of_ones_own_authority(over_tls, sample, tmp_path):
@@ -223,3 +258,40 @@ def test_a_certificate_of_ones_own_authority(over_tls, sample, tmp_path):
         for path, content in arrays(sample).items():
             npy = np.load(layout.decoded(mount.files, mount.store, path, "npy"))
             assert npy.tobytes() == content.tobytes(), path
+
+
+def test_a_certificate_that_signs_itself(sample, tmp_path):
+    for name in "own", "other", "mountpoint":
+        (tmp_path / name).mkdir()
+    context, own = signing_itself(tmp_path / "own")
+    _, other = signing_itself(tmp_path / "other")
+    why = (
+        "the server's certificate is not trusted (CaUsedAsEndEntity); it is one of an authority: SSL_CERT_FILE can name a "
+        "file with this very certificate, or give the server one that an authority has signed"
+    )
+    with served_by_tls(sample, context) as port:
+        url, other_name = f"https://localhost:{port}", f"https://127.0.0.1:{port}"
+
+        def refused(url, trusted):
+            keys = {"SSL_CERT_FILE": str(trusted)} if trusted else {}
+            return refusal(url, keys=keys, folder=tmp_path / "mountpoint")
+
+        assert refused(url, None) == refused(url, other) == f"zarrfs: {url}: {why}"
+        assert "the server's certificate is not trusted (certificate not valid for name" in refused(other_name, own)
+        environment = places.environment({"SSL_CERT_FILE": str(own)})
+        with mounting.Mount(url, environment=environment) as mount:
+            for path, content in arrays(sample).items():
+                npy = np.load(layout.decoded(mount.files, mount.store, path, "npy"))
+                assert npy.tobytes() == content.tobytes(), path
+
+
+@pytest.mark.parametrize("dates", [("20200101000000Z", "20210101000000Z"), ("20990101000000Z", "20991231000000Z")])
+def test_a_certificate_that_signs_itself_has_dates(dates, sample, tmp_path):
+    for name in "own", "mountpoint":
+        (tmp_path / name).mkdir()
+    context, own = signing_itself(tmp_path / "own", dates=dates)
+    with served_by_tls(sample, context) as port:
+        url = f"https://localhost:{port}"
+        line = refusal(url, keys={"SSL_CERT_FILE": str(own)}, folder=tmp_path / "mountpoint")
+        word = "expired" if dates[0].startswith("2020") else "not valid yet"
+        assert "the server's certificate is not trusted" in line and word in line, line

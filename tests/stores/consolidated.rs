@@ -366,3 +366,39 @@ fn b12_what_is_refused_while_credentials_are_out_of_date_is_not_missing() {
         Kind::Denied
     );
 }
+
+/// Attributes that nest so deep that no values are made of them stop neither their array nor the others.
+#[test]
+fn c02_copies_of_attributes_that_nest_deep_stop_no_data() {
+    let deep = format!("{{\"deep\": {}1{}}}", "[".repeat(100_000), "]".repeat(100_000));
+    for (mut objects, _) in both() {
+        for name in [".zmetadata", "zarr.json"] {
+            if let Some(document) = objects.get(name) {
+                let mut document: Value = serde_json::from_slice(document).unwrap();
+                let (at, inner) = match name {
+                    ".zmetadata" => ("/metadata/g1~1v1~1.zattrs", ""),
+                    _ => ("/consolidated_metadata/metadata/g1~1v1", "attributes"),
+                };
+                let place = document.pointer_mut(at).unwrap();
+                match inner {
+                    "" => *place = json!("HERE"),
+                    inner => place[inner] = json!("HERE"),
+                }
+                let text = document.to_string();
+                assert_eq!(text.matches("\"HERE\"").count(), 1);
+                let text = text.replace("\"HERE\"", &deep);
+                objects.insert(name.to_string(), text.into_bytes());
+            }
+        }
+        let mounted = Mounted::new(objects, false, false);
+        let files = mounted.views.view(ViewKind::Files);
+        for path in ["g1/v1", "g0/v0"] {
+            let raw = read(&files, &key(&format!("{path}/{}.raw", &path[3..])));
+            assert_eq!(raw, [7, 7, 0, 0, 0, 0, 0, 0]);
+        }
+        let said = read(&files, &key("g1/v1/attributes.json"));
+        let said = String::from_utf8(said).unwrap();
+        assert!(said.contains("nest deeper than the 127 levels"), "{said}");
+        assert!(mounted.walk(ViewKind::Store) > 50);
+    }
+}

@@ -32,6 +32,7 @@ mod redirects;
 #[path = "../common/scripted.rs"]
 mod scripted;
 mod servers;
+mod sizes_ahead;
 mod threads;
 mod writes;
 mod zip;

@@ -118,12 +118,51 @@ fn what_cannot_be_asked_for_is_listed_and_is_no_missing_object() {
     }
 }
 
+/// The empty name right below the root of a store is not the root.
+#[test]
+fn a_key_that_begins_with_a_slash_is_below_a_name() {
+    let (host, prefix) = (buckets::server("ZARRFS_TEST_MOTO"), "odd-root");
+    for path in ["odd-root/plain", "odd-root//b", "odd-root///c/d", "/odd-root-top"] {
+        put_raw_at(&host, path);
+    }
+    let store = &*buckets::open_moto(prefix);
+    let (file, folder) = (EntryKind::File, EntryKind::Directory);
+    let sorted = |name: &str| {
+        let mut found = listed(store, name);
+        found.sort_by(|one, other| one.0.cmp(&other.0));
+        found
+    };
+    assert_eq!(sorted(""), [("plain".into(), file), (EMPTY.into(), folder)]);
+    assert_eq!(sorted(EMPTY), [("b".into(), file), (EMPTY.into(), folder)]);
+    let twice = format!("{EMPTY}/{EMPTY}");
+    assert_eq!(sorted(&twice), [("c".into(), folder)]);
+    for name in [format!("{EMPTY}/b"), format!("{twice}/c/d")] {
+        assert_eq!(store.get(&key(name), 10).unwrap().unwrap().bytes, b"odd");
+    }
+    let kind = |name: &str| store.head(&key(name)).unwrap().map(|meta| meta.kind);
+    assert_eq!(kind(EMPTY), Some(folder));
+    assert_eq!(kind(&twice), Some(folder));
+    assert_eq!(kind(&format!("{EMPTY}/plain")), None);
+    assert!(store.get(&key(EMPTY), 10).unwrap().is_none());
+    let bucket = &*buckets::open_moto("");
+    let below = listed(bucket, EMPTY);
+    assert!(below.contains(&("odd-root-top".into(), file)), "{below:?}");
+    assert!(!below.contains(&("odd-root".into(), folder)), "{below:?}");
+    assert!(bucket.get(&key(EMPTY), 10).unwrap().is_none());
+    let top = bucket.get(&key(format!("{EMPTY}/odd-root-top")), 10);
+    assert_eq!(top.unwrap().unwrap().bytes, b"odd");
+}
+
 /// Puts `odd` under a path of a bucket's server, which is taken as it is; the server checks no signature.
 fn put_raw(url: &str, prefix: &str, path: &str) {
+    put_raw_at(url, &format!("{prefix}/{path}"));
+}
+
+fn put_raw_at(url: &str, path: &str) {
     let host = url.strip_prefix("http://").unwrap();
     let mut server = TcpStream::connect(host).unwrap();
     let request = format!(
-        "PUT /{BUCKET}/{prefix}/{path} HTTP/1.1\r\nHost: {host}\r\nContent-Length: 3\r\nConnection: close\r\n\r\nodd"
+        "PUT /{BUCKET}/{path} HTTP/1.1\r\nHost: {host}\r\nContent-Length: 3\r\nConnection: close\r\n\r\nodd"
     );
     server.write_all(request.as_bytes()).unwrap();
     let mut answer = String::new();

@@ -149,3 +149,71 @@ fn c02_attributes_that_are_too_long_stop_no_data() {
     let (view, _) = self::tree(Arc::new(store));
     assert_eq!(read_json(&view, "a/b/attributes.json"), json!({"b": 2}));
 }
+
+/// Returns stores of each dialect whose array at `a/b` has attributes that nest so deep, with the key of their document and
+/// their text.
+fn deep_stores(levels: usize) -> Vec<(MemoryStore, &'static str, String)> {
+    let deep = format!("{{\"deep\": {}1{}}}", "[".repeat(levels), "]".repeat(levels));
+    let v2 = written::v2();
+    v2.set(key("a/b/.zattrs"), deep.clone().into_bytes());
+    let mut stores = vec![(v2, "a/b/.zattrs", deep.clone())];
+    for (store, name) in [
+        (written::v3(), "a/b/zarr.json"),
+        (written::draft2019(), "meta/a/b.array.json"),
+        (written::october2020(), "meta/root/a/b.array.json"),
+        (written::draft2022(), "meta/a/b.array.json"),
+        (written::n5(), "a/b/attributes.json"),
+    ] {
+        let mut document: Value = serde_json::from_slice(&stored(&store, name)).unwrap();
+        let member = if name == "a/b/attributes.json" { "deep" } else { "attributes" };
+        document[member] = json!("HERE");
+        let value = if member == "deep" { &deep[9..deep.len() - 1] } else { &deep };
+        let text = document.to_string().replace("\"HERE\"", value);
+        store.set(key(name), text.into_bytes());
+        stores.push((store, name, value.to_string()));
+    }
+    stores
+}
+
+/// Returns the whole array whose document this is; N5 has no other fill value than 0.
+fn whole(name: &str) -> Vec<u8> {
+    let is_n5 = name.ends_with("attributes.json");
+    let filled = |element: &[u8]| match element {
+        [212, 254] if is_n5 => [0; 2],
+        element => [element[0], element[1]],
+    };
+    written::whole().chunks(2).flat_map(filled).collect()
+}
+
+#[test]
+fn c02_attributes_that_nest_deep_stop_no_data() {
+    for (store, name, deep) in [127, 128, 100_000].into_iter().flat_map(deep_stores) {
+        let (view, tree) = tree(Arc::new(store.clone()));
+        assert_eq!(common::read(&view, "a/b/b.raw").unwrap(), whole(name), "{name}");
+        let said = read_json(&view, "a/b/attributes.json");
+        let said = said["zarrfs_error"].as_str().unwrap();
+        let why = "objects and lists nest deeper than the 127 levels that are read, at line 1 column";
+        assert!(said.starts_with(name) && said.contains(why), "{said}");
+        let mut metadata = read_json(&view, "a/b/zarr.json");
+        assert_eq!(metadata["attributes"]["zarrfs_error"], said);
+        metadata["shape"] = json!([4, 5]);
+        write(&tree, "a/b/zarr.json", &metadata.to_string()).unwrap();
+        assert_eq!(read_json(&view, "a/b/zarr.json"), metadata);
+        let after = String::from_utf8(stored(&store, name)).unwrap();
+        assert!(after.contains(&deep), "{name} keeps what was not changed");
+        write(&tree, "a/b/attributes.json", r#"{"new": 1}"#).unwrap();
+        assert_eq!(read_json(&view, "a/b/attributes.json"), json!({"new": 1}));
+        let after = String::from_utf8(stored(&store, name)).unwrap();
+        assert!(!after.contains(&deep), "{name}");
+    }
+}
+
+#[test]
+fn c02_attributes_of_the_deepest_that_is_read() {
+    for (store, name, deep) in deep_stores(126) {
+        let (view, _) = tree(Arc::new(store));
+        let shown = common::read(&view, "a/b/attributes.json").unwrap();
+        let shown = String::from_utf8(shown).unwrap().replace([' ', '\n'], "");
+        assert!(shown.contains(deep.trim_start_matches("{\"deep\": ").trim_end_matches('}')), "{name}");
+    }
+}

@@ -15,16 +15,19 @@ impl BucketStore {
     /// Returns the prefix of the names of all keys below this one.
     pub(super) fn prefix_below(&self, key: &Key) -> String {
         let name = self.name(key).unwrap_or_default();
-        if name.is_empty() { name } else { name + "/" }
+        // A key that begins with a slash lies below the empty name.
+        if name.is_empty() && key.is_root() { name } else { name + "/" }
     }
 
     /// Returns the name of an object in the bucket; nothing if no object can have it.
     pub(super) fn name(&self, key: &Key) -> Option<String> {
+        if key.is_root() {
+            return Some(self.prefix.clone());
+        }
         let key = odd_names::stored(str::from_utf8(key.as_bytes()).ok()?)?;
-        Some(match (self.prefix.as_str(), &*key) {
-            (prefix, "") => prefix.to_string(),
-            ("", key) => key.to_string(),
-            (prefix, key) => format!("{prefix}/{key}"),
+        Some(match self.prefix.as_str() {
+            "" => key.into_owned(),
+            prefix => format!("{prefix}/{key}"),
         })
     }
 
@@ -32,8 +35,9 @@ impl BucketStore {
     /// cannot be asked for.
     pub(super) fn path(&self, key: &Key) -> Result<Option<Path>> {
         let name = self.name(key).filter(|_| !key.is_root());
-        // A slash at the end makes it the marker of a folder.
-        let Some(name) = name.filter(|name| !name.ends_with('/')) else {
+        // A slash at the end makes it the marker of a folder; no object has the empty name.
+        let is_object = |name: &String| !name.is_empty() && !name.ends_with('/');
+        let Some(name) = name.filter(is_object) else {
             return Ok(None);
         };
         let path = odd_names::shown(&name);

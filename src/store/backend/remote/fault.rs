@@ -150,7 +150,8 @@ fn untrusted(why: &str) -> String {
     let hint = match why.as_str() {
         "UnknownIssuer" => "; SSL_CERT_FILE can name a file of certificates that are",
         "CaUsedAsEndEntity" => {
-            "; it is one of an authority, and a server needs one that an authority has signed"
+            "; it is one of an authority: SSL_CERT_FILE can name a file with this very certificate, or give the server one \
+             that an authority has signed"
         }
         _ => "",
     };
@@ -235,8 +236,8 @@ mod tests {
         let said = |why: &str| innermost(&generic(&format!("{CERTIFICATE}{why}")));
         assert_eq!(
             said("Other(OtherError(CaUsedAsEndEntity))"),
-            "the server's certificate is not trusted (CaUsedAsEndEntity); it is one of an authority, and a server needs one \
-             that an authority has signed"
+            "the server's certificate is not trusted (CaUsedAsEndEntity); it is one of an authority: SSL_CERT_FILE can name \
+             a file with this very certificate, or give the server one that an authority has signed"
         );
         assert!(said("UnknownIssuer").contains("(UnknownIssuer); SSL_CERT_FILE can name"));
     }

@@ -13,6 +13,7 @@ mod network;
 pub(super) mod packing;
 mod redirect;
 pub(super) mod runtime;
+mod trust;
 pub(super) mod write_retry;
 
 /// How often a request is repeated once the store is open.

@@ -15,8 +15,10 @@ use object_store::client::{HttpClient, HttpConnector};
 use object_store::{ClientConfigKey, ClientOptions};
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use reqwest::{Certificate, ClientBuilder, NoProxy, Proxy};
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
 
-use super::redirect;
+use super::{redirect, trust};
 
 /// Makes clients on the network.
 #[derive(Debug, Default)]
@@ -84,24 +86,43 @@ impl ClientSettings<'_> {
 
     /// Sets which certificates are trusted, and the proxy.
     fn with_trust(&self, mut builder: ClientBuilder) -> object_store::Result<ClientBuilder> {
-        if self.flag(ClientConfigKey::NoSystemCertificates)? {
-            builder = builder.tls_certs_only([]);
-        }
+        let proxy = self.text(ClientConfigKey::ProxyUrl);
+        let others = match &proxy {
+            Some(_) => self.certificates_of_proxy()?,
+            None => Vec::new(),
+        };
         if self.flag(ClientConfigKey::AllowInvalidCertificates)? {
             builder = builder.danger_accept_invalid_certs(true);
+        } else if self.flag(ClientConfigKey::NoSystemCertificates)? {
+            let others = others.iter().map(|other| Certificate::from_der(other));
+            let others: Result<Vec<_>, _> = others.collect();
+            builder = builder.tls_certs_only(others.map_err(|error| refused(&error))?);
+        } else {
+            let http1_only = self.flag(ClientConfigKey::Http1Only)?;
+            let provider = Arc::new(rustls::crypto::ring::default_provider());
+            let config = trust::client_config(provider, others, http1_only);
+            if let Some(config) = config.map_err(|error| refused(&error))? {
+                builder = builder.tls_backend_preconfigured(config);
+            }
         }
-        let Some(url) = self.text(ClientConfigKey::ProxyUrl) else {
+        let Some(url) = proxy else {
             return Ok(builder);
         };
         let mut proxy = Proxy::all(url).map_err(|error| refused(&error))?;
-        if let Some(certificate) = self.text(ClientConfigKey::ProxyCaCertificate) {
-            let certificate = Certificate::from_pem(certificate.as_bytes());
-            builder = builder.tls_certs_merge([certificate.map_err(|error| refused(&error))?]);
-        }
         if let Some(hosts) = self.text(ClientConfigKey::ProxyExcludes) {
             proxy = proxy.no_proxy(NoProxy::from_string(&hosts));
         }
         Ok(builder.proxy(proxy))
+    }
+
+    /// Returns the certificates by which the proxy is trusted beside others.
+    fn certificates_of_proxy(&self) -> object_store::Result<Vec<CertificateDer<'static>>> {
+        let text = self.text(ClientConfigKey::ProxyCaCertificate).unwrap_or_default();
+        let read: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(text.as_bytes()).collect();
+        match read {
+            Ok(read) if read.is_empty() && !text.is_empty() => Err(refused(&"expected a certificate")),
+            read => read.map_err(|error| refused(&error)),
+        }
     }
 
     fn text(&self, key: ClientConfigKey) -> Option<String> {

@@ -41,6 +41,7 @@ pub(super) struct MetadataCacheState {
     documents: KeyFlight<Option<Arc<Object>>>,
     opens: KeyFlight<Meta>,
     pool: Arc<ThreadPool>,
+    window: usize,
 }
 
 impl MetadataCacheState {
@@ -79,6 +80,7 @@ impl MetadataCacheState {
             documents: SingleFlight::default(),
             opens: SingleFlight::default(),
             pool,
+            window,
         }
     }
 
@@ -90,6 +92,11 @@ impl MetadataCacheState {
     /// Whether answers are remembered at all.
     pub(super) fn remembers(&self) -> bool {
         self.remembers
+    }
+
+    /// Returns how many questions may be asked ahead at a time.
+    pub(super) fn window(&self) -> usize {
+        self.window
     }
 
     /// Asks the store below; returns its answer and how old that is.
@@ -324,6 +331,18 @@ impl MetadataCacheState {
         self.pool.submit(move || {
             // The reader asks again after an error, and gets it then.
             let _ = shared.document(&key, shared.keys.max_document_bytes());
+        });
+    }
+
+    /// Asks for what `head` answers about a key, in another thread, unless that is known.
+    pub(super) fn prefetch_head(self: &Arc<Self>, key: Key) {
+        if self.known().head(&key).is_some() {
+            return;
+        }
+        let shared = self.clone();
+        self.pool.submit(move || {
+            // The reader asks again after an error, and gets it then.
+            let _ = shared.head(&key);
         });
     }
 

@@ -1,0 +1,129 @@
+//! Which certificates of servers are trusted: those that an authority has signed which this machine trusts, and those that
+//! this machine trusts themselves.
+//!
+//! A certificate that signs itself is made as one of an authority by the usual commands, and the verifier of TLS takes
+//! none of these for a server. Here the very certificate, byte for byte, is taken if it is among those that are trusted
+//! (the file that SSL_CERT_FILE names, or the system's); its dates and its name are looked at all the same.
+
+use std::sync::Arc;
+
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::client::{WebPkiServerVerifier, verify_server_name};
+use rustls::crypto::CryptoProvider;
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::server::ParsedCertificate;
+use rustls::{
+    CertificateError, ClientConfig, DigitallySignedStruct, Error, RootCertStore, SignatureScheme,
+};
+
+/// What the verifier says of the certificate of an authority, once it has found that its dates are right.
+const OF_AN_AUTHORITY: &str = "CaUsedAsEndEntity";
+
+/// Returns the settings of TLS with the certificates that this machine trusts, and others; nothing if there are none.
+pub(super) fn client_config(
+    provider: Arc<CryptoProvider>,
+    others: Vec<CertificateDer<'static>>,
+    http1_only: bool,
+) -> Result<Option<ClientConfig>, Error> {
+    let mut trusted = rustls_native_certs::load_native_certs().certs;
+    trusted.extend(others);
+    let Some(verifier) = Verifier::new(trusted, &provider)? else {
+        return Ok(None);
+    };
+    let builder = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions()?;
+    let builder = builder.dangerous();
+    let builder = builder.with_custom_certificate_verifier(Arc::new(verifier));
+    let mut config = builder.with_no_client_auth();
+    let protocols: &[&[u8]] = if http1_only { &[b"http/1.1"] } else { &[b"h2", b"http/1.1"] };
+    config.alpn_protocols = protocols.iter().map(|name| name.to_vec()).collect();
+    Ok(Some(config))
+}
+
+/// Verifies the certificates of servers.
+#[derive(Debug)]
+struct Verifier {
+    by_authority: Arc<WebPkiServerVerifier>,
+    trusted: Vec<CertificateDer<'static>>,
+}
+
+impl Verifier {
+    /// Trusts these certificates, but for those that do not read; nothing if none does.
+    fn new(
+        trusted: Vec<CertificateDer<'static>>,
+        provider: &Arc<CryptoProvider>,
+    ) -> Result<Option<Verifier>, Error> {
+        let mut roots = RootCertStore::empty();
+        let (_, unread) = roots.add_parsable_certificates(trusted.iter().cloned());
+        if unread > 0 {
+            log::warn!("{unread} of the certificates that this machine trusts do not read");
+        }
+        if roots.is_empty() {
+            return Ok(None);
+        }
+        let builder = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider.clone());
+        let by_authority = builder.build().map_err(|error| Error::General(error.to_string()))?;
+        Ok(Some(Verifier {
+            by_authority,
+            trusted,
+        }))
+    }
+}
+
+impl ServerCertVerifier for Verifier {
+    fn verify_server_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        server_name: &ServerName<'_>,
+        ocsp_response: &[u8],
+        now: UnixTime,
+    ) -> Result<ServerCertVerified, Error> {
+        let answer = self.by_authority.verify_server_cert(
+            end_entity,
+            intermediates,
+            server_name,
+            ocsp_response,
+            now,
+        );
+        let is_trusted = || self.trusted.iter().any(|trusted| trusted == end_entity);
+        match answer {
+            Err(error) if is_of_an_authority(&error) && is_trusted() => {
+                verify_server_name(&ParsedCertificate::try_from(end_entity)?, server_name)?;
+                Ok(ServerCertVerified::assertion())
+            }
+            answer => answer,
+        }
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        self.by_authority.verify_tls12_signature(message, certificate, signature)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        self.by_authority.verify_tls13_signature(message, certificate, signature)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.by_authority.supported_verify_schemes()
+    }
+}
+
+/// Whether a certificate was refused for nothing but that it is one of an authority.
+fn is_of_an_authority(error: &Error) -> bool {
+    match error {
+        Error::InvalidCertificate(CertificateError::Other(other)) => {
+            other.0.to_string() == OF_AN_AUTHORITY
+        }
+        _ => false,
+    }
+}

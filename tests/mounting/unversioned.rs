@@ -1,0 +1,46 @@
+//! A web server that tells neither ETag nor time: what the kernel keeps of it counts for one freshness time.
+
+use std::fs;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::fixture::{Fixture, soon};
+use crate::scripted::{Request, Scripted, answer};
+
+/// As the mount is told it.
+const TTL: Duration = Duration::from_secs(1);
+
+#[test]
+fn b05_the_kernel_keeps_nothing_for_longer_that_the_server_does_not_tell_apart() {
+    let Some(mut fixture) = Fixture::new() else {
+        return;
+    };
+    let documents = ["zarr.json", "a/zarr.json"].map(|name| fs::read(fixture.store.join(name)).unwrap());
+    let letter = Arc::new(AtomicU8::new(b'a'));
+    let now = letter.clone();
+    let server = Scripted::start(move |_, request: &Request| match request.target.as_str() {
+        "/zarr.json" => answer(200, &documents[0]),
+        "/a/zarr.json" => answer(200, &documents[1]),
+        "/a/c/0" => answer(200, &[now.load(Ordering::SeqCst); 16]),
+        _ => answer(404, b""),
+    });
+    fixture.store = server.url("").into();
+    fixture.mount(&["--metadata-ttl", "1s"]);
+    let files = ["a/c/0", ".zarrfs/files/a/a.raw", ".zarrfs/files/a/chunks/0.raw"];
+    let shows = |letter: u8| {
+        let shown = |name: &&str| fs::read(fixture.dir.join(name)).unwrap() == [letter; 16];
+        files.iter().all(|name| shown(&name))
+    };
+    assert!(shows(b'a'));
+    for letter_now in b'b'..b'e' {
+        letter.store(letter_now, Ordering::SeqCst);
+        let changed = Instant::now();
+        assert!(soon(|| shows(letter_now)));
+        assert!(changed.elapsed() < 10 * TTL, "{:?}", changed.elapsed());
+        // What was found is kept as long, and is the whole of one content.
+        thread::sleep(TTL / 10);
+        assert!(shows(letter_now));
+    }
+}

@@ -1,0 +1,194 @@
+//! Sizes of chunk files on a web server without listings: asked ahead of a reader in order, and of no other.
+
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex};
+use std::thread;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use zarrfs::mount::open::ViewKind;
+use zarrfs::view::View;
+
+use super::consolidated::{Objects, key, page_or_object, views_at};
+use super::scripted::{Answer, Request, Scripted, answer};
+
+/// What may be asked for at a time, unless an option says otherwise.
+const CONCURRENCY: usize = 32;
+
+/// How long a request waits for another one that has to come meanwhile.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// How long requests are waited for that must not come.
+const SETTLED: Duration = Duration::from_millis(300);
+
+fn text(value: &Value) -> Vec<u8> {
+    value.to_string().into_bytes()
+}
+
+/// A store of so many arrays in two groups, with consolidated metadata, and so many chunks in each, of which every fifth
+/// is missing.
+fn store(arrays: usize, chunks: usize, separator: &str) -> Objects {
+    let array = json!({
+        "zarr_format": 2, "shape": [chunks * 2, 2], "chunks": [2, 2], "dtype": "|u1", "compressor": null,
+        "fill_value": 0, "order": "C", "filters": null, "dimension_separator": separator,
+    });
+    let group = json!({"zarr_format": 2});
+    let mut documents = serde_json::Map::new();
+    let mut objects = Objects::new();
+    for path in ["", "g0/", "g1/"] {
+        documents.insert(format!("{path}.zgroup"), group.clone());
+    }
+    for number in 0..arrays {
+        let path = path_of(number, arrays);
+        documents.insert(format!("{path}/.zarray"), array.clone());
+        for chunk in (0..chunks).filter(|chunk| chunk % 5 != 4) {
+            objects.insert(format!("{path}/{chunk}{separator}0"), vec![7; 4]);
+        }
+    }
+    let copies = json!({"zarr_consolidated_format": 1, "metadata": documents});
+    objects.insert(".zmetadata".to_string(), text(&copies));
+    objects
+}
+
+fn path_of(number: usize, arrays: usize) -> String {
+    format!("g{}/v{number:02}", number * 2 / arrays)
+}
+
+/// Which keys were asked about, and how many at a time.
+#[derive(Default)]
+struct Asked {
+    keys: Mutex<Vec<String>>,
+    came: Condvar,
+    at_a_time: AtomicUsize,
+    most: AtomicUsize,
+}
+
+impl Asked {
+    /// Waits until a key was asked about; false if that takes too long.
+    fn wait_for(&self, awaited: &str) -> bool {
+        let has_come = |keys: &mut Vec<String>| !keys.iter().any(|key| key == awaited);
+        let keys = self.keys.lock().unwrap();
+        let (_keys, timeout) = self.came.wait_timeout_while(keys, PATIENCE, has_come).unwrap();
+        !timeout.timed_out()
+    }
+
+    fn note(&self, key: &str) {
+        let now = self.at_a_time.fetch_add(1, Ordering::SeqCst) + 1;
+        self.most.fetch_max(now, Ordering::SeqCst);
+        self.keys.lock().unwrap().push(key.to_string());
+        self.came.notify_all();
+    }
+
+    /// Returns the keys since this was last asked, once no more come.
+    fn take(&self) -> Vec<String> {
+        thread::sleep(SETTLED);
+        std::mem::take(&mut *self.keys.lock().unwrap())
+    }
+}
+
+/// Mounts a store of which the answer about `held` waits until `awaited` was asked about.
+fn mounted(objects: Objects, held: &str, awaited: &str) -> (Arc<dyn View>, Arc<Asked>) {
+    let asked = Arc::new(Asked::default());
+    let (seen, held, awaited) = (asked.clone(), held.to_string(), awaited.to_string());
+    let server = Scripted::start(move |_, request: &Request| -> Answer {
+        if request.method != "HEAD" {
+            return page_or_object(&objects, false, request);
+        }
+        let key = request.target.trim_start_matches('/');
+        seen.note(key);
+        let is_late = key == held && !seen.wait_for(&awaited);
+        seen.at_a_time.fetch_sub(1, Ordering::SeqCst);
+        if is_late { answer(500, b"") } else { page_or_object(&objects, false, request) }
+    });
+    let views = views_at(&server.url(""), Duration::from_secs(1 << 30), false);
+    let view = views.view(ViewKind::Store);
+    // Consolidated metadata are read.
+    assert!(view.lookup(&key("g0")).unwrap().is_some());
+    (view, asked)
+}
+
+/// Looks up paths as the kernel does, one after the other.
+fn look_up(view: &Arc<dyn View>, paths: &[String]) {
+    for path in paths {
+        let known = view.lookup_now(&key(path));
+        let found = match known {
+            zarrfs::known::Known::Unknown => view.lookup(&key(path)).unwrap(),
+            known => known.found(),
+        };
+        let chunk = path.split('/').nth(2).unwrap().split('.').next().unwrap();
+        let is_stored = chunk.parse::<usize>().unwrap() % 5 != 4;
+        assert_eq!(found.map(|attr| attr.size), is_stored.then_some(4), "{path}");
+    }
+}
+
+fn chunks_of(path: &str, chunks: impl IntoIterator<Item = usize>, separator: &str) -> Vec<String> {
+    let chunk = |chunk| format!("{path}/{chunk}{separator}0");
+    chunks.into_iter().map(chunk).collect()
+}
+
+fn sorted(mut keys: Vec<String>) -> Vec<String> {
+    keys.sort();
+    keys
+}
+
+#[test]
+fn b12_sizes_are_asked_ahead_of_a_reader_in_order() {
+    for separator in [".", "/"] {
+        let paths = chunks_of("g0/v00", 0..200, separator);
+        let (view, asked) = mounted(store(2, 200, separator), &paths[60], &paths[60 + CONCURRENCY - 1]);
+        look_up(&view, &paths);
+        let keys = asked.take();
+        assert_eq!(sorted(keys), sorted(paths), "each once");
+        let most = asked.most.load(Ordering::SeqCst);
+        assert!((2..=CONCURRENCY + 1).contains(&most), "{most} at a time");
+    }
+}
+
+#[test]
+fn b12_a_reader_that_stops_has_asked_for_no_more_than_twice_as_much() {
+    for (count, most) in [(1, 1), (2, 2), (3, 6), (10, 20), (40, 72)] {
+        let paths = chunks_of("g0/v00", 0..200, ".");
+        let (view, asked) = mounted(store(2, 200, "."), "", "");
+        look_up(&view, &paths[..count]);
+        let keys = asked.take();
+        let once: BTreeSet<_> = keys.iter().collect();
+        assert!(once.len() == keys.len() && keys.len() >= count, "{keys:?}");
+        assert!(keys.len() <= most, "{} for {count}", keys.len());
+    }
+}
+
+#[test]
+fn b12_a_reader_without_order_is_asked_for_alone() {
+    let (view, asked) = mounted(store(2, 200, "."), "", "");
+    let backwards = (0..60).rev().chain((60..200).step_by(2));
+    let paths = chunks_of("g0/v00", backwards, ".");
+    look_up(&view, &paths);
+    look_up(&view, &paths);
+    assert_eq!(asked.take(), paths);
+}
+
+#[test]
+fn b12_the_next_array_is_asked_for_by_those_who_come_from_one_to_the_next() {
+    for separator in [".", "/"] {
+        let arrays: Vec<_> = (0..20).map(|number| path_of(number, 20)).collect();
+        let chunks = |path: &String| chunks_of(path, 0..4, separator);
+        let all: Vec<_> = arrays.iter().flat_map(chunks).collect();
+        // The last chunk of an array waits for one of the array after the next, in the other group.
+        let (view, asked) = mounted(store(20, 4, separator), &all[39], &all[44]);
+        look_up(&view, &all[..4]);
+        assert_eq!(sorted(asked.take()), all[..4], "one array");
+        look_up(&view, &all[4..]);
+        assert_eq!(sorted(asked.take()), sorted(all[4..].to_vec()), "each once");
+    }
+}
+
+#[test]
+fn b12_arrays_in_another_order_are_asked_for_alone() {
+    let (view, asked) = mounted(store(20, 4, "."), "", "");
+    for number in [3, 7, 1, 12, 9, 0, 15, 5] {
+        let paths = chunks_of(&path_of(number, 20), 0..4, ".");
+        look_up(&view, &paths);
+        assert_eq!(sorted(asked.take()), sorted(paths));
+    }
+}
