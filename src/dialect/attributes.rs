@@ -19,10 +19,14 @@ pub(super) fn in_member(document: &Document) -> Attributes {
         else {
             return Ok(Attributes::default());
         };
-        Ok(Attributes::shared(value.clone()).unwrap_or_else(|error| match value.first() {
-            Some(b'{') => Attributes::unreadable(error.about("attributes").about(&document.key)),
-            _ => unexpected(document, "attributes: ", text_of(&value)),
-        }))
+        Ok(
+            Attributes::shared(value.clone()).unwrap_or_else(|error| match value.first() {
+                Some(b'{') => {
+                    Attributes::unreadable(error.about("attributes").about(&document.key))
+                }
+                _ => unexpected(document, "attributes: ", text_of(&value)),
+            }),
+        )
     };
     read().unwrap_or_else(Attributes::unreadable)
 }

@@ -352,7 +352,9 @@ mod tests {
         assert_eq!(listed("top/a-b"), [".zgroup", "c"]);
         assert_eq!(listed("to"), [] as [String; 0]);
         let mut folders = Vec::new();
-        while let Some(name) = store.folder_after(&Key::new("top").unwrap(), folders.last().map(Vec::as_slice)) {
+        while let Some(name) =
+            store.folder_after(&Key::new("top").unwrap(), folders.last().map(Vec::as_slice))
+        {
             folders.push(name);
         }
         assert_eq!(folders, [b"a-b".to_vec(), b"a".to_vec(), b"a0".to_vec()]);

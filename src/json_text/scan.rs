@@ -470,7 +470,11 @@ mod tests {
 
     /// Returns an object with a value in so many lists or objects.
     fn nested(levels: usize, open: &str, value: &str, close: &str) -> String {
-        format!("{{\"a\": {}{value}{}, \"b\": 1}}", open.repeat(levels), close.repeat(levels))
+        format!(
+            "{{\"a\": {}{value}{}, \"b\": 1}}",
+            open.repeat(levels),
+            close.repeat(levels)
+        )
     }
 
     #[test]
@@ -480,12 +484,18 @@ mod tests {
                 let text = nested(levels, open, "[ ]", close);
                 assert_eq!(names(&text), ["a", "b"], "{open} {levels}");
                 assert_eq!(repeated(&text).unwrap(), None);
-                for (value, close) in [("1 1", close), ("01", close), ("[,]", close), ("{}", "]}")] {
-                    assert!(object(&nested(levels, open, value, close)).is_err(), "{open} {value}");
+                for (value, close) in [("1 1", close), ("01", close), ("[,]", close), ("{}", "]}")]
+                {
+                    assert!(
+                        object(&nested(levels, open, value, close)).is_err(),
+                        "{open} {value}"
+                    );
                 }
             }
             assert!(shallow(&nested(42, open, "1", close)).is_ok());
-            let told = shallow(&nested(100_000, open, "1", close)).unwrap_err().to_string();
+            let told = shallow(&nested(100_000, open, "1", close))
+                .unwrap_err()
+                .to_string();
             assert!(told.contains("nest deeper than the 127 levels"), "{told}");
         }
         assert!(shallow(&nested(126, "[", "1", "]")).is_ok());

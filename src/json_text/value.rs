@@ -32,7 +32,11 @@ pub fn render(value: &Value) -> Vec<u8> {
 
 fn not_json(error: serde_json::Error) -> Error {
     if error.to_string().starts_with("recursion limit exceeded") {
-        return too_deep(format_args!("line {} column {}", error.line(), error.column()));
+        return too_deep(format_args!(
+            "line {} column {}",
+            error.line(),
+            error.column()
+        ));
     }
     Error::corrupt("", format!("not JSON: {error}"))
 }
@@ -175,8 +179,13 @@ mod tests {
 
     #[test]
     fn depth_and_bad_bytes_are_errors() {
-        let told = parse("[".repeat(200_000).as_bytes()).unwrap_err().to_string();
-        assert!(told.contains("nest deeper than the 127 levels that are read, at line 1"), "{told}");
+        let told = parse("[".repeat(200_000).as_bytes())
+            .unwrap_err()
+            .to_string();
+        assert!(
+            told.contains("nest deeper than the 127 levels that are read, at line 1"),
+            "{told}"
+        );
         assert!(parse(b"\"\xff\"").is_err());
         assert!(parse(b"").is_err());
     }

@@ -132,7 +132,10 @@ fn array_above(hierarchy: &Hierarchy, path: &Key) -> Option<Arc<NodeEntry>> {
 fn place_of(array: &Array, grid: &Grid, path: &Key) -> Option<(usize, ChunkIndex)> {
     let keys = &array.keys;
     if array.shape.is_empty() {
-        let spelling = keys.scalar_keys.iter().position(|key| key == path.as_bytes());
+        let spelling = keys
+            .scalar_keys
+            .iter()
+            .position(|key| key == path.as_bytes());
         return spelling.map(|spelling| (spelling, ChunkIndex(0)));
     }
     let separators = [Some(keys.separator), keys.other_separator];

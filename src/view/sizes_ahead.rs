@@ -76,7 +76,9 @@ impl SizesAhead {
                 reader.advance();
                 Some(reader)
             }
-            None => ChunkOrder::behind(&self.hierarchy, path, self.goes_on).map(OrderedLookups::new),
+            None => {
+                ChunkOrder::behind(&self.hierarchy, path, self.goes_on).map(OrderedLookups::new)
+            }
         };
         if let Some(mut reader) = reader {
             let wanted = reader.wanted(most);
@@ -111,7 +113,10 @@ impl SizesAhead {
             return;
         };
         let mut readers = self.readers.lock();
-        if readers.peek(&next.path).is_none_or(|known| known.count < reader.count) {
+        if readers
+            .peek(&next.path)
+            .is_none_or(|known| known.count < reader.count)
+        {
             readers.put(next.path.clone(), reader);
         }
     }
@@ -140,13 +145,21 @@ impl OrderedLookups {
 
     /// Returns how many files may be asked for ahead.
     fn window(&self, most: usize) -> usize {
-        if self.count < MIN_IN_ORDER { 0 } else { self.count.min(most) }
+        if self.count < MIN_IN_ORDER {
+            0
+        } else {
+            self.count.min(most)
+        }
     }
 
     /// Whether a file may be asked for by the folder and the array that it is in.
     fn is_near(&self, file: &ChunkFile) -> bool {
         let last = |now: usize| {
-            if now < MIN_FOLDERS { now } else { now.saturating_mul(2) }
+            if now < MIN_FOLDERS {
+                now
+            } else {
+                now.saturating_mul(2)
+            }
         };
         file.place.folder <= last(self.place.folder) && file.place.array <= last(self.place.array)
     }

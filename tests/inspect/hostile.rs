@@ -215,3 +215,26 @@ fn faults_name_paths_as_they_were_typed() {
         );
     }
 }
+
+#[test]
+fn attributes_that_nest_deep_are_told_by_info_and_check() {
+    let folder = tempfile::tempdir().unwrap();
+    let deep = format!(
+        "\"attributes\": {{\"a\": {}1{}}}, \"zarr_format\"",
+        "[".repeat(100_000),
+        "]".repeat(100_000)
+    );
+    let array = array(&[4], &[2]).replace("\"zarr_format\"", &deep);
+    store(
+        folder.path(),
+        &[("zarr.json", GROUP), ("deep/zarr.json", array.as_bytes())],
+    );
+    let path = folder.path().to_str().unwrap();
+    let words = "objects and lists nest deeper than the 127 levels that are read";
+    let info = printed(&["info", &format!("{path}/deep")]);
+    assert!(info.contains("shape") && info.contains(words), "{info}");
+    let check = command(&["check", path]).output().unwrap();
+    let told = String::from_utf8(check.stdout).unwrap();
+    assert!(told.contains(words) && told.contains("1 error"), "{told}");
+    assert!(told.len() < 1000, "{told}");
+}

@@ -17,7 +17,8 @@ fn b05_the_kernel_keeps_nothing_for_longer_that_the_server_does_not_tell_apart()
     let Some(mut fixture) = Fixture::new() else {
         return;
     };
-    let documents = ["zarr.json", "a/zarr.json"].map(|name| fs::read(fixture.store.join(name)).unwrap());
+    let documents =
+        ["zarr.json", "a/zarr.json"].map(|name| fs::read(fixture.store.join(name)).unwrap());
     let letter = Arc::new(AtomicU8::new(b'a'));
     let now = letter.clone();
     let server = Scripted::start(move |_, request: &Request| match request.target.as_str() {
@@ -28,7 +29,11 @@ fn b05_the_kernel_keeps_nothing_for_longer_that_the_server_does_not_tell_apart()
     });
     fixture.store = server.url("").into();
     fixture.mount(&["--metadata-ttl", "1s"]);
-    let files = ["a/c/0", ".zarrfs/files/a/a.raw", ".zarrfs/files/a/chunks/0.raw"];
+    let files = [
+        "a/c/0",
+        ".zarrfs/files/a/a.raw",
+        ".zarrfs/files/a/chunks/0.raw",
+    ];
     let shows = |letter: u8| {
         let shown = |name: &&str| fs::read(fixture.dir.join(name)).unwrap() == [letter; 16];
         files.iter().all(|name| shown(&name))

@@ -370,7 +370,11 @@ fn b12_what_is_refused_while_credentials_are_out_of_date_is_not_missing() {
 /// Attributes that nest so deep that no values are made of them stop neither their array nor the others.
 #[test]
 fn c02_copies_of_attributes_that_nest_deep_stop_no_data() {
-    let deep = format!("{{\"deep\": {}1{}}}", "[".repeat(100_000), "]".repeat(100_000));
+    let deep = format!(
+        "{{\"deep\": {}1{}}}",
+        "[".repeat(100_000),
+        "]".repeat(100_000)
+    );
     for (mut objects, _) in both() {
         for name in [".zmetadata", "zarr.json"] {
             if let Some(document) = objects.get(name) {

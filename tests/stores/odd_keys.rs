@@ -122,7 +122,12 @@ fn what_cannot_be_asked_for_is_listed_and_is_no_missing_object() {
 #[test]
 fn a_key_that_begins_with_a_slash_is_below_a_name() {
     let (host, prefix) = (buckets::server("ZARRFS_TEST_MOTO"), "odd-root");
-    for path in ["odd-root/plain", "odd-root//b", "odd-root///c/d", "/odd-root-top"] {
+    for path in [
+        "odd-root/plain",
+        "odd-root//b",
+        "odd-root///c/d",
+        "/odd-root-top",
+    ] {
         put_raw_at(&host, path);
     }
     let store = &*buckets::open_moto(prefix);

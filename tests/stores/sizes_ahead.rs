@@ -69,7 +69,10 @@ impl Asked {
     fn wait_for(&self, awaited: &str) -> bool {
         let has_come = |keys: &mut Vec<String>| !keys.iter().any(|key| key == awaited);
         let keys = self.keys.lock().unwrap();
-        let (_keys, timeout) = self.came.wait_timeout_while(keys, PATIENCE, has_come).unwrap();
+        let (_keys, timeout) = self
+            .came
+            .wait_timeout_while(keys, PATIENCE, has_come)
+            .unwrap();
         !timeout.timed_out()
     }
 
@@ -99,7 +102,11 @@ fn mounted(objects: Objects, held: &str, awaited: &str) -> (Arc<dyn View>, Arc<A
         seen.note(key);
         let is_late = key == held && !seen.wait_for(&awaited);
         seen.at_a_time.fetch_sub(1, Ordering::SeqCst);
-        if is_late { answer(500, b"") } else { page_or_object(&objects, false, request) }
+        if is_late {
+            answer(500, b"")
+        } else {
+            page_or_object(&objects, false, request)
+        }
     });
     let views = views_at(&server.url(""), Duration::from_secs(1 << 30), false);
     let view = views.view(ViewKind::Store);
@@ -118,7 +125,11 @@ fn look_up(view: &Arc<dyn View>, paths: &[String]) {
         };
         let chunk = path.split('/').nth(2).unwrap().split('.').next().unwrap();
         let is_stored = chunk.parse::<usize>().unwrap() % 5 != 4;
-        assert_eq!(found.map(|attr| attr.size), is_stored.then_some(4), "{path}");
+        assert_eq!(
+            found.map(|attr| attr.size),
+            is_stored.then_some(4),
+            "{path}"
+        );
     }
 }
 
@@ -136,7 +147,11 @@ fn sorted(mut keys: Vec<String>) -> Vec<String> {
 fn b12_sizes_are_asked_ahead_of_a_reader_in_order() {
     for separator in [".", "/"] {
         let paths = chunks_of("g0/v00", 0..200, separator);
-        let (view, asked) = mounted(store(2, 200, separator), &paths[60], &paths[60 + CONCURRENCY - 1]);
+        let (view, asked) = mounted(
+            store(2, 200, separator),
+            &paths[60],
+            &paths[60 + CONCURRENCY - 1],
+        );
         look_up(&view, &paths);
         let keys = asked.take();
         assert_eq!(sorted(keys), sorted(paths), "each once");

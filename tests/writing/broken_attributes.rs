@@ -153,7 +153,11 @@ fn c02_attributes_that_are_too_long_stop_no_data() {
 /// Returns stores of each dialect whose array at `a/b` has attributes that nest so deep, with the key of their document and
 /// their text.
 fn deep_stores(levels: usize) -> Vec<(MemoryStore, &'static str, String)> {
-    let deep = format!("{{\"deep\": {}1{}}}", "[".repeat(levels), "]".repeat(levels));
+    let deep = format!(
+        "{{\"deep\": {}1{}}}",
+        "[".repeat(levels),
+        "]".repeat(levels)
+    );
     let v2 = written::v2();
     v2.set(key("a/b/.zattrs"), deep.clone().into_bytes());
     let mut stores = vec![(v2, "a/b/.zattrs", deep.clone())];
@@ -165,9 +169,17 @@ fn deep_stores(levels: usize) -> Vec<(MemoryStore, &'static str, String)> {
         (written::n5(), "a/b/attributes.json"),
     ] {
         let mut document: Value = serde_json::from_slice(&stored(&store, name)).unwrap();
-        let member = if name == "a/b/attributes.json" { "deep" } else { "attributes" };
+        let member = if name == "a/b/attributes.json" {
+            "deep"
+        } else {
+            "attributes"
+        };
         document[member] = json!("HERE");
-        let value = if member == "deep" { &deep[9..deep.len() - 1] } else { &deep };
+        let value = if member == "deep" {
+            &deep[9..deep.len() - 1]
+        } else {
+            &deep
+        };
         let text = document.to_string().replace("\"HERE\"", value);
         store.set(key(name), text.into_bytes());
         stores.push((store, name, value.to_string()));
@@ -189,10 +201,15 @@ fn whole(name: &str) -> Vec<u8> {
 fn c02_attributes_that_nest_deep_stop_no_data() {
     for (store, name, deep) in [127, 128, 100_000].into_iter().flat_map(deep_stores) {
         let (view, tree) = tree(Arc::new(store.clone()));
-        assert_eq!(common::read(&view, "a/b/b.raw").unwrap(), whole(name), "{name}");
+        assert_eq!(
+            common::read(&view, "a/b/b.raw").unwrap(),
+            whole(name),
+            "{name}"
+        );
         let said = read_json(&view, "a/b/attributes.json");
         let said = said["zarrfs_error"].as_str().unwrap();
-        let why = "objects and lists nest deeper than the 127 levels that are read, at line 1 column";
+        let why =
+            "objects and lists nest deeper than the 127 levels that are read, at line 1 column";
         assert!(said.starts_with(name) && said.contains(why), "{said}");
         let mut metadata = read_json(&view, "a/b/zarr.json");
         assert_eq!(metadata["attributes"]["zarrfs_error"], said);
@@ -214,6 +231,9 @@ fn c02_attributes_of_the_deepest_that_is_read() {
         let (view, _) = tree(Arc::new(store));
         let shown = common::read(&view, "a/b/attributes.json").unwrap();
         let shown = String::from_utf8(shown).unwrap().replace([' ', '\n'], "");
-        assert!(shown.contains(deep.trim_start_matches("{\"deep\": ").trim_end_matches('}')), "{name}");
+        assert!(
+            shown.contains(deep.trim_start_matches("{\"deep\": ").trim_end_matches('}')),
+            "{name}"
+        );
     }
 }

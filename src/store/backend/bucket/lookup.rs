@@ -16,7 +16,11 @@ impl BucketStore {
     pub(super) fn prefix_below(&self, key: &Key) -> String {
         let name = self.name(key).unwrap_or_default();
         // A key that begins with a slash lies below the empty name.
-        if name.is_empty() && key.is_root() { name } else { name + "/" }
+        if name.is_empty() && key.is_root() {
+            name
+        } else {
+            name + "/"
+        }
     }
 
     /// Returns the name of an object in the bucket; nothing if no object can have it.

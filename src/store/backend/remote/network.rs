@@ -117,10 +117,14 @@ impl ClientSettings<'_> {
 
     /// Returns the certificates by which the proxy is trusted beside others.
     fn certificates_of_proxy(&self) -> object_store::Result<Vec<CertificateDer<'static>>> {
-        let text = self.text(ClientConfigKey::ProxyCaCertificate).unwrap_or_default();
+        let text = self
+            .text(ClientConfigKey::ProxyCaCertificate)
+            .unwrap_or_default();
         let read: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(text.as_bytes()).collect();
         match read {
-            Ok(read) if read.is_empty() && !text.is_empty() => Err(refused(&"expected a certificate")),
+            Ok(read) if read.is_empty() && !text.is_empty() => {
+                Err(refused(&"expected a certificate"))
+            }
             read => read.map_err(|error| refused(&error)),
         }
     }

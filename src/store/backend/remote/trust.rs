@@ -30,11 +30,16 @@ pub(super) fn client_config(
     let Some(verifier) = Verifier::new(trusted, &provider)? else {
         return Ok(None);
     };
-    let builder = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions()?;
+    let builder =
+        ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions()?;
     let builder = builder.dangerous();
     let builder = builder.with_custom_certificate_verifier(Arc::new(verifier));
     let mut config = builder.with_no_client_auth();
-    let protocols: &[&[u8]] = if http1_only { &[b"http/1.1"] } else { &[b"h2", b"http/1.1"] };
+    let protocols: &[&[u8]] = if http1_only {
+        &[b"http/1.1"]
+    } else {
+        &[b"h2", b"http/1.1"]
+    };
     config.alpn_protocols = protocols.iter().map(|name| name.to_vec()).collect();
     Ok(Some(config))
 }
@@ -60,8 +65,11 @@ impl Verifier {
         if roots.is_empty() {
             return Ok(None);
         }
-        let builder = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider.clone());
-        let by_authority = builder.build().map_err(|error| Error::General(error.to_string()))?;
+        let builder =
+            WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider.clone());
+        let by_authority = builder
+            .build()
+            .map_err(|error| Error::General(error.to_string()))?;
         Ok(Some(Verifier {
             by_authority,
             trusted,
@@ -101,7 +109,8 @@ impl ServerCertVerifier for Verifier {
         certificate: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        self.by_authority.verify_tls12_signature(message, certificate, signature)
+        self.by_authority
+            .verify_tls12_signature(message, certificate, signature)
     }
 
     fn verify_tls13_signature(
@@ -110,7 +119,8 @@ impl ServerCertVerifier for Verifier {
         certificate: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        self.by_authority.verify_tls13_signature(message, certificate, signature)
+        self.by_authority
+            .verify_tls13_signature(message, certificate, signature)
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {

@@ -204,7 +204,11 @@ impl Hints for MetadataCache {
 
     fn heads_ahead(&self) -> usize {
         let is_asked_singly = self.shared.remembers() && !self.below().info().lists;
-        if is_asked_singly { self.shared.window() } else { 0 }
+        if is_asked_singly {
+            self.shared.window()
+        } else {
+            0
+        }
     }
 
     fn prefetch_heads(&self, keys: &[Key]) {
