@@ -492,7 +492,7 @@ mod tests {
                     );
                 }
             }
-            assert!(shallow(&nested(42, open, "1", close)).is_ok());
+            assert!(shallow(&nested(41, open, "1", close)).is_ok());
             let told = shallow(&nested(100_000, open, "1", close))
                 .unwrap_err()
                 .to_string();

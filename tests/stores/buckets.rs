@@ -275,7 +275,13 @@ fn moto(objects: Objects) -> Fixture {
     s3(server("ZARRFS_TEST_MOTO"), objects)
 }
 
+/// Clients that zarrfs has not made need to be told, if they are the first of the process.
+fn choose_cryptography() {
+    let _ = rustls::crypto::ring::default_provider().install_default();
+}
+
 fn s3(endpoint: String, objects: Objects) -> Fixture {
+    choose_cryptography();
     let client = AmazonS3Builder::new()
         .with_bucket_name(BUCKET)
         .with_endpoint(&endpoint)
@@ -291,6 +297,7 @@ fn s3(endpoint: String, objects: Objects) -> Fixture {
 
 fn azurite(objects: Objects) -> Fixture {
     let endpoint = format!("{}/{ACCOUNT}", server("ZARRFS_TEST_AZURE"));
+    choose_cryptography();
     let client = MicrosoftAzureBuilder::new()
         .with_container_name(BUCKET)
         .with_account(ACCOUNT)

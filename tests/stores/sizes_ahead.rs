@@ -92,11 +92,24 @@ impl Asked {
 
 /// Mounts a store of which the answer about `held` waits until `awaited` was asked about.
 fn mounted(objects: Objects, held: &str, awaited: &str) -> (Arc<dyn View>, Arc<Asked>) {
+    mounted_at(objects, false, (held, awaited))
+}
+
+/// The same of a server with index pages.
+fn mounted_listing(objects: Objects, held: &str, awaited: &str) -> (Arc<dyn View>, Arc<Asked>) {
+    mounted_at(objects, true, (held, awaited))
+}
+
+fn mounted_at(
+    objects: Objects,
+    lists: bool,
+    (held, awaited): (&str, &str),
+) -> (Arc<dyn View>, Arc<Asked>) {
     let asked = Arc::new(Asked::default());
     let (seen, held, awaited) = (asked.clone(), held.to_string(), awaited.to_string());
     let server = Scripted::start(move |_, request: &Request| -> Answer {
         if request.method != "HEAD" {
-            return page_or_object(&objects, false, request);
+            return page_or_object(&objects, lists, request);
         }
         let key = request.target.trim_start_matches('/');
         seen.note(key);
@@ -105,7 +118,7 @@ fn mounted(objects: Objects, held: &str, awaited: &str) -> (Arc<dyn View>, Arc<A
         if is_late {
             answer(500, b"")
         } else {
-            page_or_object(&objects, false, request)
+            page_or_object(&objects, lists, request)
         }
     });
     let views = views_at(&server.url(""), Duration::from_secs(1 << 30), false);
@@ -205,5 +218,34 @@ fn b12_arrays_in_another_order_are_asked_for_alone() {
         let paths = chunks_of(&path_of(number, 20), 0..4, ".");
         look_up(&view, &paths);
         assert_eq!(sorted(asked.take()), sorted(paths));
+    }
+}
+
+#[test]
+fn b12_sizes_that_an_index_page_lacks_are_asked_ahead_of_a_reader_in_order() {
+    // In the order of the bytes.
+    let (held, awaited) = ("g0/v00/60.0", "g0/v00/70.0");
+    for count in [200, 3, 40] {
+        let (view, asked) = mounted_listing(store(2, 200, "."), held, awaited);
+        let folder = key("g0/v00");
+        let mut listing = view.list(&folder).unwrap();
+        let mut names = Vec::new();
+        while let Some(name) = listing.next().unwrap() {
+            names.push(format!("g0/v00/{}", String::from_utf8(name.name).unwrap()));
+        }
+        let chunks: Vec<_> = names
+            .into_iter()
+            .filter(|name| name.ends_with(".0"))
+            .collect();
+        assert_eq!(chunks.len(), 160, "those that are stored, by their names");
+        asked.take();
+        let looked_up = &chunks[..count.min(160)];
+        look_up(&view, looked_up);
+        let keys = asked.take();
+        let once: BTreeSet<_> = keys.iter().collect();
+        assert_eq!(once.len(), keys.len(), "{keys:?}");
+        assert!(looked_up.iter().all(|path| once.contains(path)));
+        let most = (count + count.min(CONCURRENCY)).min(160);
+        assert!(keys.len() <= most, "{} for {count}", keys.len());
     }
 }

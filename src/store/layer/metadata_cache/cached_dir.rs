@@ -24,6 +24,16 @@ pub(super) struct DirEntry {
     pub(super) meta: Option<Meta>,
 }
 
+impl DirEntry {
+    /// Whether it is a file whose size the listing does not have.
+    pub(super) fn is_without_size(&self) -> bool {
+        self.kind == EntryKind::File && self.meta.is_none()
+    }
+}
+
+/// How many names are looked at for each file that is looked for.
+const MAX_BETWEEN: usize = 8;
+
 /// Names in the order of the listing.
 pub(super) type NameMap = IndexMap<Box<[u8]>, DirEntry>;
 
@@ -145,6 +155,19 @@ impl CachedDir {
         let names = (start..end).map_while(|place| known.0.get_index(place));
         let directories = names.filter(|(_, entry)| entry.kind == EntryKind::Directory);
         directories.map(|(name, _)| name.to_vec()).collect()
+    }
+
+    /// Returns the first files from a place on whose sizes the listing does not have, with their places; not all of them if
+    /// many directories lie between.
+    pub(super) fn files_without_size(&self, start: usize, count: usize) -> Vec<(usize, Vec<u8>)> {
+        let known = self.known.read();
+        let end = start.saturating_add(count.saturating_mul(MAX_BETWEEN));
+        let names = (start..end).map_while(|place| Some((place, known.0.get_index(place)?)));
+        let files = names.filter(|(_, (_, entry))| entry.is_without_size());
+        files
+            .take(count)
+            .map(|(place, (name, _))| (place, name.to_vec()))
+            .collect()
     }
 
     /// Returns all names; nothing if some may come yet.

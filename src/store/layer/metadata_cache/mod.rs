@@ -8,7 +8,8 @@
 //! A caller that will look at all below several directories says so (`listed_below`). Fetched ahead without that are,
 //! for a client that lists a second directory beside another one, all below their parent by one flat listing
 //! (`flat_listing`), or directories of hundreds of names side by side (`folder_prefetch`); for one that reads the same
-//! document of a second directory, those of the next ones (`prefetch`); and the root when it is opened (`warm_up`).
+//! document of a second directory, those of the next ones (`prefetch`); for one that looks up the files of a directory in
+//! order, their sizes where listings have none (`head_prefetch`); and the root when it is opened (`warm_up`).
 
 use std::io::IoSliceMut;
 use std::num::NonZeroUsize;
@@ -37,6 +38,7 @@ mod dated;
 mod dirs;
 mod flat_listing;
 mod folder_prefetch;
+mod head_prefetch;
 mod keys;
 mod known_answers;
 mod listed_below;
@@ -131,6 +133,7 @@ impl Layer for MetadataCache {
     }
 
     fn head(&self, key: &Key) -> Result<Option<Meta>> {
+        self.shared.ask_ahead_of(key, true);
         self.shared.head(key)
     }
 
@@ -193,7 +196,11 @@ impl Layer for MetadataCache {
 
 impl Hints for MetadataCache {
     fn head_now(&self, key: &Key) -> Known<Meta> {
-        self.shared.head_now(key)
+        let known = self.shared.head_now(key);
+        if !matches!(known, Known::Unknown) {
+            self.shared.ask_ahead_of(key, false);
+        }
+        known
     }
 
     fn prefetch(&self, keys: &[Key]) {

@@ -9,6 +9,7 @@ use super::changes::{ChangeKind, ChangeTracker};
 use super::dated::{Dated, Lifetime, from_memory};
 use super::dirs::DirCache;
 use super::flat_listing::DirLister;
+use super::head_prefetch::HeadPrefetch;
 use super::keys::{CachedObject, KeyTable};
 use super::known_answers::KnownAnswers;
 use super::prefetch::DocumentPrefetch;
@@ -36,6 +37,7 @@ pub(super) struct MetadataCacheState {
     /// Whether answers are remembered at all.
     remembers: bool,
     document_prefetch: DocumentPrefetch,
+    head_prefetch: HeadPrefetch,
     heads: KeyFlight<Option<Meta>>,
     versions: KeyFlight<Option<Version>>,
     documents: KeyFlight<Option<Arc<Object>>>,
@@ -75,6 +77,7 @@ impl MetadataCacheState {
             changes,
             remembers: !config.ttl.is_zero(),
             document_prefetch: DocumentPrefetch::new(window),
+            head_prefetch: HeadPrefetch::new(window),
             heads: SingleFlight::default(),
             versions: SingleFlight::default(),
             documents: SingleFlight::default(),
@@ -344,6 +347,30 @@ impl MetadataCacheState {
             // The reader asks again after an error, and gets it then.
             let _ = shared.head(&key);
         });
+    }
+
+    /// Notes that a key is looked up, which the store is asked about if it `is_asked`; asks for the sizes of the files that
+    /// come next, if they are looked up in order and no listing has them.
+    pub(super) fn ask_ahead_of(self: &Arc<Self>, key: &Key, is_asked: bool) {
+        if !self.remembers() || (!is_asked && !self.head_prefetch.has_runs()) {
+            return;
+        }
+        let Some(dir) = key
+            .parent()
+            .and_then(|parent| self.lister.dirs.get(&parent))
+        else {
+            return;
+        };
+        let is_followed =
+            matches!(dir.look(key.name()), Known::Is(entry) if entry.is_without_size());
+        let Some(place) = dir.place_of(key.name()).filter(|_| is_followed) else {
+            return;
+        };
+        for name in self.head_prefetch.note(&dir, place, is_asked) {
+            if let Ok(key) = dir.prefix.child(&name) {
+                self.prefetch_head(key);
+            }
+        }
     }
 
     /// Fetches the same document of the directories that come next, where one after the other is read.
