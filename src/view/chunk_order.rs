@@ -1,8 +1,8 @@
 //! The chunk files of a hierarchy, one after the other as listings have them: those of an array by their indices, then
 //! those of the array after it.
 //!
-//! Which array that is consolidated metadata tell; where there are none, an array is the end. Nothing is requested but
-//! documents that these have not.
+//! Which array that is consolidated metadata tell; where there are none, an array is the end. Nothing is requested of the
+//! store.
 
 use std::sync::Arc;
 
@@ -14,6 +14,9 @@ use crate::store::Key;
 
 /// How many nodes are looked at for the next array.
 const MAX_NODES: usize = 1000;
+
+/// How many arrays without a chunk are passed over.
+const MAX_EMPTY: usize = 16;
 
 /// A chunk file.
 pub(super) struct ChunkFile {
@@ -72,8 +75,13 @@ impl ChunkOrder {
 
     /// Returns the next file; nothing at the end.
     pub(super) fn next(&mut self) -> Option<ChunkFile> {
+        let mut passed = 0;
         while self.next >= self.grid.len() {
-            self.node = self.next_array().filter(|_| self.goes_on)?;
+            if !self.goes_on || passed == MAX_EMPTY {
+                return None;
+            }
+            passed += 1;
+            self.node = self.next_array()?;
             self.grid = Grid::of(self.node.array()?).ok()?;
             (self.spelling, self.next) = (0, 0);
             self.place.array += 1;
@@ -93,7 +101,7 @@ impl ChunkOrder {
 
     /// Finds the array that comes after this one, depth first.
     fn next_array(&self) -> Option<Arc<NodeEntry>> {
-        let at = |path: &Key| self.hierarchy.node(path).ok().flatten();
+        let at = |path: &Key| self.hierarchy.node_now(path).found();
         let mut group = at(&self.node.path.parent()?)?;
         let mut last = Some(self.node.path.name().to_vec());
         for _ in 0..MAX_NODES {
