@@ -36,7 +36,7 @@ fn b05_the_kernel_keeps_nothing_for_longer_that_the_server_does_not_tell_apart()
     ];
     let shows = |letter: u8| {
         let shown = |name: &&str| fs::read(fixture.dir.join(name)).unwrap() == [letter; 16];
-        files.iter().all(|name| shown(&name))
+        files.iter().all(shown)
     };
     assert!(shows(b'a'));
     for letter_now in b'b'..b'e' {
