@@ -2,9 +2,9 @@
 //!
 //! `ls -l` and `du` look up one name after the other, and each would wait for a round trip. A reader is followed once it
 //! has looked up a few chunks in order. As many more are asked for as it has looked up, and at most what may be asked for
-//! at a time; those in other folders once it has come from one folder to the next a few times, in as many folders as
-//! it has come to, and so with arrays. So a wrong guess costs no more than what the reader asked for itself, and one that leaves the order
-//! is not followed on.
+//! at a time; those in other folders once it has come from one folder to the next a few times, in as many folders as it has
+//! come to, and so with arrays. So a wrong guess costs no more than what the reader asked for itself, and one that leaves
+//! the order is not followed on.
 
 use std::collections::VecDeque;
 use std::num::NonZeroUsize;
