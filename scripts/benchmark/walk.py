@@ -77,7 +77,7 @@ def timed(name, folder, count):
     command, *rest = COMMANDS[name]
     start = time.perf_counter()
     subprocess.run([command, *arranged(command, folder, rest)], check=True, stdout=subprocess.DEVNULL)
-    return peers.Read(time.perf_counter() - start, count)
+    return peers.Read(time.perf_counter() - start, count, 0.0)
 
 
 def arranged(command, folder, rest):

@@ -228,6 +228,10 @@ fn is_control(path: &Key) -> bool {
 impl View for ControlDirView {
     fn lookup(&self, path: &Key) -> Result<Option<Attr>> {
         match self.target(path)? {
+            ControlTarget::View(view, root) if root.is_root() && is_control(path) => {
+                let known = view.lookup_now(&root).found();
+                Ok(Some(known.unwrap_or_else(|| self.control.root_attr())))
+            }
             ControlTarget::View(view, path) => match view.lookup(&path) {
                 Err(_) | Ok(None) if path.is_root() => Ok(Some(self.control.root_attr())),
                 found => found,

@@ -155,7 +155,11 @@ fn b07_control_files_answer_while_the_whole_store_hangs() {
                 assert!(mount.read_whole(&path).is_ok(), "{name}");
                 assert!(mount.stat(&path).is_ok(), "{name}");
             }
-            assert!(mount.names(".zarrfs").unwrap().contains(&"errors".into()));
+            let names = mount.names(".zarrfs").unwrap();
+            assert!(names.contains(&"errors".into()) && names.contains(&"files".into()));
+            for name in names {
+                assert!(mount.stat(&format!(".zarrfs/{name}")).is_ok(), "{name}");
+            }
             assert!(mount.stat("").is_ok());
             assert!(!waiting.is_finished(), "the control files waited");
             assert_eq!(waiting.join().unwrap(), EIO.raw_os_error());
