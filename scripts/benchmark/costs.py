@@ -24,7 +24,8 @@ BY_STACK = {
     "threads": r"futex|^schedule|^do_sched_yield|^madvise|^do_madvise",
 }
 COPY = r"copy|rep_movs|memcpy|memmove"
-CODEC = r"ZSTD|HUF_|FSE_|XXH|LZ4|lz4|blosc|shuffle|deflate|crc32|adler"
+# Loops of zstd that are written in assembly have no name.
+CODEC = r"ZSTD|HUF_|FSE_|XXH|LZ4|lz4|blosc|shuffle|deflate|crc32|adler|^\[unknown\]$"
 
 
 def run(arguments):
