@@ -7,6 +7,7 @@ of a climate model. One plane is 1 MiB, so an array of N MiB has N planes.
 import shutil
 from collections import namedtuple
 
+import numcodecs
 import numpy as np
 import zarr
 from zarr.codecs import BloscCodec, GzipCodec, ZstdCodec
@@ -66,6 +67,15 @@ CASES = [
 ]
 
 
+# The same compression in v2.
+V2_COMPRESSORS = {
+    type(None): None,
+    ZstdCodec: numcodecs.Zstd(level=1),
+    BloscCodec: numcodecs.Blosc("lz4", clevel=5, shuffle=numcodecs.Blosc.SHUFFLE),
+    GzipCodec: numcodecs.GZip(level=1),
+}
+
+
 def case(name):
     """Returns the case of that name."""
     return next(case for case in CASES if case.name == name)
@@ -104,6 +114,17 @@ def store(case, size):
         array[...] = field(size)
         part.rename(path)
     return path
+
+
+def in_v2(case, size):
+    """Returns the store of a case in v2, which readers have that know no other; nothing of shards."""
+    if case.options.get("zarr_format") == 2:
+        return store(case, size)
+    if "shards" in case.options:
+        return None
+    compressor = case.options["compressors"]
+    options = {"zarr_format": 2, "compressors": V2_COMPRESSORS[type(compressor)], "chunks": case.options["chunks"]}
+    return store(case._replace(name=f"{case.name}-v2", options=options), size)
 
 
 def warm_up(store):

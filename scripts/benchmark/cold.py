@@ -23,7 +23,10 @@ def measure(case, arguments):
     """Returns the rows of one array."""
     store = arrays.store(case, arguments.size)
     arrays.warm_up(store)
-    ours, before, buffered, zarrs, python, tensors, counters = [], [], [], [], [], [], []
+    ours, before, buffered, zarrs, python, tensors, gdal, counters = [], [], [], [], [], [], [], []
+    in_v2 = arrays.in_v2(case, arguments.size) if peers.has_gdal() else None
+    if in_v2:
+        arrays.warm_up(in_v2)
     with peers.Ours(store) as mount:
         size, readahead = mount.npy.stat().st_size, peers.readahead(mount.path)
     with peers.Buffer(size, readahead) as buffer, peers.Zarrs(store) as in_process:
@@ -39,6 +42,8 @@ def measure(case, arguments):
             zarrs.append(in_process.read())
             python.append(peers.zarr_python(store))
             tensors.append(peers.tensorstore(store))
+            if in_v2:
+                gdal.append(peers.gdal(in_v2))
             buffer.forget()
             buffered.append(buffer.read("whole"))
     rows = [
@@ -47,6 +52,8 @@ def measure(case, arguments):
         table.speeds("", "tensorstore", ours, tensors, 1.0),
         table.speeds("", "fuser from a buffer", ours, buffered, case.buffer_aim),
     ]
+    if gdal:
+        rows.append(table.speeds("", "GDAL, v2", ours, gdal, None))
     rows += table.since(ours, before)
     return rows + [floor(ours, counters, buffered)] + costs(ours, counters)
 

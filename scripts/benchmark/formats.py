@@ -1,4 +1,5 @@
-"""Whole files in each format beside `.npy` of the same array, and values as they are meant beside numpy.
+"""Whole files in each format beside `.npy` of the same array; files whose elements are moved or converted, and values as
+they are meant, beside numpy that does the same to a `.npy`.
 
 The array's chunks are decoded and in the daemon's memory, and the page cache has nothing of a file: what is measured is
 what a format costs, not what the codec does.
@@ -37,13 +38,46 @@ def run(arguments):
                 done[ending].append(whole(mount, ending))
         for name, ending, aim in names:
             rows.append(table.speeds(name, "npy", done[ending], done[".npy"], aim))
-    return rows + meant(arguments)
+    return rows + moved(store, arguments) + meant(arguments)
+
+
+def moved(store, arguments):
+    """Returns the rows of elements in another order, beside numpy that moves those of a `.npy`."""
+    moves = {".f.npy": np.asfortranarray, ".fits": lambda values: values.astype(">f4")}
+    rows = []
+    with peers.Ours(store, "--memory", f"{2 * arguments.size + 64}M") as mount:
+        mount.read("whole")
+        for ending, move in moves.items():
+            pairs = [beside_numpy(mount, ending, move) for _ in range(arguments.rounds)]
+            ours, theirs = zip(*pairs)
+            rows.append(table.speeds(ending.removeprefix("."), "npy and numpy", ours, theirs, 0.9))
+    return rows
+
+
+def beside_numpy(mount, ending, move):
+    """Reads the file with this ending, then `.npy`, of which numpy moves the elements; both into fresh memory."""
+    return timed(named(mount, ending), lambda path: np.fromfile(path, "u1")), timed(
+        mount.npy, lambda path: move(np.load(path))
+    )
+
+
+def timed(path, read):
+    """Times the reading of a file that the page cache does not have."""
+    peers.read_file("forget", path)
+    start = time.perf_counter()
+    values = read(path)
+    return peers.Read(time.perf_counter() - start, values.nbytes, 0.0)
+
+
+def named(mount, ending):
+    """Returns the file of the root array with this ending."""
+    base = layout.decoded(mount.files, mount.store, "/", "x").with_suffix("")
+    return base.with_name(base.name + ending)
 
 
 def whole(mount, ending):
     """Reads the file of the root array with this ending."""
-    base = layout.decoded(mount.files, mount.store, "/", "x").with_suffix("")
-    path = base.with_name(base.name + ending)
+    path = named(mount, ending)
     peers.read_file("forget", path)
     return peers.read_file("whole", path)
 
@@ -67,11 +101,8 @@ def meant(arguments):
         mount.read("whole")
         path = mount.npy.with_name(mount.npy.name.replace(".npy", ".cf.npy"))
         for _ in range(arguments.rounds):
-            for name, done, decode in ((path, ours, lambda values: values), (mount.npy, theirs, scaled)):
-                peers.read_file("forget", name)
-                start = time.perf_counter()
-                values = decode(np.load(name))
-                done.append(peers.Read(time.perf_counter() - start, values.nbytes, 0.0))
+            ours.append(timed(path, np.load))
+            theirs.append(timed(mount.npy, lambda path: scaled(np.load(path))))
     return [table.speeds("cf.npy", "npy and numpy", ours, theirs, 0.7)]
 
 

@@ -182,6 +182,33 @@ def zarr_python(store):
     return Read(seconds, data.nbytes, time.process_time() - cpu)
 
 
+# GDAL belongs to Debian's Python. It reads v2, several chunks at a time.
+GDAL = """
+import sys, time
+from osgeo import gdal
+gdal.UseExceptions()
+gdal.SetConfigOption("GDAL_NUM_THREADS", "ALL_CPUS")
+cpu, start = time.process_time(), time.perf_counter()
+group = gdal.OpenEx(sys.argv[1], gdal.OF_MULTIDIM_RASTER).GetRootGroup()
+array = group.OpenMDArray(group.GetMDArrayNames()[0])
+array.AdviseRead(options=["CACHE_SIZE=4000000000"])
+data = array.Read()
+print(time.perf_counter() - start, len(data), time.process_time() - cpu)
+"""
+
+
+def has_gdal():
+    """Whether GDAL's bindings are installed."""
+    command = ["/usr/bin/python3", "-c", "from osgeo import gdal"]
+    return subprocess.run(command, capture_output=True).returncode == 0
+
+
+def gdal(store):
+    """Reads the whole array with GDAL's reader of arrays of several dimensions."""
+    command = ["/usr/bin/python3", "-c", GDAL, str(store)]
+    return parsed(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout)
+
+
 def tensorstore(store):
     """Reads the whole array with tensorstore, in C order; the array is opened anew, with no cache."""
     import tensorstore as ts
