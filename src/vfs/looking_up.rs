@@ -27,7 +27,7 @@ impl Vfs {
     }
 
     /// Returns the attributes of a name in a directory, which may be renamed meanwhile.
-    pub(super) fn find(&self, parent: Ino, name: &[u8], caller: Caller) -> Result<Option<Attr>> {
+    fn find(&self, parent: Ino, name: &[u8], caller: Caller) -> Result<Option<Attr>> {
         let directory = || self.path_for(parent, caller, || self.inodes.path(parent));
         let view = |path: &Key| self.view.lookup(path);
         let found = self.find_path(directory, |path| self.renames.find_in(path, name, view))?;
@@ -81,12 +81,7 @@ impl Vfs {
     }
 
     /// Like `entry`; nothing if the inode of the name is open with another content.
-    pub(super) fn entry_if_same(
-        &self,
-        parent: Ino,
-        name: &ChildName<'_>,
-        attr: Attr,
-    ) -> Option<Entry> {
+    fn entry_if_same(&self, parent: Ino, name: &ChildName<'_>, attr: Attr) -> Option<Entry> {
         let ino = self.inodes.look_up_same(parent, name, &attr)?;
         let attr = self.with_ttl(ino, attr);
         Some(Entry { ino, attr })

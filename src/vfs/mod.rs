@@ -1,9 +1,9 @@
 //! The file system's operations in our own types: names, inodes and handles over a view.
 //!
-//! No type of FUSE and no store is known here. `*_now` answer out of memory and never wait; the others may. `opening`
-//! opens files, `files` has those that are open, `directories` open directories, `creating` and `changing` what changes
-//! something, `set_id` the bits that such a change clears, `inode` the numbers of names, `walking` what a path is
-//! answered that changes while the kernel walks it.
+//! No type of FUSE and no store is known here. `*_now` answer out of memory and never wait; the others may.
+//! `looking_up` finds names, `opening` opens files, `files` has those that are open, `directories` open directories,
+//! `creating` and `changing` what changes something, `set_id` the bits that such a change clears, `inode` the numbers
+//! of names, `walking` what a path is answered that changes while the kernel walks it.
 //!
 //! A request about an inode that has lost its name, or whose name has another content, is answered from an open handle,
 //! or by `Changed`: the kernel walks the path again then. `NotFound` would say that there is no such name, which may
@@ -73,7 +73,7 @@ pub struct Entry {
 }
 
 impl Entry {
-    /// An inode of which the kernel knows no more than the kind, and which it has to look up for anything else.
+    /// An entry that tells no more than a kind, and that the kernel must not keep.
     pub(crate) fn unknown(ino: Ino, kind: EntryKind) -> Entry {
         let attr = Attr {
             kind,
