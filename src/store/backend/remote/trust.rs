@@ -25,7 +25,11 @@ pub(super) fn client_config(
     others: Vec<CertificateDer<'static>>,
     http1_only: bool,
 ) -> Result<Option<ClientConfig>, Error> {
-    let mut trusted = rustls_native_certs::load_native_certs().certs;
+    let found = rustls_native_certs::load_native_certs();
+    for error in &found.errors {
+        log::warn!("certificates that this machine trusts: {error}");
+    }
+    let mut trusted = found.certs;
     trusted.extend(others);
     let Some(verifier) = Verifier::new(trusted, &provider)? else {
         return Ok(None);
