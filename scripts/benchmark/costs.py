@@ -19,7 +19,7 @@ NANOSECONDS = 1e9
 # Kinds of work, and the functions that show them: anywhere in the stack, then where the processor was.
 BY_STACK = {
     "fresh memory": r"page_fault|clear_page|do_anonymous_page",
-    "requests": r"^fuse_|^io_submit|^do_writev|^vfs_writev",
+    "requests": r"^fuse_|^do_writev|^vfs_writev",
     "stored files": r"^ksys_pread|^__x64_sys_pread|^filemap_read|^do_sys_openat|^__do_sys_newfstat|statx",
     "threads": r"futex|^schedule|^do_sched_yield|^madvise|^do_madvise",
 }
