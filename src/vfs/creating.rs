@@ -7,7 +7,7 @@ use crate::error::{Error, Kind, Result};
 use crate::store::tree::{Credentials, TreeFile};
 use crate::store::{EntryKind, Key};
 use crate::vfs::changing::check_same;
-use crate::vfs::{Caller, Entry, Ino, OpenOptions, OpenReply, RESOLUTION_TTL, Vfs, replaced};
+use crate::vfs::{Caller, Entry, Ino, OpenOptions, OpenReply, Vfs, replaced};
 use crate::view::Attr;
 use crate::view::store::attr_of_stat;
 
@@ -67,15 +67,11 @@ impl Vfs {
         path: &Key,
         file: Arc<dyn TreeFile>,
     ) -> Result<(Entry, OpenReply)> {
-        // The kernel asks for the attributes once more before it answers the program, unless they hold until then.
-        let attr = Attr {
-            fresh: RESOLUTION_TTL,
-            ..attr_of_stat(&file.stat()?)
-        };
+        let attr = attr_of_stat(&file.stat()?);
         let fh = self.new_handle();
         let ino = self.inodes.create(parent, name, attr.content, fh);
         self.add_file(fh, self.writer(ino, path, file)?);
-        Ok((Entry { ino, attr }, self.open_reply(fh)?))
+        Ok((self.made_entry(ino, attr), self.open_reply(fh)?))
     }
 
     /// Opens a file that was to be created. The kernel checks no permission of a file that it takes for a new one, so
@@ -96,8 +92,7 @@ impl Vfs {
             self.open(found.ino, caller)?
         };
         let attr = self.open_attr(found.ino).unwrap_or(found.attr);
-        let ino = found.ino;
-        Ok((Entry { ino, attr }, opened))
+        Ok((self.made_entry(found.ino, attr), opened))
     }
 
     /// Whether a caller may read and write a file because it is the owner, or root.
@@ -108,6 +103,16 @@ impl Vfs {
         };
         let is_open = mode & OWNER_READS_AND_WRITES == OWNER_READS_AND_WRITES;
         credentials.uid == 0 || (credentials.uid == owner && is_open)
+    }
+
+    /// Returns what the kernel is told of a file that was made just now.
+    ///
+    /// It asks for the attributes once more before it answers the program. They could be kept until then only together
+    /// with the name, which the kernel rounds up to some milliseconds and takes through a rename: the file of a chunk that
+    /// was made so would show the bytes that it had before a write of the decoded file.
+    fn made_entry(&self, ino: Ino, attr: Attr) -> Entry {
+        let attr = self.with_ttl(ino, attr);
+        Entry { ino, attr }
     }
 
     /// Looks up what was made just now.
@@ -162,6 +167,6 @@ impl Vfs {
         if let Some(posix) = attr.posix {
             self.inodes.identify(ino, posix.identity);
         }
-        Ok(Entry { ino, attr })
+        Ok(self.made_entry(ino, attr))
     }
 }

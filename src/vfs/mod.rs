@@ -136,9 +136,8 @@ pub struct Vfs {
     invalidator: OnceLock<Invalidator>,
 }
 
-/// How long the kernel may keep the attributes of a directory, or of a file that it creates, where everything can be
-/// changed: resolving a path takes a lookup and a permission check of each, and programs resolve the same path again at
-/// once.
+/// How long the kernel may keep a directory and its attributes where everything can be changed: resolving a path takes a
+/// lookup and a permission check of each, and programs resolve the same path again at once.
 const RESOLUTION_TTL: Duration = Duration::from_millis(1);
 
 /// How long the kernel may keep that a name is missing.

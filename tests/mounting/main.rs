@@ -35,6 +35,7 @@ mod passthrough;
 mod refusals;
 mod served;
 mod set_id;
+mod two_views;
 mod typed;
 mod until_eof;
 mod unversioned;

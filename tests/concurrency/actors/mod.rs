@@ -148,7 +148,8 @@ impl<'a> Actor<'a> {
             key,
             actor: self.number,
             span,
-            is_gradual: matches!(act, Act::Set(_)) && class.is_in_place(),
+            is_gradual: matches!(act, Act::Set(_))
+                && (class.is_in_place() || what == WRITE_DECODED),
             act,
             what: what.to_string(),
             failure,
@@ -277,6 +278,10 @@ impl<'a> Actor<'a> {
         })
     }
 }
+
+/// The words for a write of a decoded file in a history. Other programs see it in the kernel's pages, then in the decoded
+/// file, then in the chunk's own file.
+pub(crate) const WRITE_DECODED: &str = "write npy";
 
 /// The word for a discard in a history.
 pub(crate) const DISCARD: &str = "discard";

@@ -1,6 +1,6 @@
 //! Writers: each has keys of its own and knows what they hold; some keys are written by all.
 
-use crate::actors::{Actor, DISCARD, RENAME_FOLDER, TEMPORARY, encoded, seen};
+use crate::actors::{Actor, DISCARD, RENAME_FOLDER, TEMPORARY, WRITE_DECODED, encoded, seen};
 use crate::history::{Act, Failure, INTENT, Operation, Record, Span, now};
 use crate::plan::{Class, PlannedKey};
 use crate::value::{Seen, Value};
@@ -224,7 +224,7 @@ impl Actor<'_> {
         let Some(held) = self.value(key) else { return };
         match self.random.below(10) {
             0..4 if self.places.world.has_decoded() => {
-                self.set("write npy", &[(key, value)], |world| {
+                self.set(WRITE_DECODED, &[(key, value)], |world| {
                     world.write_decoded(array, chunk, &value.chunk())
                 });
             }
