@@ -27,6 +27,8 @@ pub(super) struct FileIds {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct FileId {
     id: u64,
+    /// The inode of the layer's file that has the number: another file may have the key at this moment.
+    inode: u64,
     /// The store's version of the content, once it was committed and the layer has it no more.
     committed: Option<Version>,
 }
@@ -52,9 +54,16 @@ impl FileIds {
         Version::of(&[b"file", &self.last.to_le_bytes()[..]].concat()).0
     }
 
-    /// Returns the number of the file that a layer has under a key.
-    pub(super) fn of_upper(&mut self, key: &Key) -> Option<u64> {
-        self.by_key.get(key).map(|file| file.id)
+    /// Returns the number of the file that a layer has under a key, as this inode: that of the inode where no other is
+    /// known.
+    pub(super) fn of_upper(&mut self, key: &Key, inode: u64) -> u64 {
+        let file = self.by_key.get(key).filter(|file| file.inode == inode);
+        file.map_or(inode, |file| file.id)
+    }
+
+    /// Whether a file of a key has a number of its own.
+    pub(super) fn has(&self, key: &Key) -> bool {
+        self.by_key.contains(key)
     }
 
     /// Returns the number of the file that the store has under a key, if it is the one that was committed.
@@ -73,10 +82,14 @@ impl FileIds {
         }
     }
 
-    /// Notes that a file has a key.
-    pub(super) fn set(&mut self, key: &Key, id: u64) {
-        let committed = None;
-        self.by_key.put(key.clone(), FileId { id, committed });
+    /// Notes that a file has a key, or is about to have it. Set before, so that the file is never found without its number.
+    pub(super) fn set(&mut self, key: &Key, id: u64, inode: u64) {
+        let file = FileId {
+            id,
+            inode,
+            committed: None,
+        };
+        self.by_key.put(key.clone(), file);
     }
 
     /// Notes that the store has the file of a key, as this version.
@@ -150,10 +163,11 @@ mod tests {
         let mut ids = FileIds::default();
         let id = ids.new_id();
         assert_ne!(id, ids.new_id());
-        ids.set(&key("a/x"), id);
+        ids.set(&key("a/x"), id, 5);
         ids.rename(&key("a"), &key("b"));
-        assert_eq!(ids.of_upper(&key("b/x")), Some(id));
-        assert_eq!(ids.of_upper(&key("a/x")), None);
+        assert_eq!(ids.of_upper(&key("b/x"), 5), id);
+        assert_eq!(ids.of_upper(&key("b/x"), 6), 6, "another file");
+        assert_eq!(ids.of_upper(&key("a/x"), 5), 5);
         ids.set_committed(&key("b/x"), Version(7));
         assert_eq!(ids.of_stored(&key("b/x"), Version(7)), Some(id));
         assert_eq!(ids.of_stored(&key("b/x"), Version(8)), None);
@@ -165,8 +179,8 @@ mod tests {
         let stored = key("x");
         assert_eq!(ids.of_stored(&stored, Version(7)), None);
         ids.note_write(7);
-        ids.set(&stored, 7);
-        assert_eq!(ids.of_upper(&stored), Some(7));
+        ids.set(&stored, 7, 5);
+        assert_eq!(ids.of_upper(&stored, 5), 7);
         ids.remove_below(&Key::root());
         let other = ids.of_stored(&stored, Version(7));
         assert!(other.is_some_and(|other| other != 7));

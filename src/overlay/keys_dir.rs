@@ -4,6 +4,7 @@
 //! open: it may be renamed.
 
 use std::ffi::OsStr;
+use std::fs::File;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -15,6 +16,12 @@ use super::attributes;
 use crate::error::{Error, Kind, Result};
 use crate::store::{EntryKind, Key};
 use crate::sync::locks;
+
+/// Returns the inode number of a file that has a key, or is about to have it.
+pub(super) fn inode_of(key: &Key, file: &File) -> Result<u64> {
+    let stat = rustix::fs::fstat(file).map_err(|error| os_error(key, error))?;
+    Ok(stat.st_ino)
+}
 
 /// A folder of files under keys, open.
 pub(super) struct KeysDir(OwnedFd);

@@ -8,7 +8,7 @@ use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
 use super::journal_line::JournalRecord;
-use super::keys_dir::os_error;
+use super::keys_dir::{inode_of, os_error};
 use super::layered_store::{LayeredStore, Shown, etag_of};
 use super::name_change::NameChange;
 use super::{Overlay, OverlayCore, Resolved, attributes, listing, wrong_kind};
@@ -241,7 +241,7 @@ impl OverlayCore {
                 }
                 let base = change.base_of_put(key, condition)?;
                 was_changed.set(base.is_none());
-                change.publish_object(key, &name, base)
+                change.publish_object(key, (&name, &file), base)
             };
             self.change_names_and(paths, publish, || match self.write_through(paths) {
                 Err(error) if error.kind() == Kind::Changed && !was_changed.get() => {
@@ -314,9 +314,15 @@ impl NameChange<'_> {
         }))
     }
 
-    /// Gives a pending file the key of its object.
-    fn publish_object(&self, key: &Key, pending: &str, base: Option<JournalRecord>) -> Result<()> {
+    /// Gives a pending file, of this name, the key of its object.
+    fn publish_object(
+        &self,
+        key: &Key,
+        (pending, file): (&str, &File),
+        base: Option<JournalRecord>,
+    ) -> Result<()> {
         let layer = &self.top.layer;
+        let inode = inode_of(key, file)?;
         let mut records: Vec<JournalRecord> = base.into_iter().collect();
         if layer.keys.stat(key)?.is_none()
             && layer.lower_key(key).as_ref() != Some(key)
@@ -331,15 +337,14 @@ impl NameChange<'_> {
         self.make_parents(key)?;
         self.record(records)?;
         let shape = layer.reshape();
-        self.open.lock().ids.remove(key);
+        let mut open = self.open.lock();
+        let id = open.ids.new_id();
+        open.ids.set(key, id, inode);
+        drop(open);
         let published = self.upper.publish(pending, &layer.keys, key);
         published.map_err(|error| os_error(key, error))?;
         self.revoke(key);
         drop(shape);
-        let mut open = self.open.lock();
-        let id = open.ids.new_id();
-        open.ids.set(key, id);
-        drop(open);
         self.note_write(key);
         Ok(())
     }

@@ -107,10 +107,10 @@ impl OverlayCore {
         for (key, version, inode) in files {
             let is_on_top = || top.keys.stat(&key).is_ok_and(|found| found.is_some());
             if let Some(inode) = inode
-                && open.ids.of_upper(&key).is_none()
+                && !open.ids.has(&key)
                 && !(changes.changed_since(since, &key) && is_on_top())
             {
-                open.ids.set(&key, inode);
+                open.ids.set(&key, inode, inode);
             }
             open.ids.set_committed(&key, version);
         }

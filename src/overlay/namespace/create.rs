@@ -97,13 +97,15 @@ impl NameChange<'_> {
         }
     }
 
-    fn create_in_upper(&self, key: &Key, maker: &Credentials) -> rustix::io::Result<File> {
+    /// Returns the new file and its inode.
+    fn create_in_upper(&self, key: &Key, maker: &Credentials) -> rustix::io::Result<(File, u64)> {
         let (folder, name) = self.top.layer.keys.parent(key)?;
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
         let fd = rustix::fs::openat(&folder, name, flags, Mode::from(0o600))?;
         let change = attributes_of_new(&folder, maker, false)?;
         attributes::set_open(&fd, &change)?;
-        Ok(File::from(fd))
+        let inode = rustix::fs::fstat(&fd)?.st_ino;
+        Ok((File::from(fd), inode))
     }
 
     /// Makes a folder in the upper folder.

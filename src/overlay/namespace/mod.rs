@@ -216,10 +216,10 @@ impl OverlayCore {
             return own;
         }
         let mut open = self.open.lock();
-        let id = match &file {
-            Some(file) => Some(file.id()),
-            None if stat.posix.is_some() => open.ids.of_upper(path),
-            None => open.ids.of_stored(path, stat.meta.version),
+        let id = match (&file, stat.posix) {
+            (Some(file), _) => Some(file.id()),
+            (None, Some(posix)) => Some(open.ids.of_upper(path, posix.identity)),
+            (None, None) => open.ids.of_stored(path, stat.meta.version),
         };
         drop(open);
         let content = id.unwrap_or(stat.content);
@@ -328,13 +328,19 @@ impl NameChange<'_> {
             self.forget_created(to)?;
             return Err(os_error(to, error));
         }
-        let file = self.registered(from).map(|file| file.id());
-        let mut open = self.open.lock();
-        if let Some(id) = file.or_else(|| open.ids.of_upper(from)) {
-            open.ids.set(to, id);
-        }
-        drop(open);
+        self.share_id(from, to)?;
         self.note_write(to);
+        Ok(())
+    }
+
+    /// Gives a file under one more name the number that it has.
+    fn share_id(&self, from: &Key, to: &Key) -> Result<()> {
+        if let Some(stat) = self.top.layer.keys.stat(to)? {
+            let file = self.registered(from).map(|file| file.id());
+            let mut open = self.open.lock();
+            let id = file.unwrap_or_else(|| open.ids.of_upper(from, stat.st_ino));
+            open.ids.set(to, id, stat.st_ino);
+        }
         Ok(())
     }
 

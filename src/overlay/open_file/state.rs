@@ -13,7 +13,7 @@ use super::OpenedAs;
 use super::failed_writes::FailedWrites;
 use crate::error::{Error, Kind, Result};
 use crate::overlay::journal_line::JournalRecord;
-use crate::overlay::keys_dir::os_error;
+use crate::overlay::keys_dir::{inode_of, os_error};
 use crate::overlay::name_change::NameChange;
 use crate::overlay::{OverlayCore, content};
 use crate::store::{Key, Reader};
@@ -164,6 +164,7 @@ impl FileState {
         change.make_parents(&key)?;
         change.record(records)?;
         self.is_incomplete = false;
+        self.set_id(change, &key, id)?;
         if let Some(name) = &self.pending {
             let shape = change.top.layer.reshape();
             let published = change.upper.publish(name, &change.top.layer.keys, &key);
@@ -172,8 +173,16 @@ impl FileState {
             self.pending = None;
             change.note_write(&key);
         }
-        change.open.lock().ids.set(&key, id);
         self.is_dirty = false;
+        Ok(())
+    }
+
+    /// Gives the layer's file the number of this one.
+    fn set_id(&self, change: &NameChange<'_>, key: &Key, id: u64) -> Result<()> {
+        if let ContentSource::Upper(file) = &self.source {
+            let inode = inode_of(key, file)?;
+            change.open.lock().ids.set(key, id, inode);
+        }
         Ok(())
     }
 

@@ -10,7 +10,7 @@ use rustix::io::Errno;
 use super::state::ContentSource;
 use super::{OpenFile, OpenedAs};
 use crate::error::{Error, Kind, Result};
-use crate::overlay::keys_dir::os_error;
+use crate::overlay::keys_dir::{inode_of, os_error};
 use crate::overlay::layered_store::LayeredStore;
 use crate::overlay::{OverlayCore, Resolved, wrong_kind};
 use crate::store::{EntryKind, Key, LogPosition, Meta};
@@ -119,12 +119,9 @@ impl OverlayCore {
         match (LayeredStore::kind(&found), found) {
             (EntryKind::Directory, _) => Err(wrong_kind(key, true)),
             (EntryKind::File, Resolved::Upper(_)) => {
-                let id = self.open.lock().ids.of_upper(key);
                 let file = Arc::new(open_upper(&top, key)?);
-                let id = match id {
-                    Some(id) => id,
-                    None => inode_of(key, &file)?,
-                };
+                let inode = inode_of(key, &file)?;
+                let id = self.open.lock().ids.of_upper(key, inode);
                 let source = ContentSource::Upper(file);
                 let file = OpenFile::new(self, key, id, source, OpenedAs::Upper, permit);
                 let lower = None;
@@ -162,11 +159,8 @@ impl OverlayCore {
             None => None,
         };
         if let Some((file, number)) = frozen {
-            let id = self.open.lock().ids.of_upper(key);
-            let id = match id {
-                Some(id) => id,
-                None => inode_of(key, &file)?,
-            };
+            let inode = inode_of(key, &file)?;
+            let id = self.open.lock().ids.of_upper(key, inode);
             let source = ContentSource::Frozen(Arc::new(file), number);
             let file = OpenFile::new(self, key, id, source, OpenedAs::Frozen, permit);
             return Ok(file);
@@ -227,11 +221,11 @@ impl OverlayCore {
         Ok(is_first)
     }
 
-    /// Enters a file that was just created under a key.
+    /// Enters a file that was just created under a key, as this inode.
     pub(in crate::overlay) fn register_created(
         self: &Arc<Self>,
         key: &Key,
-        file: File,
+        (file, inode): (File, u64),
         permit: Permit,
     ) -> Arc<OpenFile> {
         let source = ContentSource::Upper(Arc::new(file));
@@ -243,7 +237,7 @@ impl OverlayCore {
         (state.is_incomplete, state.is_dirty) = (true, true);
         drop(state);
         open.files.register(key, &file);
-        open.ids.set(key, id);
+        open.ids.set(key, id, inode);
         file
     }
 }
@@ -255,11 +249,6 @@ struct FoundIn {
     lower: Option<Key>,
     /// Where the log of changes was before.
     position: LogPosition,
-}
-
-fn inode_of(key: &Key, file: &File) -> Result<u64> {
-    let stat = rustix::fs::fstat(file).map_err(|error| os_error(key, error))?;
-    Ok(stat.st_ino)
 }
 
 fn open_upper(top: &LayeredStore, key: &Key) -> Result<File> {
