@@ -3,7 +3,6 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::thread;
 use std::time::Duration;
 
 use rustix::process;
@@ -13,7 +12,7 @@ use super::mount_facts::MountFacts;
 use super::progress;
 use super::progress::Progress;
 use super::{PlaceArgs, control_client};
-use crate::error::{Error, Kind, Result};
+use crate::error::{Error, Result};
 use crate::mount::commands;
 use crate::mount::protocol::{CommitReport, ControlAnswer, ControlRequest};
 use crate::overlay;
@@ -22,10 +21,6 @@ use crate::overlay::{Overlay, OverlayConfig};
 use crate::stats::Stats;
 use crate::store;
 use crate::store::{RemoteConfig, Store, StoreConfig};
-
-/// How often, and how far apart, a folder that is in use is tried again.
-const LOCK_ATTEMPTS: usize = 40;
-const LOCK_PAUSE: Duration = Duration::from_millis(50);
 
 /// How long a request to the store may take.
 const TIMEOUT: Duration = Duration::from_secs(60);
@@ -75,13 +70,6 @@ pub(super) fn open_upper(upper: &Path, store: Arc<dyn Store>, name: &str) -> Res
         gid: process::getegid().as_raw(),
         write_through: false,
     };
-    // A mount that was unmounted a moment ago has it for a little longer.
-    for _ in 0..LOCK_ATTEMPTS {
-        match Overlay::open(upper, store.clone(), name, config.clone()) {
-            Err(error) if error.kind() == Kind::Exists => thread::sleep(LOCK_PAUSE),
-            opened => return opened,
-        }
-    }
     Overlay::open(upper, store, name, config)
 }
 

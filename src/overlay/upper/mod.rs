@@ -12,6 +12,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+use std::time::Duration;
 
 use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
@@ -229,18 +231,24 @@ fn check_empty(path: &Path) -> Result<()> {
 
 const README_NAME: &str = "README";
 
-/// Takes the lock of an upper folder. `Exists` if another process has it.
+/// How often, and how far apart, the lock of an upper folder is tried: a daemon whose mount was unmounted a moment ago
+/// has it for a little longer.
+const LOCK_ATTEMPTS: usize = 100;
+const LOCK_PAUSE: Duration = Duration::from_millis(20);
+
+/// Takes the lock of an upper folder. `Exists` if another process has it and keeps it.
 fn lock(path: &Path) -> Result<File> {
     let name = path.join(LOCK);
     let file = open_or_look(&name).map_err(|error| Error::os(name.display(), error))?;
-    match rustix::fs::flock(file.as_fd(), FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => Ok(file),
-        Err(Errno::WOULDBLOCK) => {
-            let why = "is in use by another mount or command";
-            Err(Error::new(Kind::Exists, path.display(), why))
+    for _ in 0..LOCK_ATTEMPTS {
+        match rustix::fs::flock(file.as_fd(), FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => return Ok(file),
+            Err(Errno::WOULDBLOCK) => thread::sleep(LOCK_PAUSE),
+            Err(error) => return Err(Error::os(name.display(), error)),
         }
-        Err(error) => Err(Error::os(name.display(), error)),
     }
+    let why = "is in use by another mount or command";
+    Err(Error::new(Kind::Exists, path.display(), why))
 }
 
 /// Makes the parts of an upper folder; the file that marks it as one comes last.
@@ -299,6 +307,20 @@ mod tests {
         assert!(other.to_string().contains("s3://a/b"), "{other}");
         Upper::open(&path, None).unwrap();
         assert!(path.join("README").exists());
+    }
+
+    /// As after an unmount, whose daemon has still to end.
+    #[test]
+    fn a_folder_is_waited_for_that_is_about_to_be_free() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("upper");
+        let open = Upper::open(&path, Some("s3://a/b")).unwrap();
+        let ending = thread::spawn(move || {
+            thread::sleep(5 * LOCK_PAUSE);
+            drop(open);
+        });
+        Upper::open(&path, Some("s3://a/b")).unwrap();
+        ending.join().unwrap();
     }
 
     #[test]
