@@ -301,7 +301,7 @@ impl Told {
     fn meaning(&self) -> Meaning {
         let (computed, packing) = (self.computed(), self.packing());
         let numbers = match computed {
-            Computed::Long { factor } if self.scale.is_some() => CountedNumbers::Long { factor },
+            Computed::Long { factor } => CountedNumbers::Long { factor },
             Computed::Double => CountedNumbers::Double(packing),
             _ => CountedNumbers::Stored,
         };
