@@ -21,6 +21,7 @@ pub mod backend;
 mod change_log;
 pub mod condition;
 pub(crate) mod holes;
+pub(crate) mod in_order;
 mod key;
 pub mod layer;
 pub mod listing;

@@ -1,10 +1,8 @@
 //! Asks ahead for what `stat` shows of chunk files that are looked up in order, where a store has to be asked about each.
 //!
-//! `ls -l` and `du` look up one name after the other, and each would wait for a round trip. A reader is followed once it
-//! has looked up a few chunks in order. As many more are asked for as it has looked up, and at most what may be asked for
-//! at a time; those in other folders once it has come from one folder to the next a few times, in as many folders as it has
-//! come to, and so with arrays. So a wrong guess costs no more than what the reader asked for itself, and one that leaves
-//! the order is not followed on.
+//! `ls -l` and `du` look up one name after the other, and each would wait for a round trip. How many are asked for ahead of
+//! a reader is up to `in_order`; those in other folders once it has come from one folder to the next a few times, in as
+//! many folders as it has come to, and so with arrays. One that leaves the order is not followed on.
 
 use std::collections::VecDeque;
 use std::num::NonZeroUsize;
@@ -14,11 +12,8 @@ use lru::LruCache;
 use parking_lot::Mutex;
 
 use crate::hierarchy::Hierarchy;
-use crate::store::{Hints, Key};
+use crate::store::{Hints, Key, in_order};
 use crate::view::chunk_order::{ChunkFile, ChunkOrder, FilePlace};
-
-/// How many files are looked up in order before others are asked for.
-const MIN_IN_ORDER: usize = 3;
 
 /// How many folders, or arrays, are gone through before files in others are asked for.
 const MIN_FOLDERS: usize = 2;
@@ -145,11 +140,7 @@ impl OrderedLookups {
 
     /// Returns how many files may be asked for ahead.
     fn window(&self, most: usize) -> usize {
-        if self.count < MIN_IN_ORDER {
-            0
-        } else {
-            self.count.min(most)
-        }
+        in_order::window(self.count, most)
     }
 
     /// Whether a file may be asked for by the folder and the array that it is in.

@@ -1,7 +1,6 @@
 //! Which files come next when those of a directory are looked up in order, where listings have no sizes.
 //!
-//! A reader is followed once it has looked up a few files in order; as many more are asked for as it has looked up, and at
-//! most so many as may be asked for at a time. One that leaves the order is not followed on.
+//! How many are asked for ahead of a reader is up to `in_order`. One that leaves the order is not followed on.
 
 use std::num::NonZeroUsize;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,10 +9,7 @@ use lru::LruCache;
 use parking_lot::Mutex;
 
 use super::cached_dir::CachedDir;
-use crate::store::Key;
-
-/// How many files are looked up in order before others are asked for.
-const MIN_IN_ORDER: usize = 3;
+use crate::store::{Key, in_order};
 
 /// How many directories are followed at a time.
 const MAX_RUNS: NonZeroUsize = NonZeroUsize::new(64).unwrap();
@@ -71,11 +67,7 @@ impl HeadPrefetch {
             },
             _ => return Vec::new(),
         };
-        let most = if run.count < MIN_IN_ORDER {
-            0
-        } else {
-            run.count.min(self.window)
-        };
+        let most = in_order::window(run.count, self.window);
         let files = dir.files_without_size(place + 1, most.max(1));
         let wanted = files.iter().take(most);
         let wanted = wanted.filter(|(place, _)| *place >= run.asked);
