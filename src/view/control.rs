@@ -3,7 +3,7 @@
 //! A lookup finds it and no listing has it, so that `ls -a`, `find`, `cp -r` and Zarr libraries do not see it. It holds
 //! every view, the counters, the last failures and the options in force. A key of that name that the store has when it is
 //! mounted takes precedence; after that nothing here asks the store, so that it answers while the store does not. So does
-//! `stat` of the root.
+//! `stat` of the root (`root_lookup`).
 //!
 //! Attributes of the root say what the mount is also where the store hides the control directory. They are never asked of
 //! the store.
@@ -16,6 +16,7 @@ use crate::known::Known;
 use crate::stats::Stats;
 use crate::store::listing::NameList;
 use crate::store::{EntryKind, Key, Listing, Tree};
+use crate::view::root_lookup::RootLookup;
 use crate::view::text_file::{TextFile, directory_attr};
 use crate::view::{Attr, ChildName, File, OpenedFile, ReadAt, ReadBytes, View, ViewDir};
 
@@ -42,7 +43,7 @@ pub const HIDDEN: &[u8] = b"hidden";
 
 /// What the control directory holds.
 pub struct Control {
-    views: Vec<(&'static str, Arc<dyn View>)>,
+    views: Vec<(&'static str, RootLookup)>,
     stats: Arc<Stats>,
     /// The text of `mount.json`.
     mount: Vec<u8>,
@@ -56,15 +57,19 @@ impl Control {
         stats: Arc<Stats>,
         mount: Vec<u8>,
     ) -> Control {
+        let started = SystemTime::now();
+        let views = views.into_iter();
         Control {
-            views,
+            views: views
+                .map(|(name, view)| (name, RootLookup::new(view, started)))
+                .collect(),
             stats,
             mount,
-            started: SystemTime::now(),
+            started,
         }
     }
 
-    fn view(&self, name: &[u8]) -> Option<&Arc<dyn View>> {
+    fn view(&self, name: &[u8]) -> Option<&RootLookup> {
         self.views
             .iter()
             .find(|(known, _)| known.as_bytes() == name)
@@ -113,8 +118,8 @@ impl Control {
         }
     }
 
-    /// Returns what `stat` shows of the control directory, and of a root that the store does not tell of.
-    fn root_attr(&self) -> Attr {
+    /// Returns what `stat` shows of the control directory.
+    fn dir_attr(&self) -> Attr {
         directory_attr(self.started, Duration::from_secs(1))
     }
 
@@ -161,7 +166,7 @@ impl File for Counters {
 
 /// A view with the control directory in its root.
 pub struct ControlDirView {
-    view: Arc<dyn View>,
+    top: RootLookup,
     control: Arc<Control>,
     /// Whether the view itself has the name of the control directory.
     is_taken: bool,
@@ -169,7 +174,7 @@ pub struct ControlDirView {
 
 /// What a path stands for.
 enum ControlTarget<'a> {
-    View(&'a Arc<dyn View>, Key),
+    View(&'a RootLookup, Key),
     Control,
     File(Arc<dyn File>),
     Nothing,
@@ -192,7 +197,7 @@ impl ControlDirView {
         is_taken: bool,
     ) -> ControlDirView {
         ControlDirView {
-            view,
+            top: RootLookup::new(view, control.started),
             control,
             is_taken,
         }
@@ -201,7 +206,7 @@ impl ControlDirView {
     fn target(&self, path: &Key) -> Result<ControlTarget<'_>> {
         let mut names = path.names();
         if names.next() != Some(CONTROL) || self.is_taken {
-            return Ok(ControlTarget::View(&self.view, path.clone()));
+            return Ok(ControlTarget::View(&self.top, path.clone()));
         }
         let Some(name) = names.next() else {
             return Ok(ControlTarget::Control);
@@ -228,15 +233,9 @@ fn is_control(path: &Key) -> bool {
 impl View for ControlDirView {
     fn lookup(&self, path: &Key) -> Result<Option<Attr>> {
         match self.target(path)? {
-            ControlTarget::View(view, root) if root.is_root() && is_control(path) => {
-                let known = view.lookup_now(&root).found();
-                Ok(Some(known.unwrap_or_else(|| self.control.root_attr())))
-            }
-            ControlTarget::View(view, path) => match view.lookup(&path) {
-                Err(_) | Ok(None) if path.is_root() => Ok(Some(self.control.root_attr())),
-                found => found,
-            },
-            ControlTarget::Control => Ok(Some(self.control.root_attr())),
+            ControlTarget::View(top, path) if path.is_root() => Ok(Some(top.attr())),
+            ControlTarget::View(top, path) => top.view.lookup(&path),
+            ControlTarget::Control => Ok(Some(self.control.dir_attr())),
             ControlTarget::File(file) => {
                 let size = file.read_at(0, usize::MAX)?.len() as u64;
                 Ok(Some(self.control.attr(EntryKind::File, size)))
@@ -247,7 +246,7 @@ impl View for ControlDirView {
 
     fn measure(&self, path: &Key) -> Result<Option<Attr>> {
         match self.target(path)? {
-            ControlTarget::View(view, path) => view.measure(&path),
+            ControlTarget::View(top, path) if !path.is_root() => top.view.measure(&path),
             _ => self.lookup(path),
         }
     }
@@ -260,7 +259,7 @@ impl View for ControlDirView {
             return Ok(Some(value));
         }
         match self.target(path)? {
-            ControlTarget::View(view, path) => view.attribute(&path, name),
+            ControlTarget::View(top, path) => top.view.attribute(&path, name),
             _ => Ok(None),
         }
     }
@@ -269,26 +268,26 @@ impl View for ControlDirView {
         if is_control(path) {
             return Known::Unknown;
         }
-        self.view.lookup_now(path)
+        self.top.view.lookup_now(path)
     }
 
     fn dir_now(&self, path: &Key) -> Option<ViewDir> {
         if is_control(path) {
             return None;
         }
-        self.view.dir_now(path)
+        self.top.view.dir_now(path)
     }
 
     fn child_now(&self, dir: &ViewDir, name: &ChildName<'_>) -> Known<Attr> {
         if name.bytes == CONTROL {
             return Known::Unknown;
         }
-        self.view.child_now(dir, name)
+        self.top.view.child_now(dir, name)
     }
 
     fn list(&self, path: &Key) -> Result<Box<dyn Listing>> {
         match self.target(path)? {
-            ControlTarget::View(view, path) => view.list(&path),
+            ControlTarget::View(top, path) => top.view.list(&path),
             ControlTarget::Control => Ok(Box::new(self.control.names())),
             ControlTarget::File(_) => {
                 Err(Error::new(Kind::NotADirectory, path, "is not a directory"))
@@ -299,7 +298,7 @@ impl View for ControlDirView {
 
     fn open(&self, path: &Key) -> Result<OpenedFile> {
         match self.target(path)? {
-            ControlTarget::View(view, path) => view.open(&path),
+            ControlTarget::View(top, path) => top.view.open(&path),
             ControlTarget::Control => Err(Error::new(Kind::IsADirectory, path, "is a directory")),
             // The counters change by themselves, so the kernel must keep no pages.
             ControlTarget::File(file) => Ok(OpenedFile {
@@ -315,14 +314,14 @@ impl View for ControlDirView {
 
     fn read_link(&self, path: &Key) -> Result<Vec<u8>> {
         match self.target(path)? {
-            ControlTarget::View(view, path) => view.read_link(&path),
+            ControlTarget::View(top, path) => top.view.read_link(&path),
             _ => Err(Error::invalid(path, "not a symbolic link")),
         }
     }
 
     fn tree(&self, path: &Key) -> Result<Option<(Arc<dyn Tree>, Key)>> {
         match self.target(path)? {
-            ControlTarget::View(view, path) => view.tree(&path),
+            ControlTarget::View(top, path) => top.view.tree(&path),
             _ => Ok(None),
         }
     }

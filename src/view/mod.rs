@@ -18,6 +18,7 @@ mod chunk_order;
 pub mod control;
 mod copied_document;
 pub mod files;
+mod root_lookup;
 mod shard_index;
 pub mod shards;
 mod sizes_ahead;

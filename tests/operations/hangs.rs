@@ -134,7 +134,7 @@ fn hanging_metadata_holds_up_nothing_else() {
     }
 }
 
-/// Whether the store answers nothing by now, but that its root is a directory: no store makes a request for that.
+/// Whether the store answers nothing by now.
 static HANGS: AtomicBool = AtomicBool::new(false);
 
 #[test]
@@ -142,30 +142,36 @@ fn b07_control_files_answer_while_the_whole_store_hangs() {
     if !needs::mounts() {
         return;
     }
-    for is_local in [false, true] {
+    for (is_local, is_files) in [(false, false), (true, false), (false, true), (true, true)] {
         HANGS.store(false, SeqCst);
-        let (views, gate) = hanging(|key| HANGS.load(SeqCst) && !key.is_empty(), PATIENT);
-        let mount = Mounted::of(views.stored, LIMIT, is_local);
+        let (views, gate) = hanging(|_| HANGS.load(SeqCst), PATIENT);
+        let view = if is_files { views.files } else { views.stored };
+        let mount = Mounted::of(view, LIMIT, is_local);
         HANGS.store(true, SeqCst);
         thread::scope(|scope| {
             let waiting = scope.spawn(|| mount.stat("slow0").unwrap_err());
             assert!(soon(|| gate.waiting() > 0));
-            for name in ["stats.json", "mount.json", "errors"] {
-                let path = format!(".zarrfs/{name}");
-                assert!(mount.read_whole(&path).is_ok(), "{name}");
-                assert!(mount.stat(&path).is_ok(), "{name}");
-            }
-            let names = mount.names(".zarrfs").unwrap();
-            assert!(names.contains(&"errors".into()) && names.contains(&"files".into()));
-            for name in names {
-                assert!(mount.stat(&format!(".zarrfs/{name}")).is_ok(), "{name}");
-            }
-            assert!(mount.stat("").is_ok());
+            check_control(&mount);
             assert!(!waiting.is_finished(), "the control files waited");
             assert_eq!(waiting.join().unwrap(), EIO.raw_os_error());
         });
         gate.open();
     }
+}
+
+/// Reads all that a mount says of itself.
+fn check_control(mount: &Mounted) {
+    for name in ["stats.json", "mount.json", "errors"] {
+        let path = format!(".zarrfs/{name}");
+        assert!(mount.read_whole(&path).is_ok(), "{name}");
+        assert!(mount.stat(&path).is_ok(), "{name}");
+    }
+    let names = mount.names(".zarrfs").unwrap();
+    assert!(names.contains(&"errors".into()) && names.contains(&"files".into()));
+    for name in names {
+        assert!(mount.stat(&format!(".zarrfs/{name}")).is_ok(), "{name}");
+    }
+    assert!(mount.stat("").is_ok());
 }
 
 #[test]
