@@ -12,8 +12,9 @@ use serde_json::{Value, json};
 use super::mount_facts::MountFacts;
 use super::{ListArgs, control_client, report, units};
 use crate::error::{Error, Kind, Result, printable};
-use crate::fuse::mount::mountinfo;
+use crate::fuse::mount::liveness::Liveness;
 use crate::fuse::mount::mountinfo::Mounted;
+use crate::fuse::mount::{liveness, mountinfo};
 use crate::mount::protocol::{ControlAnswer, ControlRequest};
 
 /// How long a mount may take to say what it is.
@@ -76,7 +77,7 @@ fn find() -> Result<Vec<MountLine>> {
 fn describe(mounted: &Mounted) -> MountLine {
     let said = match MountFacts::wait(&mounted.path) {
         Ok(said) => said,
-        Err(error) => return MountLine::unknown(mounted, why_silent(&error)),
+        Err(error) => return MountLine::unknown(mounted, why_silent(mounted, &error)),
     };
     let view = if said.is_files() {
         "files"
@@ -95,9 +96,12 @@ fn describe(mounted: &Mounted) -> MountLine {
     }
 }
 
-fn why_silent(error: &Error) -> &'static str {
+fn why_silent(mounted: &Mounted, error: &Error) -> &'static str {
     match error.kind() {
-        Kind::Unavailable => "its process is gone",
+        Kind::Unavailable => match liveness::ask(&mounted.path, TIMEOUT) {
+            Liveness::Gone => "its process is gone",
+            Liveness::Answers | Liveness::Silent => "does not answer",
+        },
         Kind::Denied => "of another user",
         _ => "unknown",
     }

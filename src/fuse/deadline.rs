@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 
-use super::request::RequestInfo;
+use super::request::NamedRequest;
 use crate::error::{Error, Kind};
 use crate::sync::change_permit::RequestLimit;
 
@@ -48,7 +48,7 @@ struct DeadlineQueue {
 trait Expire: Send + Sync {
     /// Refuses the reply, unless it was taken or the request is changing something.
     fn expire(&self) -> Expiry;
-    fn request(&self) -> RequestInfo;
+    fn request(&self) -> &NamedRequest;
 }
 
 /// What becomes of a reply that is overdue.
@@ -61,7 +61,7 @@ enum Expiry {
 }
 
 struct PendingReply<R> {
-    request: RequestInfo,
+    request: NamedRequest,
     state: Mutex<ReplyState<R>>,
 }
 
@@ -82,7 +82,7 @@ impl Deadlines {
     /// Starts the watcher; a reply is due `limit` after `begin`, and then `is_late` is called with its request.
     pub(super) fn new(
         limit: Duration,
-        is_late: impl Fn(RequestInfo, &Error) + Send + 'static,
+        is_late: impl Fn(&NamedRequest, &Error) + Send + 'static,
     ) -> io::Result<Deadlines> {
         let pending = Arc::new(PendingReplies {
             queue: Mutex::default(),
@@ -96,7 +96,8 @@ impl Deadlines {
     }
 
     /// Puts a reply into a slot; it is never due if the request has no limit.
-    pub(super) fn begin<R: ReplyError>(&self, request: RequestInfo, reply: R) -> ReplyGuard<R> {
+    pub(super) fn begin<R: ReplyError>(&self, request: NamedRequest, reply: R) -> ReplyGuard<R> {
+        let is_limited = request.info.is_limited;
         let slot = Arc::new(PendingReply {
             request,
             state: Mutex::new(ReplyState {
@@ -107,7 +108,7 @@ impl Deadlines {
         let mut queue = self.pending.queue.lock();
         let number = queue.next;
         queue.next += 1;
-        if request.is_limited {
+        if is_limited {
             let due = Instant::now() + self.limit;
             queue.due.insert(number, (due, slot.clone()));
             if queue.asleep {
@@ -150,7 +151,7 @@ impl DeadlineQueue {
 }
 
 impl PendingReplies {
-    fn watch(&self, limit: Duration, is_late: &dyn Fn(RequestInfo, &Error)) {
+    fn watch(&self, limit: Duration, is_late: &dyn Fn(&NamedRequest, &Error)) {
         let why = format!("no answer within {} s (--timeout)", limit.as_secs_f64());
         let error = Error::unavailable("", why);
         while let Some(late) = self.next_late(limit) {
@@ -207,8 +208,8 @@ impl<R: ReplyError> Expire for PendingReply<R> {
         }
     }
 
-    fn request(&self) -> RequestInfo {
-        self.request
+    fn request(&self) -> &NamedRequest {
+        &self.request
     }
 }
 
@@ -264,6 +265,7 @@ mod tests {
     use std::sync::mpsc;
     use std::sync::mpsc::Receiver;
 
+    use super::super::request::RequestInfo;
     use super::*;
     use crate::vfs::Ino;
 
@@ -283,7 +285,7 @@ mod tests {
 
     fn begin(deadlines: &Deadlines) -> (ReplyGuard<ErrnoSender>, Receiver<i32>) {
         let (sender, errnos) = mpsc::channel();
-        let request = RequestInfo::contents("read", Ino(7));
+        let request = RequestInfo::contents("read", Ino(7)).about(None);
         (deadlines.begin(request, ErrnoSender(sender)), errnos)
     }
 
@@ -346,7 +348,7 @@ mod tests {
     fn a_request_without_limit_is_never_due() {
         let deadlines = deadlines(LONG);
         let (sender, errnos) = mpsc::channel();
-        let request = RequestInfo::flush("flush", Ino(7));
+        let request = RequestInfo::flush("flush", Ino(7)).about(None);
         let guard = deadlines.begin(request, ErrnoSender(sender));
         assert_eq!(
             deadlines.pending.queue.lock().time_left(Instant::now()),

@@ -15,7 +15,7 @@ use super::failure_reporter::FailureReporter;
 use super::invalidation::{PageInvalidations, PageRequest};
 use super::noted_call::{MountAccess, NotedCall};
 use super::reply::Output;
-use super::request::{RequestInfo, RequestPool};
+use super::request::{NamedRequest, RequestPool};
 use super::waiting_loops::WaitingLoops;
 use crate::array;
 use crate::error::{Error, Result};
@@ -44,7 +44,7 @@ pub(super) struct Dispatcher {
 }
 
 /// A request, and its call for the access log, if there is one.
-pub(super) type NotedRequest = (RequestInfo, Option<Box<NotedCall>>);
+pub(super) type NotedRequest = (NamedRequest, Option<Box<NotedCall>>);
 
 /// A reply, and what is held up until it is sent.
 struct HeldReply<R> {
@@ -76,7 +76,7 @@ impl Dispatcher {
         let access = access.map(named);
         let reporter = FailureReporter::new(vfs.clone(), stats);
         let late = reporter.clone();
-        let is_late = move |request, error: &Error| late.report(request, error);
+        let is_late = move |request: &NamedRequest, error: &Error| late.report(request, error);
         Ok(Dispatcher {
             deadlines: Deadlines::new(timeout, is_late)?,
             context: Arc::new(RequestContext { vfs, reporter }),
@@ -117,9 +117,10 @@ impl Dispatcher {
         reply: T::Reply,
         execute: impl FnOnce(&Vfs) -> Result<T> + Send + 'static,
     ) {
-        let pages = request.locks_pages().then(|| self.pages.begin(request.ino));
+        let info = request.info;
+        let pages = info.locks_pages().then(|| self.pages.begin(info.ino));
         let pending = self.deadlines.begin(
-            request,
+            request.clone(),
             HeldReply {
                 reply,
                 pages,
@@ -131,12 +132,12 @@ impl Dispatcher {
         }
         let context = self.context.clone();
         let job = move || context.run(request, &pending, execute);
-        let pool = match request.pool {
+        let pool = match info.pool {
             RequestPool::Names => &self.names,
             RequestPool::Contents => &self.contents,
         };
         if !pool.submit(job) {
-            let name = request.name;
+            let name = info.name;
             log::error!("{name}: more than {MAX_WAITING} requests wait for the store; refused");
         }
     }
@@ -156,7 +157,7 @@ impl Dispatcher {
 impl RequestContext {
     fn run<T: Output>(
         &self,
-        request: RequestInfo,
+        request: NamedRequest,
         pending: &ReplyGuard<HeldReply<T::Reply>>,
         execute: impl FnOnce(&Vfs) -> Result<T>,
     ) {
@@ -172,7 +173,7 @@ impl RequestContext {
                 drop(held.pages);
             }
             (None, Ok(output)) => output.undo(&self.vfs),
-            (None, Err(error)) => self.reporter.report_late(request, &error),
+            (None, Err(error)) => self.reporter.report_late(&request, &error),
         }
     }
 
@@ -194,11 +195,11 @@ impl RequestContext {
                     Ok(())
                 });
                 if let Err(error) = sent {
-                    log::error!("answer to {}: {error}", request.name);
+                    log::error!("answer to {}: {error}", request.info.name);
                 }
             }
             Err(error) => {
-                self.reporter.report(request, &error);
+                self.reporter.report(&request, &error);
                 reply.refuse(error.errno());
             }
         }
@@ -231,6 +232,7 @@ pub(super) mod tests {
     use std::sync::mpsc;
     use std::sync::mpsc::{Receiver, Sender};
 
+    use super::super::request::RequestInfo;
     use super::*;
     use crate::store::backend::memory::MemoryStore;
     use crate::vfs::{Ino, VfsConfig};
@@ -292,9 +294,11 @@ pub(super) mod tests {
     ) -> Receiver<Event> {
         let (sender, events) = mpsc::channel();
         let output = EventOutput(sender.clone());
-        dispatcher.enqueue((request(), None), EventReply(sender), move |_| {
-            execute().map(|()| output)
-        });
+        dispatcher.enqueue(
+            (request().about(None), None),
+            EventReply(sender),
+            move |_| execute().map(|()| output),
+        );
         events
     }
 

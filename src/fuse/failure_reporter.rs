@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use super::request::{RequestInfo, RequestPool};
+use super::request::{NamedRequest, RequestInfo, RequestPool};
 use crate::error::{Error, Kind};
 use crate::stats::Stats;
 use crate::vfs::Vfs;
@@ -24,12 +24,12 @@ impl FailureReporter {
     }
 
     /// Takes an error that a request was answered by.
-    pub(super) fn report(&self, request: RequestInfo, error: &Error) {
-        if !is_missing(request, error) {
+    pub(super) fn report(&self, request: &NamedRequest, error: &Error) {
+        if !is_missing(request.info, error) {
             self.stats.error_requests.add(1);
         }
-        let (operation, path) = (request.name, self.vfs.shown_path(request.ino));
-        if is_ordinary(request, error) {
+        let (operation, path) = (request.info.name, self.path(request));
+        if is_ordinary(request.info, error) {
             log::trace!("{operation} of {path}: {error}");
         } else {
             self.stats.failures.report(operation, &path, error);
@@ -37,9 +37,14 @@ impl FailureReporter {
     }
 
     /// Logs an error that came when its request had been refused already.
-    pub(super) fn report_late(&self, request: RequestInfo, error: &Error) {
-        let (operation, path) = (request.name, self.vfs.shown_path(request.ino));
+    pub(super) fn report_late(&self, request: &NamedRequest, error: &Error) {
+        let (operation, path) = (request.info.name, self.path(request));
         log::info!("{operation} of {path} came too late: {error}");
+    }
+
+    fn path(&self, request: &NamedRequest) -> String {
+        self.vfs
+            .shown_path(request.info.ino, request.child.as_deref())
     }
 }
 
@@ -92,9 +97,12 @@ mod tests {
             Kind::CrossDevice,
             Kind::Changed,
         ] {
-            reporter.report(names("rmdir"), &Error::new(kind, "a", "why"));
+            reporter.report(&names("rmdir").about(None), &Error::new(kind, "a", "why"));
         }
-        reporter.report(names("getxattr"), &Error::unsupported("a", "why"));
+        reporter.report(
+            &names("getxattr").about(None),
+            &Error::unsupported("a", "why"),
+        );
         assert_eq!(stats.failures.to_text(), "");
         assert_eq!(stats.error_requests.get(), 7);
     }
@@ -102,13 +110,31 @@ mod tests {
     #[test]
     fn d01_failures_have_their_path() {
         let (reporter, stats) = reporter();
-        let request = RequestInfo::contents("read", Ino::ROOT);
+        let request = RequestInfo::contents("read", Ino::ROOT).about(None);
         for _ in 0..2 {
-            reporter.report(request, &Error::corrupt("a/c/0", "not zstd"));
+            reporter.report(&request, &Error::corrupt("a/c/0", "not zstd"));
         }
-        let text = stats.failures.to_text();
-        let cells: Vec<&str> = text.trim_end().split('\t').skip(1).collect();
-        assert_eq!(cells, ["read", "/", "a/c/0", "not zstd", "2"]);
+        assert_eq!(cells(&stats), [["read", "/", "a/c/0", "not zstd", "2"]]);
         assert_eq!(stats.error_requests.get(), 2);
+    }
+
+    #[test]
+    fn d01_a_name_that_cannot_be_looked_up_is_named() {
+        let (reporter, stats) = reporter();
+        for name in ["lat", "lon"] {
+            let request = RequestInfo::names("lookup", Ino::ROOT).about(Some(name.as_bytes()));
+            reporter.report(&request, &Error::unavailable("", "no answer within 2 s"));
+        }
+        let line = |path| ["lookup", path, "", "no answer within 2 s", "1"];
+        assert_eq!(cells(&stats), [line("/lon"), line("/lat")]);
+    }
+
+    /// Returns the cells of each line about a failure but the time.
+    fn cells(stats: &Stats) -> Vec<Vec<String>> {
+        let text = stats.failures.to_text();
+        let cells = text.lines().map(|line| line.split('\t').skip(1));
+        cells
+            .map(|cells| cells.map(str::to_string).collect())
+            .collect()
     }
 }

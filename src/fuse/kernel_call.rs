@@ -72,7 +72,9 @@ impl<'a> KernelCall<'a> {
         let context = self.dispatch.context();
         match catch_panic(|| find(&context.vfs).transpose()).transpose() {
             Some(result) => {
-                context.send_reply((request, access), result, reply);
+                // The name is for messages about an error.
+                let child = self.child().filter(|_| result.is_err());
+                context.send_reply((request.about(child), access), result, reply);
                 None
             }
             None => Some(reply),
@@ -87,7 +89,8 @@ impl<'a> KernelCall<'a> {
         execute: impl FnOnce(&Vfs) -> Result<T> + Send + 'static,
     ) {
         let access = self.noted(request);
-        self.dispatch.enqueue((request, access), reply, execute);
+        let named = request.about(self.child());
+        self.dispatch.enqueue((named, access), reply, execute);
     }
 
     /// Refuses a request at once.
@@ -109,6 +112,10 @@ impl<'a> KernelCall<'a> {
         if let Some(access) = access {
             access.done(None);
         }
+    }
+
+    fn child(&self) -> Option<&'a [u8]> {
+        self.name.map(OsStr::as_bytes)
     }
 
     /// Notes the call where there is an access log.

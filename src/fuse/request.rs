@@ -1,5 +1,7 @@
 //! What the log calls a request of the kernel, in which pool it waits, and whether it has a deadline.
 
+use std::sync::Arc;
+
 use crate::vfs::Ino;
 
 /// The pool of threads that a request waits in.
@@ -9,6 +11,13 @@ pub(super) enum RequestPool {
     Names,
     /// Contents, so that names are answered while all readers wait for the store.
     Contents,
+}
+
+/// A request, and the name in its directory that it is about, if it is about one.
+#[derive(Clone, Debug)]
+pub(super) struct NamedRequest {
+    pub(super) info: RequestInfo,
+    pub(super) child: Option<Arc<[u8]>>,
 }
 
 /// One request of the kernel.
@@ -32,6 +41,14 @@ impl RequestInfo {
             ino,
             pool: RequestPool::Names,
             is_limited: true,
+        }
+    }
+
+    /// The request with the name that it is about.
+    pub(super) fn about(self, child: Option<&[u8]>) -> NamedRequest {
+        NamedRequest {
+            info: self,
+            child: child.map(Arc::from),
         }
     }
 

@@ -170,12 +170,17 @@ impl Vfs {
         &self.config
     }
 
-    /// Returns the path of an inode from the mountpoint on, for messages: that of its last name if it has none.
-    pub fn shown_path(&self, ino: Ino) -> String {
-        match self.inodes.last_path(ino) {
-            Ok(path) if path.is_root() => "/".to_string(),
-            Ok(path) => format!("/{path}"),
-            Err(_) => "a file that has no name any more".to_string(),
+    /// Returns the path of an inode, or of a name in it, from the mountpoint on, for messages: that of its last name if it
+    /// has none.
+    pub fn shown_path(&self, ino: Ino, child: Option<&[u8]>) -> String {
+        let child = child.map(String::from_utf8_lossy);
+        match (self.inodes.last_path(ino), child) {
+            (Ok(path), None) if path.is_root() => "/".to_string(),
+            (Ok(path), None) => format!("/{path}"),
+            (Ok(path), Some(child)) if path.is_root() => format!("/{child}"),
+            (Ok(path), Some(child)) => format!("/{path}/{child}"),
+            (Err(_), None) => "a file that has no name any more".to_string(),
+            (Err(_), Some(child)) => format!("{child} in a folder that has no name any more"),
         }
     }
 
