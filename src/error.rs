@@ -36,6 +36,8 @@ pub enum Kind {
     Corrupt,
     /// The store does not answer, or not in time.
     Unavailable,
+    /// Nothing is where the store was.
+    Gone,
     /// The stored object is no longer the one that was opened.
     Changed,
     /// More than the limits or the memory budget allow.
@@ -58,7 +60,7 @@ pub enum Kind {
 
 impl Kind {
     /// Every variant, in the order of the table in `zarrfs-files(7)`.
-    pub const ALL: [Kind; 21] = [
+    pub const ALL: [Kind; 22] = [
         Kind::NotFound,
         Kind::NotADirectory,
         Kind::IsADirectory,
@@ -71,6 +73,7 @@ impl Kind {
         Kind::Unsupported,
         Kind::Corrupt,
         Kind::Unavailable,
+        Kind::Gone,
         Kind::Changed,
         Kind::TooLarge,
         Kind::NoSpace,
@@ -118,7 +121,7 @@ impl Kind {
             Kind::Unsupported => libc::EOPNOTSUPP,
             Kind::Corrupt => libc::EIO,
             // Not EAGAIN or ETIMEDOUT: programs retry or misread those on files.
-            Kind::Unavailable => libc::EIO,
+            Kind::Unavailable | Kind::Gone => libc::EIO,
             Kind::Changed => libc::ESTALE,
             Kind::TooLarge => libc::EFBIG,
             Kind::NoSpace => libc::ENOSPC,

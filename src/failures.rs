@@ -10,7 +10,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use lru::LruCache;
 use parking_lot::Mutex;
 
-use crate::error::{Error, printable};
+use crate::error::{Error, Kind, printable};
 
 /// How many different failures are kept.
 const MAX_FAILURES: usize = 1000;
@@ -58,6 +58,8 @@ impl FailureLog {
     pub fn report(&self, operation: &'static str, path: &str, error: &Error) {
         let failure = Failure::new(operation, path, error);
         match self.note(&failure, SystemTime::now(), Instant::now()) {
+            // What finds that a store is gone has logged that, and each request fails then.
+            _ if error.kind() == Kind::Gone => {}
             None => {}
             Some(1) => log::warn!("{}", failure.sentence()),
             Some(count) => log::warn!("{} ({count} times)", failure.sentence()),

@@ -15,9 +15,6 @@ use crate::store::{QueryStamp, Version};
 /// How long an array counts as there that was there. What is looked at as often in any case is not asked for here.
 const COUNTS: Duration = Duration::from_secs(1);
 
-/// The shortest freshness time of a store that is taken for one that never changes.
-const NEVER_CHANGES: Duration = Duration::from_secs(365 * 24 * 3600);
-
 /// When the document of an array was last there.
 #[derive(Default)]
 pub(super) struct LastSeen(Mutex<Option<Instant>>);
@@ -40,10 +37,10 @@ impl OpenArray {
 
     /// Fails if the store has no document of the array; asks it if `asked` is more than `COUNTS` after the last answer.
     fn check_there(&self, asked: Instant) -> Result<()> {
-        let freshness = self.hierarchy.store().info().freshness;
+        let store = self.hierarchy.store().info();
         let seen = *self.seen.0.lock();
         let counts = seen.is_some_and(|seen| asked.saturating_duration_since(seen) < COUNTS);
-        if counts || freshness <= COUNTS || freshness >= NEVER_CHANGES {
+        if counts || store.freshness <= COUNTS || store.never_changes() {
             return Ok(());
         }
         let now = self.versions.now();

@@ -282,6 +282,9 @@ pub enum NotShownReason {
     Replaced,
 }
 
+/// The shortest freshness time of a store that is taken for one that never changes.
+const NEVER_CHANGES: Duration = Duration::from_secs(365 * 24 * 3600);
+
 /// How old an answer is: from when it counts, and which changes it takes into account.
 #[derive(Clone, Copy, Debug)]
 pub struct QueryStamp {
@@ -317,6 +320,11 @@ impl StoreInfo {
     pub fn time_left(&self, asked: Instant) -> Duration {
         let age = self.clock.now().saturating_duration_since(asked);
         self.freshness.saturating_sub(age)
+    }
+
+    /// Whether the user says that the store never changes.
+    pub fn never_changes(&self) -> bool {
+        self.freshness >= NEVER_CHANGES
     }
 
     /// Whether an answer still counts that was asked for at `asked`.

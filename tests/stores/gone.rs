@@ -1,4 +1,4 @@
-//! Files of arrays that are open while their store goes away: what the server does not have any more is an error.
+//! A store on the network that goes away under a mount: what the server does not have any more is an error, in both views.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -6,7 +6,8 @@ use std::thread;
 use std::time::Duration;
 
 use zarrfs::error::Kind;
-use zarrfs::mount::open::ViewKind;
+use zarrfs::mount::open::{ViewKind, Views};
+use zarrfs::store::EntryKind;
 
 use super::consolidated::{Objects, key, page_or_object, v2, v3, views_at};
 use super::scripted::{Scripted, answer};
@@ -40,7 +41,7 @@ fn read_while_it_goes(objects: Objects, consolidated: bool) {
     is_there.store(false, Ordering::SeqCst);
     thread::sleep(LATER);
     let error = read(2).map(|bytes| bytes.to_vec()).unwrap_err();
-    assert_eq!(error.kind(), Kind::Changed, "{error}");
+    assert_eq!(error.kind(), Kind::Gone, "{error}");
     is_there.store(true, Ordering::SeqCst);
     assert_eq!(read(2).unwrap().to_vec(), fill, "it was not stored before");
 }
@@ -51,5 +52,77 @@ fn b01_a_chunk_of_an_array_that_is_gone_is_an_error_and_not_the_fill_value() {
         for consolidated in [false, true] {
             read_while_it_goes(objects.clone(), consolidated);
         }
+    }
+}
+
+/// Metadata that are asked for again at once.
+const SHORT: Duration = Duration::from_millis(50);
+
+/// Looks at all that a mount shows, and fails if any of it is there; the root itself is a directory in any case.
+fn check_nothing_is_told(views: &Views, when: &str) {
+    for kind in [ViewKind::Store, ViewKind::Files] {
+        let view = views.view(kind);
+        let root = view.lookup(&key("")).unwrap().unwrap();
+        assert_eq!(root.kind, EntryKind::Directory);
+        assert!(view.lookup(&key(".zarrfs")).unwrap().is_some());
+        for folder in ["", "g0", "g0/v0"] {
+            let listed = view.list(&key(folder)).and_then(|mut names| names.next());
+            let error = listed.map(|name| name.map(|name| name.name)).unwrap_err();
+            assert_eq!(
+                error.kind(),
+                Kind::Gone,
+                "{when}: {kind:?} {folder}: {error}"
+            );
+        }
+        for path in [
+            "zarr.json",
+            "g0",
+            "g0/v0",
+            "g0/v0/zarr.json",
+            "g0/v0/.zarray",
+            "other",
+        ] {
+            let error = view.lookup(&key(path)).unwrap_err();
+            assert_eq!(error.kind(), Kind::Gone, "{when}: {kind:?} {path}: {error}");
+        }
+    }
+}
+
+/// Returns the names of the root of a view.
+fn root_names(views: &Views, kind: ViewKind) -> Vec<String> {
+    let view = views.view(kind);
+    let mut listing = view.list(&key("")).unwrap();
+    let names = std::iter::from_fn(|| listing.next().unwrap());
+    names
+        .map(|name| String::from_utf8(name.name).unwrap())
+        .collect()
+}
+
+#[test]
+fn b01_a_server_that_has_lost_its_store_shows_nothing_of_it() {
+    for (objects, lists) in [(v2(), false), (v3(), false), (v2(), true), (v3(), true)] {
+        let when = format!("lists: {lists}");
+        let is_there = Arc::new(AtomicBool::new(true));
+        let there = is_there.clone();
+        let server = Scripted::start(move |_, request| {
+            if there.load(Ordering::SeqCst) {
+                page_or_object(&objects, lists, request)
+            } else {
+                answer(404, b"")
+            }
+        });
+        let views = views_at(&server.url(""), SHORT, false);
+        let before = [ViewKind::Store, ViewKind::Files].map(|kind| root_names(&views, kind));
+        assert!(
+            before.iter().flatten().any(|name| name == "g0"),
+            "{before:?}"
+        );
+        is_there.store(false, Ordering::SeqCst);
+        thread::sleep(LATER);
+        check_nothing_is_told(&views, &when);
+        is_there.store(true, Ordering::SeqCst);
+        thread::sleep(LATER);
+        let after = [ViewKind::Store, ViewKind::Files].map(|kind| root_names(&views, kind));
+        assert_eq!(after, before, "{when}");
     }
 }

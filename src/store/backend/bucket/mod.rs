@@ -5,7 +5,6 @@
 //! nothing is cached here.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use object_store::path::Path;
 use object_store::{GetOptions, GetRange};
@@ -56,8 +55,6 @@ pub struct BucketStore {
     writer: WriteClients,
     /// Whether an empty prefix is a store as well.
     may_be_empty: bool,
-    /// Whether this process has removed keys: it may have been all of them.
-    has_erased: AtomicBool,
     /// Whether keys are listed in order: those of S3's directory buckets are not.
     is_ordered: bool,
     info: StoreInfo,
@@ -68,16 +65,6 @@ impl BucketStore {
         let key = trial_key()?;
         let path = self.target(&key)?.path;
         self.writer.get(&self.client, (key, path))
-    }
-
-    /// `Unavailable` if the prefix had keys and another program has removed all of them: a store that is gone must not look
-    /// like one that is empty.
-    fn check_empty_root(&self) -> Result<()> {
-        if self.may_be_empty || self.has_erased.load(Ordering::Relaxed) {
-            return Ok(());
-        }
-        let why = "the store is gone: no key begins with its prefix any more";
-        Err(Error::unavailable(Key::root(), why))
     }
 
     /// Notes a change, also a failed one: it may have been made.
@@ -190,8 +177,7 @@ impl Store for BucketStore {
             return Ok(Box::new(listing));
         }
         if prefix.is_root() {
-            self.check_empty_root()?;
-            return Ok(Box::new(listing));
+            return Err(Error::not_found(prefix));
         }
         match self.object(prefix)? {
             Some(_) => Err(Error::new(
@@ -248,7 +234,6 @@ impl Store for BucketStore {
         };
         let writer = self.writer()?;
         let condition = condition.in_words(key, || writer.etag(&target));
-        self.has_erased.store(true, Ordering::Relaxed);
         let erased = condition.and_then(|condition| writer.erase(&target, &condition));
         self.changed(key, erased)
     }

@@ -1,7 +1,6 @@
 //! Opening of a bucket: one request finds out whether it is there and whether its names can be listed.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use super::address::Address;
@@ -93,7 +92,6 @@ impl BucketStore {
             prefix: address.prefix.clone(),
             writer: WriteClients::new(address, config, connector),
             may_be_empty: config.may_be_empty,
-            has_erased: AtomicBool::new(false),
             is_ordered: !address.bucket.ends_with("--x-s3"),
             info: StoreInfo::new(config.metadata_ttl),
         })

@@ -141,11 +141,7 @@ impl Store for HttpStore {
         };
         match names {
             Some(names) => Ok(Box::new(names)),
-            // It was there when the store was opened: a store that is gone must not look like a name that is missing.
-            None if prefix.is_root() => {
-                let why = "the store is gone: the server has no folder at its URL any more";
-                Err(Error::unavailable(prefix, why))
-            }
+            None if prefix.is_root() => Err(Error::not_found(prefix)),
             None => match self.head_object(prefix)? {
                 ProbeResult::Object(_) => {
                     let text = "is an object, not a directory";

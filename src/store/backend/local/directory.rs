@@ -282,7 +282,10 @@ pub(super) fn failed(key: &Key, error: Errno) -> Error {
             key,
             "a symbolic link leaves the store (see --follow-symlinks)",
         ),
-        GONE => Error::unavailable(key, "nothing is at the path of the store any more"),
+        GONE => {
+            let why = "the store is gone: nothing is at its path any more";
+            Error::new(Kind::Gone, key, why)
+        }
         Errno::LOOP => Error::corrupt(key, "symbolic links that lead in a circle"),
         // A socket, or a pipe without a writer.
         Errno::NXIO => Error::corrupt(key, "neither a regular file nor a directory"),
