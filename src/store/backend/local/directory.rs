@@ -283,7 +283,7 @@ pub(super) fn failed(key: &Key, error: Errno) -> Error {
             "a symbolic link leaves the store (see --follow-symlinks)",
         ),
         GONE => {
-            let why = "the store is gone: nothing is at its path any more";
+            let why = "the store is gone: no directory is at its path any more";
             Error::new(Kind::Gone, key, why)
         }
         Errno::LOOP => Error::corrupt(key, "symbolic links that lead in a circle"),
