@@ -38,5 +38,6 @@ mod set_id;
 mod two_views;
 mod typed;
 mod until_eof;
+mod servers;
 mod unversioned;
 mod uring;
