@@ -23,6 +23,7 @@ mod scripted;
 mod tmpfs;
 
 mod callers;
+mod completed;
 mod decoded_commit;
 mod descriptors;
 mod ending;
