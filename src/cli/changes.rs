@@ -103,7 +103,8 @@ fn print_failures(path: &Path, failures: &KeptFailures) {
         report::print(format_args!("{count}, see the log of the mount"));
     } else {
         let errors = path.join(CONTROL).join("errors");
-        report::print(format_args!("{count}, see {}", errors.display()));
+        let errors = printable(&errors.display().to_string());
+        report::print(format_args!("{count}, see {errors}"));
     }
 }
 

@@ -115,7 +115,8 @@ fn remove_dirs(plan: &MountPlan) {
     for dir in dirs.into_iter().flatten().filter(own) {
         match fs::remove_dir(dir) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                log::warn!("{}: cannot be removed: {error}", dir.display());
+                let dir = printable(&dir.display().to_string());
+                log::warn!("{dir}: cannot be removed: {error}");
             }
             _ => {}
         }

@@ -55,10 +55,10 @@ pub(super) fn fail(status: u8, text: impl std::fmt::Display) -> ExitCode {
     ExitCode::from(status)
 }
 
-/// Prints what a person should know of a command that goes on.
+/// Prints what a person should know of a command that goes on, fit for a terminal.
 pub(super) fn note(text: impl std::fmt::Display) {
     // A closed stderr cannot be reported anywhere.
-    let _ = writeln!(io::stderr(), "zarrfs: {text}");
+    let _ = writeln!(io::stderr(), "zarrfs: {}", printable(&text.to_string()));
 }
 
 /// Prints JSON as the result, with letters escaped that would change a terminal; a closed stdout is no error.

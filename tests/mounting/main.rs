@@ -36,6 +36,7 @@ mod passthrough;
 mod refusals;
 mod served;
 mod set_id;
+mod said;
 mod two_views;
 mod typed;
 mod until_eof;

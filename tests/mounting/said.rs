@@ -1,0 +1,44 @@
+//! What commands and mounts say of paths that they cannot use, or where there is nothing to do: the whole text.
+
+use std::fs;
+use std::process::{Command, Output};
+
+use crate::fixture::{Fixture, PROGRAM, stderr};
+
+fn zarrfs(words: &[&str]) -> Output {
+    Command::new("timeout")
+        .args(["60", PROGRAM])
+        .args(words)
+        .output()
+        .unwrap()
+}
+
+/// Returns exit status, stdout and stderr.
+fn said(words: &[&str]) -> (Option<i32>, String, String) {
+    let output = zarrfs(words);
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    (output.status.code(), text, stderr(&output))
+}
+
+#[test]
+fn d04_the_name_of_a_mountpoint_commands_no_terminal() {
+    let Some(fixture) = Fixture::new() else {
+        return;
+    };
+    let odd = fixture.path("odd \u{1b}[2J\nname");
+    fs::create_dir(&odd).unwrap();
+    fs::write(fixture.store.join("a/c/0"), [7; 3]).unwrap();
+    let (store, place) = (fixture.store.to_str().unwrap(), odd.to_str().unwrap());
+    let mounted = zarrfs(&["mount", store, place]);
+    assert!(mounted.status.success());
+    let failed = fs::read(odd.join(".zarrfs/files/a/a.npy"));
+    let status = said(&["status", place]);
+    assert!(zarrfs(&["umount", place]).status.success());
+    assert_eq!(failed.unwrap_err().raw_os_error(), Some(5), "EIO");
+    let shown = fixture.path("odd \\u{1b}[2J\\nname/.zarrfs/errors");
+    let expected = format!(
+        "{store}: mounted read-only\n1 failure, see {}\n",
+        shown.display()
+    );
+    assert_eq!(status, (Some(0), expected, String::new()));
+}
