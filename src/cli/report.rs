@@ -4,6 +4,7 @@ use std::io;
 use std::io::Write;
 use std::ops::ControlFlow;
 use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde_json::Value;
 
@@ -155,12 +156,31 @@ fn write(text: std::fmt::Arguments<'_>) -> ControlFlow<()> {
     let mut out = io::stdout();
     match out.write_fmt(text).and_then(|()| out.flush()) {
         Ok(()) => ControlFlow::Continue(()),
-        Err(_) => ControlFlow::Break(()),
+        Err(error) => {
+            note_lost(error);
+            ControlFlow::Break(())
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
+/// Whether a part of the result could not be written, and had a reader.
+static IS_LOST: AtomicBool = AtomicBool::new(false);
+
+/// Says once that the result could not be written; a reader that has gone is no fault.
+pub(super) fn note_lost(error: io::Error) {
+    let is_fault = error.kind() != io::ErrorKind::BrokenPipe;
+    if is_fault && !IS_LOST.swap(true, Ordering::Relaxed) {
+        note(Error::os("stdout", error));
+    }
+}
+
+/// Whether a part of the result could not be written; `note_lost` has said so.
+pub(super) fn is_lost() -> bool {
+    IS_LOST.load(Ordering::Relaxed)
+}
+
     use super::*;
 
     #[test]

@@ -46,9 +46,10 @@ pub fn run(args: Vec<OsString>) -> ExitCode {
     }
 }
 
-/// Returns the exit status of a command that answers yes or no.
+/// Returns the exit status of a command that answers yes or no, on a stdout that takes the answer.
 fn exit_code(answer: crate::error::Result<bool>) -> ExitCode {
     match answer {
+        Ok(_) if report::is_lost() => ExitCode::from(report::FAILED),
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::from(report::NO),
         Err(error) => report::fail(report::FAILED, error),
@@ -79,9 +80,10 @@ fn explain(
     if error.exit_code() != 0 {
         return report::fail(policy.usage(), usage::line(error, command, args));
     }
-    // A reader that has gone is no error.
-    let _ = error.print();
-    ExitCode::SUCCESS
+    if let Err(error) = error.print() {
+        report::note_lost(error);
+    }
+    exit_code(Ok(true))
 }
 
 #[cfg(test)]

@@ -32,6 +32,7 @@ mod fixture;
 mod killed;
 mod listed;
 mod own_control;
+mod output;
 mod passthrough;
 mod refusals;
 mod served;
