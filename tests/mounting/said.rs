@@ -42,3 +42,37 @@ fn d04_the_name_of_a_mountpoint_commands_no_terminal() {
     );
     assert_eq!(status, (Some(0), expected, String::new()));
 }
+
+#[test]
+fn d04_changes_of_the_control_directory_are_refused_in_words() {
+    let Some(fixture) = Fixture::new() else {
+        return;
+    };
+    let (upper, dir) = (fixture.path("upper"), &fixture.dir);
+    fixture.mount(&["--cow", upper.to_str().unwrap()]);
+    let control = dir.join(".zarrfs");
+    let refused = [
+        fs::write(control.join("new"), ""),
+        fs::write(control.join("errors"), ""),
+        fs::rename(dir.join("zarr.json"), control.join("new")),
+        fs::rename(control.join("errors"), dir.join("new")),
+        fs::remove_file(control.join("errors")),
+        fs::remove_dir(&control),
+        fs::create_dir(control.join("folder")),
+    ];
+    for (place, refused) in refused.into_iter().enumerate() {
+        assert_eq!(
+            refused.unwrap_err().raw_os_error(),
+            Some(30),
+            "{place}: EROFS"
+        );
+    }
+    let errors = fs::read_to_string(control.join("errors")).unwrap();
+    let causes: Vec<&str> = errors
+        .lines()
+        .filter_map(|line| line.split('\t').nth(4))
+        .collect();
+    assert!(!causes.is_empty());
+    let is_told = |cause: &&str| *cause == "the control directory cannot be changed";
+    assert!(causes.iter().all(is_told), "{errors}");
+}
