@@ -20,6 +20,11 @@ fn said(words: &[&str]) -> (Option<i32>, String, String) {
     (output.status.code(), text, stderr(&output))
 }
 
+fn fault(words: &[&str], expected: &str) {
+    let expected = (Some(2), String::new(), format!("zarrfs: {expected}\n"));
+    assert_eq!(said(words), expected, "{words:?}");
+}
+
 #[test]
 fn d04_the_name_of_a_mountpoint_commands_no_terminal() {
     let Some(fixture) = Fixture::new() else {
@@ -75,4 +80,27 @@ fn d04_changes_of_the_control_directory_are_refused_in_words() {
     assert!(!causes.is_empty());
     let is_told = |cause: &&str| *cause == "the control directory cannot be changed";
     assert!(causes.iter().all(is_told), "{errors}");
+}
+
+#[test]
+fn d04_owners_that_are_none_are_refused() {
+    let Some(fixture) = Fixture::new() else {
+        return;
+    };
+    let (store, dir) = (
+        fixture.store.to_str().unwrap(),
+        fixture.dir.to_str().unwrap(),
+    );
+    let none = "4294967295";
+    let help = "try 'zarrfs mount --help'";
+    for (option, value, what) in [("--uid", "USER", "user"), ("--gid", "GROUP", "group")] {
+        let why = format!(
+            "invalid value '{none}' for '{option} <{value}>': '{none}': is no {what} here; {help}"
+        );
+        fault(&["mount", store, dir, option, none], &why);
+    }
+    fault(
+        &["mount", store, dir, "-o", "uid=4294967295"],
+        "-o uid: '4294967295': is no user here",
+    );
 }
