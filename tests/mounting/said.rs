@@ -83,6 +83,27 @@ fn d04_changes_of_the_control_directory_are_refused_in_words() {
 }
 
 #[test]
+fn d04_a_path_that_is_missing_is_said_to_be() {
+    let Some(fixture) = Fixture::new() else {
+        return;
+    };
+    let none = fixture.path("none");
+    let none = none.to_str().unwrap();
+    for command in ["status", "commit", "diff", "discard"] {
+        let why = format!("{none}: No such file or directory (os error 2)");
+        fault(&[command, none], &why);
+    }
+    let dir = fixture.dir.to_str().unwrap();
+    let why = "'': expected the path or URL of a store";
+    fault(&["mount", "", dir], why);
+    fault(&["tree", ""], why);
+    fault(
+        &["mount", fixture.store.to_str().unwrap(), dir, "-o", "cow="],
+        "-o cow: '': expected a path",
+    );
+}
+
+#[test]
 fn d04_owners_that_are_none_are_refused() {
     let Some(fixture) = Fixture::new() else {
         return;
