@@ -25,6 +25,14 @@ fn fault(words: &[&str], expected: &str) {
     assert_eq!(said(words), expected, "{words:?}");
 }
 
+fn answer(words: &[&str], expected: &str) {
+    assert_eq!(
+        said(words),
+        (Some(0), format!("{expected}\n"), String::new()),
+        "{words:?}"
+    );
+}
+
 #[test]
 fn d04_the_name_of_a_mountpoint_commands_no_terminal() {
     let Some(fixture) = Fixture::new() else {
@@ -80,6 +88,29 @@ fn d04_changes_of_the_control_directory_are_refused_in_words() {
     assert!(!causes.is_empty());
     let is_told = |cause: &&str| *cause == "the control directory cannot be changed";
     assert!(causes.iter().all(is_told), "{errors}");
+}
+
+#[test]
+fn d04_that_there_is_nothing_to_discard_is_no_fault() {
+    let Some(fixture) = Fixture::new() else {
+        return;
+    };
+    let (upper, dir) = (fixture.path("upper"), fixture.dir.to_str().unwrap());
+    fixture.mount(&["--cow", upper.to_str().unwrap()]);
+    answer(&["discard", dir], "nothing to discard");
+    fault(&["discard", dir, "a"], "a: nothing was changed there");
+    fs::write(fixture.dir.join("new"), [0; 3000]).unwrap();
+    let store = fixture.store.display();
+    answer(
+        &["status", dir],
+        &format!("{store}: 1 new, 0 changed, 0 removed, 3.0 KiB to write"),
+    );
+    answer(
+        &["commit", "--dry-run", dir],
+        "would do: 1 put (3.0 KiB), 0 removed",
+    );
+    answer(&["discard", dir], "1 change discarded");
+    answer(&["discard", dir], "nothing to discard");
 }
 
 #[test]
