@@ -156,3 +156,39 @@ fn d04_owners_that_are_none_are_refused() {
         "-o uid: '4294967295': is no user here",
     );
 }
+
+#[test]
+fn d04_names_that_zarrfs_uses_itself_are_refused_alike_in_both_views() {
+    let Some(fixture) = Fixture::new() else {
+        return;
+    };
+    let upper = fixture.path("upper");
+    fixture.mount(&["--cow", upper.to_str().unwrap()]);
+    let name = ".zarrfs-arriving-0123456789abcdef";
+    let errors = fixture.dir.join(".zarrfs/errors");
+    for view in ["", ".zarrfs/files"] {
+        let folder = fixture.dir.join(view);
+        let refused = [
+            fs::create_dir(folder.join(name)),
+            fs::write(folder.join(name), ""),
+            fs::rename(folder.join("a"), folder.join(name)),
+        ];
+        for refused in refused {
+            assert_eq!(
+                refused.unwrap_err().raw_os_error(),
+                Some(1),
+                "{view}: EPERM"
+            );
+        }
+    }
+    let errors = fs::read_to_string(errors).unwrap();
+    let causes: Vec<&str> = errors
+        .lines()
+        .filter_map(|line| line.split('\t').nth(4))
+        .collect();
+    let why = "names of this form are kept for files on their way into a store";
+    assert!(
+        causes.len() >= 6 && causes.iter().all(|cause| *cause == why),
+        "{errors}"
+    );
+}
