@@ -1,7 +1,9 @@
 //! What commands and mounts say of paths that they cannot use, or where there is nothing to do: the whole text.
 
 use std::fs;
+use std::net::TcpListener;
 use std::process::{Command, Output};
+use std::thread;
 
 use crate::fixture::{Fixture, PROGRAM, stderr};
 
@@ -191,4 +193,22 @@ fn d04_names_that_zarrfs_uses_itself_are_refused_alike_in_both_views() {
         causes.len() >= 6 && causes.iter().all(|cause| *cause == why),
         "{errors}"
     );
+}
+
+#[test]
+fn d04_a_server_without_tls_is_said_to_be_one() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            use std::io::{Read, Write};
+            let (mut stream, mut bytes) = (stream, [0; 512]);
+            let _ = stream.read(&mut bytes);
+            let _ = stream.write_all(b"HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\n\r\n");
+        }
+    });
+    let url = format!("https://127.0.0.1:{port}/x");
+    let why = "received corrupt message of type InvalidContentType: the server does not speak TLS, so its URL begins \
+               with http:";
+    fault(&["tree", &url], &format!("{url}: {why}"));
 }
