@@ -196,6 +196,14 @@ fn d04_names_that_zarrfs_uses_itself_are_refused_alike_in_both_views() {
 }
 
 #[test]
+fn d04_a_profile_is_of_s3_alone() {
+    let why = "--profile: only buckets of S3 have one";
+    for url in ["http://localhost:1/x", "gs://b/x"] {
+        fault(&["tree", url, "--anon", "--profile", "lab"], why);
+    }
+}
+
+#[test]
 fn d04_a_server_without_tls_is_said_to_be_one() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
