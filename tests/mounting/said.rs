@@ -204,6 +204,25 @@ fn d04_a_profile_is_of_s3_alone() {
 }
 
 #[test]
+fn d04_a_url_is_answered_by_the_scheme_that_was_typed() {
+    let Some(fixture) = Fixture::new() else {
+        return;
+    };
+    let account = "the storage account is missing: --option account_name=NAME, or AZURE_STORAGE_ACCOUNT_NAME=NAME in \
+                   the environment, or abfss://CONTAINER@NAME.dfs.core.windows.net/PREFIX";
+    let dir = fixture.dir.to_str().unwrap();
+    for (url, expected) in [
+        ("abfss://x", format!("abfss://x: {account}")),
+        ("azure://x", format!("azure://x: {account}")),
+        ("gs://", "gs://: expected gs://BUCKET/PREFIX".to_string()),
+        ("s3a://", "s3a://: expected s3a://BUCKET/PREFIX".to_string()),
+        ("az://", "az://: expected az://CONTAINER/PREFIX".to_string()),
+    ] {
+        fault(&["mount", url, dir], &expected);
+    }
+}
+
+#[test]
 fn d04_a_server_without_tls_is_said_to_be_one() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();

@@ -251,7 +251,7 @@ fn azure(address: &Address, config: &RemoteConfig) -> Result<MicrosoftAzureBuild
         || builder.has_any(&[AzureKey::AccountName])
         || builder.is_on(AzureKey::UseEmulator);
     if !has_account {
-        let container = format!("az://{}", address.bucket);
+        let container = format!("{}://{}", address.scheme, address.bucket);
         return Err(Error::invalid(container, NO_ACCOUNT));
     }
     let has_credentials = builder.has_any(&AZURE_CREDENTIALS)
