@@ -47,9 +47,9 @@ pub(super) fn mount(plan: &MountPlan, policy: ExitPolicy) -> ExitCode {
     report::fail(status.unwrap_or(policy.status(&error)), error)
 }
 
-/// Prints what was mounted; not where mount(8) calls, which says nothing itself.
+/// Prints what was mounted; not in the name of mount(8), which says nothing itself.
 fn announce_started(policy: ExitPolicy, what: &str) {
-    if policy == ExitPolicy::Command {
+    if policy != ExitPolicy::Helper {
         report::print(what);
     }
 }

@@ -26,8 +26,10 @@ const MOUNT_FAILED: u8 = 32;
 pub(super) enum ExitPolicy {
     /// `zarrfs mount`: 2 for any error.
     Command,
-    /// `mount.zarrfs`: those of mount(8).
+    /// `mount.zarrfs`: those of mount(8), which says nothing itself where all is well.
     Helper,
+    /// `zarrfs STORE DIR -o OPTIONS`: those of mount(8).
+    BareForm,
 }
 
 impl ExitPolicy {
@@ -35,9 +37,9 @@ impl ExitPolicy {
     pub(super) fn status(self, error: &Error) -> u8 {
         match (self, error.kind()) {
             (ExitPolicy::Command, _) => FAILED,
-            (ExitPolicy::Helper, Kind::Invalid | Kind::Denied) => USAGE,
-            (ExitPolicy::Helper, Kind::NoSpace | Kind::Interrupted) => SYSTEM,
-            (ExitPolicy::Helper, _) => MOUNT_FAILED,
+            (_, Kind::Invalid | Kind::Denied) => USAGE,
+            (_, Kind::NoSpace | Kind::Interrupted) => SYSTEM,
+            _ => MOUNT_FAILED,
         }
     }
 
@@ -45,7 +47,7 @@ impl ExitPolicy {
     pub(super) fn usage(self) -> u8 {
         match self {
             ExitPolicy::Command => FAILED,
-            ExitPolicy::Helper => USAGE,
+            ExitPolicy::Helper | ExitPolicy::BareForm => USAGE,
         }
     }
 }
@@ -163,8 +165,6 @@ fn write(text: std::fmt::Arguments<'_>) -> ControlFlow<()> {
     }
 }
 
-#[cfg(test)]
-mod tests {
 /// Whether a part of the result could not be written, and had a reader.
 static IS_LOST: AtomicBool = AtomicBool::new(false);
 
@@ -181,6 +181,8 @@ pub(super) fn is_lost() -> bool {
     IS_LOST.load(Ordering::Relaxed)
 }
 
+#[cfg(test)]
+mod tests {
     use super::*;
 
     #[test]

@@ -14,8 +14,8 @@ use super::{
 
 /// Runs the program; `args` begin with its own name.
 pub fn run(args: Vec<OsString>) -> ExitCode {
-    if typed::is_helper(&args) {
-        return run_helper(args);
+    if let Some(policy) = typed::helper(&args) {
+        return run_helper(args, policy);
     }
     let args = typed::with_command(args);
     let cli = match Cli::try_parse_from(&args) {
@@ -56,10 +56,10 @@ fn exit_code(answer: crate::error::Result<bool>) -> ExitCode {
     }
 }
 
-fn run_helper(args: Vec<OsString>) -> ExitCode {
+fn run_helper(args: Vec<OsString>, policy: ExitPolicy) -> ExitCode {
     match HelperArgs::try_parse_from(&args) {
-        Ok(args) => start(MountPlan::of_helper(&args), ExitPolicy::Helper),
-        Err(error) => explain(&error, &HelperArgs::command(), &args, ExitPolicy::Helper),
+        Ok(args) => start(MountPlan::of_helper(&args), policy),
+        Err(error) => explain(&error, &HelperArgs::command(), &args, policy),
     }
 }
 
