@@ -35,6 +35,7 @@ mod listed;
 mod output;
 mod own_control;
 mod passthrough;
+mod places;
 mod records;
 mod refusals;
 mod said;
