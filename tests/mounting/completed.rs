@@ -76,7 +76,8 @@ fn d03_bash_completes_the_control_directory() {
     let Some(said) = run(&fixture, "bash", script) else {
         return;
     };
-    let expected = "complete -o bashdefault -o default -F _zarrfs_with_control zarrfs\nsecond/.zarrfs|\n./second/.zarrfs|\n|\n|\n\
+    let expected = "complete -o bashdefault -o default -F _zarrfs_with_control zarrfs\n\
+                    second/.zarrfs|\n./second/.zarrfs|\n|\n|\n\
                     --json|\ndiscard|\nhelp|\n";
     assert_eq!(said, expected);
 }
@@ -137,7 +138,8 @@ fn d03_zsh_completes_the_control_directory() {
         zpty -d shell
     "#;
     if let Some(said) = run(&fixture, "zsh", script) {
-        let expected = "tree second/.zarrfs/\ntree second/x\ntree second/.zarrfs/stats.json\ncompletions powershell\nhelp\n";
+        let expected = "tree second/.zarrfs/\ntree second/x\ntree second/.zarrfs/stats.json\n\
+                        completions powershell\nhelp\n";
         assert_eq!(said, expected);
     }
 }

@@ -61,7 +61,8 @@ fn d04_what_is_missing_beside_a_store_is_named() {
         assert_eq!(said(&zarrfs(&fixture, words)), (Some(2), expected));
     }
     let output = zarrfs(&fixture, &["moutn", "a", "b"]);
-    let expected = "zarrfs: unrecognized subcommand 'moutn'; some similar subcommands exist: 'unmount', 'umount', 'mount'; \
+    let expected = "zarrfs: unrecognized subcommand 'moutn'; some similar subcommands exist: 'unmount', 'umount', \
+                    'mount'; \
                     try 'zarrfs --help'\n";
     assert_eq!(said(&output), (Some(2), expected.to_string()));
 }

@@ -1,7 +1,7 @@
 //! `zarrfs completions`: what a shell needs to complete commands and options, and the name `.zarrfs` in a mount.
 //!
-//! Other paths a shell completes by itself. No listing of a mount has `.zarrfs`, so that a function for each shell looks
-//! whether it opens; programs other than zarrfs complete as before.
+//! Other paths a shell completes by itself. No listing of a mount has `.zarrfs`, so that a function for each shell
+//! looks whether it opens; programs other than zarrfs complete as before.
 
 use clap::CommandFactory;
 use clap_complete::Shell;

@@ -9,8 +9,8 @@ use url::Url;
 use crate::error::{Error, Result};
 use crate::store;
 
-/// Reads the address of a server; `Invalid` if it is none. `from` is the option that gave it, and what stands between the
-/// two.
+/// Reads the address of a server; `Invalid` if it is none. `from` is the option that gave it, and what stands
+/// between the two.
 pub(super) fn check_endpoint(from: impl Display, text: &str) -> Result<Url> {
     let url = Url::parse(text).ok();
     let url = url.filter(|url| matches!(url.scheme(), "http" | "https") && url.has_host());
