@@ -9,7 +9,7 @@ use super::mount_facts::{CONTROL, MountFacts};
 use super::upper::ChangesLocation;
 use super::{
     CommitArgs, DiffArgs, DiscardArgs, StatusArgs, diff_arrays, diff_stores, mount_facts, report,
-    units, upper,
+    shown, units, upper,
 };
 use crate::error::{Error, Result, printable};
 use crate::mount::protocol::{CommitReport, ControlAnswer, ControlRequest, StatusReport};
@@ -103,7 +103,8 @@ fn print_failures(path: &Path, failures: &KeptFailures) {
         report::print(format_args!("{count}, see the log of the mount"));
     } else {
         let errors = path.join(CONTROL).join("errors");
-        report::print(format_args!("{count}, see {}", errors.display()));
+        let errors = printable(&errors.display().to_string());
+        report::print(format_args!("{count}, see {errors}"));
     }
 }
 
@@ -117,7 +118,7 @@ fn print_status(status: &StatusReport) {
             "{store}: {} new, {changed} changed, {} removed, {} to write",
             status.new,
             status.erased,
-            units::show_size(status.bytes),
+            shown::bytes(status.bytes),
         ));
     }
     if status.pending > 0 && status.committing {
@@ -228,7 +229,7 @@ fn print_commit(report: &CommitReport, dry_run: bool) {
         "{}{} put ({}), {} removed",
         if dry_run { "would do: " } else { "" },
         report.put,
-        units::show_size(report.bytes),
+        shown::bytes(report.bytes),
         report.erased,
     ));
     print_kept(&report.kept);
@@ -248,11 +249,15 @@ fn print_conflicts(conflicts: &[(String, String)], is_copy: bool) {
     );
 }
 
-/// Throws away what was changed.
+/// Throws away what was changed, or says that there is nothing.
 pub(super) fn discard(args: &DiscardArgs) -> Result<bool> {
     let path = args.path.as_deref().unwrap_or_default();
     let path = path.trim_matches('/').to_string();
     match upper::ask(&args.place, &ControlRequest::Discard { path })? {
+        ControlAnswer::Discard(0) => {
+            report::print("nothing to discard");
+            Ok(true)
+        }
         ControlAnswer::Discard(count) => {
             let count = units::count(count, "change");
             report::print(format_args!("{count} discarded"));

@@ -156,8 +156,10 @@ pub enum Command {
     /// Print what a shell needs to complete commands and options
     ///
     /// For bash it goes to the file zarrfs in ~/.local/share/bash-completion/completions, for zsh to a folder of $fpath
-    /// as _zarrfs, for fish to ~/.config/fish/completions/zarrfs.fish. Paths are completed by the shell itself, also
-    /// below DIR/.zarrfs once that is typed.
+    /// as _zarrfs, for fish to ~/.config/fish/completions/zarrfs.fish. Paths are completed by the shell itself, and in
+    /// bash, zsh and fish the commands of zarrfs complete DIR/.zarrfs, which no listing shows. Commands such as 'cd'
+    /// and 'ls' cannot learn that: they complete what is below DIR/.zarrfs once that is typed, in zsh with the style
+    /// accept-exact-dirs.
     Completions(CompletionsArgs),
     /// Write an array, a region of it, or a group to a file
     ///

@@ -47,9 +47,9 @@ pub(super) fn mount(plan: &MountPlan, policy: ExitPolicy) -> ExitCode {
     report::fail(status.unwrap_or(policy.status(&error)), error)
 }
 
-/// Prints what was mounted; not where mount(8) calls, which says nothing itself.
+/// Prints what was mounted; not in the name of mount(8), which says nothing itself.
 fn announce_started(policy: ExitPolicy, what: &str) {
-    if policy == ExitPolicy::Command {
+    if policy != ExitPolicy::Helper {
         report::print(what);
     }
 }
@@ -115,7 +115,8 @@ fn remove_dirs(plan: &MountPlan) {
     for dir in dirs.into_iter().flatten().filter(own) {
         match fs::remove_dir(dir) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                log::warn!("{}: cannot be removed: {error}", dir.display());
+                let dir = printable(&dir.display().to_string());
+                log::warn!("{dir}: cannot be removed: {error}");
             }
             _ => {}
         }

@@ -18,9 +18,12 @@ pub(super) fn group(text: &str) -> Result<u32> {
     number(text, "group").ok_or_else(|| Error::invalid(format!("'{text}'"), "is no group here"))
 }
 
+/// The number that stands for no user and no group in system calls.
+const NONE: u32 = u32::MAX;
+
 fn number(text: &str, table: &str) -> Option<u32> {
     if let Ok(number) = text.parse() {
-        return Some(number);
+        return Some(number).filter(|number| *number != NONE);
     }
     let is_name = !text.is_empty() && !text.starts_with(['-', '+']) && !text.contains([':', '\n']);
     if !is_name {
@@ -56,7 +59,7 @@ mod tests {
         assert_eq!((user("root").unwrap(), group("root").unwrap()), (0, 0));
         let error = user("no.such.user").unwrap_err().to_string();
         assert_eq!(error, "'no.such.user': is no user here");
-        for bad in ["", "-1", "--help", "root:x"] {
+        for bad in ["", "-1", "--help", "root:x", "4294967295", "4294967296"] {
             assert!(user(bad).is_err() && group(bad).is_err(), "{bad}");
         }
         let table = "root:x:0:0\nrooty:x:5:5\nbad:x:y\n";

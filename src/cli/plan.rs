@@ -74,6 +74,7 @@ pub(super) struct MountPlan {
 impl MountPlan {
     /// Returns the plan of a mount without any options.
     pub(super) fn plain(store: &str, dir: &Path) -> Result<MountPlan> {
+        units::check_store(store)?;
         let source = match store::local_folder(store) {
             // The daemon changes its working directory.
             Some(folder) => absolute(Path::new(&folder))?.to_string_lossy().into_owned(),

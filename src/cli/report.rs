@@ -4,6 +4,7 @@ use std::io;
 use std::io::Write;
 use std::ops::ControlFlow;
 use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde_json::Value;
 
@@ -25,8 +26,10 @@ const MOUNT_FAILED: u8 = 32;
 pub(super) enum ExitPolicy {
     /// `zarrfs mount`: 2 for any error.
     Command,
-    /// `mount.zarrfs`: those of mount(8).
+    /// `mount.zarrfs`: those of mount(8), which says nothing itself where all is well.
     Helper,
+    /// `zarrfs STORE DIR -o OPTIONS`: those of mount(8).
+    BareForm,
 }
 
 impl ExitPolicy {
@@ -34,9 +37,9 @@ impl ExitPolicy {
     pub(super) fn status(self, error: &Error) -> u8 {
         match (self, error.kind()) {
             (ExitPolicy::Command, _) => FAILED,
-            (ExitPolicy::Helper, Kind::Invalid | Kind::Denied) => USAGE,
-            (ExitPolicy::Helper, Kind::NoSpace | Kind::Interrupted) => SYSTEM,
-            (ExitPolicy::Helper, _) => MOUNT_FAILED,
+            (_, Kind::Invalid | Kind::Denied) => USAGE,
+            (_, Kind::NoSpace | Kind::Interrupted) => SYSTEM,
+            _ => MOUNT_FAILED,
         }
     }
 
@@ -44,7 +47,7 @@ impl ExitPolicy {
     pub(super) fn usage(self) -> u8 {
         match self {
             ExitPolicy::Command => FAILED,
-            ExitPolicy::Helper => USAGE,
+            ExitPolicy::Helper | ExitPolicy::BareForm => USAGE,
         }
     }
 }
@@ -55,10 +58,10 @@ pub(super) fn fail(status: u8, text: impl std::fmt::Display) -> ExitCode {
     ExitCode::from(status)
 }
 
-/// Prints what a person should know of a command that goes on.
+/// Prints what a person should know of a command that goes on, fit for a terminal.
 pub(super) fn note(text: impl std::fmt::Display) {
     // A closed stderr cannot be reported anywhere.
-    let _ = writeln!(io::stderr(), "zarrfs: {text}");
+    let _ = writeln!(io::stderr(), "zarrfs: {}", printable(&text.to_string()));
 }
 
 /// Prints JSON as the result, with letters escaped that would change a terminal; a closed stdout is no error.
@@ -155,8 +158,27 @@ fn write(text: std::fmt::Arguments<'_>) -> ControlFlow<()> {
     let mut out = io::stdout();
     match out.write_fmt(text).and_then(|()| out.flush()) {
         Ok(()) => ControlFlow::Continue(()),
-        Err(_) => ControlFlow::Break(()),
+        Err(error) => {
+            note_lost(error);
+            ControlFlow::Break(())
+        }
     }
+}
+
+/// Whether a part of the result could not be written, and had a reader.
+static IS_LOST: AtomicBool = AtomicBool::new(false);
+
+/// Says once that the result could not be written; a reader that has gone is no fault.
+pub(super) fn note_lost(error: io::Error) {
+    let is_fault = error.kind() != io::ErrorKind::BrokenPipe;
+    if is_fault && !IS_LOST.swap(true, Ordering::Relaxed) {
+        note(Error::os("stdout", error));
+    }
+}
+
+/// Whether a part of the result could not be written; `note_lost` has said so.
+pub(super) fn is_lost() -> bool {
+    IS_LOST.load(Ordering::Relaxed)
 }
 
 #[cfg(test)]

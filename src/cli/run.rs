@@ -14,8 +14,8 @@ use super::{
 
 /// Runs the program; `args` begin with its own name.
 pub fn run(args: Vec<OsString>) -> ExitCode {
-    if typed::is_helper(&args) {
-        return run_helper(args);
+    if let Some(policy) = typed::helper(&args) {
+        return run_helper(args, policy);
     }
     let args = typed::with_command(args);
     let cli = match Cli::try_parse_from(&args) {
@@ -46,19 +46,20 @@ pub fn run(args: Vec<OsString>) -> ExitCode {
     }
 }
 
-/// Returns the exit status of a command that answers yes or no.
+/// Returns the exit status of a command that answers yes or no, on a stdout that takes the answer.
 fn exit_code(answer: crate::error::Result<bool>) -> ExitCode {
     match answer {
+        Ok(_) if report::is_lost() => ExitCode::from(report::FAILED),
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::from(report::NO),
         Err(error) => report::fail(report::FAILED, error),
     }
 }
 
-fn run_helper(args: Vec<OsString>) -> ExitCode {
+fn run_helper(args: Vec<OsString>, policy: ExitPolicy) -> ExitCode {
     match HelperArgs::try_parse_from(&args) {
-        Ok(args) => start(MountPlan::of_helper(&args), ExitPolicy::Helper),
-        Err(error) => explain(&error, &HelperArgs::command(), &args, ExitPolicy::Helper),
+        Ok(args) => start(MountPlan::of_helper(&args), policy),
+        Err(error) => explain(&error, &HelperArgs::command(), &args, policy),
     }
 }
 
@@ -79,9 +80,10 @@ fn explain(
     if error.exit_code() != 0 {
         return report::fail(policy.usage(), usage::line(error, command, args));
     }
-    // A reader that has gone is no error.
-    let _ = error.print();
-    ExitCode::SUCCESS
+    if let Err(error) = error.print() {
+        report::note_lost(error);
+    }
+    exit_code(Ok(true))
 }
 
 #[cfg(test)]

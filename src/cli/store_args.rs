@@ -81,6 +81,7 @@ impl StoreArgs {
 
     /// Opens the store that `typed` means, a path or URL of a store or of something in it, and finds the path in it.
     pub(super) fn open(&self, typed: &str) -> Result<StorePath> {
+        units::check_store(typed)?;
         let place = MountedPath::find(typed)?;
         let source = place
             .as_ref()

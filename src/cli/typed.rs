@@ -6,14 +6,19 @@ use std::path::Path;
 use clap::CommandFactory;
 
 use super::Cli;
+use super::report::ExitPolicy;
 use crate::spelling::nearest;
 
-/// Whether mount(8) calls: by the name `mount.zarrfs`, or as mount.fuse does, `zarrfs STORE DIR -o OPTIONS`.
-pub(super) fn is_helper(args: &[OsString]) -> bool {
+/// Whether mount(8) calls: by the name `mount.zarrfs`, or in the form of mount.fuse, `zarrfs STORE DIR -o OPTIONS`.
+pub(super) fn helper(args: &[OsString]) -> Option<ExitPolicy> {
     let called = args.first().map(Path::new).and_then(Path::file_name);
     if called.is_some_and(|name| name.as_encoded_bytes().starts_with(b"mount.")) {
-        return true;
+        return Some(ExitPolicy::Helper);
     }
+    is_bare_form(args).then_some(ExitPolicy::BareForm)
+}
+
+fn is_bare_form(args: &[OsString]) -> bool {
     match args.get(1..) {
         Some([store, dir, option, options @ ..]) => {
             let has_options = match options {
@@ -30,11 +35,11 @@ pub(super) fn is_helper(args: &[OsString]) -> bool {
 /// Returns the arguments in the form `zarrfs COMMAND`.
 pub(super) fn with_command(mut args: Vec<OsString>) -> Vec<OsString> {
     if args.get(1).is_some_and(|word| word == "help") {
-        let command: Vec<OsString> = args.get(2..3).unwrap_or_default().to_vec();
+        let command = args.get(2).filter(|word| *word != "help").cloned();
         args.truncate(1);
         args.extend(command);
         args.push("--help".into());
-    } else if is_mount(&args) {
+    } else if is_mount(&args) || names_store(&args) {
         args.insert(1, "mount".into());
     }
     args
@@ -52,12 +57,58 @@ fn is_mount(args: &[OsString]) -> bool {
     }
 }
 
+/// Whether the first word that is no option is a store, wherever it stands.
+fn names_store(args: &[OsString]) -> bool {
+    let first = first_plain(args.get(1..).unwrap_or_default());
+    first.is_some_and(|word| is_path(word) && !is_command(word))
+}
+
+/// Returns the first word that is neither an option of `zarrfs mount` nor the value of one.
+fn first_plain(words: &[OsString]) -> Option<&OsString> {
+    let mut is_value = false;
+    for (place, word) in words.iter().enumerate() {
+        if is_value {
+            is_value = false;
+        } else if word == "--" {
+            return words.get(place + 1);
+        } else if is_option(word) {
+            is_value = awaits_value(&word.to_string_lossy());
+        } else {
+            return Some(word);
+        }
+    }
+    None
+}
+
+/// Whether the word after an option of `zarrfs mount` is its value.
+fn awaits_value(option: &str) -> bool {
+    let program = Cli::command();
+    let Some(mount) = program.find_subcommand("mount") else {
+        return false;
+    };
+    let mut valued = mount
+        .get_arguments()
+        .filter(|option| option.get_action().takes_values());
+    match option.strip_prefix("--") {
+        Some(name) => valued.any(|option| option.get_long() == Some(name)),
+        // Of letters in one word a value follows the last, or stands in the word.
+        None => {
+            let first = valued.find_map(|valued| option.find(valued.get_short()?));
+            first.is_some_and(|place| place + 1 == option.len())
+        }
+    }
+}
+
+/// Whether a word is that of a path or URL, and of no command.
+fn is_path(word: &OsStr) -> bool {
+    Path::new(word).exists() || word.as_encoded_bytes().contains(&b'/')
+}
+
 /// Whether a word is rather meant as a command than as a store.
 fn is_misspelt(word: &OsStr) -> bool {
-    let is_path = Path::new(word).exists() || word.as_encoded_bytes().contains(&b'/');
     let names = command_names();
     let names = names.iter().map(String::as_str);
-    !is_path
+    !is_path(word)
         && word
             .to_str()
             .is_some_and(|word| nearest(word, names).is_some())
@@ -90,25 +141,37 @@ mod tests {
         line.split(' ').map(OsString::from).collect()
     }
 
-    fn helper(line: &str) -> bool {
-        is_helper(&words(line))
+    fn called_as(line: &str) -> Option<ExitPolicy> {
+        helper(&words(line))
     }
 
     #[test]
     fn mount_calls_in_two_ways() {
-        assert!(helper("/sbin/mount.zarrfs a.zarr /mnt -o ro"));
-        assert!(helper("mount.zarrfs --help"));
-        assert!(helper("zarrfs a.zarr /mnt -o rw,dev,suid"));
-        assert!(helper("zarrfs a.zarr /mnt -oro"));
+        for line in [
+            "/sbin/mount.zarrfs a.zarr /mnt -o ro",
+            "mount.zarrfs --help",
+        ] {
+            assert_eq!(called_as(line), Some(ExitPolicy::Helper), "{line}");
+        }
+        for line in [
+            "zarrfs a.zarr /mnt -o rw,dev,suid",
+            "zarrfs a.zarr /mnt -oro",
+        ] {
+            assert_eq!(called_as(line), Some(ExitPolicy::BareForm), "{line}");
+        }
     }
 
     #[test]
     fn commands_are_not_stores() {
-        assert!(!helper("zarrfs mount a.zarr /mnt -o ro"));
-        assert!(!helper("zarrfs umount /mnt"));
-        assert!(!helper("zarrfs a.zarr /mnt"));
-        assert!(!helper("zarrfs a.zarr /mnt -f -o ro"));
-        assert!(!helper("zarrfs --version"));
+        for line in [
+            "zarrfs mount a.zarr /mnt -o ro",
+            "zarrfs umount /mnt",
+            "zarrfs a.zarr /mnt",
+            "zarrfs a.zarr /mnt -f -o ro",
+            "zarrfs --version",
+        ] {
+            assert_eq!(called_as(line), None, "{line}");
+        }
     }
 
     #[test]
@@ -126,6 +189,20 @@ mod tests {
             ("zarrfs ./mont /mnt", "zarrfs mount ./mont /mnt"),
             ("zarrfs help", "zarrfs --help"),
             ("zarrfs help mount", "zarrfs mount --help"),
+            ("zarrfs help help", "zarrfs --help"),
+            ("zarrfs ./a.zarr", "zarrfs mount ./a.zarr"),
+            (
+                "zarrfs ./a.zarr --view files m",
+                "zarrfs mount ./a.zarr --view files m",
+            ),
+            (
+                "zarrfs --view files -rf -o ro s3://b/a m",
+                "zarrfs mount --view files -rf -o ro s3://b/a m",
+            ),
+            (
+                "zarrfs --memory=1G -fo ro -oro -- ./a.zarr m",
+                "zarrfs mount --memory=1G -fo ro -oro -- ./a.zarr m",
+            ),
         ] {
             assert_eq!(with_command(words(typed)), words(meant), "{typed}");
         }
@@ -136,6 +213,10 @@ mod tests {
             "zarrfs discrad /mnt tas",
             "zarrfs statsu /mnt",
             "zarrfs comit /mnt --force",
+            "zarrfs moutn a b",
+            "zarrfs --cow /upper moutn a b",
+            "zarrfs --view files",
+            "zarrfs -r status /mnt",
             "zarrfs --version",
             "zarrfs",
         ] {

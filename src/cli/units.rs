@@ -108,8 +108,19 @@ pub(super) fn octal(text: &str) -> Result<u32> {
     }
 }
 
+/// Checks that a store is named; an empty text names none.
+pub(super) fn check_store(text: &str) -> Result<()> {
+    if text.is_empty() {
+        return Err(invalid(text, "expected the path or URL of a store"));
+    }
+    Ok(())
+}
+
 /// Returns the path from the root on; links stay as they are.
 pub(super) fn absolute(path: &Path) -> Result<PathBuf> {
+    if path.as_os_str().is_empty() {
+        return Err(invalid("", "expected a path"));
+    }
     std::path::absolute(path).map_err(|error| Error::os(path.display(), error))
 }
 

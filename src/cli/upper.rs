@@ -121,6 +121,7 @@ pub(super) fn locate(path: &Path) -> Result<ChangesLocation> {
 
 /// Returns a path in no mount if it is an upper folder.
 fn by_itself(path: &Path) -> Result<ChangesLocation> {
+    fs::metadata(path).map_err(|error| Error::os(path.display(), error))?;
     if !path.join("zarrfs.json").is_file() {
         let why = "is neither a mount of zarrfs nor an upper folder";
         return Err(Error::invalid(path.display(), why));

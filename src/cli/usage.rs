@@ -15,7 +15,21 @@ pub(super) fn line(error: &Error, command: &Command, args: &[OsString]) -> Strin
         let names = names.join(" or ");
         return format!("a command is missing: {names}; try '{program} --help'");
     }
-    let text = error.render().to_string();
+    let unreadable = args.iter().find(|arg| arg.to_str().is_none());
+    let mut parts = match unreadable.filter(|_| error.kind() == ErrorKind::InvalidUtf8) {
+        Some(arg) => vec![format!("'{}' is not UTF-8", arg.to_string_lossy())],
+        None => parts(&error.render().to_string()),
+    };
+    let mut called = vec![command.get_name()];
+    let commands = command.get_subcommands();
+    let mut names = commands.flat_map(Command::get_name_and_visible_aliases);
+    called.extend(args.get(1).and_then(|arg| names.find(|name| arg == name)));
+    parts.push(format!("try '{} --help'", called.join(" ")));
+    printable(&parts.join("; "))
+}
+
+/// Returns what an error says, without the usage, a line for each paragraph.
+fn parts(text: &str) -> Vec<String> {
     let mut parts = Vec::new();
     for part in text.split("\n\n") {
         let words: Vec<&str> = part.split_whitespace().collect();
@@ -24,12 +38,7 @@ pub(super) fn line(error: &Error, command: &Command, args: &[OsString]) -> Strin
             ["error:" | "tip:", words @ ..] | words => parts.push(words.join(" ")),
         }
     }
-    let mut called = vec![command.get_name()];
-    let commands = command.get_subcommands();
-    let mut names = commands.flat_map(Command::get_name_and_visible_aliases);
-    called.extend(args.get(1).and_then(|arg| names.find(|name| arg == name)));
-    parts.push(format!("try '{} --help'", called.join(" ")));
-    printable(&parts.join("; "))
+    parts
 }
 
 #[cfg(test)]
@@ -91,6 +100,16 @@ mod tests {
     fn d03_the_help_of_the_mount_helper_names_the_control_directory() {
         let help = HelperArgs::command().get_after_help().unwrap().to_string();
         assert!(help.contains("DIR/.zarrfs/files"), "{help}");
+    }
+
+    #[test]
+    fn d04_what_is_not_utf_8_is_named() {
+        use std::os::unix::ffi::OsStringExt;
+        let args = [b"zarrfs".as_slice(), b"mount", b"/x\xff", b"/mnt"];
+        let args = args.map(|arg| OsString::from_vec(arg.to_vec()));
+        let error = Cli::try_parse_from(&args).unwrap_err();
+        let expected = "'/x\u{fffd}' is not UTF-8; try 'zarrfs mount --help'";
+        assert_eq!(line(&error, &Cli::command(), &args), expected);
     }
 
     #[test]

@@ -43,7 +43,7 @@ pub fn execute(
         }
         ControlRequest::Discard { path } => {
             let path = Key::new(path.as_str())?;
-            ControlAnswer::Discard(overlay.discard(&path)?)
+            ControlAnswer::Discard(discard(overlay, &path)?)
         }
     })
 }
@@ -73,6 +73,14 @@ pub(super) fn execute_in_mount(
     };
     name_arrays(&mut answer, in_writing);
     Ok(answer)
+}
+
+/// Throws away what was changed at a path; that it is nothing is a fault unless it was all that was asked for.
+fn discard(overlay: &Overlay, path: &Key) -> Result<u64> {
+    match overlay.discard(path) {
+        Err(error) if path.is_root() && error.kind() == Kind::NotFound => Ok(0),
+        discarded => discarded,
+    }
 }
 
 fn status(overlay: &Overlay) -> Result<StatusReport> {

@@ -17,12 +17,12 @@ type NameIn<'a> = (Ino, &'a [u8]);
 impl Vfs {
     /// Returns the tree by which a path can be changed, and the path in it; `ReadOnly` if it cannot be changed.
     pub(super) fn tree(&self, path: &Key) -> Result<(Arc<dyn Tree>, Key)> {
-        let tree = if self.config.writable {
-            self.view.tree(path)?
-        } else {
-            None
-        };
-        tree.ok_or_else(|| Error::read_only(path))
+        if !self.config.writable {
+            return Err(Error::read_only(path));
+        }
+        let why = "the control directory cannot be changed";
+        let tree = self.view.tree(path)?;
+        tree.ok_or_else(|| Error::new(Kind::ReadOnly, path, why))
     }
 
     /// Returns the path of a name in a directory.

@@ -32,11 +32,14 @@ fn an_array_that_is_written_meanwhile_is_named() {
         .unwrap();
     file.write_all_at(&[8; 4], 128).unwrap();
     assert!(say("status").ends_with(named));
-    assert_eq!(say("commit"), format!("1 put (16), 0 removed\n{named}"));
+    assert_eq!(
+        say("commit"),
+        format!("1 put (16 bytes), 0 removed\n{named}")
+    );
     assert_eq!(stored(), [[8; 4], [7; 4], [7; 4], [7; 4]].concat());
     file.write_all_at(&[9; 4], 132).unwrap();
     drop(file);
-    assert_eq!(say("commit"), "1 put (16), 0 removed\n");
+    assert_eq!(say("commit"), "1 put (16 bytes), 0 removed\n");
     assert_eq!(stored(), [[8; 4], [9; 4], [7; 4], [7; 4]].concat());
     assert!(say("status").ends_with(": nothing to commit\n"));
 }
@@ -91,7 +94,7 @@ fn what_could_not_be_stored_at_close_comes_with_a_commit() {
     };
     assert_eq!(first_element(&fixture), [8; 4]);
     make_room(&disk);
-    assert_eq!(run(&fixture, "commit"), "1 put (16), 0 removed\n");
+    assert_eq!(run(&fixture, "commit"), "1 put (16 bytes), 0 removed\n");
     let stored = fs::read(fixture.store.join("a/c/0")).unwrap();
     assert_eq!(stored[..4], [8; 4]);
     assert!(run(&fixture, "status").contains(": nothing to commit\n"));
@@ -108,7 +111,7 @@ fn what_could_not_be_stored_at_close_is_discarded() {
     make_room(&disk);
     assert!(run(&fixture, "status").contains(": nothing to commit\n"));
     assert!(!run(&fixture, "status").contains("being written"));
-    assert_eq!(run(&fixture, "commit"), "0 put (0), 0 removed\n");
+    assert_eq!(run(&fixture, "commit"), "0 put (0 bytes), 0 removed\n");
 }
 
 #[test]

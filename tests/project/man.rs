@@ -212,6 +212,65 @@ fn d03_every_page_names_the_control_directory() {
     }
 }
 
+/// Returns a page of section 7.
+fn page_7(reference: &str) -> String {
+    let name = reference.trim_end_matches("(7)");
+    fs::read_to_string(folder().join(format!("{name}.7"))).unwrap()
+}
+
+#[test]
+fn d03_the_manual_begins_with_the_line_of_a_mount() {
+    let page = page_7("zarrfs(7)");
+    let (_, text) = page.split_once(".Sh DESCRIPTION\n").unwrap();
+    let first = ".Xr zarrfs-mount 1\nputs a Zarr store at a directory, and prints a line that says what it found and \
+                 where the decoded arrays are.\n";
+    assert!(text.starts_with(first), "{text:.300}");
+}
+
+#[test]
+fn d03_every_page_leads_to_the_manual_and_to_all_that_belongs_to_it() {
+    for (name, _) in EXAMPLES {
+        let page = fs::read_to_string(folder().join(format!("{name}.1"))).unwrap();
+        let (_, references) = page.split_once(".SH \"SEE ALSO\"\n").unwrap();
+        let others = EXAMPLES.iter().filter(|(other, _)| other != name);
+        let others = others.map(|(other, _)| format!("{other}(1)"));
+        for other in others.chain(PAGES_OF_SECTION_7.map(String::from)) {
+            let is_there = references
+                .lines()
+                .any(|line| line.trim_end_matches(',') == escaped(&other));
+            assert!(is_there, "{name} does not lead to {other}");
+        }
+    }
+    for name in PAGES_OF_SECTION_7 {
+        let page = page_7(name);
+        let (_, references) = page.split_once(".Sh SEE ALSO\n").unwrap();
+        let others = PAGES_OF_SECTION_7.iter().filter(|other| **other != name);
+        for other in others.chain(&["zarrfs-mount(1)"]) {
+            let reference = format!(".Xr {}", other.replace('(', " ").replace(')', ""));
+            let mut lines = references.lines().map(|line| line.trim_end_matches(" ,"));
+            assert!(
+                lines.any(|line| line == reference),
+                "{name} does not lead to {other}"
+            );
+        }
+        assert!(page.contains(".zarrfs"), "{name}");
+    }
+}
+
+#[test]
+fn d08_what_programs_miss_is_in_the_manual() {
+    let page = page_7("zarrfs-files(7)");
+    let (_, text) = page.split_once(".Sh DIFFERENCES FROM POSIX\n").unwrap();
+    let (text, _) = text.split_once("\n.Sh ").unwrap();
+    for sentence in [
+        "a file without a name\n.Pq Dv O_TMPFILE\ncannot be made (both EOPNOTSUPP).\n",
+        "The flags of\n.Xr chattr 1\nare not there (ENOTTY).\n",
+        ".Xr lseek 2\nfinds no holes: with\n.Dv SEEK_HOLE\nit goes to the end of the file.\n",
+    ] {
+        assert!(text.contains(sentence), "{sentence}");
+    }
+}
+
 #[test]
 fn d03_examples_of_the_help_are_command_lines_that_parse() {
     for (name, command) in commands() {

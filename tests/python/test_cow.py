@@ -75,7 +75,7 @@ def change_some(folder):
     (folder / "a/c/3").rename(folder / "a/c/9")
 
 
-STATUS = "{store}: 3 new, 1 changed, 3 removed, 87 to write\n"
+STATUS = "{store}: 3 new, 1 changed, 3 removed, 87 bytes to write\n"
 DIFF = """\
 M a/c/0
 D a/c/1
@@ -117,14 +117,14 @@ def check_commands(store, place):
     differs = zarrfs("diff", place, check=False)
     assert (differs.returncode, differs.stdout, differs.stderr) == (1, DIFF, "")
     dry = zarrfs("commit", "--dry-run", place).stdout
-    assert dry == "would do: 4 put (87), 3 removed\n" + kept
+    assert dry == "would do: 4 put (87 bytes), 3 removed\n" + kept
     assert tree(store) == before
     assert zarrfs("discard", place, "b").stdout == "1 change discarded\n"
     nothing = zarrfs("discard", place, "b/c", check=False)
     assert nothing.returncode != 0 and "nothing was changed there" in nothing.stderr
     again = zarrfs("diff", place, check=False).stdout
     assert again == DIFF.replace("A b/c\n", "")
-    assert zarrfs("commit", place).stdout == "3 put (83), 3 removed\n" + kept
+    assert zarrfs("commit", place).stdout == "3 put (83 bytes), 3 removed\n" + kept
     assert zarrfs("status", place).stdout == f"{store}: nothing to commit\n" + kept
     assert zarrfs("diff", place).stdout == ""
 
@@ -141,7 +141,7 @@ def test_a_conflict_is_named_and_forced(store, cow):
     assert "1 conflict; nothing was overwritten (see --force)" in refused.stderr
     assert tree(store) == before
     done = zarrfs("commit", "--force", mount.path)
-    assert done.stdout == "2 put (80), 0 removed\n"
+    assert done.stdout == "2 put (80 bytes), 0 removed\n"
     assert (store / "a/c/0").read_bytes() == (store / "a/c/1").read_bytes() == b"\1" * 40
     assert zarrfs("diff", mount.path).stdout == ""
 

@@ -82,7 +82,7 @@ def test_a_commit_brings_all_changes(place, copy, left):
     assert done[1:] == ["1 stays in the upper folder:", "    empty: an empty folder"]
     assert made.outside.content() == wanted
     assert made.says("diff") == ""
-    assert made.says("commit").startswith("0 put (0), 0 removed\n")
+    assert made.says("commit").startswith("0 put (0 bytes), 0 removed\n")
     made.leave()
     with place.mount() as mount:
         assert content(mount.path) == wanted

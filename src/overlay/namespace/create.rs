@@ -15,7 +15,7 @@ use crate::overlay::layered_store::LayeredStore;
 use crate::overlay::name_change::NameChange;
 use crate::overlay::open_file::OpenFile;
 use crate::overlay::{OverlayCore, attributes, wrong_kind};
-use crate::store::backend::local::is_reserved_name;
+use crate::store::backend::local::check_names;
 use crate::store::tree::{AttrChange, Credentials};
 use crate::store::{EntryKind, Key};
 use crate::sync::descriptors::Permit;
@@ -27,7 +27,7 @@ impl OverlayCore {
         path: &Key,
         make: impl Fn(&NameChange<'_>) -> rustix::io::Result<()>,
     ) -> Result<()> {
-        check_name(path)?;
+        check_names(path)?;
         self.change_names(std::slice::from_ref(path), |change| {
             change.check_free(path)?;
             change.make_parents(path)?;
@@ -36,15 +36,6 @@ impl OverlayCore {
             Ok(())
         })
     }
-}
-
-/// `NotPermitted` for a name that zarrfs gives to files on their way into a store.
-pub(super) fn check_name(path: &Key) -> Result<()> {
-    if path.names().any(is_reserved_name) {
-        let why = "names of this form are kept for files on their way into a store";
-        return Err(Error::new(Kind::NotPermitted, path, why));
-    }
-    Ok(())
 }
 
 impl NameChange<'_> {

@@ -15,6 +15,7 @@ use super::name_change::NameChange;
 use super::open_file::OpenFile;
 use super::{Overlay, OverlayCore, Resolved, attributes, wrong_kind};
 use crate::error::{Error, Result};
+use crate::store::backend::local::check_names;
 use crate::store::tree::{
     AttrChange, Credentials, FreeSpace, OpenMode, RenameMode, Setting, Stat, Tree, TreeFile,
 };
@@ -55,7 +56,7 @@ impl Tree for Overlay {
     }
 
     fn create(&self, path: &Key, maker: &Credentials) -> Result<Arc<dyn TreeFile>> {
-        create::check_name(path)?;
+        check_names(path)?;
         let paths = std::slice::from_ref(path);
         let file = self
             .0
@@ -106,7 +107,7 @@ impl Tree for Overlay {
     }
 
     fn link(&self, from: &Key, to: &Key) -> Result<()> {
-        create::check_name(to)?;
+        check_names(to)?;
         let paths = [from.clone(), to.clone()];
         self.0
             .change_and_store(&paths, |change| change.link(from, to))
@@ -136,7 +137,7 @@ impl Tree for Overlay {
     }
 
     fn rename(&self, from: &Key, to: &Key, onto: RenameMode) -> Result<()> {
-        create::check_name(to)?;
+        check_names(to)?;
         let paths = [to.clone(), from.clone()];
         self.0.remove_and_store(&paths, |change| {
             change.keep_folder(from)?;

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use crate::error::{Error, Kind, Result};
 use crate::hierarchy::NodeEntry;
+use crate::store::backend::local::check_names;
 use crate::store::tree::{
     AttrChange, Credentials, FreeSpace, OpenMode, RenameMode, Stat, TreeFile,
 };
@@ -152,6 +153,7 @@ impl Tree for Editing {
         if self.files.lookup(path)?.is_some() {
             return Err(Error::new(Kind::Exists, path, "is there already"));
         }
+        check_names(path)?;
         self.check_temporary(path)?;
         let _permit = ChangePermit::take()?;
         let bytes = self.files.unstored.make_scratch(path, Vec::new())?;
@@ -213,6 +215,7 @@ impl Tree for Editing {
         if self.files.lookup(path)?.is_some() {
             return Err(Error::new(Kind::Exists, path, "is there already"));
         }
+        check_names(path)?;
         self.files.hierarchy.make_group(path)
     }
 
@@ -233,6 +236,7 @@ impl Tree for Editing {
     }
 
     fn rename(&self, from: &Key, to: &Key, onto: RenameMode) -> Result<()> {
+        check_names(to)?;
         if let Some(bytes) = self.files.unstored.scratch(from) {
             let bytes = bytes.lock().clone();
             return self.rename_scratch((from, &bytes), to, onto);

@@ -17,6 +17,8 @@ pub(super) enum CloudKind {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Address {
     pub(super) kind: CloudKind,
+    /// What the URL begins with, as it was typed.
+    pub(super) scheme: String,
     pub(super) bucket: String,
     /// The account that a URL of Azure's names.
     pub(super) account: Option<String>,
@@ -45,8 +47,8 @@ pub(super) fn kind(scheme: &str) -> Option<CloudKind> {
         .map(|(_, kind)| *kind)
 }
 
-/// Reads `//bucket/prefix`, which follows the scheme; `Invalid` without a bucket.
-pub(super) fn read(kind: CloudKind, rest: &str, shown: &str) -> Result<Address> {
+/// Reads `//bucket/prefix`, which follows the scheme of a kind; `Invalid` without a bucket.
+pub(super) fn read((scheme, kind): (&str, CloudKind), rest: &str, shown: &str) -> Result<Address> {
     let rest = rest.strip_prefix("//").unwrap_or(rest);
     let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
     let (bucket, account) = match (kind, authority.split_once('@')) {
@@ -58,15 +60,16 @@ pub(super) fn read(kind: CloudKind, rest: &str, shown: &str) -> Result<Address> 
     };
     let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "-_.$".contains(letter);
     if bucket.is_empty() || !bucket.chars().all(is_plain) {
-        let example = match kind {
-            CloudKind::S3 => "s3://BUCKET/PREFIX",
-            CloudKind::Google => "gs://BUCKET/PREFIX",
-            CloudKind::Azure => "az://CONTAINER/PREFIX",
+        let what = match kind {
+            CloudKind::S3 | CloudKind::Google => "BUCKET",
+            CloudKind::Azure => "CONTAINER",
         };
-        return Err(Error::invalid(shown, format!("expected {example}")));
+        let why = format!("expected {scheme}://{what}/PREFIX");
+        return Err(Error::invalid(shown, why));
     }
     Ok(Address {
         kind,
+        scheme: scheme.to_string(),
         bucket: bucket.to_string(),
         account,
         prefix: path.trim_matches('/').to_string(),
@@ -79,7 +82,7 @@ mod tests {
 
     fn address(url: &str) -> Result<Address> {
         let (scheme, rest) = url.split_once(':').unwrap();
-        read(kind(scheme).unwrap(), rest, url)
+        read((scheme, kind(scheme).unwrap()), rest, url)
     }
 
     #[test]

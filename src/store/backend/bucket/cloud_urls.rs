@@ -64,6 +64,7 @@ fn s3_bucket(host: &str, path: &str) -> Option<(Address, Option<String>)> {
 fn address(kind: CloudKind, bucket: &str, prefix: &str) -> Option<Address> {
     (!bucket.is_empty()).then(|| Address {
         kind,
+        scheme: "https".to_string(),
         bucket: bucket.to_string(),
         account: None,
         prefix: prefix.to_string(),

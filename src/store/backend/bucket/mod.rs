@@ -24,6 +24,7 @@ use writer::{WriteClients, Writer};
 mod address;
 mod azure_removal;
 mod client;
+mod cloud_builder;
 mod cloud_urls;
 mod conditions;
 mod flat_listing;
@@ -36,6 +37,7 @@ mod option_names;
 mod profile;
 mod reader;
 mod renewing;
+mod server_address;
 mod settings;
 #[cfg(test)]
 mod tests;

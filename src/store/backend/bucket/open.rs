@@ -28,7 +28,7 @@ impl BucketStore {
     ) -> Result<BucketStore> {
         let kind = address::kind(scheme)
             .ok_or_else(|| Error::unsupported(shown, format!("no stores of kind {scheme}:")))?;
-        let address = address::read(kind, rest, shown)?;
+        let address = address::read((scheme, kind), rest, shown)?;
         BucketStore::open_address(&address, shown, config, stats)
     }
 

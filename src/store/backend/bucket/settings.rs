@@ -3,7 +3,6 @@
 //! Options win over the environment, of which only the variables of the store's own programs count. The metadata
 //! address of a virtual machine is used for credentials only if an option names it.
 
-use std::str::FromStr;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -17,8 +16,9 @@ use url::Url;
 
 use super::address::{Address, CloudKind};
 use super::azure_removal::{AzureContainer, BlobRemoval};
+use super::cloud_builder::{CloudBuilder, PROFILE_OPTIONS};
 use super::odd_requests::{OddConnector, RequestSigner};
-use super::{option_names, profile};
+use super::{profile, server_address};
 use crate::error::{Error, Result};
 use crate::store::RemoteConfig;
 use crate::store::backend::remote::client_options;
@@ -59,81 +59,6 @@ pub(super) fn retries(most: usize, limit: Duration) -> RetryConfig {
         retry_timeout: limit,
     }
 }
-
-/// A builder of object_store; one for each kind of bucket.
-trait CloudBuilder: Sized {
-    type Key: FromStr;
-    /// The settings that all kinds have.
-    const ENDPOINT: Self::Key;
-    const SKIP_SIGNATURE: Self::Key;
-    fn client(key: ClientConfigKey) -> Self::Key;
-
-    fn set(self, key: Self::Key, value: &str) -> Self;
-    fn get(&self, key: &Self::Key) -> Option<String>;
-
-    /// Whether one of these settings has a value.
-    fn has_any(&self, keys: &[Self::Key]) -> bool {
-        let has = |key| self.get(key).is_some_and(|value| !value.is_empty());
-        keys.iter().any(has)
-    }
-
-    /// Whether a setting is `true`.
-    fn is_on(&self, key: Self::Key) -> bool {
-        self.get(&key).is_some_and(|value| value == "true")
-    }
-
-    /// Sets what all kinds have: the HTTP client, the options, and the server.
-    fn configured(mut self, kind: CloudKind, config: &RemoteConfig) -> Result<Self> {
-        for (key, value) in client_options::defaults(config) {
-            self = self.set(Self::client(key), &value);
-        }
-        let is_profile = |name: &str| kind == CloudKind::S3 && PROFILE_OPTIONS.contains(&name);
-        for (name, value) in &config.options {
-            if !is_profile(name) {
-                self = self.set(option(kind, name)?, value);
-            }
-        }
-        if let Some(endpoint) = &config.endpoint {
-            self = self.set(Self::ENDPOINT, endpoint);
-        }
-        let endpoint = self.get(&Self::ENDPOINT);
-        if endpoint.is_some_and(|endpoint| endpoint.starts_with("http://")) {
-            self = self.set(Self::client(ClientConfigKey::AllowHttp), "true");
-        }
-        Ok(self)
-    }
-
-    /// Has requests go without credentials.
-    fn anonymous(self) -> Self {
-        self.set(Self::SKIP_SIGNATURE, "true")
-    }
-}
-
-macro_rules! cloud_builder {
-    ($builder:ty, $key:ident, $endpoint:ident) => {
-        impl CloudBuilder for $builder {
-            type Key = $key;
-            const ENDPOINT: $key = $key::$endpoint;
-            const SKIP_SIGNATURE: $key = $key::SkipSignature;
-
-            fn client(key: ClientConfigKey) -> $key {
-                $key::Client(key)
-            }
-
-            fn set(self, key: $key, value: &str) -> Self {
-                self.with_config(key, value)
-            }
-
-            fn get(&self, key: &$key) -> Option<String> {
-                self.get_config_value(key)
-            }
-        }
-    };
-}
-
-cloud_builder!(AmazonS3Builder, S3Key, Endpoint);
-cloud_builder!(GoogleCloudStorageBuilder, GoogleKey, BaseUrl);
-cloud_builder!(MicrosoftAzureBuilder, AzureKey, Endpoint);
 
 /// Builds the clients of S3.
 fn s3_clients(
@@ -218,9 +143,6 @@ fn client_settings(builder: &MicrosoftAzureBuilder) -> ClientOptions {
     })
 }
 
-/// Names of the option that chooses a profile of AWS's own programs, which object_store does not have.
-const PROFILE_OPTIONS: [&str; 2] = ["profile", "aws_profile"];
-
 /// Settings that are credentials, or say where to get them.
 const S3_CREDENTIALS: [S3Key; 5] = [
     S3Key::AccessKeyId,
@@ -262,14 +184,6 @@ pub(super) fn client(
     built.map_err(|fault| unusable(address, &fault))
 }
 
-/// Reads an option's name; `Invalid` with the nearest one that is known.
-fn option<K: FromStr>(kind: CloudKind, name: &str) -> Result<K> {
-    option_names::check(kind, name)?;
-    name.to_ascii_lowercase()
-        .parse()
-        .map_err(|_| option_names::unknown(kind, name))
-}
-
 /// Returns the error of a client that cannot be built; its text may hold values, so it is not repeated whole.
 fn unusable(address: &Address, fault: &object_store::Error) -> Error {
     let text = fault.to_string();
@@ -283,9 +197,6 @@ fn s3(address: &Address, config: &RemoteConfig, connector: &Connector) -> Result
         .with_bucket_name(&address.bucket)
         .with_disable_bulk_delete(true);
     let mut builder = builder.configured(CloudKind::S3, config)?;
-    if let Some(region) = &config.region {
-        builder = builder.with_region(region);
-    }
     let mut options = config.options.iter().rev();
     let wanted = options.find(|(name, _)| PROFILE_OPTIONS.contains(&name.as_str()));
     let wanted = wanted.map(|(_, value)| value.as_str());
@@ -300,6 +211,7 @@ fn s3(address: &Address, config: &RemoteConfig, connector: &Connector) -> Result
         return Ok(builder.anonymous());
     };
     if let (None, Some(region)) = (builder.get(&S3Key::Region), &profile.region) {
+        server_address::check_region("the region of the AWS profile: ", region)?;
         builder = builder.with_region(region);
     }
     Ok(builder.with_credentials(profile.credentials))
@@ -339,7 +251,7 @@ fn azure(address: &Address, config: &RemoteConfig) -> Result<MicrosoftAzureBuild
         || builder.has_any(&[AzureKey::AccountName])
         || builder.is_on(AzureKey::UseEmulator);
     if !has_account {
-        let container = format!("az://{}", address.bucket);
+        let container = format!("{}://{}", address.scheme, address.bucket);
         return Err(Error::invalid(container, NO_ACCOUNT));
     }
     let has_credentials = builder.has_any(&AZURE_CREDENTIALS)

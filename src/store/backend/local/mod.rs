@@ -41,6 +41,15 @@ pub fn is_reserved_name(name: &[u8]) -> bool {
     atomic_file::is_temp_name(name)
 }
 
+/// `NotPermitted` for a path with a name that is kept for files on their way into a store.
+pub fn check_names(path: &Key) -> Result<()> {
+    if path.names().any(is_reserved_name) {
+        let why = "names of this form are kept for files on their way into a store";
+        return Err(Error::new(Kind::NotPermitted, path, why));
+    }
+    Ok(())
+}
+
 /// How long the metadata of a local file may be cached.
 const FRESHNESS: Duration = Duration::from_secs(1);
 

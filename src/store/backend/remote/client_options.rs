@@ -36,6 +36,9 @@ pub(crate) fn check_client(name: &str) -> Result<()> {
 
 /// Returns the error of an option that is none of `known`, with the nearest of these names.
 pub(crate) fn unknown_option(name: &str, known: &[&'static str]) -> Error {
+    if name == "profile" {
+        return Error::invalid("--profile", "only buckets of S3 have one");
+    }
     let hint = match nearest(name, known.iter().copied()) {
         Some(known) => format!("did you mean '{known}'?"),
         None => format!("known are {}", known.join(", ")),

@@ -134,9 +134,15 @@ pub(crate) fn innermost(fault: &(dyn std::error::Error + 'static)) -> String {
     if let Some(why) = text.strip_prefix(CERTIFICATE) {
         return untrusted(why);
     }
+    if text.starts_with(NO_TLS) {
+        return format!("{text}: the server does not speak TLS, so its URL begins with http:");
+    }
     let text = text.split("://").next().unwrap_or_default();
     text.chars().take(MAX_CAUSE).collect()
 }
+
+/// What the error of an answer begins with that is no record of TLS.
+const NO_TLS: &str = "received corrupt message of type InvalidContentType";
 
 /// What the error of a server's certificate begins with.
 const CERTIFICATE: &str = "invalid peer certificate: ";
@@ -240,6 +246,13 @@ mod tests {
              a file with this very certificate, or give the server one that an authority has signed"
         );
         assert!(said("UnknownIssuer").contains("(UnknownIssuer); SSL_CERT_FILE can name"));
+    }
+
+    #[test]
+    fn d04_a_server_without_tls_is_said_to_be_one() {
+        let said = innermost(&generic(NO_TLS));
+        let hint = "the server does not speak TLS, so its URL begins with http:";
+        assert_eq!(said, format!("{NO_TLS}: {hint}"));
     }
 
     #[test]

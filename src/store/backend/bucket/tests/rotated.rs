@@ -55,7 +55,7 @@ impl HttpService for Guarded {
 
 /// Opens a bucket whose key is what `file` holds.
 fn open(file: &std::path::Path, server: &Guarded) -> BucketStore {
-    let address = address::read(address::CloudKind::S3, "//bucket", "bucket").unwrap();
+    let address = address::read(("s3", address::CloudKind::S3), "//bucket", "bucket").unwrap();
     let connector = Connector::over(Arc::new(server.clone()), Arc::new(Stats::default()));
     let timeout = Duration::from_secs(5);
     let base = RemoteConfig {
