@@ -65,9 +65,10 @@ impl MetKeys {
     /// how much lies below them.
     fn names_up_to(&self, folder: &Key, most: usize) -> Vec<(Vec<u8>, EntryKind)> {
         let keys = self.keys.lock();
-        let stem = match folder.is_root() {
-            true => Vec::new(),
-            false => [folder.as_bytes(), b"/"].concat(),
+        let stem = if folder.is_root() {
+            Vec::new()
+        } else {
+            [folder.as_bytes(), b"/"].concat()
         };
         let mut found: BTreeMap<Vec<u8>, EntryKind> = BTreeMap::new();
         let mut start = stem.clone();
