@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use crate::dialect::draft::EntryPoint;
 use crate::error::{Error, Kind, Result};
+use crate::hierarchy::node_cache::CachedNode;
 use crate::hierarchy::scope::Rule;
 use crate::hierarchy::{Hierarchy, NodeEntry};
 use crate::store::listing::NameList;
@@ -28,6 +29,12 @@ impl Hierarchy {
             let why = "the store cannot list, and there are no consolidated metadata";
             return Err(Error::unsupported(&found.path, why));
         }
+        self.stored_children(found)
+    }
+
+    /// Lists the children that a group has by the listing of its folder.
+    fn stored_children(self: &Arc<Self>, found: &Arc<NodeEntry>) -> Result<Box<dyn Listing>> {
+        let scope = &found.scope;
         let folder = match &scope.rule {
             Rule::Plain(_) | Rule::Closed => found.path.clone(),
             Rule::Draft(entry) => entry.folder(&found.path)?,
@@ -49,16 +56,37 @@ impl Hierarchy {
     }
 
     /// Lists the children of a group that are known: those that `children` lists or, where the store cannot list and
-    /// there are no consolidated metadata, those that were found by name before and are still cached.
+    /// there are no consolidated metadata, those that were found by name before and are still cached. A tree over such a
+    /// store lists those, and what was made in it.
     pub fn known_children(self: &Arc<Self>, found: &Arc<NodeEntry>) -> Result<Box<dyn Listing>> {
         match self.children(found) {
             Err(error) if error.kind() == Kind::Unsupported && !found.scope.store.info().lists => {
-                let names = self.nodes.names_below(&found.path);
-                let names = names.into_iter().map(|name| (name, EntryKind::Directory));
+                let is_folder = matches!(found.scope.rule, Rule::Plain(_));
+                if self.tree.is_some() && is_folder && !found.is_array() {
+                    return self.stored_children(found);
+                }
+                let names = self.met_children(found)?.into_iter();
+                let names = names.map(|name| (name, EntryKind::Directory));
                 Ok(Box::new(NameList::new(names)))
             }
             answer => answer,
         }
+    }
+
+    /// Returns the names of the children that were found by name and are still cached. One of which something was changed
+    /// through the store since is looked for again.
+    fn met_children(&self, found: &NodeEntry) -> Result<Vec<Vec<u8>>> {
+        let changes = &self.store.info().changes;
+        let is_unchanged = |cached: &CachedNode| {
+            !changes.any_changed_since(cached.stamp.position, &cached.depends)
+        };
+        let mut names = Vec::new();
+        for (name, is_unchanged) in self.nodes.names_below(&found.path, is_unchanged) {
+            if is_unchanged || self.child(found, &name)?.is_some() {
+                names.push(name);
+            }
+        }
+        Ok(names)
     }
 }
 

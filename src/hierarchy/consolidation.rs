@@ -64,7 +64,7 @@ impl Hierarchy {
         let source = ConsolidatedSource {
             version: version_of(&found.text),
             modified: found.modified.or(reading.modified).unwrap_or(UNIX_EPOCH),
-            tells_all: self.tree.is_none(),
+            tells_all: !self.may_change,
             key,
         };
         let old = reading.old.and_then(|old| old.scope.consolidated.as_ref());

@@ -82,6 +82,8 @@ pub struct Hierarchy {
     store: Arc<dyn Store>,
     hints: Arc<dyn Hints>,
     tree: Option<Arc<dyn Tree>>,
+    /// Whether programs can change documents by way of this one or of one above it.
+    may_change: bool,
     config: HierarchyConfig,
     nodes: Arc<NodeCache>,
     /// Held while documents are edited.
@@ -102,6 +104,7 @@ impl Hierarchy {
             store,
             hints: Arc::new(NoHints),
             tree: None,
+            may_change: false,
             config,
             nodes: NodeCache::new(MemoryBudget::new(USUAL_MEMORY, Arc::default())),
             editing: DocumentLocks::default(),
@@ -124,7 +127,14 @@ impl Hierarchy {
 
     /// Renames nodes as folders of a tree, if the store is one.
     pub fn with_tree(mut self, tree: Option<Arc<dyn Tree>>) -> Hierarchy {
+        self.may_change |= tree.is_some();
         self.tree = tree;
+        self
+    }
+
+    /// Takes no copy of a document for what is stored, since programs change the store by way of what lies above.
+    pub fn below_changes(mut self) -> Hierarchy {
+        self.may_change = true;
         self
     }
 

@@ -128,14 +128,19 @@ impl NodeCache {
         drop(forgotten);
     }
 
-    /// Returns the names of the nodes directly under a path that are kept, sorted.
-    pub(super) fn names_below(&self, path: &Key) -> Vec<Vec<u8>> {
+    /// Returns the names of the nodes directly under a path that are kept, sorted, each with what `tell` says of it.
+    pub(super) fn names_below<T: Ord>(
+        &self,
+        path: &Key,
+        tell: impl Fn(&CachedNode) -> T,
+    ) -> Vec<(Vec<u8>, T)> {
         let nodes = self.nodes.lock();
         let is_child = |key: &Key| key.parent().is_some_and(|parent| parent == *path);
         let known = nodes
             .iter()
             .filter(|(key, known)| known.found.is_some() && is_child(key));
-        let mut names: Vec<_> = known.map(|(key, _)| key.name().to_vec()).collect();
+        let told = known.map(|(key, known)| (key.name().to_vec(), tell(known)));
+        let mut names: Vec<_> = told.collect();
         names.sort();
         names
     }

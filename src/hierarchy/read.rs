@@ -101,8 +101,7 @@ impl Hierarchy {
         dialects: &'static [&'static Dialect],
     ) -> ReadOutcome {
         // What programs change through the mount counts more than copies.
-        let asks_copies =
-            reading.path.is_root() && self.wants_consolidated() && self.tree.is_none();
+        let asks_copies = reading.path.is_root() && self.wants_consolidated() && !self.may_change;
         if reading.path.is_root() && !asks_copies {
             // At the root any dialect is as likely; below, most nodes have that of the node above.
             prefetch_all(reading, dialects)?;

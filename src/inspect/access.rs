@@ -79,13 +79,13 @@ pub struct OpenedStore {
 }
 
 impl OpenedStore {
-    /// Opens a store; `put_over` puts on the stack what lies below the hierarchy.
+    /// Opens a store; `put_over` puts on the stack what lies below the hierarchy, and may count that in the budget.
     ///
     /// Fails as `store::open` does, and with `Invalid` for what is no directory.
     pub fn open(
         config: &AccessConfig,
         stats: &Arc<Stats>,
-        put_over: impl FnOnce(StoreStack) -> Result<StoreStack>,
+        put_over: impl FnOnce(StoreStack, &Arc<MemoryBudget>) -> Result<StoreStack>,
     ) -> Result<OpenedStore> {
         let memory = MemoryBudget::new(config.memory, stats.clone());
         let opening = StoreConfig {
@@ -95,7 +95,7 @@ impl OpenedStore {
         };
         let stack = StoreStack::open(&config.source, &opening, stats)?;
         check_is_directory(&stack, &config.source)?;
-        let stack = put_over(stack)?;
+        let stack = put_over(stack, &memory)?;
         let hierarchy = Hierarchy::configured(stack.store.clone(), config.hierarchy.clone())
             .with_hints(stack.hints.clone())
             .with_tree(stack.tree.clone())

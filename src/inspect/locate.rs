@@ -37,7 +37,7 @@ impl StorePath {
         stats: &Arc<Stats>,
         put_over: impl FnOnce(StoreStack) -> Result<StoreStack>,
     ) -> Result<StorePath> {
-        let opened = OpenedStore::open(&self.config, stats, put_over)?;
+        let opened = OpenedStore::open(&self.config, stats, |stack, _| put_over(stack))?;
         Ok(StorePath { opened, ..self })
     }
 }
@@ -92,7 +92,7 @@ fn open(
         source: source.to_string(),
         ..config.clone()
     };
-    let opened = OpenedStore::open(&config, stats, |mut stack| {
+    let opened = OpenedStore::open(&config, stats, |mut stack, _| {
         if bounds.unlisted {
             stack.store = Arc::new(UnlistedStore::new(stack.store));
         }

@@ -27,6 +27,7 @@ use crate::view::control::{CONTROL, Control, ControlDirView};
 use crate::view::files::{FilesView, ListedForm};
 use crate::view::shards::ShardsView;
 use crate::view::store::StoreView;
+use crate::view::told_store::ToldStore;
 use crate::view::unlisted::UnlistedView;
 
 /// The name of a view.
@@ -235,10 +236,11 @@ fn open_store(
 ) -> Result<(OpenedStore, Option<Overlay>)> {
     let access = config.access();
     let mut overlay = None;
-    let opened = OpenedStore::open(&access, stats, |stack| {
+    let opened = OpenedStore::open(&access, stats, |stack, memory| {
         let Some((upper, how)) = &config.overlay else {
             return Ok(stack);
         };
+        let stack = with_told_names(stack, &config.hierarchy, memory);
         let opened = overlay.insert(Overlay::open(upper, stack.store, name, how.clone())?);
         // Attributes of a folder of this machine are the overlay's to tell: owners, modes, several names of a file.
         let below: Arc<dyn Hints> = if access.is_local() {
@@ -249,6 +251,27 @@ fn open_store(
         Ok(opened.stack(below))
     })?;
     Ok((opened, overlay))
+}
+
+/// Puts the names that metadata tell over a store that cannot list its keys.
+fn with_told_names(
+    stack: StoreStack,
+    config: &HierarchyConfig,
+    memory: &Arc<MemoryBudget>,
+) -> StoreStack {
+    if stack.store.info().lists {
+        return stack;
+    }
+    let hierarchy = Hierarchy::configured(stack.store, config.clone())
+        .with_hints(stack.hints.clone())
+        .within(memory)
+        .below_changes();
+    let told = Arc::new(ToldStore::new(Arc::new(hierarchy), stack.hints, memory));
+    StoreStack {
+        store: told.clone(),
+        hints: told,
+        tree: stack.tree,
+    }
 }
 
 /// Returns how the store view reads ahead: a store on the network, unless it can be changed.
@@ -271,7 +294,8 @@ fn store_view(
     let tree = stack.tree.clone();
     if !stack.store.info().lists {
         let view = UnlistedView::new(readahead, tree, hierarchy.clone());
-        return Arc::new(view.with_hints(stack.hints.clone()));
+        let view = view.with_hints(stack.hints.clone());
+        return Arc::new(view.written_by(arrays.clone()));
     }
     let view = StoreView::new(readahead).with_hints(stack.hints.clone());
     let view = view.with_tree(tree).written_by(arrays.clone());

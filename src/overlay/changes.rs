@@ -99,8 +99,8 @@ pub(super) struct MovedSubtree {
 
 impl Overlay {
     /// Returns what differs from the store, in the layer that programs change and in one that a commit has frozen. Lists
-    /// the store where something was renamed or whole folders were removed; `Unsupported` if the store cannot list
-    /// its keys.
+    /// the store where something was renamed or whole folders were removed: of a store that cannot list its keys, what
+    /// is known to be there.
     pub fn changes(&self) -> Result<ChangeSet> {
         let top = self.0.top();
         let changes = top.changes()?;
@@ -160,6 +160,12 @@ impl LayeredStore {
         let mut found = Vec::new();
         for (at, source) in paths.iter().flat_map(|path| self.layer.whiteouts(path)) {
             let stored = list_recursive(&*self.lower, &at)?;
+            let mut objects: Vec<Key> = stored.objects.into_iter().map(|(key, _)| key).collect();
+            if !self.lower.info().lists {
+                objects.extend(self.removed_below(&at));
+                objects.sort();
+                objects.dedup();
+            }
             let moved = match source {
                 None => None,
                 Some(source) => Some(MovedSubtree {
@@ -169,12 +175,20 @@ impl LayeredStore {
             };
             found.push(HiddenSubtree {
                 at,
-                objects: stored.objects.into_iter().map(|(key, _)| key).collect(),
+                objects,
                 folders: stored.folders,
                 moved,
             });
         }
         Ok(found)
+    }
+
+    /// Returns the keys of the store at a path and below that were changed or removed one by one: the store below may not
+    /// tell all of its names.
+    fn removed_below(&self, at: &Key) -> Vec<Key> {
+        let bases = self.layer.lock().records.bases_below(at).into_iter();
+        let stored = bases.filter(|(_, base)| !base.is_new() && !base.is_committed);
+        stored.map(|(key, _)| key).collect()
     }
 
     /// Returns what differs from the store at these paths and below, given what `list_hidden` found there.

@@ -44,6 +44,8 @@ enum Question {
     Version(Key),
     /// The first name that a folder of the overlay shows.
     FirstName(Key),
+    /// Whether a folder of the store below is known to have no names beside those that it lists.
+    TellsAll(Key),
     /// The content of a file, in the upper folder.
     CopyUp(Key),
 }
@@ -57,6 +59,7 @@ struct Answers {
     heads: RefCell<HashMap<Key, Option<Meta>>>,
     versions: RefCell<HashMap<Key, Option<Version>>>,
     first_names: RefCell<HashMap<Key, FirstName>>,
+    told: RefCell<HashMap<Key, bool>>,
     /// Files that were copied up, which stay open until the change is made.
     copied_up: RefCell<Vec<Arc<OpenFile>>>,
     missing: RefCell<Vec<Question>>,
@@ -66,6 +69,7 @@ enum Answer {
     Head(Option<Meta>),
     Version(Option<Version>),
     FirstName(LogPosition, Option<Vec<u8>>),
+    TellsAll(bool),
     CopiedUp(Arc<OpenFile>),
 }
 
@@ -167,6 +171,9 @@ impl OverlayCore {
                     let mut names = answers.first_names.borrow_mut();
                     names.insert(key, (position, name));
                 }
+                (Question::TellsAll(key), Answer::TellsAll(is_told)) => {
+                    answers.told.borrow_mut().insert(key, is_told);
+                }
                 (_, Answer::CopiedUp(file)) => answers.copied_up.borrow_mut().push(file),
                 _ => {}
             }
@@ -182,6 +189,7 @@ impl OverlayCore {
                 let position = self.info.changes.position();
                 Answer::FirstName(position, self.first_name(prefix)?)
             }
+            Question::TellsAll(key) => Answer::TellsAll(top.lower.tells_all_below(key)?),
             Question::CopyUp(key) => {
                 let file = self.open_file(key)?;
                 file.copy_up()?;
@@ -206,16 +214,13 @@ impl OverlayCore {
         Ok(None)
     }
 
-    /// Whether a name that was listed is there. Some buckets list a folder for a while after its last key was erased;
-    /// only a write-through erases keys before their folder is removed.
+    /// Whether a name that was listed is there. Some buckets list a folder for a while after its last key was erased, and
+    /// metadata name folders without a key; only a write-through erases keys before their folder is removed.
     fn still_shows(self: &Arc<Self>, key: &Key) -> Result<bool> {
         let may_linger = self.config.write_through && self.store.info().folder.is_none();
         match self.top().find(key)? {
             Some(Resolved::Lower(_, meta)) if may_linger && meta.kind == EntryKind::Directory => {
-                match listing::of_overlay(self, key) {
-                    Err(error) if error.kind() == Kind::NotFound => Ok(false),
-                    names => Ok(names?.next()?.is_some()),
-                }
+                Ok(self.first_name(key)?.is_some())
             }
             found => Ok(found.is_some()),
         }
@@ -237,6 +242,14 @@ impl NameChange<'_> {
         match self.answers.heads.borrow().get(lower) {
             Some(meta) => Ok(*meta),
             None => Err(self.lack(Question::Head(lower.clone()))),
+        }
+    }
+
+    /// Whether all names of a folder of the store below are known.
+    pub(super) fn tells_all_below(&self, lower: &Key) -> Result<bool> {
+        match self.answers.told.borrow().get(lower) {
+            Some(is_told) => Ok(*is_told),
+            None => Err(self.lack(Question::TellsAll(lower.clone()))),
         }
     }
 

@@ -121,6 +121,10 @@ impl Store for Overlay {
         self.0.look(|top| top.read_link(key))
     }
 
+    fn tells_all_below(&self, prefix: &Key) -> Result<bool> {
+        self.0.look(|top| top.tells_all_below(prefix))
+    }
+
     fn leads_back(&self, key: &Key) -> Result<bool> {
         self.0.look(|top| top.leads_back(key))
     }

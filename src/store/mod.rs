@@ -367,6 +367,12 @@ pub trait Store: Send + Sync {
     /// nothing if that costs more than to list each folder.
     fn list_all(&self, prefix: &Key, from: &Key) -> Result<Option<Box<dyn FlatListing>>>;
 
+    /// Whether listings have every name at and below a prefix by which the store is known to have something: of one that
+    /// cannot list its keys, what metadata name may be all that a folder is known to have.
+    fn tells_all_below(&self, _prefix: &Key) -> Result<bool> {
+        Ok(self.info().lists)
+    }
+
     /// Returns where a symbolic link points; `Invalid` if the key is none.
     fn read_link(&self, key: &Key) -> Result<Vec<u8>>;
 

@@ -15,6 +15,8 @@
 //!          |                  |                  |
 //!          +--------+---------+                  |
 //!                   |                            |
+//!               told names                       |           changed stores that list nothing: what metadata name
+//!                   |                            |
 //!             metadata_cache                     |           network: kinds, versions, names, documents
 //!                   |                            |
 //!              disk_cache                        |           with --cache-dir: objects and ranges
@@ -27,8 +29,8 @@
 //! ```
 //!
 //! All layers of one stack share one change log, but for the overlay: what is written to its folder leaves what the
-//! layers below it know true. `mount/open.rs` has the overlay put in its place (it knows of upper folders), and
-//! `hierarchy` has consolidated metadata.
+//! layers below it know true. `mount/open.rs` has the overlay put in its place (it knows of upper folders), over what
+//! metadata tell of names (`view/told_store.rs`), and `hierarchy` has consolidated metadata.
 
 use std::fmt;
 use std::path::{Path, PathBuf};

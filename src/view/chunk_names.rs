@@ -61,12 +61,7 @@ fn numbers(grid: &Grid, indices: &[u8]) -> Result<Option<Level>> {
     let Some((_, given)) = given.split_last() else {
         return Ok(None);
     };
-    let fits = |(name, count): (&&[u8], &u64)| {
-        let number = str::from_utf8(name)
-            .ok()
-            .and_then(|name| name.parse::<u64>().ok());
-        number.is_some_and(|number| number < *count && number.to_string().as_bytes() == *name)
-    };
+    let fits = |(name, count): (&&[u8], &u64)| is_below(name, *count);
     if given.len() >= grid.counts().len() || !given.iter().zip(grid.counts()).all(fits) {
         return Ok(None);
     }
@@ -77,6 +72,13 @@ fn numbers(grid: &Grid, indices: &[u8]) -> Result<Option<Level>> {
     };
     let count = grid.counts().get(given.len()).copied().unwrap_or_default();
     Ok(Some(Level::Numbers(Vec::new(), count, kind)))
+}
+
+/// Whether a name is that of a number below `count`.
+fn is_below(name: &[u8], count: u64) -> bool {
+    let number = str::from_utf8(name).ok();
+    let number = number.and_then(|name| name.parse::<u64>().ok());
+    number.is_some_and(|number| number < count && number.to_string().as_bytes() == name)
 }
 
 /// Returns the bytes before the first slash.
@@ -97,6 +99,27 @@ impl Level {
                 Box::new(NameList::new(files))
             }
             level => Box::new(IndexListing { level, place: 0 }),
+        }
+    }
+
+    /// Whether a name is one of these.
+    pub(super) fn has(&self, name: &[u8]) -> bool {
+        match self {
+            Level::Stem(stem) => stem == name,
+            Level::Scalars(names) => names.iter().any(|known| known == name),
+            Level::Numbers(stem, count, _) => name
+                .strip_prefix(stem.as_slice())
+                .is_some_and(|number| is_below(number, *count)),
+            Level::Chunks(stem, grid, separator) => {
+                let rest = name.strip_prefix(stem.as_slice());
+                let rest = rest.and_then(|rest| str::from_utf8(rest).ok());
+                rest.is_some_and(|rest| {
+                    let indices: Vec<&str> = rest.split(*separator).collect();
+                    let mut pairs = indices.iter().zip(grid.counts());
+                    indices.len() == grid.counts().len()
+                        && pairs.all(|(index, count)| is_below(index.as_bytes(), *count))
+                })
+            }
         }
     }
 
@@ -214,7 +237,13 @@ mod tests {
     fn chunks_are_named_by_the_grid() {
         let dots = v2(".");
         assert_eq!(listed(&dots, "a").unwrap(), ["0.0", "0.1", "1.0", "1.1"]);
+        let has = |array: &Array, path: &str, name: &str| {
+            let level = level(array, &Key::new(path).unwrap()).unwrap();
+            level.unwrap().has(name.as_bytes())
+        };
+        assert!(has(&dots, "a", "1.0") && !has(&dots, "a", "2.0") && !has(&dots, "a", "1"));
         let slashes = v2("/");
+        assert!(has(&slashes, "a", "1") && !has(&slashes, "a/1", "01"));
         assert_eq!(listed(&slashes, "a").unwrap(), ["0/", "1/"]);
         assert_eq!(listed(&slashes, "a/1").unwrap(), ["0", "1"]);
         for none in ["a/2", "a/x", "a/01", "a/0/0", "a/0/0/0"] {

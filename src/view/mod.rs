@@ -18,12 +18,15 @@ mod chunk_order;
 pub mod control;
 mod copied_document;
 pub mod files;
+mod met_keys;
 mod root_lookup;
 mod shard_index;
 pub mod shards;
 mod sizes_ahead;
 pub mod store;
 mod text_file;
+mod told_names;
+pub mod told_store;
 pub mod unlisted;
 
 pub use crate::sync::read_bytes::{ReadAt, ReadBytes};

@@ -61,7 +61,22 @@ impl NameChange<'_> {
         if onto == RenameMode::Exchange {
             self.exchange(from, to)
         } else {
+            if is_folder(&old) {
+                self.check_told(from)?;
+            }
             self.rename_onto(from, to)
+        }
+    }
+
+    /// `CrossDevice` for a folder of the store of which not all names are known: a commit could not rename the others. `mv`
+    /// copies then what it is shown.
+    fn check_told(&self, from: &Key) -> Result<()> {
+        match self.find_lower(from)? {
+            Some((lower, _)) if !self.tells_all_below(&lower)? => {
+                let why = "the store does not list names, so what a rename would move is not known";
+                Err(Error::new(Kind::CrossDevice, from, why))
+            }
+            _ => Ok(()),
         }
     }
 

@@ -351,13 +351,19 @@ impl FilesView {
         Ok(lost)
     }
 
-    /// Whether a group has nodes below it.
+    /// Whether a group has nodes below it; `Unsupported` where that is not known.
     pub(super) fn has_children(&self, found: &Arc<NodeEntry>) -> Result<bool> {
-        match self.hierarchy.children(found) {
-            Ok(mut children) => Ok(children.next()?.is_some()),
-            Err(error) if error.kind() == Kind::NotFound => Ok(false),
-            Err(error) => Err(error),
+        let has_some = match self.hierarchy.known_children(found) {
+            Ok(mut children) => children.next()?.is_some(),
+            Err(error) if error.kind() == Kind::NotFound => false,
+            Err(error) => return Err(error),
+        };
+        if !has_some && !self.hierarchy.store().tells_all_below(&found.path)? {
+            let why =
+                "the store does not list names, so whether there are nodes in it is not known";
+            return Err(Error::unsupported(&found.path, why));
         }
+        Ok(has_some)
     }
 }
 
