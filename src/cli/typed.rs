@@ -9,13 +9,29 @@ use super::Cli;
 use super::report::ExitPolicy;
 use crate::spelling::nearest;
 
-/// Whether mount(8) calls: by the name `mount.zarrfs`, or in the form of mount.fuse, `zarrfs STORE DIR -o OPTIONS`.
+/// Returns whether the arguments are those of the helper, and how it ends: by the name `mount.zarrfs`, or in the form of
+/// mount.fuse, `zarrfs STORE DIR -o OPTIONS`.
 pub(super) fn helper(args: &[OsString]) -> Option<ExitPolicy> {
     let called = args.first().map(Path::new).and_then(Path::file_name);
     if called.is_some_and(|name| name.as_encoded_bytes().starts_with(b"mount.")) {
         return Some(ExitPolicy::Helper);
     }
-    is_bare_form(args).then_some(ExitPolicy::BareForm)
+    let options = args.last().filter(|_| is_bare_form(args))?;
+    Some(if has_flags(&options.to_string_lossy()) {
+        ExitPolicy::Helper
+    } else {
+        ExitPolicy::BareForm
+    })
+}
+
+/// Whether options have what mount.fuse always adds and what makes no difference to a mount.
+fn has_flags(options: &str) -> bool {
+    let has = |flag: &str| {
+        options
+            .split(',')
+            .any(|option| option.strip_prefix("no").unwrap_or(option) == flag)
+    };
+    has("dev") && has("suid")
 }
 
 fn is_bare_form(args: &[OsString]) -> bool {
@@ -150,12 +166,14 @@ mod tests {
         for line in [
             "/sbin/mount.zarrfs a.zarr /mnt -o ro",
             "mount.zarrfs --help",
+            "zarrfs a.zarr /mnt -o rw,fsname=x,dev,suid",
+            "zarrfs a.zarr /mnt -o ro,nosuid,nodev",
         ] {
             assert_eq!(called_as(line), Some(ExitPolicy::Helper), "{line}");
         }
         for line in [
-            "zarrfs a.zarr /mnt -o rw,dev,suid",
-            "zarrfs a.zarr /mnt -oro",
+            "zarrfs a.zarr /mnt -o ro",
+            "zarrfs a.zarr /mnt -oro,device,no",
         ] {
             assert_eq!(called_as(line), Some(ExitPolicy::BareForm), "{line}");
         }

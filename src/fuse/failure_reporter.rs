@@ -126,7 +126,7 @@ mod tests {
             reporter.report(&request, &Error::unavailable("", "no answer within 2 s"));
         }
         let line = |path| ["lookup", path, "", "no answer within 2 s", "1"];
-        assert_eq!(cells(&stats), [line("/lon"), line("/lat")]);
+        assert_eq!(cells(&stats), [line("/lat"), line("/lon")]);
     }
 
     /// Returns the cells of each line about a failure but the time.
