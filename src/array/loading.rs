@@ -4,7 +4,6 @@
 //! piece are one. Inner chunks of shards are fetched by `shard`; which content is the current one is left to `chunk`.
 
 use std::sync::Arc;
-use std::time::Instant;
 
 use rustix::time::{ClockId, clock_gettime};
 
@@ -12,7 +11,7 @@ use crate::array::OpenArray;
 use crate::array::decoder::{Decoder, PieceLocation};
 use crate::array::piece::{Cached, Decoded, Load, Piece};
 use crate::array::piece_use::PieceUse;
-use crate::codec::Pipeline;
+use crate::array::seen_lengths::GuessedLengths;
 use crate::error::{Error, Kind, Result};
 use crate::grid::ChunkIndex;
 use crate::store::{Key, Object, Store, Version};
@@ -58,6 +57,7 @@ impl OpenArray {
                     pipeline: decoder.pipeline_of(ChunkIndex(location.stored))?,
                     location,
                     known,
+                    guessed: self.guessed_lengths(decoder),
                     deadline,
                 };
                 let decoded = self.load_decoded(&load)?.ok_or_else(missing)?;
@@ -78,10 +78,28 @@ impl OpenArray {
 
     /// Returns a piece from disk, else fetched and decoded; nothing if it is not stored.
     fn load_decoded(&self, load: &Load) -> Result<Option<Decoded>> {
-        match (self.load_spilled(load)?, load.pipeline.shards()) {
-            (Some(decoded), _) => Ok(Some(decoded)),
-            (None, []) => self.load_whole(load),
-            (None, _) => self.load_inner(load),
+        if let Some(decoded) = self.load_spilled(load)? {
+            return Ok(Some(decoded));
+        }
+        match self.load_stored(load) {
+            // It may only be longer than was guessed.
+            Err(error) if load.guessed.is_some() && is_of_bytes(&error) => {
+                let pipeline = load.pipeline.clone();
+                self.load_stored(&Load {
+                    guessed: None,
+                    pipeline,
+                    ..*load
+                })
+            }
+            answer => answer,
+        }
+    }
+
+    /// Returns a piece fetched and decoded; nothing if it is not stored.
+    fn load_stored(&self, load: &Load) -> Result<Option<Decoded>> {
+        match load.pipeline.shards() {
+            [] => self.load_whole(load),
+            _ => self.load_inner(load),
         }
     }
 
@@ -128,16 +146,16 @@ impl OpenArray {
         store: &dyn Store,
         load: &Load,
     ) -> Result<Option<(Key, Object, Reservation)>> {
-        let (pipeline, deadline) = (&*load.pipeline, load.deadline);
-        let decoded = pipeline.chunk_bytes() as u64;
-        let usual = usual_length(decoded);
-        let mut room = self.reserve(pipeline, usual, deadline)?;
+        let decoded = load.pipeline.chunk_bytes() as u64;
+        let guessed = load.guessed.map(|guessed| guessed.encoded);
+        let usual = guessed.unwrap_or_else(|| usual_length(decoded));
+        let mut room = self.reserve(load, usual)?;
         for key in self.keys(&load.location.indices)? {
             let object = match store.get(&key, usual) {
-                Err(error) if error.kind() == Kind::TooLarge => {
+                Err(error) if error.kind() == Kind::TooLarge && guessed.is_none() => {
                     drop(room);
                     let longest = check_length(store, &key, decoded)?;
-                    room = self.reserve(pipeline, longest, deadline)?;
+                    room = self.reserve(load, longest)?;
                     store.get(&key, longest)?
                 }
                 answer => answer?,
@@ -150,22 +168,14 @@ impl OpenArray {
     }
 
     /// Takes room in the budget for a decoded piece and its `encoded` bytes.
-    pub(super) fn reserve(
-        &self,
-        pipeline: &Pipeline,
-        encoded: u64,
-        deadline: Instant,
-    ) -> Result<Reservation> {
-        // An uncompressed chunk is decoded where it was fetched to.
-        let decoded = if pipeline.is_identity() {
-            0
-        } else {
-            pipeline.chunk_bytes() as u64
+    pub(super) fn reserve(&self, load: &Load, encoded: u64) -> Result<Reservation> {
+        let bytes = match load.guessed {
+            Some(guessed) => GuessedLengths { encoded, ..guessed }.while_decoded(&load.pipeline),
+            // An uncompressed chunk is decoded where it was fetched to.
+            None if load.pipeline.is_identity() => encoded,
+            None => encoded.saturating_add(load.pipeline.chunk_bytes() as u64),
         };
-        let room = self
-            .engine
-            .cache
-            .reserve(encoded.saturating_add(decoded), deadline);
+        let room = self.engine.cache.reserve(bytes, load.deadline);
         room.map_err(|error| error.about(&self.path))
     }
 
@@ -181,8 +191,9 @@ impl OpenArray {
         if !pipeline.is_identity() {
             self.reclaim(pipeline.chunk_bytes());
         }
-        let start = cpu_nanoseconds();
-        let bytes = pipeline.decode(encoded).map_err(|error| error.about(key))?;
+        let (start, length) = (cpu_nanoseconds(), encoded.len() as u64);
+        let bytes = load.decode(encoded).map_err(|error| error.about(key))?;
+        self.seen_lengths.note(length, bytes.len() as u64);
         let stats = &self.engine.stats;
         stats
             .decode_nanoseconds
@@ -259,6 +270,11 @@ fn cpu_nanoseconds() -> u64 {
 /// Returns the error by which a loader says that a piece is not stored, so that the cache keeps nothing.
 fn missing() -> Error {
     Error::new(Kind::NotFound, "", "not stored")
+}
+
+/// Whether an error is about the bytes of a chunk.
+fn is_of_bytes(error: &Error) -> bool {
+    matches!(error.kind(), Kind::TooLarge | Kind::Corrupt)
 }
 
 fn is_missing(error: &Error) -> bool {

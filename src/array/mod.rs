@@ -16,6 +16,7 @@ use crate::array::decoder::Decoder;
 use crate::array::dirty_chunks::DirtyChunks;
 use crate::array::presence::LastSeen;
 use crate::array::read_order::LastOrder;
+use crate::array::seen_lengths::SeenLengths;
 use crate::array::shard_group::ShardGroups;
 use crate::array::unread::UnreadPieces;
 use crate::array::versions::{ChunkVersions, LockedVersions, VersionState};
@@ -54,8 +55,10 @@ mod piece_use;
 mod prefetch;
 mod presence;
 pub mod ragged;
+mod ragged_ahead;
 mod read_order;
 mod readers;
+mod seen_lengths;
 mod shard;
 mod shard_file;
 mod shard_group;
@@ -132,6 +135,8 @@ pub struct OpenArray {
     versions: ChunkVersions,
     /// Inner chunks that are read together.
     groups: ShardGroups,
+    /// How long pieces were whose length the metadata do not tell.
+    seen_lengths: SeenLengths,
     /// What was written and is not stored yet.
     dirty: Arc<DirtyChunks>,
     /// Lengths of files that had to be read to know them.
@@ -176,6 +181,7 @@ impl OpenArray {
             decoder,
             dirty,
             groups: ShardGroups::default(),
+            seen_lengths: SeenLengths::default(),
             lengths: Mutex::default(),
             sparse: Mutex::default(),
             order: LastOrder::default(),

@@ -10,7 +10,9 @@ use twox_hash::XxHash64;
 use crate::array::OpenArray;
 use crate::array::decoder::{Decoder, PieceLocation};
 use crate::array::piece_use::PieceUse;
+use crate::array::seen_lengths::GuessedLengths;
 use crate::codec::{Pipeline, ShardIndex};
+use crate::error::Result;
 use crate::grid::ChunkIndex;
 use crate::store::Version;
 use crate::sync::budget::Reservation;
@@ -149,5 +151,20 @@ pub(super) struct Load<'a> {
     pub(super) location: &'a PieceLocation,
     /// The version that the stored chunk has, if that is known.
     pub(super) known: Option<Version>,
+    /// The lengths that it is taken to have; nothing if it may have any that the pipeline allows.
+    pub(super) guessed: Option<GuessedLengths>,
     pub(super) deadline: Instant,
+}
+
+impl Load<'_> {
+    /// Returns the bytes that it decodes to; `Corrupt` as well if they are more than was guessed.
+    pub(super) fn decode(&self, encoded: Vec<u8>) -> Result<Vec<u8>> {
+        let Some(guessed) = self.guessed else {
+            return self.pipeline.decode(encoded);
+        };
+        let most = usize::try_from(guessed.decoded).unwrap_or(usize::MAX);
+        let decoded = self.pipeline.decode_within(&encoded, most);
+        buffer::recycle(encoded);
+        decoded
+    }
 }

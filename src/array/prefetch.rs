@@ -30,10 +30,10 @@ const MIN_WINDOW: u64 = 16 << 20;
 const MIN_STEPPED_CHUNKS: usize = 4;
 
 /// How many of its pieces a read has taken; all once it was answered.
-type Taken = Arc<AtomicUsize>;
+pub(super) type Taken = Arc<AtomicUsize>;
 
 /// A piece, and how many pieces its reader takes before it.
-type PlacedPiece = (usize, ChunkIndex);
+pub(super) type PlacedPiece = (usize, ChunkIndex);
 
 /// The pieces of a read beside the one that it takes itself, which are decoded by the engine's threads.
 pub(super) struct PiecesBeside<'a> {
@@ -107,7 +107,7 @@ impl Drop for PiecesBeside<'_> {
 impl OpenArray {
     /// Has pieces decoded by the engine's threads, as far as these have room for more work, unless their reader has taken
     /// them before.
-    fn decode_beside(
+    pub(super) fn decode_beside(
         self: &Arc<OpenArray>,
         decoder: &Decoder,
         pieces: impl Iterator<Item = PlacedPiece>,
@@ -120,7 +120,7 @@ impl OpenArray {
         }
         // Over a network each chunk is fetched by a thread of its own.
         let size = match self.engine.limits.fetches {
-            0 => pieces_of(decoder, BATCH_BYTES),
+            0 => self.count_of(decoder, BATCH_BYTES),
             _ => 1,
         };
         loop {
@@ -174,12 +174,17 @@ impl OpenArray {
         let bytes = match self.engine.limits.fetches {
             0 => BATCH_BYTES,
             fetches => {
-                let chunk = decoder.pipeline.chunk_bytes();
+                let chunk = self.usual_bytes(decoder);
                 let each = chunk.saturating_mul(count) / fetches;
                 each.clamp(MIN_GROUP_BYTES, MAX_GROUP_BYTES)
             }
         };
-        pieces_of(decoder, bytes)
+        self.count_of(decoder, bytes)
+    }
+
+    /// Returns how many pieces have `bytes` decoded bytes; at least one.
+    fn count_of(&self, decoder: &Decoder, bytes: usize) -> usize {
+        (bytes / self.usual_bytes(decoder).max(1)).max(1)
     }
 
     /// Has pieces decoded that no read wants yet; `shards` as in `begin_group`.
@@ -215,11 +220,6 @@ impl OpenArray {
             }
         })
     }
-}
-
-/// Returns how many pieces have `bytes` decoded bytes; at least one.
-fn pieces_of(decoder: &Decoder, bytes: usize) -> usize {
-    (bytes / decoder.pipeline.chunk_bytes().max(1)).max(1)
 }
 
 /// Returns inner chunks by their shards, which come in the order of their first ones.

@@ -5,10 +5,12 @@
 //! row of chunks that is being read, is refused.
 
 use std::ops::Deref;
+use std::sync::Arc;
 
 use crate::array::OpenArray;
 use crate::array::decoder::Decoder;
 use crate::array::piece::Piece;
+use crate::array::ragged_ahead::RaggedAhead;
 use crate::error::{Error, Result};
 use crate::grid::{ChunkIndex, Region};
 use crate::model::{DataType, bytes_of};
@@ -196,13 +198,16 @@ impl Growing<'_> {
 impl OpenArray {
     /// Reads a box; `TooLarge` if its elements and a row of its chunks need more than half of the budget,
     /// `Corrupt` if a chunk does not have as many elements as it should.
-    pub fn records(&self, region: &Region) -> Result<RaggedElements> {
+    pub fn records(self: &Arc<OpenArray>, region: &Region) -> Result<RaggedElements> {
         let decoder = self.decoder()?;
         self.check_metadata()?;
         let len = self.element_count(region)?;
         let mut growing = self.growing();
-        for slab in slabs(region, decoder) {
-            self.add_slab(decoder, &slab, &mut growing)?;
+        let slabs = slabs(region, decoder);
+        let mut ahead = RaggedAhead::new(self, decoder, &slabs);
+        for slab in &slabs {
+            let pieces = self.pieces_of(&mut ahead, slab, &mut growing)?;
+            self.add_slab((decoder, pieces), slab, &mut growing)?;
         }
         self.check_store()?;
         Ok(RaggedElements {
@@ -239,8 +244,12 @@ impl OpenArray {
     }
 
     /// Appends the elements of a slab, which lies in one row of pieces along the first axis.
-    fn add_slab(&self, decoder: &Decoder, slab: &Region, out: &mut Growing) -> Result<()> {
-        let mut pieces = self.pieces_of(decoder, slab, out)?;
+    fn add_slab(
+        &self,
+        (decoder, mut pieces): (&Decoder, Vec<Cursor>),
+        slab: &Region,
+        out: &mut Growing,
+    ) -> Result<()> {
         let fill = &self.array.fill_value.bytes;
         let length =
             u32::try_from(fill.len()).map_err(|error| Error::too_large(&self.path, error))?;
@@ -265,10 +274,11 @@ impl OpenArray {
     /// Returns the pieces under a slab, by number.
     fn pieces_of(
         &self,
-        decoder: &Decoder,
+        ahead: &mut RaggedAhead,
         slab: &Region,
         out: &mut Growing,
     ) -> Result<Vec<Cursor>> {
+        let decoder = ahead.decoder;
         let mut numbers = Vec::new();
         decoder.pieces.visit(slab, |piece, _, _| {
             numbers.push(piece);
@@ -276,6 +286,7 @@ impl OpenArray {
         });
         let mut pieces = Vec::with_capacity(numbers.len());
         for piece in numbers {
+            ahead.take();
             let chunk = self.piece(decoder, piece)?;
             out.hold(self.check_count(decoder, piece, &chunk)?)?;
             pieces.push(Cursor {

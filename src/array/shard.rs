@@ -76,6 +76,7 @@ impl OpenArray {
             pipeline: decoder.pipeline_of(ChunkIndex(location.stored))?,
             location,
             known: None,
+            guessed: None,
             deadline: self.engine.deadline(),
         };
         let read = self.read_stored(decoder, location.stored, |stored| {
@@ -121,7 +122,7 @@ impl OpenArray {
             let found = format!("an inner chunk of {} bytes for {decoded}", shard.length);
             return Err(Error::corrupt(&stored.key, found));
         }
-        let room = self.reserve(&load.pipeline, shard.length, load.deadline)?;
+        let room = self.reserve(load, shard.length)?;
         let range = shard.start..shard.start + shard.length;
         let bytes = match self.grouped(load, stored, &range)? {
             Some(bytes) => bytes,

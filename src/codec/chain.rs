@@ -90,18 +90,24 @@ impl Chain {
 
     /// Undoes all codecs, the last one first (core specification, "Decoding procedure").
     pub(super) fn decode<'a>(&self, encoded: Data<'a>) -> Result<Data<'a>> {
+        self.decode_within(encoded, usize::MAX)
+    }
+
+    /// Like `decode`; where the length is not known in advance, `Corrupt` above `most` bytes.
+    pub(super) fn decode_within<'a>(&self, encoded: Data<'a>, most: usize) -> Result<Data<'a>> {
         let mut data = encoded;
         for step in self.compressors.iter().rev() {
-            data = step.codec.decode(data, step.decoded)?;
-            step.decoded.check(&step.name, data.len())?;
+            let decoded = step.decoded.within(cap(most));
+            data = step.codec.decode(data, decoded)?;
+            decoded.check(&step.name, data.len())?;
         }
-        data = self.serializer.codec.decode(data)?;
-        self.serializer
-            .decoded
-            .check(&self.serializer.name, data.len())?;
+        let serializer = &self.serializer;
+        data = serializer.codec.decode(data)?;
+        let decoded = serializer.decoded.within(most);
+        decoded.check(&serializer.name, data.len())?;
         for step in self.filters.iter().rev() {
             data = step.codec.decode(data)?;
-            step.decoded.check(&step.name, data.len())?;
+            step.decoded.within(most).check(&step.name, data.len())?;
         }
         Ok(data)
     }

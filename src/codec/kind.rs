@@ -97,6 +97,14 @@ impl Length {
         }
     }
 
+    /// Returns the length as one of at most `most` bytes, if it is not known in advance.
+    pub(super) fn within(self, most: usize) -> Length {
+        match self {
+            Length::Exact(_) => self,
+            Length::AtMost(bytes) => Length::AtMost(bytes.min(most)),
+        }
+    }
+
     /// Returns the length after `bytes` more.
     pub(super) fn plus(self, bytes: usize) -> Length {
         self.map(|length| length.saturating_add(bytes))

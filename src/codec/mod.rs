@@ -153,6 +153,13 @@ impl Pipeline {
         decoded
     }
 
+    /// Decodes one piece whose elements have no fixed length as `decode` does; `Corrupt` as well if it has more than
+    /// `most` bytes.
+    pub fn decode_within(&self, encoded: &[u8], most: usize) -> Result<Vec<u8>> {
+        let decoded = self.chain.decode_within(Cow::Borrowed(encoded), most)?;
+        Ok(decoded.into_owned())
+    }
+
     /// Decodes one piece as `decode` does; returns as well what its codecs passed over.
     pub fn decode_noting(&self, encoded: Vec<u8>) -> Result<(Vec<u8>, PassedOver)> {
         let (decoded, passed_over) = ignored::noted(|| self.decode(encoded));

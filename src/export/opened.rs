@@ -371,7 +371,7 @@ fn body_of(
 
 /// Reads all selected elements and makes a file of them.
 fn whole(
-    array: &OpenArray,
+    array: &Arc<OpenArray>,
     ragged: Ragged,
     selection: &Selection,
     name: &[u8],

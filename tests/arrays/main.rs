@@ -27,6 +27,7 @@ mod hostile_formats;
 mod keys;
 mod labels;
 mod order;
+mod ragged_fetches;
 mod shard_reads;
 mod slices;
 mod sparse;

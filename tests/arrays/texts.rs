@@ -18,7 +18,7 @@ const TEXTS: [&str; 6] = [
 ];
 
 /// Returns a chunk of texts as the filter vlen-utf8 has it.
-fn encoded(texts: &[&str]) -> Vec<u8> {
+pub(crate) fn encoded(texts: &[&str]) -> Vec<u8> {
     let length = |length: usize| u32::try_from(length).unwrap().to_le_bytes();
     let mut chunk = length(texts.len()).to_vec();
     for text in texts {

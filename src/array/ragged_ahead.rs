@@ -1,0 +1,104 @@
+//! Pieces of a box whose elements have no fixed length, decoded before the one that puts the box together wants them.
+//!
+//! The engine's threads have those of the next slabs, as many as a part of the memory holds. What they fail at, or what
+//! has left memory again, is loaded by the one that takes it, under the version that its chunk has then.
+
+use std::collections::VecDeque;
+use std::slice::Iter;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use crate::array::OpenArray;
+use crate::array::decoder::Decoder;
+use crate::array::prefetch::Taken;
+use crate::grid::{ChunkIndex, Region};
+
+/// The part of the memory that pieces take which were not taken yet: one in so many bytes.
+const SHARE_OF_MEMORY: u64 = 4;
+
+/// The most pieces that are decoded ahead.
+const MAX_PIECES: u64 = 512;
+
+/// The pieces of some slabs, in the order in which they are taken.
+pub(super) struct RaggedAhead<'a> {
+    array: &'a Arc<OpenArray>,
+    pub(super) decoder: &'a Decoder,
+    /// The slabs whose pieces do not wait yet.
+    slabs: Iter<'a, Region>,
+    /// Pieces that the threads do not have.
+    waiting: VecDeque<ChunkIndex>,
+    /// How many pieces the threads have, or were taken.
+    passed: usize,
+    taken: Taken,
+}
+
+impl<'a> RaggedAhead<'a> {
+    /// Prepares the pieces of some slabs.
+    pub(super) fn new(
+        array: &'a Arc<OpenArray>,
+        decoder: &'a Decoder,
+        slabs: &'a [Region],
+    ) -> RaggedAhead<'a> {
+        RaggedAhead {
+            array,
+            decoder,
+            slabs: slabs.iter(),
+            waiting: VecDeque::new(),
+            passed: 0,
+            taken: Taken::default(),
+        }
+    }
+
+    /// Notes that the next piece is taken, and has those decoded that come after it.
+    pub(super) fn take(&mut self) {
+        let taken = self.taken.fetch_add(1, Ordering::Relaxed) + 1;
+        if self.passed < taken {
+            self.wait_for(1);
+            self.waiting.pop_front();
+            self.passed = taken;
+        }
+        let (most, ahead) = (self.most(), self.passed - taken);
+        // Many at a time, so that those of a shard are together.
+        if ahead <= most / 2 {
+            self.submit(most - ahead);
+        }
+    }
+
+    /// Returns how many pieces may be decoded or being decoded that were not taken: none before the first one has told
+    /// how long they are.
+    fn most(&self) -> usize {
+        let Some(guessed) = self.array.guessed_lengths(self.decoder) else {
+            return 0;
+        };
+        let memory = self.array.engine.limits.memory / SHARE_OF_MEMORY;
+        let pieces = memory / guessed.while_decoded(&self.decoder.pipeline).max(1);
+        usize::try_from(pieces.min(MAX_PIECES)).unwrap_or(0)
+    }
+
+    /// Has at least `count` pieces wait, as far as there are more.
+    fn wait_for(&mut self, count: usize) {
+        while self.waiting.len() < count
+            && let Some(slab) = self.slabs.next()
+        {
+            self.decoder.pieces.visit(slab, |piece, _, _| {
+                self.waiting.push_back(piece);
+                true
+            });
+        }
+    }
+
+    fn submit(&mut self, count: usize) {
+        self.wait_for(count);
+        let count = count.min(self.waiting.len());
+        let pieces = (self.passed..).zip(self.waiting.drain(..count));
+        let order = (&self.taken, None);
+        self.array.decode_beside(self.decoder, pieces, order);
+        self.passed += count;
+    }
+}
+
+impl Drop for RaggedAhead<'_> {
+    fn drop(&mut self) {
+        self.taken.store(usize::MAX, Ordering::Relaxed);
+    }
+}
