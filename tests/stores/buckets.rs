@@ -239,6 +239,16 @@ fn open(scheme: &str, prefix: &str, remote: RemoteConfig) -> Arc<dyn Store> {
     zarrfs::store::open(&url, &config, &Arc::new(Stats::default())).unwrap()
 }
 
+/// Opens the bucket on a server of S3, with keys or without.
+pub(crate) fn open_s3(endpoint: String, signs: bool) -> Arc<dyn Store> {
+    let pairs: &[_] = if signs {
+        &S3_OPTIONS
+    } else {
+        &[("skip_signature", "true")]
+    };
+    open("s3", "", remote(endpoint, pairs))
+}
+
 /// Opens a prefix of moto's bucket.
 pub(crate) fn open_moto(prefix: &str) -> Arc<dyn Store> {
     open(

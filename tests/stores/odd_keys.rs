@@ -2,6 +2,7 @@
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use zarrfs::error::Kind as Fault;
 use zarrfs::store::{Condition, EntryKind, Key, PutBody, Store};
@@ -10,6 +11,7 @@ use super::buckets;
 use super::buckets::{AZURITE, BUCKET, FAKE_GCS, MOTO, SEAWEEDFS};
 use super::fixture::{Kind, key};
 use super::listings::names;
+use super::scripted::{Answer, Scripted, answer};
 
 /// The name between two slashes, one dot, and two.
 const EMPTY: &str = "\u{ff0f}";
@@ -77,7 +79,7 @@ fn servers_take_the_signatures_of_such_requests() {
 }
 
 #[test]
-fn what_cannot_be_asked_for_is_listed_and_is_no_missing_object() {
+fn names_that_are_no_paths_are_listed_and_open() {
     let (host, prefix) = (buckets::server("ZARRFS_TEST_MOTO"), "odd-keys");
     put_raw(&host, prefix, "a/plain");
     for path in ["a//b", "a/./c", "a/../d", "a/%E2%80%9B", "a/%E2%90%8A"] {
@@ -107,15 +109,88 @@ fn what_cannot_be_asked_for_is_listed_and_is_no_missing_object() {
     }
     for (folder, name) in [(DOT, "c"), (DOTS, "d")] {
         assert_eq!(listed(store, &format!("a/{folder}")), [(name.into(), file)]);
-        let refused = store
-            .get(&key(format!("a/{folder}/{name}")), 10)
-            .unwrap_err();
-        assert_eq!(refused.kind(), Fault::Unsupported);
-        assert!(
-            refused.to_string().contains("no part of a URL"),
-            "{refused}"
-        );
+        let name = &format!("a/{folder}/{name}");
+        let object = store.get(&key(name), 10).unwrap().unwrap();
+        assert_eq!(object.bytes, b"odd", "{name}");
+        assert_eq!(store.head(&key(name)).unwrap().unwrap().size, 3);
+        let reader = store.open(&key(name), None).unwrap();
+        assert_eq!(reader.read_at(1, 2).unwrap(), b"dd");
     }
+    let name = &format!("a/{DOTS}/{DOT}/new");
+    put(store, name, b"new");
+    let listed_there = listed(store, &format!("a/{DOTS}/{DOT}"));
+    assert_eq!(listed_there, [("new".into(), file)]);
+    assert_eq!(store.get(&key(name), 10).unwrap().unwrap().bytes, b"new");
+    store.erase(&key(name), &Condition::Any).unwrap();
+    assert!(store.get(&key(name), 10).unwrap().is_none());
+    assert!(store.get(&key("new"), 10).unwrap().is_none());
+}
+
+#[test]
+fn names_of_dots_are_missing_or_refused_elsewhere() {
+    for kind in [AZURITE, FAKE_GCS] {
+        let fixture = (kind.holding)(&[(b"a/plain", b"plain")]);
+        refused(&*fixture.store, &format!("a/{DOT}/plain"));
+    }
+    // The slash before it is not one of the key.
+    refused(&*buckets::open_moto(""), DOTS);
+}
+
+fn refused(store: &dyn Store, name: &str) {
+    let refused = store.get(&key(name), 10).unwrap_err();
+    assert_eq!(refused.kind(), Fault::Unsupported);
+    assert!(
+        refused.to_string().contains("no part of a URL"),
+        "{refused}"
+    );
+}
+
+/// Servers get the path of the key, signed as the key or as it is sent; what they refuse is said.
+#[test]
+fn a_name_of_dots_is_asked_for_by_its_path() {
+    for (signs, allowed, requests) in [(false, 1, 1), (true, 1, 1), (true, 2, 2), (true, 3, 2)] {
+        let asked = AtomicUsize::new(0);
+        let server = Scripted::start(move |_, request| match request.target.as_str() {
+            "/test/a/..%2Fb" if asked.fetch_add(1, Ordering::SeqCst) + 1 < allowed => {
+                answer(403, b"<Error><Code>SignatureDoesNotMatch</Code></Error>")
+            }
+            "/test/a/..%2Fb" => dated(answer(200, b"odd")),
+            _ => answer(200, PAGE.as_bytes()),
+        });
+        let store = buckets::open_s3(format!("http://{}", server.address), signs);
+        let found = store.get(&key(format!("a/{DOTS}/b")), 10);
+        let seen = server.requests.lock().unwrap();
+        let seen = seen
+            .iter()
+            .filter(|request| request.target.ends_with("..%2Fb"));
+        let signatures: Vec<_> = seen
+            .map(|request| request.header("authorization").to_string())
+            .collect();
+        assert_eq!(signatures.len(), requests);
+        assert_eq!(
+            signatures.iter().all(|signature| !signature.is_empty()),
+            signs
+        );
+        assert!(requests == 1 || signatures[0] != signatures[1]);
+        if allowed == 3 {
+            assert_eq!(found.unwrap_err().kind(), Fault::Denied);
+        } else {
+            assert_eq!(found.unwrap().unwrap().bytes, b"odd");
+        }
+    }
+}
+
+/// A listing in which something is, so that the store is one.
+const PAGE: &str = "<ListBucketResult><Name>test</Name><KeyCount>1</KeyCount><IsTruncated>false</IsTruncated>\
+    <Contents><Key>a</Key><LastModified>2026-01-01T00:00:00Z</LastModified><Size>3</Size><ETag>\"1\"</ETag></Contents>\
+    </ListBucketResult>";
+
+fn dated(mut answer: Answer) -> Answer {
+    answer.headers = vec![
+        ("last-modified", "Thu, 01 Jan 2026 00:00:00 GMT".to_string()),
+        ("etag", "\"1\"".to_string()),
+    ];
+    answer
 }
 
 /// The empty name right below the root of a store is not the root.

@@ -34,6 +34,7 @@ mod odd_names;
 mod odd_requests;
 mod open;
 mod option_names;
+mod path_signature;
 mod profile;
 mod reader;
 mod renewing;
@@ -59,6 +60,8 @@ pub struct BucketStore {
     may_be_empty: bool,
     /// Whether keys are listed in order: those of S3's directory buckets are not.
     is_ordered: bool,
+    /// Whether names of dots can be asked for.
+    takes_dots: bool,
     info: StoreInfo,
 }
 

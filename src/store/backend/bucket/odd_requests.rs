@@ -1,15 +1,16 @@
 //! Requests about keys that are no paths (`odd_names`), below a client that knows paths alone.
 //!
 //! Names in the listings of a server are replaced by what is shown for them, before the client reads them. In the URL of
-//! a request the path becomes the key again, and the request is signed again where its signature covers the URL.
+//! a request the path becomes the key again, and the request is signed again where its signature covers the URL. Parts of
+//! dots, which libraries take out of URLs, stay where the slash beside them is escaped, which servers of S3 take for one.
 
 use std::borrow::Cow;
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 
-use http::Uri;
 use http::header::AUTHORIZATION;
 use http::uri::PathAndQuery;
+use http::{StatusCode, Uri};
 use object_store::ClientOptions;
 use object_store::aws::{AwsAuthorizer, AwsCredentialProvider};
 use object_store::azure::{AzureAuthorizer, AzureCredential, AzureCredentialProvider};
@@ -19,7 +20,7 @@ use object_store::client::{
 };
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, percent_encode};
 
-use super::odd_names;
+use super::{odd_names, path_signature};
 use crate::store::backend::remote::connector::Connector;
 
 /// What signs the requests of a store; those of Google have signatures that do not cover the URL.
@@ -87,6 +88,15 @@ impl HttpService for OddClient {
             *request.uri_mut() = uri;
             self.sign(&mut request).await.map_err(unsigned)?;
         }
+        if request.uri().path().contains(ESCAPED_SLASH)
+            && let Some(signed) = self.signed_as_key(&request).await.map_err(unsigned)?
+        {
+            let response = self.below.execute(signed).await?;
+            // Some servers compare the signature with the path as it was sent.
+            if response.status() != StatusCode::FORBIDDEN {
+                return Ok(response);
+            }
+        }
         let response = self.below.execute(request).await?;
         if !is_listing || !response.status().is_success() {
             return Ok(response);
@@ -134,6 +144,27 @@ impl OddClient {
     }
 }
 
+impl OddClient {
+    /// Returns a request whose path has escaped slashes with the signature of one without; nothing if it is not signed, or
+    /// not as S3 does it.
+    async fn signed_as_key(
+        &self,
+        request: &HttpRequest,
+    ) -> object_store::Result<Option<HttpRequest>> {
+        // Credentials are not looked for where none are used.
+        let is_signed = request.headers().contains_key(AUTHORIZATION);
+        let Some(RequestSigner::S3(credentials)) = self.signer.get().filter(|_| is_signed) else {
+            return Ok(None);
+        };
+        let credential = credentials.get_credential().await?;
+        let mut request = request.clone();
+        let path = request.uri().path().replace(ESCAPED_SLASH, "/");
+        let path = (path.as_str(), UNESCAPED);
+        let signed = path_signature::sign_as(&mut request, path, &credential.secret_key);
+        Ok(signed.map(|()| request))
+    }
+}
+
 /// Returns the region of the scope that the header of a signature names: `KEY/DATE/REGION/s3/...`.
 fn region(signed: &str) -> Option<&str> {
     let (_, scope) = signed.split_once("Credential=")?;
@@ -150,8 +181,11 @@ fn is_listing(uri: &Uri) -> bool {
     parts.any(|part| part == "list-type=2" || part == "comp=list")
 }
 
+/// A slash of a key that stands beside a part of dots. A key's own percent sign is escaped as well, so it is nothing else.
+const ESCAPED_SLASH: &str = "%2F";
+
 /// Characters that stand in a URL's path as they are.
-const UNESCAPED: &AsciiSet = &NON_ALPHANUMERIC
+pub(super) const UNESCAPED: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'-')
     .remove(b'.')
     .remove(b'_')
@@ -165,7 +199,7 @@ fn stored_uri(uri: &Uri) -> Option<Uri> {
         return None;
     }
     let parts: Vec<Cow<'_, str>> = path.split('/').map(stored_part).collect();
-    let stored = parts.join("/");
+    let stored = joined(&parts);
     if stored == path {
         return None;
     }
@@ -174,6 +208,23 @@ fn stored_uri(uri: &Uri) -> Option<Uri> {
     let mut parts = uri.clone().into_parts();
     parts.path_and_query = Some(target);
     Uri::from_parts(parts).ok()
+}
+
+/// Joins the parts of a path; those of dots are not between two slashes of a URL.
+fn joined(parts: &[Cow<'_, str>]) -> String {
+    let is_dots = |part: &str| matches!(part, "." | "..");
+    let mut path = String::new();
+    for (place, part) in parts.iter().enumerate() {
+        let before = place.checked_sub(1).and_then(|before| parts.get(before));
+        let is_last = place + 1 == parts.len();
+        match before {
+            None => {}
+            Some(before) if is_dots(before) || is_last && is_dots(part) => path += ESCAPED_SLASH,
+            Some(_) => path.push('/'),
+        }
+        path += part;
+    }
+    path
 }
 
 /// Returns one part of a URL's path, which may have escaped slashes, as the key has it.
@@ -229,5 +280,31 @@ fn shown_text(text: &str) -> Option<String> {
     match odd_names::shown(&name) {
         Cow::Owned(shown) => Some(quick_xml::escape::escape(shown).into_owned()),
         Cow::Borrowed(_) => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use url::Url;
+
+    use super::*;
+
+    #[test]
+    fn parts_of_dots_stay_in_urls() {
+        for (shown, sent) in [
+            ("a/%EF%BC%8E/b", "/bucket/a/.%2Fb"),
+            ("a/%EF%BC%8E%EF%BC%8E/b", "/bucket/a/..%2Fb"),
+            ("%EF%BC%8E%EF%BC%8E/%EF%BC%8E/b", "/bucket/..%2F.%2Fb"),
+            ("a/%EF%BC%8E", "/bucket/a%2F."),
+            ("a/%EF%BC%8E/%EF%BC%8E%EF%BC%8E", "/bucket/a/.%2F.."),
+            ("a/%EF%BC%8F/%EF%BC%8E", "/bucket/a/%2F."),
+            ("a/%EF%BC%8F/b", "/bucket/a//b"),
+        ] {
+            let uri = format!("https://host/bucket/{shown}?versionId=1");
+            let stored = stored_uri(&uri.parse().unwrap()).unwrap();
+            assert_eq!(stored.path(), sent);
+            let url = Url::parse(&stored.to_string()).unwrap();
+            assert_eq!((url.path(), url.query()), (sent, Some("versionId=1")));
+        }
     }
 }

@@ -93,6 +93,7 @@ impl BucketStore {
             writer: WriteClients::new(address, config, connector),
             may_be_empty: config.may_be_empty,
             is_ordered: !address.bucket.ends_with("--x-s3"),
+            takes_dots: address.kind == address::CloudKind::S3,
             info: StoreInfo::new(config.metadata_ttl),
         })
     }
