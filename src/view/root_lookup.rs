@@ -23,7 +23,7 @@ const FRESH: Duration = Duration::from_secs(1);
 /// A view, of whose root something is known at any time.
 pub(super) struct RootLookup {
     pub(super) view: Arc<dyn View>,
-    asked: Arc<RootState>,
+    state: Arc<RootState>,
     /// What the root shows if the store has never told of it.
     started: SystemTime,
 }
@@ -47,7 +47,7 @@ impl RootLookup {
     pub(super) fn new(view: Arc<dyn View>, started: SystemTime) -> RootLookup {
         RootLookup {
             view,
-            asked: Arc::default(),
+            state: Arc::default(),
             started,
         }
     }
@@ -63,14 +63,14 @@ impl RootLookup {
     /// Returns what the store says, or said last if it does not answer; nothing if it has no such directory.
     fn ask(&self) -> Option<Attr> {
         let start = Instant::now();
-        let mut question = self.asked.question.lock();
+        let mut question = self.state.question.lock();
         loop {
             match (question.asked, question.known) {
                 (None, Some((asked, answer))) if asked >= start => return answer,
                 (None, _) => self.begin(&mut question),
                 (Some(asked), known) => {
                     let end = asked + MAX_WAIT;
-                    self.asked.answered.wait_until(&mut question, end);
+                    self.state.answered.wait_until(&mut question, end);
                     if question.asked == Some(asked) && Instant::now() >= end {
                         return stale(known);
                     }
@@ -85,7 +85,7 @@ impl RootLookup {
         question.asked = Some(asked);
         let view = self.view.clone();
         let answer = RootAnswer {
-            state: self.asked.clone(),
+            state: self.state.clone(),
             asked,
             attr: None,
         };

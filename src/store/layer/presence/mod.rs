@@ -3,8 +3,8 @@
 //! A bucket has no folders and a server that does not list names tells of single keys: where all was removed, each answer
 //! is that a key is missing, as if it had never been stored. So no key is called missing, and nothing is changed, unless
 //! the store was there a moment before: it has keys, or a folder at its URL, or, where names cannot be listed, one of the
-//! documents that its root was seen to have. While it is gone, every answer is an error. Where keys are found anew by
-//! others is up to those who change it: this layer looks at most once a second.
+//! documents that its root was seen to have. While it is gone, every answer is an error. The store is looked at only for a
+//! key that is missing or is to be changed, and at most once a second while it is there.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -106,7 +106,7 @@ impl Witness {
     }
 
     /// Looks whether a removal has left anything, so that what others remove after it does not pass for more of it.
-    fn look_behind_removal(&self) {
+    fn look_after_removal(&self) {
         let mut looked = self.looked.lock();
         let now = self.now();
         if looked.is_none_or(|last| now.saturating_duration_since(last) >= COUNTS) {
@@ -298,7 +298,7 @@ impl Layer for PresenceStore {
             self.witness.note_removed(key);
             let erased = store.erase(key, condition);
             self.witness.note_removed(key);
-            self.witness.look_behind_removal();
+            self.witness.look_after_removal();
             erased
         })
     }
