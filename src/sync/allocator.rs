@@ -12,10 +12,11 @@ use std::mem::MaybeUninit;
 use std::ops::Range;
 use std::ptr;
 
-/// Blocks from this length on go back to the kernel when they are freed, in bytes. More than the 408 KiB that the
-/// HTTP client allocates for each piece of an answer, which would cost a page fault for each page each time.
+/// Blocks from this length on go back to the kernel when they are freed, in bytes, and so much of smaller ones. More than
+/// the 2 MiB that c-blosc allocates for each chunk, and the 408 KiB that the HTTP client does for each piece of an answer,
+/// which would cost a page fault for each page each time.
 #[cfg(target_env = "gnu")]
-const MMAP_THRESHOLD: libc::c_int = 512 << 10;
+const MMAP_THRESHOLD: libc::c_int = 4 << 20;
 
 /// Arenas for smaller blocks; each may keep as much memory as it ever used.
 #[cfg(target_env = "gnu")]
