@@ -20,9 +20,9 @@ import table
 
 MIB = 1 << 20
 
-# A command and what is run of it, in a shell, with the folder as $0.
+# A command and what is run of it, in a shell, with the folder as $0 and the longest one in it as $1.
 COMMANDS = {
-    "ls -l": 'ls -l "$0"',
+    "ls -l": 'ls -l "$0/$1"',
     "ls -lR": 'ls -lR "$0"',
     "find": 'find "$0"',
     "find -size": 'find "$0" -size +0',
@@ -33,9 +33,11 @@ COMMANDS = {
 FEW_COMMANDS = ("ls -l", "find", "du")
 
 # A store: how it is made at a share of its size, the mount's options, aims (MiB resident, and the ratio of `find` to the plain
-# folder's), and the commands. What makes it returns the path of one of its arrays.
+# folder's), the commands, and the longest folder. What makes it returns the path of one of its arrays.
 Case = namedtuple(
-    "Case", "name make options most_resident most_find commands", defaults=[(), None, None, tuple(COMMANDS)]
+    "Case",
+    "name make options most_resident most_find commands longest",
+    defaults=[(), None, None, tuple(COMMANDS), "."],
 )
 
 
@@ -71,12 +73,22 @@ CASES = [
         250,
         2,
     ),
-    Case("ERA5-like, 1.3 million chunk files", scale_archives.era5, commands=FEW_COMMANDS),
+    Case(
+        "ERA5-like, 1.3 million chunk files",
+        scale_archives.era5,
+        commands=FEW_COMMANDS,
+        longest="variable0",
+    ),
     Case("HCS plate, 384 wells", scale_archives.plate),
     Case("10^6 x 10^6, sharded", scale_archives.sharded),
     Case("10^9 chunks, 1,000 stored", scale_archives.sparse),
     Case("5 million strings", scale_archives.strings),
-    Case("1,000,000 arrays in a group", scale_archives.one_group, commands=FEW_COMMANDS),
+    Case(
+        "1,000,000 arrays in a group",
+        scale_archives.one_group,
+        commands=FEW_COMMANDS,
+        longest="group",
+    ),
 ]
 
 # The most bytes of memory for each of a document, and for each name.
@@ -126,11 +138,11 @@ def with_store(make, measure):
         return rows
 
 
-def shell(text, folder):
+def shell(text, folder, longest="."):
     """Returns the seconds that a command takes."""
     start = time.perf_counter()
     with open(os.devnull, "w") as nowhere:
-        subprocess.run(["sh", "-c", text, str(folder)], stdout=nowhere, check=True)
+        subprocess.run(["sh", "-c", text, str(folder), longest], stdout=nowhere, check=True)
     return time.perf_counter() - start
 
 
@@ -139,13 +151,13 @@ def walks(case, store, array, rounds):
     yield from mount_rows(case.name, store, array, case.options)
     for name in case.commands:
         text = COMMANDS[name]
-        shell(text, store)
+        shell(text, store, case.longest)
         for view in ("store", "files"):
             plain, ours, peaks = [], [], []
             for _ in range(rounds):
-                plain.append(shell(text, store))
+                plain.append(shell(text, store, case.longest))
                 with mounting.Daemon(store, *case.options) as mount:
-                    ours.append(shell(text, folder_of(mount, view)))
+                    ours.append(shell(text, folder_of(mount, view), case.longest))
                     peaks.append(mount.peak_bytes() / MIB)
             ratios = [mine / theirs for mine, theirs in zip(ours, plain)]
             aim = case.most_find if (name, view) == ("find", "store") else None
