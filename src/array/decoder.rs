@@ -10,6 +10,7 @@ use std::num::NonZeroUsize;
 use std::sync::Arc;
 
 use lru::LruCache;
+use smallvec::SmallVec;
 
 use crate::array::{Limits, OpenArray};
 use crate::codec::{Pipeline, ShardLevel};
@@ -38,7 +39,7 @@ pub(super) struct PieceLocation {
     /// Its indices.
     pub(super) indices: Coordinates,
     /// With sharding: for each level, the number of the inner chunk in its shard.
-    pub(super) inner: Vec<usize>,
+    pub(super) inner: SmallVec<[usize; 2]>,
 }
 
 /// The pipelines of a rectilinear grid.
@@ -96,9 +97,8 @@ impl Decoder {
     /// Finds where a piece is stored.
     pub(super) fn locate(&self, piece: ChunkIndex) -> PieceLocation {
         let mut indices = self.pieces.indices(piece);
-        let levels = self.pipeline.shards();
-        let mut inner = Vec::with_capacity(levels.len());
-        if let Some((outermost, within)) = levels.split_first() {
+        let mut inner = SmallVec::new();
+        if let Some((outermost, within)) = self.pipeline.shards().split_first() {
             for level in within.iter().rev() {
                 inner.push(leave_level(&mut indices, level.chunks_per_shard()));
             }

@@ -7,17 +7,14 @@
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Instant;
 
 use crate::array::OpenArray;
 use crate::array::access_pattern::{AccessPattern, Window};
 use crate::array::decoder::Decoder;
 use crate::array::parts;
 use crate::array::parts::{MissedParts, Part};
-use crate::array::piece::{Cached, Piece};
 use crate::array::read_order::ReadOrder;
 use crate::array::touched;
-use crate::array::versions::{LockedVersions, VersionState};
 use crate::error::{Error, Result};
 use crate::grid::{ChunkIndex, Region};
 use crate::model::bytes_of;
@@ -146,7 +143,7 @@ impl FlatFile {
             return None;
         }
         let parts = self.parts(decoder, &range);
-        let Some(pieces) = self.pieces_now(decoder, &parts) else {
+        let Some(pieces) = self.array.pieces_now(decoder, &parts) else {
             self.missed.keep(range, parts);
             return None;
         };
@@ -158,44 +155,6 @@ impl FlatFile {
         let bytes = self.gather_pieces(decoder, &range, &parts, pieces);
         self.note_answer(&range);
         bytes.ok().filter(|_| self.array.store_holds())
-    }
-
-    /// Returns the pieces of some parts, each once, if all are in memory and current.
-    fn pieces_now(&self, decoder: &Decoder, parts: &[Part]) -> Option<Vec<Piece>> {
-        let now = self.array.versions.now();
-        let versions = self.array.versions.lock();
-        // Once a piece is missing, the others are left to the thread that loads it.
-        let groups = parts.chunk_by(Part::is_of_same_piece);
-        groups
-            .map(|group| self.piece_now(decoder, group.first()?.piece, &versions, now))
-            .collect()
-    }
-
-    /// Returns a piece if it is in memory and current.
-    fn piece_now(
-        &self,
-        decoder: &Decoder,
-        piece: ChunkIndex,
-        versions: &LockedVersions<'_>,
-        now: Instant,
-    ) -> Option<Piece> {
-        let array = &*self.array;
-        if let Some(written) = array.written(decoder, piece) {
-            return Some(Piece::Data(written));
-        }
-        let stored = decoder.stored_number(piece);
-        match array.version_in(versions, decoder, stored, now) {
-            VersionState::Known(None) => Some(Piece::Fill),
-            VersionState::Known(Some(version)) => {
-                match array.engine.cache.get(&(array.id, 0, piece.0)) {
-                    Some(Cached::Chunk(decoded)) if decoded.version == version => {
-                        Some(Piece::Data(decoded))
-                    }
-                    _ => None,
-                }
-            }
-            VersionState::Unknown | VersionState::Stale => None,
-        }
     }
 
     /// Returns the bytes of a range; fetches and decodes what is missing. The range must lie in the file.

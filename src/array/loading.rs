@@ -5,9 +5,8 @@
 
 use std::sync::Arc;
 
-use rustix::time::{ClockId, clock_gettime};
-
 use crate::array::OpenArray;
+use crate::array::decode_time::measured;
 use crate::array::decoder::{Decoder, PieceLocation};
 use crate::array::piece::{Cached, Decoded, Load, Piece};
 use crate::array::piece_use::PieceUse;
@@ -191,13 +190,12 @@ impl OpenArray {
         if !pipeline.is_identity() {
             self.reclaim(pipeline.chunk_bytes());
         }
-        let (start, length) = (cpu_nanoseconds(), encoded.len() as u64);
-        let bytes = load.decode(encoded).map_err(|error| error.about(key))?;
+        let length = encoded.len() as u64;
+        let (bytes, nanoseconds) = measured(pipeline.chunk_bytes(), || load.decode(encoded));
+        let bytes = bytes.map_err(|error| error.about(key))?;
         self.seen_lengths.note(length, bytes.len() as u64);
         let stats = &self.engine.stats;
-        stats
-            .decode_nanoseconds
-            .add(cpu_nanoseconds().saturating_sub(start));
+        stats.decode_nanoseconds.add(nanoseconds);
         stats.decoded_chunks.add(1);
         let unread = self.unread.as_ref();
         if unread.is_some_and(|unread| unread.note_decoded(load.piece)) {
@@ -259,12 +257,6 @@ fn check_length(store: &dyn Store, key: &Key, decoded: u64) -> Result<u64> {
         )),
         None => Ok(0),
     }
-}
-
-/// Returns the CPU time of this thread; time spent waiting for a core is not decoding.
-fn cpu_nanoseconds() -> u64 {
-    let now = clock_gettime(ClockId::ThreadCPUTime);
-    now.tv_sec.unsigned_abs() * 1_000_000_000 + now.tv_nsec.unsigned_abs()
 }
 
 /// Returns the error by which a loader says that a piece is not stored, so that the cache keeps nothing.

@@ -218,7 +218,7 @@ impl OpenArray {
         (edit.apply)(&mut fresh.bytes);
         self.engine.note_writer(self);
         let written = WrittenPiece {
-            place: location.inner,
+            place: location.inner.into_vec(),
             indices,
             decoded: Arc::new(fresh),
             basis,

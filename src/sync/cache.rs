@@ -82,6 +82,17 @@ where
         self.state.lock().get(key)
     }
 
+    /// Returns the values under some keys, as `get` does; nothing if one of them is not there.
+    pub fn get_all(&self, keys: impl Iterator<Item = K>) -> Option<Vec<V>> {
+        // Dropped after the lock was released.
+        let mut values = Vec::with_capacity(keys.size_hint().0);
+        let mut state = self.state.lock();
+        for key in keys {
+            values.push(state.get(&key)?);
+        }
+        Some(values)
+    }
+
     /// Has a value leave before all that are not retired; a later use makes it one of those again.
     pub fn retire(&self, key: &K) {
         let mut state = self.state.lock();
