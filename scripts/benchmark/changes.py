@@ -132,7 +132,7 @@ def mount_far_away(folder, endpoint, name, *options):
     empty.mkdir(exist_ok=True)
     (empty / ".zgroup").write_text(GROUP)
     rclone.rclone(seaweedfs.remote(endpoint), "copy", empty, f"remote:{url.removeprefix('s3://')}")
-    return mounting.Mount(url, *server, *options, environment={**os.environ, **keys})
+    return mounting.Daemon(url, *server, *options, environment={**os.environ, **keys})
 
 
 def commit_far_away(folder, source, endpoint, number):

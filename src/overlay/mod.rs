@@ -129,6 +129,7 @@ impl Overlay {
         let below = store.info();
         let info = StoreInfo {
             lists: below.lists,
+            concurrency: below.concurrency,
             not_shown: below.not_shown.clone(),
             clock: below.clock.clone(),
             replacements: below.replacements.clone(),

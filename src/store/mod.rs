@@ -246,6 +246,8 @@ pub trait Reader: Send + Sync {
 pub struct StoreInfo {
     /// Whether `list` works, and `head` finds prefixes: not every store can list its keys.
     pub lists: bool,
+    /// How many keys are worth asking for, or changing, at a time.
+    pub concurrency: usize,
     /// For how long metadata may be cached, unless their key is changed through the store.
     pub freshness: Duration,
     /// The folder on this machine that the store is, if it is one.
@@ -282,6 +284,9 @@ pub enum NotShownReason {
     Replaced,
 }
 
+/// How many keys of a store on this machine are asked for, or changed, at a time.
+const LOCAL_CONCURRENCY: usize = 16;
+
 /// The shortest freshness time of a store that is taken for one that never changes.
 const NEVER_CHANGES: Duration = Duration::from_secs(365 * 24 * 3600);
 
@@ -299,6 +304,7 @@ impl StoreInfo {
     pub fn new(freshness: Duration) -> StoreInfo {
         StoreInfo {
             lists: true,
+            concurrency: LOCAL_CONCURRENCY,
             freshness,
             folder: None,
             not_shown: Arc::default(),

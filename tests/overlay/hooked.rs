@@ -35,6 +35,12 @@ impl Hooked {
         Hooked { inner, hook, info }
     }
 
+    /// The same store, which takes so many requests at a time.
+    pub(crate) fn with_concurrency(mut self, concurrency: usize) -> Hooked {
+        self.info.concurrency = concurrency;
+        self
+    }
+
     fn call<T>(&self, call: &str, key: &Key, work: impl FnOnce() -> Result<T>) -> Result<T> {
         self.hook.before(call, key)?;
         let done = work()?;

@@ -25,6 +25,7 @@ mod left_out;
 mod listed_renames;
 mod lost_answers;
 mod mounted;
+mod parallel_puts;
 mod random;
 mod reference;
 mod steps;

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use rustix::fs::OFlags;
 
 use super::plan::{CommitStep, phases};
-use super::{Commit, Conflicts, PARALLEL_KEYS, ProgressFn};
+use super::{Commit, Conflicts, ProgressFn, parallel_keys};
 use crate::error::{Error, Kind, Result};
 use crate::overlay::OverlayCore;
 use crate::overlay::changes::ChangeAction;
@@ -99,7 +99,7 @@ impl Apply<'_> {
             (step.change.key, applied)
         };
         let mut conflicts = Vec::new();
-        for (key, applied) in parallel_map(PARALLEL_KEYS, steps, &apply) {
+        for (key, applied) in parallel_map(parallel_keys(&*self.commit.core.store), steps, &apply) {
             match applied {
                 Err(error) if error.kind() == Kind::Changed => {
                     conflicts.push((key, "was changed by somebody else just now".to_string()));

@@ -8,7 +8,7 @@ use std::io::Write;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::plan::phase;
-use super::{Outcome, PARALLEL_KEYS, ProgressFn};
+use super::{Outcome, ProgressFn, parallel_keys};
 use crate::error::{Error, Kind, Result};
 use crate::overlay::listing::list_recursive;
 use crate::overlay::{content, upper};
@@ -32,7 +32,11 @@ pub fn copy_all(from: &dyn Store, to: &dyn Store, progress: &ProgressFn) -> Resu
             progress(done.fetch_add(1, Ordering::Relaxed) + 1, total);
             (key, copied)
         };
-        for (key, copied) in parallel_map(PARALLEL_KEYS, keys.to_vec(), &copy) {
+        for (key, copied) in parallel_map(
+            parallel_keys(from).max(parallel_keys(to)),
+            keys.to_vec(),
+            &copy,
+        ) {
             match copied {
                 Ok(bytes) => {
                     outcome.put += 1;

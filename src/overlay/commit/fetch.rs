@@ -4,7 +4,7 @@
 use rustix::fs::Mode;
 use rustix::io::Errno;
 
-use super::{Commit, PARALLEL_KEYS};
+use super::{Commit, parallel_keys};
 use crate::error::{Error, Kind, Result};
 use crate::overlay::changes::{ChangeAction, ChangeSet, HiddenSubtree, MovedSubtree};
 use crate::overlay::journal_line::JournalRecord;
@@ -25,7 +25,7 @@ impl Commit<'_> {
                 _ => None,
             });
         let fetch = |(key, from)| self.fetch(key, from);
-        let fetched = parallel_map(PARALLEL_KEYS, copies.collect(), &fetch);
+        let fetched = parallel_map(parallel_keys(&*self.core.store), copies.collect(), &fetch);
         fetched.into_iter().collect::<Result<()>>()?;
         for HiddenSubtree { at, moved, .. } in hidden {
             if let Some(moved) = moved {

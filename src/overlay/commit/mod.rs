@@ -30,8 +30,13 @@ mod prune;
 mod thaw;
 mod write_through;
 
-/// How many keys are compared, fetched or put at a time.
-const PARALLEL_KEYS: usize = 16;
+/// The most keys that are compared, fetched or put at a time: each has a thread.
+const MAX_PARALLEL_KEYS: usize = 256;
+
+/// Returns how many keys of a store are compared, fetched or put at a time.
+fn parallel_keys(store: &dyn Store) -> usize {
+    store.info().concurrency.min(MAX_PARALLEL_KEYS)
+}
 
 /// How to commit.
 #[derive(Clone, Copy, Debug, Default)]
@@ -149,7 +154,7 @@ impl OverlayCore {
         let mut plan = Plan::default();
         let probe = |change| plan::probe(&self.store, shown, layered, change);
         let obstacles = plan::files_above(&self.store, &keys)?;
-        for step in parallel_map(PARALLEL_KEYS, keys, &probe) {
+        for step in parallel_map(parallel_keys(&*self.store), keys, &probe) {
             let step = step?;
             match step.conflict().filter(|_| !force) {
                 Some(why) => {

@@ -6,7 +6,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use super::PARALLEL_KEYS;
+use super::parallel_keys;
 use crate::error::Result;
 use crate::overlay::OverlayCore;
 use crate::overlay::changes::{BaseState, ChangeAction, ChangedKey};
@@ -29,7 +29,7 @@ impl OverlayCore {
         let mut put = frozen.committed()?;
         let others: HashSet<&Key> = changes.iter().map(|change| &change.key).collect();
         put.retain(|change| !others.contains(&change.key));
-        for found in parallel_map(PARALLEL_KEYS, put, &look) {
+        for found in parallel_map(parallel_keys(&*self.store), put, &look) {
             changes.extend(found?);
         }
         Ok(changes)

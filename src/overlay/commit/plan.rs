@@ -6,7 +6,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use super::{Outcome, PARALLEL_KEYS};
+use super::{Outcome, parallel_keys};
 use crate::error::{Kind, Result};
 use crate::model::document;
 use crate::overlay::changes::{BaseState, ChangeAction, ChangedKey};
@@ -133,7 +133,7 @@ pub(super) fn files_above(store: &Arc<dyn Store>, changes: &[ChangedKey]) -> Res
         .filter(|key| !key.is_root() && !erased.contains(key))
         .collect();
     let look = |key: Key| Ok(store.etag(&key)?.map(|_| key));
-    let found = parallel_map(PARALLEL_KEYS, folders, &look);
+    let found = parallel_map(parallel_keys(&**store), folders, &look);
     let found: Result<Vec<Option<Key>>> = found.into_iter().collect();
     Ok(found?.into_iter().flatten().collect())
 }

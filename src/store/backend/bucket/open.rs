@@ -94,7 +94,10 @@ impl BucketStore {
             may_be_empty: config.may_be_empty,
             is_ordered: !address.bucket.ends_with("--x-s3"),
             takes_dots: address.kind == address::CloudKind::S3,
-            info: StoreInfo::new(config.metadata_ttl),
+            info: StoreInfo {
+                concurrency: config.concurrency,
+                ..StoreInfo::new(config.metadata_ttl)
+            },
         })
     }
 

@@ -66,6 +66,8 @@ impl Writer {
     ) -> Result<Vec<PartId>> {
         let length = part_length(body.len());
         let count = body.len().div_ceil(length);
+        let at_once = length.saturating_mul(CONCURRENT_PARTS as u64);
+        let _room = self.client.limits.bodies.take(at_once.min(body.len()));
         // Each part has a time limit of its own.
         let limit = u32::try_from(count).unwrap_or(u32::MAX).saturating_add(1);
         let limit = self.client.limits.time.saturating_mul(limit);

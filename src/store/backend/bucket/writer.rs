@@ -150,6 +150,7 @@ impl Writer {
         if body.len() > MAX_SINGLE_PUT {
             return self.put_parts(target, body, condition);
         }
+        let _room = self.client.limits.bodies.take(body.len());
         let bytes = body.read().map_err(|error| error.about(target.key))?;
         let payload = PutPayload::from(bytes);
         if *condition == Condition::Any {

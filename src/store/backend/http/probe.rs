@@ -87,6 +87,7 @@ impl HttpStore {
             conditions: ConditionProbe::default(),
             info: StoreInfo {
                 lists: false,
+                concurrency: config.concurrency,
                 ..StoreInfo::new(config.metadata_ttl)
             },
         })

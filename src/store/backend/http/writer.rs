@@ -124,6 +124,7 @@ impl HttpStore {
             let why = format!("{} bytes, at most {MAX_PUT} are put over HTTP", body.len());
             return Err(Error::too_large(key, why));
         }
+        let _room = self.endpoint.limits.bodies.take(body.len());
         let payload = PutPayload::from(body.read().map_err(|error| error.about(key))?);
         // If the probe fails, the header is sent and the key is checked as well.
         let enforced = match condition {

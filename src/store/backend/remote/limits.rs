@@ -1,5 +1,5 @@
-//! Limits of the requests to one server: how many are under way at a time, how long each may take, and how often and
-//! after which pauses a failed one is repeated.
+//! Limits of the requests to one server: how many are under way at a time, what memory their bodies take, how long each may
+//! take, and how often and after which pauses a failed one is repeated.
 
 use std::fmt::Display;
 use std::future::Future;
@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::Semaphore;
 
+use super::body_room::BodyRoom;
 use super::fault;
 use crate::error::{Error, Result};
 
@@ -23,6 +24,8 @@ const MAX_PAUSE: Duration = Duration::from_secs(5);
 pub(crate) struct RequestLimits {
     /// Time limit of a response, or of a piece of its body.
     pub(crate) time: Duration,
+    /// Room for the bodies that are sent.
+    pub(crate) bodies: BodyRoom,
     permits: Semaphore,
 }
 
@@ -31,6 +34,7 @@ impl RequestLimits {
     pub(crate) fn new(time: Duration, concurrency: usize) -> RequestLimits {
         RequestLimits {
             time,
+            bodies: BodyRoom::default(),
             permits: Semaphore::new(concurrency.max(1)),
         }
     }

@@ -1,0 +1,57 @@
+//! How many keys of a store a commit asks for and puts at a time: as many requests as may be under way.
+
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::Duration;
+
+use zarrfs::error::Result;
+use zarrfs::overlay::commit::CommitConfig;
+use zarrfs::store::Key;
+
+use crate::fixture::{Fixture, Lower, folder};
+use crate::hooked::{Hook, Hooked};
+
+const CONCURRENCY: usize = 40;
+
+/// Has each call of one kind wait for as many others.
+struct Meeting {
+    call: &'static str,
+    arrived: Mutex<usize>,
+    all: Condvar,
+}
+
+impl Hook for Meeting {
+    fn before(&self, call: &str, key: &Key) -> Result<()> {
+        if call == self.call && !key.is_root() {
+            let mut arrived = self.arrived.lock().unwrap();
+            *arrived += 1;
+            self.all.notify_all();
+            let limit = Duration::from_secs(20);
+            let waits = |arrived: &mut usize| *arrived < CONCURRENCY;
+            drop(self.all.wait_timeout_while(arrived, limit, waits).unwrap());
+        }
+        Ok(())
+    }
+}
+
+#[test]
+fn a_commit_has_as_many_requests_under_way_as_it_may() {
+    for call in ["etag", "put"] {
+        let plain = Fixture::new(Lower::Memory, &[]);
+        let meeting = Arc::new(Meeting {
+            call,
+            arrived: Mutex::new(0),
+            all: Condvar::new(),
+        });
+        let lower = Hooked::new(plain.lower.clone(), meeting.clone()).with_concurrency(CONCURRENCY);
+        let fixture = Fixture::over(folder(), Arc::new(lower));
+        for chunk in 0..CONCURRENCY {
+            fixture.write(&format!("a{chunk}"), b"1");
+        }
+        let before = std::time::Instant::now();
+        let overlay = fixture.overlay();
+        overlay.commit(CommitConfig::default(), &|_, _| {}).unwrap();
+        assert!(*meeting.arrived.lock().unwrap() >= CONCURRENCY, "{call}");
+        let waited = before.elapsed();
+        assert!(waited < Duration::from_secs(20), "{call}: {waited:?}");
+    }
+}
