@@ -13,12 +13,23 @@ use crate::array::access_pattern::{AccessPattern, Window};
 use crate::array::decoder::Decoder;
 use crate::array::parts;
 use crate::array::parts::{MissedParts, Part};
+use crate::array::piece::{Cached, Piece};
 use crate::array::read_order::ReadOrder;
 use crate::array::touched;
+use crate::array::versions::VersionState;
 use crate::error::{Error, Result};
 use crate::grid::{ChunkIndex, Region};
 use crate::model::bytes_of;
+use crate::store::Version;
 use crate::sync::read_bytes::ReadBytes;
+
+/// What a piece of a read is now.
+enum CurrentPiece {
+    /// Written and not stored yet, or not stored at all.
+    Known(Piece),
+    /// The one that was decoded of this version of its stored chunk.
+    Decoded(ChunkIndex, Version),
+}
 
 /// A box of an array as a flat file.
 pub struct FlatFile {
@@ -143,7 +154,7 @@ impl FlatFile {
             return None;
         }
         let parts = self.parts(decoder, &range);
-        let Some(pieces) = self.array.pieces_now(decoder, &parts) else {
+        let Some(pieces) = self.pieces_now(decoder, &parts) else {
             self.missed.keep(range, parts);
             return None;
         };
@@ -155,6 +166,55 @@ impl FlatFile {
         let bytes = self.gather_pieces(decoder, &range, &parts, pieces);
         self.note_answer(&range);
         bytes.ok().filter(|_| self.array.store_holds())
+    }
+
+    /// Returns the pieces of some parts, each once, if all are in memory and current. They are looked up together: a read of
+    /// small inner chunks meets a thousand of them.
+    pub(super) fn pieces_now(&self, decoder: &Decoder, parts: &[Part]) -> Option<Vec<Piece>> {
+        let current = self.current(decoder, parts)?;
+        let keys = current.iter().filter_map(|current| match current {
+            CurrentPiece::Known(_) => None,
+            CurrentPiece::Decoded(piece, _) => Some((self.array.id, 0, piece.0)),
+        });
+        let mut cached = self.array.engine.cache.get_all(keys)?.into_iter();
+        let piece = |current| match current {
+            CurrentPiece::Known(piece) => Some(piece),
+            CurrentPiece::Decoded(_, version) => match cached.next()? {
+                Cached::Chunk(decoded) if decoded.version == version => Some(Piece::Data(decoded)),
+                _ => None,
+            },
+        };
+        current.into_iter().map(piece).collect()
+    }
+
+    /// Returns what the pieces of some parts are, each once; nothing if the store has to be asked for one of them.
+    fn current(&self, decoder: &Decoder, parts: &[Part]) -> Option<Vec<CurrentPiece>> {
+        let now = self.array.versions.now();
+        let versions = self.array.versions.lock();
+        let mut last = None;
+        let mut state = |stored| match last {
+            Some((number, state)) if number == stored => state,
+            _ => {
+                let state = self.array.version_in(&versions, decoder, stored, now);
+                last = Some((stored, state));
+                state
+            }
+        };
+        let current = |group: &[Part]| {
+            let piece = group.first()?.piece;
+            if let Some(written) = self.array.written(decoder, piece) {
+                return Some(CurrentPiece::Known(Piece::Data(written)));
+            }
+            match state(decoder.stored_number(piece)) {
+                VersionState::Known(None) => Some(CurrentPiece::Known(Piece::Fill)),
+                VersionState::Known(Some(version)) => Some(CurrentPiece::Decoded(piece, version)),
+                VersionState::Unknown | VersionState::Stale => None,
+            }
+        };
+        parts
+            .chunk_by(Part::is_of_same_piece)
+            .map(current)
+            .collect()
     }
 
     /// Returns the bytes of a range; fetches and decodes what is missing. The range must lie in the file.

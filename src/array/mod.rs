@@ -53,7 +53,6 @@ mod pages;
 mod parts;
 mod piece;
 mod piece_use;
-mod pieces_now;
 mod prefetch;
 mod presence;
 pub mod ragged;

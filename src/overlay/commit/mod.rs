@@ -33,9 +33,13 @@ mod write_through;
 /// The most keys that are compared, fetched or put at a time: each has a thread.
 const MAX_PARALLEL_KEYS: usize = 256;
 
+/// Of so many requests that may be under way one is left to those who read meanwhile.
+const READERS_SHARE: usize = 8;
+
 /// Returns how many keys of a store are compared, fetched or put at a time.
 fn parallel_keys(store: &dyn Store) -> usize {
-    store.info().concurrency.min(MAX_PARALLEL_KEYS)
+    let most = store.info().concurrency.min(MAX_PARALLEL_KEYS);
+    most - most / READERS_SHARE
 }
 
 /// How to commit.

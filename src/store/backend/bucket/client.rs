@@ -55,6 +55,18 @@ impl Client {
         self.to_result(subject, done, &last)
     }
 
+    /// Waits for a request about `subject` that sends a body.
+    pub(super) fn send<T>(
+        &self,
+        subject: &dyn Display,
+        request: impl Future<Output = object_store::Result<T>>,
+    ) -> Result<T> {
+        let request = self.limits.permitted(request);
+        let request = self.limits.in_time_to_send(request);
+        let (done, last) = wait(self.limits.time_of_body(), request)?;
+        self.to_result(subject, done.flatten(), &last)
+    }
+
     /// Waits for two concurrent requests about `subject`.
     pub(super) fn ask_two<A, B>(
         &self,

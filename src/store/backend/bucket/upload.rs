@@ -70,7 +70,7 @@ impl Writer {
         let _room = self.client.limits.bodies.take(at_once.min(body.len()));
         // Each part has a time limit of its own.
         let limit = u32::try_from(count).unwrap_or(u32::MAX).saturating_add(1);
-        let limit = self.client.limits.time.saturating_mul(limit);
+        let limit = self.client.limits.time_of_body().saturating_mul(limit);
         let (done, _) = wait(limit, async {
             let mut sent = Vec::new();
             let mut under_way = FuturesOrdered::new();
@@ -104,7 +104,7 @@ impl Writer {
         let parts = &self.client.parts;
         let request = parts.put_part(&target.path, upload, number, payload);
         let request = with_last_response(limits.permitted(request));
-        match limits.in_time(request).await {
+        match limits.in_time_to_send(request).await {
             Some((Ok(part), _)) => Ok(part),
             Some((Err(error), last)) => Err(fault::error(&error, &last, target.key)),
             None => Err(limits.late(target.key)),

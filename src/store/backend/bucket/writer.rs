@@ -156,7 +156,7 @@ impl Writer {
         if *condition == Condition::Any {
             let attempt = |_| {
                 let request = self.client.objects.put(&target.path, payload.clone());
-                let response = self.client.ask(target.key, request)?;
+                let response = self.client.send(target.key, request)?;
                 self.etag_of_response(target, &response)
             };
             return write_retry::put(&self.change(target), body, (condition, false), attempt);
@@ -187,7 +187,7 @@ impl Writer {
                 PutMode::Overwrite
             };
             let request = objects.put_opts(&target.path, payload.clone(), mode.into());
-            let response = self.client.ask(target.key, request)?;
+            let response = self.client.send(target.key, request)?;
             self.etag_of_response(target, &response)
         };
         write_retry::put(

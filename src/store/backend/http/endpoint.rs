@@ -143,8 +143,13 @@ impl HttpEndpoint {
             let request = self.request(spec)?;
             let host = request.uri().host().map(str::to_string);
             let request = self.http.execute(request);
-            let response = tokio::time::timeout(attempts.time_left(), request).await;
-            let response = response.map_err(|_| self.limits.late(spec.key))?;
+            let response = match spec.payload {
+                Some(_) => self.limits.in_time_to_send(request).await,
+                None => tokio::time::timeout(attempts.time_left(), request)
+                    .await
+                    .ok(),
+            };
+            let response = response.ok_or_else(|| self.limits.late(spec.key))?;
             let is_transient = match &response {
                 Ok(response) => is_transient_status(response.status().as_u16()),
                 Err(fault) => is_transient(fault),

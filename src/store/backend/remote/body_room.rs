@@ -27,6 +27,11 @@ impl Default for BodyRoom {
 }
 
 impl BodyRoom {
+    /// Returns the bytes of all bodies under way.
+    pub(crate) fn held(&self) -> u64 {
+        MAX_BYTES - *self.left.lock()
+    }
+
     /// Takes room for `bytes`, once there is some.
     pub(crate) fn take(&self, bytes: u64) -> TakenRoom<'_> {
         let bytes = bytes.min(MAX_BYTES);

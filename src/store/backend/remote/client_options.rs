@@ -49,13 +49,13 @@ pub(crate) fn unknown_option(name: &str, known: &[&'static str]) -> Error {
     )
 }
 
-/// Returns the settings of every client. The client's own limit of a whole request is set out of reach, since it
-/// would include the body, whose time depends on its length.
+/// Returns the settings of every client. The client's own limits of a whole request and of an answer are set out of
+/// reach: they would include the bodies, whose time depends on their length. `limits` has those that count.
 pub(crate) fn defaults(config: &RemoteConfig) -> [(ClientConfigKey, String); 4] {
     let milliseconds = |duration: Duration| format!("{}ms", duration.as_millis().max(1));
     [
         (ClientConfigKey::Timeout, "1day".to_string()),
-        (ClientConfigKey::ReadTimeout, milliseconds(config.timeout)),
+        (ClientConfigKey::ReadTimeout, "1day".to_string()),
         (
             ClientConfigKey::ConnectTimeout,
             milliseconds(config.timeout.min(Duration::from_secs(5))),

@@ -4,6 +4,7 @@
 use std::fmt::Display;
 use std::future::Future;
 use std::hash::{BuildHasher, RandomState};
+use std::pin::pin;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -15,6 +16,9 @@ use crate::error::{Error, Result};
 
 /// The time for a whole body, as a multiple of the time limit of a response.
 const BODY_TIME_FACTOR: u32 = 20;
+
+/// The slowest link over which bodies are sent, in bytes a second.
+const MIN_SENT_PER_SECOND: u64 = 32 << 10;
 
 /// Pauses before a request is repeated: the first, and the longest.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
@@ -48,6 +52,27 @@ impl RequestLimits {
     /// Waits for a response, or for a piece of its body; nothing if it does not come in time.
     pub(crate) async fn in_time<T>(&self, request: impl Future<Output = T>) -> Option<T> {
         tokio::time::timeout(self.time, request).await.ok()
+    }
+
+    /// Waits for the response to a request that sends a body; nothing if it does not come in time. All bodies that are
+    /// under way share the link, so each has the time that they take together over a slow one, beside that of a response.
+    pub(crate) async fn in_time_to_send<T>(&self, request: impl Future<Output = T>) -> Option<T> {
+        let mut request = pin!(request);
+        let start = tokio::time::Instant::now();
+        let mut held = self.bodies.held();
+        loop {
+            let sending = Duration::from_secs(held / MIN_SENT_PER_SECOND);
+            let time = (self.time + sending).min(self.time_of_body());
+            if let Ok(done) = tokio::time::timeout_at(start + time, request.as_mut()).await {
+                return Some(done);
+            }
+            // More may have begun since.
+            let now = self.bodies.held();
+            if now <= held || time == self.time_of_body() {
+                return None;
+            }
+            held = now;
+        }
     }
 
     /// Returns the time for a request with its whole body. It is generous: each piece has its own limit.
@@ -120,6 +145,7 @@ fn pause(made: usize) -> Duration {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::store::backend::remote::runtime::wait;
 
     #[test]
     fn attempts_end_with_their_number_or_their_time() {
@@ -133,5 +159,35 @@ mod tests {
     fn pauses_grow_up_to_a_limit() {
         assert!(pause(0) <= FIRST_PAUSE * 2 && pause(3) > FIRST_PAUSE * 3);
         assert!(pause(1000) <= MAX_PAUSE * 2);
+    }
+
+    /// Whether a request that takes so many milliseconds is answered in time.
+    fn is_in_time(limits: &RequestLimits, milliseconds: u64) -> bool {
+        let request = async {
+            let answer = tokio::time::sleep(Duration::from_millis(milliseconds));
+            limits.in_time_to_send(answer).await
+        };
+        let (done, _) = wait(Duration::from_secs(60), request).unwrap();
+        done.flatten().is_some()
+    }
+
+    #[test]
+    fn a_body_has_the_time_that_all_bodies_under_way_take() {
+        let limits = RequestLimits::new(Duration::from_millis(50), 4);
+        assert!(!is_in_time(&limits, 60_000), "nothing is sent");
+        let room = limits.bodies.take(MIN_SENT_PER_SECOND);
+        assert!(is_in_time(&limits, 400));
+        assert!(!is_in_time(&limits, 60_000), "the server is silent");
+        drop(room);
+    }
+
+    #[test]
+    fn bodies_that_begin_later_take_their_time_too() {
+        let limits = RequestLimits::new(Duration::from_millis(300), 4);
+        thread::scope(|scope| {
+            let first = scope.spawn(|| is_in_time(&limits, 800));
+            let _room = limits.bodies.take(MIN_SENT_PER_SECOND);
+            assert!(first.join().unwrap());
+        });
     }
 }
