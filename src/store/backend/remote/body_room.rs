@@ -1,7 +1,7 @@
 //! Memory for the bodies of puts: as many are under way as have room together, the others wait in the order in which they
 //! came.
 //!
-//! A put takes its room once and takes no other, so those that wait are always waited for by none that has room.
+//! A put takes its room once, before its first request: one that has room never waits for one that has none.
 
 use parking_lot::{Condvar, Mutex};
 
