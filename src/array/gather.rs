@@ -15,7 +15,6 @@ use crate::array::readers::StoredChunk;
 use crate::error::{Error, Result};
 use crate::grid::{ChunkIndex, Layout, Runs, permuted};
 use crate::store::Version;
-use crate::sync::buffer::Buffer;
 use crate::sync::read_bytes::ReadBytes;
 
 /// How many times what is wanted of a piece on disk is read of it at most; else it is taken into memory.
@@ -107,8 +106,8 @@ impl FlatFile {
                     let range = run.start + wanted.start..run.start + wanted.end;
                     return Ok(ReadBytes::Shared(decoded.clone(), range));
                 }
-                let length = || Buffer::of_length(in_buffer(elements.end * size - first));
-                let out = out.get_or_insert_with(length);
+                let length = in_buffer(elements.end * size - first);
+                let out = out.get_or_insert_with(|| self.array.buffer(length));
                 self.copy(decoder, (&source, piece), &runs, out)?;
             }
         }

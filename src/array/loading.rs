@@ -15,7 +15,7 @@ use crate::error::{Error, Kind, Result};
 use crate::grid::ChunkIndex;
 use crate::store::{Key, Object, Store, Version};
 use crate::sync::budget::Reservation;
-use crate::sync::buffer;
+use crate::sync::buffer::{self, Buffer};
 
 /// Bytes by which an encoded chunk may exceed nine eighths of the decoded one without being looked up first.
 const ENCODED_OVERHEAD: u64 = 64 << 10;
@@ -212,13 +212,22 @@ impl OpenArray {
         })
     }
 
-    /// Has the memory of a piece that was given out whole serve for the next one of `length` bytes: memory fresh from the
-    /// kernel costs as much as decoding into it.
+    /// Has the memory of a piece that was given out whole serve for the next `length` bytes: memory fresh from the kernel
+    /// costs as much as decoding into it.
     fn reclaim(&self, length: usize) {
         let cache = &self.engine.cache;
         if cache.budget().held() > FREELY_HELD && !buffer::is_pooled(length) {
             cache.reclaim(Cached::is_spent);
         }
+    }
+
+    /// Returns a buffer of `length` bytes of any content for a part of an answer.
+    pub(super) fn buffer(&self, length: usize) -> Buffer {
+        // A short one is not worth a piece that a reader might come back to.
+        if length >= buffer::MIN_POOLED_BYTES {
+            self.reclaim(length);
+        }
+        Buffer::of_length(length)
     }
 
     /// Begins the use of a piece by readers in order.

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use crate::sync::allocator;
 
 /// Shorter buffers are not pooled, in bytes.
-const MIN_POOLED_BYTES: usize = 64 << 10;
+pub const MIN_POOLED_BYTES: usize = 64 << 10;
 /// Bytes that the pool holds at most.
 const MAX_POOL_BYTES: usize = 32 << 20;
 /// The part of the memory budget that the pool may be beside it: one in so many bytes.

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import zarr
 from mounting import ROOT, Daemon, wait_until
 
 sys.path.append(str(ROOT / "scripts" / "benchmark"))
@@ -123,3 +124,18 @@ def switches(task):
     """Returns how often a thread has given way to others."""
     text = (task / "status").read_text()
     return int(re.search(r"^voluntary_ctxt_switches:\s+(\d+)", text, re.M)[1])
+
+
+def test_memory_of_planes_that_were_read_serves_for_the_next_ones(tmp_path):
+    """What a reader in order was given whole is in the page cache, and its memory is used for what comes next."""
+    planes = 192
+    array = zarr.create_array(tmp_path / "a.zarr", shape=(planes, 512, 512), chunks=(1, 512, 512), dtype="f4")
+    for plane in range(planes):
+        array[plane] = plane + 1
+    with Daemon(tmp_path / "a.zarr") as mount:
+        with open(mount.files / "a.npy", "rb") as file:
+            while file.read(MIB):
+                pass
+        counters = json.loads((mount.path / ".zarrfs" / "stats.json").read_text())
+        # A short array is kept, and as much is decoded ahead.
+        assert counters["memory_peak_bytes"] < 2 * 16 * MIB + SLACK
