@@ -13,6 +13,7 @@ import threading
 import time
 
 import arrays
+import host_memory
 import mounting
 import peers
 import table
@@ -196,6 +197,7 @@ def fresh(place):
 
 
 def timed(count, *command):
+    host_memory.touch(CHUNKS * CHUNK_BYTES)
     start = time.perf_counter()
     subprocess.run(list(map(str, command)), check=True, stdout=subprocess.DEVNULL)
     return peers.Read(time.perf_counter() - start, count, 0.0)

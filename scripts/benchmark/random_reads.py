@@ -1,12 +1,14 @@
 """Reads of 4 KiB at random places: out of the page cache, and out of the daemon's cache of decoded chunks."""
 
 import arrays
+import host_memory
 import peers
 import table
 import warm
 
 WARM_READS = 50_000
 DAEMON_READS = 10_000
+READ_BYTES = DAEMON_READS * 4096
 
 
 def run(arguments):
@@ -16,7 +18,7 @@ def run(arguments):
         store = arrays.store(arrays.case(name), arguments.size)
         arrays.warm_up(store)
         with peers.Ours(store, "--memory", f"{2 * arguments.size + 64}M") as mount:
-            mount.read("whole")
+            decode_all(mount)
             if not rows:
                 rows += page_cache(mount, arguments)
             found, ours = decoded_cache(mount, arguments, places)
@@ -30,13 +32,20 @@ def older(store, arguments):
         return []
     with peers.built(arguments.before):
         with peers.Ours(store, "--memory", f"{2 * arguments.size + 64}M") as mount:
-            mount.read("whole")
+            decode_all(mount)
             return [forgotten(mount, seed) for seed in range(arguments.rounds)]
+
+
+def decode_all(mount):
+    """Has every chunk in memory: those that a reader in order had whole are there no more."""
+    mount.read("whole")
+    forgotten(mount, DAEMON_READS)
 
 
 def forgotten(mount, seed):
     """Reads at random places of a file that the page cache has no more."""
     peers.read_file("forget", mount.npy)
+    host_memory.touch(READ_BYTES)
     return mount.read("random", DAEMON_READS, seed)
 
 
@@ -60,6 +69,7 @@ def decoded_cache(mount, arguments, places):
         for seed in range(arguments.rounds):
             ours.append(forgotten(mount, seed))
             buffer.forget()
+            host_memory.touch(READ_BYTES)
             buffered.append(buffer.read("random", DAEMON_READS, seed))
     again = mount.stats().get("decoded_chunks")
     if again != decoded:
