@@ -2,6 +2,7 @@
 by page as it is touched, at 2 seconds a GiB. Who touches fresh memory first would pay for the others, so each peer starts
 with free memory that was touched a moment ago. What a host charges is not measured."""
 
+import contextlib
 import mmap
 import time
 
@@ -27,7 +28,8 @@ def touch(size):
 
 def populate(memory):
     """Touches every page, in large pages where the kernel has them."""
-    memory.madvise(mmap.MADV_HUGEPAGE)
+    with contextlib.suppress(OSError):
+        memory.madvise(mmap.MADV_HUGEPAGE)
     try:
         memory.madvise(MADV_POPULATE_WRITE)
     except OSError:
