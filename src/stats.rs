@@ -129,6 +129,8 @@ counters! {
     decoded_bytes,
     /// Time spent in decoding.
     decode_nanoseconds,
+    /// Bytes of answers that were put together out of chunks; the others are parts of chunks as they were decoded.
+    copied_bytes,
     /// Chunks encoded and stored.
     encoded_chunks,
     /// Chunks that are not stored and read as the fill value.

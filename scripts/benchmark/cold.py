@@ -94,19 +94,21 @@ def floor(ours, counters, buffered):
 
 
 def costs(ours, counters):
-    """Returns the rows of the daemon's CPU time, of its fresh memory and of its decodes. The codec's time includes what
+    """Returns the rows of the daemon's CPU time, of its fresh memory, copies and decodes. The codec's time includes what
     the kernel does for it, so the rest looks a little smaller than it is."""
     whole, user, decoding = table.cost(ours), table.cost(ours, "user"), codec(ours, counters)
     own, kernel = user - decoding, whole - user
     what = f"own CPU; codec {decoding:.2f}, whole"
     fresh = sum(read.faults for read in ours) * os.sysconf("SC_PAGE_SIZE")
     fresh *= 1 / sum(read.bytes for read in ours)
+    copied = sum(counted.get("copied_bytes", 0) for counted in counters) / sum(read.bytes for read in ours)
     loaded = sum(counted.get("decoded_chunks", 0) for counted in counters)
     again = sum(counted.get("decoded_again_chunks", 0) for counted in counters)
     rows = [
         table.Row("  own CPU", own, what, whole, "CPU-s/GiB", own, OWN, True),
         table.limit("  kernel", "for the daemon", kernel, "CPU-s/GiB", KERNEL),
         table.Row("  fresh memory", fresh, "of each byte read", None, "", fresh, None, False),
+        table.Row("  copied", copied, "of each byte read", None, "", copied, None, False),
     ]
     if loaded > 0:
         decodes = loaded / max(loaded - again, 1)

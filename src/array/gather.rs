@@ -112,6 +112,7 @@ impl FlatFile {
             }
         }
         let mut out = out.unwrap_or_default();
+        self.array.engine.stats.copied_bytes.add(out.len() as u64);
         out.cut(wanted);
         Ok(ReadBytes::Own(out))
     }
