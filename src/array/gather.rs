@@ -107,7 +107,7 @@ impl FlatFile {
                     return Ok(ReadBytes::Shared(decoded.clone(), range));
                 }
                 let length = in_buffer(elements.end * size - first);
-                let out = out.get_or_insert_with(|| self.array.buffer(length));
+                let out = out.get_or_insert_with(|| self.array.answer_buffer(length));
                 self.copy(decoder, (&source, piece), &runs, out)?;
             }
         }

@@ -221,8 +221,8 @@ impl OpenArray {
         }
     }
 
-    /// Returns a buffer of `length` bytes of any content for a part of an answer.
-    pub(super) fn buffer(&self, length: usize) -> Buffer {
+    /// Returns a buffer of `length` bytes of any content for an answer that is put together.
+    pub(super) fn answer_buffer(&self, length: usize) -> Buffer {
         // A short one is not worth a piece that a reader might come back to.
         if length >= buffer::MIN_POOLED_BYTES {
             self.reclaim(length);

@@ -137,7 +137,8 @@ def test_memory_of_planes_that_were_read_serves_for_the_next_ones(tmp_path):
             while file.read(MIB):
                 pass
         counters = json.loads((mount.path / ".zarrfs" / "stats.json").read_text())
-        # The header moves all elements, so that few answers are a part of one plane.
-        assert planes * MIB / 2 < counters["copied_bytes"] < (planes + 8) * MIB
+        # The header moves all elements, so that few answers of 1 MiB are a part of one plane, and seven of eight that have
+        # 128 KiB, as the kernel asks for where nobody is root.
+        assert planes * MIB / 10 < counters["copied_bytes"] < (planes + 8) * MIB
         # A short array is kept, and as much is decoded ahead.
         assert counters["memory_peak_bytes"] < 2 * 16 * MIB + SLACK
