@@ -104,6 +104,7 @@ def committed_far_away(folder, arguments):
         for number in range(arguments.rounds):
             remote = seaweedfs.remote(endpoint)
             to = f"remote:{seaweedfs.BUCKET}/copied-{number}"
+            host_memory.touch(CHUNKS * CHUNK_BYTES)
             start = time.perf_counter()
             rclone.rclone(remote, "copy", source, to, *RCLONE)
             copied.append(peers.Read(time.perf_counter() - start, CHUNKS, 0.0))
