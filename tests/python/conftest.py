@@ -12,6 +12,7 @@ import corpus
 import mounting
 import needs
 
+pytest_plugins = ["worker_warnings"]
 TABLE = pytest.StashKey()
 
 
