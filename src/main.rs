@@ -2,6 +2,11 @@
 
 use std::process::ExitCode;
 
+use zarrfs::sync::arena::Arena;
+
+#[global_allocator]
+static ALLOCATOR: Arena = Arena;
+
 fn main() -> ExitCode {
     zarrfs::sync::allocator::configure();
     zarrfs::sync::descriptors::raise_limit();

@@ -3,7 +3,7 @@
 //! By default glibc adapts to large chunks and keeps tens of MiB in each of its arenas, which no budget counts;
 //! `configure` prevents that. The pages of a block that will be filled at once are requested in one call, or as huge
 //! pages, since a page fault each costs as much as decoding into them. What only the start of a mount uses of the program
-//! itself is given back, too. The only `unsafe` beside the codecs. Which buffers are used again is up to `buffer`.
+//! itself is given back, too. Where blocks lie is up to `arena`, which buffers are used again up to `buffer`.
 
 #![expect(unsafe_code, reason = "advice about memory takes addresses")]
 
@@ -11,6 +11,8 @@ use std::fs;
 use std::mem::MaybeUninit;
 use std::ops::Range;
 use std::ptr;
+
+use crate::sync::arena;
 
 /// Blocks from this length on go back to the kernel when they are freed, in bytes, and so much of smaller ones. More than
 /// the 2 MiB that c-blosc allocates for each chunk, and the 408 KiB that the HTTP client does for each piece of an answer,
@@ -39,6 +41,7 @@ pub fn configure() {
 
 /// Gives back to the kernel what was freed of smaller blocks, wherever it lies.
 pub fn trim() {
+    arena::trim();
     #[cfg(target_env = "gnu")]
     // SAFETY: malloc_trim takes a number, and locks the state of the allocator.
     unsafe {
