@@ -21,8 +21,9 @@ use crate::sync::extents::Extents;
 const MIN_BLOCK: usize = 64 << 10;
 /// The longest one; the C library gives one that is longer back to the kernel when it is freed.
 const MAX_BLOCK: usize = 32 << 20;
-/// The unit of blocks, a page on most machines.
-const UNIT: usize = 4 << 10;
+/// The unit of blocks: the largest page of all machines, since the kernel takes back whole pages, those at the end of a
+/// range too.
+const UNIT: usize = 64 << 10;
 /// The length of a huge page on most machines; elsewhere more of one may stay resident than is in use.
 const HUGE_PAGE: usize = 2 << 20;
 /// The length of a region.
