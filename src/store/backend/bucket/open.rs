@@ -53,7 +53,7 @@ impl BucketStore {
         config: &RemoteConfig,
         stats: &Arc<Stats>,
     ) -> Result<BucketStore> {
-        let connector = Connector::new(stats.clone());
+        let connector = Connector::new(stats.clone(), config.timeout);
         let limit = config.timeout.min(FIRST_LIMIT);
         let first = BucketStore::build(address, config, &connector, (FIRST_RETRIES, limit))?;
         let probed = once_ready(limit, || first.probe(shown));

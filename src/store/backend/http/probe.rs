@@ -65,7 +65,7 @@ impl HttpStore {
                 key.map_err(|_| Error::invalid(format!("--option {name}"), "no such option"))?;
             options = options.with_config(key, value);
         }
-        let connector = Connector::new(stats.clone());
+        let connector = Connector::new(stats.clone(), config.timeout);
         // The text of the error may hold an option's value.
         let http = connector.connect(&options).map_err(|_| {
             Error::invalid("--option", "the HTTP client cannot work with these options")

@@ -1,10 +1,11 @@
 //! The HTTP client below every store client: counts requests, adds headers of removals, and records responses.
 //!
-//! Each request on the wire is counted, also those that a client repeats by itself. Status and region of the response
+//! Each request on the wire is counted, also those that a client repeats by itself or makes a second time. Status and region of the response
 //! are recorded for the waiting caller (`runtime`).
 
 use std::future::Future;
 use std::sync::Arc;
+use std::time::Duration;
 
 use http::{HeaderName, HeaderValue, Method};
 use object_store::ClientOptions;
@@ -14,6 +15,7 @@ use object_store::client::{
 
 use super::network::NetworkConnector;
 use super::runtime::{LastResponse, note_response};
+use super::second_request::SecondRequestClient;
 use crate::stats::Stats;
 
 /// The header in which S3 names the region of a bucket.
@@ -37,21 +39,28 @@ pub(crate) async fn with_removal_header<T>(
 pub(crate) struct Connector {
     stats: Arc<Stats>,
     below: Arc<dyn HttpConnector>,
+    /// Time limit of a response.
+    time: Duration,
 }
 
 impl Connector {
-    /// Builds a maker of clients on the network.
-    pub(crate) fn new(stats: Arc<Stats>) -> Connector {
+    /// Builds a maker of clients on the network, where a response may take `time`.
+    pub(crate) fn new(stats: Arc<Stats>, time: Duration) -> Connector {
         Connector {
             stats,
             below: Arc::new(NetworkConnector),
+            time,
         }
     }
 
     /// Builds a maker of clients over others.
     #[cfg(test)]
-    pub(crate) fn over(below: Arc<dyn HttpConnector>, stats: Arc<Stats>) -> Connector {
-        Connector { stats, below }
+    pub(crate) fn over(
+        below: Arc<dyn HttpConnector>,
+        stats: Arc<Stats>,
+        time: Duration,
+    ) -> Connector {
+        Connector { stats, below, time }
     }
 }
 
@@ -63,10 +72,12 @@ impl std::fmt::Debug for Connector {
 
 impl HttpConnector for Connector {
     fn connect(&self, options: &ClientOptions) -> object_store::Result<HttpClient> {
-        Ok(HttpClient::new(CountingClient {
+        let counting = HttpClient::new(CountingClient {
             stats: self.stats.clone(),
             below: self.below.connect(options)?,
-        }))
+        });
+        let client = SecondRequestClient::over(counting, self.time);
+        Ok(HttpClient::new(client))
     }
 }
 

@@ -14,6 +14,7 @@ mod network;
 pub(super) mod packing;
 mod redirect;
 pub(super) mod runtime;
+mod second_request;
 mod trust;
 pub(super) mod write_retry;
 

@@ -117,6 +117,21 @@ fn silence_is_an_error_in_time() {
 }
 
 #[test]
+fn a_request_whose_connection_is_lost_is_made_again() {
+    let plan = |number: usize| match number % 2 {
+        0 => Fault::Silence,
+        _ => Fault::None,
+    };
+    let (store, stats) = bucket(plan, Duration::from_secs(8));
+    let start = Instant::now();
+    let object = store.get(&key(1), 1 << 20).unwrap().unwrap();
+    assert!(object.bytes == content(1));
+    assert!(store.version(&key(1)).unwrap().is_some());
+    assert!(start.elapsed() < Duration::from_secs(8));
+    assert_eq!(stats.http_requests.get(), 4);
+}
+
+#[test]
 fn refused_access_is_told() {
     let (store, _) = bucket(|_| Fault::Status(403), Duration::from_secs(2));
     assert_eq!(

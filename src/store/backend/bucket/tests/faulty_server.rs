@@ -325,7 +325,7 @@ pub(super) fn open(
     };
     let address = address::read(("s3", kind), "//bucket", "bucket").unwrap();
     let stats = Arc::new(Stats::default());
-    let connector = Connector::over(Arc::new(server.clone()), stats.clone());
+    let connector = Connector::over(Arc::new(server.clone()), stats.clone(), timeout);
     let remote = BucketStore::build(&address, &config, &connector, (10, timeout)).unwrap();
     (remote, stats)
 }

@@ -56,8 +56,9 @@ impl HttpService for Guarded {
 /// Opens a bucket whose key is what `file` holds.
 fn open(file: &std::path::Path, server: &Guarded) -> BucketStore {
     let address = address::read(("s3", address::CloudKind::S3), "//bucket", "bucket").unwrap();
-    let connector = Connector::over(Arc::new(server.clone()), Arc::new(Stats::default()));
     let timeout = Duration::from_secs(5);
+    let stats = Arc::new(Stats::default());
+    let connector = Connector::over(Arc::new(server.clone()), stats, timeout);
     let base = RemoteConfig {
         endpoint: Some("http://server.invalid".to_string()),
         region: Some("us-east-1".to_string()),
