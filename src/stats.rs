@@ -137,7 +137,7 @@ counters! {
     missing_chunks,
     /// Chunks requested ahead of their readers.
     prefetched_chunks,
-    /// Memory held now: decoded chunks and chunks in flight.
+    /// Memory held now, above all decoded chunks and chunks in flight; buffers that are kept to be used again are not in it.
     memory_held_bytes,
     /// The most memory held at any time.
     memory_peak_bytes,

@@ -19,7 +19,6 @@ use crate::model::Array;
 use crate::stats::Stats;
 use crate::store::layer::disk_cache::CacheNamespace;
 use crate::sync::budget::{MemoryBudget, Priority, Reservation};
-use crate::sync::buffer;
 use crate::sync::cache::Cache;
 use crate::sync::descriptors;
 use crate::sync::descriptors::ClosesFiles;
@@ -98,7 +97,7 @@ impl Engine {
     /// Builds an engine with as many decoding threads as there are cores, or as chunks may be fetched at a time if
     /// those are more: a thread that waits for the network needs no core.
     pub fn new(limits: Limits, stats: Arc<Stats>) -> Arc<Engine> {
-        let budget = MemoryBudget::new(limits.memory, stats.clone());
+        let budget = MemoryBudget::beside_buffers(limits.memory, stats.clone());
         Engine::within(budget, limits, stats, EngineDisk::default())
     }
 
@@ -109,7 +108,10 @@ impl Engine {
         stats: Arc<Stats>,
         disk: EngineDisk,
     ) -> Arc<Engine> {
-        buffer::bound_pool(budget.limit());
+        let limits = Limits {
+            memory: budget.limit(),
+            ..limits
+        };
         let cores = std::thread::available_parallelism().map_or(2, usize::from);
         let spill = Spill::open(&disk.spill, limits.memory, stats.clone()).map(Arc::new);
         let (file, counters) = (spill.clone(), stats.clone());

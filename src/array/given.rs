@@ -11,6 +11,7 @@ use crate::array::flat_file::FlatFile;
 use crate::array::parts::Part;
 use crate::array::piece::Decoded;
 use crate::array::unread::UnreadPieces;
+use crate::sync::buffer;
 
 /// A reader in order.
 pub(super) struct OrderedReader {
@@ -37,7 +38,8 @@ impl FlatFile {
             return;
         };
         if unread.warns() {
-            let (needed, memory) = ((row + row / 8) >> 20, array.engine.limits.memory >> 20);
+            let needed = buffer::memory_for(row + row / 8) >> 20;
+            let memory = buffer::memory_for(array.engine.limits.memory) >> 20;
             let or = if unread.spills() {
                 " or --spill DIR"
             } else {

@@ -175,7 +175,7 @@ impl OpenArray {
         let length = decoder.pipeline.chunk_bytes() as u64;
         if length.saturating_mul(COPIES) > limits.memory {
             let found = format!(
-                "a chunk of {length} bytes is too large to be written in a memory of {}",
+                "a chunk of {length} bytes is too large to be written in {} bytes of memory",
                 limits.memory
             );
             return Err(Error::too_large(&self.path, found));

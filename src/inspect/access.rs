@@ -87,7 +87,7 @@ impl OpenedStore {
         stats: &Arc<Stats>,
         put_over: impl FnOnce(StoreStack, &Arc<MemoryBudget>) -> Result<StoreStack>,
     ) -> Result<OpenedStore> {
-        let memory = MemoryBudget::new(config.memory, stats.clone());
+        let memory = MemoryBudget::beside_buffers(config.memory, stats.clone());
         let opening = StoreConfig {
             disk_cache: store::open_cache_dir(&config.source, &config.store.remote, stats)?,
             memory: Some(memory.clone()),

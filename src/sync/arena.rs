@@ -13,6 +13,7 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::ptr;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::sync::extents::Extents;
@@ -29,7 +30,7 @@ const HUGE_PAGE: usize = 2 << 20;
 /// The length of a region.
 const REGION: usize = 128 << 20;
 /// Bytes that are free and resident at most, as C libraries keep some, too.
-const KEPT_BYTES: usize = 8 << 20;
+pub const MAX_KEPT_BYTES: usize = 8 << 20;
 
 /// The allocator, to be set as `#[global_allocator]`. All values are the same one.
 pub struct Arena;
@@ -50,9 +51,17 @@ static REGIONS: Mutex<Regions> = Mutex::new(Regions {
     returned: Extents::new(),
 });
 
+/// How many bytes may be free and resident.
+static KEPT_BYTES: AtomicUsize = AtomicUsize::new(MAX_KEPT_BYTES);
+
 /// Returns the regions; no panic leaves them half changed, since there is none.
 fn regions() -> MutexGuard<'static, Regions> {
     REGIONS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Has at most `bytes` stay resident that are free, from the next block that is freed on.
+pub fn keep_at_most(bytes: usize) {
+    KEPT_BYTES.fetch_min(bytes, Ordering::Relaxed);
 }
 
 /// Gives all free memory of the regions back to the kernel.
@@ -163,7 +172,7 @@ unsafe impl GlobalAlloc for Arena {
             if free.has(start) {
                 free.resident.insert(start..start + taken(layout));
                 drop(free);
-                return give_back(KEPT_BYTES);
+                return give_back(KEPT_BYTES.load(Ordering::Relaxed));
             }
         }
         // SAFETY: the block lies in no region, so that the C library allocated it.

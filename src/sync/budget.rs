@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 
 use crate::error::{Error, Kind, Result};
 use crate::stats::Stats;
+use crate::sync::buffer;
 
 /// How long a request for room waits before it looks again for something that can be dropped: a value becomes
 /// evictable without a signal when its last reader is done.
@@ -75,6 +76,13 @@ impl MemoryBudget {
     pub fn new(limit: u64, stats: Arc<Stats>) -> Arc<MemoryBudget> {
         stats.memory_budget_bytes.set(limit);
         Arc::new(MemoryBudget::build(limit, Some(stats), None))
+    }
+
+    /// Builds the budget of a mount whose `memory` in bytes buffers have a part of that are used again.
+    pub fn beside_buffers(memory: u64, stats: Arc<Stats>) -> Arc<MemoryBudget> {
+        let budget = MemoryBudget::new(buffer::set_aside(memory), stats.clone());
+        stats.memory_budget_bytes.set(memory);
+        budget
     }
 
     /// Builds a budget of at most `limit` bytes, no more than this one has, which are taken from this one.
@@ -161,7 +169,7 @@ impl MemoryBudget {
             let limit = self.limit;
             return Err(Error::too_large(
                 "",
-                format!("needs {bytes} bytes at once, --memory allows {limit}"),
+                format!("needs {bytes} bytes at once, --memory leaves {limit}"),
             ));
         }
         loop {

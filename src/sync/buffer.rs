@@ -2,30 +2,47 @@
 //!
 //! Memory fresh from the kernel costs a fault and a clearing for every page, as much as decoding into it. So
 //! buffers of encoded chunks, of answers and of chunks that left the cache go to a small pool, and the next
-//! buffer is taken from there. The old content of a buffer means nothing. The pool does not count in the memory budget:
-//! it is a small part of that, and empty once no thread had work for a while (`pool`).
+//! buffer is taken from there. The old content of a buffer means nothing. What may be kept, by the pool and by the
+//! allocator below it, is set aside from the memory of a mount before anything else has a part of it (`set_aside`). The pool
+//! is empty once no thread had work for a while (`pool`).
 
 use parking_lot::Mutex;
 use std::mem::MaybeUninit;
 use std::ops::{Deref, DerefMut, Range};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use crate::sync::allocator;
+use crate::sync::{allocator, arena};
 
 /// Shorter buffers are not pooled, in bytes.
 pub const MIN_POOLED_BYTES: usize = 64 << 10;
 /// Bytes that the pool holds at most.
 const MAX_POOL_BYTES: usize = 32 << 20;
-/// The part of the memory budget that the pool may be beside it: one in so many bytes.
-const POOL_SHARE: u64 = 8;
+/// Bytes that are set aside at most, for the pool and for what the allocator keeps.
+const MAX_ASIDE: u64 = (MAX_POOL_BYTES + arena::MAX_KEPT_BYTES) as u64;
+/// The part of the memory that is set aside: one in so many bytes.
+const ASIDE_SHARE: u64 = 8;
 
 static POOL: Mutex<Vec<Vec<u8>>> = Mutex::new(Vec::new());
 static POOL_LIMIT: AtomicUsize = AtomicUsize::new(MAX_POOL_BYTES);
 
-/// Has the pool hold no more than is small beside a memory budget of the process.
-pub fn bound_pool(memory: u64) {
-    let most = usize::try_from(memory / POOL_SHARE).unwrap_or(MAX_POOL_BYTES);
-    POOL_LIMIT.fetch_min(most, Ordering::Relaxed);
+/// Sets a part of the `memory` of a mount aside for buffers that are kept, and returns what is left for all else, in bytes.
+/// No more is kept than the smallest memory of the process allows.
+pub fn set_aside(memory: u64) -> u64 {
+    let aside = aside_of(memory);
+    // Both get the part that they have of the most.
+    let share = |most: usize| usize::try_from(aside * most as u64 / MAX_ASIDE).unwrap_or(most);
+    POOL_LIMIT.fetch_min(share(MAX_POOL_BYTES), Ordering::Relaxed);
+    arena::keep_at_most(share(arena::MAX_KEPT_BYTES));
+    memory - aside
+}
+
+fn aside_of(memory: u64) -> u64 {
+    MAX_ASIDE.min(memory / ASIDE_SHARE)
+}
+
+/// Returns the memory that leaves `left` bytes beside what is set aside of it.
+pub fn memory_for(left: u64) -> u64 {
+    left.saturating_add(MAX_ASIDE.min(left.div_ceil(ASIDE_SHARE - 1)))
 }
 
 /// Frees all buffers of the pool, and has the kernel take back what was freed before.
@@ -175,6 +192,17 @@ mod tests {
         let many: Vec<Buffer> = (0..50).map(|_| Buffer::of_length(1 << 20)).collect();
         drop(many);
         assert!(POOL.lock().iter().map(Vec::capacity).sum::<usize>() <= MAX_POOL_BYTES);
+    }
+
+    #[test]
+    fn what_is_left_of_a_memory_tells_the_memory() {
+        for memory in [0, 1, 1 << 20, 64 << 20, 320 << 20, 1 << 30, 1 << 40] {
+            let left = memory - aside_of(memory);
+            let wanted = memory_for(left);
+            assert!(wanted - aside_of(wanted) >= left);
+            assert!(wanted.abs_diff(memory) <= 1);
+        }
+        assert_eq!(aside_of(1 << 30), MAX_ASIDE);
     }
 
     #[test]
