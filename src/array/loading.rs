@@ -3,6 +3,7 @@
 //! Memory is reserved before anything is fetched, and given back as far as it was not needed. Concurrent loads of one
 //! piece are one. Inner chunks of shards are fetched by `shard`; which content is the current one is left to `chunk`.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use crate::array::OpenArray;
@@ -134,7 +135,7 @@ impl OpenArray {
         let version = found.as_ref().map(|(_, object, _)| object.version);
         self.note_version(load.location.stored, version, stamp)?;
         let decode = |(key, object, room): (Key, Object, Reservation)| {
-            self.decode(load, (&key, object.version), object.bytes, room)
+            self.decode(load, (&key, object.version), object.bytes.into(), room)
         };
         found.map(decode).transpose()
     }
@@ -183,7 +184,7 @@ impl OpenArray {
         &self,
         load: &Load,
         (key, version): (&Key, Version),
-        encoded: Vec<u8>,
+        encoded: Cow<'_, [u8]>,
         mut room: Reservation,
     ) -> Result<Decoded> {
         let pipeline = &load.pipeline;

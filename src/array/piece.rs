@@ -2,6 +2,7 @@
 //!
 //! A piece is the smallest part that decodes alone: a stored chunk, or with sharding an inner chunk.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -158,13 +159,15 @@ pub(super) struct Load<'a> {
 
 impl Load<'_> {
     /// Returns the bytes that it decodes to; `Corrupt` as well if they are more than was guessed.
-    pub(super) fn decode(&self, encoded: Vec<u8>) -> Result<Vec<u8>> {
+    pub(super) fn decode(&self, encoded: Cow<'_, [u8]>) -> Result<Vec<u8>> {
         let Some(guessed) = self.guessed else {
             return self.pipeline.decode(encoded);
         };
         let most = usize::try_from(guessed.decoded).unwrap_or(usize::MAX);
         let decoded = self.pipeline.decode_within(&encoded, most);
-        buffer::recycle(encoded);
+        if let Cow::Owned(encoded) = encoded {
+            buffer::recycle(encoded);
+        }
         decoded
     }
 }

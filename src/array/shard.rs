@@ -3,6 +3,7 @@
 //! Indexes and bytes are of one content of the stored key: after each read the object is checked to be the one that
 //! was opened, and if it is not, everything is read again.
 
+use std::borrow::Cow;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Instant;
@@ -124,11 +125,12 @@ impl OpenArray {
         }
         let room = self.reserve(load, shard.length)?;
         let range = shard.start..shard.start + shard.length;
-        let bytes = match self.grouped(load, stored, &range)? {
-            Some(bytes) => bytes,
-            None => shard.read(0, shard.length)?,
+        let part = self.grouped(load, stored, &range)?;
+        let encoded = match &part {
+            Some(part) => Cow::Borrowed(&part[..]),
+            None => Cow::Owned(shard.read(0, shard.length)?),
         };
-        self.decode(load, (&stored.key, stored.meta.version), bytes, room)
+        self.decode(load, (&stored.key, stored.meta.version), encoded, room)
             .map(Some)
     }
 

@@ -12,6 +12,8 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
+use bytes::Bytes;
+
 use crate::array::OpenArray;
 use crate::array::decoder::Decoder;
 use crate::array::piece::Load;
@@ -35,7 +37,7 @@ const MAX_GAP_REMOTE: u64 = 256 << 10;
 /// The most bytes of a run, so that others are read at the same time.
 const MAX_RUN: u64 = 4 << 20;
 
-/// The most inner chunks of a run: one system call fills no more pieces of memory than these and what is between them.
+/// The most inner chunks of a run: where they lie counts in no budget.
 const MAX_NEIGHBOURS: usize = 256;
 
 /// The most inner chunks of a shard whose runs are found together; where they lie counts in no budget.
@@ -45,7 +47,7 @@ const MAX_PLANNED: usize = 1 << 14;
 pub(super) struct ShardRun {
     version: Version,
     /// By their places in the shard.
-    parts: Mutex<HashMap<u64, Vec<u8>>>,
+    parts: Mutex<HashMap<u64, Bytes>>,
     _room: Reservation,
 }
 
@@ -164,7 +166,7 @@ impl OpenArray {
         load: &Load,
         stored: &StoredChunk,
         range: &Range<u64>,
-    ) -> Result<Option<Vec<u8>>> {
+    ) -> Result<Option<Bytes>> {
         let group = self.groups.0.lock().get(&load.piece.0).cloned();
         let Some(group) = group else { return Ok(None) };
         let has_room = |shards| self.has_room_for(shards, load, stored);
@@ -202,7 +204,7 @@ impl OpenArray {
         load: &Load,
         stored: &StoredChunk,
         range: &Range<u64>,
-    ) -> Result<Option<Vec<u8>>> {
+    ) -> Result<Option<Bytes>> {
         let has_it = |(_, ranges): &&(RunKey, Vec<Range<u64>>)| {
             let found = ranges.binary_search_by_key(&range.start, |range| range.start);
             found.is_ok_and(|place| ranges.get(place) == Some(range))

@@ -141,15 +141,18 @@ impl Pipeline {
     /// Decodes one piece into exactly `chunk_bytes()` bytes, C order and little-endian (core specification,
     /// "Decoding procedure"); into at most that many where elements have no fixed length. Where no codec
     /// changes a byte, the buffer itself is returned. `Corrupt` for bytes that do not decode.
-    pub fn decode(&self, encoded: Vec<u8>) -> Result<Vec<u8>> {
+    pub fn decode<'a>(&self, encoded: impl Into<Cow<'a, [u8]>>) -> Result<Vec<u8>> {
+        let encoded = encoded.into();
         if !self.chain.has_compressors() {
-            return Ok(self.chain.decode(Cow::Owned(encoded))?.into_owned());
+            return Ok(self.chain.decode(encoded)?.into_owned());
         }
         let decoded = self
             .chain
             .decode(Cow::Borrowed(&encoded))
             .map(Cow::into_owned);
-        buffer::recycle(encoded);
+        if let Cow::Owned(encoded) = encoded {
+            buffer::recycle(encoded);
+        }
         decoded
     }
 

@@ -10,6 +10,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use bytes::Bytes;
 use twox_hash::XxHash64;
 
 use crate::error::{Error, Result};
@@ -229,9 +230,9 @@ pub trait Reader: Send + Sync {
         Ok(bytes.len())
     }
     /// Returns the bytes of several ranges, which ascend and share none; what lies between them is read as well, so that
-    /// one request serves. Each has fewer than asked for only at the end.
-    fn read_ranges(&self, ranges: &[Range<u64>]) -> Result<Vec<Vec<u8>>> {
-        scattered::read_together(ranges, |offset, parts| self.read_scattered(offset, parts))
+    /// one request serves, and stays in memory as long as one of them. Each has fewer than asked for only at the end.
+    fn read_ranges(&self, ranges: &[Range<u64>]) -> Result<Vec<Bytes>> {
+        scattered::read_together(ranges, |offset, length| self.read_at(offset, length))
     }
     /// Returns size and version now.
     fn meta(&self) -> Result<Meta>;

@@ -1,10 +1,12 @@
-//! One read of an object into several pieces of memory.
+//! One read of an object for several parts of it, which lie one after the other or near each other.
 
 use std::io::IoSliceMut;
 use std::ops::Range;
 
+use bytes::Bytes;
+
 use crate::error::{Error, Result};
-use crate::sync::buffer;
+use crate::sync::buffer::Buffer;
 
 /// Fills pieces of memory, one after the other, as far as there are bytes.
 pub(crate) fn deal_out(bytes: &[u8], parts: &mut [IoSliceMut<'_>]) {
@@ -16,57 +18,37 @@ pub(crate) fn deal_out(bytes: &[u8], parts: &mut [IoSliceMut<'_>]) {
     }
 }
 
-/// Reads ranges, which ascend and share no bytes, by one call of `read`: it is given where the first begins and pieces of
-/// memory for all bytes from there on, and returns how many it has filled.
+/// Reads ranges, which ascend and share no bytes, by one call of `read`, which is given an offset and a length. They share
+/// the memory of what it returns.
 pub(crate) fn read_together(
     ranges: &[Range<u64>],
-    read: impl FnOnce(u64, &mut [IoSliceMut<'_>]) -> Result<usize>,
-) -> Result<Vec<Vec<u8>>> {
-    let Some(first) = ranges.first() else {
+    read: impl FnOnce(u64, usize) -> Result<Vec<u8>>,
+) -> Result<Vec<Bytes>> {
+    let (Some(first), Some(last)) = (ranges.first(), ranges.last()) else {
         return Ok(Vec::new());
     };
-    let mut at = first.start;
-    let mut buffers = Vec::with_capacity(ranges.len() * 2);
-    for range in ranges {
-        for length in [
-            range.start.checked_sub(at),
-            range.end.checked_sub(range.start),
-        ] {
-            let length = length.and_then(|length| usize::try_from(length).ok());
-            let length = length.ok_or_else(|| Error::invalid("", "ranges that do not ascend"))?;
-            buffers.push(buffer::of_length(length));
-        }
-        at = range.end;
+    let ascend = |pair: &[Range<u64>]| matches!(pair, [a, b] if a.end <= b.start);
+    let is_ordered = ranges.iter().all(|range| range.start <= range.end);
+    if !is_ordered || !ranges.windows(2).all(ascend) {
+        return Err(Error::invalid("", "ranges that do not ascend"));
     }
-    let mut parts: Vec<_> = buffers
-        .iter_mut()
-        .map(|part| IoSliceMut::new(part))
-        .collect();
-    let mut left = read(first.start, &mut parts)?;
-    for buffer in &mut buffers {
-        let length = buffer.len().min(left);
-        buffer.truncate(length);
-        left -= length;
-    }
-    let mut found = Vec::with_capacity(ranges.len());
-    let mut buffers = buffers.into_iter();
-    while let (Some(between), Some(wanted)) = (buffers.next(), buffers.next()) {
-        buffer::recycle(between);
-        found.push(wanted);
-    }
-    Ok(found)
+    let length = usize::try_from(last.end - first.start);
+    let length = length.map_err(|error| Error::too_large("", error))?;
+    let bytes = Bytes::from_owner(Buffer::from(read(first.start, length)?));
+    let place =
+        |at: u64| usize::try_from(at - first.start).map_or(bytes.len(), |at| at.min(bytes.len()));
+    let part = |range: &Range<u64>| bytes.slice(place(range.start)..place(range.end));
+    Ok(ranges.iter().map(part).collect())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn read(ranges: &[Range<u64>], object: &[u8]) -> Result<Vec<Vec<u8>>> {
-        read_together(ranges, |offset, parts| {
+    fn read(ranges: &[Range<u64>], object: &[u8]) -> Result<Vec<Bytes>> {
+        read_together(ranges, |offset, length| {
             let from = object.get(offset as usize..).unwrap_or_default();
-            deal_out(from, parts);
-            let wanted = parts.iter().map(|part| part.len()).sum();
-            Ok(from.len().min(wanted))
+            Ok(from[..length.min(from.len())].to_vec())
         })
     }
 
@@ -88,5 +70,8 @@ mod tests {
     #[test]
     fn ranges_that_share_bytes_are_refused() {
         assert!(read(&[0..3, 2..4], &[0; 8]).is_err());
+        assert!(read(&[4..6, 0..3], &[0; 8]).is_err());
+        let backward = Range { start: 6, end: 5 };
+        assert!(read(&[0..3, backward, 7..8], &[0; 8]).is_err());
     }
 }

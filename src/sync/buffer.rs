@@ -146,6 +146,12 @@ impl From<Vec<u8>> for Buffer {
     }
 }
 
+impl AsRef<[u8]> for Buffer {
+    fn as_ref(&self) -> &[u8] {
+        self
+    }
+}
+
 impl Deref for Buffer {
     type Target = [u8];
 

@@ -116,7 +116,7 @@ mod tests {
             ("YWJj====", b"abc"),
             ("YWI=YWI=", b"ab"),
         ] {
-            let decoded = base64(data.len() as u64).decode(text.into());
+            let decoded = base64(data.len() as u64).decode(text.as_bytes());
             assert_eq!(decoded.unwrap(), data, "{text}");
         }
     }
@@ -125,7 +125,7 @@ mod tests {
     fn other_lengths_are_corrupt() {
         for text in ["", "Y", "YQ==", "YWJj", "====", "YWJjYWJjYWJjYWJj"] {
             assert_eq!(
-                base64(2).decode(text.into()).unwrap_err().kind(),
+                base64(2).decode(text.as_bytes()).unwrap_err().kind(),
                 Kind::Corrupt,
                 "{text}"
             );

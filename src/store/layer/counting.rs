@@ -8,6 +8,8 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::Instant;
 
+use bytes::Bytes;
+
 use crate::error::Result;
 use crate::stats::Stats;
 use crate::store::layer::Layer;
@@ -160,11 +162,11 @@ impl Reader for CountingReader {
         answer
     }
 
-    fn read_ranges(&self, ranges: &[Range<u64>]) -> Result<Vec<Vec<u8>>> {
+    fn read_ranges(&self, ranges: &[Range<u64>]) -> Result<Vec<Bytes>> {
         let answer = timed(&self.stats, || self.inner.read_ranges(ranges));
         self.stats.store_get_requests.add(1);
         if let Ok(parts) = &answer {
-            let bytes: usize = parts.iter().map(Vec::len).sum();
+            let bytes: usize = parts.iter().map(Bytes::len).sum();
             self.stats.store_get_bytes.add(bytes as u64);
         }
         answer

@@ -5,7 +5,6 @@
 //! more. A failure to read the archive is never "missing".
 
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -109,17 +108,6 @@ impl Archive {
         let bytes = self.reader.read_at(offset, wanted).map_err(failed)?;
         self.check_read(bytes.len() == wanted)?;
         Ok(bytes)
-    }
-
-    /// Reads exactly some ranges, which ascend and share no bytes, and which the archive has to have.
-    pub(super) fn read_ranges(&self, ranges: &[Range<u64>]) -> Result<Vec<Vec<u8>>> {
-        if ranges.iter().any(|range| range.end > self.meta.size) {
-            return Err(beyond());
-        }
-        let parts = self.reader.read_ranges(ranges).map_err(failed)?;
-        let mut read = ranges.iter().zip(&parts);
-        self.check_read(read.all(|(range, part)| part.len() as u64 == range.end - range.start))?;
-        Ok(parts)
     }
 
     /// Fails with `Changed` if what was read may be of another content, and unless it `is_whole`.

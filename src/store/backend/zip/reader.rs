@@ -5,7 +5,6 @@
 //! pass; a read further back starts again. The parts that all readers of a store keep are bounded together.
 
 use parking_lot::Mutex;
-use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
@@ -45,15 +44,6 @@ impl Reader for StoredReader {
         }
         let bytes = self.archive.read(self.start + offset, length);
         bytes.map_err(|error| error.about(&self.key))
-    }
-
-    fn read_ranges(&self, ranges: &[Range<u64>]) -> Result<Vec<Vec<u8>>> {
-        let size = self.meta.size;
-        let cut = |range: &Range<u64>| range.start.min(size)..range.end.min(size);
-        let moved = |range: Range<u64>| self.start + range.start..self.start + range.end;
-        let ranges: Vec<_> = ranges.iter().map(cut).map(moved).collect();
-        let parts = self.archive.read_ranges(&ranges);
-        parts.map_err(|error| error.about(&self.key))
     }
 
     fn meta(&self) -> Result<Meta> {

@@ -8,6 +8,8 @@ use std::ops::Range;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
+use bytes::Bytes;
+
 use super::cache_dir::CacheNamespace;
 use super::entry;
 use super::entry::{EntryHeader, EntryKey};
@@ -47,7 +49,7 @@ impl DiskCacheReader {
     fn keep<'a>(
         &self,
         (meta, asked): (&Meta, u64),
-        read: impl IntoIterator<Item = (&'a Range<u64>, &'a Vec<u8>)>,
+        read: impl IntoIterator<Item = (&'a Range<u64>, &'a [u8])>,
     ) -> Result<()> {
         // The bytes may be of a version that came in between.
         if !meta.version.is_lasting() || self.inner.meta()?.version != meta.version {
@@ -84,7 +86,7 @@ impl Reader for DiskCacheReader {
         self.entries.stats().disk_miss_requests.add(1);
         let asked = entry::seconds(self.clock.date());
         let bytes = self.inner.read_at(offset, len)?;
-        self.keep((&meta, asked), [(&(offset..end), &bytes)])?;
+        self.keep((&meta, asked), [(&(offset..end), &*bytes)])?;
         Ok(bytes)
     }
 
@@ -96,17 +98,17 @@ impl Reader for DiskCacheReader {
     }
 
     /// Each range is an entry of its own, so that it is found whatever it is read together with.
-    fn read_ranges(&self, ranges: &[Range<u64>]) -> Result<Vec<Vec<u8>>> {
+    fn read_ranges(&self, ranges: &[Range<u64>]) -> Result<Vec<Bytes>> {
         let meta = self.inner.meta()?;
-        let mut found: Vec<Option<Vec<u8>>> = Vec::with_capacity(ranges.len());
+        let mut found: Vec<Option<Bytes>> = Vec::with_capacity(ranges.len());
         for range in ranges {
             let bytes = self.find(&ByteRange::Span(range.clone()), &meta);
             if let Some(bytes) = &bytes {
                 self.entries.count_hit(bytes);
             }
-            found.push(bytes);
+            found.push(bytes.map(Bytes::from));
         }
-        let is_missing = |(_, bytes): &(_, &Option<Vec<u8>>)| bytes.is_none();
+        let is_missing = |(_, bytes): &(_, &Option<Bytes>)| bytes.is_none();
         let missing = ranges.iter().zip(&found).filter(is_missing);
         let missing: Vec<Range<u64>> = missing.map(|(range, _)| range.clone()).collect();
         if missing.is_empty() {
@@ -115,7 +117,10 @@ impl Reader for DiskCacheReader {
         self.entries.stats().disk_miss_requests.add(1);
         let asked = entry::seconds(self.clock.date());
         let read = self.inner.read_ranges(&missing)?;
-        self.keep((&meta, asked), missing.iter().zip(&read))?;
+        self.keep(
+            (&meta, asked),
+            missing.iter().zip(read.iter().map(AsRef::as_ref)),
+        )?;
         let mut read = read.into_iter();
         let whole = found.into_iter().map(|bytes| bytes.or_else(|| read.next()));
         Ok(whole.flatten().collect())

@@ -18,6 +18,8 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
+
 use crate::error::{Error, Kind, Result};
 use crate::known::Known;
 use crate::stats::Stats;
@@ -263,7 +265,7 @@ impl Reader for InvalidatingReader {
         self.check(self.inner.read_scattered(offset, parts))
     }
 
-    fn read_ranges(&self, ranges: &[Range<u64>]) -> Result<Vec<Vec<u8>>> {
+    fn read_ranges(&self, ranges: &[Range<u64>]) -> Result<Vec<Bytes>> {
         self.check(self.inner.read_ranges(ranges))
     }
 
