@@ -25,7 +25,7 @@ impl Part {
     pub(super) fn new(piece: ChunkIndex, start: &[u64], region: &Region) -> Part {
         Part {
             piece,
-            start: start.into(),
+            start: Coordinates::from_slice(start),
             region: region.clone(),
         }
     }

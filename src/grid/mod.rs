@@ -32,12 +32,22 @@ pub use selection::{SelectedAxis, Selection};
 pub type Coordinates = SmallVec<[u64; 6]>;
 
 /// A box of elements: `start[i] .. start[i] + shape[i]` along each dimension.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Debug, PartialEq, Eq)]
 pub struct Region {
     /// The first element.
     pub start: Coordinates,
     /// Elements along each dimension.
     pub shape: Coordinates,
+}
+
+// As `derive` would, in place of one number after the other: reads of small chunks keep thousands of boxes.
+impl Clone for Region {
+    fn clone(&self) -> Region {
+        Region {
+            start: SmallVec::from_slice(&self.start),
+            shape: SmallVec::from_slice(&self.shape),
+        }
+    }
 }
 
 impl Region {
@@ -292,17 +302,32 @@ impl Grid {
         let last: Coordinates = axes
             .map(|axis| self.chunk_at(axis, part.start[axis] + part.shape[axis] - 1))
             .collect();
-        let mut at = first.clone();
+        let (mut at, mut start, mut shared) = (first.clone(), first.clone(), part.clone());
+        let mut changed = 0;
         loop {
-            let region = self.region(&at);
+            for axis in changed..at.len() {
+                (start[axis], shared.start[axis], shared.shape[axis]) =
+                    self.overlap(axis, at[axis], part);
+            }
             let Some(index) = self.index(&at) else { return };
-            if !visit(index, &region.start, &region.overlap(part)) {
+            if !visit(index, &start, &shared) {
                 return;
             }
-            if !step(&mut at, &first, &last) {
-                return;
+            match step(&mut at, &first, &last) {
+                Some(axis) => changed = axis,
+                None => return,
             }
         }
+    }
+
+    /// Returns, along one dimension, where a chunk begins, and where what it shares with a box begins and how long that is.
+    fn overlap(&self, axis: usize, index: u64, part: &Region) -> (u64, u64, u64) {
+        let (start, length) = self.span(axis, index);
+        let end = (start + length)
+            .min(self.shape[axis])
+            .min(part.start[axis] + part.shape[axis]);
+        let first = start.max(part.start[axis]);
+        (start, first, end.saturating_sub(first))
     }
 }
 
@@ -312,16 +337,17 @@ pub fn permuted(coordinates: &[u64], order: &[usize]) -> Coordinates {
     order.iter().map(at).collect()
 }
 
-/// Moves `at` to the next indices in C order between `first` and `last`; false after the last.
-fn step(at: &mut [u64], first: &[u64], last: &[u64]) -> bool {
+/// Moves `at` to the next indices in C order between `first` and `last`; returns the outermost dimension that changed,
+/// nothing after the last.
+fn step(at: &mut [u64], first: &[u64], last: &[u64]) -> Option<usize> {
     for axis in (0..at.len()).rev() {
         if at[axis] < last[axis] {
             at[axis] += 1;
-            return true;
+            return Some(axis);
         }
         at[axis] = first[axis];
     }
-    false
+    None
 }
 
 #[cfg(test)]

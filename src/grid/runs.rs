@@ -197,7 +197,7 @@ impl Runs {
                 from += from_step;
                 to += to_step;
             }
-            if !step(&mut at, &first, &last) {
+            if step(&mut at, &first, &last).is_none() {
                 return;
             }
         }
