@@ -121,6 +121,14 @@ impl Decoder {
         }
     }
 
+    /// Returns the number of the stored chunk that a piece is in whose first element is `start`.
+    pub(super) fn stored_number_at(&self, piece: ChunkIndex, start: &[u64]) -> u64 {
+        match self.pipeline.shards() {
+            [] => piece.0,
+            _ => self.stored.locate(start).0.0,
+        }
+    }
+
     /// Turns the indices of an inner chunk of an outermost shard into those of the shard; returns the number of the
     /// inner chunk in it.
     fn leave_shard(&self, indices: &mut [u64], level: &ShardLevel) -> usize {

@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::array::OpenArray;
 use crate::array::access_pattern::{AccessPattern, Window};
+use crate::array::asked_row::AskedRow;
 use crate::array::decoder::Decoder;
 use crate::array::parts;
 use crate::array::parts::{MissedParts, Part};
@@ -42,6 +43,7 @@ pub struct FlatFile {
     /// Whether reads go to the stored chunks themselves, which are not encoded.
     pub(super) direct: bool,
     missed: MissedParts,
+    pub(super) asked: AskedRow,
     /// The dimension of the array that each dimension of the file is, outermost first; nothing for their own order.
     pub(super) order: Option<Box<[usize]>>,
 }
@@ -91,6 +93,7 @@ impl FlatFile {
             pattern: AccessPattern::default(),
             number: NEXT_NUMBER.fetch_add(1, Ordering::Relaxed),
             missed: MissedParts::default(),
+            asked: AskedRow::default(),
             order: None,
         })
     }
@@ -201,11 +204,12 @@ impl FlatFile {
             }
         };
         let current = |group: &[Part]| {
-            let piece = group.first()?.piece;
+            let first = group.first()?;
+            let piece = first.piece;
             if let Some(written) = self.array.written(decoder, piece) {
                 return Some(CurrentPiece::Known(Piece::Data(written)));
             }
-            match state(decoder.stored_number(piece)) {
+            match state(decoder.stored_number_at(piece, &first.start)) {
                 VersionState::Known(None) => Some(CurrentPiece::Known(Piece::Fill)),
                 VersionState::Known(Some(version)) => Some(CurrentPiece::Decoded(piece, version)),
                 VersionState::Unknown | VersionState::Stale => None,

@@ -30,6 +30,7 @@ use crate::sync::budget::Reservation;
 
 pub mod access_pattern;
 mod arrays;
+mod asked_row;
 mod chunk;
 mod chunk_scan;
 mod chunk_set;
@@ -52,6 +53,7 @@ mod open_arrays;
 mod pages;
 mod parts;
 mod piece;
+mod piece_rows;
 mod piece_use;
 mod prefetch;
 mod presence;

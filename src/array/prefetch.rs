@@ -106,13 +106,13 @@ impl Drop for PiecesBeside<'_> {
 
 impl OpenArray {
     /// Has pieces decoded by the engine's threads, as far as these have room for more work, unless their reader has taken
-    /// them before.
+    /// them before. Returns whether the threads have all of them.
     pub(super) fn decode_beside(
         self: &Arc<OpenArray>,
         decoder: &Decoder,
         pieces: impl Iterator<Item = PlacedPiece>,
         (taken, shards): (&Taken, Option<u64>),
-    ) {
+    ) -> bool {
         let is_there = |piece| self.has_piece(piece) || self.is_spilled(piece);
         let mut missing = pieces.filter(|&(_, piece)| !is_there(piece));
         if self.reads_groups(decoder) {
@@ -126,19 +126,22 @@ impl OpenArray {
         loop {
             let mut batch: Vec<PlacedPiece> = missing.by_ref().take(size).collect();
             batch.dedup();
-            if batch.is_empty() || !self.submit((batch, Vec::new()), taken.clone()) {
-                return;
+            if batch.is_empty() {
+                return true;
+            }
+            if !self.submit((batch, Vec::new()), taken.clone()) {
+                return false;
             }
         }
     }
 
-    /// Has inner chunks decoded by the engine's threads, those of a shard together.
+    /// Has inner chunks decoded by the engine's threads, those of a shard together. Returns as `decode_beside`.
     fn decode_groups(
         self: &Arc<OpenArray>,
         decoder: &Decoder,
         mut missing: Vec<PlacedPiece>,
         (taken, row): (&Taken, Option<u64>),
-    ) {
+    ) -> bool {
         // A range that begins and ends within rows of pieces meets many of them more than once.
         let mut met = HashSet::new();
         missing.retain(|(_, piece)| met.insert(piece.0) && !self.is_grouped(*piece));
@@ -159,13 +162,11 @@ impl OpenArray {
             if batch.len() >= least {
                 let full = (std::mem::take(&mut batch), std::mem::take(&mut begun));
                 if !self.submit(full, taken.clone()) {
-                    return;
+                    return false;
                 }
             }
         }
-        if !batch.is_empty() {
-            self.submit((batch, begun), taken.clone());
-        }
+        batch.is_empty() || self.submit((batch, begun), taken.clone())
     }
 
     /// Returns how many of `count` inner chunks are decoded together. Over a network there are enough groups for all
@@ -187,15 +188,15 @@ impl OpenArray {
         (bytes / self.usual_bytes(decoder).max(1)).max(1)
     }
 
-    /// Has pieces decoded that no read wants yet; `shards` as in `begin_group`.
+    /// Has pieces decoded that no read wants yet; `shards` as in `begin_group`. Returns as `decode_beside`.
     pub(super) fn decode_ahead(
         self: &Arc<OpenArray>,
         decoder: &Decoder,
         pieces: impl Iterator<Item = ChunkIndex>,
         shards: Option<u64>,
-    ) {
+    ) -> bool {
         let pieces = pieces.map(|piece| (0, piece));
-        self.decode_beside(decoder, pieces, (&Taken::default(), shards));
+        self.decode_beside(decoder, pieces, (&Taken::default(), shards))
     }
 
     /// Hands a batch to the engine's threads; false if these have no room for more work.
@@ -255,13 +256,24 @@ impl FlatFile {
     pub(super) fn read_ahead(&self, decoder: &Decoder, ahead: &Prediction) {
         match ahead {
             Prediction::Range(_) => {
-                let pieces = ahead
-                    .ranges(self.length)
-                    .flat_map(|range| self.pieces(decoder, &range));
-                let shards = self.shards_of_row(decoder);
-                self.array.decode_ahead(decoder, pieces, shards);
+                for range in ahead.ranges(self.length) {
+                    self.range_ahead(decoder, &range);
+                }
             }
             Prediction::Steps { .. } => self.step_ahead(decoder, ahead),
+        }
+    }
+
+    /// Has the pieces under a range decoded, unless they all were asked for with the range before it.
+    fn range_ahead(&self, decoder: &Decoder, range: &Range<u64>) {
+        let rows = self.piece_rows(decoder);
+        if rows.is_some_and(|rows| !self.asked.note(rows, range)) {
+            return;
+        }
+        let pieces = self.pieces(decoder, range).into_iter();
+        let shards = self.shards_of_row(decoder);
+        if !self.array.decode_ahead(decoder, pieces, shards) {
+            self.asked.forget();
         }
     }
 
@@ -305,44 +317,6 @@ impl FlatFile {
         let mut pieces = Vec::new();
         self.visit_pieces(decoder, range, |piece, _, _| pieces.push(piece));
         pieces
-    }
-
-    /// Returns how many shards a reader in order over a network passes over before it comes back to one; nothing unless it
-    /// will want all of each: the file has whole shards, and the reader went on from one plane to the next.
-    fn shards_of_row(&self, decoder: &Decoder) -> Option<u64> {
-        let first = self.first_axis();
-        let planes = self.region.shape.get(first).copied().unwrap_or(1).max(1);
-        let two_planes = (self.length / planes).saturating_mul(2);
-        if self.array.engine.limits.fetches == 0 || !self.pattern.has_read(two_planes) {
-            return None;
-        }
-        let (shard, array) = (decoder.stored.chunk_shape(), &self.array.array.shape);
-        let mut shards: u64 = 1;
-        for (axis, &length) in self.region.shape.iter().enumerate() {
-            let of_shard = shard.get(axis).copied().unwrap_or(1).max(1);
-            if length < of_shard.min(array.get(axis).copied().unwrap_or(0)) {
-                return None;
-            }
-            if axis != first {
-                shards = shards.saturating_mul(length.div_ceil(of_shard));
-            }
-        }
-        Some(shards)
-    }
-
-    /// Whether memory has no room for a row of pieces.
-    pub(super) fn is_row_too_long(&self, decoder: &Decoder) -> bool {
-        self.row_bytes(decoder) > self.array.kept_share(decoder)
-    }
-
-    /// Returns the bytes of a row of pieces along the first axis.
-    pub(super) fn row_bytes(&self, decoder: &Decoder) -> u64 {
-        let first = self.first_axis();
-        let chunk = decoder.pieces.chunk_shape().get(first);
-        match self.region.shape.get(first) {
-            Some(&rows) => self.length / rows.max(1) * chunk.copied().unwrap_or(1).min(rows),
-            None => 0,
-        }
     }
 
     /// Returns how far to read ahead: one row of chunks along the first axis, so that the next row decodes while this
