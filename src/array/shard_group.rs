@@ -266,7 +266,9 @@ impl OpenArray {
 
     /// Reads a run of inner chunks; `TooLarge` if there is no room for it beside those that are there.
     fn read_run(&self, stored: &StoredChunk, ranges: &[Range<u64>]) -> Result<ShardRun> {
-        let length = ranges.iter().map(|range| range.end - range.start).sum();
+        // What lies between them stays in memory with them.
+        let (first, last) = (ranges.first(), ranges.last());
+        let length = first.zip(last).map_or(0, |(a, b)| b.end - a.start);
         let budget = self.engine.shard_runs.budget();
         let is_free = budget.held().saturating_add(length) <= budget.limit();
         let room = is_free.then(|| budget.try_reserve(length)).flatten();
