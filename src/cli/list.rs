@@ -3,8 +3,6 @@
 //! A mount that does not answer is listed all the same: each is asked in a thread of its own and for a limited time.
 
 use std::path::{Path, PathBuf};
-use std::sync::mpsc;
-use std::thread;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
@@ -58,17 +56,17 @@ fn find() -> Result<Vec<MountLine>> {
     let ours = table.into_iter().filter(Mounted::is_ours);
     let asked: Vec<_> = ours
         .map(|mounted| {
-            let (sender, answer) = mpsc::channel();
             let asked = mounted.clone();
-            // Without a thread there is no answer.
-            let _ = thread::Builder::new().spawn(move || sender.send(describe(&asked)));
-            (mounted, answer)
+            (mounted, liveness::put(move || describe(&asked)))
         })
         .collect();
     let end = Instant::now() + TIMEOUT;
     let lines = asked.into_iter().map(|(mounted, answer)| {
-        let answer = answer.recv_timeout(end.saturating_duration_since(Instant::now()));
-        answer.unwrap_or_else(|_| MountLine::unknown(&mounted, "does not answer"))
+        let left = end.saturating_duration_since(Instant::now());
+        let line = answer
+            .ok()
+            .and_then(|answer| answer.recv_timeout(left).ok());
+        line.unwrap_or_else(|| MountLine::unknown(&mounted, "does not answer"))
     });
     Ok(lines.collect())
 }

@@ -14,7 +14,6 @@ use serde_json::Value;
 
 use super::units;
 use crate::error::{Error, Kind, Result};
-use crate::fuse::mount::liveness::Liveness;
 use crate::fuse::mount::mountinfo::Mounted;
 use crate::fuse::mount::{liveness, mountinfo, mountpoint};
 use crate::view::control;
@@ -60,20 +59,22 @@ pub(super) fn mountpoint_at(path: &Path) -> Result<Option<PathBuf>> {
 }
 
 /// Returns an attribute of the root of a mount; `Unavailable` if the mount does not answer in time.
-pub(super) fn attribute(dir: &Path, name: &[u8]) -> Result<Vec<u8>> {
-    check_answers(dir)?;
-    read_attribute(dir, name)
+pub(super) fn attribute(dir: &Path, name: &'static [u8]) -> Result<Vec<u8>> {
+    in_time(dir, move |dir| read_attribute(dir, name))
 }
 
-fn check_answers(dir: &Path) -> Result<()> {
-    match liveness::ask(dir, ANSWER_TIMEOUT) {
-        Liveness::Silent => {
-            let why = "the mount does not answer; 'zarrfs umount' removes it";
-            Err(Error::unavailable(dir.display(), why))
-        }
-        // What is gone says so when it is asked for more.
-        Liveness::Answers | Liveness::Gone => Ok(()),
-    }
+/// Puts a question to the mount at `dir`; `Unavailable` if the mount does not answer in time.
+fn in_time<T: Send + 'static>(
+    dir: &Path,
+    question: impl FnOnce(&Path) -> Result<T> + Send + 'static,
+) -> Result<T> {
+    let asked = dir.to_path_buf();
+    let answer = liveness::put(move || question(&asked));
+    let answer = answer.map_err(|error| Error::os(dir.display(), error))?;
+    answer.recv_timeout(ANSWER_TIMEOUT).unwrap_or_else(|_| {
+        let why = "the mount does not answer; 'zarrfs umount' removes it";
+        Err(Error::unavailable(dir.display(), why))
+    })
 }
 
 /// Returns an attribute, however long the mount takes.
@@ -103,8 +104,7 @@ fn silent(dir: &Path, error: io::Error) -> Error {
 impl MountFacts {
     /// Asks the mount at `dir`, a mountpoint of zarrfs; `Unavailable` if it does not answer in time.
     pub(super) fn ask(dir: &Path) -> Result<MountFacts> {
-        check_answers(dir)?;
-        MountFacts::wait(dir)
+        in_time(dir, MountFacts::wait)
     }
 
     /// Asks the mount, however long it takes.

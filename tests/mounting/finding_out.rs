@@ -6,9 +6,6 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::{Command, Output};
 
-use rustix::process;
-use rustix::process::Signal;
-
 use crate::fixture::{Fixture, PROGRAM, soon, stderr};
 
 fn stdout(output: &Output) -> String {
@@ -279,28 +276,6 @@ fn d04_the_status_of_any_mount_is_told() {
     let status: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!((&status["put"], &status["upper"]), (&0.into(), &"".into()));
     assert_eq!(status["failures"], 0);
-}
-
-#[test]
-fn d04_a_mount_that_does_not_answer_is_named() {
-    let Some(fixture) = Fixture::new() else {
-        return;
-    };
-    fixture.mount(&[]);
-    let daemon = fixture.daemons()[0];
-    process::kill_process(daemon, Signal::STOP).unwrap();
-    let asked = ["status", "stats"].map(|command| zarrfs(&[command], &fixture.dir));
-    process::kill_process(daemon, Signal::CONT).unwrap();
-    let dir = fixture.dir.display();
-    let expected =
-        format!("zarrfs: {dir}: the mount does not answer; 'zarrfs umount' removes it\n");
-    for output in asked {
-        assert_eq!(
-            (output.status.code(), stderr(&output)),
-            (Some(2), expected.clone())
-        );
-    }
-    assert!(zarrfs(&["status"], &fixture.dir).status.success());
 }
 
 #[test]

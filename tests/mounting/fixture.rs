@@ -194,6 +194,20 @@ pub(crate) fn signal(child: &Child, signal: Signal) {
     process::kill_process(Pid::from_child(child), signal).unwrap();
 }
 
+/// Stops all threads of a process: a signal reaches the others only once one has taken it.
+pub(crate) fn stop(daemon: Pid) {
+    process::kill_process(daemon, Signal::STOP).unwrap();
+    let tasks = format!("/proc/{}/task", daemon.as_raw_pid());
+    let is_stopped = |task: fs::DirEntry| {
+        let status = fs::read_to_string(task.path().join("status")).unwrap();
+        status.contains("State:\tT")
+    };
+    assert!(soon(|| {
+        let mut tasks = fs::read_dir(&tasks).unwrap().flatten();
+        tasks.all(is_stopped)
+    }));
+}
+
 /// Waits up to ten seconds for a child to end.
 pub(crate) fn end_of(child: &mut Child) -> ExitStatus {
     assert!(

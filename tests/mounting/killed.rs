@@ -14,7 +14,7 @@ use std::time::Duration;
 use rustix::process;
 use rustix::process::Signal;
 
-use crate::fixture::{Fixture, PROGRAM, soon, stderr};
+use crate::fixture::{Fixture, PROGRAM, soon, stderr, stop};
 use crate::scripted::{Answer, Request, Scripted, answer};
 
 const CHUNK: usize = 64 << 10;
@@ -117,7 +117,7 @@ fn a_silent_mount_is_refused_by_mount_and_ended_by_umount() {
     fixture.mount(&[]);
     let daemons = fixture.daemons();
     for &daemon in &daemons {
-        process::kill_process(daemon, Signal::STOP).unwrap();
+        stop(daemon);
     }
     // Whoever looks at the mount waits, until it is ended.
     let (sender, read) = mpsc::channel();

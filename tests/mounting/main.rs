@@ -43,6 +43,7 @@ mod said;
 mod served;
 mod servers;
 mod set_id;
+mod silent;
 mod two_views;
 mod typed;
 mod unlisted;

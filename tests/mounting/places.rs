@@ -11,7 +11,7 @@ use rustix::io::Errno;
 use rustix::process;
 use rustix::process::Signal;
 
-use crate::fixture::{Fixture, PROGRAM, stderr};
+use crate::fixture::{Fixture, PROGRAM, stderr, stop};
 
 fn fault(output: &Output, expected: &str) {
     let said = (output.status.code(), stderr(output));
@@ -55,7 +55,7 @@ fn d04_mounts_that_do_not_say_are_listed_with_why() {
         .unwrap();
     assert_eq!(row(&other, &fixture.dir), [store, "-", "of another user"]);
     let daemon = fixture.daemons()[0];
-    process::kill_process(daemon, Signal::STOP).unwrap();
+    stop(daemon);
     let silent = Command::new(PROGRAM).arg("list").output().unwrap();
     process::kill_process(daemon, Signal::CONT).unwrap();
     assert_eq!(row(&silent, &fixture.dir), [store, "-", "does not answer"]);

@@ -1,13 +1,15 @@
 //! Whether the daemon of a mount answers, and the end of a connection whose daemon does not.
 //!
 //! A daemon answers statfs at once, without its store; a daemon that is gone is an error of the kernel. Neither comes
-//! where a killed daemon cannot end, which then holds its connection: each access to such a mount waits for ever. So
-//! the question is put from a thread of its own, which may be left behind.
+//! where a daemon was stopped, or killed and cannot end, which then holds its connection: each access to such a mount
+//! waits for ever. So a question is put from a thread of its own, which may be left behind. An answer says nothing of
+//! the next question: the daemon may be stopped in between, and each has a time limit of its own.
 
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc;
+use std::sync::mpsc::Receiver;
 use std::thread;
 use std::time::Duration;
 
@@ -28,20 +30,26 @@ pub enum Liveness {
     Silent,
 }
 
+/// Puts a question from a thread of its own; what it answers is received, however late.
+pub fn put<T: Send + 'static>(
+    question: impl FnOnce() -> T + Send + 'static,
+) -> io::Result<Receiver<T>> {
+    let (sender, answer) = mpsc::channel();
+    thread::Builder::new()
+        .name("zarrfs-question".to_string())
+        .spawn(move || {
+            // The receiver is gone if the answer comes late.
+            let _ = sender.send(question());
+        })?;
+    Ok(answer)
+}
+
 /// Asks the mount at `path`, for at most `limit`.
 pub fn ask(path: &Path, limit: Duration) -> Liveness {
-    let (sender, answer) = mpsc::channel();
     let path = path.to_path_buf();
-    let asked = thread::Builder::new()
-        .name("zarrfs-statfs".to_string())
-        .spawn(move || {
-            let asked = rustix::fs::statfs(&path).map_err(io::Error::from);
-            // The receiver is gone if the answer comes late.
-            let _ = sender.send(asked.map(|_| ()));
-        });
-    if asked.is_err() {
+    let Ok(answer) = put(move || rustix::fs::statfs(&path).map_err(io::Error::from)) else {
         return Liveness::Answers;
-    }
+    };
     match answer.recv_timeout(limit) {
         Ok(Err(error)) if is_gone(&error) => Liveness::Gone,
         Ok(_) => Liveness::Answers,
