@@ -79,7 +79,8 @@ fn mount_of_one_answer(dir: &Path) -> JoinHandle<File> {
 /// Takes a request and answers it.
 fn answer(mut device: &File) {
     let mut request = vec![0; 1 << 20];
-    device.read(&mut request).unwrap();
+    let length = device.read(&mut request).unwrap();
+    request.truncate(length);
     let opcode = u32::from_ne_bytes(request[4..8].try_into().unwrap());
     let body = match opcode {
         // Version 7.31, no flags, and the longest write.
