@@ -1,18 +1,20 @@
 //! A folder of files under keys: what one layer of changes has written.
 //!
 //! Every path is resolved beneath the folder without following a link, so that none leads outside. The folder is held
-//! open: it may be renamed.
+//! open: it may be renamed. Folders in it change their names here alone, so that those of a few keys are held open too.
 
 use std::ffi::OsStr;
 use std::fs::File;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+use std::sync::Arc;
 
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, RenameFlags, ResolveFlags, Stat};
 use rustix::io::Errno;
 
 use super::attributes;
+use super::open_folders::OpenFolders;
 use crate::error::{Error, Kind, Result};
 use crate::store::{EntryKind, Key};
 use crate::sync::locks;
@@ -24,30 +26,38 @@ pub(super) fn inode_of(key: &Key, file: &File) -> Result<u64> {
 }
 
 /// A folder of files under keys, open.
-pub(super) struct KeysDir(OwnedFd);
+pub(super) struct KeysDir {
+    root: Arc<OwnedFd>,
+    folders: OpenFolders,
+}
 
 impl KeysDir {
     /// Opens the folder at `path`.
     pub(super) fn open(path: &Path) -> Result<KeysDir> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let fd = rustix::fs::open(path, flags, Mode::empty());
-        fd.map(KeysDir)
-            .map_err(|error| Error::os(path.display(), error))
+        let root = fd.map_err(|error| Error::os(path.display(), error))?;
+        Ok(KeysDir {
+            root: Arc::new(root),
+            folders: OpenFolders::default(),
+        })
     }
 
-    /// Opens the folder that holds a key, and returns the key's name in it.
-    pub(super) fn parent<'a>(&self, key: &'a Key) -> rustix::io::Result<(OwnedFd, &'a OsStr)> {
+    /// Returns the folder that holds a key, and the key's name in it.
+    pub(super) fn parent<'a>(&self, key: &'a Key) -> rustix::io::Result<(Arc<OwnedFd>, &'a OsStr)> {
         let Some(parent) = key.parent() else {
-            return Ok((
-                self.0.try_clone().map_err(|_| Errno::MFILE)?,
-                OsStr::new("."),
-            ));
+            return Ok((Arc::clone(&self.root), OsStr::new(".")));
         };
+        let name = OsStr::from_bytes(key.name());
+        locks::step();
+        if parent.is_root() {
+            return Ok((Arc::clone(&self.root), name));
+        }
         let flags = OFlags::PATH | OFlags::DIRECTORY;
-        Ok((
-            self.open_key(&parent, flags)?,
-            OsStr::from_bytes(key.name()),
-        ))
+        let folder = self
+            .folders
+            .get(&parent, || self.open_key(&parent, flags))?;
+        Ok((folder, name))
     }
 
     /// Opens the file or folder of a key, without following links.
@@ -60,7 +70,7 @@ impl KeysDir {
         locks::step();
         let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
         let flags = flags | OFlags::CLOEXEC;
-        rustix::fs::openat2(&self.0, path, flags, Mode::empty(), resolve)
+        rustix::fs::openat2(&self.root, path, flags, Mode::empty(), resolve)
     }
 
     /// Returns the attributes of the file or folder of a key; `None` if there is none.
@@ -112,9 +122,10 @@ impl KeysDir {
 
     /// Removes the file of a key, or its empty folder with `REMOVEDIR`.
     pub(super) fn remove(&self, key: &Key, flags: AtFlags) -> Result<()> {
-        let removed = self
-            .parent(key)
-            .and_then(|(folder, name)| rustix::fs::unlinkat(folder, name, flags));
+        let removed = self.parent(key).and_then(|(folder, name)| {
+            self.folders
+                .change(&[key], || rustix::fs::unlinkat(folder, name, flags))
+        });
         removed.map_err(|error| os_error(key, error))
     }
 
@@ -138,7 +149,15 @@ impl KeysDir {
     ) -> rustix::io::Result<()> {
         let (old, old_name) = self.parent(from)?;
         let (new, new_name) = other.parent(to)?;
-        rustix::fs::renameat_with(old, old_name, new, new_name, flags)
+        let names = [from, to];
+        let renamed = self.folders.change(&names, || {
+            rustix::fs::renameat_with(old, old_name, new, new_name, flags)
+        });
+        if !std::ptr::eq(self, other) {
+            // A folder that had the name there was replaced.
+            other.folders.change(&names, || ());
+        }
+        renamed
     }
 }
 

@@ -43,6 +43,7 @@ mod model_scenarios;
 mod name_change;
 mod namespace;
 mod open_file;
+mod open_folders;
 mod records;
 mod recovery;
 mod store;
