@@ -4,6 +4,7 @@
 //! copied into the answer (`gather`). Pieces are taken one after another, so a read never holds more than one that it has
 //! to load; the other missing ones are meanwhile decoded by the engine's threads (`prefetch`).
 
+use parking_lot::Mutex;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -44,6 +45,8 @@ pub struct FlatFile {
     pub(super) direct: bool,
     missed: MissedParts,
     pub(super) asked: AskedRow,
+    /// Held while planes are put together.
+    pub(super) planes_turn: Mutex<()>,
     /// The dimension of the array that each dimension of the file is, outermost first; nothing for their own order.
     pub(super) order: Option<Box<[usize]>>,
 }
@@ -65,6 +68,7 @@ impl Drop for FlatFile {
                 self.array.forget_runs();
             }
         }
+        self.forget_planes();
         self.array.give_up_spilled();
     }
 }
@@ -94,6 +98,7 @@ impl FlatFile {
             number: NEXT_NUMBER.fetch_add(1, Ordering::Relaxed),
             missed: MissedParts::default(),
             asked: AskedRow::default(),
+            planes_turn: Mutex::default(),
             order: None,
         })
     }
@@ -156,19 +161,30 @@ impl FlatFile {
         if self.direct || is_long || !self.array.metadata_hold() {
             return None;
         }
-        let parts = self.parts(decoder, &range);
+        let planes = self.read_planes(decoder, &range);
+        if planes.is_some() {
+            let ahead = self.note_read(decoder, &range);
+            self.read_ahead(decoder, &ahead);
+        }
+        let bytes = planes.or_else(|| self.read_pieces_now(decoder, &range))?;
+        self.note_answer(&range);
+        Some(bytes).filter(|_| self.array.store_holds())
+    }
+
+    /// Returns the bytes of a range if all pieces under it are in memory and current; if not, `read` will find its parts
+    /// computed.
+    fn read_pieces_now(&self, decoder: &Decoder, range: &Range<u64>) -> Option<ReadBytes> {
+        let parts = self.parts(decoder, range);
         let Some(pieces) = self.pieces_now(decoder, &parts) else {
-            self.missed.keep(range, parts);
+            self.missed.keep(range.clone(), parts);
             return None;
         };
         let stats = &self.array.engine.stats;
         stats.cache_hit_chunks.add(pieces.len() as u64);
         touched::note(pieces.len() as u64, pieces.len() as u64);
-        let ahead = self.note_read(decoder, &range);
+        let ahead = self.note_read(decoder, range);
         self.read_ahead(decoder, &ahead);
-        let bytes = self.gather_pieces(decoder, &range, &parts, pieces);
-        self.note_answer(&range);
-        bytes.ok().filter(|_| self.array.store_holds())
+        self.gather_pieces(decoder, range, &parts, pieces).ok()
     }
 
     /// Returns the pieces of some parts, each once, if all are in memory and current. They are looked up together: a read of

@@ -55,6 +55,7 @@ mod parts;
 mod piece;
 mod piece_rows;
 mod piece_use;
+mod planes_ahead;
 mod prefetch;
 mod presence;
 pub mod ragged;
