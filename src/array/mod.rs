@@ -62,6 +62,8 @@ pub mod ragged;
 mod ragged_ahead;
 mod read_order;
 mod readers;
+#[cfg(test)]
+mod sample_array;
 mod seen_lengths;
 mod shard;
 mod shard_file;

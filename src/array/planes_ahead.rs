@@ -148,85 +148,23 @@ impl FlatFile {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
-    use crate::array::{Arrays, Engine, Limits, WriteSource};
+    use crate::array::WriteSource;
+    use crate::array::sample_array::{SampleArray, read, values};
     use crate::grid::Region;
-    use crate::hierarchy::Hierarchy;
-    use crate::store::backend::memory::MemoryStore;
-    use crate::store::layer::Layer;
-    use crate::store::{Key, Store, StoreInfo};
+    use crate::store::Key;
 
     const SHAPE: [u64; 3] = [16, 256, 256];
-    const CHUNK: [u64; 3] = [8, 16, 16];
     const PLANE: u64 = 256 * 256;
-    const DOCUMENT: &[u8] = br#"{"zarr_format": 3, "node_type": "array", "shape": [16, 256, 256],
-        "data_type": "uint8", "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [8, 16, 16]}},
-        "chunk_key_encoding": {"name": "default"}, "fill_value": 0, "codecs": ["bytes"]}"#;
-
-    /// A store whose answers count for a minute.
-    struct MinuteStore(MemoryStore, StoreInfo);
-
-    impl Layer for MinuteStore {
-        fn below(&self) -> &dyn Store {
-            &self.0
-        }
-
-        fn info(&self) -> &StoreInfo {
-            &self.1
-        }
-    }
-
-    fn value(at: u64) -> u8 {
-        (at.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 56) as u8
-    }
 
     fn expected(range: Range<u64>) -> Vec<u8> {
-        range.map(value).collect()
-    }
-
-    fn chunk(indices: [u64; 3]) -> Vec<u8> {
-        let start: Vec<u64> = (0..3).map(|axis| indices[axis] * CHUNK[axis]).collect();
-        let region = Region {
-            start: start.as_slice().into(),
-            shape: CHUNK.as_slice().into(),
-        };
-        let (mut at, mut bytes) = (start, Vec::new());
-        loop {
-            bytes.push(value((at[0] * SHAPE[1] + at[1]) * SHAPE[2] + at[2]));
-            if !region.step(&mut at) {
-                return bytes;
-            }
-        }
+        values(range, 0)
     }
 
     /// Opens an array of two rows of 256 chunks.
     fn file() -> FlatFile {
-        let memory = MemoryStore::default();
-        memory.set(Key::new("zarr.json").unwrap(), DOCUMENT.to_vec());
-        for number in 0..512 {
-            let indices = [number / 256, number / 16 % 16, number % 16];
-            let key = format!("c/{}/{}/{}", indices[0], indices[1], indices[2]);
-            memory.set(Key::new(key).unwrap(), chunk(indices));
-        }
-        let limits = Limits {
-            memory: 64 << 20,
-            max_chunk: 1 << 20,
-            timeout: Duration::from_secs(20),
-            fetches: 0,
-            lossy: false,
-        };
-        let store = MinuteStore(memory, StoreInfo::new(Duration::from_secs(60)));
-        let hierarchy = Arc::new(Hierarchy::new(Arc::new(store)));
-        let root = hierarchy.root().unwrap().unwrap();
-        let arrays = Arrays::new(hierarchy, Engine::new(limits, Arc::default()));
-        FlatFile::new(arrays.open(&root).unwrap(), Region::whole(&SHAPE)).unwrap()
-    }
-
-    fn read(file: &FlatFile, range: Range<u64>) -> Vec<u8> {
-        let now = file.read_now(range.clone());
-        now.unwrap_or_else(|| file.read(range).unwrap()).to_vec()
+        let array = SampleArray::new(&SHAPE, &[8, 16, 16]).open(64 << 20);
+        FlatFile::new(array, Region::whole(&SHAPE)).unwrap()
     }
 
     fn planes(file: &FlatFile) -> Option<Range<u64>> {
