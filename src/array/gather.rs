@@ -4,14 +4,17 @@
 //! or a piece on disk. A range inside one piece in memory is not copied at all.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use crate::array::access_pattern::Prediction;
 use crate::array::decoder::Decoder;
 use crate::array::flat_file::{FlatFile, in_buffer};
+use crate::array::given::OrderedReader;
 use crate::array::parts::Part;
 use crate::array::piece::Piece;
 use crate::array::prefetch::PiecesBeside;
 use crate::array::readers::StoredChunk;
+use crate::array::slab::Slab;
 use crate::error::{Error, Result};
 use crate::grid::{ChunkIndex, Layout, Runs, permuted};
 use crate::store::Version;
@@ -24,6 +27,8 @@ const MAX_SPREAD: usize = 8;
 enum Source {
     /// A piece in memory.
     Piece(Piece),
+    /// Some planes of a piece in memory.
+    Slab(Arc<Slab>),
     /// The stored chunk itself.
     Stored,
     /// A piece of this version on disk.
@@ -40,7 +45,8 @@ impl FlatFile {
         pieces: Vec<Piece>,
     ) -> Result<ReadBytes> {
         let mut pieces = pieces.into_iter();
-        self.gather(decoder, range, parts, |_| {
+        let reader = self.ordered_reader(decoder);
+        self.gather(decoder, range, (parts, reader), |_, _| {
             let piece = pieces.next().ok_or_else(|| Error::invalid("", "no piece"));
             piece.map(Source::Piece)
         })
@@ -53,7 +59,7 @@ impl FlatFile {
         range: &Range<u64>,
         parts: &[Part],
     ) -> Result<ReadBytes> {
-        self.gather(decoder, range, parts, |piece| {
+        self.gather(decoder, range, (parts, None), |piece, _| {
             let written = self.array.written(decoder, piece);
             Ok(written.map_or(Source::Stored, |piece| Source::Piece(Piece::Data(piece))))
         })
@@ -67,12 +73,18 @@ impl FlatFile {
         parts: &[Part],
         ahead: &Prediction,
     ) -> Result<ReadBytes> {
-        let mut beside = PiecesBeside::new(self, decoder, parts);
+        let reader = self.ordered_reader(decoder);
+        let slabs = reader.as_ref().and_then(|reader| reader.slabs);
+        let mut beside = PiecesBeside::new(self, decoder, parts, slabs);
         beside.begin();
         self.read_ahead(decoder, ahead);
-        self.gather(decoder, range, parts, |piece| {
+        self.gather(decoder, range, (parts, reader), |piece, parts| {
             beside.take();
-            self.source(decoder, piece)
+            match slabs.map(|slabs| self.slab(decoder, slabs, parts)) {
+                Some(Ok(Some(slab))) => Ok(Source::Slab(slab)),
+                Some(Err(error)) => Err(error),
+                Some(Ok(None)) | None => self.source(decoder, piece),
+            }
         })
     }
 
@@ -81,25 +93,24 @@ impl FlatFile {
         &self,
         decoder: &Decoder,
         range: &Range<u64>,
-        parts: &[Part],
-        mut source: impl FnMut(ChunkIndex) -> Result<Source>,
+        (parts, reader): (&[Part], Option<OrderedReader>),
+        mut source: impl FnMut(ChunkIndex, &[Part]) -> Result<Source>,
     ) -> Result<ReadBytes> {
         let size = self.array.element as u64;
         let elements = self.elements(range);
         let first = elements.start * size;
         let wanted = in_buffer(range.start - first)..in_buffer(range.end - first);
         let mut out = None;
-        let reader = self.ordered_reader(decoder);
         for group in parts.chunk_by(Part::is_of_same_piece) {
             let Some(piece) = group.first().map(|part| part.piece) else {
                 continue;
             };
-            let source = source(piece)?;
-            if let (Some(reader), Source::Piece(Piece::Data(decoded))) = (&reader, &source) {
-                reader.note_given(&self.array, group, decoded);
+            let source = source(piece, group)?;
+            if let Some(reader) = &reader {
+                self.note_given(decoder, reader, group, &source);
             }
             for part in group {
-                let runs = self.runs(decoder, &elements, part);
+                let runs = self.runs(decoder, &elements, part, &source);
                 if let (Source::Piece(Piece::Data(decoded)), [_], Some(run)) =
                     (&source, parts, runs.single())
                 {
@@ -117,6 +128,26 @@ impl FlatFile {
         Ok(ReadBytes::Own(out))
     }
 
+    /// Notes that a reader in order is given some parts of one piece.
+    fn note_given(
+        &self,
+        decoder: &Decoder,
+        reader: &OrderedReader,
+        parts: &[Part],
+        source: &Source,
+    ) {
+        match (source, reader.slabs) {
+            (Source::Piece(Piece::Data(decoded)), slabs) => {
+                reader.note_given(&self.array, parts, decoded);
+                if let Some(slabs) = slabs {
+                    self.keep_slab(decoder, slabs, parts, decoded);
+                }
+            }
+            (Source::Slab(slab), Some(slabs)) => self.note_slab_given(decoder, slabs, parts, slab),
+            _ => {}
+        }
+    }
+
     /// Copies runs out of a piece.
     fn copy(
         &self,
@@ -127,6 +158,7 @@ impl FlatFile {
     ) -> Result<()> {
         match source {
             Source::Piece(Piece::Data(decoded)) => runs.copy(decoded.bytes(), out),
+            Source::Slab(slab) => runs.copy(slab.bytes(), out),
             Source::Piece(Piece::Fill) => runs.fill(&self.array.array.fill_value.bytes, out),
             Source::Stored => self.copy_stored(decoder, piece, runs, out)?,
             Source::Spilled(version) => self.copy_spilled(decoder, (piece, *version), runs, out)?,
@@ -179,12 +211,16 @@ impl FlatFile {
         }
     }
 
-    /// Returns where a part lies in its piece, and in a buffer of these elements.
-    fn runs(&self, decoder: &Decoder, elements: &Range<u64>, part: &Part) -> Runs {
-        let from = Layout {
-            start: &part.start,
-            shape: &decoder.pieces.shape_of(part.piece),
-            skipped: 0,
+    /// Returns where a part lies in its source, and in a buffer of these elements.
+    fn runs(&self, decoder: &Decoder, elements: &Range<u64>, part: &Part, source: &Source) -> Runs {
+        let shape = decoder.pieces.shape_of(part.piece);
+        let from = match source {
+            Source::Slab(slab) => slab.layout(),
+            _ => Layout {
+                start: &part.start,
+                shape: &shape,
+                skipped: 0,
+            },
         };
         let to = |start, shape| Layout {
             start,

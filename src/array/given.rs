@@ -3,20 +3,20 @@
 //! A piece that was given out whole is the first to leave the cache. So is one that was loaded although memory has no
 //! room for the row of pieces that the reader passes over again and again (`piece_use`).
 
-use std::sync::Arc;
-
 use crate::array::OpenArray;
 use crate::array::decoder::Decoder;
 use crate::array::flat_file::FlatFile;
 use crate::array::parts::Part;
 use crate::array::piece::Decoded;
-use crate::array::unread::UnreadPieces;
+use crate::array::slab::SlabPlanes;
 use crate::sync::buffer;
 
 /// A reader in order.
 pub(super) struct OrderedReader {
     /// Whether memory has no room for a row of pieces.
     is_row_too_long: bool,
+    /// The planes of pieces that are kept in place of pieces.
+    pub(super) slabs: Option<SlabPlanes>,
 }
 
 impl FlatFile {
@@ -24,34 +24,52 @@ impl FlatFile {
     pub(super) fn ordered_reader(&self, decoder: &Decoder) -> Option<OrderedReader> {
         self.pattern.unread().filter(|_| !self.direct)?;
         let is_row_too_long = self.is_row_too_long(decoder);
+        let slabs = if is_row_too_long {
+            self.slab_planes(decoder)
+        } else {
+            None
+        };
         if is_row_too_long {
-            self.warn_of_row(self.row_bytes(decoder));
+            self.warn_of_row(self.row_bytes(decoder), slabs);
         }
-        Some(OrderedReader { is_row_too_long })
+        Some(OrderedReader {
+            is_row_too_long,
+            slabs,
+        })
     }
 
     /// Says once what memory a row of pieces needs where no disk helps.
-    fn warn_of_row(&self, row: u64) {
+    fn warn_of_row(&self, row: u64, slabs: Option<SlabPlanes>) {
         let array = &*self.array;
-        let spills = |unread: &Arc<UnreadPieces>| array.engine.spill.is_some() && unread.spills();
-        let Some(unread) = array.unread.as_ref().filter(|unread| !spills(unread)) else {
-            return;
-        };
+        let unread = array.unread.as_ref().filter(|_| !array.spills(row));
+        let Some(unread) = unread else { return };
         if unread.warns() {
             let needed = buffer::memory_for(row + row / 8) >> 20;
             let memory = buffer::memory_for(array.engine.limits.memory) >> 20;
-            let or = if unread.spills() {
-                " or --spill DIR"
-            } else {
-                ""
+            let or = match &array.engine.spill {
+                _ if !unread.spills() => "",
+                Some(_) => " or more room for --spill",
+                None => " or --spill DIR",
             };
+            let often = slabs.map_or("for each plane".into(), |slabs| {
+                format!("{} times", slabs.loads())
+            });
             log::warn!(
-                "{}: a row of chunks takes {} MiB, --memory allows {memory} MiB: chunks are loaded again and again; \
+                "{}: a row of chunks takes {} MiB, --memory allows {memory} MiB: each is loaded {often}; \
                  --memory {needed}M{or} would avoid it",
                 array.path,
                 row >> 20,
             );
         }
+    }
+}
+
+impl OpenArray {
+    /// Whether pieces of so many bytes together go to disk where memory has no room for them.
+    pub(super) fn spills(&self, bytes: u64) -> bool {
+        let spills = self.unread.as_ref().is_some_and(|unread| unread.spills());
+        let spill = self.engine.spill.as_ref().filter(|_| spills);
+        spill.is_some_and(|spill| spill.has_room_for(bytes))
     }
 }
 
@@ -66,7 +84,8 @@ impl OrderedReader {
             .map(|part| part.region.shape.iter().product::<u64>());
         let elements: u64 = lengths.sum();
         let is_spent = usage.note_given(elements.saturating_mul(array.element as u64));
-        if is_spent || self.is_row_too_long && usage.is_extra() {
+        let is_kept = self.slabs.is_none() && !usage.is_extra();
+        if is_spent || self.is_row_too_long && !is_kept {
             usage.retire();
             array.engine.cache.retire(&(array.id, 0, part.piece.0));
         }

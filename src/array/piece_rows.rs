@@ -19,7 +19,7 @@ impl FlatFile {
     }
 
     /// Returns the bytes of one index along the first axis.
-    fn plane_bytes(&self) -> u64 {
+    pub(super) fn plane_bytes(&self) -> u64 {
         let rows = self.region.shape.get(self.first_axis());
         self.length / rows.copied().unwrap_or(1).max(1)
     }

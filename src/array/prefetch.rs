@@ -13,7 +13,9 @@ use crate::array::access_pattern::{AccessPattern, Prediction, Window};
 use crate::array::decoder::Decoder;
 use crate::array::flat_file::FlatFile;
 use crate::array::parts::Part;
+use crate::array::piece::CacheKey;
 use crate::array::shard_group::LoadedGroup;
+use crate::array::slab::SlabPlanes;
 use crate::grid::ChunkIndex;
 
 /// Decoded bytes of a batch, so that it is worth the hand-over to another thread.
@@ -39,8 +41,8 @@ pub(super) type PlacedPiece = (usize, ChunkIndex);
 pub(super) struct PiecesBeside<'a> {
     file: &'a FlatFile,
     decoder: &'a Decoder,
-    /// Each once, in the order in which they are taken.
-    pieces: Vec<ChunkIndex>,
+    /// Each once, in the order in which they are taken, with the slab that may have what is wanted of it.
+    pieces: Vec<(ChunkIndex, Option<CacheKey>)>,
     /// How many the threads have.
     submitted: usize,
     /// How many pieces are decoded before they are taken.
@@ -55,15 +57,15 @@ impl<'a> PiecesBeside<'a> {
         file: &'a FlatFile,
         decoder: &'a Decoder,
         parts: &[Part],
+        slabs: Option<SlabPlanes>,
     ) -> PiecesBeside<'a> {
         let groups = parts.chunk_by(Part::is_of_same_piece);
+        let slab = |group: &[Part]| file.last_slab_key(decoder, slabs?, group);
+        let piece = |group: &[Part]| Some((group.first()?.piece, slab(group)));
         PiecesBeside {
             file,
             decoder,
-            pieces: groups
-                .flat_map(|group| group.first())
-                .map(|part| part.piece)
-                .collect(),
+            pieces: groups.filter_map(piece).collect(),
             // Inner chunks are read together with the first one.
             submitted: usize::from(!file.array.reads_groups(decoder)),
             ahead: if file.is_row_too_long(decoder) {
@@ -89,7 +91,11 @@ impl<'a> PiecesBeside<'a> {
     fn submit(&mut self, taken: usize) {
         let end = taken.saturating_add(self.ahead).min(self.pieces.len());
         if let Some(next) = self.pieces.get(self.submitted..end) {
-            let pieces = (self.submitted..).zip(next.iter().copied());
+            let cache = &self.file.array.engine.cache;
+            let is_wanted = |slab: &Option<CacheKey>| !slab.is_some_and(|slab| cache.has(&slab));
+            let pieces = (self.submitted..)
+                .zip(next)
+                .filter_map(|(place, (piece, slab))| is_wanted(slab).then_some((place, *piece)));
             let shards = self.file.shards_of_row(self.decoder);
             let order = (&self.taken, shards);
             self.file.array.decode_beside(self.decoder, pieces, order);

@@ -73,6 +73,11 @@ impl Spill {
         });
     }
 
+    /// Whether so many bytes of pieces have room there.
+    pub(super) fn has_room_for(&self, bytes: u64) -> bool {
+        self.file.has_room_for(bytes)
+    }
+
     /// Whether no piece is on disk.
     pub(super) fn is_empty(&self) -> bool {
         self.file.is_empty()

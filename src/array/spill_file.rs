@@ -118,6 +118,13 @@ impl SpillFile {
         self.state.lock().slots().contains(piece)
     }
 
+    /// Whether so many bytes have room, beside nothing else.
+    pub(super) fn has_room_for(&self, bytes: u64) -> bool {
+        let state = self.state.lock();
+        let more = bytes.saturating_sub(state.end);
+        bytes <= self.limit && !state.is_full && (more == 0 || self.has_room(state.end, more))
+    }
+
     /// Writes a piece; false if there is no room for it.
     pub(super) fn write(&self, piece: SpilledPiece, version: Version, bytes: &[u8]) -> bool {
         self.remove(&piece);

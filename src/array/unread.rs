@@ -125,6 +125,11 @@ impl UnreadPieces {
         }
     }
 
+    /// Returns how many readers in order there are.
+    pub(super) fn reader_count(&self) -> u64 {
+        self.readers().len() as u64
+    }
+
     /// Whether there is a reader in order.
     pub(super) fn has_readers(&self) -> bool {
         !self.readers().is_empty()

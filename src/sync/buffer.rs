@@ -19,6 +19,8 @@ pub const MIN_POOLED_BYTES: usize = 64 << 10;
 const MAX_POOL_BYTES: usize = 32 << 20;
 /// Bytes that are set aside at most, for the pool and for what the allocator keeps.
 const MAX_ASIDE: u64 = (MAX_POOL_BYTES + arena::MAX_KEPT_BYTES) as u64;
+/// The part of an exact buffer's length that its capacity may have beside it: one in so many bytes.
+const EXACT_SHARE: usize = 32;
 /// The part of the memory that is set aside: one in so many bytes.
 const ASIDE_SHARE: u64 = 8;
 
@@ -56,8 +58,8 @@ fn fits(buffer: &Vec<u8>, length: usize) -> bool {
     buffer.capacity() >= length && buffer.capacity() / 2 <= length
 }
 
-/// Returns a pooled buffer that fits, or one without capacity.
-fn pooled(length: usize) -> Vec<u8> {
+/// Returns a pooled buffer of which `fits` is true, or one without capacity.
+fn pooled(length: usize, fits: impl Fn(&Vec<u8>, usize) -> bool) -> Vec<u8> {
     if length < MIN_POOLED_BYTES {
         return Vec::new();
     }
@@ -82,7 +84,7 @@ fn prepare(spare: &mut [MaybeUninit<u8>]) {
 
 /// Returns an empty buffer with a capacity of `capacity` bytes, or of less if memory is out.
 pub fn with_capacity(capacity: usize) -> Vec<u8> {
-    let mut buffer = pooled(capacity);
+    let mut buffer = pooled(capacity, fits);
     buffer.clear();
     // The caller sees by the capacity that an allocation failed.
     if capacity > buffer.capacity() && buffer.try_reserve_exact(capacity).is_ok() {
@@ -93,7 +95,11 @@ pub fn with_capacity(capacity: usize) -> Vec<u8> {
 
 /// Returns a buffer of `length` bytes of any content.
 pub fn of_length(length: usize) -> Vec<u8> {
-    let mut buffer = pooled(length);
+    filled(pooled(length, fits), length)
+}
+
+/// Returns a pooled buffer with `length` bytes of any content, or a fresh one in place of one without capacity.
+fn filled(mut buffer: Vec<u8>, length: usize) -> Vec<u8> {
     if buffer.is_empty() {
         buffer = Vec::with_capacity(length);
         prepare(buffer.spare_capacity_mut());
@@ -130,6 +136,14 @@ impl Buffer {
     /// Returns a buffer of `length` bytes of any content.
     pub fn of_length(length: usize) -> Buffer {
         of_length(length).into()
+    }
+
+    /// Returns a buffer of `length` bytes of any content which takes hardly more memory, for one that is kept for long.
+    pub fn exact(length: usize) -> Buffer {
+        let is_exact = |buffer: &Vec<u8>, length: usize| {
+            (length..=length + length / EXACT_SHARE).contains(&buffer.capacity())
+        };
+        filled(pooled(length, is_exact), length).into()
     }
 
     /// Keeps only the bytes of a range, where they are.

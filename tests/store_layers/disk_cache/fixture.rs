@@ -24,6 +24,9 @@ pub(crate) fn key(name: impl AsRef<str>) -> Key {
     Key::new(name.as_ref()).unwrap()
 }
 
+/// The most bytes of decoded chunks in a folder.
+const SPILL_LIMIT: u64 = 64 << 20;
+
 /// Returns bytes that follow from a number.
 pub(crate) fn bytes_of(number: u64, length: usize) -> Vec<u8> {
     let word = number.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_le_bytes();
@@ -117,6 +120,16 @@ pub(crate) fn entries(folder: &Path) -> Vec<PathBuf> {
 pub(crate) fn files_view(
     store: &MemoryStore,
     folder: Option<&Path>,
+    sizes: (u64, u64),
+) -> (Arc<dyn View>, Arc<Stats>) {
+    files_view_spilling(store, folder, SPILL_LIMIT, sizes)
+}
+
+/// Like `files_view`, with at most `spill_limit` bytes of decoded chunks in `folder`.
+pub(crate) fn files_view_spilling(
+    store: &MemoryStore,
+    folder: Option<&Path>,
+    spill_limit: u64,
     (memory, max_chunk): (u64, u64),
 ) -> (Arc<dyn View>, Arc<Stats>) {
     let stats = Arc::new(Stats::default());
@@ -138,7 +151,7 @@ pub(crate) fn files_view(
         cache: namespace,
         spill: SpillConfig {
             folders: folder.map(Path::to_path_buf).into_iter().collect(),
-            limit: 64 << 20,
+            limit: spill_limit,
         },
     };
     let engine = Engine::within(budget, limits, stats.clone(), disk);
