@@ -47,6 +47,8 @@ pub struct FlatFile {
     pub(super) asked: AskedRow,
     /// Held while planes are put together.
     pub(super) planes_turn: Mutex<()>,
+    /// Held by a read that loads pieces where memory has no room for a row of them.
+    pub(super) loading: Mutex<()>,
     /// The dimension of the array that each dimension of the file is, outermost first; nothing for their own order.
     pub(super) order: Option<Box<[usize]>>,
 }
@@ -99,6 +101,7 @@ impl FlatFile {
             missed: MissedParts::default(),
             asked: AskedRow::default(),
             planes_turn: Mutex::default(),
+            loading: Mutex::default(),
             order: None,
         })
     }

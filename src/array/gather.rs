@@ -78,13 +78,23 @@ impl FlatFile {
         let mut beside = PiecesBeside::new(self, decoder, parts, slabs);
         beside.begin();
         self.read_ahead(decoder, ahead);
+        let mut turn = None;
         self.gather(decoder, range, (parts, reader), |piece, parts| {
-            beside.take();
-            match slabs.map(|slabs| self.slab(decoder, slabs, parts)) {
-                Some(Ok(Some(slab))) => Ok(Source::Slab(slab)),
-                Some(Err(error)) => Err(error),
-                Some(Ok(None)) | None => self.source(decoder, piece),
+            if let Some(slabs) = slabs {
+                let mut slab = self.slab(decoder, slabs, parts)?;
+                if slab.is_none() && turn.is_none() {
+                    turn = Some(self.loading_turn()?);
+                    beside.load_ahead(slabs.ahead());
+                    // The read before may have kept it.
+                    slab = self.slab(decoder, slabs, parts)?;
+                }
+                if let Some(slab) = slab {
+                    beside.take();
+                    return Ok(Source::Slab(slab));
+                }
             }
+            beside.take();
+            self.source(decoder, piece)
         })
     }
 

@@ -30,7 +30,7 @@ pub(super) fn max_encoded(decoded: u64) -> u64 {
 }
 
 /// Returns the most bytes that a piece of `decoded` bytes is taken to have encoded without a look.
-fn usual_length(decoded: u64) -> u64 {
+pub(super) fn usual_length(decoded: u64) -> u64 {
     let more = (decoded / 8).saturating_add(ENCODED_OVERHEAD);
     decoded.saturating_add(more)
 }

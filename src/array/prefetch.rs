@@ -51,8 +51,8 @@ pub(super) struct PiecesBeside<'a> {
 }
 
 impl<'a> PiecesBeside<'a> {
-    /// Prepares a read of some parts. Where memory has no room for a row of pieces, a few are decoded at a time: more
-    /// would drive out what is kept of the row.
+    /// Prepares a read of some parts. Where memory has no room for a row of pieces, a few are decoded at a time, and with
+    /// slabs none before `load_ahead`: more would drive out what is kept of the row.
     pub(super) fn new(
         file: &'a FlatFile,
         decoder: &'a Decoder,
@@ -68,13 +68,20 @@ impl<'a> PiecesBeside<'a> {
             pieces: groups.filter_map(piece).collect(),
             // Inner chunks are read together with the first one.
             submitted: usize::from(!file.array.reads_groups(decoder)),
-            ahead: if file.is_row_too_long(decoder) {
-                file.array.engine.encoders
-            } else {
-                usize::MAX
+            ahead: match slabs {
+                Some(_) => 0,
+                None if file.is_row_too_long(decoder) => file.array.engine.encoders,
+                None => usize::MAX,
             },
             taken: Taken::default(),
         }
+    }
+
+    /// Has so many batches of pieces decoded before they are taken from now on.
+    pub(super) fn load_ahead(&mut self, batches: usize) {
+        let taken = self.taken.load(Ordering::Relaxed);
+        self.submitted = self.submitted.max(taken);
+        self.ahead = batches * self.file.array.pieces_of_batch(self.decoder);
     }
 
     /// Has the first pieces decoded that come after the one that is taken first.
@@ -89,6 +96,9 @@ impl<'a> PiecesBeside<'a> {
     }
 
     fn submit(&mut self, taken: usize) {
+        if self.ahead == 0 {
+            return;
+        }
         let end = taken.saturating_add(self.ahead).min(self.pieces.len());
         if let Some(next) = self.pieces.get(self.submitted..end) {
             let cache = &self.file.array.engine.cache;
@@ -126,7 +136,7 @@ impl OpenArray {
         }
         // Over a network each chunk is fetched by a thread of its own.
         let size = match self.engine.limits.fetches {
-            0 => self.count_of(decoder, BATCH_BYTES),
+            0 => self.pieces_of_batch(decoder),
             _ => 1,
         };
         loop {
@@ -187,6 +197,11 @@ impl OpenArray {
             }
         };
         self.count_of(decoder, bytes)
+    }
+
+    /// Returns how many pieces are worth the hand-over to another thread.
+    pub(super) fn pieces_of_batch(&self, decoder: &Decoder) -> usize {
+        self.count_of(decoder, BATCH_BYTES)
     }
 
     /// Returns how many pieces have `bytes` decoded bytes; at least one.

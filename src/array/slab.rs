@@ -20,6 +20,35 @@ pub(super) struct SlabPlanes {
     planes: u64,
     /// Slabs of a piece.
     count: u64,
+    /// How many batches of pieces are loaded before they are taken, while another piece is given out.
+    ahead: usize,
+}
+
+/// What memory there is for slabs and for the pieces that they are cut out of, in bytes.
+#[derive(Clone, Copy)]
+pub(super) struct SlabMemory {
+    pub(super) all: u64,
+    /// What a plane of all pieces takes, which a slab has of its piece.
+    pub(super) plane: u64,
+    /// What a piece takes, and while it is loaded.
+    pub(super) piece: u64,
+    pub(super) load: u64,
+    /// Pieces that are loaded together by a thread.
+    pub(super) batch: u64,
+}
+
+impl SlabMemory {
+    /// Returns how many planes have room beside the pieces that are in memory while so many batches are loaded ahead.
+    fn planes(&self, ahead: usize) -> u64 {
+        let loading = match ahead as u64 {
+            0 => self.load,
+            ahead => {
+                let loads = ahead.saturating_mul(self.batch);
+                self.piece.saturating_add(self.load.saturating_mul(loads))
+            }
+        };
+        self.all.saturating_sub(loading) / self.plane.max(1)
+    }
 }
 
 /// Some planes of a piece.
@@ -73,19 +102,32 @@ impl Slab {
 }
 
 impl SlabPlanes {
-    /// Divides `all` planes so that slabs have at most `room` of them, and as few as that takes; nothing if no slab would
-    /// have a second plane.
-    pub(super) fn new(axis: usize, all: u64, room: u64) -> Option<SlabPlanes> {
-        if room < 2 || all < 2 {
-            return None;
-        }
-        let count = all.div_ceil(room);
-        let planes = all.div_ceil(count);
-        Some(SlabPlanes {
-            axis,
-            planes,
-            count,
+    /// Divides the `planes` of a piece along a dimension as memory allows, where up to `threads` batches can be loaded ahead:
+    /// many at a time leave less room for planes. Nothing if no slab would have a second plane.
+    pub(super) fn new(
+        (axis, planes): (usize, u64),
+        memory: SlabMemory,
+        threads: usize,
+    ) -> Option<SlabPlanes> {
+        let divided = (0..=threads).filter_map(|ahead| {
+            let room = memory.planes(ahead).min(planes);
+            (room >= 2).then(|| SlabPlanes {
+                axis,
+                planes: planes.div_ceil(planes.div_ceil(room)),
+                count: planes.div_ceil(room),
+                ahead,
+            })
+        });
+        // By how many are loaded one after the other for each; where these are as many, by how many are loaded.
+        divided.min_by(|one, other| {
+            let at_once = |slabs: &SlabPlanes| slabs.ahead.max(1) as u64;
+            (one.count * at_once(other)).cmp(&(other.count * at_once(one)))
         })
+    }
+
+    /// Returns how many batches of pieces are loaded before they are taken.
+    pub(super) fn ahead(&self) -> usize {
+        self.ahead
     }
 
     /// Returns the last plane of some parts of a piece.
@@ -142,11 +184,41 @@ mod tests {
 
     #[test]
     fn slabs_are_as_few_and_as_even_as_memory_allows() {
-        let of = |all, room| SlabPlanes::new(0, all, room).map(|slabs| (slabs.planes, slabs.count));
+        let of = |planes, room| {
+            let memory = SlabMemory {
+                all: room,
+                plane: 1,
+                piece: 0,
+                load: 0,
+                batch: 1,
+            };
+            let slabs = SlabPlanes::new((0, planes), memory, 2)?;
+            Some((slabs.planes, slabs.count))
+        };
         assert_eq!(of(8, 3), Some((3, 3)));
         assert_eq!(of(128, 44), Some((43, 3)));
         assert_eq!(of(8, 7), Some((4, 2)));
+        assert_eq!(of(8, 9), Some((8, 1)));
         assert_eq!([of(8, 1), of(8, 0), of(1, 5)], [None; 3]);
+    }
+
+    #[test]
+    fn pieces_are_loaded_ahead_where_that_leaves_room() {
+        let of = |piece| {
+            let memory = SlabMemory {
+                all: 56 << 10,
+                plane: 512,
+                piece,
+                load: 2 * piece,
+                batch: 1,
+            };
+            let slabs = SlabPlanes::new((0, 128), memory, 2);
+            slabs.map(|slabs| (slabs.count, slabs.ahead))
+        };
+        assert_eq!(of(512), Some((2, 2)));
+        assert_eq!(of(8 << 10), Some((2, 0)), "four slabs for two threads");
+        assert_eq!(of(26 << 10), Some((16, 0)));
+        assert_eq!(of(28 << 10), None);
     }
 
     #[test]
@@ -157,7 +229,12 @@ mod tests {
         };
         // Of a piece of 8 planes from 8 on the file has 7, from 9 on.
         let area = region([9, 4], [7, 10]);
-        let slabs = SlabPlanes::new(0, 8, 3).unwrap();
+        let slabs = SlabPlanes {
+            axis: 0,
+            planes: 3,
+            count: 3,
+            ahead: 0,
+        };
         for (start, shape, next, slab) in [
             ([9, 4], [1, 10], 10, [9, 3]),
             ([9, 4], [3, 10], 12, [12, 3]),

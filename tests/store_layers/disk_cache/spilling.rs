@@ -76,25 +76,27 @@ fn what_is_on_disk_is_of_the_current_content() {
     assert!(stats.decoded_chunks.get() > before);
 }
 
-/// Without a disk, or without room there, some planes of each chunk stay in memory: it is decoded once for these.
+/// Without a disk, or without room there, some planes of each chunk stay in memory: it is decoded once for these. Rows take
+/// 1 MiB; memory that has room for one chunk beside some planes loads one at a time.
 #[test]
 fn chunks_of_a_row_larger_than_the_memory_are_decoded_once_for_several_planes() {
-    for form in [Form::Packed, Form::Sharded(vec![32, 32, 32])] {
+    let cases = [
+        (Form::Packed, [32, 16, 16], 128 * 2),
+        (Form::Sharded(vec![32, 16, 16]), [64, 32, 32], 128 * 2),
+        (Form::Packed, [32, 64, 64], 8 * 5),
+    ];
+    let budget = 900 << 10;
+    for (form, chunk, most) in cases {
         let memory = MemoryStore::default();
-        // Two rows of chunks take 8 MiB, memory has room for less than one.
-        let chunk = match &form {
-            Form::Sharded(_) => [64, 64, 64],
-            _ => [32, 32, 32],
-        };
-        let sample = Sample::new(&[64, 256, 256], &chunk, form.clone());
+        let sample = Sample::new(&[64, 128, 128], &chunk, form);
         put(&memory, &sample);
-        let (chunks, budget) = (128, 3 << 20);
-        let folder = tempfile::tempdir().unwrap();
+        let (whole, folder) = (sample.whole(), tempfile::tempdir().unwrap());
         for folder in [None, Some(folder.path())] {
-            let (view, stats) = files_view_spilling(&memory, folder, 1 << 20, (budget, 16 << 20));
-            assert!(common::read(&view, "a/a.raw").unwrap() == sample.whole());
+            let (view, stats) = files_view_spilling(&memory, folder, 1 << 19, (budget, 16 << 20));
+            assert!(common::read(&view, "a/a.raw").unwrap() == whole);
             let decoded = stats.decoded_chunks.get();
-            assert!(decoded <= chunks * 6, "{form:?}: {decoded}");
+            // A thread that decodes ahead may come too late.
+            assert!(decoded * 10 <= most * 11, "{chunk:?}: {decoded}");
             assert!(stats.memory_peak_bytes.get() <= budget);
         }
     }
