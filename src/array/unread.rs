@@ -41,6 +41,12 @@ struct ReaderProgress {
     since: Instant,
 }
 
+impl ReaderProgress {
+    fn is_reading(&self) -> bool {
+        self.since.elapsed() < READER_TIMEOUT
+    }
+}
+
 impl UnreadPieces {
     pub(super) fn new(element: usize, pieces: Grid, spills: bool) -> Arc<UnreadPieces> {
         Arc::new(UnreadPieces {
@@ -125,9 +131,11 @@ impl UnreadPieces {
         }
     }
 
-    /// Returns how many readers in order there are.
+    /// Returns how many readers in order are reading.
     pub(super) fn reader_count(&self) -> u64 {
-        self.readers().len() as u64
+        let readers = self.readers();
+        let reading = readers.values().filter(|progress| progress.is_reading());
+        reading.count() as u64
     }
 
     /// Whether there is a reader in order.
@@ -152,8 +160,7 @@ impl UnreadPieces {
         let readers = self.readers();
         readers.values().any(|progress| {
             let end = last_byte(&progress.region, &region, self.element);
-            let is_reading = progress.since.elapsed() < READER_TIMEOUT;
-            is_reading && end.is_some_and(|end| matches(end, progress.rest))
+            progress.is_reading() && end.is_some_and(|end| matches(end, progress.rest))
         })
     }
 }
