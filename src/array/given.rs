@@ -29,7 +29,7 @@ impl FlatFile {
         } else {
             None
         };
-        if is_row_too_long {
+        if is_row_too_long && slabs.is_none_or(|slabs| slabs.loads() > 1) {
             self.warn_of_row(self.row_bytes(decoder), slabs);
         }
         Some(OrderedReader {

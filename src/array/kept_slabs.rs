@@ -91,8 +91,10 @@ impl FlatFile {
         let stored = decoder.stored_number_at(first.piece, &first.start);
         let version = match self.array.version_state(decoder, stored) {
             VersionState::Known(version) => version,
-            VersionState::Stale => self.array.fetch_version(decoder, stored)?,
-            VersionState::Unknown => None,
+            // To load the piece would cost more.
+            VersionState::Stale | VersionState::Unknown => {
+                self.array.fetch_version(decoder, stored)?
+            }
         };
         let is_of = |version| parts.iter().all(|part| slab.is_of(&part.region, version));
         if !version.is_some_and(is_of) {
