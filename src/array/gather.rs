@@ -82,8 +82,8 @@ impl FlatFile {
         self.gather(decoder, range, (parts, reader), |piece, parts| {
             if let Some(slabs) = slabs {
                 let mut slab = self.slab(decoder, slabs, parts)?;
-                if slab.is_none() && turn.is_none() {
-                    turn = Some(self.loading_turn()?);
+                if slab.is_none() && turn.is_none() && self.has_to_load(decoder, parts) {
+                    turn = Some(self.loading_turn());
                     beside.load_ahead(slabs.ahead());
                     // The read before may have kept it.
                     slab = self.slab(decoder, slabs, parts)?;

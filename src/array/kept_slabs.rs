@@ -7,6 +7,7 @@
 //! `gather`.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use parking_lot::MutexGuard;
 
@@ -18,7 +19,7 @@ use crate::array::piece::{CacheKey, Cached, Decoded};
 use crate::array::slab::{Slab, SlabMemory, SlabPlanes};
 use crate::array::touched;
 use crate::array::versions::VersionState;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::grid::{ChunkIndex, Layout, Region, Runs};
 use crate::sync::buffer::Buffer;
 
@@ -30,6 +31,9 @@ const MIN_BYTES: u64 = 1 << 10;
 
 /// The part of the memory that is left to what else is read: one in so many bytes.
 const SPARE_SHARE: u64 = 16;
+
+/// How long a read waits for another one of the file that loads pieces.
+const MAX_WAIT: Duration = Duration::from_secs(1);
 
 /// The memory that a slab takes beside its bytes.
 const OVERHEAD: u64 = 512;
@@ -61,15 +65,22 @@ impl FlatFile {
         (piece / slabs.loads() >= MIN_BYTES).then_some(slabs)
     }
 
-    /// Waits until no other read of the file loads pieces: more of them at a time would drive out slabs. `Unavailable` at the
-    /// time limit.
-    pub(super) fn loading_turn(&self) -> Result<MutexGuard<'_, ()>> {
-        let turn = self.loading.try_lock_until(self.array.engine.deadline());
-        let late = || {
-            let why = "another read of the file took the whole time limit";
-            Error::unavailable(&self.array.path, why)
+    /// Waits until no other read of the file loads pieces: more of them at a time would drive out slabs. Nothing if the other
+    /// read takes long, which must not cost this one its time limit.
+    pub(super) fn loading_turn(&self) -> Option<MutexGuard<'_, ()>> {
+        self.loading.try_lock_for(MAX_WAIT)
+    }
+
+    /// Whether the piece of some parts has to be loaded, as far as that is known without asking.
+    pub(super) fn has_to_load(&self, decoder: &Decoder, parts: &[Part]) -> bool {
+        let Some(first) = parts.first() else {
+            return false;
         };
-        turn.ok_or_else(late)
+        let array = &self.array;
+        let is_there =
+            array.has_piece(first.piece) || array.written(decoder, first.piece).is_some();
+        let stored = decoder.stored_number_at(first.piece, &first.start);
+        !is_there && array.version_state(decoder, stored) != VersionState::Known(None)
     }
 
     /// Returns the slab with all of some parts of one piece, if the stored chunk has its version now. Fails as the store
@@ -222,7 +233,6 @@ mod tests {
     use std::ops::Range;
     use std::sync::atomic::{AtomicU64, Ordering};
     use std::thread;
-    use std::time::Duration;
 
     use super::*;
     use crate::array::sample_array::{SampleArray, read, values};
@@ -343,6 +353,23 @@ mod tests {
         array.hierarchy.store().info().changes.note(&key);
         assert!(!slab(&file));
         assert_eq!(read(&file, PLANE..PLANE + 32), values(PLANE..PLANE + 32, 1));
+    }
+
+    #[test]
+    fn a_read_whose_turn_does_not_come_goes_on_without() {
+        let (sample, array) = sample();
+        sample.erase(1);
+        let file = file(&array);
+        let turn = file.loading.lock();
+        assert!(read_in_order(&file, 0..32, 32) == values(0..32, 0));
+        let decoder = array.decoder().unwrap();
+        let has_to_load =
+            |start: u64| file.has_to_load(decoder, &file.parts(decoder, &(start..start + 32)));
+        // The first piece is in memory, the second is missing, and the third is stored.
+        assert_eq!(read(&file, 32..64), [0; 32]);
+        assert_eq!([0, 32, 64].map(has_to_load), [false, false, true]);
+        assert!(read(&file, 64..96) == values(64..96, 0));
+        drop(turn);
     }
 
     /// Two readers share the memory; a writer changes chunks below them. What is read is of one content or the other, and
