@@ -375,12 +375,6 @@ fn check_tests(invariant: &str) {
     assert!(tests > 0, "no test: {invariant}");
 }
 
-#[test]
-fn the_architecture_is_short() {
-    let lines = read("ARCHITECTURE.md").lines().count();
-    assert!(lines < 250, "{lines} lines");
-}
-
 /// Returns the folders below `folder` by their paths from it, as lists of names.
 fn folders_below(folder: &Path) -> Vec<Vec<String>> {
     let mut found = Vec::new();

@@ -1,5 +1,5 @@
 //! Imports point one way: a module uses those above it in `lib.rs`, and the files of a folder use each other in
-//! one direction. No two types have one name.
+//! one direction.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -100,17 +100,4 @@ fn files_of_a_folder_import_one_way() {
         .collect();
     let folders: Vec<&str> = circles.keys().copied().collect();
     assert_eq!(folders, CIRCLES, "{circles:#?}");
-}
-
-#[test]
-fn no_two_types_have_one_name() {
-    let mut files: BTreeMap<String, Vec<String>> = BTreeMap::new();
-    for source in sources() {
-        for name in source.types() {
-            files.entry(name).or_default().push(source.file.clone());
-        }
-    }
-    assert!(files.len() > 100);
-    files.retain(|_, files| files.len() > 1);
-    assert!(files.is_empty(), "{files:#?}");
 }

@@ -10,11 +10,9 @@
     reason = "a test that panics has failed, and its numbers are small"
 )]
 
-mod comments;
 mod documents;
 mod formats;
 mod layers;
 mod man;
 mod man_texts;
 mod sources;
-mod walks;

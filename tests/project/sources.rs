@@ -1,6 +1,6 @@
-//! The sources as text: what is code in them, which modules they name, which types they declare.
+//! The sources as text: what is code in them, and which modules they name.
 //!
-//! No parser of Rust: comments, literals and what is compiled for tests alone are taken out, and the rest is words.
+//! No parser of Rust: comments, literals and what is compiled for tests alone are taken out.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -92,44 +92,6 @@ impl Source {
         base.extend(words);
         (is_own || ups > 0).then_some(base)
     }
-
-    /// Returns the names of the types that the file declares outside of functions and `impl`s.
-    pub(crate) fn types(&self) -> Vec<String> {
-        let mut depth = 0;
-        let mut found = Vec::new();
-        let mut before = String::new();
-        for word in words(&self.code) {
-            match word.as_str() {
-                "{" => depth += 1,
-                "}" => depth -= 1,
-                name if depth == 0
-                    && name.starts_with(char::is_alphabetic)
-                    && ["struct", "enum", "union", "trait", "type"].contains(&before.as_str()) =>
-                {
-                    found.push(word.clone());
-                }
-                _ => {}
-            }
-            before = word;
-        }
-        found
-    }
-}
-
-/// Returns words and single signs.
-fn words(code: &str) -> Vec<String> {
-    let mut found: Vec<String> = Vec::new();
-    let mut in_word = false;
-    for c in code.chars() {
-        let is_word = c.is_alphanumeric() || c == '_';
-        match found.last_mut() {
-            Some(last) if is_word && in_word => last.push(c),
-            _ if c.is_whitespace() => {}
-            _ => found.push(c.to_string()),
-        }
-        in_word = is_word;
-    }
-    found
 }
 
 /// Adds every path of a tree of `use`: `a::{b, c::D}` is `a::b` and `a::c::D`.
@@ -288,5 +250,4 @@ fn code_is_what_is_neither_comment_nor_literal_nor_test() {
         "a::B", "a::c::D", "a::c::e", "a::self", "j::K", "x::g", "x::i",
     ];
     assert_eq!(paths, expected);
-    assert_eq!(source.types(), ["Seen", "N"]);
 }
