@@ -1,65 +1,12 @@
-//! Changes of documents: attributes, shapes and names of dimensions in the places that a dialect has for them.
+//! Changes of attributes in the documents of a node, where its dialect has them.
 //!
-//! Every other member stays where it is and as it is. Whether the changed documents still mean the same array
-//! is for the caller to check, by reading them.
-
-use serde_json::json;
+//! Every other member stays where it is and as it is. Whether the changed documents still mean the same node is for the
+//! caller to check, by reading them.
 
 use crate::dialect::{Document, DocumentMap};
 use crate::error::{Error, Kind, Result};
 use crate::json_text::{MemberChange, ObjectText};
 use crate::model::Attributes;
-
-/// A change of a node; members that are `None` stay.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Edit {
-    /// The user's attributes.
-    pub attributes: Option<Attributes>,
-    /// Elements along each dimension.
-    pub shape: Option<Vec<u64>>,
-    /// Names of dimensions; empty for none.
-    pub dimension_names: Option<Vec<Option<String>>>,
-}
-
-impl Edit {
-    /// Builds a change of attributes alone.
-    pub fn of_attributes(attributes: Attributes) -> Edit {
-        Edit {
-            attributes: Some(attributes),
-            ..Edit::default()
-        }
-    }
-
-    /// Fails with `Unsupported` if dimensions are to be named, for a dialect that has no place for the names.
-    pub(super) fn refuse_dimension_names(&self, dialect: &str) -> Result<()> {
-        match &self.dimension_names {
-            None => Ok(()),
-            Some(_) => Err(Error::unsupported(
-                "dimension_names",
-                format!("{dialect} has no place for them"),
-            )),
-        }
-    }
-
-    /// Returns the changes of the members `attributes` and `shape`, as final v3 and the drafts name them.
-    fn members(&self, old: &ObjectText<'_>) -> Vec<MemberChange> {
-        let mut changes = Vec::new();
-        if let Some(attributes) = &self.attributes
-            && (!attributes.is_empty() || old.value("attributes").is_some())
-        {
-            let text = attributes.text().to_string();
-            changes.push(("attributes".to_string(), Some(text)));
-        }
-        if let Some(shape) = &self.shape {
-            changes.push(("shape".to_string(), Some(json!(shape).to_string())));
-        }
-        if let Some(names) = &self.dimension_names {
-            let names = (!names.is_empty()).then(|| json!(names).to_string());
-            changes.push(("dimension_names".to_string(), names));
-        }
-        changes
-    }
-}
 
 /// Changes members of a document; all others stay as they are, byte for byte.
 ///
@@ -87,9 +34,15 @@ pub(super) fn check_unique(document: &Document, object: &ObjectText<'_>) -> Resu
     })
 }
 
-/// Changes a document that has members `attributes` and `shape`, as those of final v3 and of the drafts.
-pub(super) fn edit_document(document: &Document, edit: &Edit) -> Result<DocumentMap> {
-    edit_members(document, |object| Ok(edit.members(object)))
+/// Changes a document that has a member `attributes`, as those of final v3 and of the drafts.
+pub(super) fn edit_attributes(document: &Document, attributes: &Attributes) -> Result<DocumentMap> {
+    edit_members(document, |old| {
+        if attributes.is_empty() && old.value("attributes").is_none() {
+            return Ok(Vec::new());
+        }
+        let text = attributes.text().to_string();
+        Ok(vec![("attributes".to_string(), Some(text))])
+    })
 }
 
 /// Returns the first document that is stored.
@@ -100,7 +53,7 @@ pub(super) fn first_stored(documents: &[Document]) -> Result<&Document> {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::Value;
+    use serde_json::{Value, json};
 
     use super::*;
     use crate::dialect::{Dialect, n5, v2, v3};
@@ -114,21 +67,21 @@ mod tests {
         }
     }
 
-    fn edited(dialect: &Dialect, documents: &[Document], edit: &Edit) -> Vec<(String, String)> {
+    fn attributes(value: &Value) -> Attributes {
+        value.as_object().unwrap().clone().into()
+    }
+
+    /// Returns the documents that change when a node gets the attributes `colour` and `z`.
+    fn edited(dialect: &Dialect, documents: &[Document]) -> Vec<(String, String)> {
         let text = |bytes: Vec<u8>| {
             let value: Value = serde_json::from_slice(&bytes).unwrap();
             value.to_string()
         };
-        let edited = (dialect.edit)(documents, edit).unwrap();
+        let edited = (dialect.edit)(documents, &attributes(&json!({"colour": 1, "z": 2}))).unwrap();
         let edited = edited.into_iter();
         edited
             .map(|(key, bytes)| (key.to_string(), text(bytes)))
             .collect()
-    }
-
-    fn colour() -> Edit {
-        let attributes = json!({"colour": 1, "z": 2});
-        Edit::of_attributes(attributes.as_object().unwrap().clone().into())
     }
 
     #[test]
@@ -137,13 +90,11 @@ mod tests {
             "a/zarr.json",
             Some(r#"{"z": 1, "attributes": {"x": 1}, "a": 2, "shape": [1]}"#),
         );
-        let mut edit = colour();
-        edit.shape = Some(vec![5]);
         assert_eq!(
-            edited(&v3::DIALECT, &[zarr], &edit),
+            edited(&v3::DIALECT, &[zarr]),
             [(
                 "a/zarr.json".into(),
-                r#"{"z":1,"attributes":{"colour":1,"z":2},"a":2,"shape":[5]}"#.into()
+                r#"{"z":1,"attributes":{"colour":1,"z":2},"a":2,"shape":[1]}"#.into()
             )]
         );
     }
@@ -155,33 +106,21 @@ mod tests {
             document("a/.zgroup", None),
             document("a/.zattrs", None),
         ];
-        let attributes = ("a/.zattrs".to_string(), r#"{"colour":1,"z":2}"#.to_string());
-        assert_eq!(edited(&v2::DIALECT, &documents, &colour()), [attributes]);
-        let shape = Edit {
-            shape: Some(vec![7]),
-            ..Edit::default()
-        };
-        assert_eq!(
-            edited(&v2::DIALECT, &documents, &shape),
-            [(
-                "a/.zarray".into(),
-                r#"{"zarr_format":2,"shape":[7]}"#.into()
-            )]
-        );
+        let expected = ("a/.zattrs".to_string(), r#"{"colour":1,"z":2}"#.to_string());
+        assert_eq!(edited(&v2::DIALECT, &documents), [expected]);
     }
 
     #[test]
     fn n5_has_attributes_among_its_own_members() {
         let text = r#"{"dimensions": [1], "old": 1, "blockSize": [1], "z": 0, "dataType": "int8"}"#;
-        let attributes = document("a/attributes.json", Some(text));
+        let document = document("a/attributes.json", Some(text));
         let expected = r#"{"dimensions":[1],"blockSize":[1],"z":2,"dataType":"int8","colour":1}"#;
+        let documents = [document];
         assert_eq!(
-            edited(&n5::DIALECT, &[attributes], &colour()),
+            edited(&n5::DIALECT, &documents),
             [("a/attributes.json".into(), expected.into())]
         );
-        let attributes = document("a/attributes.json", Some(text));
-        let members = json!({"dimensions": [3]});
-        let edit = Edit::of_attributes(members.as_object().unwrap().clone().into());
-        assert!((n5::DIALECT.edit)(&[attributes], &edit).is_err());
+        let own = attributes(&json!({"dimensions": [3]}));
+        assert!((n5::DIALECT.edit)(&documents, &own).is_err());
     }
 }

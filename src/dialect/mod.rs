@@ -1,12 +1,12 @@
-//! The dialects of Zarr: which documents describe a node, and how they are read and written.
+//! The dialects of Zarr: which documents describe a node, and how they are read and changed.
 //!
-//! A dialect turns documents into the model and the model into documents, and does no I/O. No module further down
+//! A dialect turns documents into the model and puts changed attributes into documents, and does no I/O. No module further down
 //! depends on the dialect of a node. A plain dialect is decided node by node: a file with a `DIALECT` and a line in
 //! `registry.rs`. A draft is decided by the entry point of a hierarchy and governs all that lies below it: a file
 //! with a `DRAFT` and a line in `draft/registry.rs`.
 
 use crate::error::Result;
-use crate::model::{Array, Attributes, Node};
+use crate::model::{Attributes, Node};
 use crate::store::Key;
 
 mod attributes;
@@ -24,7 +24,6 @@ pub mod v2;
 pub mod v3;
 
 pub use document::{Document, text_of};
-pub use edit::Edit;
 pub use registry::{Choice, DIALECTS, tried_below};
 
 /// A plain dialect, decided node by node: where its documents are and how they read.
@@ -36,12 +35,8 @@ pub struct Dialect {
     pub documents: fn(&Key) -> Result<Vec<Key>>,
     /// Reads the documents, in the order of their keys; nothing if they describe no node.
     pub parse: fn(&Key, &[Document]) -> Result<Option<Parsed>>,
-    /// Returns the documents that change with a node, given all that describe it.
-    pub edit: fn(&[Document], &Edit) -> Result<DocumentMap>,
-    /// Returns the documents of a new group.
-    pub group: fn(&Key, &Attributes) -> Result<DocumentMap>,
-    /// Returns the documents of a new array; `Unsupported` if the dialect cannot express it.
-    pub array: fn(&Key, &Array) -> Result<DocumentMap>,
+    /// Returns the documents that change when a node gets these attributes, given all that describe it.
+    pub edit: fn(&[Document], &Attributes) -> Result<DocumentMap>,
 }
 
 /// Keys and the bytes that are stored under them, in the order in which they are to be written.

@@ -172,51 +172,6 @@ fn subarray(shape: &Value) -> Option<Vec<u64>> {
     }
 }
 
-/// Returns a type as numpy spells it; nothing if numpy has no such type.
-pub fn render(data_type: &DataType, is_big: bool) -> Option<Value> {
-    let order = |width: usize| match (width, is_big) {
-        (1, _) => '|',
-        (_, false) => '<',
-        (_, true) => '>',
-    };
-    let plain = |letter: &str, width: usize| json!(format!("{}{letter}{width}", order(width)));
-    let timed = |letter: &str, unit: &TimeUnit| match unit.name.as_str() {
-        "generic" => json!(format!("{}{letter}8", order(8))),
-        _ => json!(format!("{}{letter}8[{unit}]", order(8))),
-    };
-    Some(match data_type {
-        DataType::Bool => json!("|b1"),
-        DataType::Int(width) => plain("i", *width),
-        DataType::UInt(width) => plain("u", *width),
-        DataType::Float(width) => plain("f", *width),
-        DataType::Complex(width) => plain("c", *width),
-        DataType::Raw(width) => json!(format!("|V{width}")),
-        DataType::FixedBytes(width) => json!(format!("|S{width}")),
-        DataType::FixedText(length) => json!(format!("{}U{length}", order(4))),
-        DataType::DateTime(unit) => timed("M", unit),
-        DataType::TimeDelta(unit) => timed("m", unit),
-        DataType::Struct(fields) => {
-            let fields = fields.iter().map(|field| render_field(field, is_big));
-            Value::Array(fields.collect::<Option<_>>()?)
-        }
-        DataType::Small(_)
-        | DataType::Text
-        | DataType::Bytes
-        | DataType::List(_)
-        | DataType::Object
-        | DataType::Unknown(_) => return None,
-    })
-}
-
-fn render_field(field: &Field, is_big: bool) -> Option<Value> {
-    let data_type = render(&field.data_type, is_big)?;
-    Some(if field.shape.is_empty() {
-        json!([field.name, data_type])
-    } else {
-        json!([field.name, data_type, field.shape])
-    })
-}
-
 impl Typed {
     /// Returns a type that is stored little-endian, as in the model.
     pub fn little(data_type: DataType) -> Typed {
@@ -293,24 +248,6 @@ mod tests {
         assert_eq!(read(json!("int4")), ("int4".into(), json!({})));
         for odd in ["<f16", "<bfloat16", "|O", "<M8[x]", "|S0", "", "f"] {
             assert_eq!(read(json!(odd)).0, odd);
-        }
-    }
-
-    #[test]
-    fn what_is_written_is_read() {
-        for dtype in [
-            json!("|b1"),
-            json!(">f8"),
-            json!("<c8"),
-            json!("|S5"),
-            json!(">U13"),
-            json!("<M8[10us]"),
-            json!("<m8"),
-            json!("|V3"),
-            json!([["a", ">i2"], ["b", [["x", ">f4", [2]], ["f1", "|S3"]]]]),
-        ] {
-            let typed = parse(&dtype).unwrap();
-            assert_eq!(render(&typed.data_type, typed.is_big()), Some(dtype));
         }
     }
 

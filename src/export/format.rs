@@ -5,7 +5,6 @@
 
 use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::ops::Range;
 use std::sync::Arc;
 
 use crate::array::OpenArray;
@@ -179,9 +178,6 @@ pub struct FileParts {
     pub elements: Option<ElementForm>,
     /// The bytes after the elements.
     pub trailer: Vec<u8>,
-    /// Where in the header the library of a format marks a file that it has open for writing. What is written there is not
-    /// kept.
-    pub marks: Range<u64>,
 }
 
 /// How elements are written.

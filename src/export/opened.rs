@@ -24,8 +24,6 @@ pub struct Export {
     header: Vec<u8>,
     body: FileBody,
     trailer: Vec<u8>,
-    /// Bytes of the header that take any value and keep none.
-    marks: Range<u64>,
     content: u64,
     /// The array's state when it was last asked whether the file may have changed.
     seen: Mutex<ArrayState>,
@@ -149,7 +147,6 @@ impl Export {
             header: Vec::new(),
             body: FileBody::Whole(bytes),
             trailer: Vec::new(),
-            marks: 0..0,
             content: array.id(),
             seen,
         })
@@ -180,7 +177,6 @@ impl Export {
             body: body_of(array, parts.elements, selection, length)?,
             header: parts.header,
             trailer: parts.trailer,
-            marks: parts.marks,
             content,
             seen,
         })
@@ -239,21 +235,17 @@ impl Export {
         (before, elements, after)
     }
 
-    /// Returns the elements if they can be written: those that are as they are decoded.
+    /// Returns the elements if they are a box, as they are decoded, in their own order.
     fn writable(&self) -> Result<&FlatFile> {
-        let why = match &self.body {
-            FileBody::Flat(elements) => match elements.as_box() {
-                Some(flat) if flat.has_own_order() => return Ok(flat),
-                Some(_) => OTHER_FORM,
-                None => "leaves out elements, and so is not written",
-            },
-            FileBody::Whole(_) => "is made of all elements together, and so is not written",
-            FileBody::Empty | FileBody::Converted(_) => OTHER_FORM,
+        let flat = match &self.body {
+            FileBody::Flat(elements) => elements.as_box().filter(|flat| flat.has_own_order()),
+            FileBody::Empty | FileBody::Converted(_) | FileBody::Whole(_) => None,
         };
-        Err(Error::new(Kind::ReadOnly, self.array.path(), why))
+        let why = "has no elements as they are stored; write NAME.npy or NAME.raw";
+        flat.ok_or_else(|| Error::new(Kind::Denied, self.array.path(), why))
     }
 
-    /// Fails if the file cannot be written, as `OpenArray::check_writable` does, and with `ReadOnly` if it does not hold
+    /// Fails if the file cannot be written, as `OpenArray::check_writable` does, and with `Denied` if it does not hold
     /// the elements as they are decoded.
     pub fn check_writable(&self) -> Result<()> {
         self.array.check_writable()?;
@@ -282,7 +274,7 @@ impl Export {
         }
         let (before, elements, after) = self.cut(offset, bytes.len());
         let rest = bytes.split_at_checked(before.len());
-        let rest = rest.filter(|(written, _)| self.is_header(offset, written, before));
+        let rest = rest.filter(|(written, _)| *written == before);
         let rest = rest.and_then(|(_, rest)| rest.strip_suffix(after));
         let Some(rest) = rest else {
             let why = "the bytes around the elements say what the array is, and only its metadata change that";
@@ -292,12 +284,6 @@ impl Export {
             return Ok(());
         }
         flat.write(elements.start, rest, source)
-    }
-
-    /// Whether bytes are those of the header at an offset, but for marks.
-    fn is_header(&self, offset: u64, written: &[u8], header: &[u8]) -> bool {
-        let mut pairs = (offset..).zip(written.iter().zip(header));
-        pairs.all(|(place, (written, own))| written == own || self.marks.contains(&place))
     }
 }
 
@@ -331,10 +317,6 @@ impl ReadAt for Export {
         Ok(joined(before, elements, after))
     }
 }
-
-/// Why a file of elements in another form is not written.
-const OTHER_FORM: &str =
-    "has no elements as they are stored, and so is not written; write NAME.npy or NAME.raw";
 
 /// Returns elements with the bytes around them; they are not copied if there are none.
 fn joined(before: &[u8], elements: ReadBytes, after: &[u8]) -> ReadBytes {

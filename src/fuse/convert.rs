@@ -79,7 +79,7 @@ pub(super) fn file_attr(ino: Ino, attr: &Attr, config: &VfsConfig) -> FileAttr {
         ctime: kept.map_or(attr.modified, |posix| posix.changed),
         crtime: attr.modified,
         kind: file_type(attr.kind),
-        perm: mode.unwrap_or_else(|| permissions(attr.kind, config)),
+        perm: mode.unwrap_or_else(|| permissions(attr, config)),
         nlink: kept.map_or(1, |posix| posix.links),
         uid: kept.map_or(config.uid, |posix| posix.uid),
         gid: kept.map_or(config.gid, |posix| posix.gid),
@@ -145,9 +145,10 @@ fn blocks(attr: &Attr) -> u64 {
     attr.stored.div_ceil(BLOCK).max(least)
 }
 
-fn permissions(kind: EntryKind, config: &VfsConfig) -> u16 {
-    let writes: u32 = if config.writable { 0o200 } else { 0 };
-    let all: u32 = match kind {
+fn permissions(attr: &Attr, config: &VfsConfig) -> u16 {
+    let is_writable = config.writable && !attr.is_read_only;
+    let writes: u32 = if is_writable { 0o200 } else { 0 };
+    let all: u32 = match attr.kind {
         EntryKind::File | EntryKind::Pipe | EntryKind::Socket => 0o444 | writes,
         EntryKind::Directory => 0o555 | writes,
         // The kernel ignores the mode of a link.
@@ -185,6 +186,7 @@ mod tests {
             stored,
             modified: SystemTime::UNIX_EPOCH,
             fresh,
+            is_read_only: false,
             posix: None,
             content: None,
         }
@@ -220,9 +222,16 @@ mod tests {
             umask,
             writable,
         };
-        let shown = |kind, umask, writable| permissions(kind, &config(umask, writable));
+        let of = |kind, is_read_only| Attr {
+            kind,
+            is_read_only,
+            ..attr(0, 0)
+        };
+        let shown = |kind, umask, writable| permissions(&of(kind, false), &config(umask, writable));
         assert_eq!(shown(EntryKind::File, 0o027, false), 0o440);
         assert_eq!(shown(EntryKind::Directory, 0o077, false), 0o500);
         assert_eq!(shown(EntryKind::File, 0, true), 0o644);
+        let read_only = of(EntryKind::File, true);
+        assert_eq!(permissions(&read_only, &config(0, true)), 0o444);
     }
 }

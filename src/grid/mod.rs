@@ -16,14 +16,12 @@ mod axis;
 mod boxes;
 pub(crate) mod element_blocks;
 mod numbered_name;
-mod outside;
 mod runs;
 mod selection;
 
 pub use axis::Axis;
 pub use boxes::boxes;
 pub use numbered_name::{NumberedName, joined_indices};
-pub use outside::outside;
 pub use runs::{Layout, Runs};
 pub use selection::{SelectedAxis, Selection};
 

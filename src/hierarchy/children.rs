@@ -62,7 +62,7 @@ impl Hierarchy {
         match self.children(found) {
             Err(error) if error.kind() == Kind::Unsupported && !found.scope.store.info().lists => {
                 let is_folder = matches!(found.scope.rule, Rule::Plain(_));
-                if self.tree.is_some() && is_folder && !found.is_array() {
+                if self.is_tree && is_folder && !found.is_array() {
                     return self.stored_children(found);
                 }
                 let names = self.met_children(found)?.into_iter();

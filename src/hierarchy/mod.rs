@@ -15,7 +15,7 @@ use crate::hierarchy::document_locks::DocumentLocks;
 use crate::hierarchy::node_cache::{CachedNode, NodeCache};
 use crate::hierarchy::scope::{ChildScope, Rule};
 use crate::known::Known;
-use crate::store::{Dependencies, Hints, Key, NoHints, Store, Tree, note_memory};
+use crate::store::{Dependencies, Hints, Key, NoHints, Store, note_memory};
 use crate::sync::budget::MemoryBudget;
 
 mod asked_documents;
@@ -25,15 +25,12 @@ mod consolidated;
 mod consolidation;
 mod copied;
 mod copies;
-mod create;
 mod detect;
 mod document_locks;
 mod edit;
 mod format;
-mod moving;
 mod node_cache;
 mod node_entry;
-mod plan;
 mod publish;
 mod read;
 mod reading;
@@ -43,8 +40,8 @@ mod scope;
 pub use broken::{BrokenDocument, BrokenNode};
 pub use copied::{Copied, DocumentCopy};
 pub use copies::CopyHolder;
+pub use edit::{EditedNode, SeenNode};
 pub use node_entry::NodeEntry;
-pub use plan::{EditedNode, SeenNode};
 pub use publish::DocumentVersions;
 pub use rebuild::RebuiltCopies;
 
@@ -81,7 +78,8 @@ pub struct HierarchyConfig {
 pub struct Hierarchy {
     store: Arc<dyn Store>,
     hints: Arc<dyn Hints>,
-    tree: Option<Arc<dyn Tree>>,
+    /// Whether the store is a tree of files that can be changed.
+    is_tree: bool,
     /// Whether programs can change documents by way of this one or of one above it.
     may_change: bool,
     config: HierarchyConfig,
@@ -103,7 +101,7 @@ impl Hierarchy {
         Hierarchy {
             store,
             hints: Arc::new(NoHints),
-            tree: None,
+            is_tree: false,
             may_change: false,
             config,
             nodes: NodeCache::new(MemoryBudget::new(USUAL_MEMORY, Arc::default())),
@@ -125,10 +123,10 @@ impl Hierarchy {
         self
     }
 
-    /// Renames nodes as folders of a tree, if the store is one.
-    pub fn with_tree(mut self, tree: Option<Arc<dyn Tree>>) -> Hierarchy {
-        self.may_change |= tree.is_some();
-        self.tree = tree;
+    /// Says that the store is a tree of files that programs change.
+    pub fn of_tree(mut self) -> Hierarchy {
+        self.may_change = true;
+        self.is_tree = true;
         self
     }
 

@@ -97,6 +97,12 @@ impl NodeEntry {
         is_broken_array || self.array().is_some()
     }
 
+    /// Whether a document describes it; not so a folder that is a group only because nodes lie in it.
+    pub fn is_described(&self) -> bool {
+        let documents = self.documents.as_deref();
+        documents.is_none_or(|documents| !documents.is_empty())
+    }
+
     /// Returns the keys of the documents that it was read from: its own, or that of the consolidated metadata.
     pub fn described_by(&self) -> Vec<&Key> {
         let consolidated = self.scope.consolidated.as_ref();

@@ -20,26 +20,19 @@ pub type DocumentVersions = Vec<(Key, Version)>;
 /// A change of a document.
 pub(super) struct DocumentChange {
     pub(super) key: Key,
-    /// The new bytes; nothing to erase it.
-    pub(super) bytes: Option<Vec<u8>>,
+    pub(super) bytes: Vec<u8>,
     /// What the key must hold.
     pub(super) condition: Condition,
 }
 
 impl Hierarchy {
-    /// Puts and erases documents, in the given order; returns the versions of those that were put. `Changed` if a key
-    /// holds something else than what its change was made from.
+    /// Puts documents, in the given order, and returns their versions. `Changed` if a key holds something else than what its
+    /// change was made from.
     pub(super) fn publish(&self, changes: &[DocumentChange]) -> Result<DocumentVersions> {
         let mut versions = DocumentVersions::new();
         for change in changes {
-            let (key, condition) = (&change.key, &change.condition);
-            match &change.bytes {
-                Some(bytes) => {
-                    let etag = self.put(key, bytes, condition)?;
-                    versions.push((key.clone(), etag.version));
-                }
-                None => self.store.erase(key, condition)?,
-            }
+            let etag = self.put(&change.key, &change.bytes, &change.condition)?;
+            versions.push((change.key.clone(), etag.version));
         }
         Ok(versions)
     }

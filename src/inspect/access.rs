@@ -96,10 +96,12 @@ impl OpenedStore {
         let stack = StoreStack::open(&config.source, &opening, stats)?;
         check_is_directory(&stack, &config.source)?;
         let stack = put_over(stack, &memory)?;
-        let hierarchy = Hierarchy::configured(stack.store.clone(), config.hierarchy.clone())
+        let mut hierarchy = Hierarchy::configured(stack.store.clone(), config.hierarchy.clone())
             .with_hints(stack.hints.clone())
-            .with_tree(stack.tree.clone())
             .within(&memory);
+        if stack.tree.is_some() {
+            hierarchy = hierarchy.of_tree();
+        }
         let hierarchy = Arc::new(hierarchy);
         let disk = EngineDisk {
             cache: decoded_namespace(&opening, &config.source),

@@ -83,6 +83,7 @@ impl Entry {
             stored: 0,
             modified: SystemTime::UNIX_EPOCH,
             fresh: Duration::ZERO,
+            is_read_only: false,
             posix: None,
             content: None,
         };

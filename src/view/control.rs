@@ -132,6 +132,7 @@ impl Control {
             stored: size,
             modified: self.started,
             fresh: Duration::ZERO,
+            is_read_only: false,
             posix: None,
             content: None,
         }

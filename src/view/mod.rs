@@ -61,6 +61,8 @@ pub struct Attr {
     pub modified: SystemTime,
     /// How long the kernel may keep this without asking again.
     pub fresh: Duration,
+    /// Whether it has no bits of writing, though the mount can be changed.
+    pub is_read_only: bool,
     /// Owner, mode and the like where the store keeps them; else they are those of the mount.
     pub posix: Option<Posix>,
     /// The number of the content behind the name, as `OpenedFile::content`; nothing for what is no file.

@@ -129,6 +129,7 @@ pub(crate) fn attr_of(meta: &Meta, fresh: Duration) -> Attr {
         stored: if is_directory { 0 } else { meta.stored },
         modified: meta.modified,
         fresh,
+        is_read_only: false,
         posix: None,
         content: (meta.kind == EntryKind::File).then_some(meta.version.0),
     }

@@ -18,6 +18,7 @@ pub(crate) fn file_attr(size: u64, modified: SystemTime, fresh: Duration) -> Att
         stored: size,
         modified,
         fresh,
+        is_read_only: false,
         posix: None,
         content: None,
     }
@@ -33,6 +34,7 @@ pub(crate) fn directory_attr(modified: SystemTime, fresh: Duration) -> Attr {
         stored: 0,
         modified,
         fresh,
+        is_read_only: false,
         posix: None,
         content: None,
     }

@@ -124,6 +124,7 @@ impl View for Faulty {
             stored: 0,
             modified,
             fresh: Duration::ZERO,
+            is_read_only: false,
             posix: None,
             content: None,
         }))

@@ -94,6 +94,7 @@ fn number_of(errno: &str) -> i32 {
     let known = known!(
         EACCES,
         EAGAIN,
+        EBUSY,
         EEXIST,
         EFBIG,
         EINTR,

@@ -387,7 +387,7 @@ fn readers_beside_a_writer_never_see_what_was_before() {
 
 #[test]
 fn no_write_moves_the_end_or_the_header() {
-    let (memory, sample) = sample(Form::Packed);
+    let (memory, _) = sample(Form::Packed);
     let fixture = Fixture::of(&memory);
     let (raw, npy) = (fixture.file("a", "raw"), fixture.file("a", "npy"));
     for at in [raw.len(), raw.len() - 1, u64::MAX - 1] {
@@ -404,8 +404,6 @@ fn no_write_moves_the_end_or_the_header() {
     whole[20] ^= 1;
     assert_eq!(npy.write_at(0, &whole).unwrap_err().kind(), Kind::Invalid);
     assert_eq!(npy.write_at(20, &[1]).unwrap_err().kind(), Kind::Invalid);
-    raw.array().discard();
-    assert_eq!(fixture.read("a"), sample.whole());
 }
 
 #[test]
@@ -461,21 +459,4 @@ fn what_is_pending_survives_new_attributes_and_a_new_shape() {
     assert_eq!(fixture.read("a")[..4], [1, 2, 3, 4]);
     file.array().flush().unwrap();
     assert_eq!(Fixture::of(&memory).read("a")[..4], [1, 2, 3, 4]);
-}
-
-#[test]
-fn an_erased_chunk_is_the_fill_value() {
-    let (memory, _) = sample(Form::Packed);
-    let fixture = Fixture::of(&memory);
-    let chunk = fixture.chunk("a", &[0, 0]);
-    chunk.write_at(0, &[1]).unwrap();
-    let before = chunk.array().content_now();
-    chunk
-        .array()
-        .erase_chunk(zarrfs::grid::ChunkIndex(0))
-        .unwrap();
-    assert_ne!(chunk.array().content_now(), before);
-    assert_eq!(all(&chunk), [0xff; 128]);
-    chunk.array().flush().unwrap();
-    assert_eq!(stored(&memory, "a/c/0/0"), None);
 }

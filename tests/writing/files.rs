@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use zarrfs::error::Kind;
-use zarrfs::store::Tree;
 use zarrfs::store::backend::memory::MemoryStore;
 use zarrfs::store::tree::{AttrChange, OpenMode};
+use zarrfs::store::{EntryKind, Tree};
 use zarrfs::view::View;
 
 use crate::common;
@@ -32,16 +32,13 @@ pub fn sized(size: u64) -> AttrChange {
 fn a_write_is_seen_in_every_file_at_once() {
     let (memory, sample, view, tree) = fixture();
     let mut expected = sample.whole();
-    let raw = tree.open(&key("g/a/a.raw"), OpenMode::Write).unwrap();
-    let chunk = tree
-        .open(&key("g/a/chunks/1.1.raw"), OpenMode::Write)
-        .unwrap();
+    let [raw, other] = [(); 2].map(|()| tree.open(&key("g/a/a.raw"), OpenMode::Write).unwrap());
     let reader = view.open(&key("g/a/a.raw")).unwrap();
     let before = reader.file.version();
     raw.write_at(0, &[1, 2, 3]).unwrap();
-    chunk.write_at(1, &[4, 5, 6]).unwrap();
+    // Element 0 of the chunk 1.1 is [4, 2], its second byte, and element 1 [4, 3].
+    other.write_at(2 * 22 + 1, &[4, 5, 6]).unwrap();
     expected[..3].copy_from_slice(&[1, 2, 3]);
-    // Element 0 of the chunk is [4, 2], its second byte, and element 1 [4, 3].
     expected[2 * 22 + 1..2 * 22 + 4].copy_from_slice(&[4, 5, 6]);
     assert_eq!(reader.file.read_at(0, 100).unwrap()[..], expected);
     assert_ne!(reader.file.version(), before);
@@ -52,7 +49,7 @@ fn a_write_is_seen_in_every_file_at_once() {
     );
     assert_eq!(raw.read_at(0, 100).unwrap(), expected);
     // Either handle stores what both wrote.
-    chunk.flush().unwrap();
+    other.flush().unwrap();
     let (fresh, _) = self::tree(Arc::new(memory));
     assert_eq!(common::read(&fresh, "g/a/a.raw").unwrap(), expected);
 }
@@ -60,7 +57,7 @@ fn a_write_is_seen_in_every_file_at_once() {
 #[test]
 fn no_file_gets_another_length() {
     let (_, sample, view, tree) = fixture();
-    for path in ["g/a/a.raw", "g/a/a.npy", "g/a/chunks/0.0.raw"] {
+    for path in ["g/a/a.raw", "g/a/a.npy"] {
         let path = key(path);
         let size = view.lookup(&path).unwrap().unwrap().size;
         let error = tree.open(&path, OpenMode::Truncate).err().unwrap();
@@ -95,6 +92,39 @@ fn no_file_gets_another_length() {
         .unwrap();
     }
     assert_eq!(common::read(&view, "g/a/a.raw").unwrap(), sample.whole());
+}
+
+#[test]
+fn other_forms_are_read_only() {
+    let (_, _, view, tree) = fixture();
+    for (path, is_read_only) in [
+        ("g/a/a.npy", false),
+        ("g/a/a.raw", false),
+        ("g/a/a.f.npy", true),
+        ("g/a/a@0.npy", true),
+        ("g/a/a@0:6,0:5.raw", true),
+        ("g/a/a.cf.npy", true),
+        ("g/a/a.nrrd", true),
+        ("g/a/a.nii", true),
+        ("g/a/a.csv", true),
+        ("g/a/a.h5", true),
+        ("g/a/chunks", true),
+        ("g/a/chunks/0.0.npy", true),
+        ("g/a/chunks/0.0.raw", true),
+        ("g/g.h5", true),
+    ] {
+        let path = key(path);
+        let attr = view.lookup(&path).unwrap();
+        let attr = attr.unwrap_or_else(|| panic!("no {path}"));
+        assert_eq!(attr.is_read_only, is_read_only, "{path}");
+        if is_read_only && attr.kind == EntryKind::File {
+            let error = tree.open(&path, OpenMode::Write).err().unwrap();
+            assert_eq!(error.kind(), Kind::Denied, "{error}");
+            assert!(error.to_string().contains("write NAME.npy"), "{error}");
+            let error = tree.change(&path, &sized(0)).unwrap_err();
+            assert_eq!(error.kind(), Kind::Denied, "{error}");
+        }
+    }
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Writing: decoded files, attributes, documents and nodes, over stores in memory.
+//! Writing: decoded files and attributes, over stores in memory.
 
 #![allow(
     clippy::cast_possible_truncation,
@@ -28,8 +28,6 @@ mod fixture;
 #[allow(dead_code, reason = "a part of it is used here")]
 mod hierarchies;
 mod kept_documents;
-mod nested;
-mod nodes;
 mod seen_documents;
 mod shared;
 mod side_by_side;

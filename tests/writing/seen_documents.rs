@@ -43,92 +43,83 @@ fn edited<T>(
     }
 }
 
-const DOCUMENTS: [&str; 2] = ["a/attributes.json", "a/zarr.json"];
+const PATH: &str = "a/attributes.json";
 
-/// Returns the text of a document with an attribute more.
-fn annotated(text: &[u8], path: &str) -> String {
+/// Returns the text of the attributes with one more.
+fn annotated(text: &[u8]) -> String {
     let mut value: Value = serde_json::from_slice(text).unwrap();
-    match path {
-        "a/attributes.json" => value["ours"] = json!(1),
-        _ => value["attributes"]["ours"] = json!(1),
-    }
+    value["ours"] = json!(1);
     value.to_string()
 }
 
 #[test]
 fn a03_a_document_that_is_open_for_reading_and_writing() {
-    for path in DOCUMENTS {
-        edited(
-            |mount| mount.open(path),
-            |_, file| {
-                let text = annotated(&file.read_at(0, 1 << 16).unwrap(), path);
-                file.change(&sized(0)).unwrap();
-                file.write_at(0, text.as_bytes()).unwrap();
-                let closed = file.flush();
-                // The kernel flushes a file again when it is released.
-                let _ = file.flush();
-                closed
-            },
-            |mount| {
-                let file = mount.open(path);
-                let text = annotated(&file.read_at(0, 1 << 16).unwrap(), path);
-                file.write_at(0, text.as_bytes()).unwrap();
-                file.change(&sized(text.len() as u64)).unwrap();
-                file.flush().unwrap();
-                let shown = read_json(&mount.view, "a/attributes.json");
-                assert_eq!(shown, json!({"theirs": 2, "ours": 1}));
-            },
-        );
-    }
+    edited(
+        |mount| mount.open(PATH),
+        |_, file| {
+            let text = annotated(&file.read_at(0, 1 << 16).unwrap());
+            file.change(&sized(0)).unwrap();
+            file.write_at(0, text.as_bytes()).unwrap();
+            let closed = file.flush();
+            // The kernel flushes a file again when it is released.
+            let _ = file.flush();
+            closed
+        },
+        |mount| {
+            let file = mount.open(PATH);
+            let text = annotated(&file.read_at(0, 1 << 16).unwrap());
+            file.write_at(0, text.as_bytes()).unwrap();
+            file.change(&sized(text.len() as u64)).unwrap();
+            file.flush().unwrap();
+            let shown = read_json(&mount.view, "a/attributes.json");
+            assert_eq!(shown, json!({"theirs": 2, "ours": 1}));
+        },
+    );
 }
 
 /// `json.load(open(path))`, then `json.dump(value, open(path, "w"))`.
 #[test]
 fn a03_a_document_that_was_read_and_is_written_anew() {
-    for path in DOCUMENTS {
-        edited(
-            |mount| annotated(&common::read(&mount.view, path).unwrap(), path),
-            |mount, text| write(&mount.tree, path, &text),
-            |mount| {
-                let text = annotated(&common::read(&mount.view, path).unwrap(), path);
-                write(&mount.tree, path, &text).unwrap();
-                // Who has saved it knows what is in it.
-                write(&mount.tree, path, &text).unwrap();
-            },
-        );
-    }
+    edited(
+        |mount| annotated(&common::read(&mount.view, PATH).unwrap()),
+        |mount, text| write(&mount.tree, PATH, &text),
+        |mount| {
+            let text = annotated(&common::read(&mount.view, PATH).unwrap());
+            write(&mount.tree, PATH, &text).unwrap();
+            // Who has saved it knows what is in it.
+            write(&mount.tree, PATH, &text).unwrap();
+        },
+    );
 }
 
 /// As editors do: another file, renamed onto the document. The kernel repeats a rename that is ESTALE.
 #[test]
 fn a03_a_document_that_was_read_and_is_replaced() {
-    for path in DOCUMENTS {
-        let beside = key(&format!("{path}.tmp"));
-        edited(
-            |mount| annotated(&common::read(&mount.view, path).unwrap(), path),
-            |mount, text| {
-                let file = mount.tree.create(&beside, &MAKER).unwrap();
-                file.write_at(0, text.as_bytes()).unwrap();
-                file.flush().unwrap();
-                let rename = || mount.tree.rename(&beside, &key(path), RenameMode::Replace);
-                let renamed = rename();
-                if renamed.is_err() {
-                    rename().unwrap_err();
-                }
-                renamed
-            },
-            |mount| {
-                mount.tree.unlink(&beside).unwrap();
-                let text = annotated(&common::read(&mount.view, path).unwrap(), path);
-                let file = mount.tree.create(&beside, &MAKER).unwrap();
-                file.write_at(0, text.as_bytes()).unwrap();
-                mount
-                    .tree
-                    .rename(&beside, &key(path), RenameMode::Replace)
-                    .unwrap();
-            },
-        );
-    }
+    let beside = key(&format!("{PATH}.tmp"));
+    edited(
+        |mount| annotated(&common::read(&mount.view, PATH).unwrap()),
+        |mount, text| {
+            let file = mount.tree.create(&beside, &MAKER).unwrap();
+            file.write_at(0, text.as_bytes()).unwrap();
+            file.flush().unwrap();
+            let rename = || mount.tree.rename(&beside, &key(PATH), RenameMode::Replace);
+            let renamed = rename();
+            if renamed.is_err() {
+                rename().unwrap_err();
+            }
+            renamed
+        },
+        |mount| {
+            mount.tree.unlink(&beside).unwrap();
+            let text = annotated(&common::read(&mount.view, PATH).unwrap());
+            let file = mount.tree.create(&beside, &MAKER).unwrap();
+            file.write_at(0, text.as_bytes()).unwrap();
+            mount
+                .tree
+                .rename(&beside, &key(PATH), RenameMode::Replace)
+                .unwrap();
+        },
+    );
 }
 
 #[test]
@@ -136,8 +127,7 @@ fn a03_a_document_that_nobody_has_read_is_replaced() {
     let sample = Sample::new(&[4], &[4], Form::Plain);
     for (mode, kind) in everywhere() {
         let mount = Shared::of(mode, kind, &sample);
-        let path = "a/attributes.json";
-        let file = mount.tree.open(&key(path), OpenMode::Truncate).unwrap();
+        let file = mount.tree.open(&key(PATH), OpenMode::Truncate).unwrap();
         annotate_outside(&mount, &json!({"theirs": 2}));
         file.write_at(0, b"{\"ours\": 1}").unwrap();
         file.flush().unwrap();

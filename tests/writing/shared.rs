@@ -81,7 +81,7 @@ impl Shared {
         let upper = folder.path().join("upper");
         let overlay = Overlay::open(&upper, lower.clone(), "the store", config).unwrap();
         let hierarchy = Hierarchy::new(Arc::new(overlay.clone()));
-        let hierarchy = Arc::new(hierarchy.with_tree(Some(Arc::new(overlay.clone()))));
+        let hierarchy = Arc::new(hierarchy.of_tree());
         let engine = Engine::new(limits(64 << 20), Arc::new(Stats::default()));
         let arrays = Arc::new(Arrays::new(hierarchy.clone(), engine));
         let view = FilesView::new(

@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 
 use crate::dialect::draft::array::ArrayRules;
 use crate::dialect::draft::members::{check_extensions, check_version};
-use crate::dialect::draft::{ChunkLocation, Draft, DraftLayout, array, codec_uris, writing};
+use crate::dialect::draft::{ChunkLocation, Draft, DraftLayout, array, codec_uris};
 use crate::dialect::members::{lengths, list};
 use crate::dialect::typestr::Typed;
 use crate::dialect::{DialectSettings, Parsed};
@@ -20,8 +20,6 @@ pub(crate) const DRAFT: Draft = Draft {
     layout,
     array,
     group,
-    new_array: writing::array2019,
-    new_group: writing::group2019,
 };
 
 /// Draft of 2019, "Storage keys".

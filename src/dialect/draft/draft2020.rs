@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 
 use crate::dialect::draft::array::ArrayRules;
 use crate::dialect::draft::members::key_suffix;
-use crate::dialect::draft::{ChunkLocation, Draft, DraftLayout, array, codec_uris, writing};
+use crate::dialect::draft::{ChunkLocation, Draft, DraftLayout, array, codec_uris};
 use crate::dialect::members::lengths;
 use crate::dialect::typestr::Typed;
 use crate::dialect::v2::codecs;
@@ -23,8 +23,6 @@ pub(crate) const DRAFT: Draft = Draft {
     layout,
     array,
     group,
-    new_array: writing::array2020,
-    new_group: writing::group,
 };
 
 /// The `metadata_encoding` of July.

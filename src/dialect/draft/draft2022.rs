@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 
 use crate::dialect::draft::array::ArrayRules;
 use crate::dialect::draft::members::{check_extensions, key_suffix, refuse_unknown};
-use crate::dialect::draft::{ChunkLocation, Draft, DraftLayout, array, codec_uris, writing};
+use crate::dialect::draft::{ChunkLocation, Draft, DraftLayout, array, codec_uris};
 use crate::dialect::members::{lengths, list};
 use crate::dialect::typestr::Typed;
 use crate::dialect::{DialectSettings, Parsed};
@@ -21,8 +21,6 @@ pub(crate) const DRAFT: Draft = Draft {
     layout,
     array,
     group,
-    new_array: writing::array2022,
-    new_group: writing::group,
 };
 
 const ENTRY_MEMBERS: [&str; 3] = ["zarr_format", "metadata_encoding", "extensions"];

@@ -8,10 +8,9 @@ use serde_json::{Map, Value};
 
 use crate::dialect::draft::members::{check_extensions, check_version};
 use crate::dialect::draft::{ChunkLocation, Draft, DraftLayout};
-use crate::dialect::{DialectSettings, Document, DocumentMap, Edit, Parsed, attributes, edit};
+use crate::dialect::{DialectSettings, Document, DocumentMap, Parsed, attributes, edit};
 use crate::error::{Error, Kind, Result};
-use crate::json_text::{self, ObjectText};
-use crate::model::{Group, Node};
+use crate::model::{Attributes, Group, Node};
 use crate::store::Key;
 
 /// What a document describes.
@@ -157,31 +156,9 @@ impl EntryPoint {
         })
     }
 
-    /// Returns the document of a new node. `Unsupported` if the draft cannot express the array, `NameTooLong` if
-    /// no document can have such a name.
-    pub fn new_document(&self, path: &Key, node: &Node) -> Result<(Key, Vec<u8>)> {
-        let role = match node {
-            Node::Array(_) => DocumentRole::Array,
-            Node::Group(_) => DocumentRole::Group,
-        };
-        let members = match node {
-            Node::Array(array) => Value::Object((self.draft.new_array)(array)?),
-            Node::Group(_) => (self.draft.new_group)(),
-        };
-        let attributes = node.attributes().text().to_string();
-        let attributes = [("attributes".to_string(), Some(attributes))];
-        let text = ObjectText::parse(&members.to_string())?.edited(&attributes, 1);
-        let mut keys = self.documents(path)?.into_iter();
-        let key = keys.find(|(of, _)| *of == role).map(|(_, key)| key);
-        let key = key
-            .ok_or_else(|| Error::new(Kind::NameTooLong, path, "no document can have this name"))?;
-        Ok((key, json_text::document(&text)))
-    }
-
-    /// Returns the document of a node changed.
-    pub fn edit(&self, document: &Document, edit: &Edit) -> Result<DocumentMap> {
-        edit.refuse_dimension_names(self.draft.name)?;
-        edit::edit_document(document, edit)
+    /// Returns the document of a node with these attributes.
+    pub fn edit(&self, document: &Document, attributes: &Attributes) -> Result<DocumentMap> {
+        edit::edit_attributes(document, attributes)
     }
 
     /// Returns the folder of the entry point.

@@ -6,7 +6,6 @@ use serde_json::{Map, Value};
 
 use crate::dialect::{DialectSettings, Parsed};
 use crate::error::Result;
-use crate::model::Array;
 
 mod array;
 mod codec_uris;
@@ -17,7 +16,6 @@ pub(super) mod draft2022;
 mod entry_point;
 mod members;
 mod registry;
-mod writing;
 
 pub use entry_point::{DocumentRole, EntryPoint};
 pub use registry::{draft_of, entry_2019, is_2019};
@@ -32,10 +30,6 @@ pub struct Draft {
     array: fn(&ChunkLocation, &Map<String, Value>, DialectSettings) -> Result<Parsed>,
     /// Checks the document of a group, which has nothing but attributes.
     group: fn(&Map<String, Value>) -> Result<()>,
-    /// Returns the members of a new array's document; `Unsupported` if the draft cannot express it.
-    new_array: fn(&Array) -> Result<Map<String, Value>>,
-    /// Returns the members of a new group's document.
-    new_group: fn() -> Value,
 }
 
 /// Where a draft's documents and chunks lie, counted from the entry point's folder.

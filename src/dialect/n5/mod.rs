@@ -10,15 +10,13 @@ use crate::dialect::attributes::beside;
 use crate::dialect::members::{check_shapes, lengths};
 use crate::dialect::n5::attributes::{attribute_changes, check_own, is_own};
 use crate::dialect::typestr::Typed;
-use crate::dialect::{Dialect, Document, DocumentMap, Edit, Parsed, edit, fill, v2};
+use crate::dialect::{Dialect, Document, DocumentMap, Parsed, edit, fill, v2};
 use crate::error::{Error, Result};
-use crate::json_text;
 use crate::model::document::ATTRIBUTES_JSON;
 use crate::model::{Array, Attributes, CodecSpec, DataType, Group, Node};
 use crate::store::Key;
 
 mod attributes;
-mod writing;
 
 /// N5 outside of a known container: datasets, and roots of containers.
 pub const DIALECT: Dialect = Dialect {
@@ -26,8 +24,6 @@ pub const DIALECT: Dialect = Dialect {
     documents,
     parse,
     edit,
-    group: new_group,
-    array: writing::array,
 };
 
 /// N5 within a container: every `attributes.json` is a node's.
@@ -71,26 +67,11 @@ fn parse_within(path: &Key, documents: &[Document]) -> Result<Option<Parsed>> {
 }
 
 /// Edits the document of a node, in which the user's attributes stand among the members that N5 defines.
-fn edit(documents: &[Document], edit: &Edit) -> Result<DocumentMap> {
-    edit.refuse_dimension_names(DIALECT.name)?;
-    edit::edit_members(edit::first_stored(documents)?, |old| {
-        let mut changes = Vec::new();
-        if let Some(attributes) = &edit.attributes {
-            check_own(attributes)?;
-            changes.extend(attribute_changes(old, attributes));
-        }
-        if let Some(shape) = &edit.shape {
-            changes.push(("dimensions".to_string(), Some(json!(shape).to_string())));
-        }
-        Ok(changes)
-    })
-}
-
-/// Returns the document of a new group. Only the root of a container has a member `n5`, and none is made here.
-fn new_group(path: &Key, attributes: &Attributes) -> Result<DocumentMap> {
+fn edit(documents: &[Document], attributes: &Attributes) -> Result<DocumentMap> {
     check_own(attributes)?;
-    let text = json_text::document(attributes.text());
-    Ok(vec![(path.child(ATTRIBUTES_JSON.as_bytes())?, text)])
+    edit::edit_members(edit::first_stored(documents)?, |old| {
+        Ok(attribute_changes(old, attributes))
+    })
 }
 
 /// Whether the members are those of a dataset rather than of a foreign document of the same name. One without its

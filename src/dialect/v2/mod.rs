@@ -8,9 +8,7 @@ use serde_json::{Map, Value, json};
 
 use crate::dialect::members::{check_shapes, lengths, separator};
 use crate::dialect::typestr::Typed;
-use crate::dialect::{
-    Dialect, Document, DocumentMap, Edit, Parsed, attributes, edit, fill, typestr,
-};
+use crate::dialect::{Dialect, Document, DocumentMap, Parsed, attributes, edit, fill, typestr};
 use crate::error::{Error, Result};
 use crate::json_text::{self, ObjectText};
 use crate::model::document::{ZARRAY, ZATTRS, ZGROUP};
@@ -19,7 +17,6 @@ use crate::store::Key;
 
 pub(super) mod codecs;
 mod stored_order;
-pub(super) mod writing;
 
 /// v2.
 pub const DIALECT: Dialect = Dialect {
@@ -27,8 +24,6 @@ pub const DIALECT: Dialect = Dialect {
     documents,
     parse,
     edit,
-    group,
-    array: writing::array,
 };
 
 fn documents(path: &Key) -> Result<Vec<Key>> {
@@ -55,24 +50,16 @@ fn parse(path: &Key, documents: &[Document]) -> Result<Option<Parsed>> {
 }
 
 /// Edits the documents of a node; attributes have one of their own.
-fn edit(documents: &[Document], edit: &Edit) -> Result<DocumentMap> {
-    edit.refuse_dimension_names(DIALECT.name)?;
-    let [zarray, _, zattrs] = documents else {
+fn edit(documents: &[Document], attributes: &Attributes) -> Result<DocumentMap> {
+    let [_, _, zattrs] = documents else {
         return Ok(Vec::new());
     };
-    let mut edited = Vec::new();
-    if let Some(shape) = &edit.shape {
-        let shape = ("shape".to_string(), Some(json!(shape).to_string()));
-        edited.extend(edit::edit_members(zarray, |_| Ok(vec![shape]))?);
+    if attributes.is_empty() && zattrs.bytes.is_none() {
+        return Ok(Vec::new());
     }
-    if let Some(attributes) = &edit.attributes
-        && (!attributes.is_empty() || zattrs.bytes.is_some())
-    {
-        check_attributes(zattrs)?;
-        let text = json_text::document(attributes.text());
-        edited.push((zattrs.key.clone(), text));
-    }
-    Ok(edited)
+    check_attributes(zattrs)?;
+    let text = json_text::document(attributes.text());
+    Ok(vec![(zattrs.key.clone(), text)])
 }
 
 /// Fails with `Invalid` if an object of the stored attributes has a name twice. Those that do not read may be replaced.
@@ -82,11 +69,6 @@ fn check_attributes(zattrs: &Document) -> Result<()> {
         Some(Ok(object)) => edit::check_unique(zattrs, &object),
         Some(Err(_)) | None => Ok(()),
     }
-}
-
-fn group(path: &Key, attributes: &Attributes) -> Result<DocumentMap> {
-    let document = json!({ "zarr_format": 2 });
-    writing::documents(path, ZGROUP, &document, attributes)
 }
 
 /// Reads the members of `.zarray` (v2 specification, "Metadata").

@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 
 use crate::dialect::members::{lengths, named};
 use crate::dialect::typestr::Typed;
-use crate::dialect::{Dialect, Document, DocumentMap, Edit, Parsed, attributes, edit, fill};
+use crate::dialect::{Dialect, Document, DocumentMap, Parsed, attributes, edit, fill};
 use crate::error::{Error, Result};
 use crate::json_text::LaidOut;
 use crate::model::document::ZARR_JSON;
@@ -24,8 +24,6 @@ pub const DIALECT: Dialect = Dialect {
     documents,
     parse,
     edit,
-    group: new_group,
-    array: new_array,
 };
 
 fn documents(path: &Key) -> Result<Vec<Key>> {
@@ -50,28 +48,12 @@ fn parse(path: &Key, documents: &[Document]) -> Result<Option<Parsed>> {
     }))
 }
 
-fn edit(documents: &[Document], edit: &Edit) -> Result<DocumentMap> {
-    edit::edit_document(edit::first_stored(documents)?, edit)
-}
-
-fn new_group(path: &Key, attributes: &Attributes) -> Result<DocumentMap> {
-    let group = Group {
-        attributes: attributes.clone(),
-    };
-    new_node(path, &Node::Group(group))
-}
-
-fn new_array(path: &Key, array: &Array) -> Result<DocumentMap> {
-    new_node(path, &Node::Array(Box::new(array.clone())))
-}
-
-fn new_node(path: &Key, node: &Node) -> Result<DocumentMap> {
-    let key = path.child(ZARR_JSON.as_bytes())?;
-    Ok(vec![(key, document(node))])
+fn edit(documents: &[Document], attributes: &Attributes) -> Result<DocumentMap> {
+    edit::edit_attributes(edit::first_stored(documents)?, attributes)
 }
 
 /// Reads the members of `zarr.json`, but for the attributes.
-pub fn node(path: &Key, members: &Map<String, Value>) -> Result<Node> {
+fn node(path: &Key, members: &Map<String, Value>) -> Result<Node> {
     if members.get("zarr_format").and_then(Value::as_u64) != Some(3) {
         let found = members.get("zarr_format").unwrap_or(&Value::Null);
         return Err(Error::unsupported(
@@ -213,11 +195,6 @@ fn dimension_names(members: &Map<String, Value>, rank: usize) -> Result<Vec<Opti
             format!("expected {rank} names, found {other}"),
         )),
     }
-}
-
-/// Returns the document of a node, with its attributes as their author wrote numbers and words.
-pub fn document(node: &Node) -> Vec<u8> {
-    laid_out(node).to_vec()
 }
 
 /// Returns the document of a node as text that is made where it is read; it holds the attributes as the node does.

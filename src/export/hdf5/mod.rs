@@ -4,8 +4,6 @@
 //! first without addresses, since their lengths do not depend on these. `datatype` and `attributes` say what values become,
 //! `tree` has the objects, `object` and `heap` the words.
 
-use std::ops::Range;
-
 use crate::export::format::ALIGNMENT;
 use crate::export::group::{
     GroupContents, GroupFormat, GroupMember, GroupPlan, GroupScope, PlacedVariable,
@@ -52,9 +50,6 @@ pub const FORMAT: Format = Format {
     ragged: None,
     is_basic: false,
 };
-
-/// The flags of the superblock that are set while a program has the file open for writing, which none of version 0 reads.
-const CONSISTENCY_FLAGS: Range<u64> = 20..24;
 
 /// Where the objects of a file lie.
 struct HdfPlaces {
@@ -242,7 +237,6 @@ fn alone(subject: &Subject) -> Option<FileParts> {
     let parts = variables.into_iter().next().map(|variable| variable.parts);
     Some(FileParts {
         header,
-        marks: CONSISTENCY_FLAGS,
         ..parts.unwrap_or_else(|| FileParts::plain(Vec::new()))
     })
 }

@@ -17,6 +17,7 @@ fn attr(kind: EntryKind, posix: Option<Posix>, content: Option<u64>) -> Attr {
         stored: 0,
         modified: SystemTime::now(),
         fresh: Duration::ZERO,
+        is_read_only: false,
         posix,
         content,
     }

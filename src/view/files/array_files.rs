@@ -7,9 +7,9 @@ use std::sync::Arc;
 
 use crate::array::OpenArray;
 use crate::error::{Error, Kind, Result};
-use crate::export::cf;
 use crate::export::{FileParts, Format, Subject, TakenDimension};
-use crate::grid::{ChunkIndex, Coordinates, NumberedName, Region, Selection};
+use crate::export::{cf, npy, raw};
+use crate::grid::{Coordinates, NumberedName, Region, Selection};
 use crate::hierarchy::NodeEntry;
 use crate::inspect::coordinates::{ArrayInGroup, names_dimensions};
 use crate::inspect::file_ending::{FileEnding, SELECTED, format_of};
@@ -82,12 +82,11 @@ impl DecodedTarget {
         })
     }
 
-    /// Returns the number of the chunk; nothing for other files.
-    pub(super) fn chunk_index(&self) -> Result<Option<ChunkIndex>> {
-        match &self.part {
-            ArrayPart::Chunk(indices) => Ok(self.array.stored_grid()?.index(indices)),
-            ArrayPart::Whole | ArrayPart::Selected(_) => Ok(None),
-        }
+    /// Whether elements can be written through the file: it is `NAME.npy` or `NAME.raw`.
+    pub(super) fn is_writable(&self) -> bool {
+        let is_whole = matches!(self.part, ArrayPart::Whole) && !self.is_meant;
+        let formats = [&npy::FORMAT, &raw::FORMAT];
+        is_whole && !self.is_ragged() && formats.iter().any(|format| self.format.is(format))
     }
 
     /// Whether the file has to be read whole to know its length.

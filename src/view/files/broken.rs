@@ -5,9 +5,8 @@
 
 use std::sync::Arc;
 
-use crate::error::{Error, Kind, Result};
+use crate::error::{Error, Result};
 use crate::hierarchy::{BrokenDocument, NodeEntry};
-use crate::store::Key;
 use crate::view::OpenedFile;
 use crate::view::files::FilesView;
 use crate::view::text_file::TextFile;
@@ -47,13 +46,6 @@ pub(super) fn not_readable(found: &NodeEntry) -> Error {
     let why = found.node.as_ref().err().map(Error::to_string);
     let why = why.unwrap_or_default();
     Error::unsupported(&found.path, format!("cannot be read: {why}"))
-}
-
-/// Returns the error of a change of something that is not understood.
-pub(super) fn refused(path: &Key) -> Error {
-    let why =
-        "its node cannot be read (ERROR.txt says why), so it can be changed in the store view only";
-    Error::new(Kind::NotPermitted, path, why)
 }
 
 impl FilesView {

@@ -1,36 +1,31 @@
-//! `attributes.json` and `zarr.json` open for writing, and the files that programs rename onto them.
+//! `attributes.json` open for writing, and the files that programs rename onto it.
 //!
-//! What is written is collected and takes effect when the file is closed or synced: then it is parsed, and either all
-//! of it is stored as the dialect spells it or nothing is. A document that has changed since the program has seen it is
-//! not replaced (`Changed`).
+//! The bytes that are written are collected and take effect when the file is closed or synced: then they are parsed, and
+//! either all of it is stored as the dialect spells it or nothing is. A document that has changed since the program has
+//! seen it is not replaced (`Changed`).
 
 use parking_lot::{Mutex, MutexGuard};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::SystemTime;
 
-use crate::dialect::{Edit, v3};
+use crate::dialect::text_of;
 use crate::error::{Error, Kind, Result};
-use crate::grid::{ChunkIndex, Grid, outside};
-use crate::hierarchy::{EditedNode, NodeEntry, SeenNode};
+use crate::hierarchy::{NodeEntry, SeenNode};
 use crate::json_text::LaidOut;
-use crate::model::{Array, Node};
+use crate::model::{Attributes, Node};
 use crate::store::tree::{AttrChange, Stat, TreeFile};
 use crate::store::{EntryKind, Key, Meta, Version};
 use crate::view::files::path_target::PathTarget;
 use crate::view::files::seen::SeenDocument;
 use crate::view::files::shown_document::laid_out;
 use crate::view::files::unstored::{Scratch, content_of};
-use crate::view::files::written::WrittenDocument;
-use crate::view::files::{FilesView, METADATA};
+use crate::view::files::{ATTRIBUTES, FilesView};
 
 /// The longest document that can be written, in bytes.
 const MAX_DOCUMENT: u64 = 16 << 20;
 
-/// The most chunks that an array may lose by one change of its shape.
-const MAX_LOST_CHUNKS: u64 = 1 << 20;
-
-/// A document, or a file beside one.
+/// `attributes.json` of a node, or a file beside it.
 pub(super) struct DocumentFile {
     files: FilesView,
     path: Key,
@@ -41,7 +36,7 @@ pub(super) struct DocumentFile {
     is_dirty: Mutex<bool>,
     /// The document as it was when it was opened.
     opened: Option<SeenDocument>,
-    /// What the program has seen of the document; nothing if it replaces it unseen.
+    /// The document as the program has seen it; `None` if it replaces the document unseen.
     seen: Mutex<Option<SeenDocument>>,
     /// Whether it was read.
     is_read: AtomicBool,
@@ -212,35 +207,28 @@ impl TreeFile for DocumentFile {
 }
 
 impl FilesView {
-    /// Stores the text of a document; returns what is to be seen of it then. `Invalid` if it does not parse or asks for
-    /// what cannot be changed, `Changed` if the document is not the one that was `seen`; then the old one stays.
+    /// Stores the text of a node's `attributes.json`; returns what it shows then. `Invalid` if the text does not parse or the
+    /// dialect cannot express it, `Changed` if the document is not the one that was `seen`; then the old one stays.
     pub(super) fn save(
         &self,
         path: &Key,
         text: &[u8],
         seen: Option<&SeenDocument>,
     ) -> Result<SeenDocument> {
-        let Some(PathTarget::Document(found, name)) = self.resolve(path)? else {
-            return Err(Error::not_found(path));
+        let found = match self.resolve(path)? {
+            Some(PathTarget::Document(found, name)) if name == ATTRIBUTES => found,
+            _ => return Err(Error::not_found(path)),
         };
-        let invalid = |why: &dyn std::fmt::Display| Error::invalid(path, why);
-        let written = WrittenDocument::parse(text).map_err(|error| invalid(&error))?;
-        self.unstored.keep(&found.path);
-        let is_shown_by = |node: &Node| seen.is_none_or(|seen| seen.is(&laid_out(node, &name)));
+        let attributes = parsed(text).map_err(|error| Error::invalid(path, error))?;
+        let shown = |node: &Node| laid_out(node, ATTRIBUTES);
+        let is_shown_by = |node: &Node| seen.is_none_or(|seen| seen.is(&shown(node)));
         let seen = seen.map(|seen| SeenNode {
             is_shown_by: &is_shown_by,
             documents: seen.documents.as_deref(),
         });
-        let saved = match name.as_slice() {
-            METADATA => self.save_metadata(path, &found, &written, seen),
-            _ => {
-                let edit = Edit::of_attributes(written.whole);
-                self.hierarchy.edit(&found, &edit, seen)
-            }
-        };
-        match saved {
+        match self.hierarchy.edit(&found, &attributes, seen) {
             Ok(edited) => {
-                let text = laid_out(&edited.node, &name);
+                let text = shown(&edited.node);
                 let saved = SeenDocument::saved(edited, &text);
                 self.unstored.note_saved(path, &saved);
                 Ok(saved)
@@ -254,147 +242,12 @@ impl FilesView {
             }
         }
     }
-
-    /// Stores metadata that are spelled as final v3, in the dialect of the node.
-    fn save_metadata(
-        &self,
-        path: &Key,
-        found: &Arc<NodeEntry>,
-        written: &WrittenDocument,
-        seen: Option<SeenNode<'_>>,
-    ) -> Result<EditedNode> {
-        let invalid = |why: &dyn std::fmt::Display| Error::invalid(path, why);
-        let new = written.node(&found.path).map_err(|error| invalid(&error))?;
-        match (found.node()?, new) {
-            (Node::Group(_), Node::Group(group)) => {
-                let edit = Edit::of_attributes(group.attributes);
-                self.hierarchy.edit(found, &edit, seen)
-            }
-            (Node::Array(old), Node::Array(new)) => self.save_array(path, found, (old, &new), seen),
-            (Node::Group(old), Node::Array(new)) => {
-                if !old.attributes.is_empty() || self.has_children(found)? {
-                    return Err(invalid(
-                        &"a group that holds something cannot become an array",
-                    ));
-                }
-                self.hierarchy.make_array(found, &new, seen)
-            }
-            (Node::Array(_), Node::Group(_)) => {
-                Err(invalid(&"an array cannot become a group: remove it first"))
-            }
-        }
-    }
-
-    /// Changes attributes, shape or names of dimensions of an array; nothing else may change.
-    fn save_array(
-        &self,
-        path: &Key,
-        found: &Arc<NodeEntry>,
-        (old, new): (&Array, &Array),
-        seen: Option<SeenNode<'_>>,
-    ) -> Result<EditedNode> {
-        if let Some(member) = changed_meaning(old, new) {
-            let why =
-                format!("with another {member} the chunks that are stored mean something else");
-            return Err(Error::invalid(path, why));
-        }
-        if new.shape.len() != old.shape.len() {
-            return Err(Error::invalid(
-                path,
-                "an array keeps its number of dimensions",
-            ));
-        }
-        let edit = edit_between(old, new);
-        if edit == Edit::default() {
-            return self
-                .hierarchy
-                .edit(found, &Edit::of_attributes(old.attributes.clone()), seen);
-        }
-        let lost = self.lost_chunks(found, new)?;
-        if edit.shape.is_some() {
-            // Written chunks are stored while their place in the grid is known.
-            self.arrays.flush_below(&found.path)?;
-        }
-        let array = self.arrays.open(found)?;
-        let edited = self.hierarchy.edit(found, &edit, seen)?;
-        // A chunk that lies outside would come back if the array grew again.
-        lost.iter()
-            .try_for_each(|&chunk| array.erase_chunk(chunk))?;
-        Ok(edited)
-    }
-
-    /// Returns the chunks that lie outside of an array once it has its new shape.
-    fn lost_chunks(&self, found: &Arc<NodeEntry>, new: &Array) -> Result<Vec<ChunkIndex>> {
-        let array = self.arrays.open(found)?;
-        let (Ok(old), Ok(new)) = (array.stored_grid(), Grid::of(new)) else {
-            return Ok(Vec::new());
-        };
-        let parts = outside(old.counts(), new.counts());
-        let count: u64 = parts
-            .iter()
-            .map(|part| part.shape.iter().product::<u64>())
-            .sum();
-        if count > MAX_LOST_CHUNKS {
-            let why = format!("more than {MAX_LOST_CHUNKS} chunks would be lost at once");
-            return Err(Error::invalid(&found.path, why));
-        }
-        let mut lost = Vec::new();
-        for part in parts {
-            let mut at = part.start.clone();
-            loop {
-                lost.extend(old.index(&at));
-                if !part.step(&mut at) {
-                    break;
-                }
-            }
-        }
-        Ok(lost)
-    }
-
-    /// Whether a group has nodes below it; `Unsupported` where that is not known.
-    pub(super) fn has_children(&self, found: &Arc<NodeEntry>) -> Result<bool> {
-        let has_some = match self.hierarchy.known_children(found) {
-            Ok(mut children) => children.next()?.is_some(),
-            Err(error) if error.kind() == Kind::NotFound => false,
-            Err(error) => return Err(error),
-        };
-        if !has_some && !self.hierarchy.store().tells_all_below(&found.path)? {
-            let why =
-                "the store does not list names, so whether there are nodes in it is not known";
-            return Err(Error::unsupported(&found.path, why));
-        }
-        Ok(has_some)
-    }
 }
 
-/// Returns the edit of what may change of an array.
-fn edit_between(old: &Array, new: &Array) -> Edit {
-    Edit {
-        attributes: (old.attributes != new.attributes).then(|| new.attributes.clone()),
-        shape: (old.shape != new.shape).then(|| new.shape.clone()),
-        dimension_names: (old.dimension_names != new.dimension_names)
-            .then(|| new.dimension_names.clone()),
-    }
-}
-
-/// Returns the member of the metadata whose change would give stored chunks another meaning.
-fn changed_meaning(old: &Array, new: &Array) -> Option<&'static str> {
-    // Members that a dialect spells in another way are compared as final v3 spells them.
-    let shown = |array: &Array| {
-        let mut array = array.clone();
-        array.shape.clear();
-        v3::render(&Node::Array(Box::new(array)))
-    };
-    let (old, new) = (shown(old), shown(new));
-    const MEMBERS: [&str; 6] = [
-        "data_type",
-        "chunk_grid",
-        "chunk_key_encoding",
-        "fill_value",
-        "codecs",
-        "storage_transformers",
-    ];
-    MEMBERS
-        .into_iter()
-        .find(|member| old.get(member) != new.get(member))
+/// Reads attributes that a program has written; `Corrupt` if they are no JSON object, `Invalid` if an object in them has a
+/// name twice.
+fn parsed(bytes: &[u8]) -> Result<Attributes> {
+    let attributes = Attributes::parse(text_of(bytes)?)?;
+    attributes.check_unique()?;
+    Ok(attributes)
 }

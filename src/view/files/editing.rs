@@ -1,7 +1,8 @@
 //! The files view as a tree that can be changed.
 //!
-//! Decides what each operation means for what its path stands for; `writing` has decoded files, `documents` documents,
-//! `nodes` directories.
+//! `attributes.json` is edited in place or by a temporary file renamed over it (`documents`), and decoded elements are
+//! written in place (`writing`). Nothing else changes here: nodes are made, moved and removed, and other metadata edited,
+//! in the store view.
 
 use std::sync::Arc;
 
@@ -16,12 +17,11 @@ use crate::sync::change_permit::ChangePermit;
 use crate::view::View;
 use crate::view::files::array_files::DecodedTarget;
 use crate::view::files::documents::DocumentFile;
-use crate::view::files::group_files::read_only;
 use crate::view::files::path_target::PathTarget;
 use crate::view::files::shown_document::{laid_out, length_of};
 use crate::view::files::unstored::is_temporary;
 use crate::view::files::writing::{DecodedWriter, check_length};
-use crate::view::files::{FilesView, broken};
+use crate::view::files::{ATTRIBUTES, FilesView};
 
 /// The files view, to be changed.
 pub(super) struct Editing {
@@ -38,26 +38,25 @@ impl Editing {
         target.ok_or_else(|| Error::not_found(path))
     }
 
-    /// Fails if no file can be made at a path; one that programs rename onto a document can.
+    /// Fails if no file can be made at a path; one that programs rename onto `attributes.json` can.
     fn check_temporary(&self, path: &Key) -> Result<()> {
         let parent = path.parent().unwrap_or_default();
         match self.target(&parent)? {
             PathTarget::Node(_) if is_temporary(path.name()) => Ok(()),
-            PathTarget::Node(_) | PathTarget::Chunks(_) => Err(refused(
-                path,
-                "this view has the files of groups and arrays and no others; the store view takes any file",
-            )),
+            PathTarget::Node(_) | PathTarget::Chunks(_) => {
+                Err(refused(path, "this view has no files of its own"))
+            }
             _ => Err(Error::new(Kind::NotADirectory, parent, "is a file")),
         }
     }
 
-    fn open_document(
+    fn open_attributes(
         &self,
         path: &Key,
-        (found, name): (&NodeEntry, &[u8]),
+        found: &NodeEntry,
         truncate: bool,
     ) -> Result<Arc<dyn TreeFile>> {
-        let text = laid_out(found.node()?, name);
+        let text = laid_out(found.node()?, ATTRIBUTES);
         let file = DocumentFile::document(&self.files, path, found, &text);
         let length = self.files.unstored.take_truncated(path);
         if let Some(length) = length.or(truncate.then_some(0)) {
@@ -67,12 +66,7 @@ impl Editing {
     }
 
     /// Gives a file beside a document another name, or makes it the document if that is the new name.
-    fn rename_scratch(
-        &self,
-        (from, bytes): (&Key, &[u8]),
-        to: &Key,
-        onto: RenameMode,
-    ) -> Result<()> {
+    fn rename_scratch(&self, from: &Key, bytes: &[u8], to: &Key, onto: RenameMode) -> Result<()> {
         match self.files.resolve(to)? {
             None => {
                 self.check_temporary(to)?;
@@ -80,17 +74,12 @@ impl Editing {
                 self.files.unstored.rename_scratch(from, to);
                 return Ok(());
             }
-            Some(PathTarget::Document(..)) if matches!(onto, RenameMode::Replace) => {}
-            Some(PathTarget::Document(..)) => {
+            Some(target) if target.is_directory() => return Err(is_directory(to)),
+            Some(target) if !target.is_editable() => return Err(not_edited(to)),
+            Some(_) if !matches!(onto, RenameMode::Replace) => {
                 return Err(Error::new(Kind::Exists, to, "is there already"));
             }
-            Some(PathTarget::Node(_) | PathTarget::Chunks(_)) => return Err(is_directory(to)),
-            Some(PathTarget::AsFound(..) | PathTarget::ErrorText(_)) => {
-                return Err(broken::refused(to));
-            }
-            Some(PathTarget::Decoded(_) | PathTarget::Picture(_) | PathTarget::GroupFile(_)) => {
-                return Err(refused(to, "an array is written in place"));
-            }
+            Some(_) => {}
         }
         // The kernel repeats a rename that is `Changed`.
         if let Some(error) = self.files.unstored.refusal(from, to) {
@@ -121,8 +110,22 @@ impl Editing {
     }
 }
 
+/// Returns the error of a change that is made in the store view alone.
 fn refused(path: &Key, why: &str) -> Error {
+    let why = format!("{why}; do it in the store view: DIR/.zarrfs/store");
     Error::new(Kind::NotPermitted, path, why)
+}
+
+/// Returns the error of replacing or removing a file that is made of the store.
+fn not_edited(path: &Key) -> Error {
+    refused(path, "nodes, chunks and metadata are not changed here")
+}
+
+/// Returns the error of writing a file that is made of the store and is no decoded array.
+fn read_only(path: &Key) -> Error {
+    let why = "is read-only; write NAME.npy, NAME.raw or attributes.json, \
+               or the keys in the store view: DIR/.zarrfs/store";
+    Error::new(Kind::Denied, path, why)
 }
 
 fn is_directory(path: &Key) -> Error {
@@ -170,17 +173,10 @@ impl Tree for Editing {
             return Ok(file);
         }
         match self.target(path)? {
-            PathTarget::Node(_) | PathTarget::Chunks(_) => Err(is_directory(path)),
-            PathTarget::Document(found, name) => {
-                self.open_document(path, (&found, &name), truncate)
-            }
-            PathTarget::AsFound(..) | PathTarget::ErrorText(_) => Err(broken::refused(path)),
-            PathTarget::Decoded(target) => {
-                self.files.unstored.keep(&target.found.path);
-                self.open_decoded(path, target, truncate)
-            }
-            PathTarget::Picture(target) => Err(target.read_only()),
-            PathTarget::GroupFile(target) => Err(read_only(&target.found)),
+            target if target.is_directory() => Err(is_directory(path)),
+            target if target.is_read_only() => Err(read_only(path)),
+            PathTarget::Decoded(target) => self.open_decoded(path, target, truncate),
+            target => self.open_attributes(path, target.node(), truncate),
         }
     }
 
@@ -194,20 +190,18 @@ impl Tree for Editing {
             return Ok(());
         };
         match target {
-            PathTarget::Node(_) | PathTarget::Chunks(_) => Err(is_directory(path)),
-            PathTarget::Document(found, name) => {
-                if size != length_of(&found, &name)? {
+            target if target.is_directory() => Err(is_directory(path)),
+            target if target.is_read_only() => Err(read_only(path)),
+            PathTarget::Decoded(target) => {
+                check_length(path, self.files.export(&target)?.len(), size)
+            }
+            target => {
+                if size != length_of(target.node(), ATTRIBUTES)? {
                     let _permit = ChangePermit::take()?;
                     self.files.unstored.truncate(path, size);
                 }
                 Ok(())
             }
-            PathTarget::AsFound(..) | PathTarget::ErrorText(_) => Err(broken::refused(path)),
-            PathTarget::Decoded(target) => {
-                check_length(path, self.files.export(&target)?.len(), size)
-            }
-            PathTarget::Picture(target) => Err(target.read_only()),
-            PathTarget::GroupFile(target) => Err(read_only(&target.found)),
         }
     }
 
@@ -215,51 +209,41 @@ impl Tree for Editing {
         if self.files.lookup(path)?.is_some() {
             return Err(Error::new(Kind::Exists, path, "is there already"));
         }
-        check_names(path)?;
-        self.files.hierarchy.make_group(path)
+        Err(refused(path, "nodes are not made here"))
     }
 
     fn unlink(&self, path: &Key) -> Result<()> {
         if self.files.unstored.remove_scratch(path) {
             return Ok(());
         }
-        let target = self.target(path)?;
-        self.files.remove_file(path, &target)
+        if self.target(path)?.is_directory() {
+            return Err(is_directory(path));
+        }
+        Err(not_edited(path))
     }
 
     fn remove_folder(&self, path: &Key) -> Result<()> {
-        match self.target(path)? {
-            PathTarget::Node(found) => self.files.remove_node(&found),
-            PathTarget::Chunks(found) => self.files.remove_chunks(path, &found),
-            _ => Err(Error::new(Kind::NotADirectory, path, "is a file")),
+        if !self.target(path)?.is_directory() {
+            return Err(Error::new(Kind::NotADirectory, path, "is a file"));
         }
+        Err(not_edited(path))
     }
 
     fn rename(&self, from: &Key, to: &Key, onto: RenameMode) -> Result<()> {
         check_names(to)?;
         if let Some(bytes) = self.files.unstored.scratch(from) {
             let bytes = bytes.lock().clone();
-            return self.rename_scratch((from, &bytes), to, onto);
+            return self.rename_scratch(from, &bytes, to, onto);
         }
-        match self.target(from)? {
-            PathTarget::Node(found) => self.files.rename_node(&found, to, onto),
-            // Editors keep the old content under another name.
-            PathTarget::Document(found, name) if is_temporary(to.name()) => {
-                self.check_temporary(to)?;
-                let bytes = laid_out(found.node()?, &name).to_vec();
-                let _permit = ChangePermit::take()?;
-                self.files.unstored.make_scratch(to, bytes).map(drop)
-            }
-            PathTarget::AsFound(..) | PathTarget::ErrorText(_) => Err(broken::refused(from)),
-            PathTarget::Document(..)
-            | PathTarget::Chunks(_)
-            | PathTarget::Decoded(_)
-            | PathTarget::Picture(_)
-            | PathTarget::GroupFile(_) => {
-                let why = "has the name of its node; rename that";
-                Err(refused(from, why))
-            }
+        let target = self.target(from)?;
+        if !target.is_editable() || !is_temporary(to.name()) {
+            return Err(not_edited(from));
         }
+        // Editors keep the old content under another name.
+        self.check_temporary(to)?;
+        let bytes = laid_out(target.node().node()?, ATTRIBUTES).to_vec();
+        let _permit = ChangePermit::take()?;
+        self.files.unstored.make_scratch(to, bytes).map(drop)
     }
 
     /// How much room a store has is unknown; the number is large enough for every program that checks it.

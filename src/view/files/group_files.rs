@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::error::{Error, Kind, Result};
+use crate::error::{Kind, Result};
 use crate::export::group::{GroupFile, GroupFormat};
 use crate::hierarchy::NodeEntry;
 use crate::inspect::file_ending::group_format;
@@ -108,12 +108,6 @@ impl FilesView {
             .filter(|name| found.path.child(name).is_ok())
             .collect()
     }
-}
-
-/// Returns the error of changing such a file.
-pub(super) fn read_only(found: &NodeEntry) -> Error {
-    let why = "a file of all arrays of a group is not written; write those of the arrays";
-    Error::new(Kind::ReadOnly, &found.path, why)
 }
 
 impl File for GroupFile {

@@ -37,14 +37,12 @@ mod facts;
 mod forms;
 mod group_files;
 mod listings;
-mod nodes;
 mod path_target;
 mod pictures;
 mod seen;
 mod shown_document;
 mod unstored;
 mod writing;
-mod written;
 
 pub use crate::view::files::forms::ListedForm;
 
@@ -136,7 +134,11 @@ impl FilesView {
     fn exact_attr(&self, place: &PathTarget, mut fresh: Duration) -> Result<Attr> {
         let size = match place {
             PathTarget::Node(found) | PathTarget::Chunks(found) => {
-                return Ok(directory_attr(found.modified, fresh));
+                let attr = directory_attr(found.modified, fresh);
+                return Ok(Attr {
+                    is_read_only: place.is_read_only(),
+                    ..attr
+                });
             }
             PathTarget::Document(found, name) => shown_document::length_of(found, name)?,
             PathTarget::AsFound(found, document) => match document.stored {
@@ -220,18 +222,16 @@ impl FilesView {
 
 /// Returns what `stat` shows of a file.
 fn attr_of_file(target: &PathTarget, size: u64, fresh: Duration) -> Attr {
-    let (found, content) = match target {
-        PathTarget::Decoded(target) => (&target.found, target.content()),
-        PathTarget::Picture(target) => (&target.found, target.content()),
-        PathTarget::GroupFile(target) => (&target.found, target.content()),
-        PathTarget::Node(found)
-        | PathTarget::Chunks(found)
-        | PathTarget::Document(found, _)
-        | PathTarget::AsFound(found, _)
-        | PathTarget::ErrorText(found) => (found, found.version),
+    let found = target.node();
+    let content = match target {
+        PathTarget::Decoded(target) => target.content(),
+        PathTarget::Picture(target) => target.content(),
+        PathTarget::GroupFile(target) => target.content(),
+        _ => found.version,
     };
     Attr {
         content: Some(content),
+        is_read_only: target.is_read_only(),
         ..file_attr(size, found.modified, fresh)
     }
 }

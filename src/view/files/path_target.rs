@@ -37,6 +37,44 @@ pub(super) enum PathTarget {
     GroupFile(GroupTarget),
 }
 
+impl PathTarget {
+    /// Whether it is a directory.
+    pub(super) fn is_directory(&self) -> bool {
+        matches!(self, PathTarget::Node(_) | PathTarget::Chunks(_))
+    }
+
+    /// Whether it is `attributes.json` of a node that a document describes.
+    pub(super) fn is_editable(&self) -> bool {
+        match self {
+            PathTarget::Document(found, name) => name == ATTRIBUTES && found.is_described(),
+            _ => false,
+        }
+    }
+
+    /// Whether it can never be written, though the mount can.
+    pub(super) fn is_read_only(&self) -> bool {
+        match self {
+            PathTarget::Node(_) => false,
+            PathTarget::Decoded(target) => !target.is_writable(),
+            target => !target.is_editable(),
+        }
+    }
+
+    /// Returns the node that it belongs to.
+    pub(super) fn node(&self) -> &Arc<NodeEntry> {
+        match self {
+            PathTarget::Decoded(target) => &target.found,
+            PathTarget::Picture(target) => &target.found,
+            PathTarget::GroupFile(target) => &target.found,
+            PathTarget::Node(found)
+            | PathTarget::Chunks(found)
+            | PathTarget::Document(found, _)
+            | PathTarget::AsFound(found, _)
+            | PathTarget::ErrorText(found) => found,
+        }
+    }
+}
+
 /// Whether what follows the name of an array names one of its files.
 fn names_file(ending: &[u8]) -> bool {
     FileEnding::parse(ending).is_some() || picture_selection(ending).is_some()

@@ -4,7 +4,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
 use crate::array::OpenArray;
-use crate::error::{Error, Kind, Result};
+use crate::error::Result;
 use crate::hierarchy::NodeEntry;
 use crate::inspect::plane_picture::PlanePicture;
 use crate::view::OpenedFile;
@@ -47,12 +47,6 @@ impl PictureTarget {
             direct: false,
             tree_file: None,
         })
-    }
-
-    /// Returns the error of changing it.
-    pub(super) fn read_only(&self) -> Error {
-        let why = "a picture is not written; write NAME.npy or NAME.raw";
-        Error::new(Kind::ReadOnly, &self.found.path, why)
     }
 }
 

@@ -1,11 +1,8 @@
-//! In-memory state of the files view: files that programs make beside a document before they rename them onto it, what
-//! they have seen of the document, and the names removed from each node.
-//!
-//! A node's own files are made from what is stored, so the removal of one is only noted here; the directory can be
-//! removed once all of them were. Chunks are the exception: a chunk that is removed is erased at once.
+//! In-memory state of the files view: files that programs make beside `attributes.json` before they rename them onto it,
+//! and what programs have seen of that document.
 
 use parking_lot::Mutex;
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -44,8 +41,6 @@ struct ScratchFile {
 /// The state that all clones of a view share.
 pub(super) struct UnstoredState {
     scratch: Mutex<HashMap<Key, ScratchFile>>,
-    /// The names that were removed of each node.
-    removed: Mutex<HashMap<Key, HashSet<Vec<u8>>>>,
     /// What programs saw last of documents.
     seen: Mutex<LruCache<Key, SeenDocument>>,
     /// Lengths that documents are to have when they are opened next, and since when.
@@ -56,7 +51,6 @@ impl Default for UnstoredState {
     fn default() -> UnstoredState {
         UnstoredState {
             scratch: Mutex::default(),
-            removed: Mutex::default(),
             seen: Mutex::new(LruCache::new(MAX_SEEN)),
             truncated: Mutex::default(),
         }
@@ -158,47 +152,6 @@ impl UnstoredState {
         let (length, since) = self.truncated.lock().remove(path)?;
         (since.elapsed() < TRUNCATION_TIMEOUT).then_some(length)
     }
-
-    /// Notes that one of a node's files was removed.
-    pub(super) fn remove(&self, node: &Key, name: &[u8]) {
-        let mut removed = self.removed.lock();
-        let removed = removed.entry(node.clone()).or_default();
-        removed.insert(name.to_vec());
-    }
-
-    /// Whether one of a node's files was removed.
-    pub(super) fn is_removed(&self, node: &Key, name: &[u8]) -> bool {
-        let removed = self.removed.lock();
-        let removed = removed.get(node);
-        removed.is_some_and(|removed| removed.contains(name))
-    }
-
-    /// Drops the removed names of a node that is in use again.
-    pub(super) fn keep(&self, node: &Key) {
-        self.removed.lock().remove(node);
-    }
-
-    /// Drops all state of a node that is gone, and of the paths below it.
-    pub(super) fn forget_below(&self, node: &Key) {
-        self.removed
-            .lock()
-            .retain(|path, _| path.below(node).is_none());
-        self.scratch
-            .lock()
-            .retain(|path, _| path.below(node).is_none());
-        self.truncated
-            .lock()
-            .retain(|path, _| path.below(node).is_none());
-        let mut seen = self.seen.lock();
-        let below = seen.iter().map(|(path, _)| path);
-        let below: Vec<Key> = below
-            .filter(|path| path.below(node).is_some())
-            .cloned()
-            .collect();
-        for path in &below {
-            seen.pop(path);
-        }
-    }
 }
 
 /// Whether a name is one that programs give to a file that will replace another, or to the old content of one that
@@ -209,7 +162,6 @@ pub(super) fn is_temporary(name: &[u8]) -> bool {
     let ends = |words: &[&[u8]]| words.iter().any(|word| name.ends_with(word));
     let is_number = name.iter().all(u8::is_ascii_digit);
     holds(b"attributes.json")
-        || holds(b"zarr.json")
         || starts(&[b"sed", b"tmp", b".tmp", b".nfs", b".fuse_hidden"])
         || ends(&[
             b"~",
@@ -234,8 +186,8 @@ mod tests {
             ".attributes.json.swp",
             "4913",
             "attributes.json~",
-            ".zarr.json.Ax3Fq1",
-            "zarr.json.8f3.partial",
+            ".attributes.json.Ax3Fq1",
+            "attributes.json.8f3.partial",
             "tmpk3x",
         ] {
             assert!(is_temporary(name.as_bytes()), "{name}");

@@ -58,7 +58,7 @@ pub(super) fn check_length(path: &Key, length: u64, wanted: u64) -> Result<()> {
     }
     let why = format!(
         "has the {length} bytes of its array, which truncating to {wanted} would not change; \
-         write in place (dd conv=notrunc, mode r+), or change the shape in zarr.json"
+         write in place (dd conv=notrunc, mode r+), or change the shape in the store view"
     );
     Err(Error::invalid(path, why))
 }
