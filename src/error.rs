@@ -24,7 +24,7 @@ pub enum Kind {
     NotEmpty,
     /// The mount, the view or the codec cannot be written.
     ReadOnly,
-    /// The store refused access (401, 403, or permissions of a local file).
+    /// The store refused access (401, 403, or permissions of a local file), or the file cannot be written.
     Denied,
     /// The argument is out of its domain.
     Invalid,
@@ -48,6 +48,8 @@ pub enum Kind {
     CrossDevice,
     /// The calling program was interrupted.
     Interrupted,
+    /// What another file has open for writing.
+    Busy,
     /// An operation that is never permitted here, such as making a device.
     NotPermitted,
     /// An extended attribute that is not set.
@@ -60,7 +62,7 @@ pub enum Kind {
 
 impl Kind {
     /// Every variant, in the order of the table in `zarrfs-files(7)`.
-    pub const ALL: [Kind; 22] = [
+    pub const ALL: [Kind; 23] = [
         Kind::NotFound,
         Kind::NotADirectory,
         Kind::IsADirectory,
@@ -79,6 +81,7 @@ impl Kind {
         Kind::NoSpace,
         Kind::CrossDevice,
         Kind::Interrupted,
+        Kind::Busy,
         Kind::NotPermitted,
         Kind::NoAttribute,
         Kind::TooManyLinks,
@@ -113,7 +116,7 @@ impl Kind {
             Kind::Exists => libc::EEXIST,
             Kind::NotEmpty => libc::ENOTEMPTY,
             Kind::ReadOnly => libc::EROFS,
-            // EACCES, not EPERM: it is the store's answer about an object.
+            // EACCES, not EPERM: it is the answer about one object or file.
             Kind::Denied => libc::EACCES,
             Kind::Invalid => libc::EINVAL,
             Kind::NameTooLong => libc::ENAMETOOLONG,
@@ -127,6 +130,7 @@ impl Kind {
             Kind::NoSpace => libc::ENOSPC,
             Kind::CrossDevice => libc::EXDEV,
             Kind::Interrupted => libc::EINTR,
+            Kind::Busy => libc::EBUSY,
             Kind::NotPermitted => libc::EPERM,
             Kind::NoAttribute => libc::ENODATA,
             Kind::TooManyLinks => libc::EMLINK,
@@ -211,6 +215,7 @@ impl Error {
             Some(libc::ENOSPC | libc::EDQUOT) => Kind::NoSpace,
             Some(libc::EXDEV) => Kind::CrossDevice,
             Some(libc::EINTR) => Kind::Interrupted,
+            Some(libc::EBUSY) => Kind::Busy,
             Some(libc::ENODATA) => Kind::NoAttribute,
             Some(libc::EMLINK) => Kind::TooManyLinks,
             Some(libc::EMFILE | libc::ENFILE) => Kind::TooManyFiles,

@@ -79,18 +79,14 @@ impl Arrays {
 
     /// Stores all that was written to the arrays at a path and below it.
     pub fn flush_below(&self, path: &Key) -> Result<()> {
-        let mut outcome = Ok(());
-        for array in self.written_below(path) {
-            outcome = outcome.and(array.flush());
-        }
-        outcome
-    }
-
-    /// Drops all that was written to the arrays at a path and below it, and is not stored.
-    pub fn discard_below(&self, path: &Key) {
-        for array in self.written_below(path) {
-            array.discard();
-        }
+        let writers: Vec<Arc<OpenArray>> = {
+            let writers = self.engine.writers();
+            writers.iter().filter_map(Weak::upgrade).collect()
+        };
+        let below = writers
+            .iter()
+            .filter(|array| array.path().below(path).is_some());
+        below.fold(Ok(()), |outcome, array| outcome.and(array.flush()))
     }
 
     /// Whether something was written that is not stored yet.
@@ -106,7 +102,7 @@ impl Arrays {
         let dirty = self.dirty.lock();
         let arrays = dirty.by_path.iter();
         let arrays = arrays.map(|(path, dirty)| {
-            let is_open = dirty.shown().are_wanted();
+            let is_open = dirty.writers().are_some();
             (path, is_open, is_open || !dirty.is_empty())
         });
         let mut found: Vec<(Key, bool)> = arrays
@@ -115,6 +111,19 @@ impl Arrays {
             .collect();
         found.sort();
         found
+    }
+
+    /// Fails with `Busy` for the key of a chunk of an array that is open for writing.
+    pub fn check_free(&self, key: &Key) -> Result<()> {
+        let is_open = |dirty: &Arc<DirtyChunks>| dirty.writers().are_some() && dirty.has_key(key);
+        let open = self
+            .dirty
+            .lock()
+            .by_path
+            .values()
+            .find(|dirty| is_open(dirty))
+            .cloned();
+        open.map_or(Ok(()), |dirty| dirty.writers().check_none(key))
     }
 
     /// Stores what was written to files that are closed and could not be stored then. What still cannot be stored stays,
@@ -148,14 +157,6 @@ impl Arrays {
             Some(entry) => self.open(&entry)?.flush(),
             None => Err(Error::not_found(path)),
         }
-    }
-
-    fn written_below(&self, path: &Key) -> Vec<Arc<OpenArray>> {
-        let writers = self.engine.writers();
-        let writers = writers.iter().filter_map(Weak::upgrade);
-        writers
-            .filter(|array| array.path().below(path).is_some())
-            .collect()
     }
 
     /// Opens the array that a node is; `Invalid` if it is none.

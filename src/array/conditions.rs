@@ -73,6 +73,9 @@ impl OpenArray {
         let kept = held.ok().flatten().filter(|held| held.bytes == bytes);
         if error.kind() != Kind::Changed {
             if let Some(kept) = kept {
+                if let Some(chunk) = self.dirty.get(&indices) {
+                    self.dirty.writers().note_stored(&chunk);
+                }
                 self.dirty.note_kept(&indices, kept.version);
             }
             return error;

@@ -14,11 +14,11 @@ use lru::LruCache;
 use crate::array::content_number::ContentNumber;
 use crate::array::dirty_chunk::{Basis, DirtyChunk, EncodedAhead, WrittenPiece};
 use crate::array::piece::Decoded;
-use crate::array::shown_pieces::ShownPieces;
+use crate::array::writers::Writers;
 use crate::error::Error;
 use crate::grid::Coordinates;
 use crate::model::Array;
-use crate::store::Version;
+use crate::store::{Key, Version};
 
 /// Number of locks that the chunks of an array share.
 const CHUNK_LOCKS: usize = 64;
@@ -50,7 +50,8 @@ pub(super) struct DirtyChunks {
     content: ContentNumber,
     /// How many chunks were dropped because their keys had changed, and the error of the last one.
     lost: Mutex<(u64, Option<Error>)>,
-    shown: ShownPieces,
+    /// The handles by which the array is open for writing.
+    writers: Writers,
     locks: [Mutex<()>; CHUNK_LOCKS],
     dirty_bytes: Arc<DirtyBytes>,
 }
@@ -69,7 +70,7 @@ impl DirtyChunks {
             count: AtomicUsize::new(0),
             content: ContentNumber::new(),
             lost: Mutex::default(),
-            shown: ShownPieces::default(),
+            writers: Writers::default(),
             locks: [const { Mutex::new(()) }; CHUNK_LOCKS],
             dirty_bytes,
         }
@@ -105,6 +106,15 @@ impl DirtyChunks {
     /// Returns a piece if it is here.
     pub(super) fn find(&self, chunk: &Coordinates, inner: &[usize]) -> Option<Arc<Decoded>> {
         self.lock().peek(chunk)?.pieces.get(inner).cloned()
+    }
+
+    /// Returns the digest that a piece had when it was read to be written, `None` if it was not stored or was written
+    /// whole; nothing if the piece is not here.
+    pub(super) fn read_digest(&self, chunk: &Coordinates, inner: &[usize]) -> Option<Option<u64>> {
+        let chunks = self.lock();
+        let found = chunks.peek(chunk)?;
+        let is_here = found.pieces.contains_key(inner);
+        is_here.then(|| found.read.get(inner).copied().flatten())
     }
 
     /// Changes `count` bytes of a piece in place; false if it is not here, or a reader shares it. Needs the chunk's lock.
@@ -253,7 +263,7 @@ impl DirtyChunks {
         if let Some(lost) = self.get(chunk) {
             lost.indices
                 .values()
-                .for_each(|piece| self.shown.forget(piece));
+                .for_each(|piece| self.writers.forget(piece));
         }
         self.remove(chunk);
         self.note_lost(error);
@@ -267,9 +277,15 @@ impl DirtyChunks {
         self.content.renew();
     }
 
-    /// Returns what programs were shown.
-    pub(super) fn shown(&self) -> &ShownPieces {
-        &self.shown
+    /// Returns the handles by which the array is open for writing.
+    pub(super) fn writers(&self) -> &Writers {
+        &self.writers
+    }
+
+    /// Whether a key is that of a chunk.
+    pub(super) fn has_key(&self, key: &Key) -> bool {
+        let rank = self.array.shape.len();
+        self.array.keys.chunk_of(key.as_bytes(), rank).is_some()
     }
 
     /// Returns how many chunks were dropped so far, and the error of the last one.

@@ -35,27 +35,6 @@ impl OpenArray {
         flushed.into_iter().fold(Ok(()), Result::and)
     }
 
-    /// Drops what was written to a chunk, and removes the chunk from the store.
-    pub fn erase_chunk(&self, chunk: ChunkIndex) -> Result<()> {
-        let indices = self.stored_grid()?.indices(chunk);
-        let _lock = self.dirty.lock_chunk(&indices);
-        let keys = self.keys(&indices)?;
-        let (erased, stamp) = self.ask(|store| {
-            let mut keys = keys.iter();
-            keys.try_for_each(|key| store.erase(key, &Condition::Any))
-        });
-        erased?;
-        self.versions.note(chunk.0, None, stamp);
-        self.dirty.remove(&indices);
-        self.dirty.content().renew();
-        Ok(())
-    }
-
-    /// Drops all that was written and is not stored yet.
-    pub fn discard(&self) {
-        self.dirty.discard();
-    }
-
     /// Stores what was written to one chunk, if the metadata still give it the same meaning.
     pub(super) fn flush_alone(&self, chunk: &Coordinates) -> Result<()> {
         match self.check_chunks_hold() {
@@ -81,25 +60,12 @@ impl OpenArray {
         };
         match &stored {
             Ok(()) => {
-                self.note_written(&chunk);
+                self.dirty.writers().note_stored(&chunk);
                 self.dirty.remove(indices);
             }
             Err(_) => self.dirty.note_failure(indices),
         }
         stored
-    }
-
-    /// Notes that pages of the pieces of a chunk, if there are any, hold what was stored of it.
-    fn note_written(&self, chunk: &DirtyChunk) {
-        let shown = self.dirty.shown();
-        if shown.are_wanted() {
-            for (place, piece) in &chunk.pieces {
-                let indices = chunk.indices.get(place);
-                if let Some(indices) = indices.filter(|indices| shown.has(indices)) {
-                    shown.note_written(indices, piece.digest());
-                }
-            }
-        }
     }
 
     /// Encodes and puts a chunk on its condition, again if its key has changed meanwhile and the chunk does not depend

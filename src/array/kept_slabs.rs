@@ -347,7 +347,7 @@ mod tests {
         file.write(PLANE, b"zarr", WriteSource::Program).unwrap();
         assert!(!slab(&file));
         assert_eq!(read(&file, PLANE..PLANE + 4), b"zarr");
-        array.discard();
+        array.dirty.discard();
         assert_eq!(read(&file, PLANE..PLANE + 4), values(PLANE..PLANE + 4, 0));
         let key = sample.put(0, 1);
         array.hierarchy.store().info().changes.note(&key);

@@ -225,7 +225,7 @@ mod tests {
         // They would be made of what is written.
         read_in_order(&file, 5..7);
         assert_eq!(planes(&file), None);
-        file.array.discard();
+        file.array.dirty.discard();
         assert_eq!(read(&file, last.clone()), expected(last));
         assert_eq!(planes(&file), None, "of the content before");
     }

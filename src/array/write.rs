@@ -197,7 +197,8 @@ impl OpenArray {
         let _lock = self.dirty.lock_chunk(&location.indices);
         let (chunk, place) = (&location.indices, &location.inner);
         let indices = decoder.pieces.indices(piece);
-        let is_shown = edit.source == WriteSource::Pages && self.dirty.shown().has(&indices);
+        let is_shown =
+            edit.source == WriteSource::Pages && self.dirty.writers().has_shown(&indices);
         let is_whole = edit.is_whole && !is_shown;
         let change = (edit.apply, edit.count);
         let permit = ChangePermit::take()?;
@@ -237,8 +238,8 @@ impl OpenArray {
     ) -> Result<Option<(Piece, Basis)>> {
         let (current, version) = self.versioned_piece(decoder, piece, location)?;
         let (indices, digest) = (decoder.pieces.indices(piece), current.digest());
-        if is_shown && self.dirty.shown().differs(&indices, digest) {
-            self.dirty.shown().forget(&indices);
+        if is_shown && self.dirty.writers().has_shown_other(&indices, digest) {
+            self.dirty.writers().forget(&indices);
             return Ok(None);
         }
         Ok(Some((current, Basis::Stored(version, digest))))

@@ -296,8 +296,10 @@ impl ReadAt for Export {
         let elements = match &self.body {
             FileBody::Empty => ReadBytes::default(),
             FileBody::Flat(elements) => {
-                let flat = elements.as_box().filter(|flat| flat.is_shown(&range))?;
-                flat.read_now(range)?
+                if self.array.is_open_for_writing() {
+                    return None;
+                }
+                elements.read_now(range)?
             }
             FileBody::Converted(converted) => {
                 let decoded = converted.decoded.read_now(converted.source(&range))?;

@@ -48,18 +48,10 @@ pub fn find_chunk(
 
 /// Returns the indices of the chunk with a key, if it is one of the array's.
 fn indices_of(open: &OpenArray, key: &Key) -> Result<Option<Coordinates>> {
-    let (grid, keys) = (open.stored_grid()?, &open.array().keys);
-    if open.array().shape.is_empty() {
-        let mut scalar = keys.scalar_keys.iter();
-        let is_chunk = scalar.any(|scalar| scalar == key.as_bytes());
-        return Ok(is_chunk.then(Coordinates::new));
-    }
-    let separators = [Some(keys.separator), keys.other_separator];
-    let mut separators = separators.into_iter().flatten();
-    Ok(separators.find_map(|separator| {
-        let indices = keys.indices_of(key.as_bytes(), separator)?;
-        grid.index(&indices).map(|_| indices.into())
-    }))
+    let (grid, array) = (open.stored_grid()?, open.array());
+    let indices = array.keys.chunk_of(key.as_bytes(), array.shape.len());
+    let indices = indices.filter(|indices| grid.index(indices).is_some());
+    Ok(indices.map(Coordinates::from))
 }
 
 /// Returns the array whose chunk a key is, and the elements of the chunk that lie in the array; `Invalid` if it is none.

@@ -193,6 +193,18 @@ impl KeyScheme {
         indices.split(separator).map(parse_index).collect()
     }
 
+    /// Returns the indices of the chunk that a key may hold, in an array of `rank` dimensions; `None` if it is no such key.
+    pub fn chunk_of(&self, key: &[u8], rank: usize) -> Option<Vec<u64>> {
+        if rank == 0 {
+            let mut scalar = self.scalar_keys.iter();
+            return scalar.any(|scalar| scalar == key).then(Vec::new);
+        }
+        let separators = [Some(self.separator), self.other_separator];
+        let indices = |separator| self.indices_of(key, separator);
+        let mut found = separators.into_iter().flatten().filter_map(indices);
+        found.find(|indices| indices.len() == rank)
+    }
+
     /// Returns the folder in which the keys of all chunks of an array with dimensions lie.
     pub fn folder(&self) -> &[u8] {
         let length = self.prefix.iter().rposition(|&byte| byte == b'/');

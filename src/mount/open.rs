@@ -203,16 +203,19 @@ pub fn open_views(config: &ViewsConfig, stats: &Arc<Stats>) -> Result<Views> {
     }
     let readahead = stack.reading_ahead(readahead(config, memory));
     let stored = store_view(&stack, readahead, &hierarchy, &arrays);
-    let files: Arc<dyn View> = Arc::new(FilesView::new(
+    let files = FilesView::new(
         hierarchy.clone(),
         arrays.clone(),
         &root_name(&name),
         &config.list,
-    ));
+    );
     let shards = ShardsView::new(hierarchy.clone(), arrays.clone());
     let views = vec![
         ("store", stored.clone()),
-        ("files", files.clone()),
+        (
+            "files",
+            Arc::new(files.shown_in(".zarrfs/files/")) as Arc<dyn View>,
+        ),
         ("shards", Arc::new(shards) as Arc<dyn View>),
     ];
     let control = Control::new(views, stats.clone(), mount_json(config, lists));
@@ -220,7 +223,7 @@ pub fn open_views(config: &ViewsConfig, stats: &Arc<Stats>) -> Result<Views> {
         store: stack.store,
         overlay,
         stored,
-        files,
+        files: Arc::new(files),
         control: Arc::new(control),
         hierarchy,
         arrays,

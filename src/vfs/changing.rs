@@ -20,6 +20,7 @@ impl Vfs {
         if !self.config.writable {
             return Err(Error::read_only(path));
         }
+        self.view.check_free(path)?;
         let why = "the control directory cannot be changed";
         let tree = self.view.tree(path)?;
         tree.ok_or_else(|| Error::new(Kind::ReadOnly, path, why))
@@ -77,7 +78,8 @@ impl Vfs {
         let Ok(file) = open.writer() else {
             return Ok(());
         };
-        file.flush().map_err(|error| error.about(&open.path))?;
+        file.flush()
+            .map_err(|error| self.not_stored(&open, error))?;
         self.invalidate_open_files();
         Ok(())
     }
@@ -86,9 +88,18 @@ impl Vfs {
     pub fn sync(&self, fh: Fh) -> Result<()> {
         let open = self.file(fh)?;
         match open.writer() {
-            Ok(file) => file.sync().map_err(|error| error.about(&open.path)),
+            Ok(file) => file.sync().map_err(|error| self.not_stored(&open, error)),
             Err(_) => Ok(()),
         }
+    }
+
+    /// Returns the error of a file that could not be stored. If what was read of it has changed, the kernel has pages of the
+    /// old content, which must not be written back.
+    fn not_stored(&self, open: &Handle, error: Error) -> Error {
+        if error.kind() == Kind::Changed {
+            self.invalidate(open.ino, Invalidation::Content);
+        }
+        error.about(&open.path)
     }
 
     /// Reserves room for a range of an open file.

@@ -320,6 +320,13 @@ impl View for ControlDirView {
         }
     }
 
+    fn check_free(&self, path: &Key) -> Result<()> {
+        match self.target(path)? {
+            ControlTarget::View(top, path) => top.view.check_free(&path),
+            _ => Ok(()),
+        }
+    }
+
     fn tree(&self, path: &Key) -> Result<Option<(Arc<dyn Tree>, Key)>> {
         match self.target(path)? {
             ControlTarget::View(top, path) => top.view.tree(&path),

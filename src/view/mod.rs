@@ -173,6 +173,10 @@ pub trait View: Send + Sync {
     fn open(&self, path: &Key) -> Result<OpenedFile>;
     /// Returns where a link points.
     fn read_link(&self, path: &Key) -> Result<Vec<u8>>;
+    /// Fails with `Busy` if a path cannot be changed now, since what it holds is open for writing in another form.
+    fn check_free(&self, _path: &Key) -> Result<()> {
+        Ok(())
+    }
     /// Returns the tree by which a path can be changed, and the path in it; nothing if it cannot be changed.
     fn tree(&self, _path: &Key) -> Result<Option<(Arc<dyn Tree>, Key)>> {
         Ok(None)

@@ -239,6 +239,11 @@ impl View for StoreView {
         self.store.read_link(path)
     }
 
+    fn check_free(&self, path: &Key) -> Result<()> {
+        let arrays = self.arrays.as_ref();
+        arrays.map_or(Ok(()), |arrays| arrays.check_free(path))
+    }
+
     fn tree(&self, path: &Key) -> Result<Option<(Arc<dyn Tree>, Key)>> {
         self.store_written(path);
         let tree = self.tree.clone();

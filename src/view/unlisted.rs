@@ -193,6 +193,10 @@ impl View for UnlistedView {
         self.stored.read_link(path)
     }
 
+    fn check_free(&self, path: &Key) -> Result<()> {
+        self.stored.check_free(path)
+    }
+
     fn tree(&self, path: &Key) -> Result<Option<(Arc<dyn Tree>, Key)>> {
         self.stored.tree(path)
     }

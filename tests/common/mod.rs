@@ -90,13 +90,15 @@ pub fn views_of(store: Arc<dyn Store>, timeout: Duration) -> BothViews {
     };
     let hierarchy = Arc::new(Hierarchy::new(store.clone()));
     let arrays = Arrays::new(hierarchy.clone(), Engine::new(limits, stats.clone()));
-    let files: Arc<dyn View> = Arc::new(FilesView::new(hierarchy, arrays, "sample", &every_form()));
-    let stored: Arc<dyn View> = Arc::new(StoreView::new(store));
-    let views = vec![("store", stored.clone()), ("files", files.clone())];
+    let arrays = Arc::new(arrays);
+    let files = FilesView::new(hierarchy, arrays.clone(), "sample", &every_form());
+    let stored: Arc<dyn View> = Arc::new(StoreView::new(store).written_by(arrays));
+    let below: Arc<dyn View> = Arc::new(files.shown_in(".zarrfs/files/"));
+    let views = vec![("store", stored.clone()), ("files", below)];
     let control = Arc::new(Control::new(views, stats, b"{}\n".to_vec()));
     BothViews {
         stored: Arc::new(ControlDirView::new(stored, control.clone())),
-        files: Arc::new(ControlDirView::new(files, control)),
+        files: Arc::new(ControlDirView::new(Arc::new(files), control)),
     }
 }
 

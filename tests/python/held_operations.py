@@ -6,7 +6,6 @@ from contextlib import suppress
 
 import numpy as np
 
-import layout
 from both_views import check_place
 from decoded_operations import DecodedNodes
 from plain_store import boxes
@@ -26,7 +25,6 @@ class Held(DecodedNodes):
             [
                 (self.meanwhile_chunk, [None]),
                 (self.meanwhile_file, [None]),
-                (self.meanwhile_library, [None]),
                 (self.meanwhile_attributes, [None]),
                 (self.meanwhile_shape, ["ESTALE"]),
                 (self.meanwhile_away, ["ENOENT", "ESTALE"]),
@@ -46,23 +44,15 @@ class Held(DecodedNodes):
 
     def meanwhile_chunk(self, path, draw):
         index, bytes_ = draw
-        self.note("meanwhile: write chunk", index)
-        for root in self.roots():
-            place = root / self.form.open(self.model, path).key(index)
-            place.parent.mkdir(parents=True, exist_ok=True)
-            place.write_bytes(bytes_)
+        key = self.form.open(self.model, path).key(index)
+        self.note("meanwhile: no chunk is written", index)
+        place = self.subject.store / key
+        assert attempt(place.write_bytes, bytes_) in ("EBUSY", "ENOENT")
+        assert not place.exists() or place.read_bytes()
 
     def meanwhile_file(self, path, draw):
         with suppress(Again):
             self.write_file()
-
-    def meanwhile_library(self, path, draw):
-        array = self.form.open(self.model, path)
-        box = self.box(array.shape)
-        values = self.values(array, np.empty(array.shape)[box].shape)
-        self.note("meanwhile: write by library", box)
-        for root in self.roots():
-            self.form.open(root, path).write(box, values)
 
     def meanwhile_attributes(self, path, draw):
         self.write_stored_attributes(path)
@@ -102,12 +92,15 @@ class Held(DecodedNodes):
         self.note("hold stored", key, "and write chunk", other)
         (self.subject.store / key).parent.mkdir(parents=True, exist_ok=True)
         (self.model / key).parent.mkdir(parents=True, exist_ok=True)
-        place = self.subject.files / path / "chunks" / f"{layout.chunk_name(other)}.raw"
+        place, size = self.subject.decoded(path, "raw"), array.dtype.itemsize
+        start = int(np.ravel_multi_index([part.start for part in box], array.shape)) * size
+        row = self.random.randbytes((box[-1].stop - box[-1].start) * size)
         with opened(self.subject.store / key, os.O_RDWR | os.O_CREAT) as file:
             os.pwrite(file, bytes_, 0)
             os.ftruncate(file, len(bytes_))
             with opened(place) as decoded:
-                assert self.write_range(decoded, path, (place, 0, box, array.dtype)) is None
+                os.pwrite(decoded, row, start)
+                self.assign(path, [(start, row)])
             check_place(self.subject.store / key, self.subject.store / key)
         (self.model / key).write_bytes(bytes_)
         self.check(path)

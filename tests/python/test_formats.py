@@ -662,6 +662,26 @@ def test_other_forms_are_not_written(tmp_path, mounted):
     assert "a/a.f.npy" in said and "write NAME.npy, NAME.raw or attributes.json" in said
 
 
+def test_one_file_of_an_array_is_open_for_writing(tmp_path, mounted):
+    store = tmp_path / "one.zarr"
+    zarr.open_group(store, mode="w").create_array("a", data=values("i2", (4, 6)), chunks=(2, 3))
+    mount = mounted(store, "--cow", tmp_path / "upper")
+    a, chunk = mount.files / "a", mount.path / "a/c/0/0"
+    for other in (a / "a.raw", chunk):
+        mapped = np.load(a / "a.npy", mmap_mode="r+")
+        with open(a / "a.npy", "r+b"):
+            with pytest.raises(OSError, match="busy"):
+                open(other, "r+b")
+        assert other.read_bytes()
+        mapped[0, 0] = 7
+        del mapped
+        # The kernel tells of the last close a moment later.
+        with open(other, "r+b") as file:
+            assert file.read()
+    said = (mount.path / ".zarrfs/errors").read_text()
+    assert "a/a.npy is open for writing" in said
+
+
 def test_changed_attributes_change_the_header(tmp_path, mounted):
     import nrrd
 

@@ -239,6 +239,29 @@ fn a03_a_page_that_was_read_before_another_program_changed_the_chunk() {
     }
 }
 
+/// The kernel still has the page that was read first, though a write has seen the change of another program since.
+#[test]
+fn a03_a_page_that_was_read_before_a_change_that_a_write_has_seen() {
+    let sample = Sample::new(&[8], &[8], Form::Plain);
+    for (mode, kind) in everywhere() {
+        let mount = Shared::of(mode, kind, &sample);
+        let file = mount.open("a/a.raw");
+        let mut page = file.read_at(0, 16).unwrap();
+        let overlay: &dyn Store = &mount.overlay;
+        let body = PutBody::Bytes(&[9; 16]);
+        overlay.put(&key("a/c/0"), body, &Condition::Any).unwrap();
+        file.write_at(4, &[3, 3]).unwrap();
+        file.flush().unwrap();
+        page[..2].copy_from_slice(&[1, 1]);
+        file.write_pages(0, &page).unwrap();
+        is_changed(&file.flush().unwrap_err(), "a/c/0");
+        assert_eq!(mount.conflicts(), [""; 0], "{mode:?} {kind}");
+        let mut expected = [9; 16];
+        expected[4..6].fill(3);
+        assert_eq!(mount.stored("a/c/0"), expected, "{mode:?} {kind}");
+    }
+}
+
 /// What a program writes by way of a map, and a commit of it, are no changes that the map has not seen.
 #[test]
 fn a03_pages_that_are_written_back_again_and_again() {

@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use zarrfs::error::Kind;
 use zarrfs::stats::Stats;
 use zarrfs::store::Key;
 use zarrfs::store::backend::memory::MemoryStore;
@@ -155,6 +156,27 @@ fn changed_chunks_are_seen_by_every_reader() {
     kernel.write("a/a.npy", 128 + 2, &[3, 4], false);
     assert_eq!(kernel.dropped(), [kernel.walk("a/a.raw")]);
     assert_eq!(kernel.read(whole, 0, 4), [1, 2, 3, 4]);
+}
+
+/// Pages that were read of the old content must not be written back over the new one.
+#[test]
+fn pages_of_what_was_not_stored_are_dropped() {
+    let memory = MemoryStore::default();
+    put(&memory, &dialects(0)[0]);
+    memory.set(key("a/0"), vec![1, 2]);
+    let kernel = Kernel::new(files(&memory));
+    let ino = kernel.walk("a/a.raw");
+    let options = OpenOptions {
+        writes: true,
+        ..OpenOptions::default()
+    };
+    let open = kernel.vfs.open_for_writing(ino, options, CALLER).unwrap();
+    kernel.vfs.write(open.fh, 0, &[9]).unwrap();
+    memory.set(key("a/0"), vec![3, 4]);
+    let error = kernel.vfs.flush(open.fh).unwrap_err();
+    assert_eq!(error.kind(), Kind::Changed, "{error}");
+    assert_eq!(kernel.dropped(), [ino]);
+    assert_eq!(kernel.read(open.fh, 0, 2), [3, 4]);
 }
 
 /// More arrays than are kept open.

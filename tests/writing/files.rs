@@ -1,11 +1,12 @@
 //! Decoded files of the files view, opened for writing through its tree.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use zarrfs::error::Kind;
 use zarrfs::store::backend::memory::MemoryStore;
 use zarrfs::store::tree::{AttrChange, OpenMode};
-use zarrfs::store::{EntryKind, Tree};
+use zarrfs::store::{EntryKind, Key, Tree};
 use zarrfs::view::View;
 
 use crate::common;
@@ -125,6 +126,63 @@ fn other_forms_are_read_only() {
             assert_eq!(error.kind(), Kind::Denied, "{error}");
         }
     }
+}
+
+#[test]
+fn one_file_of_an_array_is_open_for_writing_at_a_time() {
+    let (_, sample, view, tree) = fixture();
+    let open = |path: &str| tree.open(&key(path), OpenMode::Write);
+    let npy = [open("g/a/a.npy").unwrap(), open("g/a/a.npy").unwrap()];
+    let error = open("g/a/a.raw").err().unwrap();
+    assert_eq!(error.kind(), Kind::Busy, "{error}");
+    assert!(error.to_string().contains("g/a/a.npy"), "{error}");
+    // All are read meanwhile.
+    assert_eq!(common::read(&view, "g/a/a.raw").unwrap(), sample.whole());
+    let [first, second] = npy;
+    drop(first);
+    assert_eq!(open("g/a/a.raw").err().unwrap().kind(), Kind::Busy);
+    drop(second);
+    open("g/a/a.raw").unwrap();
+}
+
+/// The kernel has other pages of a file that it knows by another path.
+#[test]
+fn a_view_that_is_shown_in_two_directories_has_two_files() {
+    let (memory, ..) = fixture();
+    let views = common::views_of(Arc::new(memory), Duration::from_secs(20));
+    let open = |path: &str| {
+        let (tree, path) = views.files.tree(&key(path)).unwrap().unwrap();
+        tree.open(&path, OpenMode::Write)
+    };
+    let top = open("g/a/a.npy").unwrap();
+    let error = open(".zarrfs/files/g/a/a.npy").err().unwrap();
+    assert_eq!(error.kind(), Kind::Busy, "{error}");
+    drop(top);
+    let below = open(".zarrfs/files/g/a/a.npy").unwrap();
+    let error = open("g/a/a.npy").err().unwrap();
+    assert!(
+        error.to_string().contains(".zarrfs/files/g/a/a.npy"),
+        "{error}"
+    );
+    drop(below);
+}
+
+#[test]
+fn chunks_of_an_array_that_is_written_are_not_changed_in_the_store_view() {
+    let (memory, ..) = fixture();
+    let views = common::views_of(Arc::new(memory), Duration::from_secs(20));
+    let (tree, path) = views.files.tree(&key("g/a/a.npy")).unwrap().unwrap();
+    let chunk = key("g/a/c/1/1");
+    let is_free = |name: &Key| views.stored.check_free(name).map_err(|error| error.kind());
+    assert_eq!(is_free(&chunk), Ok(()));
+    let file = tree.open(&path, OpenMode::Write).unwrap();
+    assert_eq!(is_free(&chunk), Err(Kind::Busy));
+    for other in ["g/a/zarr.json", "g/a/c/1", "g/a/c/1/1.tmp", "g/b/c/1/1"] {
+        assert_eq!(is_free(&key(other)), Ok(()), "{other}");
+    }
+    assert!(common::read(&views.stored, "g/a/c/1/1").is_ok());
+    drop(file);
+    assert_eq!(is_free(&chunk), Ok(()));
 }
 
 #[test]

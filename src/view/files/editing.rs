@@ -105,7 +105,7 @@ impl Editing {
         if truncate {
             check_length(path, export.len(), 0)?;
         }
-        let writer = DecodedWriter::new(path, target.found, export);
+        let writer = DecodedWriter::new(self.files.shown_in, path, target.found, export)?;
         Ok(Arc::new(writer))
     }
 }

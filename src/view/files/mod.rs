@@ -46,7 +46,7 @@ mod writing;
 
 pub use crate::view::files::forms::ListedForm;
 
-/// A hierarchy as directories and decoded files; clones are the same view.
+/// A hierarchy as directories and decoded files; clones share what is not stored.
 #[derive(Clone)]
 pub struct FilesView {
     hierarchy: Arc<Hierarchy>,
@@ -56,6 +56,9 @@ pub struct FilesView {
     /// The forms of arrays that are listed beside the one that always is.
     forms: Arc<ListedForms>,
     unstored: Arc<UnstoredState>,
+    /// The directory of the mount that shows the view, with its slash: its files are other inodes than those of another
+    /// directory.
+    shown_in: &'static str,
 }
 
 const METADATA: &[u8] = b"zarr.json";
@@ -77,6 +80,15 @@ impl FilesView {
             root_name: root_name.as_bytes().into(),
             forms: Arc::new(ListedForms::new(asked)),
             unstored: Arc::default(),
+            shown_in: "",
+        }
+    }
+
+    /// Returns the view as a directory of the mount shows it, whose path ends with a slash.
+    pub fn shown_in(&self, dir: &'static str) -> FilesView {
+        FilesView {
+            shown_in: dir,
+            ..self.clone()
         }
     }
 

@@ -28,15 +28,22 @@ pub(super) struct DecodedWriter {
 }
 
 impl DecodedWriter {
-    pub(super) fn new(path: &Key, found: Arc<NodeEntry>, export: Export) -> DecodedWriter {
-        export.array().begin_writing();
-        DecodedWriter {
+    /// Opens a file by its path in the view, which lies in the directory `shown_in` of the mount. `Busy` if another file of
+    /// the array is open for writing.
+    pub(super) fn new(
+        shown_in: &str,
+        path: &Key,
+        found: Arc<NodeEntry>,
+        export: Export,
+    ) -> Result<DecodedWriter> {
+        export.array().begin_writing(&format!("{shown_in}{path}"))?;
+        Ok(DecodedWriter {
             path: path.clone(),
             lost_chunks: AtomicU64::new(export.array().lost().0),
             found,
             export,
             has_written: AtomicBool::new(false),
-        }
+        })
     }
 
     /// Fails if chunks that this writer may have written were dropped since it asked last, by whomever they were

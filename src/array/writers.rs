@@ -1,0 +1,270 @@
+//! The file by which an array is open for writing, and what it has shown.
+//!
+//! The kernel has pages of each file, and writes a page back whole once a program has changed a byte of it by way of a
+//! map. So one file of an array is open for writing at a time, by any number of handles: the pages of another one would
+//! undo what was written here. Other programs may change chunks meanwhile. The pieces that were shown are therefore
+//! remembered by their digests: a page that is written back over another content is refused. A digest and no version,
+//! since a commit gives a chunk another version and leaves its content, as a change of another inner chunk does with a
+//! shard.
+
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use lru::LruCache;
+use parking_lot::{Condvar, Mutex, MutexGuard};
+
+use crate::array::OpenArray;
+use crate::array::decoder::{Decoder, PieceLocation};
+use crate::array::dirty_chunk::DirtyChunk;
+use crate::array::flat_file::FlatFile;
+use crate::error::{Error, Kind, Result};
+use crate::grid::{ChunkIndex, Coordinates};
+use crate::store::Key;
+use crate::sync::read_bytes::ReadBytes;
+
+/// The most pieces that are remembered; the one that was noted first is forgotten first.
+const MAX_PIECES: usize = 1 << 16;
+
+/// How long is waited for the last close of another file, of which the kernel tells after the program has gone on.
+const CLOSE_WAIT: Duration = Duration::from_millis(500);
+
+/// The handles by which an array is open for writing.
+#[derive(Default)]
+pub(super) struct Writers {
+    /// Whether there are some; readers look here before they take the lock.
+    are_some: AtomicBool,
+    open: Mutex<Option<OpenWriters>>,
+    closed: Condvar,
+}
+
+/// The handles of one file.
+struct OpenWriters {
+    /// The path of the file in the mount.
+    file: String,
+    handles: usize,
+    /// The digests of the pieces that the file has shown, by their indices among all pieces of the array; `None` for a piece
+    /// that was not stored.
+    shown: LruCache<Coordinates, Option<u64>>,
+}
+
+impl Writers {
+    /// Whether the array is open for writing.
+    pub(super) fn are_some(&self) -> bool {
+        self.are_some.load(Ordering::Acquire)
+    }
+
+    /// Waits until no file but `own` is open for writing; fails with the name of one that stays open.
+    fn wait_for_others(
+        &self,
+        own: Option<&str>,
+    ) -> std::result::Result<MutexGuard<'_, Option<OpenWriters>>, String> {
+        let end = Instant::now() + CLOSE_WAIT;
+        let mut open = self.open.lock();
+        loop {
+            let file = open.as_ref().map(|writers| writers.file.as_str());
+            match file.filter(|_| file != own) {
+                None => return Ok(open),
+                Some(other) if Instant::now() >= end => return Err(other.to_string()),
+                Some(_) => {}
+            }
+            let _ = self.closed.wait_until(&mut open, end);
+        }
+    }
+
+    /// Adds a handle of a file; fails with the name of another one that stays open for writing.
+    fn add(&self, file: &str) -> std::result::Result<(), String> {
+        let mut open = self.wait_for_others(Some(file))?;
+        let writers = open.get_or_insert_with(|| OpenWriters {
+            file: file.to_string(),
+            handles: 0,
+            shown: LruCache::unbounded(),
+        });
+        writers.handles += 1;
+        self.are_some.store(true, Ordering::Release);
+        Ok(())
+    }
+
+    /// Fails with `Busy` for the key of a chunk if a file stays open for writing.
+    pub(super) fn check_none(&self, key: &Key) -> Result<()> {
+        match self.wait_for_others(None) {
+            Ok(_) => Ok(()),
+            Err(file) => Err(busy(key, &file)),
+        }
+    }
+
+    /// Removes a handle; with the last one, what was shown is forgotten.
+    fn remove(&self) {
+        let mut open = self.open.lock();
+        let Some(writers) = &mut *open else { return };
+        writers.handles -= 1;
+        if writers.handles == 0 {
+            *open = None;
+            self.are_some.store(false, Ordering::Release);
+            self.closed.notify_all();
+        }
+    }
+
+    /// Whether a piece was shown.
+    pub(super) fn has_shown(&self, piece: &Coordinates) -> bool {
+        let open = self.open.lock();
+        let open = open.as_ref();
+        open.is_some_and(|writers| writers.shown.contains(piece))
+    }
+
+    /// Whether a piece was shown with another content.
+    pub(super) fn has_shown_other(&self, piece: &Coordinates, digest: Option<u64>) -> bool {
+        let open = self.open.lock();
+        let shown = open.as_ref().and_then(|writers| writers.shown.peek(piece));
+        shown.is_some_and(|shown| *shown != digest)
+    }
+
+    /// Notes the content with which a piece is shown, unless it was shown before: pages may still hold the old one.
+    fn note(&self, piece: Coordinates, digest: Option<u64>) {
+        if let Some(writers) = &mut *self.open.lock()
+            && !writers.shown.contains(&piece)
+        {
+            writers.shown.put(piece, digest);
+            if writers.shown.len() > MAX_PIECES {
+                writers.shown.pop_lru();
+            }
+        }
+    }
+
+    /// Notes that a chunk was stored: pages of its pieces hold what was written. One that was shown with another content
+    /// than was read to write it stays as it was shown.
+    pub(super) fn note_stored(&self, chunk: &DirtyChunk) {
+        let mut open = self.open.lock();
+        let Some(writers) = &mut *open else { return };
+        for (place, piece) in &chunk.pieces {
+            let shown = chunk.indices.get(place);
+            let shown = shown.and_then(|indices| writers.shown.peek_mut(indices));
+            if let Some(shown) = shown
+                && chunk.read.get(place).is_none_or(|read| read == shown)
+            {
+                *shown = Some(piece.digest());
+            }
+        }
+    }
+
+    /// Forgets a piece whose pages the kernel drops.
+    pub(super) fn forget(&self, piece: &Coordinates) {
+        if let Some(writers) = &mut *self.open.lock() {
+            writers.shown.pop(piece);
+        }
+    }
+}
+
+/// Returns the error of something that is not changed while a file of its array is open for writing.
+fn busy(subject: impl std::fmt::Display, file: &str) -> Error {
+    let why = format!("{file} is open for writing, and one file of an array is at a time");
+    Error::new(Kind::Busy, subject, why)
+}
+
+impl OpenArray {
+    /// Notes that the array is opened for writing by the file at a path of the mount. `Busy` if another file of it is; one
+    /// that was closed just now is waited for.
+    pub fn begin_writing(&self, file: &str) -> Result<()> {
+        let added = self.dirty.writers().add(file);
+        added.map_err(|other| busy(file, &other))
+    }
+
+    /// Notes that a handle for writing was closed.
+    pub fn end_writing(&self) {
+        self.dirty.writers().remove();
+    }
+
+    /// Whether the array is open for writing.
+    pub fn is_open_for_writing(&self) -> bool {
+        self.dirty.writers().are_some()
+    }
+
+    /// Drops pages that were written back to a piece which another program has changed since they were read. Their
+    /// writers get the error when they close the file or sync it: the kernel has no error of its own for that.
+    pub(super) fn refuse_pages(&self, decoder: &Decoder, location: &PieceLocation) -> Result<()> {
+        let key = self.key_of(&location.indices)?;
+        let why = "was changed since it was read; what was written to it here is dropped";
+        self.dirty.note_lost(&Error::new(Kind::Changed, &key, why));
+        self.fetch_version(decoder, location.stored).map(drop)
+    }
+
+    /// Returns the digest of a piece as it is stored, or as it was when it was read to be written; `None` if it is not
+    /// stored, or was written whole.
+    fn stored_digest(&self, decoder: &Decoder, piece: ChunkIndex) -> Result<Option<u64>> {
+        let location = decoder.locate(piece);
+        let read = self.dirty.read_digest(&location.indices, &location.inner);
+        if let Some(digest) = read {
+            return Ok(digest);
+        }
+        let (found, _) = self.versioned_piece(decoder, piece, &location)?;
+        Ok(found.digest())
+    }
+}
+
+impl FlatFile {
+    /// Returns the bytes of a range, and remembers the pieces under it while the array is open for writing. The range must
+    /// lie in the file.
+    pub fn read_shown(&self, range: Range<u64>) -> Result<ReadBytes> {
+        if self.array.is_open_for_writing() {
+            // Noted before, a change in between is refused at most, and never overwritten.
+            self.note_shown(&range)?;
+        }
+        self.read(range)
+    }
+
+    /// Remembers the pieces under a range as they are now.
+    fn note_shown(&self, range: &Range<u64>) -> Result<()> {
+        let decoder = self.array.decoder()?;
+        let writers = self.array.dirty.writers();
+        let mut fresh: Vec<ChunkIndex> = Vec::new();
+        self.visit_pieces(decoder, range, |piece, _, _| {
+            if !writers.has_shown(&decoder.pieces.indices(piece)) {
+                fresh.push(piece);
+            }
+        });
+        for piece in fresh {
+            let digest = self.array.stored_digest(decoder, piece)?;
+            writers.note(decoder.pieces.indices(piece), digest);
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_file_is_open_for_writing_at_a_time() {
+        let writers = Writers::default();
+        writers.add("a.npy").unwrap();
+        writers.add("a.npy").unwrap();
+        assert_eq!(writers.add("a.raw").unwrap_err(), "a.npy");
+        writers.remove();
+        assert!(writers.are_some());
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                std::thread::sleep(Duration::from_millis(20));
+                writers.remove();
+            });
+            writers.add("a.raw").expect("it waits for a close");
+        });
+        writers.remove();
+        assert!(!writers.are_some());
+    }
+
+    #[test]
+    fn the_first_content_that_was_shown_counts_until_the_last_handle_is_gone() {
+        let (writers, piece) = (Writers::default(), Coordinates::from_slice(&[1, 2]));
+        writers.note(piece.clone(), Some(1));
+        assert!(!writers.has_shown(&piece), "it is not open for writing");
+        writers.add("a.npy").unwrap();
+        writers.note(piece.clone(), Some(1));
+        writers.note(piece.clone(), Some(2));
+        assert!(!writers.has_shown_other(&piece, Some(1)));
+        assert!(writers.has_shown_other(&piece, Some(2)));
+        writers.remove();
+        writers.add("a.npy").unwrap();
+        assert!(!writers.has_shown(&piece) && !writers.has_shown_other(&piece, Some(2)));
+    }
+}
