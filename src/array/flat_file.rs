@@ -47,8 +47,6 @@ pub struct FlatFile {
     pub(super) asked: AskedRow,
     /// Held while planes are put together.
     pub(super) planes_turn: Mutex<()>,
-    /// Held by a read that loads pieces where memory has no room for a row of them.
-    pub(super) loading: Mutex<()>,
     /// The dimension of the array that each dimension of the file is, outermost first; nothing for their own order.
     pub(super) order: Option<Box<[usize]>>,
 }
@@ -101,7 +99,6 @@ impl FlatFile {
             missed: MissedParts::default(),
             asked: AskedRow::default(),
             planes_turn: Mutex::default(),
-            loading: Mutex::default(),
             order: None,
         })
     }

@@ -4,7 +4,6 @@
 //! or a piece on disk. A range inside one piece in memory is not copied at all.
 
 use std::ops::Range;
-use std::sync::Arc;
 
 use crate::array::access_pattern::Prediction;
 use crate::array::decoder::Decoder;
@@ -14,7 +13,6 @@ use crate::array::parts::Part;
 use crate::array::piece::Piece;
 use crate::array::prefetch::PiecesBeside;
 use crate::array::readers::StoredChunk;
-use crate::array::slab::Slab;
 use crate::error::{Error, Result};
 use crate::grid::{ChunkIndex, Layout, Runs, permuted};
 use crate::store::Version;
@@ -27,8 +25,6 @@ const MAX_SPREAD: usize = 8;
 enum Source {
     /// A piece in memory.
     Piece(Piece),
-    /// Some planes of a piece in memory.
-    Slab(Arc<Slab>),
     /// The stored chunk itself.
     Stored,
     /// A piece of this version on disk.
@@ -46,7 +42,7 @@ impl FlatFile {
     ) -> Result<ReadBytes> {
         let mut pieces = pieces.into_iter();
         let reader = self.ordered_reader(decoder);
-        self.gather(decoder, range, (parts, reader), |_, _| {
+        self.gather(decoder, range, (parts, reader), |_| {
             let piece = pieces.next().ok_or_else(|| Error::invalid("", "no piece"));
             piece.map(Source::Piece)
         })
@@ -59,7 +55,7 @@ impl FlatFile {
         range: &Range<u64>,
         parts: &[Part],
     ) -> Result<ReadBytes> {
-        self.gather(decoder, range, (parts, None), |piece, _| {
+        self.gather(decoder, range, (parts, None), |piece| {
             let written = self.array.written(decoder, piece);
             Ok(written.map_or(Source::Stored, |piece| Source::Piece(Piece::Data(piece))))
         })
@@ -74,25 +70,10 @@ impl FlatFile {
         ahead: &Prediction,
     ) -> Result<ReadBytes> {
         let reader = self.ordered_reader(decoder);
-        let slabs = reader.as_ref().and_then(|reader| reader.slabs);
-        let mut beside = PiecesBeside::new(self, decoder, parts, slabs);
+        let mut beside = PiecesBeside::new(self, decoder, parts);
         beside.begin();
         self.read_ahead(decoder, ahead);
-        let mut turn = None;
-        self.gather(decoder, range, (parts, reader), |piece, parts| {
-            if let Some(slabs) = slabs {
-                let mut slab = self.slab(decoder, slabs, parts)?;
-                if slab.is_none() && turn.is_none() && self.has_to_load(decoder, parts) {
-                    turn = Some(self.loading_turn());
-                    beside.load_ahead(slabs.ahead());
-                    // The read before may have kept it.
-                    slab = self.slab(decoder, slabs, parts)?;
-                }
-                if let Some(slab) = slab {
-                    beside.take();
-                    return Ok(Source::Slab(slab));
-                }
-            }
+        self.gather(decoder, range, (parts, reader), |piece| {
             beside.take();
             self.source(decoder, piece)
         })
@@ -104,7 +85,7 @@ impl FlatFile {
         decoder: &Decoder,
         range: &Range<u64>,
         (parts, reader): (&[Part], Option<OrderedReader>),
-        mut source: impl FnMut(ChunkIndex, &[Part]) -> Result<Source>,
+        mut source: impl FnMut(ChunkIndex) -> Result<Source>,
     ) -> Result<ReadBytes> {
         let size = self.array.element as u64;
         let elements = self.elements(range);
@@ -115,12 +96,12 @@ impl FlatFile {
             let Some(piece) = group.first().map(|part| part.piece) else {
                 continue;
             };
-            let source = source(piece, group)?;
-            if let Some(reader) = &reader {
-                self.note_given(decoder, reader, group, &source);
+            let source = source(piece)?;
+            if let (Some(reader), Source::Piece(Piece::Data(decoded))) = (&reader, &source) {
+                reader.note_given(&self.array, group, decoded);
             }
             for part in group {
-                let runs = self.runs(decoder, &elements, part, &source);
+                let runs = self.runs(decoder, &elements, part);
                 if let (Source::Piece(Piece::Data(decoded)), [_], Some(run)) =
                     (&source, parts, runs.single())
                 {
@@ -129,6 +110,8 @@ impl FlatFile {
                 }
                 let length = in_buffer(elements.end * size - first);
                 let out = out.get_or_insert_with(|| self.array.answer_buffer(length));
+                #[cfg(test)]
+                self.while_copying.iter().for_each(|called| called());
                 self.copy(decoder, (&source, piece), &runs, out)?;
             }
         }
@@ -136,26 +119,6 @@ impl FlatFile {
         self.array.engine.stats.copied_bytes.add(out.len() as u64);
         out.cut(wanted);
         Ok(ReadBytes::Own(out))
-    }
-
-    /// Notes that a reader in order is given some parts of one piece.
-    fn note_given(
-        &self,
-        decoder: &Decoder,
-        reader: &OrderedReader,
-        parts: &[Part],
-        source: &Source,
-    ) {
-        match (source, reader.slabs) {
-            (Source::Piece(Piece::Data(decoded)), slabs) => {
-                reader.note_given(&self.array, parts, decoded);
-                if let Some(slabs) = slabs {
-                    self.keep_slab(decoder, slabs, parts, decoded);
-                }
-            }
-            (Source::Slab(slab), Some(slabs)) => self.note_slab_given(decoder, slabs, parts, slab),
-            _ => {}
-        }
     }
 
     /// Copies runs out of a piece.
@@ -168,7 +131,6 @@ impl FlatFile {
     ) -> Result<()> {
         match source {
             Source::Piece(Piece::Data(decoded)) => runs.copy(decoded.bytes(), out),
-            Source::Slab(slab) => runs.copy(slab.bytes(), out),
             Source::Piece(Piece::Fill) => runs.fill(&self.array.array.fill_value.bytes, out),
             Source::Stored => self.copy_stored(decoder, piece, runs, out)?,
             Source::Spilled(version) => self.copy_spilled(decoder, (piece, *version), runs, out)?,
@@ -221,16 +183,12 @@ impl FlatFile {
         }
     }
 
-    /// Returns where a part lies in its source, and in a buffer of these elements.
-    fn runs(&self, decoder: &Decoder, elements: &Range<u64>, part: &Part, source: &Source) -> Runs {
-        let shape = decoder.pieces.shape_of(part.piece);
-        let from = match source {
-            Source::Slab(slab) => slab.layout(),
-            _ => Layout {
-                start: &part.start,
-                shape: &shape,
-                skipped: 0,
-            },
+    /// Returns where a part lies in its piece, and in a buffer of these elements.
+    fn runs(&self, decoder: &Decoder, elements: &Range<u64>, part: &Part) -> Runs {
+        let from = Layout {
+            start: &part.start,
+            shape: &decoder.pieces.shape_of(part.piece),
+            skipped: 0,
         };
         let to = |start, shape| Layout {
             start,

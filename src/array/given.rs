@@ -8,15 +8,12 @@ use crate::array::decoder::Decoder;
 use crate::array::flat_file::FlatFile;
 use crate::array::parts::Part;
 use crate::array::piece::Decoded;
-use crate::array::slab::SlabPlanes;
 use crate::sync::buffer;
 
 /// A reader in order.
 pub(super) struct OrderedReader {
     /// Whether memory has no room for a row of pieces.
     is_row_too_long: bool,
-    /// The planes of pieces that are kept in place of pieces.
-    pub(super) slabs: Option<SlabPlanes>,
 }
 
 impl FlatFile {
@@ -24,22 +21,14 @@ impl FlatFile {
     pub(super) fn ordered_reader(&self, decoder: &Decoder) -> Option<OrderedReader> {
         self.pattern.unread().filter(|_| !self.direct)?;
         let is_row_too_long = self.is_row_too_long(decoder);
-        let slabs = if is_row_too_long {
-            self.slab_planes(decoder)
-        } else {
-            None
-        };
-        if is_row_too_long && slabs.is_none_or(|slabs| slabs.loads() > 1) {
-            self.warn_of_row(self.row_bytes(decoder), slabs);
+        if is_row_too_long {
+            self.warn_of_row(self.row_bytes(decoder));
         }
-        Some(OrderedReader {
-            is_row_too_long,
-            slabs,
-        })
+        Some(OrderedReader { is_row_too_long })
     }
 
     /// Says once what memory a row of pieces needs where no disk helps.
-    fn warn_of_row(&self, row: u64, slabs: Option<SlabPlanes>) {
+    fn warn_of_row(&self, row: u64) {
         let array = &*self.array;
         let unread = array.unread.as_ref().filter(|_| !array.spills(row));
         let Some(unread) = unread else { return };
@@ -51,11 +40,8 @@ impl FlatFile {
                 Some(_) => " or more room for --spill",
                 None => " or --spill DIR",
             };
-            let often = slabs.map_or("for each plane".into(), |slabs| {
-                format!("{} times", slabs.loads())
-            });
             log::warn!(
-                "{}: a row of chunks takes {} MiB, --memory allows {memory} MiB: each is loaded {often}; \
+                "{}: a row of chunks takes {} MiB, --memory allows {memory} MiB: each is loaded again for each plane; \
                  --memory {needed}M{or} would avoid it",
                 array.path,
                 row >> 20,
@@ -84,8 +70,7 @@ impl OrderedReader {
             .map(|part| part.region.shape.iter().product::<u64>());
         let elements: u64 = lengths.sum();
         let is_spent = usage.note_given(elements.saturating_mul(array.element as u64));
-        let is_kept = self.slabs.is_none() && !usage.is_extra();
-        if is_spent || self.is_row_too_long && !is_kept {
+        if is_spent || self.is_row_too_long && usage.is_extra() {
             usage.retire();
             array.engine.cache.retire(&(array.id, 0, part.piece.0));
         }

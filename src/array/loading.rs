@@ -30,7 +30,7 @@ pub(super) fn max_encoded(decoded: u64) -> u64 {
 }
 
 /// Returns the most bytes that a piece of `decoded` bytes is taken to have encoded without a look.
-pub(super) fn usual_length(decoded: u64) -> u64 {
+fn usual_length(decoded: u64) -> u64 {
     let more = (decoded / 8).saturating_add(ENCODED_OVERHEAD);
     decoded.saturating_add(more)
 }
@@ -70,7 +70,7 @@ impl OpenArray {
                 Ok(Piece::Fill)
             }
             Err(error) => Err(error),
-            Ok(Cached::Index(_) | Cached::Planes(_) | Cached::Slab(_)) => {
+            Ok(Cached::Index(_) | Cached::Planes(_)) => {
                 Err(Error::corrupt(&self.path, "an index where a chunk is due"))
             }
         }

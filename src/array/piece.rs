@@ -13,7 +13,6 @@ use crate::array::OpenArray;
 use crate::array::decoder::{Decoder, PieceLocation};
 use crate::array::piece_use::PieceUse;
 use crate::array::seen_lengths::GuessedLengths;
-use crate::array::slab::Slab;
 use crate::codec::{Pipeline, ShardIndex};
 use crate::error::Result;
 use crate::grid::ChunkIndex;
@@ -124,7 +123,7 @@ impl Cached {
     pub(super) fn is_spent(&self) -> bool {
         match self {
             Cached::Chunk(decoded) => decoded.usage.as_ref().is_some_and(PieceUse::is_spent),
-            Cached::Index(_) | Cached::Planes(_) | Cached::Slab(_) => false,
+            Cached::Index(_) | Cached::Planes(_) => false,
         }
     }
 }
@@ -168,7 +167,6 @@ pub(super) enum Cached {
     Chunk(Arc<Decoded>),
     Index(Arc<CachedShardIndex>),
     Planes(Arc<CachedPlanes>),
-    Slab(Arc<Slab>),
 }
 
 /// The number of an array, a depth (0: pieces; n: indexes of the n-th level of shards), a number in that grid.

@@ -13,9 +13,7 @@ use crate::array::access_pattern::{AccessPattern, Prediction, Window};
 use crate::array::decoder::Decoder;
 use crate::array::flat_file::FlatFile;
 use crate::array::parts::Part;
-use crate::array::piece::CacheKey;
 use crate::array::shard_group::LoadedGroup;
-use crate::array::slab::SlabPlanes;
 use crate::grid::ChunkIndex;
 
 /// Decoded bytes of a batch, so that it is worth the hand-over to another thread.
@@ -41,8 +39,8 @@ pub(super) type PlacedPiece = (usize, ChunkIndex);
 pub(super) struct PiecesBeside<'a> {
     file: &'a FlatFile,
     decoder: &'a Decoder,
-    /// Each once, in the order in which they are taken, with the slab that may have what is wanted of it.
-    pieces: Vec<(ChunkIndex, Option<CacheKey>)>,
+    /// Each once, in the order in which they are taken.
+    pieces: Vec<ChunkIndex>,
     /// How many the threads have.
     submitted: usize,
     /// How many pieces are decoded before they are taken.
@@ -51,37 +49,28 @@ pub(super) struct PiecesBeside<'a> {
 }
 
 impl<'a> PiecesBeside<'a> {
-    /// Prepares a read of some parts. Where memory has no room for a row of pieces, a few are decoded at a time, and with
-    /// slabs none before `load_ahead`: more would drive out what is kept of the row.
+    /// Prepares a read of some parts. Where memory has no room for a row of pieces, only a few are decoded at a time:
+    /// more would evict what is kept of the row.
     pub(super) fn new(
         file: &'a FlatFile,
         decoder: &'a Decoder,
         parts: &[Part],
-        slabs: Option<SlabPlanes>,
     ) -> PiecesBeside<'a> {
         let groups = parts.chunk_by(Part::is_of_same_piece);
-        let slab = |group: &[Part]| file.last_slab_key(decoder, slabs?, group);
-        let piece = |group: &[Part]| Some((group.first()?.piece, slab(group)));
+        let piece = |group: &[Part]| Some(group.first()?.piece);
         PiecesBeside {
             file,
             decoder,
             pieces: groups.filter_map(piece).collect(),
             // Inner chunks are read together with the first one.
             submitted: usize::from(!file.array.reads_groups(decoder)),
-            ahead: match slabs {
-                Some(_) => 0,
-                None if file.is_row_too_long(decoder) => file.array.engine.encoders,
-                None => usize::MAX,
+            ahead: if file.is_row_too_long(decoder) {
+                file.array.engine.encoders
+            } else {
+                usize::MAX
             },
             taken: Taken::default(),
         }
-    }
-
-    /// Has so many batches of pieces decoded before they are taken from now on.
-    pub(super) fn load_ahead(&mut self, batches: usize) {
-        let taken = self.taken.load(Ordering::Relaxed);
-        self.submitted = self.submitted.max(taken);
-        self.ahead = batches * self.file.array.pieces_of_batch(self.decoder);
     }
 
     /// Has the first pieces decoded that come after the one that is taken first.
@@ -96,16 +85,9 @@ impl<'a> PiecesBeside<'a> {
     }
 
     fn submit(&mut self, taken: usize) {
-        if self.ahead == 0 {
-            return;
-        }
         let end = taken.saturating_add(self.ahead).min(self.pieces.len());
         if let Some(next) = self.pieces.get(self.submitted..end) {
-            let cache = &self.file.array.engine.cache;
-            let is_wanted = |slab: &Option<CacheKey>| !slab.is_some_and(|slab| cache.has(&slab));
-            let pieces = (self.submitted..)
-                .zip(next)
-                .filter_map(|(place, (piece, slab))| is_wanted(slab).then_some((place, *piece)));
+            let pieces = (self.submitted..).zip(next.iter().copied());
             let shards = self.file.shards_of_row(self.decoder);
             let order = (&self.taken, shards);
             self.file.array.decode_beside(self.decoder, pieces, order);
@@ -136,7 +118,7 @@ impl OpenArray {
         }
         // Over a network each chunk is fetched by a thread of its own.
         let size = match self.engine.limits.fetches {
-            0 => self.pieces_of_batch(decoder),
+            0 => self.count_of(decoder, BATCH_BYTES),
             _ => 1,
         };
         loop {
@@ -197,11 +179,6 @@ impl OpenArray {
             }
         };
         self.count_of(decoder, bytes)
-    }
-
-    /// Returns how many pieces are worth the hand-over to another thread.
-    pub(super) fn pieces_of_batch(&self, decoder: &Decoder) -> usize {
-        self.count_of(decoder, BATCH_BYTES)
     }
 
     /// Returns how many pieces have `bytes` decoded bytes; at least one.

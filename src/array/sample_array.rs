@@ -70,11 +70,6 @@ impl SampleArray {
         key
     }
 
-    /// Removes a chunk.
-    pub(super) fn erase(&self, number: u64) {
-        self.store.erase(&self.put(number, 0));
-    }
-
     /// Returns the elements of a box, C order.
     pub(super) fn elements(&self, region: &Region, seed: u64) -> Vec<u8> {
         let (mut at, mut bytes) = (region.start.clone(), Vec::new());

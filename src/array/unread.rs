@@ -131,13 +131,6 @@ impl UnreadPieces {
         }
     }
 
-    /// Returns how many readers in order are reading.
-    pub(super) fn reader_count(&self) -> u64 {
-        let readers = self.readers();
-        let reading = readers.values().filter(|progress| progress.is_reading());
-        reading.count() as u64
-    }
-
     /// Whether there is a reader in order.
     pub(super) fn has_readers(&self) -> bool {
         !self.readers().is_empty()

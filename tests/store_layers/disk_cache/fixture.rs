@@ -120,16 +120,6 @@ pub(crate) fn entries(folder: &Path) -> Vec<PathBuf> {
 pub(crate) fn files_view(
     store: &MemoryStore,
     folder: Option<&Path>,
-    sizes: (u64, u64),
-) -> (Arc<dyn View>, Arc<Stats>) {
-    files_view_spilling(store, folder, SPILL_LIMIT, sizes)
-}
-
-/// Like `files_view`, with at most `spill_limit` bytes of decoded chunks in `folder`.
-pub(crate) fn files_view_spilling(
-    store: &MemoryStore,
-    folder: Option<&Path>,
-    spill_limit: u64,
     (memory, max_chunk): (u64, u64),
 ) -> (Arc<dyn View>, Arc<Stats>) {
     let stats = Arc::new(Stats::default());
@@ -151,7 +141,7 @@ pub(crate) fn files_view_spilling(
         cache: namespace,
         spill: SpillConfig {
             folders: folder.map(Path::to_path_buf).into_iter().collect(),
-            limit: spill_limit,
+            limit: SPILL_LIMIT,
         },
     };
     let engine = Engine::within(budget, limits, stats.clone(), disk);

@@ -7,7 +7,7 @@ use zarrfs::stats::Stats;
 use zarrfs::store::backend::memory::MemoryStore;
 use zarrfs::view::View;
 
-use super::fixture::{entries, files_view, files_view_spilling};
+use super::fixture::{entries, files_view};
 use crate::common;
 use crate::common::sample::{Form, GROUP, Keys, Sample};
 
@@ -76,34 +76,8 @@ fn what_is_on_disk_is_of_the_current_content() {
     assert!(stats.decoded_chunks.get() > before);
 }
 
-/// Without a disk, or without room there, some planes of each chunk stay in memory: it is decoded once for these. Rows take
-/// 1 MiB; memory that has room for one chunk beside some planes loads one at a time.
-#[test]
-fn chunks_of_a_row_larger_than_the_memory_are_decoded_once_for_several_planes() {
-    let cases = [
-        (Form::Packed, [32, 16, 16], 128 * 2),
-        (Form::Sharded(vec![32, 16, 16]), [64, 32, 32], 128 * 2),
-        (Form::Packed, [32, 64, 64], 8 * 5),
-    ];
-    let budget = 900 << 10;
-    for (form, chunk, most) in cases {
-        let memory = MemoryStore::default();
-        let sample = Sample::new(&[64, 128, 128], &chunk, form);
-        put(&memory, &sample);
-        let (whole, folder) = (sample.whole(), tempfile::tempdir().unwrap());
-        for folder in [None, Some(folder.path())] {
-            let (view, stats) = files_view_spilling(&memory, folder, 1 << 19, (budget, 16 << 20));
-            assert!(common::read(&view, "a/a.raw").unwrap() == whole);
-            let decoded = stats.decoded_chunks.get();
-            // A thread that decodes ahead may come too late.
-            assert!(decoded * 10 <= most * 11, "{chunk:?}: {decoded}");
-            assert!(stats.memory_peak_bytes.get() <= budget);
-        }
-    }
-}
-
-/// Where memory has no room for two planes, a part of the row stays: chunks are found there as often as there is room for
-/// the row.
+/// Where nothing goes to disk, a part of the row stays in memory: chunks are found there as often as there is room for the
+/// row.
 #[test]
 fn a_row_of_long_planes_is_kept_in_part() {
     let memory = MemoryStore::default();
