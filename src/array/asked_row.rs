@@ -26,15 +26,6 @@ impl PieceRows {
         (at / self.plane.max(1) + self.skipped) / self.planes.max(1)
     }
 
-    /// Returns a range and what comes after it of its row: as many bytes as `most` has of its length, up to the end of the
-    /// row and of a file of `length` bytes.
-    pub(super) fn planes_from(&self, range: &Range<u64>, most: u64, length: u64) -> Range<u64> {
-        let one = (range.end - range.start).max(1);
-        let row_end = self.start(self.row(range.end.saturating_sub(1)) + 1);
-        let end = range.start.saturating_add(most / one * one);
-        range.start..end.min(row_end).min(length).max(range.end)
-    }
-
     /// Returns where a row begins in the file.
     fn start(&self, row: u64) -> u64 {
         let first = row.saturating_mul(self.planes).saturating_sub(self.skipped);

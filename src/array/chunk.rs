@@ -12,6 +12,7 @@ use crate::array::touched;
 use crate::array::versions::VersionState;
 use crate::error::{Error, Kind, Result};
 use crate::grid::ChunkIndex;
+use crate::known::Known;
 use crate::store::Version;
 
 /// How often a piece is looked at again that appears while it is taken for missing.
@@ -25,6 +26,15 @@ impl OpenArray {
         }
         let location = decoder.locate(piece);
         self.dirty.find(&location.indices, &location.inner)
+    }
+
+    /// Like `written`, without waiting: unknown while a write is copied.
+    pub(super) fn written_now(&self, decoder: &Decoder, piece: ChunkIndex) -> Known<Arc<Decoded>> {
+        if self.dirty.is_empty() {
+            return Known::Missing;
+        }
+        let location = decoder.locate(piece);
+        self.dirty.find_now(&location.indices, &location.inner)
     }
 
     /// Drops a piece from the cache.

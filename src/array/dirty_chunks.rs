@@ -17,6 +17,7 @@ use crate::array::piece::Decoded;
 use crate::array::writers::Writers;
 use crate::error::Error;
 use crate::grid::Coordinates;
+use crate::known::Known;
 use crate::model::Array;
 use crate::store::{Key, Version};
 
@@ -115,6 +116,17 @@ impl DirtyChunks {
         let found = chunks.peek(chunk)?;
         let is_here = found.pieces.contains_key(inner);
         is_here.then(|| found.read.get(inner).copied().flatten())
+    }
+
+    /// Like `find`, but does not wait while another thread has the table locked: a write copies its bytes under the lock.
+    pub(super) fn find_now(&self, chunk: &Coordinates, inner: &[usize]) -> Known<Arc<Decoded>> {
+        let Some(chunks) = self.chunks.try_lock() else {
+            return Known::Unknown;
+        };
+        let found = chunks.peek(chunk);
+        found
+            .and_then(|found| found.pieces.get(inner).cloned())
+            .into()
     }
 
     /// Changes `count` bytes of a piece in place; false if it is not here, or a reader shares it. Needs the chunk's lock.

@@ -4,7 +4,6 @@
 //! copied into the answer (`gather`). Pieces are taken one after another, so a read never holds more than one that it has
 //! to load; the other missing ones are meanwhile decoded by the engine's threads (`prefetch`).
 
-use parking_lot::Mutex;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -21,6 +20,7 @@ use crate::array::touched;
 use crate::array::versions::VersionState;
 use crate::error::{Error, Result};
 use crate::grid::{ChunkIndex, Region};
+use crate::known::Known;
 use crate::model::bytes_of;
 use crate::store::Version;
 use crate::sync::read_bytes::ReadBytes;
@@ -45,10 +45,11 @@ pub struct FlatFile {
     pub(super) direct: bool,
     missed: MissedParts,
     pub(super) asked: AskedRow,
-    /// Held while planes are put together.
-    pub(super) planes_turn: Mutex<()>,
     /// The dimension of the array that each dimension of the file is, outermost first; nothing for their own order.
     pub(super) order: Option<Box<[usize]>>,
+    /// Called by each read that has begun to copy.
+    #[cfg(test)]
+    pub(super) while_copying: Option<Box<dyn Fn() + Send + Sync>>,
 }
 
 /// The number of the next flat file.
@@ -68,7 +69,6 @@ impl Drop for FlatFile {
                 self.array.forget_runs();
             }
         }
-        self.forget_planes();
         self.array.give_up_spilled();
     }
 }
@@ -98,8 +98,9 @@ impl FlatFile {
             number: NEXT_NUMBER.fetch_add(1, Ordering::Relaxed),
             missed: MissedParts::default(),
             asked: AskedRow::default(),
-            planes_turn: Mutex::default(),
             order: None,
+            #[cfg(test)]
+            while_copying: None,
         })
     }
 
@@ -161,35 +162,24 @@ impl FlatFile {
         if self.direct || is_long || !self.array.metadata_hold() {
             return None;
         }
-        let planes = self.read_planes(decoder, &range);
-        if planes.is_some() {
-            let ahead = self.note_read(decoder, &range);
-            self.read_ahead(decoder, &ahead);
-        }
-        let bytes = planes.or_else(|| self.read_pieces_now(decoder, &range))?;
-        self.note_answer(&range);
-        Some(bytes).filter(|_| self.array.store_holds())
-    }
-
-    /// Returns the bytes of a range if all pieces under it are in memory and current; if not, `read` will find its parts
-    /// computed.
-    fn read_pieces_now(&self, decoder: &Decoder, range: &Range<u64>) -> Option<ReadBytes> {
-        let parts = self.parts(decoder, range);
+        let parts = self.parts(decoder, &range);
         let Some(pieces) = self.pieces_now(decoder, &parts) else {
-            self.missed.keep(range.clone(), parts);
+            self.missed.keep(range, parts);
             return None;
         };
         let stats = &self.array.engine.stats;
         stats.cache_hit_chunks.add(pieces.len() as u64);
         touched::note(pieces.len() as u64, pieces.len() as u64);
-        let ahead = self.note_read(decoder, range);
+        let ahead = self.note_read(decoder, &range);
         self.read_ahead(decoder, &ahead);
-        self.gather_pieces(decoder, range, &parts, pieces).ok()
+        let bytes = self.gather_pieces(decoder, &range, &parts, pieces).ok()?;
+        self.note_answer(&range);
+        Some(bytes).filter(|_| self.array.store_holds())
     }
 
     /// Returns the pieces of some parts, each once, if all are in memory and current. They are looked up together: a read of
     /// small inner chunks meets a thousand of them.
-    pub(super) fn pieces_now(&self, decoder: &Decoder, parts: &[Part]) -> Option<Vec<Piece>> {
+    fn pieces_now(&self, decoder: &Decoder, parts: &[Part]) -> Option<Vec<Piece>> {
         let current = self.current(decoder, parts)?;
         let keys = current.iter().filter_map(|current| match current {
             CurrentPiece::Known(_) => None,
@@ -206,7 +196,8 @@ impl FlatFile {
         current.into_iter().map(piece).collect()
     }
 
-    /// Returns what the pieces of some parts are, each once; nothing if the store has to be asked for one of them.
+    /// Returns the current content of the pieces of some parts, each once; `None` if one of them is unknown without asking
+    /// the store or waiting for a write.
     fn current(&self, decoder: &Decoder, parts: &[Part]) -> Option<Vec<CurrentPiece>> {
         let now = self.array.versions.now();
         let versions = self.array.versions.lock();
@@ -222,8 +213,10 @@ impl FlatFile {
         let current = |group: &[Part]| {
             let first = group.first()?;
             let piece = first.piece;
-            if let Some(written) = self.array.written(decoder, piece) {
-                return Some(CurrentPiece::Known(Piece::Data(written)));
+            match self.array.written_now(decoder, piece) {
+                Known::Is(written) => return Some(CurrentPiece::Known(Piece::Data(written))),
+                Known::Missing => {}
+                Known::Unknown => return None,
             }
             match state(decoder.stored_number_at(piece, &first.start)) {
                 VersionState::Known(None) => Some(CurrentPiece::Known(Piece::Fill)),
@@ -314,8 +307,16 @@ impl FlatFile {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::sync::mpsc;
+    use std::thread;
+    use std::time::Duration;
+
+    use parking_lot::Mutex;
+
     use super::*;
-    use crate::array::sample_array::{SampleArray, values};
+    use crate::array::WriteSource;
+    use crate::array::sample_array::{SampleArray, read, values};
 
     #[test]
     fn a_miss_computes_its_parts_once() {
@@ -336,5 +337,80 @@ mod tests {
         assert_eq!(file.read(1..5).unwrap()[..], expected[1..5]);
         assert_eq!(file.read_now(1..5).unwrap()[..], expected[1..5]);
         assert!(file.missed.take(&(1..5)).is_none());
+    }
+    /// A copy that another thread is in the middle of: it goes on when it is dropped.
+    struct HeldCopy {
+        begun: mpsc::Receiver<()>,
+        end: Option<mpsc::Sender<()>>,
+    }
+
+    impl HeldCopy {
+        /// Returns the copy, and what the thread calls in the middle of it: the first call holds it.
+        fn new() -> (HeldCopy, impl Fn() + Send + Sync) {
+            let (begin, begun) = mpsc::channel();
+            let (end, ended) = mpsc::channel();
+            let (ended, is_first) = (Mutex::new(ended), AtomicBool::new(true));
+            let hold = move || {
+                if is_first.swap(false, Ordering::SeqCst) {
+                    begin.send(()).unwrap();
+                    // Disconnected when the copy may go on; a failure of the test ends it, too.
+                    let _ = ended.lock().recv_timeout(Duration::from_secs(60));
+                }
+            };
+            let end = Some(end);
+            (HeldCopy { begun, end }, hold)
+        }
+
+        /// Fails if `read` does not return while the copy is held.
+        fn assert_answers<T: Send>(mut self, read: impl FnOnce() -> T + Send) -> T {
+            let (sender, answer) = mpsc::channel();
+            self.begun.recv_timeout(Duration::from_secs(60)).unwrap();
+            thread::scope(|scope| {
+                scope.spawn(move || sender.send(read()));
+                let answer = answer.recv_timeout(Duration::from_secs(10));
+                drop(self.end.take());
+                answer.expect("a read waits for the copy of another one")
+            })
+        }
+    }
+
+    #[test]
+    fn a_read_that_copies_keeps_no_other_one_waiting() {
+        let shape = [8, 256, 256];
+        let array = SampleArray::new(&shape, &[8, 16, 16]).open(64 << 20);
+        let mut file = FlatFile::new(array, Region::whole(&shape)).unwrap();
+        let plane = 256 * 256;
+        for place in 0..6 {
+            read(&file, place * plane..(place + 1) * plane);
+        }
+        let (copy, hold) = HeldCopy::new();
+        file.while_copying = Some(Box::new(hold));
+        thread::scope(|scope| {
+            let long = scope.spawn(|| file.read_now(plane..3 * plane).unwrap().to_vec());
+            let short = copy.assert_answers(|| file.read_now(0..100).unwrap().to_vec());
+            assert_eq!(short, values(0..100, 0));
+            assert!(long.join().unwrap() == values(plane..3 * plane, 0));
+        });
+    }
+
+    #[test]
+    fn a_write_that_copies_keeps_no_read_waiting() {
+        let array = SampleArray::new(&[8], &[4]).open(1 << 20);
+        let file = FlatFile::new(array.clone(), Region::whole(&[8])).unwrap();
+        read(&file, 0..8);
+        file.write(1, &[1], WriteSource::Program).unwrap();
+        let (copy, hold) = HeldCopy::new();
+        thread::scope(|scope| {
+            let edit = |piece: &mut [u8]| {
+                hold();
+                piece[0] = 2;
+            };
+            let chunk = [0].as_slice().into();
+            let dirty = &array.dirty;
+            let write = scope.spawn(move || dirty.edit(&chunk, (&[], false), (&edit, 1)));
+            copy.assert_answers(|| file.read_now(0..8).is_some());
+            assert!(write.join().unwrap());
+        });
+        assert_eq!(file.read_now(0..2).unwrap()[..], [2, 1]);
     }
 }

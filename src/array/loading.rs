@@ -70,7 +70,7 @@ impl OpenArray {
                 Ok(Piece::Fill)
             }
             Err(error) => Err(error),
-            Ok(Cached::Index(_) | Cached::Planes(_)) => {
+            Ok(Cached::Index(_)) => {
                 Err(Error::corrupt(&self.path, "an index where a chunk is due"))
             }
         }

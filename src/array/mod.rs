@@ -54,7 +54,6 @@ mod parts;
 mod piece;
 mod piece_rows;
 mod piece_use;
-mod planes_ahead;
 mod prefetch;
 mod presence;
 pub mod ragged;

@@ -3,7 +3,6 @@
 //! A piece is the smallest part that decodes alone: a stored chunk, or with sharding an inner chunk.
 
 use std::borrow::Cow;
-use std::ops::Range;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -19,7 +18,6 @@ use crate::grid::ChunkIndex;
 use crate::store::Version;
 use crate::sync::budget::Reservation;
 use crate::sync::buffer;
-use crate::sync::read_bytes::ReadBytes;
 
 impl OpenArray {
     /// Returns the bytes of a piece as it is decoded; 0 if the array cannot be.
@@ -123,7 +121,7 @@ impl Cached {
     pub(super) fn is_spent(&self) -> bool {
         match self {
             Cached::Chunk(decoded) => decoded.usage.as_ref().is_some_and(PieceUse::is_spent),
-            Cached::Index(_) | Cached::Planes(_) => false,
+            Cached::Index(_) => false,
         }
     }
 }
@@ -135,38 +133,11 @@ pub(super) struct CachedShardIndex {
     pub(super) _room: Reservation,
 }
 
-/// Bytes of a flat file that were put together out of pieces, and what they were made of.
-pub(super) struct CachedPlanes {
-    pub(super) range: Range<u64>,
-    pub(super) bytes: ReadBytes,
-    /// How many pieces they are of.
-    pub(super) pieces: u64,
-    /// The number of the array's content, from before the pieces were looked up.
-    pub(super) content: u64,
-    /// The stored chunks by their numbers.
-    pub(super) versions: Vec<(u64, Option<Version>)>,
-    pub(super) _room: Reservation,
-}
-
-impl AsRef<[u8]> for CachedPlanes {
-    fn as_ref(&self) -> &[u8] {
-        &self.bytes
-    }
-}
-
-impl CachedPlanes {
-    /// Whether a range of the file is among them.
-    pub(super) fn has(&self, range: &Range<u64>) -> bool {
-        self.range.start <= range.start && range.end <= self.range.end
-    }
-}
-
 /// A value of the cache.
 #[derive(Clone)]
 pub(super) enum Cached {
     Chunk(Arc<Decoded>),
     Index(Arc<CachedShardIndex>),
-    Planes(Arc<CachedPlanes>),
 }
 
 /// The number of an array, a depth (0: pieces; n: indexes of the n-th level of shards), a number in that grid.

@@ -157,7 +157,7 @@ impl OpenArray {
             Cached::Index(index) if index.version == shard.stored.meta.version => Ok(index),
             // Another reader loaded it, of a content before or after this one.
             Cached::Index(_) => Err(shard.stored.changed()),
-            Cached::Chunk(_) | Cached::Planes(_) => Err(Error::corrupt(
+            Cached::Chunk(_) => Err(Error::corrupt(
                 &shard.stored.key,
                 "a chunk where an index is due",
             )),

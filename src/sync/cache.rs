@@ -124,15 +124,6 @@ where
         is_known || self.loads.is_running(key)
     }
 
-    /// Puts a value in the place of the one that is there.
-    pub fn put(&self, key: K, value: V) {
-        let mut state = self.state.lock();
-        let retired = state.retired.pop(&key);
-        let replaced = state.values.put(key, value);
-        drop(state);
-        drop((retired, replaced));
-    }
-
     /// Drops a value.
     pub fn forget(&self, key: &K) {
         let value = self.state.lock().pop(key);
