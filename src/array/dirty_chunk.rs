@@ -9,7 +9,6 @@ use std::sync::Arc;
 use crate::array::piece::Decoded;
 use crate::grid::Coordinates;
 use crate::store::{Condition, Version};
-use crate::sync::budget::Reservation;
 
 /// Decoded pieces by their place in the stored chunk: with sharding, on each level the number of the inner chunk.
 pub(super) type Pieces = BTreeMap<Vec<usize>, Arc<Decoded>>;
@@ -34,8 +33,6 @@ pub(super) struct WrittenPiece {
     pub(super) indices: Coordinates,
     pub(super) decoded: Arc<Decoded>,
     pub(super) basis: Basis,
-    /// How many bytes of it were written.
-    pub(super) count: u64,
 }
 
 /// A chunk that has to be stored.
@@ -53,18 +50,6 @@ pub(super) struct DirtyChunk {
     pub(super) touched: u64,
     /// Whether the last attempt to store it failed.
     pub(super) failed: bool,
-    /// How many bytes were written since it was encoded ahead, or begun.
-    pub(super) written: u64,
-    /// Whether a thread encodes it as it is.
-    pub(super) is_claimed: bool,
-    /// It as it is, encoded ahead.
-    pub(super) encoded: Option<Arc<EncodedAhead>>,
-}
-
-/// The bytes of a chunk to be stored, and the memory they are counted in.
-pub(super) struct EncodedAhead {
-    pub(super) bytes: Vec<u8>,
-    pub(super) _room: Reservation,
 }
 
 impl Default for DirtyChunk {
@@ -76,9 +61,6 @@ impl Default for DirtyChunk {
             read: BTreeMap::new(),
             touched: 0,
             failed: false,
-            written: 0,
-            is_claimed: false,
-            encoded: None,
         }
     }
 }
@@ -103,11 +85,9 @@ impl DirtyChunk {
         }
     }
 
-    /// Notes that bytes were written for the `touched`th time: what was encoded is no more what it holds.
-    pub(super) fn note_write(&mut self, bytes: u64, touched: u64) {
-        self.touched = touched;
-        self.written = self.written.saturating_add(bytes);
-        (self.failed, self.is_claimed, self.encoded) = (false, false, None);
+    /// Notes that bytes were written for the `touched`th time.
+    pub(super) fn note_write(&mut self, touched: u64) {
+        (self.touched, self.failed) = (touched, false);
     }
 
     /// Notes that the key holds the chunk as it is, in this version.

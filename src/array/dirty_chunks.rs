@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use lru::LruCache;
 
 use crate::array::content_number::ContentNumber;
-use crate::array::dirty_chunk::{Basis, DirtyChunk, EncodedAhead, WrittenPiece};
+use crate::array::dirty_chunk::{Basis, DirtyChunk, WrittenPiece};
 use crate::array::piece::Decoded;
 use crate::array::writers::Writers;
 use crate::error::Error;
@@ -56,9 +56,6 @@ pub(super) struct DirtyChunks {
     locks: [Mutex<()>; CHUNK_LOCKS],
     dirty_bytes: Arc<DirtyBytes>,
 }
-
-/// Changes the bytes of a piece, and how many of them.
-type Change<'a> = (&'a dyn Fn(&mut [u8]), u64);
 
 /// The right to change or to store a chunk.
 pub(super) type ChunkLock<'a> = MutexGuard<'a, ()>;
@@ -129,12 +126,13 @@ impl DirtyChunks {
             .into()
     }
 
-    /// Changes `count` bytes of a piece in place; false if it is not here, or a reader shares it. Needs the chunk's lock.
+    /// Changes bytes of a piece in place; false if it is not here, or a reader shares it. Needs the chunk's lock.
     pub(super) fn edit(
         &self,
         chunk: &Coordinates,
-        (inner, is_whole): (&[usize], bool),
-        (edit, count): Change<'_>,
+        inner: &[usize],
+        is_whole: bool,
+        edit: &dyn Fn(&mut [u8]),
     ) -> bool {
         let mut chunks = self.lock();
         let Some(found) = chunks.get_mut(chunk) else {
@@ -146,7 +144,7 @@ impl DirtyChunks {
         if is_whole {
             found.depend(inner, Basis::Nothing);
         }
-        self.touch(found, count);
+        self.touch(found);
         true
     }
 
@@ -157,7 +155,6 @@ impl DirtyChunks {
             indices,
             decoded,
             basis,
-            count,
         } = written;
         let length = decoded.bytes().len() as u64;
         let mut chunks = self.lock();
@@ -168,66 +165,22 @@ impl DirtyChunks {
         if replaced.is_none() {
             self.dirty_bytes.bytes.fetch_add(length, Ordering::Relaxed);
         }
-        self.touch(found, count);
+        self.touch(found);
         self.count.store(chunks.len(), Ordering::Release);
         drop(chunks);
         drop(replaced);
     }
 
     /// Notes that bytes of a chunk were written just now.
-    fn touch(&self, chunk: &mut DirtyChunk, count: u64) {
+    fn touch(&self, chunk: &mut DirtyChunk) {
         let touched = self.dirty_bytes.clock.fetch_add(1, Ordering::Relaxed);
-        chunk.note_write(count, touched);
+        chunk.note_write(touched);
         self.content.renew();
     }
 
-    /// Whether as many bytes of a chunk as `length` were written since this was true the last time.
-    pub(super) fn is_written_through(&self, chunk: &Coordinates, length: u64) -> bool {
-        let mut chunks = self.lock();
-        match chunks.peek_mut(chunk) {
-            Some(chunk) if chunk.written >= length => {
-                chunk.written = 0;
-                true
-            }
-            _ => false,
-        }
-    }
-
-    /// Returns a chunk to be encoded as it is; nothing if another thread does so already.
-    pub(super) fn claim(&self, chunk: &Coordinates) -> Option<DirtyChunk> {
-        let mut chunks = self.lock();
-        let found = chunks.peek_mut(chunk).filter(|found| !found.is_claimed)?;
-        found.is_claimed = true;
-        Some(found.clone())
-    }
-
-    /// Keeps a chunk encoded, unless it was written since it was `claimed`.
-    pub(super) fn keep_encoded(
-        &self,
-        chunk: &Coordinates,
-        claimed: &DirtyChunk,
-        encoded: EncodedAhead,
-    ) {
-        let mut chunks = self.lock();
-        if let Some(found) = chunks.peek_mut(chunk)
-            && found.touched == claimed.touched
-        {
-            found.encoded = Some(Arc::new(encoded));
-        }
-    }
-
-    /// Returns a chunk as it was encoded ahead, if it was.
-    #[cfg(test)]
-    pub(super) fn encoded(&self, chunk: &Coordinates) -> Option<Arc<EncodedAhead>> {
-        self.lock().peek(chunk)?.encoded.clone()
-    }
-
-    /// Returns a chunk as it is written, to be stored: no other thread need encode it.
+    /// Returns a chunk as it is written, to be stored.
     pub(super) fn get(&self, chunk: &Coordinates) -> Option<DirtyChunk> {
-        let mut chunks = self.lock();
-        let found = chunks.peek_mut(chunk)?;
-        found.is_claimed = true;
-        Some(found.clone())
+        self.lock().peek(chunk).cloned()
     }
 
     /// Returns all chunks, the one that was written longest ago first.

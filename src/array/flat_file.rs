@@ -407,7 +407,7 @@ mod tests {
             };
             let chunk = [0].as_slice().into();
             let dirty = &array.dirty;
-            let write = scope.spawn(move || dirty.edit(&chunk, (&[], false), (&edit, 1)));
+            let write = scope.spawn(move || dirty.edit(&chunk, &[], false, &edit));
             copy.assert_answers(|| file.read_now(0..8).is_some());
             assert!(write.join().unwrap());
         });

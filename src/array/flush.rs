@@ -132,13 +132,11 @@ impl OpenArray {
         let room = |bytes| self.engine.cache.reserve(bytes, deadline);
         if pipeline.shards().is_empty() {
             let piece = pieces.values().next().ok_or_else(no_piece)?;
-            let (bytes, room) = match &chunk.encoded {
-                Some(ahead) => (Cow::Borrowed(ahead.bytes.as_slice()), room(0)?),
-                None if pipeline.is_identity() => (Cow::Borrowed(piece.bytes()), room(0)?),
-                None => {
-                    let room = room(length + length / 8)?;
-                    (Cow::Owned(pipeline.encode(piece.bytes())?), room)
-                }
+            let (bytes, room) = if pipeline.is_identity() {
+                (Cow::Borrowed(piece.bytes()), room(0)?)
+            } else {
+                let room = room(length + length / 8)?;
+                (Cow::Owned(pipeline.encode(piece.bytes())?), room)
             };
             return Ok(EncodedChunk {
                 bytes,

@@ -41,7 +41,6 @@ mod decode_time;
 mod decoder;
 mod dirty_chunk;
 mod dirty_chunks;
-mod encode_ahead;
 mod engine;
 pub mod flat_file;
 mod flush;

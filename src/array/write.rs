@@ -44,8 +44,6 @@ struct PieceEdit<'a> {
     /// Whether all of its elements are written.
     is_whole: bool,
     source: WriteSource,
-    /// How many bytes are written.
-    count: u64,
     /// Changes the decoded piece.
     apply: &'a dyn Fn(&mut [u8]),
 }
@@ -123,13 +121,9 @@ impl FlatFile {
         let edit = PieceEdit {
             is_whole,
             source,
-            count: bytes_of(&part.region.shape, size),
             apply: &copy,
         };
-        self.array.edit_piece(decoder, part.piece, &edit)?;
-        let whole = bytes_of(&decoder.pieces.region(&indices).shape, size);
-        self.array.encode_ahead(decoder, part.piece, whole);
-        Ok(())
+        self.array.edit_piece(decoder, part.piece, &edit)
     }
 }
 
@@ -148,12 +142,6 @@ impl FlatFile {
         };
         Runs::new(&part.region, from, to, self.array.element)
     }
-}
-
-/// Returns the bytes of a box of elements.
-fn bytes_of(shape: &[u64], element: u64) -> u64 {
-    let lengths = shape.iter().copied();
-    lengths.fold(element, u64::saturating_mul)
 }
 
 impl OpenArray {
@@ -200,9 +188,8 @@ impl OpenArray {
         let is_shown =
             edit.source == WriteSource::Pages && self.dirty.writers().has_shown(&indices);
         let is_whole = edit.is_whole && !is_shown;
-        let change = (edit.apply, edit.count);
         let permit = ChangePermit::take()?;
-        if self.dirty.edit(chunk, (place, is_whole), change) {
+        if self.dirty.edit(chunk, place, is_whole, edit.apply) {
             return Ok(());
         }
         permit.give_back();
@@ -223,7 +210,6 @@ impl OpenArray {
             indices,
             decoded: Arc::new(fresh),
             basis,
-            count: edit.count,
         };
         self.dirty.put(&location.indices, written);
         Ok(())
