@@ -127,8 +127,6 @@ counters! {
     decoded_again_chunks,
     /// Decoded bytes.
     decoded_bytes,
-    /// Time spent in decoding.
-    decode_nanoseconds,
     /// Bytes of answers that were put together out of chunks; the others are parts of chunks as they were decoded.
     copied_bytes,
     /// Chunks encoded and stored.

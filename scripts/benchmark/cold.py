@@ -1,15 +1,13 @@
 """Whole .npy files read cold: a fresh mount each round, the stored chunks in the page cache for all peers alike."""
 
 import os
-from statistics import median
 
 import arrays
 import host_memory
 import peers
 import table
 
-# CPU seconds a GiB that the daemon may spend beside the codec and the kernel, and that the kernel may for it.
-OWN = 0.1
+# CPU seconds a GiB that the kernel may spend for the daemon.
 KERNEL = 0.55
 
 
@@ -58,7 +56,7 @@ def measure(case, arguments):
     if gdal:
         rows.append(table.speeds("", "GDAL, v2", ours, gdal, None))
     rows += table.since(ours, before)
-    return rows + [floor(ours, counters, buffered)] + costs(ours, counters)
+    return rows + costs(ours, counters)
 
 
 def older(store, arguments):
@@ -76,36 +74,17 @@ def read_ours(store):
         return mount.read("whole"), mount.stats()
 
 
-def codec(ours, counters):
-    """Returns the CPU seconds a GiB that were spent in decoding."""
-    spent = sum(counted.get("decode_nanoseconds", 0) for counted in counters)
-    return spent / 1e9 * table.GIB / sum(read.bytes for read in ours)
-
-
-def floor(ours, counters, buffered):
-    """Returns the row beside the speed that the codec and a mount without any work of its own would have together on
-    all cores: nothing that answers the kernel is faster."""
-    cores = len(os.sched_getaffinity(0))
-    mount = table.cost(buffered) + table.cost(buffered, "cpu")
-    seconds = (codec(ours, counters) + mount) / cores
-    speed = table.GIB / table.MIB / seconds
-    mine = median(map(table.speed, ours))
-    return table.Row("", mine, "codec and bare mount", speed, "MiB/s", mine / speed, None, False)
-
-
 def costs(ours, counters):
-    """Returns the rows of the daemon's CPU time, of its fresh memory, copies and decodes. The codec's time includes what
-    the kernel does for it, so the rest looks a little smaller than it is."""
-    whole, user, decoding = table.cost(ours), table.cost(ours, "user"), codec(ours, counters)
-    own, kernel = user - decoding, whole - user
-    what = f"own CPU; codec {decoding:.2f}, whole"
+    """Returns the rows of the daemon's CPU time, of its fresh memory, copies and decodes."""
+    whole, user = table.cost(ours), table.cost(ours, "user")
+    kernel = whole - user
     fresh = sum(read.faults for read in ours) * os.sysconf("SC_PAGE_SIZE")
     fresh *= 1 / sum(read.bytes for read in ours)
     copied = sum(counted.get("copied_bytes", 0) for counted in counters) / sum(read.bytes for read in ours)
     loaded = sum(counted.get("decoded_chunks", 0) for counted in counters)
     again = sum(counted.get("decoded_again_chunks", 0) for counted in counters)
     rows = [
-        table.Row("  own CPU", own, what, whole, "CPU-s/GiB", own, OWN, True),
+        table.Row("  user CPU", user, "whole", whole, "CPU-s/GiB", user, None, False),
         table.limit("  kernel", "for the daemon", kernel, "CPU-s/GiB", KERNEL),
         table.Row("  fresh memory", fresh, "of each byte read", None, "", fresh, None, False),
         table.Row("  copied", copied, "of each byte read", None, "", copied, None, False),

@@ -7,7 +7,6 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use crate::array::OpenArray;
-use crate::array::decode_time::measured;
 use crate::array::decoder::{Decoder, PieceLocation};
 use crate::array::piece::{Cached, Decoded, Load, Piece};
 use crate::array::piece_use::PieceUse;
@@ -192,11 +191,9 @@ impl OpenArray {
             self.reclaim(pipeline.chunk_bytes());
         }
         let length = encoded.len() as u64;
-        let (bytes, nanoseconds) = measured(pipeline.chunk_bytes(), || load.decode(encoded));
-        let bytes = bytes.map_err(|error| error.about(key))?;
+        let bytes = load.decode(encoded).map_err(|error| error.about(key))?;
         self.seen_lengths.note(length, bytes.len() as u64);
         let stats = &self.engine.stats;
-        stats.decode_nanoseconds.add(nanoseconds);
         stats.decoded_chunks.add(1);
         let unread = self.unread.as_ref();
         if unread.is_some_and(|unread| unread.note_decoded(load.piece)) {

@@ -37,7 +37,6 @@ mod chunk_set;
 mod conditions;
 mod content;
 mod content_number;
-mod decode_time;
 mod decoder;
 mod dirty_chunk;
 mod dirty_chunks;
