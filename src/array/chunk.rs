@@ -93,6 +93,13 @@ impl OpenArray {
         location: &PieceLocation,
     ) -> Result<Piece> {
         let mut state = self.version_state(decoder, location.stored);
+        if state == VersionState::Unknown && self.is_cached(piece) {
+            // It was loaded just now, or its version was dropped since: then the piece may be of an older content.
+            state = match self.version_state(decoder, location.stored) {
+                VersionState::Unknown => VersionState::Stale,
+                known => known,
+            };
+        }
         if state == VersionState::Stale {
             state = VersionState::Known(self.fetch_version(decoder, location.stored)?);
         }
@@ -175,6 +182,11 @@ impl OpenArray {
         }
     }
 
+    fn is_cached(&self, piece: ChunkIndex) -> bool {
+        let cached = self.engine.cache.get(&(self.id, 0, piece.0));
+        cached.is_some()
+    }
+
     fn cached(&self, piece: ChunkIndex, version: Version) -> Option<Arc<Decoded>> {
         match self.engine.cache.get(&(self.id, 0, piece.0)) {
             Some(Cached::Chunk(decoded)) if decoded.version == version => Some(decoded),
@@ -202,5 +214,24 @@ impl OpenArray {
         let version = version?;
         self.note_version(stored, version, stamp)?;
         Ok(version)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::array::flat_file::FlatFile;
+    use crate::array::sample_array::{SampleArray, read, values};
+    use crate::grid::Region;
+
+    #[test]
+    fn a_cached_piece_whose_version_was_dropped_is_not_used_unchecked() {
+        let count = 8192;
+        let sample = SampleArray::new(&[count], &[1]);
+        let array = sample.open(1 << 20);
+        let file = FlatFile::new(array.clone(), Region::whole(&[count])).unwrap();
+        assert!(read(&file, 0..count) == values(0..count, 0));
+        let key = sample.put(0, 1);
+        array.hierarchy.store().info().changes.note(&key);
+        assert_eq!(read(&file, 0..1), values(0..1, 1));
     }
 }

@@ -33,7 +33,6 @@ mod arrays;
 mod asked_row;
 mod chunk;
 mod chunk_scan;
-mod chunk_set;
 mod conditions;
 mod content;
 mod content_number;
@@ -71,7 +70,6 @@ pub mod strided_file;
 mod touched;
 mod unread;
 mod versions;
-mod versions_room;
 mod write;
 mod writers;
 
@@ -172,6 +170,7 @@ impl OpenArray {
             let decoder = Decoder::new(&array, stored, &engine.limits);
             decoder.map_err(|error| error.about(&entry.path))
         });
+        let chunks = stored.as_ref().map_or(0, Grid::len);
         let id = engine.last_id.fetch_add(1, Ordering::Relaxed) + 1;
         let unread = decoder.as_ref().ok();
         let unread = unread.and_then(|decoder| unread_pieces(id, &array, decoder, &engine));
@@ -188,7 +187,7 @@ impl OpenArray {
             sparse: Mutex::default(),
             order: LastOrder::default(),
             seen: LastSeen::default(),
-            versions: ChunkVersions::new(hierarchy.store().info(), &engine.metadata),
+            versions: ChunkVersions::new(hierarchy.store().info(), chunks, &engine.metadata),
             same_version: AtomicU64::new(entry.version),
             path: entry.path.clone(),
             modified: entry.modified,

@@ -4,21 +4,20 @@
 //! when that counts; and the position in the store's log of changes from before it was asked for, since a change of the
 //! chunk's key ends it. A cached piece is used only under the version in this table, so the cache needs no
 //! invalidation. A version that changes gives the array's content another number. Entries count in the memory of open
-//! arrays; where that has no room for another one, the oldest leaves, and its chunk counts as changed once it is looked
-//! at again.
+//! arrays; if that has no room for another one, the older half is dropped, and since those chunks may change unnoticed
+//! from then on, the content gets another number.
 
 use lru::LruCache;
 use parking_lot::{RwLock, RwLockReadGuard};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::array::chunk_set::ChunkSet;
 use crate::array::content_number::ContentNumber;
-use crate::array::versions_room::VersionsRoom;
 use crate::error::Result;
 use crate::store::{ChangeLog, Key, LogPosition, MovingPosition, QueryStamp, StoreInfo, Version};
 use crate::sync::budget::MemoryBudget;
 use crate::sync::clock::Clock;
+use crate::sync::stepped_room::SteppedRoom;
 
 /// What is known of a stored chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,6 +33,12 @@ pub(super) enum VersionState {
 /// The most chunks that the store is asked about when a file is opened.
 const MAX_CHUNKS_ASKED: usize = 1 << 12;
 
+/// The bytes of an entry: its own, and its places in the order and in the table, which has room for more.
+const ENTRY_BYTES: u64 = 128;
+
+/// Entries that count with the array itself.
+const FREE_ENTRIES: usize = 16;
+
 /// An answer of the store and how old it is.
 struct VersionEntry {
     version: Option<Version>,
@@ -42,18 +47,11 @@ struct VersionEntry {
     position: MovingPosition,
 }
 
-/// What is known of chunks, by their number in the grid.
-struct KnownVersions {
-    /// In the order in which they were noted.
-    entries: LruCache<u64, VersionEntry>,
-    /// The chunks whose entries left since the content got its number: they can change unnoticed.
-    left: ChunkSet,
-}
-
 /// The versions of an array's stored chunks.
 pub(super) struct ChunkVersions {
-    known: RwLock<KnownVersions>,
-    room: VersionsRoom,
+    /// By the chunk's number in the grid, in the order in which they were noted.
+    entries: RwLock<LruCache<u64, VersionEntry>>,
+    room: SteppedRoom,
     content: ContentNumber,
     log: Arc<ChangeLog>,
     clock: Clock,
@@ -61,14 +59,12 @@ pub(super) struct ChunkVersions {
 }
 
 impl ChunkVersions {
-    /// Builds an empty table of chunks of a store, whose entries will count in `memory`.
-    pub(super) fn new(info: &StoreInfo, memory: &Arc<MemoryBudget>) -> ChunkVersions {
+    /// Builds an empty table for at most `chunks` chunks of a store, whose entries will count in `memory`.
+    pub(super) fn new(info: &StoreInfo, chunks: u64, memory: &Arc<MemoryBudget>) -> ChunkVersions {
+        let chunks = usize::try_from(chunks).unwrap_or(usize::MAX);
         ChunkVersions {
-            known: RwLock::new(KnownVersions {
-                entries: LruCache::unbounded(),
-                left: ChunkSet::default(),
-            }),
-            room: VersionsRoom::new(memory),
+            entries: RwLock::new(LruCache::unbounded()),
+            room: SteppedRoom::new(memory, ENTRY_BYTES, chunks),
             content: ContentNumber::new(),
             log: info.changes.clone(),
             clock: info.clock.clone(),
@@ -84,7 +80,7 @@ impl ChunkVersions {
     /// Locks the table to look up several chunks; others may look up chunks meanwhile.
     pub(super) fn lock(&self) -> LockedVersions<'_> {
         LockedVersions {
-            known: self.known.read(),
+            entries: self.entries.read(),
             versions: self,
         }
     }
@@ -130,34 +126,30 @@ impl ChunkVersions {
 
     /// Puts an entry into the table, unless a newer answer is there; returns whether it replaces one of another version.
     fn replace(&self, number: u64, version: Option<Version>, stamp: QueryStamp) -> bool {
-        let entries = self.known.read().entries.len() + 1;
-        let has_room = self.room.cover(entries);
-        let mut known = self.known.write();
+        // Before the table is locked: to take room may close arrays.
+        let counted = || (self.entries.read().len() + 1).saturating_sub(FREE_ENTRIES);
+        let has_room = self.room.cover(counted);
+        let mut entries = self.entries.write();
         let is_newer = |entry: &VersionEntry| {
             entry.asked > stamp.asked && entry.position.get() >= stamp.position
         };
-        if known.entries.peek(&number).is_some_and(is_newer) {
+        if entries.peek(&number).is_some_and(is_newer) {
             return false;
         }
-        if !has_room && !known.entries.contains(&number) {
-            known.drop_oldest();
+        if !has_room && !entries.contains(&number) {
+            // Many at a time: the kernel drops its pages of a content that gets another number.
+            for _ in 0..entries.len().div_ceil(2) {
+                entries.pop_lru();
+            }
+            self.content.renew();
         }
-        self.renew_if_left(&mut known, |left| left.may_have(number));
         let entry = VersionEntry {
             version,
             asked: stamp.asked,
             position: MovingPosition::new(stamp.position),
         };
-        let replaced = known.entries.put(number, entry);
+        let replaced = entries.put(number, entry);
         replaced.is_some_and(|replaced| replaced.version != version)
-    }
-
-    /// Gives the content another number if chunks are looked at again whose entries left.
-    fn renew_if_left(&self, known: &mut KnownVersions, are_among: impl Fn(&ChunkSet) -> bool) {
-        if are_among(&known.left) {
-            known.left = ChunkSet::default();
-            self.content.renew();
-        }
     }
 
     /// Returns the number of the content, as far as changes of it were seen.
@@ -165,14 +157,11 @@ impl ChunkVersions {
         &self.content
     }
 
-    /// Returns the chunks that the store has to be asked about again, nothing if there may be too many; `keys` returns
-    /// the keys that a chunk may have. Those whose entries left count as changed.
+    /// Returns the chunks that the store has to be asked about again, `None` if there may be too many; `keys` returns the
+    /// keys that a chunk may have.
     pub(super) fn stale(&self, keys: impl Fn(u64) -> Result<Vec<Key>>) -> Option<Vec<u64>> {
-        if !self.known.read().left.is_empty() {
-            self.renew_if_left(&mut self.known.write(), |left| !left.is_empty());
-        }
         let now = self.now();
-        let entries = &self.known.read().entries;
+        let entries = self.entries.read();
         if entries.len() > MAX_CHUNKS_ASKED {
             return None;
         }
@@ -189,25 +178,15 @@ impl ChunkVersions {
         since: LogPosition,
         keys: impl Fn(u64) -> Result<Vec<Key>>,
     ) -> bool {
-        let known = self.known.read();
+        let entries = self.entries.read();
         let is_unchanged = |&number: &u64| self.is_unchanged(since, || keys(number));
-        !known.left.is_empty()
-            || known.entries.len() > MAX_CHUNKS_ASKED
-            || !known.entries.iter().all(|(number, _)| is_unchanged(number))
-    }
-}
-
-impl KnownVersions {
-    fn drop_oldest(&mut self) {
-        if let Some((number, _)) = self.entries.pop_lru() {
-            self.left.add(number);
-        }
+        entries.len() > MAX_CHUNKS_ASKED || !entries.iter().all(|(number, _)| is_unchanged(number))
     }
 }
 
 /// The locked table.
 pub(super) struct LockedVersions<'a> {
-    known: RwLockReadGuard<'a, KnownVersions>,
+    entries: RwLockReadGuard<'a, LruCache<u64, VersionEntry>>,
     versions: &'a ChunkVersions,
 }
 
@@ -219,7 +198,7 @@ impl LockedVersions<'_> {
         now: Instant,
         keys: impl FnOnce() -> Result<Vec<Key>>,
     ) -> VersionState {
-        let Some(entry) = self.known.entries.peek(&number) else {
+        let Some(entry) = self.entries.peek(&number) else {
             return VersionState::Unknown;
         };
         if self.versions.holds(entry, now, keys) {
@@ -233,7 +212,6 @@ impl LockedVersions<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::array::versions_room::{ENTRY_BYTES, FREE_ENTRIES};
     use crate::stats::Stats;
 
     fn key(number: u64) -> Result<Vec<Key>> {
@@ -258,7 +236,7 @@ mod tests {
     }
 
     fn table(store: &StoreInfo) -> ChunkVersions {
-        ChunkVersions::new(store, &memory(1 << 20))
+        ChunkVersions::new(store, 100, &memory(1 << 20))
     }
 
     fn of(versions: &ChunkVersions, number: u64) -> VersionState {
@@ -338,16 +316,13 @@ mod tests {
     #[test]
     fn b02_versions_stay_within_their_part_of_the_memory() {
         let (store, memory) = (store(), memory(100_000));
-        let tables = [0, 1].map(|_| ChunkVersions::new(&store, &memory));
+        let tables = [0, 1].map(|_| ChunkVersions::new(&store, 3000, &memory));
         for number in 0..3000 {
             for versions in &tables {
                 versions.note(number, Some(Version(1)), stamp(&store));
                 assert_eq!(of(versions, number), VersionState::Known(Some(Version(1))));
             }
-            let entries: usize = tables
-                .iter()
-                .map(|table| table.known.read().entries.len())
-                .sum();
+            let entries: usize = tables.iter().map(|table| table.entries.read().len()).sum();
             let free = tables.len() * FREE_ENTRIES;
             assert!((entries - free.min(entries)) as u64 * ENTRY_BYTES <= memory.held());
         }
@@ -356,62 +331,22 @@ mod tests {
         assert_eq!(memory.held(), 0);
     }
 
-    /// A table whose memory has no room but for `FREE_ENTRIES`, with entries of so many chunks.
-    fn full(store: &StoreInfo, chunks: u64) -> ChunkVersions {
-        let versions = ChunkVersions::new(store, &memory(0));
-        for number in 0..chunks {
-            versions.note(number, Some(Version(number)), stamp(store));
-        }
-        versions
-    }
-
     #[test]
-    fn the_oldest_entry_leaves_and_the_content_stays() {
+    fn the_older_entries_are_dropped_and_the_content_counts_as_another_one() {
         let (store, count) = (store(), FREE_ENTRIES as u64);
-        let versions = full(&store, count);
-        let content = versions.content().get();
-        for number in count..4 * count {
+        let versions = ChunkVersions::new(&store, 1000, &memory(0));
+        let mut contents = Vec::new();
+        for number in 0..3 * count {
             versions.note(number, Some(Version(number)), stamp(&store));
-            assert_eq!(of(&versions, number - count), VersionState::Unknown);
-            let oldest = VersionState::Known(Some(Version(number - count + 1)));
-            assert_eq!(of(&versions, number - count + 1), oldest);
+            contents.push(versions.content().get());
+            assert_eq!(
+                of(&versions, number),
+                VersionState::Known(Some(Version(number)))
+            );
         }
-        assert_eq!(versions.content().get(), content);
-    }
-
-    #[test]
-    fn a_chunk_whose_entry_left_counts_as_changed() {
-        let store = store();
-        let chunks = 2 * FREE_ENTRIES as u64;
-        let versions = full(&store, chunks);
-        let content = versions.content().get();
-        versions.note(0, Some(Version(0)), stamp(&store));
-        let again = versions.content().get();
-        assert_ne!(again, content, "it came again");
-        let before = store.changes.position();
-        assert!(!versions.may_have_changed(before, key));
-        versions.note(chunks, None, stamp(&store));
-        assert!(versions.may_have_changed(before, key));
-        assert_eq!(versions.content().get(), again);
-        assert_eq!(versions.stale(key), Some(vec![]));
-        let opened = versions.content().get();
-        assert_ne!(opened, again, "a file was opened");
-        versions.stale(key);
-        assert_eq!(versions.content().get(), opened);
-    }
-
-    #[test]
-    fn passes_over_many_chunks_renew_the_content_seldom() {
-        let store = store();
-        let versions = full(&store, 0);
-        let mut numbers = Vec::new();
-        for _ in 0..4 {
-            for number in 0..1000 {
-                versions.note(number, Some(Version(number)), stamp(&store));
-                numbers.push(versions.content().get());
-            }
-        }
-        numbers.dedup();
-        assert!(numbers.len() < 20, "{} times", numbers.len());
+        assert_eq!(of(&versions, 0), VersionState::Unknown);
+        assert!(contents[..FREE_ENTRIES].iter().all(|&it| it == contents[0]));
+        contents.dedup();
+        assert_eq!(contents.len(), 5, "once for each half that was dropped");
     }
 }
