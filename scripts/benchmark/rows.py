@@ -1,4 +1,4 @@
-"""Arrays of which a row of chunks is twice the memory budget: with a spill file, and without."""
+"""An array of which a row of chunks is twice the memory budget, with a spill file."""
 
 from statistics import median
 
@@ -9,38 +9,30 @@ import host_memory
 import peers
 import table
 
-# The row of chunks, which is read plane by plane, has 256 of half a MiB; the budget is in MiB as well.
+# The row of chunks, which is read plane by plane, has 256 of half a MiB; the budget is in MiB.
 CASE = arrays.Case(
     "row-zstd-512K", dict(chunks=(128, 32, 32), compressors=ZstdCodec(level=1)), None, None
 )
-CHUNKS = 256
-ROW = 128
 BUDGET = 64
 
-# With a spill, of the speed without a limit and decodes of each chunk; without one, the share of chunks found in memory.
+# Of the speed without a limit, and decodes of each chunk.
 SPEED = 0.4
 DECODES = 1.1
-HITS = 0.45
 
 
 def run(arguments):
     store = arrays.store(CASE, arguments.size)
     arrays.warm_up(store)
-    free, spilled, kept, counters, hits = [], [], [], [], []
+    free, spilled, counters = [], [], []
     for _ in range(arguments.rounds):
         free.append(read(store)[0])
         one, counted = read(store, "--memory", f"{BUDGET}M")
         spilled.append(one)
         counters.append(counted)
-        one, counted = read(store, "--memory", f"{BUDGET}M", "--spill", "none")
-        kept.append(one)
-        hits.append(found(counted, arguments.size))
     decodes = median(decodes_of(counted) for counted in counters)
     return [
         table.speeds("row twice the budget", "without a limit", spilled, free, SPEED),
         table.limit("  decodes", "of each chunk", decodes, "", DECODES),
-        table.speeds("  without a spill", "without a limit", kept, free),
-        table.Row("  hits", median(hits), "budget / row", BUDGET / ROW, "", median(hits), HITS, False),
     ]
 
 
@@ -53,8 +45,3 @@ def read(store, *options):
 def decodes_of(counted):
     first = counted["decoded_chunks"] - counted["decoded_again_chunks"]
     return counted["decoded_chunks"] / max(first, 1)
-
-
-def found(counted, size):
-    """Returns the share of a plane's chunks that were in memory when the plane was read."""
-    return 1 - counted["decoded_chunks"] / (size * CHUNKS)

@@ -219,6 +219,10 @@ impl OpenArray {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicU64, Ordering};
+    use std::thread;
+    use std::time::Duration;
+
     use crate::array::flat_file::FlatFile;
     use crate::array::sample_array::{SampleArray, read, values};
     use crate::grid::Region;
@@ -233,5 +237,45 @@ mod tests {
         let key = sample.put(0, 1);
         array.hierarchy.store().info().changes.note(&key);
         assert_eq!(read(&file, 0..1), values(0..1, 1));
+    }
+
+    /// Two readers share memory that has no room for a row of chunks, while chunks change. What is read is of one content or
+    /// the other, and of the new one once its change was noted.
+    #[test]
+    fn readers_at_once_see_no_content_that_was_replaced_before() {
+        const PLANE: u64 = 256 * 256;
+        let sample = SampleArray::new(&[32, 256, 256], &[8, 32, 32]);
+        let array = sample.open(512 << 10);
+        let newest = AtomicU64::new(0);
+        thread::scope(|scope| {
+            let (array, newest) = (&array, &newest);
+            let check = move |file: &FlatFile, plane: u64| {
+                let before = newest.load(Ordering::SeqCst);
+                let range = plane * PLANE..plane * PLANE + 32;
+                let found = read(file, plane * PLANE..(plane + 1) * PLANE);
+                let after = newest.load(Ordering::SeqCst) + 1;
+                let is_of = |seed| found[..32] == values(range.clone(), seed);
+                assert!(
+                    (before..=after).any(is_of),
+                    "plane {plane}: {before} to {after}"
+                );
+            };
+            for first in [0, 16] {
+                scope.spawn(move || {
+                    let region = Region::whole(&[32, 256, 256]);
+                    let file = FlatFile::new(array.clone(), region).unwrap();
+                    (first..first + 16).for_each(|plane| check(&file, plane));
+                });
+            }
+            for seed in 1..6 {
+                // The first chunk of each row.
+                for number in [0, 64, 128, 192] {
+                    let key = sample.put(number, seed);
+                    array.hierarchy.store().info().changes.note(&key);
+                }
+                newest.store(seed, Ordering::SeqCst);
+                thread::sleep(Duration::from_millis(20));
+            }
+        });
     }
 }

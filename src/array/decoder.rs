@@ -51,6 +51,11 @@ struct Shapes {
 }
 
 impl Decoder {
+    /// Whether chunks are stored in another form than decoded.
+    pub(super) fn is_encoded(&self) -> bool {
+        !self.pipeline.is_identity() || !self.pipeline.shards().is_empty()
+    }
+
     /// Builds the pipeline of the largest chunk.
     ///
     /// Fails as `Pipeline::new` does, and with `Unsupported` for a rectilinear grid with shards that inner

@@ -6,16 +6,14 @@
 
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::array::OpenArray;
-use crate::array::access_pattern::{AccessPattern, Window};
-use crate::array::asked_row::AskedRow;
+use crate::array::chunk_rows::ChunkRows;
 use crate::array::decoder::Decoder;
 use crate::array::parts;
 use crate::array::parts::{MissedParts, Part};
 use crate::array::piece::{Cached, Piece};
-use crate::array::read_order::ReadOrder;
+use crate::array::read_tracker::{ReadTracker, Window};
 use crate::array::touched;
 use crate::array::versions::VersionState;
 use crate::error::{Error, Result};
@@ -38,13 +36,11 @@ pub struct FlatFile {
     pub(super) array: Arc<OpenArray>,
     pub(super) region: Region,
     pub(super) length: u64,
-    pub(super) pattern: AccessPattern,
-    /// Tells the readers of an array apart.
-    pub(super) number: usize,
+    pub(super) tracker: Arc<ReadTracker>,
+    pub(super) rows: ChunkRows,
     /// Whether reads go to the stored chunks themselves, which are not encoded.
     pub(super) direct: bool,
     missed: MissedParts,
-    pub(super) asked: AskedRow,
     /// The dimension of the array that each dimension of the file is, outermost first; nothing for their own order.
     pub(super) order: Option<Box<[usize]>>,
     /// Called by each read that has begun to copy.
@@ -52,22 +48,14 @@ pub struct FlatFile {
     pub(super) while_copying: Option<Box<dyn Fn() + Send + Sync>>,
 }
 
-/// The number of the next flat file.
-static NEXT_NUMBER: AtomicUsize = AtomicUsize::new(0);
-
 /// The longest file, in bytes, that its first reader is taken to read whole.
 const MAX_READ_WHOLE: u64 = 16 << 30;
 
 impl Drop for FlatFile {
     fn drop(&mut self) {
-        if let Some(order) = self.pattern.order() {
-            self.array.order.set(order);
-        }
-        if let Some(unread) = &self.array.unread {
-            unread.note_reader(self.number, &self.region, None);
-            if !unread.has_readers() {
-                self.array.forget_runs();
-            }
+        let trackers = self.array.trackers.as_ref();
+        if trackers.is_some_and(|trackers| trackers.remove(&self.tracker)) {
+            self.array.forget_runs();
         }
         self.array.give_up_spilled();
     }
@@ -88,17 +76,42 @@ pub(super) fn in_buffer(bytes: u64) -> usize {
 impl FlatFile {
     /// Builds the flat file of a box; `Unsupported` or `TooLarge` if it has no length.
     pub fn new(array: Arc<OpenArray>, region: Region) -> Result<FlatFile> {
-        let length = bytes_of(&region.shape, array.array.element_size()?)?;
+        FlatFile::build(array, region, None)
+    }
+
+    fn build(
+        array: Arc<OpenArray>,
+        region: Region,
+        order: Option<Box<[usize]>>,
+    ) -> Result<FlatFile> {
+        let element = array.array.element_size()?;
+        let length = bytes_of(&region.shape, element)?;
+        let direct = order.is_none() && array.reads_direct(MIN_DIRECT_RUN);
+        let axis = order
+            .as_deref()
+            .and_then(<[usize]>::first)
+            .map_or(0, |&axis| axis);
+        let (mut rows, mut window) = (ChunkRows::default(), Window::default());
+        if let Ok(decoder) = array.decoder() {
+            rows = ChunkRows::new(&decoder.pieces, &region, axis, length);
+            if !direct {
+                window = array.window(decoder, rows);
+            }
+        }
+        let tracker = ReadTracker::new(region.clone(), order.clone(), element, window);
+        let tracker = Arc::new(tracker);
+        if let Some(trackers) = &array.trackers {
+            trackers.add(&tracker);
+        }
         Ok(FlatFile {
-            direct: array.reads_direct(MIN_DIRECT_RUN),
+            direct,
             array,
             region,
             length,
-            pattern: AccessPattern::default(),
-            number: NEXT_NUMBER.fetch_add(1, Ordering::Relaxed),
+            tracker,
+            rows,
             missed: MissedParts::default(),
-            asked: AskedRow::default(),
-            order: None,
+            order,
             #[cfg(test)]
             while_copying: None,
         })
@@ -113,10 +126,7 @@ impl FlatFile {
             return Err(Error::invalid(&array.path, found));
         }
         let is_own = order.iter().enumerate().all(|(place, &axis)| place == axis);
-        let mut flat = FlatFile::new(array, region)?;
-        flat.direct &= is_own;
-        flat.order = (!is_own).then(|| order.into());
-        Ok(flat)
+        FlatFile::build(array, region, (!is_own).then(|| order.into()))
     }
 
     /// Whether the elements are in the order of the array's dimensions.
@@ -135,13 +145,12 @@ impl FlatFile {
         self.length
     }
 
-    /// Whether a reader that opens the file now is likely to read on in order: as the last one did or, where there was
-    /// none, if it is not too long for that.
+    /// Whether a reader that opens the file now is expected to be sequential: if the last one was or, if there was none, if
+    /// the file is not too long for that.
     pub fn is_read_on(&self) -> bool {
-        match self.array.order.get() {
-            Some(order) => order == ReadOrder::InOrder,
-            None => self.length <= MAX_READ_WHOLE,
-        }
+        let trackers = self.array.trackers.as_ref();
+        let last = trackers.and_then(|trackers| trackers.was_sequential());
+        last.unwrap_or(self.length <= MAX_READ_WHOLE)
     }
 
     /// Whether the file has no bytes.
@@ -170,10 +179,10 @@ impl FlatFile {
         let stats = &self.array.engine.stats;
         stats.cache_hit_chunks.add(pieces.len() as u64);
         touched::note(pieces.len() as u64, pieces.len() as u64);
-        let ahead = self.note_read(decoder, &range);
-        self.read_ahead(decoder, &ahead);
         let bytes = self.gather_pieces(decoder, &range, &parts, pieces).ok()?;
-        self.note_answer(&range);
+        let (ahead, consumed) = self.tracker.note(&range);
+        self.retire_consumed(decoder, &parts, consumed);
+        self.prefetch(decoder, &ahead);
         Some(bytes).filter(|_| self.array.store_holds())
     }
 
@@ -260,16 +269,16 @@ impl FlatFile {
         let parts = self.missed.take(&range);
         let parts = parts.unwrap_or_else(|| self.parts(decoder, &range));
         if self.direct {
-            // The kernel of the store's own files reads ahead.
-            let length = range.end - range.start;
-            self.pattern.note_read(range.start, length, Window::NONE);
+            // The kernel reads the stored files ahead.
+            self.tracker.note(&range);
             touched::note(parts.len() as u64, 0);
             return self.gather_stored(decoder, &range, &parts);
         }
-        // Before anything is decoded, so that what it evicts is known to be wanted again.
-        let ahead = self.note_read(decoder, &range);
+        // Before anything is decoded, so that evicted pieces which the reader needs are spilled.
+        let ahead = self.tracker.begin(&range);
         let bytes = self.gather_loading(decoder, &range, &parts, &ahead);
-        self.note_answer(&range);
+        let consumed = self.tracker.finish(&range);
+        self.retire_consumed(decoder, &parts, consumed);
         bytes
     }
 

@@ -5,13 +5,12 @@
 
 use std::ops::Range;
 
-use crate::array::access_pattern::Prediction;
 use crate::array::decoder::Decoder;
 use crate::array::flat_file::{FlatFile, in_buffer};
-use crate::array::given::OrderedReader;
 use crate::array::parts::Part;
-use crate::array::piece::Piece;
+use crate::array::piece::{CacheKey, Piece};
 use crate::array::prefetch::PiecesBeside;
+use crate::array::read_tracker::Prediction;
 use crate::array::readers::StoredChunk;
 use crate::error::{Error, Result};
 use crate::grid::{ChunkIndex, Layout, Runs, permuted};
@@ -41,8 +40,7 @@ impl FlatFile {
         pieces: Vec<Piece>,
     ) -> Result<ReadBytes> {
         let mut pieces = pieces.into_iter();
-        let reader = self.ordered_reader(decoder);
-        self.gather(decoder, range, (parts, reader), |_| {
+        self.gather(decoder, range, parts, |_| {
             let piece = pieces.next().ok_or_else(|| Error::invalid("", "no piece"));
             piece.map(Source::Piece)
         })
@@ -55,7 +53,7 @@ impl FlatFile {
         range: &Range<u64>,
         parts: &[Part],
     ) -> Result<ReadBytes> {
-        self.gather(decoder, range, (parts, None), |piece| {
+        self.gather(decoder, range, parts, |piece| {
             let written = self.array.written(decoder, piece);
             Ok(written.map_or(Source::Stored, |piece| Source::Piece(Piece::Data(piece))))
         })
@@ -69,11 +67,10 @@ impl FlatFile {
         parts: &[Part],
         ahead: &Prediction,
     ) -> Result<ReadBytes> {
-        let reader = self.ordered_reader(decoder);
         let mut beside = PiecesBeside::new(self, decoder, parts);
         beside.begin();
-        self.read_ahead(decoder, ahead);
-        self.gather(decoder, range, (parts, reader), |piece| {
+        self.prefetch(decoder, ahead);
+        self.gather(decoder, range, parts, |piece| {
             beside.take();
             self.source(decoder, piece)
         })
@@ -84,7 +81,7 @@ impl FlatFile {
         &self,
         decoder: &Decoder,
         range: &Range<u64>,
-        (parts, reader): (&[Part], Option<OrderedReader>),
+        parts: &[Part],
         mut source: impl FnMut(ChunkIndex) -> Result<Source>,
     ) -> Result<ReadBytes> {
         let size = self.array.element as u64;
@@ -97,9 +94,6 @@ impl FlatFile {
                 continue;
             };
             let source = source(piece)?;
-            if let (Some(reader), Source::Piece(Piece::Data(decoded))) = (&reader, &source) {
-                reader.note_given(&self.array, group, decoded);
-            }
             for part in group {
                 let runs = self.runs(decoder, &elements, part);
                 if let (Source::Piece(Piece::Data(decoded)), [_], Some(run)) =
@@ -119,6 +113,22 @@ impl FlatFile {
         self.array.engine.stats.copied_bytes.add(out.len() as u64);
         out.cut(wanted);
         Ok(ReadBytes::Own(out))
+    }
+
+    /// Has those pieces of a read that was answered evicted first which a sequential reader has consumed. Their memory is
+    /// used again.
+    pub(super) fn retire_consumed(&self, decoder: &Decoder, parts: &[Part], consumed: Option<u64>) {
+        let Some(consumed) = consumed else { return };
+        let groups = parts.chunk_by(Part::is_of_same_piece);
+        let is_consumed = |part: &&Part| {
+            let shape = decoder.pieces.shape_of(part.piece);
+            self.tracker.ends_before(part, &shape, consumed)
+        };
+        let pieces = groups.filter_map(<[Part]>::first).filter(is_consumed);
+        let keys: Vec<CacheKey> = pieces
+            .map(|part| (self.array.id, 0, part.piece.0))
+            .collect();
+        self.array.engine.cache.retire(&keys);
     }
 
     /// Copies runs out of a piece.

@@ -4,12 +4,12 @@
 //! piece are one. Inner chunks of shards are fetched by `shard`; which content is the current one is left to `chunk`.
 
 use std::borrow::Cow;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use crate::array::OpenArray;
 use crate::array::decoder::{Decoder, PieceLocation};
 use crate::array::piece::{Cached, Decoded, Load, Piece};
-use crate::array::piece_use::PieceUse;
 use crate::array::seen_lengths::GuessedLengths;
 use crate::error::{Error, Kind, Result};
 use crate::grid::ChunkIndex;
@@ -121,7 +121,6 @@ impl OpenArray {
         Ok(Some(Decoded {
             bytes,
             version,
-            usage: self.begin_use(load),
             is_on_disk: true,
             _room: room,
         }))
@@ -195,8 +194,7 @@ impl OpenArray {
         self.seen_lengths.note(length, bytes.len() as u64);
         let stats = &self.engine.stats;
         stats.decoded_chunks.add(1);
-        let unread = self.unread.as_ref();
-        if unread.is_some_and(|unread| unread.note_decoded(load.piece)) {
+        if self.decoded.note(load.decoder.pieces.len(), load.piece) {
             stats.decoded_again_chunks.add(1);
         }
         stats.decoded_bytes.add(bytes.len() as u64);
@@ -204,18 +202,17 @@ impl OpenArray {
         Ok(Decoded {
             bytes,
             version,
-            usage: self.begin_use(load),
             is_on_disk: false,
             _room: room,
         })
     }
 
-    /// Has the memory of a piece that was given out whole serve for the next `length` bytes: memory fresh from the kernel
+    /// Has the memory of a piece that a reader has consumed serve for the next `length` bytes: memory fresh from the kernel
     /// costs as much as decoding into it.
     fn reclaim(&self, length: usize) {
         let cache = &self.engine.cache;
         if cache.budget().held() > FREELY_HELD && !buffer::is_pooled(length) {
-            cache.reclaim(Cached::is_spent);
+            cache.reclaim();
         }
     }
 
@@ -226,30 +223,6 @@ impl OpenArray {
             self.reclaim(length);
         }
         Buffer::of_length(length)
-    }
-
-    /// Begins the use of a piece by readers in order.
-    fn begin_use(&self, load: &Load) -> Option<PieceUse> {
-        let share = self.kept_share(load.decoder);
-        let unread = self.unread.clone()?;
-        Some(PieceUse::new(unread, load.piece, share))
-    }
-
-    /// Returns how many bytes of pieces are kept for readers in order whose rows of pieces are larger than the memory: all
-    /// but what pieces take that are being loaded and those that cross the end of a read.
-    pub(super) fn kept_share(&self, decoder: &Decoder) -> u64 {
-        let memory = self.engine.limits.memory;
-        // Each as it is stored and decoded, beside one that was decoded and not used yet; and as much again, so that those
-        // which are being loaded meet others that may leave.
-        let decoded = decoder.pipeline.chunk_bytes() as u64;
-        let load = decoded
-            .saturating_mul(2)
-            .saturating_add(usual_length(decoded));
-        let loading = load.saturating_mul(self.engine.loads * 2);
-        memory
-            .saturating_sub(memory / 32)
-            .saturating_sub(loading)
-            .max(memory / 2)
     }
 }
 
@@ -278,4 +251,63 @@ fn is_of_bytes(error: &Error) -> bool {
 
 fn is_missing(error: &Error) -> bool {
     error.kind() == Kind::NotFound
+}
+
+impl OpenArray {
+    /// Returns how many bytes of pieces a sequential reader can keep in memory: all but what pieces take that are being
+    /// loaded, and those that cross the end of a read.
+    pub(super) fn room_for_row(&self, decoder: &Decoder) -> u64 {
+        let memory = self.engine.limits.memory;
+        // Each as it is stored and decoded, beside one that was decoded and not used yet; and as much again, so that those
+        // which are being loaded meet others that may be evicted.
+        let decoded = decoder.pipeline.chunk_bytes() as u64;
+        let load = decoded
+            .saturating_mul(2)
+            .saturating_add(usual_length(decoded));
+        let loading = load.saturating_mul(self.engine.loads * 2);
+        memory
+            .saturating_sub(memory / 32)
+            .saturating_sub(loading)
+            .max(memory / 2)
+    }
+}
+
+/// The most pieces of an array of which it is known whether they were decoded before.
+const MAX_KNOWN: u64 = 1 << 20;
+
+/// Which pieces of an array were decoded before: a bit for each, none of an array of too many.
+#[derive(Default)]
+pub(super) struct DecodedPieces(OnceLock<Box<[AtomicU64]>>);
+
+impl DecodedPieces {
+    /// Notes that one of `count` pieces is decoded; returns whether it is known to have been decoded before.
+    fn note(&self, count: u64, piece: ChunkIndex) -> bool {
+        if count > MAX_KNOWN {
+            return false;
+        }
+        let empty = || (0..count.div_ceil(64)).map(|_| AtomicU64::new(0)).collect();
+        let words = self.0.get_or_init(empty);
+        let place = usize::try_from(piece.0 / 64).ok();
+        let Some(word) = place.and_then(|place| words.get(place)) else {
+            return false;
+        };
+        let bit = 1 << (piece.0 % 64);
+        word.fetch_or(bit, Ordering::Relaxed) & bit != 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_piece_is_known_to_have_been_decoded() {
+        let decoded = DecodedPieces::default();
+        for piece in [0, 63, 64, 399] {
+            assert!(!decoded.note(400, ChunkIndex(piece)), "{piece}");
+            assert!(decoded.note(400, ChunkIndex(piece)), "{piece}");
+        }
+        assert!(!decoded.note(400, ChunkIndex(1)));
+        assert!(!decoded.note(400, ChunkIndex(u64::MAX)));
+    }
 }

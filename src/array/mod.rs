@@ -1,24 +1,25 @@
 //! An array opened: its metadata, how its chunks decode, and what of them is in memory.
 //!
 //! To read, `flat_file` puts pieces together into ranges of bytes, `chunk` and `shard` load one piece, `decoder` says
-//! where it is stored and how it decodes, and `versions` which content of a stored chunk is the current one. To write,
-//! `write` puts ranges of bytes into pieces, and `dirty_chunks` holds these until `flush` has stored them. `content`
+//! where it is stored and how it decodes, and `versions` which content of a stored chunk is the current one.
+//! `read_tracker` follows the reader of each file, to prefetch what it reads next and to evict what it has consumed.
+//! To write, `write` puts ranges of bytes into pieces, and `dirty_chunks` holds these until `flush` has stored them. `content`
 //! tells one content of an array from another. An array that cannot be decoded is opened all the same; its reads return
 //! the error.
 
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Instant, SystemTime};
 
 use crate::array::decoder::Decoder;
 use crate::array::dirty_chunks::DirtyChunks;
+use crate::array::loading::DecodedPieces;
 use crate::array::presence::LastSeen;
-use crate::array::read_order::LastOrder;
+use crate::array::read_tracker::ReadTrackers;
 use crate::array::seen_lengths::SeenLengths;
 use crate::array::shard_group::ShardGroups;
-use crate::array::unread::UnreadPieces;
 use crate::array::versions::{ChunkVersions, LockedVersions, VersionState};
 use crate::error::{Error, Kind, Result};
 use crate::grid::{ChunkIndex, Grid};
@@ -28,10 +29,9 @@ use crate::model::Array;
 use crate::store::{Key, QueryStamp, Store, Version};
 use crate::sync::budget::Reservation;
 
-pub mod access_pattern;
 mod arrays;
-mod asked_row;
 mod chunk;
+mod chunk_rows;
 mod chunk_scan;
 mod conditions;
 mod content;
@@ -43,19 +43,17 @@ mod engine;
 pub mod flat_file;
 mod flush;
 mod gather;
-mod given;
 mod lengths;
 mod loading;
 mod open_arrays;
 mod parts;
 mod piece;
 mod piece_rows;
-mod piece_use;
 mod prefetch;
 mod presence;
 pub mod ragged;
 mod ragged_ahead;
-mod read_order;
+mod read_tracker;
 mod readers;
 #[cfg(test)]
 mod sample_array;
@@ -68,7 +66,6 @@ mod spill_file;
 mod stored_chunks;
 pub mod strided_file;
 mod touched;
-mod unread;
 mod versions;
 mod write;
 mod writers;
@@ -83,23 +80,6 @@ pub use crate::array::spill_file::SpillConfig;
 pub use crate::array::stored_chunks::{FoundChunk, StoredChunks};
 pub use crate::array::touched::{TouchedChunks, take_touched};
 pub use crate::array::write::WriteSource;
-
-/// Returns what readers in order have still to read of the array with this number, which is all of it.
-fn unread_pieces(
-    id: u64,
-    array: &Array,
-    decoder: &Decoder,
-    engine: &Engine,
-) -> Option<Arc<UnreadPieces>> {
-    let element = array.element_size().ok()?;
-    // An uncompressed chunk is read again as it is stored.
-    let is_plain = decoder.pipeline.is_identity() && decoder.pipeline.shards().is_empty();
-    let unread = UnreadPieces::new(element, decoder.pieces.clone(), !is_plain);
-    if let Some(spill) = engine.spill.as_ref().filter(|_| unread.spills()) {
-        spill.add(id, &unread);
-    }
-    Some(unread)
-}
 
 fn array_of(entry: &NodeEntry) -> Result<&Array> {
     let array = entry.array();
@@ -130,8 +110,12 @@ pub struct OpenArray {
     element: usize,
     stored: Result<Grid>,
     decoder: Result<Decoder>,
-    /// What readers in order have still to read; nothing of an array that cannot be decoded.
-    unread: Option<Arc<UnreadPieces>>,
+    /// The readers of its open files; `None` if the array cannot be decoded.
+    trackers: Option<Arc<ReadTrackers>>,
+    /// Which pieces were decoded before.
+    decoded: DecodedPieces,
+    /// Whether a warning was logged that memory has no room for a row of chunks.
+    has_warned: AtomicBool,
     versions: ChunkVersions,
     /// Inner chunks that are read together.
     groups: ShardGroups,
@@ -145,8 +129,6 @@ pub struct OpenArray {
     sparse: Mutex<Option<(bool, QueryStamp)>>,
     /// When its document was last found in the store because a chunk was not.
     seen: LastSeen,
-    /// How its files were read last.
-    order: LastOrder,
     hierarchy: Arc<Hierarchy>,
     engine: Arc<Engine>,
     /// The room of the array in the memory budget, until its last holder drops it; nothing if there was none left.
@@ -172,10 +154,17 @@ impl OpenArray {
         });
         let chunks = stored.as_ref().map_or(0, Grid::len);
         let id = engine.last_id.fetch_add(1, Ordering::Relaxed) + 1;
-        let unread = decoder.as_ref().ok();
-        let unread = unread.and_then(|decoder| unread_pieces(id, &array, decoder, &engine));
+        let decodable = decoder.as_ref().ok();
+        let trackers = decodable.map(|decoder| Arc::new(ReadTrackers::new(decoder.pieces.clone())));
+        if let (Some(spill), Some(trackers)) = (&engine.spill, &trackers)
+            && decodable.is_some_and(Decoder::is_encoded)
+        {
+            spill.add(id, trackers);
+        }
         Ok(OpenArray {
-            unread,
+            trackers,
+            decoded: DecodedPieces::default(),
+            has_warned: AtomicBool::new(false),
             id,
             element: array.element_size().unwrap_or(0),
             stored,
@@ -185,7 +174,6 @@ impl OpenArray {
             seen_lengths: SeenLengths::default(),
             lengths: Mutex::default(),
             sparse: Mutex::default(),
-            order: LastOrder::default(),
             seen: LastSeen::default(),
             versions: ChunkVersions::new(hierarchy.store().info(), chunks, &engine.metadata),
             same_version: AtomicU64::new(entry.version),
@@ -231,8 +219,7 @@ impl OpenArray {
             return false;
         };
         let row = decoder.stored.chunk_shape().last().copied().unwrap_or(1);
-        decoder.pipeline.is_identity()
-            && decoder.pipeline.shards().is_empty()
+        !decoder.is_encoded()
             && self.hierarchy.store().info().folder.is_some()
             && row.saturating_mul(self.element as u64) >= run
     }

@@ -10,7 +10,6 @@ use twox_hash::XxHash64;
 
 use crate::array::OpenArray;
 use crate::array::decoder::{Decoder, PieceLocation};
-use crate::array::piece_use::PieceUse;
 use crate::array::seen_lengths::GuessedLengths;
 use crate::codec::{Pipeline, ShardIndex};
 use crate::error::Result;
@@ -63,8 +62,6 @@ pub(super) struct Decoded {
     pub(super) bytes: Vec<u8>,
     /// The version of the stored chunk; `NOT_STORED` of a piece that was written.
     pub(super) version: Version,
-    /// What readers have had of it; nothing of a piece that was written.
-    pub(super) usage: Option<PieceUse>,
     /// Whether it was read from there.
     pub(super) is_on_disk: bool,
     pub(super) _room: Reservation,
@@ -101,7 +98,6 @@ impl Decoded {
         Decoded {
             bytes,
             version: NOT_STORED,
-            usage: None,
             is_on_disk: false,
             _room: room,
         }
@@ -110,19 +106,8 @@ impl Decoded {
     /// Returns the same piece as one that is written and not stored yet.
     pub(super) fn into_dirty(mut self) -> Decoded {
         self.version = NOT_STORED;
-        self.usage = None;
         self.is_on_disk = false;
         self
-    }
-}
-
-impl Cached {
-    /// Whether it is a piece of which readers have had every byte.
-    pub(super) fn is_spent(&self) -> bool {
-        match self {
-            Cached::Chunk(decoded) => decoded.usage.as_ref().is_some_and(PieceUse::is_spent),
-            Cached::Index(_) => false,
-        }
     }
 }
 

@@ -9,10 +9,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::array::OpenArray;
-use crate::array::access_pattern::{AccessPattern, Prediction, Window};
+use crate::array::chunk_rows::ChunkRows;
 use crate::array::decoder::Decoder;
 use crate::array::flat_file::FlatFile;
 use crate::array::parts::Part;
+use crate::array::read_tracker::{Prediction, Window};
 use crate::array::shard_group::LoadedGroup;
 use crate::grid::ChunkIndex;
 
@@ -58,13 +59,17 @@ impl<'a> PiecesBeside<'a> {
     ) -> PiecesBeside<'a> {
         let groups = parts.chunk_by(Part::is_of_same_piece);
         let piece = |group: &[Part]| Some(group.first()?.piece);
+        let is_row_too_long = file.is_row_too_long(decoder);
+        if is_row_too_long && file.tracker.has_read(0) {
+            file.warn_of_row(decoder);
+        }
         PiecesBeside {
             file,
             decoder,
             pieces: groups.filter_map(piece).collect(),
             // Inner chunks are read together with the first one.
             submitted: usize::from(!file.array.reads_groups(decoder)),
-            ahead: if file.is_row_too_long(decoder) {
+            ahead: if is_row_too_long {
                 file.array.engine.encoders
             } else {
                 usize::MAX
@@ -104,13 +109,13 @@ impl Drop for PiecesBeside<'_> {
 
 impl OpenArray {
     /// Has pieces decoded by the engine's threads, as far as these have room for more work, unless their reader has taken
-    /// them before. Returns whether the threads have all of them.
+    /// them before.
     pub(super) fn decode_beside(
         self: &Arc<OpenArray>,
         decoder: &Decoder,
         pieces: impl Iterator<Item = PlacedPiece>,
         (taken, shards): (&Taken, Option<u64>),
-    ) -> bool {
+    ) {
         let is_there = |piece| self.has_piece(piece) || self.is_spilled(piece);
         let mut missing = pieces.filter(|&(_, piece)| !is_there(piece));
         if self.reads_groups(decoder) {
@@ -124,22 +129,19 @@ impl OpenArray {
         loop {
             let mut batch: Vec<PlacedPiece> = missing.by_ref().take(size).collect();
             batch.dedup();
-            if batch.is_empty() {
-                return true;
-            }
-            if !self.submit((batch, Vec::new()), taken.clone()) {
-                return false;
+            if batch.is_empty() || !self.submit((batch, Vec::new()), taken.clone()) {
+                return;
             }
         }
     }
 
-    /// Has inner chunks decoded by the engine's threads, those of a shard together. Returns as `decode_beside`.
+    /// Has inner chunks decoded by the engine's threads, those of a shard together.
     fn decode_groups(
         self: &Arc<OpenArray>,
         decoder: &Decoder,
         mut missing: Vec<PlacedPiece>,
         (taken, row): (&Taken, Option<u64>),
-    ) -> bool {
+    ) {
         // A range that begins and ends within rows of pieces meets many of them more than once.
         let mut met = HashSet::new();
         missing.retain(|(_, piece)| met.insert(piece.0) && !self.is_grouped(*piece));
@@ -160,11 +162,13 @@ impl OpenArray {
             if batch.len() >= least {
                 let full = (std::mem::take(&mut batch), std::mem::take(&mut begun));
                 if !self.submit(full, taken.clone()) {
-                    return false;
+                    return;
                 }
             }
         }
-        batch.is_empty() || self.submit((batch, begun), taken.clone())
+        if !batch.is_empty() {
+            self.submit((batch, begun), taken.clone());
+        }
     }
 
     /// Returns how many of `count` inner chunks are decoded together. Over a network there are enough groups for all
@@ -186,15 +190,15 @@ impl OpenArray {
         (bytes / self.usual_bytes(decoder).max(1)).max(1)
     }
 
-    /// Has pieces decoded that no read wants yet; `shards` as in `begin_group`. Returns as `decode_beside`.
+    /// Has pieces decoded that no read wants yet; `shards` as in `begin_group`.
     pub(super) fn decode_ahead(
         self: &Arc<OpenArray>,
         decoder: &Decoder,
         pieces: impl Iterator<Item = ChunkIndex>,
         shards: Option<u64>,
-    ) -> bool {
+    ) {
         let pieces = pieces.map(|piece| (0, piece));
-        self.decode_beside(decoder, pieces, (&Taken::default(), shards))
+        self.decode_beside(decoder, pieces, (&Taken::default(), shards));
     }
 
     /// Hands a batch to the engine's threads; false if these have no room for more work.
@@ -209,8 +213,8 @@ impl OpenArray {
             let Ok(decoder) = array.decoder() else { return };
             for (place, piece) in batch {
                 // A reader may have loaded it or passed it meanwhile.
-                let unread = array.unread.as_ref();
-                let is_passed = || unread.is_some_and(|unread| unread.is_passed(piece));
+                let trackers = array.trackers.as_ref();
+                let is_passed = || trackers.is_some_and(|trackers| trackers.is_passed(piece));
                 let is_taken = place < taken.load(Ordering::Relaxed);
                 if !is_taken && !array.has_piece(piece) && !is_passed() {
                     array.engine.stats.prefetched_chunks.add(1);
@@ -238,45 +242,27 @@ fn by_shard(decoder: &Decoder, pieces: Vec<PlacedPiece>) -> Vec<Vec<PlacedPiece>
 }
 
 impl FlatFile {
-    /// Notes that a range is being read; returns what its reader will want next.
-    pub(super) fn note_read(&self, decoder: &Decoder, range: &Range<u64>) -> Prediction {
-        let window = self.window(decoder);
-        let length = range.end - range.start;
-        let ahead = self.pattern.note_read(range.start, length, window);
-        self.note_progress(|pattern| pattern.unread());
+    /// Has the pieces decoded that the reader is expected to read next.
+    pub(super) fn prefetch(&self, decoder: &Decoder, ahead: &Prediction) {
         match ahead {
-            Prediction::Steps { .. } if window.most == 0 => Prediction::NOTHING,
-            ahead => ahead,
+            Prediction::Nothing => {}
+            Prediction::Range(range) => self.prefetch_range(decoder, range.clone()),
+            Prediction::Steps { .. } => self.prefetch_steps(decoder, ahead),
         }
     }
 
-    /// Has the pieces decoded that a reader will want next.
-    pub(super) fn read_ahead(&self, decoder: &Decoder, ahead: &Prediction) {
-        match ahead {
-            Prediction::Range(_) => {
-                for range in ahead.ranges(self.length) {
-                    self.range_ahead(decoder, &range);
-                }
-            }
-            Prediction::Steps { .. } => self.step_ahead(decoder, ahead),
+    fn prefetch_range(&self, decoder: &Decoder, range: Range<u64>) {
+        let range = self.tracker.unmet(range, self.rows);
+        let range = range.start..range.end.min(self.length);
+        if !range.is_empty() {
+            let pieces = self.pieces(decoder, &range).into_iter();
+            let shards = self.shards_of_row(decoder);
+            self.array.decode_ahead(decoder, pieces, shards);
         }
     }
 
-    /// Has the pieces under a range decoded, unless they all were asked for with the range before it.
-    fn range_ahead(&self, decoder: &Decoder, range: &Range<u64>) {
-        let rows = self.piece_rows(decoder);
-        if rows.is_some_and(|rows| !self.asked.note(rows, range)) {
-            return;
-        }
-        let pieces = self.pieces(decoder, range).into_iter();
-        let shards = self.shards_of_row(decoder);
-        if !self.array.decode_ahead(decoder, pieces, shards) {
-            self.asked.forget();
-        }
-    }
-
-    /// Has the pieces decoded that the next steps will want, as many as can be fetched at a time.
-    fn step_ahead(&self, decoder: &Decoder, ahead: &Prediction) {
+    /// Has as many pieces decoded of the next steps as can be fetched at a time.
+    fn prefetch_steps(&self, decoder: &Decoder, ahead: &Prediction) {
         let limits = &self.array.engine.limits;
         let size = decoder.pipeline.chunk_bytes().max(1) as u64;
         let room = usize::try_from(limits.memory / 4 / size).unwrap_or(usize::MAX);
@@ -296,36 +282,23 @@ impl FlatFile {
         self.array.decode_ahead(decoder, pieces.into_iter(), None);
     }
 
-    /// Notes that a read was answered.
-    pub(super) fn note_answer(&self, range: &Range<u64>) {
-        self.note_progress(|pattern| pattern.note_answer(range.clone()));
-    }
-
-    /// Has the array know what of the file is still to be read, if that decides what goes to disk.
-    fn note_progress(&self, unread: impl FnOnce(&AccessPattern) -> Option<u64>) {
-        // Which pieces lie behind a reader is known for the order of the array's own dimensions alone.
-        let pieces = self.array.unread.as_ref();
-        if let Some(pieces) = pieces.filter(|_| self.has_own_order()) {
-            pieces.note_reader(self.number, &self.region, unread(&self.pattern));
-        }
-    }
-
     /// Returns the pieces under a range.
     fn pieces(&self, decoder: &Decoder, range: &Range<u64>) -> Vec<ChunkIndex> {
         let mut pieces = Vec::new();
         self.visit_pieces(decoder, range, |piece, _, _| pieces.push(piece));
         pieces
     }
+}
 
-    /// Returns how far to read ahead: one row of chunks along the first axis, so that the next row decodes while this
-    /// one is read. Over a network as much again, since requests for the row after that must be under way when this
+impl OpenArray {
+    /// Returns how far to prefetch for a sequential reader of a file: one row of chunks, so that the next row decodes while
+    /// this one is read. Over a network as much again, since requests for the row after that must be under way when this
     /// row's last chunk is waited for. Nothing if a row does not fit a quarter of the memory.
-    fn window(&self, decoder: &Decoder) -> Window {
-        let limits = &self.array.engine.limits;
-        let quarter = limits.memory / 4;
-        let row = self.row_bytes(decoder);
+    pub(super) fn window(&self, decoder: &Decoder, rows: ChunkRows) -> Window {
+        let limits = &self.engine.limits;
+        let (row, quarter) = (rows.bytes, limits.memory / 4);
         if row > quarter {
-            return Window::NONE;
+            return Window::default();
         }
         let (least, most) = match limits.fetches as u64 {
             0 => (0, row),

@@ -1,7 +1,7 @@
 //! Decoded pieces on disk: those that left the cache although a reader in order has still to read them.
 //!
-//! A piece is read back instead of being decoded again, and only for the content that it was decoded of. `unread` says
-//! which pieces are wanted again; `spill_file` keeps them.
+//! A piece is read back instead of being decoded again, and only for the content that it was decoded of. `read_tracker`
+//! says which pieces are needed; `spill_file` keeps them.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
@@ -9,9 +9,9 @@ use std::sync::{Arc, Weak};
 use parking_lot::Mutex;
 
 use crate::array::piece::Cached;
+use crate::array::read_tracker::ReadTrackers;
 use crate::array::spill_file;
 use crate::array::spill_file::{SpillConfig, SpillFile, SpilledPiece};
-use crate::array::unread::UnreadPieces;
 use crate::grid::{ChunkIndex, Runs};
 use crate::stats::Stats;
 use crate::store::Version;
@@ -22,8 +22,8 @@ const DROPPED_AT_ONCE: usize = 4;
 /// The pieces of a mount's arrays on disk.
 pub(super) struct Spill {
     file: SpillFile,
-    /// The arrays that have pieces there.
-    arrays: Mutex<HashMap<u64, Weak<UnreadPieces>>>,
+    /// The readers of the arrays that may have pieces there.
+    arrays: Mutex<HashMap<u64, Weak<ReadTrackers>>>,
     stats: Arc<Stats>,
 }
 
@@ -38,18 +38,14 @@ impl Spill {
         })
     }
 
-    /// Writes an evicted piece to disk, if a reader has still to read it.
+    /// Writes an evicted piece to disk, if a sequential reader still needs it.
     pub(super) fn write_evicted(&self, piece: SpilledPiece, value: &Cached) {
         let Cached::Chunk(decoded) = value else {
             return;
         };
-        let Some(unread) = decoded.usage.as_ref().map(|usage| usage.array()) else {
-            return;
-        };
         // A piece that was read from disk may have been dropped there since.
         let is_there = decoded.is_on_disk && self.file.has(&piece);
-        let is_wanted = || unread.spills() && unread.is_wanted(ChunkIndex(piece.1));
-        if is_there || !decoded.version.is_lasting() || !is_wanted() {
+        if is_there || !decoded.version.is_lasting() || !self.is_needed(&piece) {
             return;
         }
         self.drop_unwanted(DROPPED_AT_ONCE);
@@ -59,18 +55,22 @@ impl Spill {
     }
 
     /// Notes that an array may have pieces on disk.
-    pub(super) fn add(&self, array: u64, unread: &Arc<UnreadPieces>) {
+    pub(super) fn add(&self, array: u64, trackers: &Arc<ReadTrackers>) {
         let mut arrays = self.arrays.lock();
-        arrays.retain(|_, unread| unread.strong_count() > 0);
-        arrays.insert(array, Arc::downgrade(unread));
+        arrays.retain(|_, trackers| trackers.strong_count() > 0);
+        arrays.insert(array, Arc::downgrade(trackers));
     }
 
-    /// Drops the oldest pieces that no reader will need, at most `most`.
+    /// Whether a sequential reader still needs a piece.
+    fn is_needed(&self, piece: &SpilledPiece) -> bool {
+        let trackers = self.arrays.lock().get(&piece.0).and_then(Weak::upgrade);
+        trackers.is_some_and(|trackers| trackers.is_needed(ChunkIndex(piece.1)))
+    }
+
+    /// Drops the oldest pieces that no reader needs, at most `most`.
     pub(super) fn drop_unwanted(&self, most: usize) {
-        self.file.drop_unwanted(most, |(array, piece)| {
-            let unread = self.arrays.lock().get(array).and_then(Weak::upgrade);
-            unread.is_none_or(|unread| !unread.is_wanted(ChunkIndex(*piece)))
-        });
+        self.file
+            .drop_unwanted(most, |piece| !self.is_needed(piece));
     }
 
     /// Whether so many bytes of pieces have room there.

@@ -93,26 +93,23 @@ where
         Some(values)
     }
 
-    /// Has a value leave before all that are not retired; a later use makes it one of those again.
-    pub fn retire(&self, key: &K) {
+    /// Has values evicted before all that are not retired, until they are used again.
+    pub fn retire(&self, keys: &[K]) {
+        if keys.is_empty() {
+            return;
+        }
         let mut state = self.state.lock();
-        let retired = state.values.pop(key).map(|value| {
-            // It is in one of the two alone.
-            state.retired.put(key.clone(), value)
-        });
-        drop(state);
-        drop(retired);
+        for key in keys {
+            if let Some(value) = state.values.pop(key) {
+                // A key is in one of the two alone, so no value is replaced.
+                state.retired.put(key.clone(), value);
+            }
+        }
     }
 
-    /// Drops the value that was retired first if it is `chosen`, so that its memory can be used again.
-    pub fn reclaim(&self, chosen: impl Fn(&V) -> bool) {
-        let mut state = self.state.lock();
-        let is_chosen = state
-            .retired
-            .peek_lru()
-            .is_some_and(|(_, value)| chosen(value));
-        let value = is_chosen.then(|| state.retired.pop_lru());
-        drop(state);
+    /// Drops the value that was retired first, so that its memory can be used again.
+    pub fn reclaim(&self) {
+        let value = self.state.lock().retired.pop_lru();
         drop(value);
     }
 
@@ -287,8 +284,7 @@ mod tests {
         for key in [1, 2, 3, 4] {
             load(&cache, key).unwrap();
         }
-        cache.retire(&4);
-        cache.retire(&3);
+        cache.retire(&[4, 3]);
         assert!(cache.has(&3) && cache.has(&4));
         assert_eq!(cache.get(&4).unwrap().0, 4);
         load(&cache, 5).unwrap();
@@ -303,13 +299,13 @@ mod tests {
         for key in [1, 2, 3] {
             load(&cache, key).unwrap();
         }
-        cache.reclaim(|_| true);
-        cache.retire(&3);
-        cache.retire(&2);
-        cache.reclaim(|value| value.0 == 2);
+        cache.reclaim();
+        cache.retire(&[3, 2]);
         assert_eq!(cache.budget().held(), 30);
-        cache.reclaim(|value| value.0 == 3);
-        cache.reclaim(|value| value.0 == 2);
+        cache.reclaim();
+        assert!(!cache.has(&3) && cache.has(&2));
+        cache.reclaim();
+        cache.reclaim();
         assert!(cache.has(&1));
         assert_eq!(cache.budget().held(), 10);
     }

@@ -75,23 +75,3 @@ fn what_is_on_disk_is_of_the_current_content() {
     assert!(common::read(&view, "a/a.raw").unwrap() == second.whole());
     assert!(stats.decoded_chunks.get() > before);
 }
-
-/// Where nothing goes to disk, a part of the row stays in memory: chunks are found there as often as there is room for the
-/// row.
-#[test]
-fn a_row_of_long_planes_is_kept_in_part() {
-    let memory = MemoryStore::default();
-    // A row of 256 chunks takes 2 MiB, a plane 512 KiB.
-    let sample = Sample::new(&[16, 512, 512], &[4, 32, 32], Form::Packed);
-    put(&memory, &sample);
-    let budget = 1600 << 10;
-    let (view, stats) = files_view(&memory, None, (budget, 16 << 20));
-    assert!(common::read(&view, "a/a.raw").unwrap() == sample.whole());
-    let (hits, misses) = (stats.cache_hit_chunks.get(), stats.cache_miss_chunks.get());
-    // Where each chunk leaves when it is the oldest, all are missed: each has left before its next plane.
-    assert!(
-        hits * 5 > misses,
-        "{hits} chunks were found, {misses} were not"
-    );
-    assert!(stats.memory_peak_bytes.get() <= budget);
-}
