@@ -2,7 +2,7 @@
 //!
 //! What does not read becomes attributes that say so, never an error: the data can be read without them.
 
-use crate::dialect::{Document, text_of};
+use crate::dialect::document::{Document, part_of_document, text_of};
 use crate::error::Result;
 use crate::json_text::{self, visit_members};
 use crate::model::Attributes;
@@ -41,8 +41,7 @@ pub(super) fn whole(document: &Document) -> Attributes {
         }
         Ok(Some(text)) => {
             let bytes = document.bytes.clone().unwrap_or_default();
-            let text = bytes.part(bytes.len() - text.len()..bytes.len());
-            Attributes::shared(text)
+            Attributes::shared(part_of_document(&bytes, text))
                 .unwrap_or_else(|error| Attributes::unreadable(error.about(&document.key)))
         }
         Err(error) => Attributes::unreadable(error),

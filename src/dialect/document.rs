@@ -4,12 +4,12 @@
 
 use std::ops::Range;
 
+use bytes::Bytes;
 use serde_json::{Map, Value};
 
 use crate::error::{Error, Result};
 use crate::json_text::{self, MemberPlace, find_member, visit_members};
 use crate::store::Key;
-use crate::sync::shared_bytes::SharedBytes;
 
 /// The longest text of which values are made, in bytes: all that a document has but attributes and copies. Values take
 /// some thirty times as much memory.
@@ -21,7 +21,7 @@ pub struct Document {
     /// Where it is stored.
     pub key: Key,
     /// Its bytes.
-    pub bytes: Option<SharedBytes>,
+    pub bytes: Option<Bytes>,
     /// Why it is not read though it is there: it is too long.
     pub refusal: Option<String>,
 }
@@ -54,15 +54,24 @@ impl Document {
         members.map(Some).map_err(|error| error.about(&self.key))
     }
 
-    /// Returns the part of the document that the value of a member is, which is held and not copied; nothing if there is
-    /// none. Fails as `object` does.
-    pub(super) fn value(&self, name: &str) -> Result<Option<SharedBytes>> {
+    /// Returns the value of a member, or `None` if there is no such member. Fails as `object` does.
+    pub(super) fn value(&self, name: &str) -> Result<Option<Bytes>> {
         let (Some(bytes), Some(text)) = (&self.bytes, self.text()?) else {
             return Ok(None);
         };
         let place = find_member(text, name).map_err(|error| error.about(&self.key))?;
-        let mark = bytes.len() - text.len();
-        Ok(place.map(|place| bytes.part(mark + place.start..mark + place.end)))
+        let value = place.and_then(|place| text.get(place));
+        Ok(value.map(|value| part_of_document(bytes, value)))
+    }
+}
+
+/// Returns `part`, a part of the text of a document. Most of a document is shared, so that a long text is in memory once;
+/// a smaller part is copied, so that it does not keep the rest of the document in memory.
+pub(super) fn part_of_document(bytes: &Bytes, part: &str) -> Bytes {
+    if part.len() > bytes.len() / 4 * 3 {
+        bytes.slice_ref(part.as_bytes())
+    } else {
+        Bytes::copy_from_slice(part.as_bytes())
     }
 }
 
@@ -172,7 +181,8 @@ mod tests {
         );
         let document = document(&text);
         let attributes = document.value("attributes").unwrap().unwrap();
-        assert_eq!(attributes.held(), document.bytes.as_ref().unwrap().held());
+        let stored = document.bytes.as_ref().unwrap().as_ptr_range();
+        assert!(stored.contains(&attributes.as_ptr()), "it is not copied");
         assert!(attributes.starts_with(b"{\"x\": \"yy") && attributes.ends_with(b"y\"}"));
     }
 

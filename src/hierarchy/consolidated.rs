@@ -13,6 +13,8 @@ use std::ops::{Bound, Range};
 use std::sync::Arc;
 use std::time::SystemTime;
 
+use bytes::Bytes;
+
 use crate::dialect::consolidated::DocumentPlaces;
 use crate::error::{Error, Result};
 use crate::known::Known;
@@ -25,7 +27,6 @@ use crate::store::{
     EntryKind, FlatListing, Hints, Key, Listing, Meta, Object, Store, StoreInfo, Version,
 };
 use crate::sync::budget::{MemoryBudget, Reservation};
-use crate::sync::shared_bytes::SharedBytes;
 
 /// The document that holds consolidated metadata.
 pub(super) struct ConsolidatedSource {
@@ -47,7 +48,7 @@ pub(super) struct Consolidated {
     /// The folder from which the keys of the documents count.
     top: Key,
     source: ConsolidatedSource,
-    text: SharedBytes,
+    text: Bytes,
     /// Where in the text the document of each key stands.
     documents: BTreeMap<Box<[u8]>, Range<usize>>,
     /// The memory that the text and the table count in; nothing if there was none left.
@@ -62,7 +63,7 @@ impl Consolidated {
     pub(super) fn new(
         (inner, hints): (Arc<dyn Store>, Arc<dyn Hints>),
         top: &Key,
-        (text, places): (SharedBytes, DocumentPlaces),
+        (text, places): (Bytes, DocumentPlaces),
         source: ConsolidatedSource,
     ) -> Consolidated {
         let places = places.into_iter();
@@ -88,14 +89,14 @@ impl Consolidated {
     pub(super) fn count_in(&mut self, memory: &Arc<MemoryBudget>) -> bool {
         let keys = self.documents.keys();
         let keys = keys.map(|key| key.len() as u64 + DOCUMENT_OVERHEAD);
-        self.room = memory.try_reserve(self.text.held() + keys.sum::<u64>());
+        self.room = memory.try_reserve(self.text.len() as u64 + keys.sum::<u64>());
         self.room.is_some()
     }
 
     /// Returns a document as a part of the text; nothing if there is none.
-    pub(super) fn document(&self, key: &Key) -> Option<SharedBytes> {
+    pub(super) fn document(&self, key: &Key) -> Option<Bytes> {
         let place = self.documents.get(key.as_bytes())?;
-        Some(self.text.shared_part(place.clone()))
+        Some(self.text.slice(place.clone()))
     }
 
     /// Returns when the consolidated metadata were changed.

@@ -6,6 +6,8 @@ use std::mem;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use bytes::Bytes;
+
 use crate::dialect::consolidated::{self, DocumentPlaces};
 use crate::error::Result;
 use crate::hierarchy::consolidated::{Consolidated, ConsolidatedSource, version_of};
@@ -15,7 +17,6 @@ use crate::hierarchy::{Hierarchy, MAX_DOCUMENT};
 use crate::known::Known;
 use crate::model::document::{ZARR_JSON, ZMETADATA, is_consolidated};
 use crate::store::{Key, Object};
-use crate::sync::shared_bytes::SharedBytes;
 
 impl Hierarchy {
     /// Whether consolidated metadata are wanted.
@@ -116,7 +117,7 @@ impl Hierarchy {
     fn consolidated(
         &self,
         reading: &NodeReading<'_>,
-        (text, places): (SharedBytes, DocumentPlaces),
+        (text, places): (Bytes, DocumentPlaces),
         source: ConsolidatedSource,
     ) -> Arc<Consolidated> {
         let below = (self.store.clone(), self.hints.clone());
@@ -134,7 +135,7 @@ impl Hierarchy {
 
 /// The text that holds consolidated metadata, and when it was changed, if that is known.
 struct ConsolidatedText {
-    text: SharedBytes,
+    text: Bytes,
     modified: Option<SystemTime>,
 }
 

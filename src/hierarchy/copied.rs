@@ -3,12 +3,13 @@
 use std::sync::Arc;
 use std::time::SystemTime;
 
+use bytes::Bytes;
+
 use crate::hierarchy::NodeEntry;
 use crate::hierarchy::consolidated::Consolidated;
 use crate::known::Known;
 use crate::model::document::IN_NODE_FOLDER;
 use crate::store::{EntryKind, Key};
-use crate::sync::shared_bytes::SharedBytes;
 
 /// What lies under a key.
 pub enum Copied {
@@ -21,7 +22,7 @@ pub enum Copied {
 /// A document as it stands in consolidated metadata, of which it is a part.
 pub struct DocumentCopy {
     /// Its text there.
-    pub text: SharedBytes,
+    pub text: Bytes,
     /// When the consolidated metadata were changed.
     pub modified: SystemTime,
     /// Counts the text in the memory budget.

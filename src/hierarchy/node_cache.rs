@@ -153,17 +153,12 @@ impl Evict for NodeCache {
     }
 }
 
-/// Returns the bytes that a node takes. Those of consolidated metadata have text that counts there.
+/// Returns the bytes that a node takes. Attributes that share a document count as their own length alone: they are most of
+/// the document, and one of consolidated metadata counts there.
 fn bytes_of(node: &NodeEntry) -> u64 {
     let path = 4 * node.path.as_bytes().len() as u64;
     let own = node.node.as_ref().map_or(0, |read| {
-        let text = read.attributes().shared_text();
-        let text = if node.scope.consolidated.is_some() {
-            text.len() as u64
-        } else {
-            text.held()
-        };
-        text + read.metadata_bytes()
+        read.attributes().shared_text().len() as u64 + read.metadata_bytes()
     });
     NODE_OVERHEAD + path + own
 }

@@ -4,6 +4,8 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use std::time::SystemTime;
 
+use bytes::Bytes;
+
 use crate::dialect::Document;
 use crate::error::{Error, Kind, Result};
 use crate::hierarchy::asked_documents::AskedDocuments;
@@ -16,7 +18,6 @@ use crate::known::Known;
 use crate::model::Node;
 use crate::model::document::ZARRAY;
 use crate::store::{Dependencies, EntryKind, Key, Object, Version};
-use crate::sync::shared_bytes::SharedBytes;
 
 /// One reading of a node.
 pub(super) struct NodeReading<'a> {
@@ -154,7 +155,7 @@ impl<'a> NodeReading<'a> {
     }
 
     /// Returns a document that consolidated metadata have, which is not copied.
-    fn copy_of(&mut self, key: &Key) -> Known<SharedBytes> {
+    fn copy_of(&mut self, key: &Key) -> Known<Bytes> {
         let Some(copies) = self.scope.consolidated.clone() else {
             return Known::Unknown;
         };

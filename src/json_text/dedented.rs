@@ -3,9 +3,8 @@
 //!
 //! Nothing is held but the text, which others may hold too; lines are shortened where they are read.
 
+use bytes::Bytes;
 use parking_lot::Mutex;
-
-use crate::sync::shared_bytes::SharedBytes;
 
 /// A place at the beginning of a line: in the document, and in the text behind the indentation, in bytes.
 #[derive(Clone, Copy, Default)]
@@ -16,7 +15,7 @@ struct LineStart {
 
 /// A text whose lines are shown without their common indentation.
 pub struct Dedented {
-    text: SharedBytes,
+    text: Bytes,
     /// How many bytes each line but the first begins with that are not shown.
     indent: usize,
     len: u64,
@@ -27,7 +26,7 @@ pub struct Dedented {
 impl Dedented {
     /// Takes the text of a member. The indentation is that of its last line; where another line begins otherwise the text
     /// is shown as it is.
-    pub fn of(text: SharedBytes) -> Dedented {
+    pub fn of(text: Bytes) -> Dedented {
         let (indent, lines) = indentation(&text);
         Dedented {
             len: (text.len() - indent * lines) as u64,

@@ -6,19 +6,19 @@
 use std::hash::Hasher;
 use std::ops::Range;
 
+use bytes::Bytes;
 use twox_hash::XxHash64;
 
 use crate::error::Result;
 use crate::json_text::find_member;
 use crate::json_text::layout::{TokenLayout, UNIT};
-use crate::sync::shared_bytes::SharedBytes;
 
 /// How far marks lie apart in the document, in bytes: a read lays out at most so much before its own part.
 const STRIDE: u64 = 64 << 10;
 
 /// A part of a document.
 struct DocumentPart {
-    text: SharedBytes,
+    text: Bytes,
     /// On which level its tokens stand; nothing if it is shown as it is.
     depth: Option<usize>,
 }
@@ -44,13 +44,13 @@ pub struct LaidOut {
 
 impl LaidOut {
     /// Lays out the text of an object.
-    pub fn of(text: SharedBytes) -> LaidOut {
+    pub fn of(text: Bytes) -> LaidOut {
         LaidOut::build(vec![tokens(text, 0), plain("\n")])
     }
 
     /// Lays out an object of which one member has another value than in its text. Fails if the text is no object or has
     /// no such member.
-    pub fn with_member(text: &str, name: &str, value: SharedBytes) -> Result<LaidOut> {
+    pub fn with_member(text: &str, name: &str, value: Bytes) -> Result<LaidOut> {
         let text = super::layout::pretty(text, UNIT, 0);
         let old = find_member(&text, name)?.unwrap_or(text.len()..text.len());
         let (before, after) = (&text[..old.start], &text[old.end..]);
@@ -183,7 +183,7 @@ impl LaidOut {
 }
 
 /// Returns a part whose tokens are laid out on a level.
-fn tokens(text: SharedBytes, depth: usize) -> DocumentPart {
+fn tokens(text: Bytes, depth: usize) -> DocumentPart {
     let depth = Some(depth);
     DocumentPart { text, depth }
 }
@@ -204,7 +204,7 @@ mod tests {
     use super::*;
     use crate::json_text::document;
 
-    fn shared(value: &Value) -> SharedBytes {
+    fn shared(value: &Value) -> Bytes {
         value.to_string().into()
     }
 

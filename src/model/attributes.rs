@@ -7,11 +7,11 @@
 use std::fmt::Display;
 use std::sync::Arc;
 
+use bytes::Bytes;
 use serde_json::{Map, Value, json};
 
 use crate::error::{Error, Result};
 use crate::json_text::{self, MemberChange, ObjectText};
-use crate::sync::shared_bytes::SharedBytes;
 
 /// The member that says what is wrong with attributes that do not read.
 pub const FAULT: &str = "zarrfs_error";
@@ -19,7 +19,7 @@ pub const FAULT: &str = "zarrfs_error";
 /// A JSON object as text.
 #[derive(Clone, Debug)]
 pub struct Attributes {
-    text: SharedBytes,
+    text: Bytes,
     fault: Option<Arc<str>>,
 }
 
@@ -32,7 +32,7 @@ impl Attributes {
     }
 
     /// Takes a part of a document, which is held and not copied; `Corrupt` if it is no object.
-    pub fn shared(text: SharedBytes) -> Result<Attributes> {
+    pub fn shared(text: Bytes) -> Result<Attributes> {
         let checked = str::from_utf8(&text).map_err(|error| Error::corrupt("", error))?;
         json_text::check_object(checked)?;
         Ok(Attributes { text, fault: None })
@@ -58,7 +58,7 @@ impl Attributes {
     }
 
     /// Returns the object as text that others may hold as well.
-    pub fn shared_text(&self) -> &SharedBytes {
+    pub fn shared_text(&self) -> &Bytes {
         &self.text
     }
 

@@ -16,7 +16,6 @@ pub mod pool;
 pub mod read_bytes;
 #[cfg(test)]
 pub(crate) mod schedule;
-pub mod shared_bytes;
 pub mod single_flight;
 #[cfg(test)]
 mod stepped_locks;
