@@ -108,7 +108,7 @@ mod tests {
             (b"[1]", "a/x.json: JSON, but no object: a list"),
             (
                 b"[1",
-                "a/x.json: not JSON: expected an object at line 1 column 1",
+                "a/x.json: not JSON: expected object but found array at line 1 column 1",
             ),
             (b"{\"a\": \xff}", "a/x.json: not JSON: expected UTF-8"),
         ] {

@@ -2,9 +2,17 @@
 //!
 //! Expects text that was checked: of any other the outcome is text too, but not JSON.
 
+use std::borrow::Cow;
+
+use crate::error::Result;
+use crate::json_text::find_member;
+
 /// How many levels are laid out; what lies deeper stands in the line of the last one, so that a text cannot grow without
 /// bounds.
 const MAX_LEVELS: usize = 127;
+
+/// The longest value of a member that is laid out where it becomes a part of another document, in bytes.
+const MAX_LAID_OUT: usize = 256 << 10;
 
 /// How far a level is indented where no other text shows it.
 pub(super) const UNIT: &str = "  ";
@@ -33,82 +41,71 @@ pub fn document(text: &str) -> Vec<u8> {
     out.into_bytes()
 }
 
+/// Returns the document of an object in which one member has another value than in its text. A value that is long keeps the
+/// spaces that it has: with many levels it would grow a hundredfold. Fails if the text is not an object.
+pub fn document_with(text: &str, name: &str, value: &str) -> Result<Vec<u8>> {
+    let text = pretty(text, UNIT, 0);
+    let old = find_member(&text, name)?.unwrap_or(text.len()..text.len());
+    let laid_out = (value.len() <= MAX_LAID_OUT).then(|| pretty(value, UNIT, 1));
+    let value = laid_out.as_deref().unwrap_or(value);
+    Ok([&text[..old.start], value, &text[old.end..], "\n"]
+        .concat()
+        .into_bytes())
+}
+
 /// Returns a text with a member or an item a line, each level indented by `unit`, from the level `depth` on.
-pub(super) fn pretty(text: &str, unit: &str, depth: usize) -> String {
+pub(super) fn pretty(text: &str, unit: &str, mut depth: usize) -> String {
     let mut out = Vec::with_capacity(text.len());
-    let mut layout = TokenLayout::new(text.as_bytes(), unit, depth);
-    while layout
-        .step(&mut |part| out.extend_from_slice(part))
-        .is_some()
-    {}
+    let break_line = |out: &mut Vec<u8>, depth: usize| {
+        if depth <= MAX_LEVELS {
+            out.push(b'\n');
+            out.extend(unit.bytes().cycle().take(unit.len() * depth));
+        }
+    };
+    let mut tokens = Tokens(text.as_bytes());
+    while let Some(token) = tokens.next() {
+        match token {
+            b"{" | b"[" => {
+                out.extend_from_slice(token);
+                match tokens.next_closing() {
+                    Some(closing) => out.extend_from_slice(closing),
+                    None => {
+                        depth += 1;
+                        break_line(&mut out, depth);
+                    }
+                }
+            }
+            b"}" | b"]" => {
+                depth = depth.saturating_sub(1);
+                break_line(&mut out, depth);
+                out.extend_from_slice(token);
+            }
+            b"," => {
+                out.extend_from_slice(token);
+                break_line(&mut out, depth);
+            }
+            b":" => out.extend_from_slice(b": "),
+            other => out.extend_from_slice(other),
+        }
+    }
     in_letters(out)
+}
+
+/// Returns the text of a member as a document of its own: without the indentation that all of its lines but the first have
+/// in the document around them, as most writers store it.
+pub fn dedented(text: &str) -> Cow<'_, str> {
+    let last = text.rsplit('\n').next().unwrap_or_default();
+    let indent = &last[..last.len() - last.trim_start_matches([' ', '\t']).len()];
+    let mut lines = text.split('\n').skip(1);
+    if indent.is_empty() || !lines.all(|line| line.starts_with(indent)) {
+        return Cow::Borrowed(text);
+    }
+    Cow::Owned(text.replace(&format!("\n{indent}"), "\n"))
 }
 
 /// Returns bytes that are tokens of a text, and so are letters.
 fn in_letters(bytes: Vec<u8>) -> String {
     String::from_utf8(bytes).unwrap_or_default()
-}
-
-/// A text that is laid out token by token; nothing of it is held.
-pub(super) struct TokenLayout<'a> {
-    tokens: Tokens<'a>,
-    unit: &'a str,
-    depth: usize,
-}
-
-impl<'a> TokenLayout<'a> {
-    /// Begins at a token that stands on the level `depth`.
-    pub(super) fn new(rest: &'a [u8], unit: &'a str, depth: usize) -> TokenLayout<'a> {
-        let tokens = Tokens(rest);
-        TokenLayout {
-            tokens,
-            unit,
-            depth,
-        }
-    }
-
-    /// Returns the level of the next token, and how many bytes of the text come from there on.
-    pub(super) fn place(&self) -> (usize, usize) {
-        (self.depth, self.tokens.0.len())
-    }
-
-    /// Gives the next token to `out`, and what is to stand after it, or before it if it closes a bracket. Returns the
-    /// token.
-    pub(super) fn step(&mut self, out: &mut dyn FnMut(&[u8])) -> Option<&'a [u8]> {
-        let token = self.tokens.next()?;
-        match token {
-            b"{" | b"[" => {
-                out(token);
-                match self.tokens.next_closing() {
-                    Some(closing) => out(closing),
-                    None => {
-                        self.depth += 1;
-                        self.break_line(out);
-                    }
-                }
-            }
-            b"}" | b"]" => {
-                self.depth = self.depth.saturating_sub(1);
-                self.break_line(out);
-                out(token);
-            }
-            b"," => {
-                out(token);
-                self.break_line(out);
-            }
-            b":" => out(b": "),
-            other => out(other),
-        }
-        Some(token)
-    }
-
-    fn break_line(&self, out: &mut dyn FnMut(&[u8])) {
-        if self.depth > MAX_LEVELS {
-            return;
-        }
-        out(b"\n");
-        (0..self.depth).for_each(|_| out(self.unit.as_bytes()));
-    }
 }
 
 /// The tokens of a text: brackets, commas, colons, strings, and all else between them.
@@ -157,6 +154,8 @@ fn string_length(text: &[u8]) -> usize {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::{Value, json};
+
     use super::*;
 
     const ODD: &str =
@@ -170,8 +169,41 @@ mod tests {
     }
 
     #[test]
+    fn lines_lose_their_common_indentation() {
+        let text = "{\n      \"x\": [\n        1\n      ]\n    }";
+        assert_eq!(dedented(text), "{\n  \"x\": [\n    1\n  ]\n}");
+        assert_eq!(dedented("{\n\t\"x\": 1\n\t}"), "{\n\"x\": 1\n}");
+        for text in [
+            "{\"y\": 2}",
+            "{\n  \"z\": 3\n    }",
+            "{\n\"z\": 3\n}",
+            "",
+            "{\n\n  }",
+        ] {
+            assert_eq!(dedented(text), text);
+        }
+    }
+
+    #[test]
+    fn a_member_is_laid_out_in_its_object() {
+        let object = |value: Value| json!({"x": 1, "attributes": value, "y": [2]});
+        let made = |value: &str| {
+            document_with(&object(json!({})).to_string(), "attributes", value).unwrap()
+        };
+        for value in [
+            json!({"a": (0..4000).collect::<Vec<_>>(), "b": [[{}], 1]}),
+            json!({}),
+        ] {
+            assert!(made(&value.to_string()) == document(&object(value).to_string()));
+        }
+        let long = format!("[{}1]", "1, ".repeat(MAX_LAID_OUT));
+        let text = String::from_utf8(made(&long)).unwrap();
+        assert!(text.contains(&long) && text.ends_with("\n}\n"));
+    }
+
+    #[test]
     fn documents_are_laid_out_as_others_lay_them_out() {
-        let value = serde_json::json!({"a": [1, {"b": []}], "c": {}, "d": "x: [1, 2]"});
+        let value = json!({"a": [1, {"b": []}], "c": {}, "d": "x: [1, 2]"});
         let expected = serde_json::to_string_pretty(&value).unwrap() + "\n";
         assert_eq!(document(&value.to_string()), expected.as_bytes());
     }

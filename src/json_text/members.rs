@@ -16,10 +16,10 @@ pub struct MemberPlace {
 /// Calls `visit` with the name of each member of an object and with where it stands; `Corrupt`, with line and column, if
 /// the text is no object or no JSON, which may show after some calls.
 pub fn visit_members(text: &str, visit: &mut dyn FnMut(&str, MemberPlace)) -> Result<()> {
-    let mut visit = |name: std::borrow::Cow<'_, str>, member: scan::Member| {
+    let mut visit = |name: &str, member: scan::Member| {
         let whole = member.written.start..member.value.end;
         let value = member.value;
-        visit(&name, MemberPlace { whole, value });
+        visit(name, MemberPlace { whole, value });
     };
     scan::members_of(text, &mut visit).map(drop)
 }

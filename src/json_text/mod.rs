@@ -4,8 +4,6 @@
 //! written again: 1.0 stays 1.0, and an integer of thirty digits keeps them all. Which documents there are, and what
 //! their members mean, is left to the dialects.
 
-mod dedented;
-mod laid_out;
 mod layout;
 mod meaning;
 mod members;
@@ -13,9 +11,7 @@ mod object;
 mod scan;
 mod value;
 
-pub use dedented::Dedented;
-pub use laid_out::LaidOut;
-pub use layout::{compact, document, is_empty, is_same};
+pub use layout::{compact, dedented, document, document_with, is_empty, is_same};
 pub use meaning::means_same;
 pub use members::{MemberPlace, check_object, find_member, visit_members};
 pub use object::{MemberChange, ObjectText};

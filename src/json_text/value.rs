@@ -5,6 +5,8 @@
 //! writes half a letter for a byte that is no text, one letter stands for it. The parser limits the depth; the caller
 //! limits the size.
 
+use std::borrow::Cow;
+
 use serde::de::IgnoredAny;
 use serde_json::Value;
 
@@ -107,8 +109,8 @@ fn is_too_large(number: &[u8]) -> bool {
     is_infinite && serde_json::from_str::<IgnoredAny>(text).is_ok()
 }
 
-/// Returns a string in which escapes of one half of a letter, as Python writes bytes that are no text, are U+FFFD; nothing
-/// if it has none.
+/// Returns strings in which escapes of half a letter, as Python writes bytes that are not text, are U+FFFD; `None` if there
+/// is no such escape.
 fn without_half_letters(string: &[u8]) -> Option<Vec<u8>> {
     const REPLACED: &[u8] = b"\\ufffd";
     let mut replaced = Vec::new();
@@ -128,6 +130,15 @@ fn without_half_letters(string: &[u8]) -> Option<Vec<u8>> {
         at += length;
     }
     found.then_some(replaced)
+}
+
+/// Returns a text as long as the given one in which escapes of half a letter are U+FFFD.
+pub(super) fn whole_letters(text: &str) -> Cow<'_, [u8]> {
+    let has_surrogates = text.contains("\\ud") || text.contains("\\uD");
+    let replaced = has_surrogates.then(|| without_half_letters(text.as_bytes()));
+    replaced
+        .flatten()
+        .map_or(text.as_bytes().into(), Cow::Owned)
 }
 
 /// Returns the unit of UTF-16 whose escape bytes begin with.

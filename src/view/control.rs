@@ -90,7 +90,7 @@ impl Control {
     /// Returns a file with the text of this moment, so that a reader sees whole lines.
     fn text(&self, bytes: Vec<u8>) -> Arc<dyn File> {
         Arc::new(TextFile {
-            bytes,
+            bytes: bytes.into(),
             version: 0,
             modified: self.started,
         })
@@ -147,7 +147,7 @@ struct Counters {
 impl ReadAt for Counters {
     fn read_now(&self, offset: u64, len: usize) -> Option<ReadBytes> {
         TextFile {
-            bytes: self.stats.to_json().into_bytes(),
+            bytes: self.stats.to_json().into(),
             version: 0,
             modified: SystemTime::now(),
         }

@@ -1,24 +1,22 @@
-//! A document that is shown as it stands in consolidated metadata, without the indentation that it has there.
-//!
-//! Nothing is made of it before it is read, and no copy is held: the text is a part of the consolidated metadata.
+//! Shows a document of consolidated metadata, without the indentation that it has there.
 
+use std::borrow::Cow;
 use std::hash::{DefaultHasher, Hasher};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::error::Result;
 use crate::hierarchy::DocumentCopy;
-use crate::json_text::Dedented;
+use crate::json_text::dedented;
 use crate::known::Known;
-use crate::view::text_file::file_attr;
-use crate::view::{Attr, File, OpenedFile, ReadAt, ReadBytes};
+use crate::view::text_file::{TextFile, file_attr};
+use crate::view::{Attr, OpenedFile};
 
 /// The longest text that is looked through where nothing may wait, in bytes.
 const MAX_NOW: usize = 256 << 10;
 
 /// Returns what `stat` shows of a document.
 pub(super) fn attr(copy: &DocumentCopy, fresh: Duration) -> Attr {
-    let size = Dedented::of(copy.text.clone()).len();
+    let size = text_of(copy).len() as u64;
     Attr {
         content: Some(version_of(copy)),
         ..file_attr(size, copy.modified, fresh)
@@ -35,14 +33,13 @@ pub(super) fn attr_now(copy: &DocumentCopy, fresh: Duration) -> Known<Attr> {
 }
 
 /// Opens a document.
-pub(super) fn open(copy: DocumentCopy) -> OpenedFile {
-    let version = version_of(&copy);
-    let text = Dedented::of(copy.text.clone());
+pub(super) fn open(copy: &DocumentCopy) -> OpenedFile {
+    let version = version_of(copy);
     OpenedFile {
-        file: Arc::new(CopiedDocument {
-            copy,
-            text,
+        file: Arc::new(TextFile {
+            bytes: text_of(copy).into_owned().into(),
             version,
+            modified: copy.modified,
         }),
         content: Some(version),
         version: Some(version),
@@ -51,38 +48,14 @@ pub(super) fn open(copy: DocumentCopy) -> OpenedFile {
     }
 }
 
+/// Returns the text of a document that stands alone.
+fn text_of(copy: &DocumentCopy) -> Cow<'_, str> {
+    dedented(str::from_utf8(&copy.text).unwrap_or_default())
+}
+
 /// Tells one content of a document from another.
 fn version_of(copy: &DocumentCopy) -> u64 {
     let mut hasher = DefaultHasher::new();
     hasher.write(&copy.text);
     hasher.finish()
-}
-
-/// A document that is open for reading.
-struct CopiedDocument {
-    copy: DocumentCopy,
-    text: Dedented,
-    version: u64,
-}
-
-impl ReadAt for CopiedDocument {
-    fn read_now(&self, offset: u64, len: usize) -> Option<ReadBytes> {
-        let is_short = self.text.len() <= MAX_NOW as u64;
-        is_short.then(|| self.text.read(offset, len).into())
-    }
-
-    fn read_at(&self, offset: u64, len: usize) -> Result<ReadBytes> {
-        Ok(self.text.read(offset, len).into())
-    }
-}
-
-impl File for CopiedDocument {
-    fn version(&self) -> Option<u64> {
-        Some(self.version)
-    }
-
-    fn attr(&self) -> Option<Attr> {
-        let modified = self.copy.modified;
-        Some(file_attr(self.text.len(), modified, Duration::ZERO))
-    }
 }

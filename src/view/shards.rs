@@ -193,7 +193,7 @@ impl View for ShardsView {
         let file: Arc<dyn File> = match self.target(path)? {
             None => return Err(Error::not_found(path)),
             Some(ShardTarget::Index(shard)) => Arc::new(TextFile {
-                bytes: index_text(&shard)?,
+                bytes: index_text(&shard)?.into(),
                 version: 0,
                 modified: shard.meta.modified,
             }),

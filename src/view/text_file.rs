@@ -3,6 +3,8 @@
 
 use std::time::{Duration, SystemTime};
 
+use bytes::Bytes;
+
 use crate::error::Result;
 use crate::store::EntryKind;
 use crate::sync::read_bytes::part;
@@ -42,7 +44,7 @@ pub(crate) fn directory_attr(modified: SystemTime, fresh: Duration) -> Attr {
 
 /// A file whose bytes are made when it is opened.
 pub(crate) struct TextFile {
-    pub(crate) bytes: Vec<u8>,
+    pub(crate) bytes: Bytes,
     pub(crate) version: u64,
     pub(crate) modified: SystemTime,
 }

@@ -182,7 +182,7 @@ impl View for UnlistedView {
 
     fn open(&self, path: &Key) -> Result<OpenedFile> {
         match self.metadata(path)? {
-            PathMetadata::Copy(copy) => Ok(copied_document::open(copy)),
+            PathMetadata::Copy(copy) => Ok(copied_document::open(&copy)),
             PathMetadata::Dir(_) => Err(Error::new(Kind::IsADirectory, path, "is a directory")),
             PathMetadata::Missing => Err(Error::not_found(path)),
             PathMetadata::Nothing | PathMetadata::Key => self.stored.open(path),

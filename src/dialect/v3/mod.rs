@@ -9,7 +9,7 @@ use crate::dialect::members::{lengths, named};
 use crate::dialect::typestr::Typed;
 use crate::dialect::{Dialect, Document, DocumentMap, Parsed, attributes, edit, fill};
 use crate::error::{Error, Result};
-use crate::json_text::LaidOut;
+use crate::json_text;
 use crate::model::document::ZARR_JSON;
 use crate::model::{Array, Attributes, CodecSpec, Group, Node};
 use crate::store::Key;
@@ -197,12 +197,11 @@ fn dimension_names(members: &Map<String, Value>, rank: usize) -> Result<Vec<Opti
     }
 }
 
-/// Returns the document of a node as text that is made where it is read; it holds the attributes as the node does.
-pub fn laid_out(node: &Node) -> LaidOut {
+/// Returns the document of a node, with its attributes as their author wrote numbers and words.
+pub fn document(node: &Node) -> Vec<u8> {
     let text = render(node).to_string();
-    let attributes = node.attributes().shared_text();
-    LaidOut::with_member(&text, "attributes", attributes.clone())
-        .unwrap_or_else(|_| LaidOut::of(text.into()))
+    json_text::document_with(&text, "attributes", node.attributes().text())
+        .unwrap_or_else(|_| json_text::document(&text))
 }
 
 /// Returns a node's metadata as final v3, as values; of its attributes there is only the place.

@@ -64,7 +64,7 @@ impl FilesView {
 pub(super) fn text_file(found: &NodeEntry, bytes: Vec<u8>) -> OpenedFile {
     OpenedFile {
         file: Arc::new(TextFile {
-            bytes,
+            bytes: bytes.into(),
             version: found.version,
             modified: found.modified,
         }),

@@ -12,13 +12,12 @@ use std::time::SystemTime;
 use crate::dialect::text_of;
 use crate::error::{Error, Kind, Result};
 use crate::hierarchy::{NodeEntry, SeenNode};
-use crate::json_text::LaidOut;
 use crate::model::{Attributes, Node};
 use crate::store::tree::{AttrChange, Stat, TreeFile};
 use crate::store::{EntryKind, Key, Meta, Version};
 use crate::view::files::path_target::PathTarget;
 use crate::view::files::seen::SeenDocument;
-use crate::view::files::shown_document::laid_out;
+use crate::view::files::shown_document::document;
 use crate::view::files::unstored::{Scratch, content_of};
 use crate::view::files::{ATTRIBUTES, FilesView};
 
@@ -50,7 +49,7 @@ impl DocumentFile {
         files: &FilesView,
         path: &Key,
         found: &NodeEntry,
-        text: &LaidOut,
+        text: &[u8],
     ) -> Arc<DocumentFile> {
         let opened = Some(SeenDocument::shown(found, text));
         Arc::new(DocumentFile {
@@ -220,7 +219,7 @@ impl FilesView {
             _ => return Err(Error::not_found(path)),
         };
         let attributes = parsed(text).map_err(|error| Error::invalid(path, error))?;
-        let shown = |node: &Node| laid_out(node, ATTRIBUTES);
+        let shown = |node: &Node| document(node, ATTRIBUTES);
         let is_shown_by = |node: &Node| seen.is_none_or(|seen| seen.is(&shown(node)));
         let seen = seen.map(|seen| SeenNode {
             is_shown_by: &is_shown_by,

@@ -18,7 +18,7 @@ use crate::view::View;
 use crate::view::files::array_files::DecodedTarget;
 use crate::view::files::documents::DocumentFile;
 use crate::view::files::path_target::PathTarget;
-use crate::view::files::shown_document::{laid_out, length_of};
+use crate::view::files::shown_document::{document, length_of};
 use crate::view::files::unstored::is_temporary;
 use crate::view::files::writing::{DecodedWriter, check_length};
 use crate::view::files::{ATTRIBUTES, FilesView};
@@ -56,7 +56,7 @@ impl Editing {
         found: &NodeEntry,
         truncate: bool,
     ) -> Result<Arc<dyn TreeFile>> {
-        let text = laid_out(found.node()?, ATTRIBUTES);
+        let text = document(found.node()?, ATTRIBUTES);
         let file = DocumentFile::document(&self.files, path, found, &text);
         let length = self.files.unstored.take_truncated(path);
         if let Some(length) = length.or(truncate.then_some(0)) {
@@ -241,7 +241,7 @@ impl Tree for Editing {
         }
         // Editors keep the old content under another name.
         self.check_temporary(to)?;
-        let bytes = laid_out(target.node().node()?, ATTRIBUTES).to_vec();
+        let bytes = document(target.node().node()?, ATTRIBUTES).to_vec();
         let _permit = ChangePermit::take()?;
         self.files.unstored.make_scratch(to, bytes).map(drop)
     }

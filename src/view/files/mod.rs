@@ -22,7 +22,7 @@ use crate::view::files::forms::ListedForms;
 use crate::view::files::listings::GroupListing;
 use crate::view::files::path_target::PathTarget;
 use crate::view::files::seen::SeenDocument;
-use crate::view::files::shown_document::laid_out;
+use crate::view::files::shown_document::document;
 use crate::view::files::unstored::{UnstoredState, content_of};
 use crate::view::text_file::{TextFile, directory_attr, file_attr};
 use crate::view::{Attr, ChildName, FILES_ATTRIBUTE, OpenedFile, View, ViewDir};
@@ -209,7 +209,7 @@ impl FilesView {
         let bytes = scratch.lock().clone();
         Ok(OpenedFile {
             file: Arc::new(TextFile {
-                bytes,
+                bytes: bytes.into(),
                 version: 0,
                 modified: SystemTime::now(),
             }),
@@ -332,10 +332,10 @@ impl View for FilesView {
                 Err(Error::new(Kind::IsADirectory, path, "is a directory"))
             }
             Some(PathTarget::Document(found, name)) => {
-                let text = laid_out(found.node()?, &name);
+                let text = document(found.node()?, &name);
                 self.unstored
                     .note_seen(path, SeenDocument::shown(&found, &text));
-                Ok(shown_document::open(found, text))
+                Ok(shown_document::open(&found, text))
             }
             Some(PathTarget::AsFound(found, document)) => self.open_as_found(&found, &document),
             Some(PathTarget::ErrorText(found)) => {

@@ -38,7 +38,7 @@ impl PictureTarget {
         let version = self.array.content()?;
         Ok(OpenedFile {
             file: Arc::new(TextFile {
-                bytes: self.picture.read(&self.array)?,
+                bytes: self.picture.read(&self.array)?.into(),
                 version: version.unwrap_or_default(),
                 modified: self.array.modified(),
             }),

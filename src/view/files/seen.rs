@@ -6,8 +6,9 @@
 
 use std::sync::Arc;
 
+use twox_hash::XxHash64;
+
 use crate::hierarchy::{EditedNode, NodeEntry};
-use crate::json_text::LaidOut;
 use crate::store::{Key, Version};
 
 /// A content of a document that a program has seen.
@@ -21,23 +22,27 @@ pub(super) struct SeenDocument {
 
 impl SeenDocument {
     /// Returns the text of a node's document as it is shown now.
-    pub(super) fn shown(found: &NodeEntry, text: &LaidOut) -> SeenDocument {
+    pub(super) fn shown(found: &NodeEntry, text: &[u8]) -> SeenDocument {
         SeenDocument {
-            text: Version(text.hash()),
+            text: version_of(text),
             documents: found.documents.clone(),
         }
     }
 
     /// Returns the text of a document as an edit has left it.
-    pub(super) fn saved(edited: EditedNode, text: &LaidOut) -> SeenDocument {
+    pub(super) fn saved(edited: EditedNode, text: &[u8]) -> SeenDocument {
         SeenDocument {
-            text: Version(text.hash()),
+            text: version_of(text),
             documents: Some(edited.documents.into()),
         }
     }
 
     /// Whether this is the text that was seen.
-    pub(super) fn is(&self, text: &LaidOut) -> bool {
-        self.text == Version(text.hash())
+    pub(super) fn is(&self, text: &[u8]) -> bool {
+        self.text == version_of(text)
     }
+}
+
+fn version_of(text: &[u8]) -> Version {
+    Version(XxHash64::oneshot(0, text))
 }

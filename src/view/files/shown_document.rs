@@ -1,29 +1,36 @@
-//! The documents that the view makes of nodes: `zarr.json` and `attributes.json`, laid out where they are read.
+//! Makes the documents of nodes: `zarr.json` and `attributes.json`.
 //!
-//! A document holds the node and the text of its attributes, and no copy of that. Its length is found once for each node.
+//! A document is made when it is opened. Its length is found once for each node.
 
 use std::sync::Arc;
+
+use bytes::Bytes;
 
 use crate::dialect::v3;
 use crate::error::Result;
 use crate::hierarchy::NodeEntry;
-use crate::json_text::LaidOut;
+use crate::json_text;
 use crate::known::Known;
 use crate::model::Node;
+use crate::view::OpenedFile;
 use crate::view::files::METADATA;
-use crate::view::text_file::file_attr;
-use crate::view::{Attr, File, OpenedFile, ReadAt, ReadBytes};
-use std::time::Duration;
+use crate::view::text_file::TextFile;
 
-/// The longest text that is laid out where nothing may wait, in bytes.
+/// The longest attributes that are laid out, and of which a document is made where nothing may wait, in bytes.
 const MAX_NOW: usize = 256 << 10;
 
-/// Returns a document of a node.
-pub(super) fn laid_out(node: &Node, name: &[u8]) -> LaidOut {
+/// Returns a document of a node. Long attributes are the text that is stored, which is shared and not copied.
+pub(super) fn document(node: &Node, name: &[u8]) -> Bytes {
+    let attributes = node.attributes();
     match name {
-        METADATA => v3::laid_out(node),
-        _ => LaidOut::of(node.attributes().shared_text().clone()),
+        METADATA => v3::document(node).into(),
+        _ if is_short(node) => json_text::document(attributes.text()).into(),
+        _ => attributes.shared_text().clone(),
     }
+}
+
+fn is_short(node: &Node) -> bool {
+    node.attributes().shared_text().len() <= MAX_NOW
 }
 
 /// Returns the length of a document of a node; fails with the error about its documents if it does not read.
@@ -34,12 +41,11 @@ pub(super) fn length_of(found: &NodeEntry, name: &[u8]) -> Result<u64> {
         METADATA => metadata,
         _ => attributes,
     };
-    Ok(*length.get_or_init(|| laid_out(node, name).len()))
+    Ok(*length.get_or_init(|| document(node, name).len() as u64))
 }
 
 /// Like `length_of`, if that is known or found in no time.
 pub(super) fn length_now(found: &NodeEntry, name: &[u8]) -> Known<u64> {
-    let is_short = |node: &Node| node.attributes().shared_text().len() <= MAX_NOW;
     let is_known = found.lengths.iter().all(|length| length.get().is_some());
     if is_known || found.node().is_ok_and(is_short) {
         length_of(found, name).map_or(Known::Unknown, Known::Is)
@@ -49,41 +55,17 @@ pub(super) fn length_now(found: &NodeEntry, name: &[u8]) -> Known<u64> {
 }
 
 /// Opens a document of a node.
-pub(super) fn open(found: Arc<NodeEntry>, text: LaidOut) -> OpenedFile {
+pub(super) fn open(found: &NodeEntry, bytes: Bytes) -> OpenedFile {
     let version = Some(found.version);
     OpenedFile {
-        file: Arc::new(ShownDocument { found, text }),
+        file: Arc::new(TextFile {
+            bytes,
+            version: found.version,
+            modified: found.modified,
+        }),
         content: version,
         version,
         direct: false,
         tree_file: None,
-    }
-}
-
-/// A document that is open for reading.
-struct ShownDocument {
-    found: Arc<NodeEntry>,
-    text: LaidOut,
-}
-
-impl ReadAt for ShownDocument {
-    fn read_now(&self, offset: u64, len: usize) -> Option<ReadBytes> {
-        let is_short = self.text.len() <= MAX_NOW as u64;
-        is_short.then(|| self.text.read(offset, len).into())
-    }
-
-    fn read_at(&self, offset: u64, len: usize) -> Result<ReadBytes> {
-        Ok(self.text.read(offset, len).into())
-    }
-}
-
-impl File for ShownDocument {
-    fn version(&self) -> Option<u64> {
-        Some(self.found.version)
-    }
-
-    fn attr(&self) -> Option<Attr> {
-        let modified = self.found.modified;
-        Some(file_attr(self.text.len(), modified, Duration::ZERO))
     }
 }

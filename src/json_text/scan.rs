@@ -1,0 +1,385 @@
+//! Finds the members of JSON text by jiter, without a tree of values.
+//!
+//! Takes what `value.rs` reads: JSON, the bare words NaN, Infinity and -Infinity in the place of numbers, and escapes of half a
+//! letter. Values may nest to any depth unless the caller needs values of them (`shallow`); the caller limits the size.
+
+use std::borrow::Cow;
+use std::collections::HashSet;
+use std::ops::Range;
+
+use jiter::{Jiter, JiterResult, Peek};
+
+use crate::error::{Error, Result};
+use crate::json_text::value::whole_letters;
+
+/// How deep objects and lists may nest where values are made of them, as in serde_json.
+const MAX_DEPTH: usize = 127;
+
+/// The longest number that a message has, in bytes.
+const MAX_SHOWN: usize = 30;
+
+/// Where a member stands in its text.
+#[derive(Debug)]
+pub(super) struct Member {
+    /// Its name, escapes resolved.
+    pub(super) name: String,
+    /// Where the space before its name begins.
+    pub(super) lead: usize,
+    /// Its name as it is written, in quotes.
+    pub(super) written: Range<usize>,
+    pub(super) value: Range<usize>,
+    /// Where the comma or the bracket after it stands.
+    pub(super) end: usize,
+}
+
+/// The members of an object, and where they stand in its text.
+#[derive(Debug)]
+pub(super) struct ScannedObject {
+    pub(super) members: Vec<Member>,
+    /// Where its first bracket stands, and its last one.
+    pub(super) brackets: (usize, usize),
+}
+
+/// Takes the name of each member of an object.
+type Visit<'v> = &'v mut dyn FnMut(&str, Member);
+
+/// Checks a text; `Corrupt`, with line and column, if it is not an object or not JSON.
+pub(super) fn object(text: &str) -> Result<ScannedObject> {
+    let mut members = Vec::new();
+    let brackets = members_of(text, &mut |name, mut member| {
+        member.name = name.to_string();
+        members.push(member);
+    })?;
+    Ok(ScannedObject { members, brackets })
+}
+
+/// Checks a text as `object` does, and calls `visit` with each member. Returns where the first bracket stands, and the last one.
+pub(super) fn members_of(text: &str, visit: Visit<'_>) -> Result<(usize, usize)> {
+    let letters = whole_letters(text);
+    Scanner::new(text, &letters).whole(visit)
+}
+
+/// Checks a text as `object` does; `Corrupt`, too, if it nests too deep to make values of it.
+pub(super) fn shallow(text: &str) -> Result<()> {
+    let letters = whole_letters(text);
+    let mut scanner = Scanner::new(text, &letters);
+    scanner.whole(&mut |_, _| {})?;
+    match scanner.too_deep {
+        Some(place) => Err(too_deep(scanner.jiter.error_position(place))),
+        None => Ok(()),
+    }
+}
+
+/// Returns the error of a text that nests too deep at a place.
+pub(super) fn too_deep(place: impl std::fmt::Display) -> Error {
+    let why = format!(
+        "objects and lists nest deeper than the {MAX_DEPTH} levels that are read, at {place}"
+    );
+    Error::corrupt("", why)
+}
+
+/// Returns a name that an object of a text has twice, or `None` if there is no such name.
+pub(super) fn repeated(text: &str) -> Result<Option<String>> {
+    let letters = whole_letters(text);
+    let mut scanner = Scanner::new(text, &letters);
+    scanner.names = Some(Vec::new());
+    scanner.whole(&mut |_, _| {})?;
+    Ok(scanner.repeated)
+}
+
+struct Scanner<'a> {
+    text: &'a str,
+    jiter: Jiter<'a>,
+    /// Where a value begins that nests too deep, if there is one.
+    too_deep: Option<usize>,
+    /// The names of each object around a value, where a name that an object has twice is looked for.
+    names: Option<Vec<HashSet<String>>>,
+    /// The first such name.
+    repeated: Option<String>,
+}
+
+impl<'a> Scanner<'a> {
+    /// Takes a text, and the same text as jiter reads it: as long, and without halves of letters.
+    fn new(text: &'a str, letters: &'a [u8]) -> Scanner<'a> {
+        Scanner {
+            text,
+            jiter: Jiter::new(letters).with_allow_inf_nan(),
+            too_deep: None,
+            names: None,
+            repeated: None,
+        }
+    }
+
+    fn whole(&mut self, visit: Visit<'_>) -> Result<(usize, usize)> {
+        let scanned = self.object(visit);
+        scanned.map_err(|error| match self.other_value() {
+            Some(what) => Error::corrupt("", format!("JSON, but no object: {what}")),
+            None => Error::corrupt("", format!("not JSON: {}", error.description(&self.jiter))),
+        })
+    }
+
+    /// Returns what the text is, if it is JSON and not an object.
+    fn other_value(&self) -> Option<&'a str> {
+        let mut jiter = Jiter::new(self.text.as_bytes()).with_allow_inf_nan();
+        let first = jiter.peek().ok().filter(|&first| first != Peek::Object)?;
+        let start = jiter.current_index();
+        jiter.known_skip(first).ok()?;
+        let value = self.text.get(start..jiter.current_index())?;
+        jiter.finish().ok()?;
+        Some(match first {
+            Peek::Array => "a list",
+            Peek::String => "text",
+            _ if value.len() > MAX_SHOWN => "a number",
+            _ => value,
+        })
+    }
+
+    fn object(&mut self, visit: Visit<'_>) -> JiterResult<(usize, usize)> {
+        self.jiter.peek()?;
+        let open = self.jiter.current_index();
+        let mut lead = open + 1;
+        let mut key = self.jiter.next_object_bytes()?.map(<[u8]>::len);
+        self.enter();
+        while let Some(length) = key {
+            let rest = self.text.get(lead..).unwrap_or_default();
+            let start = lead + rest.len() - rest.trim_ascii_start().len();
+            let written = start..start + length + 2;
+            let name = name_of(self.text.get(written.clone()).unwrap_or_default());
+            self.note_name(&name);
+            let first = self.jiter.peek()?;
+            let start = self.jiter.current_index();
+            self.skip(first)?;
+            let value = start..self.jiter.current_index();
+            let rest = self.text.get(value.end..).unwrap_or_default();
+            let end = value.end + rest.len() - rest.trim_ascii_start().len();
+            key = self.jiter.next_key_bytes()?.map(<[u8]>::len);
+            let member = Member {
+                name: String::new(),
+                lead,
+                written,
+                value,
+                end,
+            };
+            visit(&name, member);
+            lead = end + 1;
+        }
+        let close = self.jiter.current_index() - 1;
+        self.jiter.finish()?;
+        Ok((open, close))
+    }
+
+    /// Reads a value of any depth. jiter's own `known_skip` ends at 200 levels.
+    fn skip(&mut self, first: Peek) -> JiterResult<()> {
+        // Whether each open bracket is that of an object.
+        let mut open = Vec::new();
+        let mut next = Some(first);
+        loop {
+            next = match next {
+                Some(Peek::Array) => {
+                    self.note_depth(open.len());
+                    open.push(false);
+                    self.jiter.known_array()?
+                }
+                Some(Peek::Object) => {
+                    self.note_depth(open.len());
+                    open.push(true);
+                    let key = self.jiter.next_object_bytes()?.map(<[u8]>::len);
+                    self.enter();
+                    self.begin_member(key)?
+                }
+                Some(other) => {
+                    self.jiter.known_skip(other)?;
+                    self.step(&open)?
+                }
+                None => {
+                    if open.pop() == Some(true) {
+                        self.leave();
+                    }
+                    self.step(&open)?
+                }
+            };
+            if next.is_none() && open.is_empty() {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Goes on after a value; returns the next one in the same brackets.
+    fn step(&mut self, open: &[bool]) -> JiterResult<Option<Peek>> {
+        match open.last() {
+            None => Ok(None),
+            Some(false) => self.jiter.array_step(),
+            Some(true) => {
+                let key = self.jiter.next_key_bytes()?.map(<[u8]>::len);
+                self.begin_member(key)
+            }
+        }
+    }
+
+    /// Goes on after a name of so many bytes, which jiter has just read, up to its value.
+    fn begin_member(&mut self, key: Option<usize>) -> JiterResult<Option<Peek>> {
+        let Some(length) = key else {
+            return Ok(None);
+        };
+        if self.names.is_some() {
+            let before = self.text.get(..self.jiter.current_index());
+            let before = before.unwrap_or_default().trim_end_matches(':');
+            let before = before.trim_ascii_end();
+            let written = before.get(before.len().saturating_sub(length + 2)..);
+            let name = name_of(written.unwrap_or_default());
+            self.note_name(&name);
+        }
+        self.jiter.peek().map(Some)
+    }
+
+    fn note_depth(&mut self, open: usize) {
+        // The object of the text is one level.
+        if open + 1 >= MAX_DEPTH {
+            self.too_deep.get_or_insert(self.jiter.current_index());
+        }
+    }
+
+    fn enter(&mut self) {
+        if let Some(names) = &mut self.names {
+            names.push(HashSet::new());
+        }
+    }
+
+    fn leave(&mut self) {
+        if let Some(names) = &mut self.names {
+            names.pop();
+        }
+    }
+
+    fn note_name(&mut self, name: &str) {
+        if let Some(names) = self.names.as_mut().and_then(|names| names.last_mut())
+            && !names.insert(name.to_string())
+        {
+            self.repeated.get_or_insert(name.to_string());
+        }
+    }
+}
+
+/// Returns a name that is written in quotes, its escapes resolved where each is a letter.
+fn name_of(written: &str) -> Cow<'_, str> {
+    let plain = written.get(1..written.len().saturating_sub(1));
+    let plain = plain.unwrap_or_default();
+    if !plain.contains('\\') {
+        return Cow::Borrowed(plain);
+    }
+    serde_json::from_str(written).map_or(Cow::Borrowed(plain), Cow::Owned)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::json_text::value;
+
+    fn names(text: &str) -> Vec<String> {
+        let found = object(text).unwrap();
+        found
+            .members
+            .into_iter()
+            .map(|member| member.name)
+            .collect()
+    }
+
+    #[test]
+    fn members_are_found_with_their_places() {
+        let text = r#" { "a":1 , "\u0062" : [NaN, {"x": -Infinity}] } "#;
+        let found = object(text).unwrap();
+        let places = |member: &Member| (&text[member.written.clone()], &text[member.value.clone()]);
+        let places: Vec<_> = found.members.iter().map(places).collect();
+        let list = r#"[NaN, {"x": -Infinity}]"#;
+        assert_eq!(places, [("\"a\"", "1"), (r#""\u0062""#, list)]);
+        assert_eq!(names(text), ["a", "b"]);
+        let (open, close) = found.brackets;
+        assert_eq!((&text[open..=open], &text[close..=close]), ("{", "}"));
+        assert_eq!(names("{}"), [] as [&str; 0]);
+    }
+
+    #[test]
+    fn names_that_stand_twice_are_found_at_any_depth() {
+        let repeated = |text: &str| repeated(text).unwrap();
+        assert_eq!(repeated(r#"{"a": 1, "b": {"a": 2}}"#), None);
+        assert_eq!(repeated(r#"{"a": 1, "\u0061": 2}"#), Some("a".into()));
+        assert_eq!(repeated(r#"{"a": [{"b": 1, "b": 1}]}"#), Some("b".into()));
+    }
+
+    #[test]
+    fn faults_have_a_place() {
+        for (text, what) in [
+            ("", "EOF while parsing a value at line 1 column 0"),
+            ("3", "JSON, but no object: 3"),
+            (" null\n", "JSON, but no object: null"),
+            ("[1, {}]", "JSON, but no object: a list"),
+            ("\"a\"", "JSON, but no object: text"),
+            (
+                "nul",
+                "not JSON: expected object but found null at line 1 column 1",
+            ),
+            (
+                "[1] x",
+                "not JSON: expected object but found array at line 1 column 1",
+            ),
+            ("{\"a\": 1,\n }", "trailing comma at line 2 column 2"),
+            ("{\"a\": 01}", "invalid number at line 1 column 8"),
+            ("{\"a\": [1 2]}", "expected `,` or `]` at line 1 column 10"),
+            ("{\"a\": 1", "EOF while parsing an object"),
+            ("{} x", "trailing characters at line 1 column 4"),
+            ("{\"a\": \"\\x\"}", "invalid escape"),
+        ] {
+            let error = object(text).unwrap_err().to_string();
+            assert!(error.contains(what), "{text}: {error}");
+        }
+    }
+
+    /// Returns an object with a value in so many lists or objects.
+    fn nested(levels: usize, open: &str, value: &str, close: &str) -> String {
+        format!(
+            "{{\"a\": {}{value}{}, \"b\": 1}}",
+            open.repeat(levels),
+            close.repeat(levels)
+        )
+    }
+
+    #[test]
+    fn any_depth_is_taken_where_no_values_are_made() {
+        for (open, close) in [("[", "]"), ("{\"x\": ", "}"), ("[{\"x\": [1, ", ", {}]} ]")] {
+            for levels in [100, 126, 127, 128, 100_000] {
+                let text = nested(levels, open, "[ ]", close);
+                assert_eq!(names(&text), ["a", "b"], "{open} {levels}");
+                assert_eq!(repeated(&text).unwrap(), None);
+                for (value, close) in [("1 1", close), ("01", close), ("[,]", close), ("{}", "]}")]
+                {
+                    assert!(
+                        object(&nested(levels, open, value, close)).is_err(),
+                        "{open} {value}"
+                    );
+                }
+            }
+            assert!(shallow(&nested(41, open, "1", close)).is_ok());
+            let told = shallow(&nested(100_000, open, "1", close))
+                .unwrap_err()
+                .to_string();
+            assert!(told.contains("nest deeper than the 127 levels"), "{told}");
+        }
+        assert!(shallow(&nested(126, "[", "1", "]")).is_ok());
+        assert!(shallow(&nested(127, "[", "1", "]")).is_err());
+        assert!(object(&format!("{{\"a\": {}", "[".repeat(200_000))).is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_is_taken_is_read_too(text in r#"[{}\[\]",:0-9eE+.\\unat \-]{0,24}"#) {
+            let text = format!("{{\"a\": {text}}}");
+            let (scanned, read) = (object(&text).is_ok(), value::parse(text.as_bytes()));
+            // An escaped half of a pair, and a number beyond all floats, are text though no value.
+            let is_value = read.is_ok() || text.contains("\\u") || text.contains(['e', 'E']);
+            prop_assert!(!scanned || is_value, "{text}");
+            prop_assert!(scanned || read.is_err(), "{text}");
+        }
+    }
+}
