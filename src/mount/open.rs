@@ -128,7 +128,7 @@ impl Views {
             ViewKind::Files => &self.files,
         };
         let (view, control) = (view.clone(), self.control.clone());
-        if self.store.info().lists {
+        if self.lists_control() {
             return Arc::new(ControlDirView::new(view, control));
         }
         let is_taken = self.has_copies_of_control();
@@ -142,12 +142,19 @@ impl Views {
 
     /// Whether the store has the name of the control directory itself, so that the store view has none.
     pub fn hides_control(&self) -> bool {
-        if !self.store.info().lists {
+        if !self.lists_control() {
             return self.has_copies_of_control();
         }
         let name = Key::root().child(CONTROL);
         let found = name.and_then(|name| self.stored.lookup(&name));
         matches!(found, Ok(Some(_)))
+    }
+
+    /// Whether a node of the name of the control directory would be listed: some servers hide names that begin with a dot.
+    fn lists_control(&self) -> bool {
+        let root = || self.store.list(&Key::root());
+        let is_hidden = || root().is_ok_and(|names| names.left_out().may_have(CONTROL));
+        self.store.info().lists && !is_hidden()
     }
 
     /// Whether consolidated metadata have a node of the name of the control directory. The store is not asked, since

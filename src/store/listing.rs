@@ -1,12 +1,13 @@
 //! A listing of names that are all in memory, for small directories.
 
 use crate::error::Result;
-use crate::store::{EntryKind, Listing, Meta, Name};
+use crate::store::{EntryKind, LeftOut, Listing, Meta, Name};
 
 /// A listing of names in a fixed order; a name's cursor is its number, counted from 1.
 pub struct NameList {
     names: Vec<Name>,
     next: usize,
+    left_out: LeftOut,
 }
 
 impl NameList {
@@ -31,7 +32,13 @@ impl NameList {
                 })
                 .collect(),
             next: 0,
+            left_out: LeftOut::Nothing,
         }
+    }
+
+    /// Says which names the listing leaves out.
+    pub(in crate::store) fn leaving_out(self, left_out: LeftOut) -> NameList {
+        NameList { left_out, ..self }
     }
 }
 
@@ -49,5 +56,9 @@ impl Listing for NameList {
 
     fn may_wait(&self) -> bool {
         false
+    }
+
+    fn left_out(&self) -> LeftOut {
+        self.left_out
     }
 }

@@ -15,6 +15,7 @@ use twox_hash::XxHash64;
 
 use crate::error::{Error, Result};
 use crate::known::Known;
+use crate::model::document::is_in_node_folder;
 use crate::sync::clock::Clock;
 
 mod answer_time;
@@ -204,6 +205,33 @@ pub trait Listing: Send {
     /// Whether names may have to be requested of a network.
     fn may_wait(&self) -> bool {
         true
+    }
+    /// Which names it leaves out although objects of these names may exist.
+    fn left_out(&self) -> LeftOut {
+        LeftOut::Nothing
+    }
+}
+
+/// Names that a listing leaves out: of these it does not tell whether an object exists.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LeftOut {
+    /// It has every name.
+    Nothing,
+    /// Names that begin with a dot, which nginx and Apache hide.
+    DotNames,
+    /// The same except metadata documents, which were asked for one by one.
+    DotNamesButDocuments,
+}
+
+impl LeftOut {
+    /// Whether an object of this name may exist although the listing does not have it.
+    pub fn may_have(self, name: &[u8]) -> bool {
+        let is_hidden = name.starts_with(b".");
+        match self {
+            LeftOut::Nothing => false,
+            LeftOut::DotNames => is_hidden,
+            LeftOut::DotNamesButDocuments => is_hidden && !is_in_node_folder(name),
+        }
     }
 }
 

@@ -43,14 +43,15 @@ pub(crate) fn a_listing_has_each_name_once(kind: &Kind) {
     use EntryKind::{Directory, File};
     let fixture = (kind.holding)(&[
         (b"zarr.json", b"1"),
-        (b".zattrs", b"2"),
+        (b"b/.zattrs", b"2"),
         (b"a/zarr.json", b"3"),
         (b"a/c/0/0", b"4"),
         (b"a/c/0/1", b"5"),
         (b"a/c/1/0", b"6"),
     ]);
-    let root = expected(&[("zarr.json", File), (".zattrs", File), ("a", Directory)]);
+    let root = expected(&[("zarr.json", File), ("a", Directory), ("b", Directory)]);
     assert_eq!(names(&*fixture.store, ""), root);
+    assert_eq!(names(&*fixture.store, "b"), expected(&[(".zattrs", File)]));
     let array = expected(&[("zarr.json", File), ("c", Directory)]);
     assert_eq!(names(&*fixture.store, "a"), array);
     let rows = expected(&[("0", Directory), ("1", Directory)]);

@@ -21,6 +21,7 @@ mod consolidated;
 mod fixture;
 mod gone;
 mod halves;
+mod index_pages;
 mod listings;
 mod local;
 mod names;

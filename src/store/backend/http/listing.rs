@@ -5,15 +5,16 @@ use std::sync::atomic::Ordering;
 use futures_util::future::join_all;
 
 use super::endpoint::{RequestSpec, refused};
+use super::index_page::LinkedNames;
 use super::lookup::ProbeResult;
 use super::response::{ResponseHead, ResponseOrigin, refusal};
 use super::urls::Relation;
 use super::webdav::Resource;
 use super::{HttpStore, index_page, webdav};
 use crate::error::{Error, Result};
-use crate::model::document::IN_NODE_FOLDER;
+use crate::model::document::{IN_NODE_FOLDER, ZARR_JSON};
 use crate::store::listing::NameList;
-use crate::store::{EntryKind, Key, Meta};
+use crate::store::{EntryKind, Key, LeftOut, Meta};
 
 /// A name, its kind, and its metadata if the listing has it.
 type ListedName = (Vec<u8>, EntryKind, Option<Meta>);
@@ -55,26 +56,42 @@ impl HttpStore {
                     _ => Err(refused(prefix, &response)),
                 };
             };
-            let mut entries: Vec<ListedName> = names
-                .into_iter()
-                .map(|(name, kind)| (name, kind, None))
-                .collect();
-            let shows_hidden = |(name, ..): &ListedName| name.starts_with(b".");
-            if entries.iter().any(shows_hidden) {
-                self.shows_hidden.store(true, Ordering::Relaxed);
-            } else if !self.shows_hidden.load(Ordering::Relaxed) {
-                entries.extend(self.hidden(prefix).await?);
-            }
-            Ok(Some(entries))
+            self.with_hidden(prefix, names).await.map(Some)
         })?;
-        Ok(listed.map(ordered))
+        Ok(listed)
+    }
+
+    /// Returns the names of an index page, with the documents that the page may hide: nginx and Apache leave out names that
+    /// begin with a dot. They are not asked for in the folder of a v3 node, nor in a folder of chunks.
+    async fn with_hidden(&self, folder: &Key, names: LinkedNames) -> Result<NameList> {
+        let mut entries: Vec<ListedName> = names
+            .into_iter()
+            .map(|(name, kind)| {
+                let is_folder = kind == EntryKind::Directory;
+                (name, kind, is_folder.then(Meta::prefix))
+            })
+            .collect();
+        if entries.iter().any(|(name, ..)| name.starts_with(b".")) {
+            self.shows_hidden.store(true, Ordering::Relaxed);
+        }
+        let is_of_v3 = entries
+            .iter()
+            .any(|(name, ..)| name == ZARR_JSON.as_bytes());
+        let left_out = if self.shows_hidden.load(Ordering::Relaxed) {
+            LeftOut::Nothing
+        } else if is_of_v3 || self.node_folders.is_of_chunks(folder) {
+            LeftOut::DotNames
+        } else {
+            entries.extend(self.hidden_documents(folder).await?);
+            LeftOut::DotNamesButDocuments
+        };
+        let names = entries.iter().map(|(name, ..)| name.as_slice());
+        self.node_folders.note_names(folder, names);
+        Ok(ordered(entries).leaving_out(left_out))
     }
 
     /// Returns the response for a folder, and the names in it if that is an index page.
-    pub(super) async fn index(
-        &self,
-        folder: &Key,
-    ) -> Result<(ResponseHead, Option<index_page::LinkedNames>)> {
+    pub(super) async fn index(&self, folder: &Key) -> Result<(ResponseHead, Option<LinkedNames>)> {
         let spec = RequestSpec {
             as_folder: true,
             header: Some(("accept", index_page::ACCEPTED.to_string())),
@@ -92,8 +109,8 @@ impl HttpStore {
         Ok((response, names))
     }
 
-    /// Returns the documents whose names begin with a dot, which the index pages of nginx and Apache leave out.
-    async fn hidden(&self, folder: &Key) -> Result<Vec<ListedName>> {
+    /// Asks for the documents whose names begin with a dot.
+    async fn hidden_documents(&self, folder: &Key) -> Result<Vec<ListedName>> {
         let names = IN_NODE_FOLDER.iter().filter(|name| name.starts_with('.'));
         let keys: Result<Vec<Key>> = names.map(|name| folder.child(name.as_bytes())).collect();
         let keys = keys?;
@@ -118,11 +135,12 @@ fn entry(prefix: &Key, name: Vec<u8>, one: &Resource) -> Result<Option<ListedNam
         Some(404 | 410) => return Ok(None),
         Some(status) => return Err(refusal(&key, status)),
     }
-    Ok(Some(if one.is_folder {
-        (name, EntryKind::Directory, None)
+    let kind = if one.is_folder {
+        EntryKind::Directory
     } else {
-        (name, EntryKind::File, one.meta())
-    }))
+        EntryKind::File
+    };
+    Ok(Some((name, kind, one.meta())))
 }
 
 /// Sorts the names and removes duplicates; of an object and a folder of one name the folder is kept.

@@ -3,7 +3,6 @@
 //! A key is missing only if a response says so, or refuses a document on a server that refuses missing documents.
 
 use std::sync::atomic::Ordering;
-use std::time::UNIX_EPOCH;
 
 use super::endpoint::{RequestSpec, refused};
 use super::reader::MAX_WHOLE_OBJECT;
@@ -27,13 +26,6 @@ impl HttpStore {
         if self.listing_method == ListingMethod::WebDav {
             match self.endpoint.wait(key, self.resource(key))? {
                 None => return Ok(None),
-                Some(found) if found.is_folder => {
-                    let modified = found.modified.unwrap_or(UNIX_EPOCH);
-                    return Ok(Some(Meta {
-                        modified,
-                        ..Meta::prefix()
-                    }));
-                }
                 Some(found) => {
                     if let Some(meta) = found.meta() {
                         return Ok(Some(meta));

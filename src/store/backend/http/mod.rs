@@ -18,6 +18,7 @@ use crate::store::{
 use endpoint::HttpEndpoint;
 use first_documents::{FirstDocuments, within_limit};
 use lookup::ProbeResult;
+use node_folders::NodeFolders;
 use reader::HttpReader;
 
 mod body;
@@ -27,6 +28,7 @@ mod first_documents;
 mod index_page;
 mod listing;
 mod lookup;
+mod node_folders;
 mod probe;
 mod reader;
 mod response;
@@ -59,6 +61,8 @@ pub(super) struct HttpStore {
     redirects: AtomicBool,
     /// Whether an index page has had a name that begins with a dot.
     shows_hidden: AtomicBool,
+    /// The folders of nodes, as far as they are known.
+    node_folders: NodeFolders,
     /// Whether the server enforces conditions.
     conditions: ConditionProbe,
     info: StoreInfo,
@@ -68,6 +72,7 @@ impl HttpStore {
     /// Notes a change, also a failed one: it may have been made.
     fn changed<T>(&self, key: &Key, done: Result<T>) -> Result<T> {
         self.first_documents.forget(key);
+        self.node_folders.forget_document(key);
         self.info.changes.note(key);
         done
     }
@@ -78,11 +83,15 @@ impl Store for HttpStore {
         if key.is_root() {
             return Ok(None);
         }
-        match self.first_documents.take(&self.info, key) {
-            Known::Is(document) => within_limit(key, document, limit).map(Some),
-            Known::Missing => Ok(None),
-            Known::Unknown => self.get_whole(key, limit),
+        let found = match self.first_documents.take(&self.info, key) {
+            Known::Is(document) => Some(within_limit(key, document, limit)?),
+            Known::Missing => None,
+            Known::Unknown => self.get_whole(key, limit)?,
+        };
+        if found.is_some() {
+            self.node_folders.note_document(key);
         }
+        Ok(found)
     }
 
     fn get_range(&self, key: &Key, range: ByteRange) -> Result<Option<Object>> {

@@ -14,6 +14,7 @@ use object_store::client::HttpConnector;
 use super::endpoint::{HttpEndpoint, RequestSpec};
 use super::first_documents::FirstDocuments;
 use super::lookup::ProbeResult;
+use super::node_folders::NodeFolders;
 use super::response::{ResponseOrigin, refusal};
 use super::urls::UrlSpace;
 use super::{HttpStore, ListingMethod, index_page, webdav};
@@ -84,6 +85,7 @@ impl HttpStore {
             refuses_heads: AtomicBool::new(false),
             redirects: AtomicBool::new(false),
             shows_hidden: AtomicBool::new(false),
+            node_folders: NodeFolders::default(),
             conditions: ConditionProbe::default(),
             info: StoreInfo {
                 lists: false,

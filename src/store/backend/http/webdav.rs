@@ -3,7 +3,7 @@
 //! A document that breaks off is `Corrupt`, and a name that the server could not read is an error: never a shorter
 //! folder.
 
-use std::time::SystemTime;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use quick_xml::Reader;
 use quick_xml::escape::resolve_predefined_entity;
@@ -30,9 +30,15 @@ pub(super) struct Resource {
 }
 
 impl Resource {
-    /// Returns the metadata of an object as `head` would, if the response is complete. Some servers leave the ETag out
-    /// of it although they send it with the object; the version would then differ.
+    /// Returns the metadata as `head` would, if the response is complete. Some servers leave the ETag of an object out of
+    /// it although they send it with the object; the version would then differ.
     pub(super) fn meta(&self) -> Option<Meta> {
+        if self.is_folder {
+            return Some(Meta {
+                modified: self.modified.unwrap_or(UNIX_EPOCH),
+                ..Meta::prefix()
+            });
+        }
         let (size, tag) = (self.size?, self.tag.as_deref()?);
         Some(Meta {
             kind: EntryKind::File,

@@ -13,7 +13,7 @@ use indexmap::IndexMap;
 use super::listing_prefetch::PassedDir;
 use crate::error::{Error, Result};
 use crate::known::Known;
-use crate::store::{EntryKind, Key, Listing, Meta, Name};
+use crate::store::{EntryKind, Key, LeftOut, Listing, Meta, Name};
 
 /// What is known of a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,6 +52,8 @@ pub(super) struct CachedDir {
     pub(super) asked: Instant,
     /// The flat listing that found the names, and how far it was then.
     pub(super) passed: Option<PassedDir>,
+    /// The names of which it does not tell whether they exist.
+    pub(super) left_out: LeftOut,
     known: RwLock<(NameMap, Extent)>,
     source: Mutex<NameSource>,
     /// Requests to the source: a reader that waited for another's request knows by it whose error it sees.
@@ -87,6 +89,7 @@ impl CachedDir {
             prefix,
             asked,
             passed: None,
+            left_out: listing.left_out(),
             known: RwLock::new((NameMap::new(), Extent::Growing)),
             source: Mutex::new(NameSource {
                 listing: Some(listing),
@@ -110,6 +113,7 @@ impl CachedDir {
             prefix,
             asked,
             passed,
+            left_out: LeftOut::Nothing,
             known: RwLock::new((names, Extent::Complete)),
             source: Mutex::default(),
             requests: AtomicU64::new(0),
@@ -127,7 +131,7 @@ impl CachedDir {
         let known = self.known.read();
         match (known.0.get(name), known.1) {
             (Some(entry), _) => Known::Is(*entry),
-            (None, Extent::Complete) => Known::Missing,
+            (None, Extent::Complete) if !self.left_out.may_have(name) => Known::Missing,
             (None, _) => Known::Unknown,
         }
     }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::cached_dir::{CachedDir, Slot};
 use super::flat_listing::DirLister;
 use crate::error::Result;
-use crate::store::{Listing, Name};
+use crate::store::{LeftOut, Listing, Name};
 
 /// One reader of a directory.
 pub(super) struct CachedListing {
@@ -80,5 +80,9 @@ impl Listing for CachedListing {
             }
             (None, None) => self.leave(cursor).map(drop),
         }
+    }
+
+    fn left_out(&self) -> LeftOut {
+        self.dir.left_out
     }
 }
