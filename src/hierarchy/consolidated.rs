@@ -157,22 +157,6 @@ impl Consolidated {
         names
     }
 
-    /// Returns the name of the folder after another one under a prefix, or of the first one, by the order of their keys.
-    pub(super) fn folder_after(&self, prefix: &Key, name: Option<&[u8]>) -> Option<Vec<u8>> {
-        let stem = within(prefix, b"");
-        let mut start = match name {
-            Some(name) => [stem.as_slice(), name, b"0"].concat(),
-            None => stem.clone(),
-        };
-        loop {
-            let rest = self.first_below(&start, &stem)?;
-            if let Some(length) = rest.iter().position(|&byte| byte == b'/') {
-                return rest.get(..length).map(<[u8]>::to_vec);
-            }
-            start = [stem.as_slice(), rest, b"\0"].concat();
-        }
-    }
-
     /// Returns what follows `stem` in the first key that is not before `start`.
     fn first_below(&self, start: &[u8], stem: &[u8]) -> Option<&[u8]> {
         let range = (Bound::Included(start), Bound::Unbounded);
@@ -352,13 +336,6 @@ mod tests {
         assert_eq!(listed("top"), [".zgroup", "a", "a-b", "a0"]);
         assert_eq!(listed("top/a-b"), [".zgroup", "c"]);
         assert_eq!(listed("to"), [] as [String; 0]);
-        let mut folders = Vec::new();
-        while let Some(name) =
-            store.folder_after(&Key::new("top").unwrap(), folders.last().map(Vec::as_slice))
-        {
-            folders.push(name);
-        }
-        assert_eq!(folders, [b"a-b".to_vec(), b"a".to_vec(), b"a0".to_vec()]);
         let kind = |key: &str| {
             let meta = Store::head(&store, &Key::new(key).unwrap()).unwrap();
             meta.map(|meta| meta.kind)

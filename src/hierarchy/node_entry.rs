@@ -84,13 +84,6 @@ impl NodeEntry {
         self.scope.consolidated.is_some()
     }
 
-    /// Returns the name of the child after another one, or of the first one, by the order of their keys in consolidated
-    /// metadata; nothing if there is none, or without such metadata.
-    pub fn copied_child_after(&self, name: Option<&[u8]>) -> Option<Vec<u8>> {
-        let consolidated = self.scope.consolidated.as_ref()?;
-        consolidated.folder_after(&self.path, name)
-    }
-
     /// Whether this is an array, whether it reads or not: it has no children.
     pub fn is_array(&self) -> bool {
         let is_broken_array = self.broken.as_ref().is_some_and(|broken| broken.is_array);

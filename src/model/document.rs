@@ -58,6 +58,14 @@ pub fn is_in_node_folder(name: &[u8]) -> bool {
     IN_NODE_FOLDER.into_iter().any(is)
 }
 
+/// Whether a name is that of a document by which a node is found in its folder.
+pub fn describes_node(name: &[u8]) -> bool {
+    let is = |document: &str| document.as_bytes() == name;
+    [ZARR_JSON, ZGROUP, ZARRAY, ATTRIBUTES_JSON]
+        .into_iter()
+        .any(is)
+}
+
 /// Whether a name may be that of a draft's document: `NAME.array` or `NAME.group` and a suffix that the entry point
 /// states (`metadata_key_suffix`).
 pub fn is_draft_document(name: &[u8]) -> bool {

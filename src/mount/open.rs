@@ -27,8 +27,8 @@ use crate::view::control::{CONTROL, Control, ControlDirView};
 use crate::view::files::{FilesView, ListedForm};
 use crate::view::shards::ShardsView;
 use crate::view::store::StoreView;
-use crate::view::told_store::ToldStore;
-use crate::view::unlisted::UnlistedView;
+use crate::view::store_without_listing::StoreWithoutListing;
+use crate::view::synthetic_store::SyntheticStore;
 
 /// The name of a view.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -250,7 +250,7 @@ fn open_store(
         let Some((upper, how)) = &config.overlay else {
             return Ok(stack);
         };
-        let stack = with_told_names(stack, &config.hierarchy, memory);
+        let stack = with_synthetic_listings(stack, &config.hierarchy, memory);
         let opened = overlay.insert(Overlay::open(upper, stack.store, name, how.clone())?);
         // Attributes of a folder of this machine are the overlay's to tell: owners, modes, several names of a file.
         let below: Arc<dyn Hints> = if access.is_local() {
@@ -263,8 +263,8 @@ fn open_store(
     Ok((opened, overlay))
 }
 
-/// Puts the names that metadata tell over a store that cannot list its keys.
-fn with_told_names(
+/// Puts listings that are made from the metadata over a store that cannot list its keys.
+fn with_synthetic_listings(
     stack: StoreStack,
     config: &HierarchyConfig,
     memory: &Arc<MemoryBudget>,
@@ -276,10 +276,10 @@ fn with_told_names(
         .with_hints(stack.hints.clone())
         .within(memory)
         .below_changes();
-    let told = Arc::new(ToldStore::new(Arc::new(hierarchy), stack.hints, memory));
+    let store = Arc::new(SyntheticStore::new(Arc::new(hierarchy), stack.hints));
     StoreStack {
-        store: told.clone(),
-        hints: told,
+        store: store.clone(),
+        hints: store,
         tree: stack.tree,
     }
 }
@@ -303,7 +303,7 @@ fn store_view(
 ) -> Arc<dyn View> {
     let tree = stack.tree.clone();
     if !stack.store.info().lists {
-        let view = UnlistedView::new(readahead, tree, hierarchy.clone());
+        let view = StoreWithoutListing::new(readahead, tree, hierarchy.clone());
         let view = view.with_hints(stack.hints.clone());
         return Arc::new(view.written_by(arrays.clone()));
     }
@@ -313,8 +313,8 @@ fn store_view(
 }
 
 /// What is shown of a store that cannot list its keys.
-const UNLISTED: &str = "the server does not list names; directories show what consolidated metadata and chunk \
-    grids name and what was asked for, and every path can be opened by its name";
+const UNLISTED: &str = "the server does not list names; directories show metadata and the nodes that are known, but no \
+    chunks: these open by name, and the files view has all values";
 
 /// Reads the root's metadata. A root whose metadata are broken is mounted all the same, with a warning.
 fn check_root(hierarchy: &Hierarchy, source: &str) -> Result<()> {

@@ -160,12 +160,7 @@ impl LayeredStore {
         let mut found = Vec::new();
         for (at, source) in paths.iter().flat_map(|path| self.layer.whiteouts(path)) {
             let stored = list_recursive(&*self.lower, &at)?;
-            let mut objects: Vec<Key> = stored.objects.into_iter().map(|(key, _)| key).collect();
-            if !self.lower.info().lists {
-                objects.extend(self.removed_below(&at));
-                objects.sort();
-                objects.dedup();
-            }
+            let objects = stored.objects.into_iter().map(|(key, _)| key).collect();
             let moved = match source {
                 None => None,
                 Some(source) => Some(MovedSubtree {
@@ -181,14 +176,6 @@ impl LayeredStore {
             });
         }
         Ok(found)
-    }
-
-    /// Returns the keys of the store at a path and below that were changed or removed one by one: the store below may not
-    /// tell all of its names.
-    fn removed_below(&self, at: &Key) -> Vec<Key> {
-        let bases = self.layer.lock().records.bases_below(at).into_iter();
-        let stored = bases.filter(|(_, base)| !base.is_new() && !base.is_committed);
-        stored.map(|(key, _)| key).collect()
     }
 
     /// Returns what differs from the store at these paths and below, given what `list_hidden` found there.

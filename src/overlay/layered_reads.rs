@@ -112,13 +112,6 @@ impl Store for LayeredStore {
         Ok(None)
     }
 
-    fn tells_all_below(&self, prefix: &Key) -> Result<bool> {
-        match self.layer.lower_key(prefix) {
-            Some(lower) => self.lower.tells_all_below(&lower),
-            None => Ok(true),
-        }
-    }
-
     /// Links of the layer itself are never followed.
     fn leads_back(&self, key: &Key) -> Result<bool> {
         match self.layer.locate(key)? {

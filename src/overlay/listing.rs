@@ -13,7 +13,6 @@ use super::layered_store::LayeredStore;
 use super::{OverlayCore, Resolved, wrong_kind};
 use crate::error::{Error, Kind, Result};
 use crate::store::{EntryKind, Key, Listing, LogPosition, Meta, Name, Store};
-use crate::sync::pool::parallel_map;
 
 /// Returns the layer whose directories are listed, as it is now.
 type LayerSource = Arc<dyn Fn() -> Arc<LayeredStore> + Send + Sync>;
@@ -258,26 +257,7 @@ pub(super) fn list_recursive(store: &dyn Store, prefix: &Key) -> Result<Subtree>
             None => list_folders(store, prefix, &mut found)?,
         },
     }
-    if !store.info().lists {
-        found.objects = stored_of(store, found.objects)?;
-    }
     Ok(found)
-}
-
-/// How many names are asked about at a time.
-const PARALLEL_NAMES: usize = 16;
-
-/// Returns those objects that a store has which may list what it has not.
-fn stored_of(
-    store: &dyn Store,
-    objects: Vec<(Key, Option<Meta>)>,
-) -> Result<Vec<(Key, Option<Meta>)>> {
-    let look = |(key, meta): (Key, Option<Meta>)| match meta {
-        Some(_) => Ok(Some((key, meta))),
-        None => Ok(store.head(&key)?.map(|meta| (key, Some(meta)))),
-    };
-    let found = parallel_map(PARALLEL_NAMES, objects, &look).into_iter();
-    found.filter_map(Result::transpose).collect()
 }
 
 fn list_folders(store: &dyn Store, prefix: &Key, found: &mut Subtree) -> Result<()> {

@@ -16,6 +16,7 @@ use super::layered_store::LayeredStore;
 use super::listing;
 use super::{OpenFile, OverlayCore, Resolved};
 use crate::error::{Error, Kind, Result};
+use crate::model::document::describes_node;
 use crate::store::{EntryKind, Key, LogPosition, Meta, Version};
 use crate::sync::change_permit::ChangePermit;
 use crate::sync::pool::parallel_map;
@@ -44,8 +45,6 @@ enum Question {
     Version(Key),
     /// The first name that a folder of the overlay shows.
     FirstName(Key),
-    /// Whether a folder of the store below is known to have no names beside those that it lists.
-    TellsAll(Key),
     /// The content of a file, in the upper folder.
     CopyUp(Key),
 }
@@ -59,7 +58,6 @@ struct Answers {
     heads: RefCell<HashMap<Key, Option<Meta>>>,
     versions: RefCell<HashMap<Key, Option<Version>>>,
     first_names: RefCell<HashMap<Key, FirstName>>,
-    told: RefCell<HashMap<Key, bool>>,
     /// Files that were copied up, which stay open until the change is made.
     copied_up: RefCell<Vec<Arc<OpenFile>>>,
     missing: RefCell<Vec<Question>>,
@@ -69,7 +67,6 @@ enum Answer {
     Head(Option<Meta>),
     Version(Option<Version>),
     FirstName(LogPosition, Option<Vec<u8>>),
-    TellsAll(bool),
     CopiedUp(Arc<OpenFile>),
 }
 
@@ -171,9 +168,6 @@ impl OverlayCore {
                     let mut names = answers.first_names.borrow_mut();
                     names.insert(key, (position, name));
                 }
-                (Question::TellsAll(key), Answer::TellsAll(is_told)) => {
-                    answers.told.borrow_mut().insert(key, is_told);
-                }
                 (_, Answer::CopiedUp(file)) => answers.copied_up.borrow_mut().push(file),
                 _ => {}
             }
@@ -189,7 +183,6 @@ impl OverlayCore {
                 let position = self.info.changes.position();
                 Answer::FirstName(position, self.first_name(prefix)?)
             }
-            Question::TellsAll(key) => Answer::TellsAll(top.lower.tells_all_below(key)?),
             Question::CopyUp(key) => {
                 let file = self.open_file(key)?;
                 file.copy_up()?;
@@ -227,7 +220,24 @@ impl OverlayCore {
     }
 }
 
+/// Returns the error of a change of a folder, or of a node's document, of a store that does not list its keys.
+pub(super) fn keys_not_known(key: &Key) -> Error {
+    let why =
+        "the store does not list its keys, so what lies here cannot be moved or removed as a whole";
+    Error::unsupported(key, why)
+}
+
 impl NameChange<'_> {
+    /// `Unsupported` for the document of a node of a store that does not list its keys: the node's chunks would stay, and
+    /// be those of the next array of that name.
+    pub(super) fn check_removable(&self, key: &Key) -> Result<()> {
+        let is_kept = describes_node(key.name()) && !self.core.store.info().lists;
+        if is_kept && self.find_lower(key)?.is_some() {
+            return Err(keys_not_known(key));
+        }
+        Ok(())
+    }
+
     /// Notes a question; the change ends with this error, and begins again once the answer is there.
     fn lack(&self, question: Question) -> Error {
         let mut missing = self.answers.missing.borrow_mut();
@@ -242,14 +252,6 @@ impl NameChange<'_> {
         match self.answers.heads.borrow().get(lower) {
             Some(meta) => Ok(*meta),
             None => Err(self.lack(Question::Head(lower.clone()))),
-        }
-    }
-
-    /// Whether all names of a folder of the store below are known.
-    pub(super) fn tells_all_below(&self, lower: &Key) -> Result<bool> {
-        match self.answers.told.borrow().get(lower) {
-            Some(is_told) => Ok(*is_told),
-            None => Err(self.lack(Question::TellsAll(lower.clone()))),
         }
     }
 
@@ -284,7 +286,8 @@ impl NameChange<'_> {
         self.lack(Question::CopyUp(key.clone()))
     }
 
-    /// `NotEmpty` for a folder that shows a name.
+    /// `NotEmpty` for a folder that shows a name, `Unsupported` for one of a store that does not list its keys: what lies in
+    /// it is not known.
     pub(super) fn check_empty(&self, prefix: &Key) -> Result<()> {
         let names = self.answers.first_names.borrow();
         let answer = names.get(prefix).filter(|(position, _)| {
@@ -293,7 +296,11 @@ impl NameChange<'_> {
         });
         match answer {
             None => Err(self.lack(Question::FirstName(prefix.clone()))),
-            Some((_, None)) => Ok(()),
+            Some((_, None)) if self.core.store.info().lists => Ok(()),
+            Some((_, None)) => match self.find_lower(prefix)? {
+                Some(_) => Err(keys_not_known(prefix)),
+                None => Ok(()),
+            },
             Some((_, Some(name))) => {
                 let name = String::from_utf8_lossy(name).into_owned();
                 let why = format!("still holds {name}");

@@ -121,10 +121,6 @@ impl Store for Overlay {
         self.0.look(|top| top.read_link(key))
     }
 
-    fn tells_all_below(&self, prefix: &Key) -> Result<bool> {
-        self.0.look(|top| top.tells_all_below(prefix))
-    }
-
     fn leads_back(&self, key: &Key) -> Result<bool> {
         self.0.look(|top| top.leads_back(key))
     }
@@ -203,17 +199,6 @@ impl Hints for OverlayHints {
         let stored = keys.iter().filter_map(|key| top.stored_key(key));
         let keys: Vec<Key> = stored.collect();
         self.below.prefetch(&keys);
-    }
-
-    fn heads_ahead(&self) -> usize {
-        self.below.heads_ahead()
-    }
-
-    fn prefetch_heads(&self, keys: &[Key]) {
-        let top = self.overlay.0.top();
-        let stored = keys.iter().filter_map(|key| top.stored_key(key));
-        let keys: Vec<Key> = stored.collect();
-        self.below.prefetch_heads(&keys);
     }
 }
 

@@ -402,12 +402,6 @@ pub trait Store: Send + Sync {
     /// nothing if that costs more than to list each folder.
     fn list_all(&self, prefix: &Key, from: &Key) -> Result<Option<Box<dyn FlatListing>>>;
 
-    /// Whether listings have every name at and below a prefix by which the store is known to have something: of one that
-    /// cannot list its keys, what metadata name may be all that a folder is known to have.
-    fn tells_all_below(&self, _prefix: &Key) -> Result<bool> {
-        Ok(self.info().lists)
-    }
-
     /// Returns where a symbolic link points; `Invalid` if the key is none.
     fn read_link(&self, key: &Key) -> Result<Vec<u8>>;
 
@@ -462,15 +456,6 @@ pub trait Hints: Send + Sync {
     /// Announces documents that will be read soon: a store on the network may fetch them concurrently. Returns at once;
     /// errors come with the reads.
     fn prefetch(&self, keys: &[Key]);
-
-    /// Returns how many answers to `head` may be asked for ahead of a reader at a time; 0 where listings have them.
-    fn heads_ahead(&self) -> usize {
-        0
-    }
-
-    /// Announces keys whose `head` will be asked for soon: a store on the network may ask for them concurrently. Returns at
-    /// once; errors come with the questions.
-    fn prefetch_heads(&self, _keys: &[Key]) {}
 
     /// Announces that all below these folders, which lie in `top`, will be asked for: a store on the network may list
     /// them together, and returns when it has. Errors come with the questions.

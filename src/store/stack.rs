@@ -15,7 +15,7 @@
 //!          |                  |                  |
 //!          +--------+---------+                  |
 //!                   |                            |
-//!               told names                       |           changed stores that list nothing: what metadata name
+//!            synthetic listings                  |           changed stores that list nothing: nodes and documents
 //!                   |                            |
 //!             metadata_cache                     |           network: kinds, versions, names, documents
 //!                   |                            |
@@ -29,8 +29,8 @@
 //! ```
 //!
 //! All layers of one stack share one change log, but for the overlay: what is written to its folder leaves what the
-//! layers below it know true. `mount/open.rs` has the overlay put in its place (it knows of upper folders), over what
-//! metadata tell of names (`view/told_store.rs`), and `hierarchy` has consolidated metadata.
+//! layers below it know true. `mount/open.rs` has the overlay put in its place (it knows of upper folders), over listings
+//! that are made from metadata (`view/synthetic_store.rs`), and `hierarchy` has consolidated metadata.
 
 use std::fmt;
 use std::path::{Path, PathBuf};

@@ -13,21 +13,17 @@ use crate::known::Known;
 use crate::store::tree::{Posix, TreeFile};
 use crate::store::{EntryKind, Key, Listing, Tree};
 
-mod chunk_names;
-mod chunk_order;
 pub mod control;
 mod copied_document;
 pub mod files;
-mod met_keys;
 mod root_lookup;
 mod shard_index;
 pub mod shards;
-mod sizes_ahead;
 pub mod store;
+pub mod store_without_listing;
+mod synthetic_listing;
+pub mod synthetic_store;
 mod text_file;
-mod told_names;
-pub mod told_store;
-pub mod unlisted;
 
 pub use crate::sync::read_bytes::{ReadAt, ReadBytes};
 

@@ -15,7 +15,7 @@ use zarrfs::store::{EntryKind, Key, Meta, Object, Store, StoreInfo};
 use zarrfs::sync::clock::Clock;
 use zarrfs::view::View;
 use zarrfs::view::files::FilesView;
-use zarrfs::view::unlisted::UnlistedView;
+use zarrfs::view::store_without_listing::StoreWithoutListing;
 
 /// For how long an answer counts; the clock stands still but for the steps of the test.
 const FRESHNESS: Duration = Duration::from_secs(1000);
@@ -123,7 +123,7 @@ fn views(store: &Arc<Unlisted>) -> [Box<dyn View>; 2] {
         hierarchy.clone(),
         Engine::new(limits, Arc::new(Stats::default())),
     );
-    let stored = UnlistedView::new(cache.clone(), None, hierarchy.clone()).with_hints(cache);
+    let stored = StoreWithoutListing::new(cache.clone(), None, hierarchy.clone()).with_hints(cache);
     let files = FilesView::new(hierarchy, arrays, "sample", &[]);
     [Box::new(stored), Box::new(files)]
 }

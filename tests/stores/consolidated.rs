@@ -240,19 +240,20 @@ fn b12_consolidated_documents_are_not_asked_for() {
         mounted.requests();
         assert!(mounted.walk(ViewKind::Files) > 40);
         assert_eq!(mounted.requests(), [] as [String; 0]);
-        assert!(mounted.walk(ViewKind::Store) > 50);
-        let chunk = |path: &String| {
-            (0..CHUNKS)
-                .map(move |at| format!("HEAD /{path}/{prefix}{at}"))
-                .collect::<Vec<_>>()
-        };
-        let mut chunks: Vec<String> = arrays().iter().flat_map(chunk).collect();
+        assert!(mounted.walk(ViewKind::Store) > 20);
+        assert_eq!(mounted.requests(), [] as [String; 0]);
+        let view = mounted.views.view(ViewKind::Store);
+        let mut chunks = Vec::new();
+        for path in arrays() {
+            for at in 0..CHUNKS {
+                let chunk = format!("{path}/{prefix}{at}");
+                let found = view.lookup(&key(&chunk)).unwrap();
+                assert_eq!(found.is_some(), at == 0, "{chunk}");
+                chunks.push(format!("HEAD /{chunk}"));
+            }
+        }
         chunks.sort();
-        assert_eq!(
-            mounted.requests(),
-            chunks,
-            "one for each chunk that was looked at"
-        );
+        assert_eq!(mounted.requests(), chunks, "one for each chunk");
         for (name, document) in objects.iter().filter(|(_, bytes)| bytes.starts_with(b"{")) {
             let shown = read(&mounted.views.view(ViewKind::Store), &key(name));
             assert_eq!(shown, *document, "{name}");
@@ -403,6 +404,6 @@ fn c02_copies_of_attributes_that_nest_deep_stop_no_data() {
         let said = read(&files, &key("g1/v1/attributes.json"));
         let said = String::from_utf8(said).unwrap();
         assert!(said.contains("nest deeper than the 127 levels"), "{said}");
-        assert!(mounted.walk(ViewKind::Store) > 50);
+        assert!(mounted.walk(ViewKind::Store) > 20);
     }
 }

@@ -1,4 +1,4 @@
-//! Sizes of chunk files on a web server without listings: asked ahead of a reader in order, and of no other.
+//! Sizes that index pages lack are asked for ahead of a program that looks up files in order.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -90,26 +90,13 @@ impl Asked {
     }
 }
 
-/// Mounts a store of which the answer about `held` waits until `awaited` was asked about.
+/// Mounts a store, on a server with index pages, of which the answer about `held` waits until `awaited` was asked about.
 fn mounted(objects: Objects, held: &str, awaited: &str) -> (Arc<dyn View>, Arc<Asked>) {
-    mounted_at(objects, false, (held, awaited))
-}
-
-/// The same of a server with index pages.
-fn mounted_listing(objects: Objects, held: &str, awaited: &str) -> (Arc<dyn View>, Arc<Asked>) {
-    mounted_at(objects, true, (held, awaited))
-}
-
-fn mounted_at(
-    objects: Objects,
-    lists: bool,
-    (held, awaited): (&str, &str),
-) -> (Arc<dyn View>, Arc<Asked>) {
     let asked = Arc::new(Asked::default());
     let (seen, held, awaited) = (asked.clone(), held.to_string(), awaited.to_string());
     let server = Scripted::start(move |_, request: &Request| -> Answer {
         if request.method != "HEAD" {
-            return page_or_object(&objects, lists, request);
+            return page_or_object(&objects, true, request);
         }
         let key = request.target.trim_start_matches('/');
         seen.note(key);
@@ -118,7 +105,7 @@ fn mounted_at(
         if is_late {
             answer(500, b"")
         } else {
-            page_or_object(&objects, lists, request)
+            page_or_object(&objects, true, request)
         }
     });
     let views = views_at(&server.url(""), Duration::from_secs(1 << 30), false);
@@ -146,87 +133,12 @@ fn look_up(view: &Arc<dyn View>, paths: &[String]) {
     }
 }
 
-fn chunks_of(path: &str, chunks: impl IntoIterator<Item = usize>, separator: &str) -> Vec<String> {
-    let chunk = |chunk| format!("{path}/{chunk}{separator}0");
-    chunks.into_iter().map(chunk).collect()
-}
-
-fn sorted(mut keys: Vec<String>) -> Vec<String> {
-    keys.sort();
-    keys
-}
-
-#[test]
-fn b12_sizes_are_asked_ahead_of_a_reader_in_order() {
-    for separator in [".", "/"] {
-        let paths = chunks_of("g0/v00", 0..200, separator);
-        let (view, asked) = mounted(
-            store(2, 200, separator),
-            &paths[60],
-            &paths[60 + CONCURRENCY - 1],
-        );
-        look_up(&view, &paths);
-        let keys = asked.take();
-        assert_eq!(sorted(keys), sorted(paths), "each once");
-        let most = asked.most.load(Ordering::SeqCst);
-        assert!((2..=CONCURRENCY + 1).contains(&most), "{most} at a time");
-    }
-}
-
-#[test]
-fn b12_a_reader_that_stops_has_asked_for_no_more_than_twice_as_much() {
-    for (count, most) in [(1, 1), (2, 2), (3, 6), (10, 20), (40, 72)] {
-        let paths = chunks_of("g0/v00", 0..200, ".");
-        let (view, asked) = mounted(store(2, 200, "."), "", "");
-        look_up(&view, &paths[..count]);
-        let keys = asked.take();
-        let once: BTreeSet<_> = keys.iter().collect();
-        assert!(once.len() == keys.len() && keys.len() >= count, "{keys:?}");
-        assert!(keys.len() <= most, "{} for {count}", keys.len());
-    }
-}
-
-#[test]
-fn b12_a_reader_without_order_is_asked_for_alone() {
-    let (view, asked) = mounted(store(2, 200, "."), "", "");
-    let backwards = (0..60).rev().chain((60..200).step_by(2));
-    let paths = chunks_of("g0/v00", backwards, ".");
-    look_up(&view, &paths);
-    look_up(&view, &paths);
-    assert_eq!(asked.take(), paths);
-}
-
-#[test]
-fn b12_the_next_array_is_asked_for_by_those_who_come_from_one_to_the_next() {
-    for separator in [".", "/"] {
-        let arrays: Vec<_> = (0..20).map(|number| path_of(number, 20)).collect();
-        let chunks = |path: &String| chunks_of(path, 0..4, separator);
-        let all: Vec<_> = arrays.iter().flat_map(chunks).collect();
-        // The last chunk of an array waits for one of the array after the next, in the other group.
-        let (view, asked) = mounted(store(20, 4, separator), &all[39], &all[44]);
-        look_up(&view, &all[..4]);
-        assert_eq!(sorted(asked.take()), all[..4], "one array");
-        look_up(&view, &all[4..]);
-        assert_eq!(sorted(asked.take()), sorted(all[4..].to_vec()), "each once");
-    }
-}
-
-#[test]
-fn b12_arrays_in_another_order_are_asked_for_alone() {
-    let (view, asked) = mounted(store(20, 4, "."), "", "");
-    for number in [3, 7, 1, 12, 9, 0, 15, 5] {
-        let paths = chunks_of(&path_of(number, 20), 0..4, ".");
-        look_up(&view, &paths);
-        assert_eq!(sorted(asked.take()), sorted(paths));
-    }
-}
-
 #[test]
 fn b12_sizes_that_an_index_page_lacks_are_asked_ahead_of_a_reader_in_order() {
     // In the order of the bytes.
     let (held, awaited) = ("g0/v00/60.0", "g0/v00/70.0");
     for count in [200, 3, 40] {
-        let (view, asked) = mounted_listing(store(2, 200, "."), held, awaited);
+        let (view, asked) = mounted(store(2, 200, "."), held, awaited);
         let folder = key("g0/v00");
         let mut listing = view.list(&folder).unwrap();
         let mut names = Vec::new();

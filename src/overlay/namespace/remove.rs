@@ -12,6 +12,7 @@ use crate::store::{EntryKind, Key};
 impl NameChange<'_> {
     /// Removes a file's name.
     pub(in crate::overlay) fn remove_name(&self, key: &Key) -> Result<()> {
+        self.check_removable(key)?;
         let layer = &self.top.layer;
         let is_in_upper = layer.keys.stat(key)?.is_some();
         let mut records = Vec::new();

@@ -13,7 +13,7 @@ use crate::error::{Error, Kind, Result};
 use crate::overlay::journal_line::JournalRecord;
 use crate::overlay::keys_dir::{KeysDir, os_error};
 use crate::overlay::layered_store::LayeredStore;
-use crate::overlay::name_change::NameChange;
+use crate::overlay::name_change::{NameChange, keys_not_known};
 use crate::overlay::open_file::OpenFile;
 use crate::overlay::records::joined;
 use crate::overlay::{Resolved, wrong_kind};
@@ -62,22 +62,24 @@ impl NameChange<'_> {
             self.exchange(from, to)
         } else {
             if is_folder(&old) {
-                self.check_told(from)?;
+                self.check_movable(from)?;
+            } else {
+                self.check_removable(from)?;
             }
             self.rename_onto(from, to)
         }
     }
 
-    /// `CrossDevice` for a folder of the store of which not all names are known: a commit could not rename the others. `mv`
-    /// copies then what it is shown.
-    fn check_told(&self, from: &Key) -> Result<()> {
-        match self.find_lower(from)? {
-            Some((lower, _)) if !self.tells_all_below(&lower)? => {
-                let why = "the store does not list names, so what a rename would move is not known";
-                Err(Error::new(Kind::CrossDevice, from, why))
-            }
-            _ => Ok(()),
+    /// `Unsupported` for a folder that may have keys of a store which does not list them: a commit could not rename those.
+    /// With write-through that is every folder, since the upper folder keeps no files.
+    fn check_movable(&self, from: &Key) -> Result<()> {
+        if self.store.info().lists {
+            return Ok(());
         }
+        if self.config.write_through || self.find_lower(from)?.is_some() {
+            return Err(keys_not_known(from));
+        }
+        Ok(())
     }
 
     /// Renames; what is at `to` is replaced.

@@ -51,10 +51,6 @@ pub trait Layer: Send + Sync {
         self.below().list_all(prefix, from)
     }
 
-    fn tells_all_below(&self, prefix: &Key) -> Result<bool> {
-        self.below().tells_all_below(prefix)
-    }
-
     fn read_link(&self, key: &Key) -> Result<Vec<u8>> {
         self.below().read_link(key)
     }
@@ -112,10 +108,6 @@ impl<L: Layer> Store for L {
 
     fn list_all(&self, prefix: &Key, from: &Key) -> Result<Option<Box<dyn FlatListing>>> {
         Layer::list_all(self, prefix, from)
-    }
-
-    fn tells_all_below(&self, prefix: &Key) -> Result<bool> {
-        Layer::tells_all_below(self, prefix)
     }
 
     fn read_link(&self, key: &Key) -> Result<Vec<u8>> {

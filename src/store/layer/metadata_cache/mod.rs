@@ -211,21 +211,6 @@ impl Hints for MetadataCache {
         }
     }
 
-    fn heads_ahead(&self) -> usize {
-        let is_asked_singly = self.shared.remembers() && !self.below().info().lists;
-        if is_asked_singly {
-            self.shared.window()
-        } else {
-            0
-        }
-    }
-
-    fn prefetch_heads(&self, keys: &[Key]) {
-        for key in keys {
-            self.shared.prefetch_head(key.clone());
-        }
-    }
-
     fn learn_below(&self, top: &Key, folders: &[Key]) {
         if self.shared.remembers() && self.below().info().lists {
             self.shared.lister.learn(top, folders);

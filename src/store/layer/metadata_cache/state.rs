@@ -43,7 +43,6 @@ pub(super) struct MetadataCacheState {
     documents: KeyFlight<Option<Arc<Object>>>,
     opens: KeyFlight<Meta>,
     pool: Arc<ThreadPool>,
-    window: usize,
 }
 
 impl MetadataCacheState {
@@ -83,7 +82,6 @@ impl MetadataCacheState {
             documents: SingleFlight::default(),
             opens: SingleFlight::default(),
             pool,
-            window,
         }
     }
 
@@ -95,11 +93,6 @@ impl MetadataCacheState {
     /// Whether answers are remembered at all.
     pub(super) fn remembers(&self) -> bool {
         self.remembers
-    }
-
-    /// Returns how many questions may be asked ahead at a time.
-    pub(super) fn window(&self) -> usize {
-        self.window
     }
 
     /// Asks the store below; returns its answer and how old that is.

@@ -1,10 +1,9 @@
-//! The store view of a store that cannot list its keys: names come from the metadata.
+//! The store view of a store that cannot list its keys.
 //!
-//! What metadata tell is not asked for: nodes that are known, folders on the way to chunks, and the documents of nodes
-//! below consolidated metadata, which are the copies in there. For any other path the store is asked for the key that it
-//! spells; what it does not have is a directory if it is a node. Listings are those of `told_names`. Where chunk files are
-//! looked up in order, the next ones are asked for ahead (`sizes_ahead`). A store that can be changed is an overlay over
-//! `told_store`: it is asked for everything, since it may have something else by now.
+//! Directories follow from the metadata (`synthetic_listing`): the folders of nodes that are known, and those on the way to
+//! chunks. The documents of nodes below consolidated metadata are the copies in there. For any other path the store is
+//! asked for the key of that name; if the store does not have it, the path is a directory if it is a node. A store that can
+//! be changed is an overlay over `synthetic_store`, and is asked for everything, since its content may have changed.
 
 use std::sync::Arc;
 
@@ -13,24 +12,21 @@ use crate::error::{Error, Kind, Result};
 use crate::hierarchy::{Copied, DocumentCopy, Hierarchy, NodeEntry};
 use crate::known::Known;
 use crate::model::Array;
-use crate::store::{Hints, Key, Listing, NoHints, Store, Tree};
-use crate::view::chunk_names::level;
+use crate::store::{Hints, Key, Listing, Store, Tree};
 use crate::view::copied_document;
-use crate::view::sizes_ahead::SizesAhead;
 use crate::view::store::StoreView;
+use crate::view::synthetic_listing::{KnownDir, SyntheticListing, leads_to_chunks};
 use crate::view::text_file::directory_attr;
-use crate::view::told_names::{KnownDir, ToldNames};
 use crate::view::{Attr, OpenedFile, View};
 
 /// A store without listings as a tree of files.
-pub struct UnlistedView {
+pub struct StoreWithoutListing {
     stored: StoreView,
     store: Arc<dyn Store>,
     hierarchy: Arc<Hierarchy>,
-    names: ToldNames,
+    names: SyntheticListing,
     /// Whether the store can be changed.
     is_tree: bool,
-    ahead: SizesAhead,
 }
 
 /// What metadata tell of a path.
@@ -45,19 +41,18 @@ enum PathMetadata {
     Key,
 }
 
-impl UnlistedView {
+impl StoreWithoutListing {
     /// Builds the view of a store, which may be a tree of files that can be changed, and whose nodes are those of
     /// `hierarchy`.
     pub fn new(
         store: Arc<dyn Store>,
         tree: Option<Arc<dyn Tree>>,
         hierarchy: Arc<Hierarchy>,
-    ) -> UnlistedView {
+    ) -> StoreWithoutListing {
         let is_tree = tree.is_some();
-        UnlistedView {
+        StoreWithoutListing {
             stored: StoreView::new(store.clone()).with_tree(tree),
-            ahead: SizesAhead::new(hierarchy.clone(), Arc::new(NoHints), !is_tree),
-            names: ToldNames::new(store.clone(), hierarchy.clone(), None),
+            names: SyntheticListing::new(store.clone(), hierarchy.clone(), is_tree),
             store,
             hierarchy,
             is_tree,
@@ -65,14 +60,13 @@ impl UnlistedView {
     }
 
     /// Has lookups of keys answered out of what `hints` know.
-    pub fn with_hints(mut self, hints: Arc<dyn Hints>) -> UnlistedView {
-        self.ahead = SizesAhead::new(self.hierarchy.clone(), hints.clone(), !self.is_tree);
+    pub fn with_hints(mut self, hints: Arc<dyn Hints>) -> StoreWithoutListing {
         self.stored = self.stored.with_hints(hints);
         self
     }
 
     /// Has what is written to decoded files stored before their chunks are looked at.
-    pub fn written_by(mut self, arrays: Arc<Arrays>) -> UnlistedView {
+    pub fn written_by(mut self, arrays: Arc<Arrays>) -> StoreWithoutListing {
         self.stored = self.stored.written_by(arrays);
         self
     }
@@ -134,7 +128,7 @@ impl UnlistedView {
     }
 }
 
-impl View for UnlistedView {
+impl View for StoreWithoutListing {
     fn lookup(&self, path: &Key) -> Result<Option<Attr>> {
         let info = self.store.info();
         let (known, stamp) = info.ask(|| self.metadata(path));
@@ -143,7 +137,7 @@ impl View for UnlistedView {
             PathMetadata::Dir(dir) => return Ok(Some(directory_attr(dir.modified(), fresh))),
             PathMetadata::Copy(copy) => return Ok(Some(copied_document::attr(&copy, fresh))),
             PathMetadata::Missing => return Ok(None),
-            PathMetadata::Nothing | PathMetadata::Key => self.ahead.note(path),
+            PathMetadata::Nothing | PathMetadata::Key => {}
         }
         if let Some(attr) = self.stored.lookup(path)? {
             return Ok(Some(attr));
@@ -164,11 +158,7 @@ impl View for UnlistedView {
             Ok(PathMetadata::Dir(dir)) => Known::Is(directory_attr(dir.modified(), fresh)),
             Ok(PathMetadata::Copy(copy)) => copied_document::attr_now(&copy, fresh),
             Ok(PathMetadata::Missing) => Known::Missing,
-            Ok(PathMetadata::Key) => match self.stored.lookup_now(path) {
-                Known::Unknown => Known::Unknown,
-                known if self.ahead.note_now(path) => known,
-                _ => Known::Unknown,
-            },
+            Ok(PathMetadata::Key) => self.stored.lookup_now(path),
             Ok(PathMetadata::Nothing) | Err(_) => Known::Unknown,
         }
     }
@@ -207,9 +197,9 @@ fn metadata_in_array(node: &Arc<NodeEntry>, array: &Array, path: &Key) -> Result
     Ok(match node.copied(path) {
         Known::Is(Copied::Document(copy)) => PathMetadata::Copy(copy),
         Known::Missing => PathMetadata::Missing,
-        Known::Is(Copied::Folder) | Known::Unknown => match level(array, path)? {
-            Some(level) => PathMetadata::Dir(KnownDir::Chunks(level)),
-            None => PathMetadata::Key,
-        },
+        Known::Is(Copied::Folder) | Known::Unknown if leads_to_chunks(array, path)? => {
+            PathMetadata::Dir(KnownDir::Chunks)
+        }
+        Known::Is(Copied::Folder) | Known::Unknown => PathMetadata::Key,
     })
 }

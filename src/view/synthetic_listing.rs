@@ -1,0 +1,242 @@
+//! Lists the nodes and documents of a store that cannot list its keys.
+//!
+//! A directory is the folder of a node or leads to chunks of an array. The folder of a node has the nodes that are known and
+//! the node's documents. Which chunks are stored is not known, so none is listed; each opens by name.
+
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use crate::error::{Error, Kind, Result};
+use crate::grid::Grid;
+use crate::hierarchy::{Hierarchy, NodeEntry};
+use crate::known::Known;
+use crate::model::Array;
+use crate::model::document::{IN_NODE_FOLDER, is_in_node_folder};
+use crate::store::listing::NameList;
+use crate::store::{EntryKind, Key, Listing, Store};
+
+/// A store without listings, and the nodes that are known of it.
+#[derive(Clone)]
+pub(super) struct SyntheticListing {
+    store: Arc<dyn Store>,
+    hierarchy: Arc<Hierarchy>,
+    /// Whether the store may change: then the store is asked which documents a folder has, since they may differ from those
+    /// by which the node was found.
+    may_change: bool,
+}
+
+/// A directory that follows from the metadata.
+pub(super) enum KnownDir {
+    Node(Arc<NodeEntry>),
+    /// On the way to chunks of an array.
+    Chunks,
+}
+
+impl KnownDir {
+    pub(super) fn modified(&self) -> SystemTime {
+        match self {
+            KnownDir::Node(found) => found.modified,
+            KnownDir::Chunks => SystemTime::UNIX_EPOCH,
+        }
+    }
+}
+
+impl SyntheticListing {
+    /// Lists a store by the nodes of its hierarchy.
+    pub(super) fn new(
+        store: Arc<dyn Store>,
+        hierarchy: Arc<Hierarchy>,
+        may_change: bool,
+    ) -> SyntheticListing {
+        SyntheticListing {
+            store,
+            hierarchy,
+            may_change,
+        }
+    }
+
+    /// Finds the directory at a path that follows from the metadata.
+    pub(super) fn folder(&self, path: &Key) -> Result<Option<KnownDir>> {
+        let Some(mut node) = self.hierarchy.root()? else {
+            return Ok(None);
+        };
+        for name in path.names() {
+            if let Some(array) = node.array() {
+                return Ok(leads_to_chunks(array, path)?.then_some(KnownDir::Chunks));
+            }
+            if is_in_node_folder(name) {
+                return Ok(None);
+            }
+            match self.hierarchy.child(&node, name)? {
+                Some(child) => node = child,
+                None => return Ok(None),
+            }
+        }
+        Ok(Some(KnownDir::Node(node)))
+    }
+
+    /// The same by the nodes that are known without waiting.
+    pub(super) fn folder_now(&self, path: &Key) -> Known<KnownDir> {
+        let mut key = Key::root();
+        let mut found = self.hierarchy.node_now(&key);
+        for name in path.names() {
+            let Known::Is(node) = &found else { break };
+            if let Some(array) = node.array() {
+                return match leads_to_chunks(array, path) {
+                    Ok(true) => Known::Is(KnownDir::Chunks),
+                    Ok(false) => Known::Missing,
+                    Err(_) => Known::Unknown,
+                };
+            }
+            let Ok(child) = key.child(name) else {
+                return Known::Unknown;
+            };
+            key = child;
+            found = self.hierarchy.node_now(&key);
+        }
+        found.map(KnownDir::Node)
+    }
+
+    /// Reads the node at a path if it is not known, so that it is listed from then on.
+    pub(super) fn learn_node(&self, path: &Key) {
+        if matches!(self.hierarchy.node_now(path), Known::Unknown) {
+            // After an error it is read when it is asked for.
+            let _ = self.hierarchy.node(path);
+        }
+    }
+
+    /// Lists a directory.
+    pub(super) fn list(&self, path: &Key) -> Result<Box<dyn Listing>> {
+        let names = match self.folder(path)? {
+            Some(KnownDir::Node(found)) => self.names_in(&found)?,
+            Some(KnownDir::Chunks) => Vec::new(),
+            None => return Err(self.why_not(path)?),
+        };
+        Ok(Box::new(NameList::new(names)))
+    }
+
+    /// Returns why a path cannot be listed that is no directory by the metadata.
+    fn why_not(&self, path: &Key) -> Result<Error> {
+        Ok(match self.store.head(path)?.map(|meta| meta.kind) {
+            Some(EntryKind::Directory) => {
+                let why = "the server does not list this directory, and no metadata describe it";
+                Error::unsupported(path, why)
+            }
+            Some(_) => Error::new(Kind::NotADirectory, path, "is an object, not a directory"),
+            None => Error::not_found(path),
+        })
+    }
+
+    /// Returns the names in the folder of a node: the nodes below a group, then the documents.
+    fn names_in(&self, found: &Arc<NodeEntry>) -> Result<Vec<(Vec<u8>, EntryKind)>> {
+        let mut names = Vec::new();
+        // A node whose metadata cannot be read has its documents all the same.
+        if found.array().is_none() && found.node.is_ok() {
+            let mut children = self.hierarchy.known_children(found)?;
+            while let Some(child) = children.next()? {
+                names.push((child.name, child.kind));
+            }
+        }
+        let documents = self.documents(found)?.into_iter();
+        names.extend(documents.map(|name| (name, EntryKind::File)));
+        Ok(names)
+    }
+
+    /// Returns the names of the documents in a node's folder.
+    fn documents(&self, found: &NodeEntry) -> Result<Vec<Vec<u8>>> {
+        if self.may_change {
+            return self.stored_documents(&found.path);
+        }
+        let read = found.documents_in_folder().into_iter();
+        Ok(read.map(|key| key.name().to_vec()).collect())
+    }
+
+    /// Returns the names of the documents that are stored in a folder.
+    fn stored_documents(&self, path: &Key) -> Result<Vec<Vec<u8>>> {
+        let mut names = Vec::new();
+        for name in IN_NODE_FOLDER {
+            let meta = self.store.head(&path.child(name.as_bytes())?)?;
+            if meta.is_some_and(|meta| meta.kind == EntryKind::File) {
+                names.push(name.as_bytes().to_vec());
+            }
+        }
+        Ok(names)
+    }
+}
+
+/// Whether a path in an array is a directory on the way to chunks: a key of a chunk of the grid begins with it and a slash.
+pub(super) fn leads_to_chunks(array: &Array, path: &Key) -> Result<bool> {
+    let keys = &array.keys;
+    let folder = [path.as_bytes(), b"/"].concat();
+    if array.shape.is_empty() {
+        let mut scalar_keys = keys.scalar_keys.iter();
+        return Ok(scalar_keys.any(|key| key.starts_with(&folder)));
+    }
+    if keys.prefix.starts_with(&folder) {
+        return Ok(true);
+    }
+    let has_slashes = keys.separator == '/' || keys.other_separator == Some('/');
+    let indices = keys.indices_of(path.as_bytes(), '/');
+    let Some(indices) = indices.filter(|_| has_slashes) else {
+        return Ok(false);
+    };
+    let grid = Grid::of(array)?;
+    let counts = grid.counts();
+    Ok(indices.len() < counts.len()
+        && indices
+            .iter()
+            .zip(counts)
+            .all(|(index, count)| index < count))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::backend::memory::MemoryStore;
+
+    /// Returns an array at `a` that a document describes.
+    fn array(document: &str, text: &str) -> Array {
+        let memory = MemoryStore::default();
+        memory.set(Key::new(format!("a/{document}")).unwrap(), text.into());
+        let hierarchy = Hierarchy::new(Arc::new(memory));
+        let found = hierarchy.node(&Key::new("a").unwrap()).unwrap().unwrap();
+        found.node().unwrap();
+        found.array().unwrap().clone()
+    }
+
+    fn v2(separator: &str) -> Array {
+        let text = format!(
+            r#"{{"zarr_format": 2, "shape": [4, 3], "chunks": [2, 2], "dtype": "<i4", "compressor": null,
+            "fill_value": 0, "order": "C", "filters": null, "dimension_separator": "{separator}"}}"#
+        );
+        array(".zarray", &text)
+    }
+
+    fn v3(shape: &str) -> Array {
+        let text = format!(
+            r#"{{"zarr_format": 3, "node_type": "array", "shape": {shape}, "data_type": "int32",
+            "chunk_grid": {{"name": "regular", "configuration": {{"chunk_shape": {shape}}}}},
+            "chunk_key_encoding": {{"name": "default"}}, "fill_value": 0,
+            "codecs": [{{"name": "bytes", "configuration": {{"endian": "little"}}}}]}}"#
+        );
+        array("zarr.json", &text)
+    }
+
+    #[test]
+    fn directories_lead_to_chunks_of_the_grid() {
+        let folders = |array: &Array, paths: &[&str]| -> Vec<String> {
+            let leads = |path: &&&str| leads_to_chunks(array, &Key::new(**path).unwrap()).unwrap();
+            paths
+                .iter()
+                .filter(leads)
+                .map(|path| path.to_string())
+                .collect()
+        };
+        let paths = [
+            "a/0", "a/1", "a/2", "a/x", "a/01", "a/0/0", "a/c", "a/c/0", "a/c/0/0", "a/c/1", "a/d",
+        ];
+        assert_eq!(folders(&v2("/"), &paths), ["a/0", "a/1"]);
+        assert_eq!(folders(&v3("[4, 3]"), &paths), ["a/c", "a/c/0"]);
+        assert_eq!(folders(&v3("[]"), &paths), [""; 0]);
+    }
+}

@@ -1,0 +1,98 @@
+//! A store that cannot list its keys, with listings made from its metadata.
+//!
+//! An overlay lies over it, so that its listings have both these names and those of the upper folder, and none that a
+//! whiteout hides. Nodes are known once they or their documents were asked for, and are listed from then on.
+//! `StoreInfo::lists` stays false: a key that no listing has may exist.
+
+use std::sync::Arc;
+
+use crate::error::Result;
+use crate::hierarchy::Hierarchy;
+use crate::known::Known;
+use crate::model::document::is_in_node_folder;
+use crate::store::layer::Layer;
+use crate::store::{Condition, ETag, Hints, Key, Listing, Meta, Object, PutBody, Store};
+use crate::view::synthetic_listing::{KnownDir, SyntheticListing};
+
+/// A store whose directories follow from the metadata.
+pub struct SyntheticStore {
+    inner: Arc<dyn Store>,
+    hints: Arc<dyn Hints>,
+    names: SyntheticListing,
+}
+
+impl SyntheticStore {
+    /// Lists the store of `hierarchy` by its nodes; `hints` are those of that store.
+    pub fn new(hierarchy: Arc<Hierarchy>, hints: Arc<dyn Hints>) -> SyntheticStore {
+        let inner = hierarchy.store().clone();
+        SyntheticStore {
+            names: SyntheticListing::new(inner.clone(), hierarchy, true),
+            inner,
+            hints,
+        }
+    }
+
+    /// Reads the node that a document describes, so that it is listed.
+    fn learn_node_of(&self, key: &Key) {
+        if is_in_node_folder(key.name())
+            && let Some(folder) = key.parent()
+        {
+            self.names.learn_node(&folder);
+        }
+    }
+}
+
+/// Returns what `head` shows of a folder.
+fn meta_of(folder: &KnownDir) -> Meta {
+    Meta {
+        modified: folder.modified(),
+        ..Meta::prefix()
+    }
+}
+
+impl Layer for SyntheticStore {
+    fn below(&self) -> &dyn Store {
+        &*self.inner
+    }
+
+    fn get(&self, key: &Key, limit: u64) -> Result<Option<Object>> {
+        let found = self.inner.get(key, limit)?;
+        if found.is_some() {
+            self.learn_node_of(key);
+        }
+        Ok(found)
+    }
+
+    fn head(&self, key: &Key) -> Result<Option<Meta>> {
+        let found = self.inner.head(key)?;
+        if found.is_some() || is_in_node_folder(key.name()) {
+            return Ok(found);
+        }
+        Ok(self.names.folder(key)?.as_ref().map(meta_of))
+    }
+
+    fn list(&self, prefix: &Key) -> Result<Box<dyn Listing>> {
+        self.names.list(prefix)
+    }
+
+    fn put(&self, key: &Key, body: PutBody<'_>, condition: &Condition) -> Result<ETag> {
+        let etag = self.inner.put(key, body, condition)?;
+        self.learn_node_of(key);
+        Ok(etag)
+    }
+}
+
+impl Hints for SyntheticStore {
+    fn head_now(&self, key: &Key) -> Known<Meta> {
+        match self.hints.head_now(key) {
+            Known::Missing if !is_in_node_folder(key.name()) => {
+                self.names.folder_now(key).map(|folder| meta_of(&folder))
+            }
+            known => known,
+        }
+    }
+
+    fn prefetch(&self, keys: &[Key]) {
+        self.hints.prefetch(keys);
+    }
+}
