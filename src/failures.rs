@@ -58,7 +58,7 @@ impl FailureLog {
     pub fn report(&self, operation: &'static str, path: &str, error: &Error) {
         let failure = Failure::new(operation, path, error);
         match self.note(&failure, SystemTime::now(), Instant::now()) {
-            // What finds that a store is gone has logged that, and each request fails then.
+            // `store/layer/liveness.rs` has logged that the store is gone, and each request fails then.
             _ if error.kind() == Kind::Gone => {}
             None => {}
             Some(1) => log::warn!("{}", failure.sentence()),

@@ -212,7 +212,7 @@ impl OpenArray {
             versions.find_map(|version| version).transpose()
         });
         let version = version?;
-        self.note_version(stored, version, stamp)?;
+        self.versions.note(stored, version, stamp);
         Ok(version)
     }
 }

@@ -131,7 +131,7 @@ impl OpenArray {
         let (found, stamp) = self.ask(|store| self.fetch_whole(store, load));
         let found = found?;
         let version = found.as_ref().map(|(_, object, _)| object.version);
-        self.note_version(load.location.stored, version, stamp)?;
+        self.versions.note(load.location.stored, version, stamp);
         let decode = |(key, object, room): (Key, Object, Reservation)| {
             self.decode(load, (&key, object.version), object.bytes.into(), room)
         };

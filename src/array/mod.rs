@@ -16,7 +16,6 @@ use std::time::{Instant, SystemTime};
 use crate::array::decoder::Decoder;
 use crate::array::dirty_chunks::DirtyChunks;
 use crate::array::loading::DecodedPieces;
-use crate::array::presence::LastSeen;
 use crate::array::read_tracker::ReadTrackers;
 use crate::array::seen_lengths::SeenLengths;
 use crate::array::shard_group::ShardGroups;
@@ -50,7 +49,6 @@ mod parts;
 mod piece;
 mod piece_rows;
 mod prefetch;
-mod presence;
 pub mod ragged;
 mod ragged_ahead;
 mod read_tracker;
@@ -127,8 +125,6 @@ pub struct OpenArray {
     lengths: Mutex<HashMap<String, VersionedLength>>,
     /// Whether next to nothing of it was stored, and how old the answer is.
     sparse: Mutex<Option<(bool, QueryStamp)>>,
-    /// When its document was last found in the store because a chunk was not.
-    seen: LastSeen,
     hierarchy: Arc<Hierarchy>,
     engine: Arc<Engine>,
     /// The room of the array in the memory budget, until its last holder drops it; nothing if there was none left.
@@ -174,7 +170,6 @@ impl OpenArray {
             seen_lengths: SeenLengths::default(),
             lengths: Mutex::default(),
             sparse: Mutex::default(),
-            seen: LastSeen::default(),
             versions: ChunkVersions::new(hierarchy.store().info(), chunks, &engine.metadata),
             same_version: AtomicU64::new(entry.version),
             path: entry.path.clone(),

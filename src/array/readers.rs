@@ -118,7 +118,7 @@ impl OpenArray {
         let (stored, stamp) = self.ask(|store| first_stored(store, keys));
         let stored = stored?.map(Arc::new);
         let version = stored.as_ref().map(|stored| stored.meta.version);
-        self.note_version(number, version, stamp)?;
+        self.versions.note(number, version, stamp);
         if let Some(stored) = &stored {
             let chunk = (self.id, number);
             self.engine.readers.put(chunk, stored.clone());

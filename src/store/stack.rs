@@ -21,7 +21,7 @@
 //!                   |                            |
 //!              disk_cache                        |           with --cache-dir: objects and ranges
 //!                   |                            |
-//!               presence                         |           network: gone, and not empty
+//!               liveness                         |           network: a store that is gone has no missing keys
 //!                   |                            |
 //!               counting                     counting        `stats.json`
 //!                   |                            |
@@ -40,7 +40,7 @@ use std::time::Duration;
 use crate::error::{Error, Kind, Result};
 use crate::stats::Stats;
 use crate::store::backend::{local, memory, remote_url, zip};
-use crate::store::layer::presence::PresenceStore;
+use crate::store::layer::liveness::LivenessStore;
 use crate::store::layer::readahead::{ReadaheadConfig, ReadaheadStore};
 use crate::store::layer::{counting, disk_cache, metadata_cache};
 use crate::store::location::{local_folder, normalized, scheme, shown};
@@ -208,18 +208,6 @@ pub fn open_cache_dir(
     }
 }
 
-/// Has a store tell that it is gone; an archive does so itself.
-fn with_presence(
-    store: Arc<dyn Store>,
-    only: Option<&Key>,
-    remote: &RemoteConfig,
-) -> Arc<dyn Store> {
-    match only {
-        Some(_) => store,
-        None => Arc::new(PresenceStore::new(store, remote.may_be_empty)),
-    }
-}
-
 /// Puts the disk cache over a store, if there is one.
 fn with_disk_cache(store: Arc<dyn Store>, location: &str, config: &StoreConfig) -> Arc<dyn Store> {
     let Some(cache_dir) = &config.disk_cache else {
@@ -276,7 +264,12 @@ fn open_remote(
                 only,
             };
             let store = remote_url::open(url, &config.remote, stats)?;
-            let store = with_presence(counted(store, stats), only, &config.remote);
+            let store = counted(store, stats);
+            let store = match only {
+                // An archive is one object, whose absence is an error.
+                Some(_) => store,
+                None => Arc::new(LivenessStore::new(store)),
+            };
             let store = with_disk_cache(store, location, config);
             Ok(with_metadata_cache(store, config))
         }

@@ -7,9 +7,12 @@ use parking_lot::{Condvar, Mutex};
 use std::collections::HashMap;
 use std::hash::Hash;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::error::{Error, Result};
+
+/// How long callers wait for a request to a store that another one makes; far longer than the store's own time limits.
+pub const JOIN_TIMEOUT: Duration = Duration::from_secs(600);
 
 /// The calls under way, by key.
 pub struct SingleFlight<K, V> {
@@ -123,7 +126,6 @@ impl<K: Eq + Hash, V> Drop for CallGuard<'_, K, V> {
 mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
     use std::thread;
-    use std::time::Duration;
 
     use super::*;
 

@@ -13,8 +13,8 @@ use crate::store::{
 
 pub mod counting;
 pub mod disk_cache;
+pub mod liveness;
 pub mod metadata_cache;
-pub mod presence;
 pub mod readahead;
 
 /// A store over a store; what it does not define is done by the store below.
