@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use crate::array::OpenArray;
 use crate::check::advice;
-use crate::check::archive_entries;
 use crate::check::array_keys::ArrayKeys;
 use crate::check::checked_node::{CheckedNode, NodeScope};
 use crate::check::consolidated;
@@ -85,9 +84,6 @@ struct NodeCheck<'a> {
 impl NodeCheck<'_> {
     fn run(&mut self) -> Result<()> {
         let path = &self.entry.path;
-        if self.scope.depth == 1 {
-            archive_entries::check(self.context, path, &mut self.findings);
-        }
         if !path.is_root() {
             self.findings.extend(names::check_name(path, self.dialect));
         }

@@ -18,6 +18,7 @@ use crate::check::key_findings::folder_link;
 use crate::check::node;
 use crate::check::node_findings::node_fault;
 use crate::check::node_order::{Task, Ticket};
+use crate::check::not_shown;
 use crate::check::work_queue::{Work, WorkQueue};
 use crate::error::Result;
 use crate::hierarchy::NodeEntry;
@@ -207,6 +208,9 @@ impl Report<'_> {
                 "none at all"
             };
             let finding = Finding::error("no-store", &start.path, expected, found);
+            self.give(&finding, 1);
+        }
+        for finding in not_shown::check(context, &start.path) {
             self.give(&finding, 1);
         }
         self.summary

@@ -28,6 +28,7 @@ mod key;
 pub mod layer;
 pub mod listing;
 mod location;
+mod not_shown;
 mod path_locks;
 mod replacements;
 mod scattered;
@@ -39,6 +40,7 @@ pub use change_log::{ChangeLog, Dependencies, LogPosition, MovingPosition};
 pub use condition::{Condition, ETag, PutBody};
 pub use key::Key;
 pub use location::{local_folder, local_path, normalized, shown};
+pub use not_shown::{NotShown, NotShownEntries, NotShownReason};
 pub(crate) use path_locks::{PathGuard, PathLocks};
 pub use replacements::Replacements;
 pub(crate) use scattered::deal_out;
@@ -281,36 +283,14 @@ pub struct StoreInfo {
     pub freshness: Duration,
     /// The folder on this machine that the store is, if it is one.
     pub folder: Option<PathBuf>,
-    /// Entries that the store has and does not show, the first ones of each kind, as it was opened.
-    pub not_shown: Arc<Vec<NotShown>>,
+    /// Entries that the store has and does not show.
+    pub not_shown: Arc<NotShownEntries>,
     /// The changes made through the store.
     pub changes: Arc<ChangeLog>,
     /// How often all of it was replaced at once.
     pub replacements: Arc<Replacements>,
     /// The clock by which answers grow old.
     pub clock: Clock,
-}
-
-/// An entry of an archive that is no key of the store, by its name there.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct NotShown {
-    /// The name as the archive has it.
-    pub name: Vec<u8>,
-    /// Why it is no key.
-    pub why: NotShownReason,
-}
-
-/// Why an entry of an archive is no key.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum NotShownReason {
-    /// The name is no plain path.
-    NoPath,
-    /// It is a symbolic link, a pipe or a device.
-    Special,
-    /// A folder has its name.
-    BehindFolder,
-    /// A later entry has its name.
-    Replaced,
 }
 
 /// How many keys of a store on this machine are asked for, or changed, at a time.

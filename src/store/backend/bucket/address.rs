@@ -3,6 +3,7 @@
 //! Bucket and prefix are taken as they are written: an escape such as `%20` is part of the key, as for the
 //! programs of the clouds themselves.
 
+use super::plain_listing;
 use crate::error::{Error, Result};
 
 /// A kind of store of objects.
@@ -67,18 +68,24 @@ pub(super) fn read((scheme, kind): (&str, CloudKind), rest: &str, shown: &str) -
         let why = format!("expected {scheme}://{what}/PREFIX");
         return Err(Error::invalid(shown, why));
     }
+    let prefix = path.trim_matches('/');
+    if !prefix.is_empty() && !plain_listing::is_plain(prefix) {
+        let why = "keys with an empty part (//), '.' or '..' as a part, or control characters are not read";
+        return Err(Error::unsupported(shown, why));
+    }
     Ok(Address {
         kind,
         scheme: scheme.to_string(),
         bucket: bucket.to_string(),
         account,
-        prefix: path.trim_matches('/').to_string(),
+        prefix: prefix.to_string(),
     })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::error::Kind;
 
     fn address(url: &str) -> Result<Address> {
         let (scheme, rest) = url.split_once(':').unwrap();
@@ -97,5 +104,7 @@ mod tests {
         assert_eq!((found.bucket.as_str(), found.prefix.as_str()), ("box", "a"));
         assert_eq!(address("gs://b").unwrap().prefix, "");
         assert!(address("s3:///a").is_err() && address("s3://a:b@c/d").is_err());
+        let error = address("s3://b/a//c").unwrap_err();
+        assert_eq!(error.kind(), Kind::Unsupported, "{error}");
     }
 }

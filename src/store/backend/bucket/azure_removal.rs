@@ -11,14 +11,14 @@ use object_store::client::{HttpClient, HttpConnector, HttpRequest, HttpRequestBo
 use object_store::path::Path;
 use url::Url;
 
-use super::odd_requests::OddConnector;
+use crate::store::backend::remote::connector::Connector;
 
 /// A container, and how requests to it are sent and authorized.
 pub(super) struct AzureContainer {
     pub(super) url: Url,
     pub(super) account: String,
     pub(super) credentials: AzureCredentialProvider,
-    pub(super) connector: OddConnector,
+    pub(super) connector: Connector,
     pub(super) settings: ClientOptions,
     /// The client, built for the first request.
     pub(super) http: OnceLock<HttpClient>,

@@ -8,7 +8,6 @@ use std::sync::Arc;
 use super::client::{Client, describe};
 use super::listing;
 use super::listing::{NextPage, PAGE_SIZE, PageRange};
-use super::odd_names;
 use crate::error::Result;
 use crate::store::{EntryKind, FlatListing, Key, Meta};
 
@@ -27,7 +26,7 @@ pub(super) struct BucketFlatListing {
 impl BucketFlatListing {
     /// Returns the key of an object; nothing for the prefix itself or for what cannot be a key.
     fn key(&self, location: &str) -> Option<Key> {
-        let rest = location.strip_prefix(&*odd_names::shown(&self.prefix))?;
+        let rest = location.strip_prefix(&self.prefix)?;
         if rest.is_empty() {
             return None;
         }

@@ -11,7 +11,6 @@ use std::thread;
 use object_store::list::{PaginatedListOptions, PaginatedListResult};
 
 use super::client::{Client, describe};
-use super::odd_names;
 use crate::error::{Kind, Result};
 use crate::store::backend::remote::limits::Attempts;
 use crate::store::{EntryKind, Key, Listing, Meta, Name};
@@ -126,8 +125,7 @@ impl BucketListing {
             undecided: self.undecided.clone(),
         });
         // object_store drops the slash at the end of its name.
-        let prefix = odd_names::shown(&self.prefix);
-        let marker = prefix.strip_suffix('/').unwrap_or(&prefix);
+        let marker = self.prefix.strip_suffix('/').unwrap_or(&self.prefix);
         let mut objects = page.result.objects.iter();
         self.has_marker |= objects.any(|object| object.location.as_ref() == marker);
         let names = self.names(page);
@@ -138,15 +136,14 @@ impl BucketListing {
     /// Returns the names of a page in order; one that is an object and a prefix is there once, a directory.
     fn names(&mut self, page: PaginatedListResult) -> Vec<ListedObjectMeta> {
         let mut names = mem::take(&mut self.undecided);
-        let prefix = odd_names::shown(&self.prefix);
         for object in &page.result.objects {
-            if let Some(name) = name(&prefix, object.location.as_ref()) {
+            if let Some(name) = name(&self.prefix, object.location.as_ref()) {
                 let meta = describe(object, EntryKind::File);
                 names.push((name, EntryKind::File, meta));
             }
         }
         for folder in &page.result.common_prefixes {
-            if let Some(name) = name(&prefix, folder.as_ref()) {
+            if let Some(name) = name(&self.prefix, folder.as_ref()) {
                 names.push((name, EntryKind::Directory, Meta::prefix()));
             }
         }

@@ -1,26 +1,20 @@
 //! What lies under a key: an object, keys below it, or both.
 
+use object_store::{GetOptions, GetResult};
 use object_store::list::PaginatedListResult;
 use object_store::path::Path;
-use object_store::{GetOptions, GetResult};
 
 use super::BucketStore;
 use super::client::describe;
 use super::listing::{NextPage, PageRange, options, page};
-use super::odd_names;
-use crate::error::{Error, Kind, Result};
+use crate::error::{Kind, Result};
 use crate::store::{EntryKind, Key, Meta};
 
 impl BucketStore {
     /// Returns the prefix of the names of all keys below this one.
     pub(super) fn prefix_below(&self, key: &Key) -> String {
         let name = self.name(key).unwrap_or_default();
-        // A key that begins with a slash lies below the empty name.
-        if name.is_empty() && key.is_root() {
-            name
-        } else {
-            name + "/"
-        }
+        if name.is_empty() { name } else { name + "/" }
     }
 
     /// Returns the name of an object in the bucket; nothing if no object can have it.
@@ -28,35 +22,22 @@ impl BucketStore {
         if key.is_root() {
             return Some(self.prefix.clone());
         }
-        let key = odd_names::stored(str::from_utf8(key.as_bytes()).ok()?)?;
+        let key = str::from_utf8(key.as_bytes()).ok()?;
         Some(match self.prefix.as_str() {
-            "" => key.into_owned(),
+            "" => key.to_string(),
             prefix => format!("{prefix}/{key}"),
         })
     }
 
-    /// Returns the path by which the client knows an object; nothing if no object can have the key, `Unsupported` if it
-    /// cannot be asked for.
-    pub(super) fn path(&self, key: &Key) -> Result<Option<Path>> {
-        let name = self.name(key).filter(|_| !key.is_root());
-        // A slash at the end makes it the marker of a folder; no object has the empty name.
-        let is_object = |name: &String| !name.is_empty() && !name.ends_with('/');
-        let Some(name) = name.filter(is_object) else {
-            return Ok(None);
-        };
-        let path = odd_names::shown(&name);
-        // S3 takes an escaped slash beside the dots, if there is one (`odd_requests`).
-        let is_asked_for = self.takes_dots && name.contains('/');
-        if !is_asked_for && odd_names::is_lost_in_urls(&path) {
-            let why = "a key with '.' or '..' between slashes cannot be asked for: it is no part of a URL";
-            return Err(Error::unsupported(key, why));
-        }
-        Ok(Path::parse(path).ok())
+    /// Returns the path by which the client knows an object; nothing if no object can have the key.
+    pub(super) fn path(&self, key: &Key) -> Option<Path> {
+        let name = self.name(key).filter(|_| !key.is_root())?;
+        Path::parse(name).ok()
     }
 
     /// Returns the metadata of an object; nothing if it is missing.
     pub(super) fn object(&self, key: &Key) -> Result<Option<Meta>> {
-        let Some(path) = self.path(key)? else {
+        let Some(path) = self.path(key) else {
             return Ok(None);
         };
         let head = GetOptions::new().with_head(true);
@@ -118,7 +99,6 @@ fn one_name(prefix: &str) -> PageRange<'_> {
 /// Whether a page shows that something lies below the prefix, or that it is the marker of a folder, of whose name
 /// object_store drops the slash.
 fn has_names(prefix: &str, page: &PaginatedListResult) -> bool {
-    let prefix = odd_names::shown(prefix);
     let below = |name: &str| name.len() > prefix.len();
     let mut prefixes = page.result.common_prefixes.iter();
     !page.result.objects.is_empty()

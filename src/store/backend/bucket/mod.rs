@@ -1,8 +1,8 @@
 //! Buckets and containers of S3, Google Cloud Storage and Azure, by the object_store crate.
 //!
-//! An object is one key; a prefix of keys is a directory, also if an object has the same name. A key that is no path is
-//! there under the spelling of `odd_names`; one that is not UTF-8 cannot be requested and is missing. Every request ends within its time limit;
-//! nothing is cached here.
+//! An object is one key; a prefix of keys is a directory, also if an object has the same name. Keys that are no paths
+//! are not shown (`plain_listing`); one that is not UTF-8 cannot be requested and is missing. Every request ends within
+//! its time limit; nothing is cached here.
 
 use std::sync::Arc;
 
@@ -30,11 +30,9 @@ mod conditions;
 mod flat_listing;
 mod listing;
 mod lookup;
-mod odd_names;
-mod odd_requests;
 mod open;
 mod option_names;
-mod path_signature;
+mod plain_listing;
 mod profile;
 mod reader;
 mod renewing;
@@ -60,8 +58,6 @@ pub struct BucketStore {
     may_be_empty: bool,
     /// Whether keys are listed in order: those of S3's directory buckets are not.
     is_ordered: bool,
-    /// Whether names of dots can be asked for.
-    takes_dots: bool,
     info: StoreInfo,
 }
 
@@ -102,14 +98,14 @@ fn is_range_refusal(error: &Error) -> bool {
 
 impl Store for BucketStore {
     fn get(&self, key: &Key, limit: u64) -> Result<Option<Object>> {
-        match self.path(key)? {
+        match self.path(key) {
             Some(path) => self.client.fetch(key, &path, GetOptions::new(), limit),
             None => Ok(None),
         }
     }
 
     fn get_range(&self, key: &Key, range: ByteRange) -> Result<Option<Object>> {
-        let Some(path) = self.path(key)? else {
+        let Some(path) = self.path(key) else {
             return Ok(None);
         };
         let range_now = match &range {
@@ -134,7 +130,7 @@ impl Store for BucketStore {
     }
 
     fn head(&self, key: &Key) -> Result<Option<Meta>> {
-        let (object, is_prefix) = match self.path(key)? {
+        let (object, is_prefix) = match self.path(key) {
             Some(path) if self.info.lists => self.object_and_prefix(key, &path)?,
             _ => (self.object(key)?, self.is_prefix(key)?),
         };
@@ -157,7 +153,7 @@ impl Store for BucketStore {
             Some(meta) => *meta,
             None => self.object(key)?.ok_or_else(|| Error::not_found(key))?,
         };
-        let path = self.path(key)?.ok_or_else(|| Error::not_found(key))?;
+        let path = self.path(key).ok_or_else(|| Error::not_found(key))?;
         Ok(Arc::new(BucketReader {
             client: self.client.clone(),
             path,
@@ -217,7 +213,6 @@ impl Store for BucketStore {
     fn etag(&self, key: &Key) -> Result<Option<ETag>> {
         match self.target(key) {
             Ok(target) => self.writer()?.etag(&target),
-            Err(error) if error.kind() == Kind::Unsupported => Err(error),
             Err(_) => Ok(None),
         }
     }
@@ -232,10 +227,8 @@ impl Store for BucketStore {
     /// Removes an object. The request carries the condition; the key is checked just before where the server does not
     /// enforce that.
     fn erase(&self, key: &Key, condition: &Condition) -> Result<()> {
-        let target = match self.target(key) {
-            Ok(target) => target,
-            Err(error) if error.kind() == Kind::Unsupported => return Err(error),
-            Err(_) => return condition.check(key, None),
+        let Ok(target) = self.target(key) else {
+            return condition.check(key, None);
         };
         let writer = self.writer()?;
         let condition = condition.in_words(key, || writer.etag(&target));

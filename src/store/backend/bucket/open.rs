@@ -6,6 +6,7 @@ use std::time::Duration;
 use super::address::Address;
 use super::client::Client;
 use super::listing::BucketListing;
+use super::settings::ClientSettings;
 use super::writer::WriteClients;
 use super::{BucketStore, address, cloud_urls, renewing, settings};
 use crate::error::{Error, Kind, Result};
@@ -78,8 +79,17 @@ impl BucketStore {
         connector: &Connector,
         (retries, limit): (usize, Duration),
     ) -> Result<BucketStore> {
-        let retry = settings::retries(retries, limit);
-        let clients = renewing::client(address, config, connector, retry)?;
+        let info = StoreInfo {
+            concurrency: config.concurrency,
+            ..StoreInfo::new(config.metadata_ttl)
+        };
+        let settings = ClientSettings {
+            address: address.clone(),
+            config: config.clone(),
+            connector: connector.clone(),
+            not_shown: info.not_shown.clone(),
+        };
+        let clients = renewing::client(&settings, settings::retries(retries, limit))?;
         Ok(BucketStore {
             client: Arc::new(Client {
                 objects: clients.objects,
@@ -90,14 +100,10 @@ impl BucketStore {
                 suffixes: address.kind != address::CloudKind::Azure,
             }),
             prefix: address.prefix.clone(),
-            writer: WriteClients::new(address, config, connector),
+            writer: WriteClients::new(settings),
             may_be_empty: config.may_be_empty,
             is_ordered: !address.bucket.ends_with("--x-s3"),
-            takes_dots: address.kind == address::CloudKind::S3,
-            info: StoreInfo {
-                concurrency: config.concurrency,
-                ..StoreInfo::new(config.metadata_ttl)
-            },
+            info,
         })
     }
 

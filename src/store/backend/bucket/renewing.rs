@@ -24,12 +24,9 @@ use object_store::{
 use parking_lot::RwLock;
 use tokio::sync::Mutex;
 
-use super::address::Address;
 use super::azure_removal::BlobRemoval;
-use super::settings;
-use super::settings::Clients;
+use super::settings::{ClientSettings, Clients};
 use crate::store::RemoteConfig;
-use crate::store::backend::remote::connector::Connector;
 use crate::store::backend::remote::fault;
 use crate::store::backend::remote::runtime::last_status;
 
@@ -54,18 +51,15 @@ const HOME_FILES: [&str; 4] = [
 
 /// Builds the clients of a bucket, whose credentials are read again if need be.
 pub(super) fn client(
-    address: &Address,
-    config: &RemoteConfig,
-    connector: &Connector,
+    settings: &ClientSettings,
     retry: RetryConfig,
 ) -> crate::error::Result<Clients> {
-    let files = credential_files(config);
-    if config.anonymous {
-        return settings::client(address, config, connector, retry);
+    if settings.config.anonymous {
+        return settings.clients(retry);
     }
-    let (address, config, connector) = (address.clone(), config.clone(), connector.clone());
-    renewing(files, move || {
-        settings::client(&address, &config, &connector, retry.clone())
+    let settings = settings.clone();
+    renewing(credential_files(&settings.config), move || {
+        settings.clients(retry.clone())
     })
 }
 

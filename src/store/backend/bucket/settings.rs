@@ -17,12 +17,12 @@ use url::Url;
 use super::address::{Address, CloudKind};
 use super::azure_removal::{AzureContainer, BlobRemoval};
 use super::cloud_builder::{CloudBuilder, PROFILE_OPTIONS};
-use super::odd_requests::{OddConnector, RequestSigner};
+use super::plain_listing::PlainListingConnector;
 use super::{profile, server_address};
 use crate::error::{Error, Result};
-use crate::store::RemoteConfig;
 use crate::store::backend::remote::client_options;
 use crate::store::backend::remote::connector::Connector;
+use crate::store::{NotShownEntries, RemoteConfig};
 
 /// One client as each trait of object_store that is used.
 pub(super) struct Clients {
@@ -60,61 +60,64 @@ pub(super) fn retries(most: usize, limit: Duration) -> RetryConfig {
     }
 }
 
-/// Builds the clients of S3.
-fn s3_clients(
-    builder: AmazonS3Builder,
-    connector: &Connector,
-    retry: RetryConfig,
-) -> object_store::Result<Clients> {
-    let connector = OddConnector::over(connector);
-    let builder = builder.with_retry(retry);
-    let store = builder.with_http_connector(connector.clone()).build()?;
-    connector.sign_by(RequestSigner::S3(store.credentials().clone()));
-    Ok(Clients::of(store))
+/// The bucket, and what its clients are built of.
+#[derive(Clone)]
+pub(super) struct ClientSettings {
+    pub(super) address: Address,
+    pub(super) config: RemoteConfig,
+    pub(super) connector: Connector,
+    /// Where listings note the keys that they leave out.
+    pub(super) not_shown: Arc<NotShownEntries>,
 }
 
-/// Builds the clients of Google.
-fn google_clients(
-    builder: GoogleCloudStorageBuilder,
-    connector: &Connector,
-    retry: RetryConfig,
-) -> object_store::Result<Clients> {
-    let builder = builder.with_retry(retry);
-    let builder = builder.with_http_connector(OddConnector::over(connector));
-    builder.build().map(Clients::of)
-}
-
-/// Builds the clients of Azure, with one for removals.
-fn azure_clients(
-    builder: MicrosoftAzureBuilder,
-    container: &str,
-    connector: &Connector,
-    retry: RetryConfig,
-) -> object_store::Result<Clients> {
-    let account = builder.get(&AzureKey::AccountName);
-    let container = container_url(&builder, container).zip(account.clone());
-    let container = container.filter(|_| !builder.is_on(AzureKey::SkipSignature));
-    let settings = client_settings(&builder);
-    let builder = builder.with_retry(retry);
-    let odd = OddConnector::over(connector);
-    let store = builder.with_http_connector(odd.clone()).build()?;
-    if let Some(account) = account {
-        odd.sign_by(RequestSigner::Azure(store.credentials().clone(), account));
+impl ClientSettings {
+    /// Builds the clients; `Invalid` for an option that is not known or makes no sense.
+    pub(super) fn clients(&self, retry: RetryConfig) -> Result<Clients> {
+        let connector = PlainListingConnector::over(&self.connector, &self.not_shown);
+        let built = match self.address.kind {
+            CloudKind::S3 => {
+                let builder = s3(&self.address, &self.config, &self.connector)?;
+                let builder = builder.with_retry(retry);
+                builder.with_http_connector(connector).build().map(Clients::of)
+            }
+            CloudKind::Google => {
+                let builder = google(&self.address, &self.config)?.with_retry(retry);
+                builder.with_http_connector(connector).build().map(Clients::of)
+            }
+            CloudKind::Azure => {
+                let builder = azure(&self.address, &self.config)?.with_retry(retry);
+                self.azure_clients(builder, connector)
+            }
+        };
+        built.map_err(|fault| unusable(&self.address, &fault))
     }
-    let azure = container.map(|(url, account)| -> Arc<dyn BlobRemoval> {
-        Arc::new(AzureContainer {
-            url,
-            account,
-            credentials: store.credentials().clone(),
-            connector: odd,
-            settings,
-            http: OnceLock::new(),
+
+    /// Builds the clients of Azure, with one for removals.
+    fn azure_clients(
+        &self,
+        builder: MicrosoftAzureBuilder,
+        connector: PlainListingConnector,
+    ) -> object_store::Result<Clients> {
+        let account = builder.get(&AzureKey::AccountName);
+        let container = container_url(&builder, &self.address.bucket).zip(account);
+        let container = container.filter(|_| !builder.is_on(AzureKey::SkipSignature));
+        let settings = client_settings(&builder);
+        let store = builder.with_http_connector(connector).build()?;
+        let azure = container.map(|(url, account)| -> Arc<dyn BlobRemoval> {
+            Arc::new(AzureContainer {
+                url,
+                account,
+                credentials: store.credentials().clone(),
+                connector: self.connector.clone(),
+                settings,
+                http: OnceLock::new(),
+            })
+        });
+        Ok(Clients {
+            azure,
+            ..Clients::of(store)
         })
-    });
-    Ok(Clients {
-        azure,
-        ..Clients::of(store)
-    })
+    }
 }
 
 /// Returns the URL of a container where it follows from the account or the endpoint alone.
@@ -165,24 +168,6 @@ const AZURE_CREDENTIALS: [AzureKey; 6] = [
     AzureKey::FederatedTokenFile,
     AzureKey::MsiEndpoint,
 ];
-
-/// Builds the client of a bucket; `Invalid` for an option that is not known or makes no sense.
-pub(super) fn client(
-    address: &Address,
-    config: &RemoteConfig,
-    connector: &Connector,
-    retry: RetryConfig,
-) -> Result<Clients> {
-    let built = match address.kind {
-        CloudKind::S3 => s3_clients(s3(address, config, connector)?, connector, retry),
-        CloudKind::Google => google_clients(google(address, config)?, connector, retry),
-        CloudKind::Azure => {
-            let builder = azure(address, config)?;
-            azure_clients(builder, &address.bucket, connector, retry)
-        }
-    };
-    built.map_err(|fault| unusable(address, &fault))
-}
 
 /// Returns the error of a client that cannot be built; its text may hold values, so it is not repeated whole.
 fn unusable(address: &Address, fault: &object_store::Error) -> Error {

@@ -10,20 +10,19 @@ use std::time::Duration;
 use object_store::path::Path;
 use object_store::{GetOptions, ObjectMeta, ObjectStoreExt, PutMode, PutPayload, PutResult};
 
-use super::address::Address;
 use super::client::{Client, describe, version};
 use super::conditions::{ConditionHeader, etag_text, put_mode, removal_header, unused_etag};
 use super::reader::BucketReader;
-use super::settings::Clients;
-use super::{BucketStore, address, odd_names, renewing, settings};
+use super::settings::{ClientSettings, Clients};
+use super::{BucketStore, address, renewing, settings};
 use crate::error::{Error, Kind, Result};
 use crate::store::backend::remote::condition_probe::{
     ConditionProbe, ConditionTrial, EnforcedConditions,
 };
-use crate::store::backend::remote::connector::{Connector, with_removal_header};
+use crate::store::backend::remote::connector::with_removal_header;
 use crate::store::backend::remote::write_retry;
 use crate::store::backend::remote::write_retry::RemoteKey;
-use crate::store::{Condition, ETag, EntryKind, Key, Meta, PutBody, Reader, RemoteConfig, Version};
+use crate::store::{Condition, ETag, EntryKind, Key, Meta, PutBody, Reader, Version};
 
 /// The longest object that is put in one request, in bytes.
 const MAX_SINGLE_PUT: u64 = 16 << 20;
@@ -36,22 +35,14 @@ pub(super) struct ObjectTarget<'a> {
 
 /// The writer of a bucket, built at the first change.
 pub(super) struct WriteClients {
-    address: Address,
-    config: RemoteConfig,
-    connector: Connector,
+    settings: ClientSettings,
     built: OnceLock<Result<Writer>>,
 }
 
 impl WriteClients {
-    pub(super) fn new(
-        address: &Address,
-        config: &RemoteConfig,
-        connector: &Connector,
-    ) -> WriteClients {
+    pub(super) fn new(settings: ClientSettings) -> WriteClients {
         WriteClients {
-            address: address.clone(),
-            config: config.clone(),
-            connector: connector.clone(),
+            settings,
             built: OnceLock::new(),
         }
     }
@@ -59,12 +50,11 @@ impl WriteClients {
     /// Returns the writer beside a client that reads; `trial` is the target of the probe of conditions.
     pub(super) fn get(&self, client: &Arc<Client>, trial: (Key, Path)) -> Result<&Writer> {
         let built = self.built.get_or_init(|| {
-            let never = settings::retries(0, self.config.timeout);
-            let once = renewing::client(&self.address, &self.config, &self.connector, never)?;
+            let never = settings::retries(0, self.settings.config.timeout);
             Ok(Writer {
                 client: client.clone(),
-                once,
-                kind: self.address.kind,
+                once: renewing::client(&self.settings, never)?,
+                kind: self.settings.address.kind,
                 conditions: ConditionProbe::default(),
                 trial,
             })
@@ -79,8 +69,8 @@ impl BucketStore {
         if key.is_root() {
             return Err(Error::new(Kind::IsADirectory, key, "is a directory"));
         }
-        let why = "is no spelling of a key: it is not UTF-8, has a control character, or a quote U+201B that nothing needs";
-        let path = self.path(key)?.ok_or_else(|| Error::invalid(key, why))?;
+        let why = "cannot be a key of a bucket: it is not UTF-8, or has a control character";
+        let path = self.path(key).ok_or_else(|| Error::invalid(key, why))?;
         Ok(ObjectTarget { key, path })
     }
 }
@@ -242,22 +232,12 @@ impl Writer {
                 self.client
                     .ask(target.key, azure.delete(&target.path, etag))
             }
-            // The names in it are not spelled as the server has them.
-            (None, None) if self.goes_in_batch() && odd_names::has_signs(target.path.as_ref()) => {
-                let why = "no key with this name can be removed from this server";
-                Err(Error::unsupported(target.key, why))
-            }
             (None, None) => self.client.ask(target.key, removal),
             (Some(header), None) => {
                 let removal = with_removal_header(header, removal);
                 self.client.ask(target.key, removal)
             }
         }
-    }
-
-    /// Whether the client removes objects by a request that has their names in its body.
-    fn goes_in_batch(&self) -> bool {
-        self.kind == address::CloudKind::Azure && self.once.azure.is_none()
     }
 
     pub(super) fn change<'a>(&'a self, target: &'a ObjectTarget<'a>) -> ObjectChange<'a> {

@@ -10,8 +10,8 @@ use std::sync::Arc;
 
 use crate::error::{Error, Kind, Result, printable};
 use crate::store::{
-    ByteRange, Condition, ETag, FlatListing, Key, Listing, Meta, Name, NotShown, Object, PutBody,
-    Reader, Store, StoreInfo, Version, not_a_link,
+    ByteRange, Condition, ETag, FlatListing, Key, Listing, Meta, Name, NotShown, NotShownEntries,
+    Object, PutBody, Reader, Store, StoreInfo, Version, not_a_link,
 };
 
 mod archive;
@@ -53,7 +53,7 @@ impl ZipStore {
         let (current, not_shown) = Current::open((base, archive.clone()), shown, replacements)?;
         let info = StoreInfo {
             clock,
-            not_shown: Arc::new(within(inner, not_shown)),
+            not_shown: Arc::new(NotShownEntries::new(within(inner, not_shown))),
             ..info
         };
         let zip = ZipStore {

@@ -14,6 +14,7 @@ use super::faulty_server::{Fault, FaultyObjects, FaultyServer};
 use crate::error::{Kind, Result};
 use crate::stats::Stats;
 use crate::store::backend::bucket::renewing::renewing;
+use crate::store::backend::bucket::settings::ClientSettings;
 use crate::store::backend::bucket::{BucketStore, address, settings};
 use crate::store::backend::remote::connector::Connector;
 use crate::store::{Key, RemoteConfig, Store};
@@ -65,8 +66,13 @@ fn open(file: &std::path::Path, server: &Guarded) -> BucketStore {
         timeout,
         ..RemoteConfig::default()
     };
-    let (path, bucket, config) = (file.to_path_buf(), address.clone(), base.clone());
-    let (wire, retry) = (connector.clone(), settings::retries(0, timeout));
+    let (path, retry) = (file.to_path_buf(), settings::retries(0, timeout));
+    let settings = ClientSettings {
+        address: address.clone(),
+        config: base.clone(),
+        connector: connector.clone(),
+        not_shown: Arc::default(),
+    };
     let clients = renewing(vec![path.clone()], move || {
         let key_id = fs::read_to_string(&path).unwrap();
         let options = [
@@ -76,9 +82,13 @@ fn open(file: &std::path::Path, server: &Guarded) -> BucketStore {
         let options = options.map(|(name, value)| (name.to_string(), value.to_string()));
         let config = RemoteConfig {
             options: options.into(),
-            ..config.clone()
+            ..settings.config.clone()
         };
-        settings::client(&bucket, &config, &wire, retry.clone())
+        let settings = ClientSettings {
+            config,
+            ..settings.clone()
+        };
+        settings.clients(retry.clone())
     });
     let clients = clients.unwrap();
     let anonymous = RemoteConfig {

@@ -1,16 +1,16 @@
-//! Entries of an archive that the store does not show: other programs show them, or take another one of two.
+//! Entries of an archive or a bucket that the store does not show, since they are no keys.
 
 use crate::check::context::CheckContext;
 use crate::check::finding::Finding;
-use crate::check::findings::NodeFindings;
 use crate::check::key_findings::hidden;
 use crate::error::printable;
 use crate::store::{Key, NotShown, NotShownReason};
 
-/// Adds the entries of an archive that are not shown at or below a node.
-pub(super) fn check(context: &CheckContext, top: &Key, findings: &mut NodeFindings) {
-    let entries = context.store().info().not_shown.iter();
-    findings.extend(entries.filter_map(|entry| finding_of(entry, top)));
+/// Returns a finding for each entry at or below a node that is not shown. Those of a bucket are known once it was listed.
+pub(super) fn check(context: &CheckContext, top: &Key) -> Vec<Finding> {
+    let entries = context.store().info().not_shown.all();
+    let findings = entries.iter().filter_map(|entry| finding_of(entry, top));
+    findings.collect()
 }
 
 fn finding_of(entry: &NotShown, top: &Key) -> Option<Finding> {
