@@ -24,17 +24,14 @@ pub(super) struct AzureContainer {
     pub(super) http: OnceLock<HttpClient>,
 }
 
-/// Removes blobs, each by a request of its own.
-#[async_trait::async_trait]
-pub(super) trait BlobRemoval: Send + Sync {
+impl AzureContainer {
     /// Removes a blob, if it has the ETag or none is given. The error of a response has no kind of its own: its status
     /// says what it is.
-    async fn delete(&self, path: &Path, etag: Option<HeaderValue>) -> object_store::Result<()>;
-}
-
-#[async_trait::async_trait]
-impl BlobRemoval for AzureContainer {
-    async fn delete(&self, path: &Path, etag: Option<HeaderValue>) -> object_store::Result<()> {
+    pub(super) async fn delete(
+        &self,
+        path: &Path,
+        etag: Option<HeaderValue>,
+    ) -> object_store::Result<()> {
         let mut request = HttpRequest::new(HttpRequestBody::empty());
         *request.method_mut() = Method::DELETE;
         *request.uri_mut() = self.blob(path)?;
@@ -49,9 +46,7 @@ impl BlobRemoval for AzureContainer {
             status => Err(failed(format!("status {}", status.as_u16()))),
         }
     }
-}
 
-impl AzureContainer {
     fn http(&self) -> object_store::Result<&HttpClient> {
         if let Some(http) = self.http.get() {
             return Ok(http);

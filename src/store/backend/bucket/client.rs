@@ -12,16 +12,16 @@ use futures_util::future::join;
 use object_store::list::PaginatedListStore;
 use object_store::multipart::MultipartStore;
 use object_store::path::Path;
-use object_store::{Attribute, GetOptions, GetResult, ObjectMeta, ObjectStore};
+use object_store::{Attribute, GetOptions, GetRange, GetResult, ObjectMeta, ObjectStore};
 
 use crate::error::{Error, Kind, Result};
 use crate::store::backend::remote::fault;
 use crate::store::backend::remote::limits::RequestLimits;
 use crate::store::backend::remote::packing;
 use crate::store::backend::remote::runtime::{
-    LastResponse, note_response, spawn_and_wait, wait, with_last_response,
+    LastResponse, last_status, note_response, spawn_and_wait, wait, with_last_response,
 };
-use crate::store::{EntryKind, Meta, Object, Version};
+use crate::store::{EntryKind, Key, Meta, Object, Version};
 use crate::sync::buffer;
 
 /// A client of object_store and the limits of its requests.
@@ -34,6 +34,8 @@ pub(super) struct Client {
     pub(super) limits: RequestLimits,
     /// The region that was given.
     pub(super) region: Option<String>,
+    /// How the user gives credentials, where none were found.
+    pub(super) hint: Option<&'static str>,
     /// Whether the server supports suffix ranges.
     pub(super) suffixes: bool,
 }
@@ -111,7 +113,41 @@ impl Client {
         if last.region == self.region {
             last.region = None;
         }
-        fault::error(fault, &last, subject)
+        let error = fault::error(fault, &last, subject);
+        match self.hint.filter(|_| error.kind() == Kind::Denied) {
+            Some(hint) => {
+                let why = format!("{}; {hint}", error.detail());
+                Error::new(Kind::Denied, subject, why)
+            }
+            None => error,
+        }
+    }
+
+    /// Requests the metadata of an object; `None` if it is missing.
+    pub(super) fn head(&self, subject: &Key, path: &Path) -> Result<Option<ObjectMeta>> {
+        match self.ask(subject, self.object_head(path)) {
+            Ok(response) => Ok(Some(response.meta)),
+            Err(error) if error.kind() == Kind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Requests the metadata of an object. The answer to a HEAD has no body, which would say why it is refused: then a
+    /// byte is requested.
+    pub(super) async fn object_head(&self, path: &Path) -> object_store::Result<GetResult> {
+        let head = GetOptions::new().with_head(true);
+        match self.objects.get_opts(path, head).await {
+            Err(error) if last_status() == Some(400) => {
+                let byte = GetOptions::new().with_range(Some(GetRange::Bounded(0..1)));
+                Err(self
+                    .objects
+                    .get_opts(path, byte)
+                    .await
+                    .err()
+                    .unwrap_or(error))
+            }
+            answer => answer,
+        }
     }
 
     /// Fetches an object, or the part of it that the options say; nothing if it is missing, `TooLarge` if the

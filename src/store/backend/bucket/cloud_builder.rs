@@ -7,6 +7,7 @@ use object_store::ClientConfigKey;
 use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey as S3Key};
 use object_store::azure::{AzureConfigKey as AzureKey, MicrosoftAzureBuilder};
 use object_store::gcp::{GoogleCloudStorageBuilder, GoogleConfigKey as GoogleKey};
+use url::Url;
 
 use super::address::CloudKind;
 use super::{option_names, server_address};
@@ -79,6 +80,27 @@ pub(super) trait CloudBuilder: Sized {
         keys.fold(self, |builder, key| builder.set(*key, value))
     }
 
+    /// Sets where the server is by what the AWS profile says, unless an option or a variable says it.
+    fn or_endpoint(self, endpoint: Option<String>) -> Result<Self> {
+        let is_given = self.has_any(Self::ENDPOINTS);
+        match endpoint.filter(|_| !is_given) {
+            None => Ok(self),
+            Some(endpoint) => {
+                let url =
+                    server_address::check_endpoint("endpoint_url of the AWS profile: ", &endpoint)?;
+                Ok(self.set_endpoint(&endpoint).with_plain_http(&url))
+            }
+        }
+    }
+
+    /// Permits HTTP without TLS if a server is asked so.
+    fn with_plain_http(self, server: &Url) -> Self {
+        if server.scheme() == "http" {
+            return self.set(Self::client(ClientConfigKey::AllowHttp), "true");
+        }
+        self
+    }
+
     /// Checks where the servers are, and permits HTTP without TLS where the address says so.
     fn with_server(self, config: &RemoteConfig) -> Result<Self> {
         let given_by = |value: &str| given_by(value, Self::VARIABLES, config);
@@ -92,10 +114,7 @@ pub(super) trait CloudBuilder: Sized {
             return Ok(self);
         };
         let url = server_address::check_endpoint(given_by(&text), &text)?;
-        if url.scheme() == "http" {
-            return Ok(self.set(Self::client(ClientConfigKey::AllowHttp), "true"));
-        }
-        Ok(self)
+        Ok(self.with_plain_http(&url))
     }
 
     /// Has requests go without credentials.

@@ -1,6 +1,6 @@
 //! What lies under a key: an object, keys below it, or both.
 
-use object_store::{GetOptions, GetResult};
+use object_store::GetResult;
 use object_store::list::PaginatedListResult;
 use object_store::path::Path;
 
@@ -40,9 +40,8 @@ impl BucketStore {
         let Some(path) = self.path(key) else {
             return Ok(None);
         };
-        let head = GetOptions::new().with_head(true);
-        let request = self.client.objects.get_opts(&path, head);
-        described(self.client.ask(key, request))
+        let found = self.client.head(key, &path)?;
+        Ok(found.map(|meta| describe(&meta, EntryKind::File)))
     }
 
     /// Whether keys lie below this one.
@@ -61,11 +60,10 @@ impl BucketStore {
     /// Requests an object and the first name below it concurrently.
     pub(super) fn object_and_prefix(&self, key: &Key, path: &Path) -> Result<(Option<Meta>, bool)> {
         let prefix = self.prefix_below(key);
-        let head = GetOptions::new().with_head(true);
         let one = options(&one_name(&prefix), &NextPage::First);
         let (object, page) = self.client.ask_two(
             key,
-            self.client.objects.get_opts(path, head),
+            self.client.object_head(path),
             self.client.pages.list_paginated(Some(&prefix), one),
         )?;
         let is_prefix = match page {

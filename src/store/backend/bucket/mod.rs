@@ -19,9 +19,10 @@ use client::Client;
 use flat_listing::BucketFlatListing;
 use listing::{BucketListing, NextPage};
 use reader::BucketReader;
-use writer::{WriteClients, Writer};
+use writer::{WriteClients, Writer, etag_of};
 
 mod address;
+mod aws_client;
 mod azure_removal;
 mod client;
 mod cloud_builder;
@@ -35,7 +36,7 @@ mod option_names;
 mod plain_listing;
 mod profile;
 mod reader;
-mod renewing;
+mod rotation;
 mod server_address;
 mod settings;
 #[cfg(test)]
@@ -211,10 +212,11 @@ impl Store for BucketStore {
 
     /// The ETag as it stands in a condition, and Google's generation.
     fn etag(&self, key: &Key) -> Result<Option<ETag>> {
-        match self.target(key) {
-            Ok(target) => self.writer()?.etag(&target),
-            Err(_) => Ok(None),
-        }
+        let Some(path) = self.path(key) else {
+            return Ok(None);
+        };
+        let found = self.client.head(key, &path)?;
+        Ok(found.map(|meta| etag_of(self.writer.kind(), &meta)))
     }
 
     fn put(&self, key: &Key, body: PutBody<'_>, condition: &Condition) -> Result<ETag> {

@@ -8,7 +8,7 @@ use super::client::Client;
 use super::listing::BucketListing;
 use super::settings::ClientSettings;
 use super::writer::WriteClients;
-use super::{BucketStore, address, cloud_urls, renewing, settings};
+use super::{BucketStore, address, cloud_urls, settings};
 use crate::error::{Error, Kind, Result};
 use crate::model::document;
 use crate::stats::Stats;
@@ -89,7 +89,7 @@ impl BucketStore {
             connector: connector.clone(),
             not_shown: info.not_shown.clone(),
         };
-        let clients = renewing::client(&settings, settings::retries(retries, limit))?;
+        let clients = settings.clients(settings::retries(retries, limit))?;
         Ok(BucketStore {
             client: Arc::new(Client {
                 objects: clients.objects,
@@ -97,6 +97,7 @@ impl BucketStore {
                 parts: clients.parts,
                 limits: RequestLimits::new(limit, config.concurrency),
                 region: config.region.clone(),
+                hint: clients.hint,
                 suffixes: address.kind != address::CloudKind::Azure,
             }),
             prefix: address.prefix.clone(),

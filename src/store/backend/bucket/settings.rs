@@ -3,22 +3,27 @@
 //! Options win over the environment, of which only the variables of the store's own programs count. The metadata
 //! address of a virtual machine is used for credentials only if an option names it.
 
+use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey as S3Key};
 use object_store::azure::{AzureConfigKey as AzureKey, MicrosoftAzureBuilder};
-use object_store::gcp::{GoogleCloudStorageBuilder, GoogleConfigKey as GoogleKey};
+use object_store::gcp::{
+    GoogleCloudStorage, GoogleCloudStorageBuilder, GoogleConfigKey as GoogleKey,
+};
 use object_store::list::PaginatedListStore;
 use object_store::multipart::MultipartStore;
 use object_store::{BackoffConfig, ClientConfigKey, ClientOptions, ObjectStore, RetryConfig};
 use url::Url;
 
 use super::address::{Address, CloudKind};
-use super::azure_removal::{AzureContainer, BlobRemoval};
+use super::azure_removal::AzureContainer;
 use super::cloud_builder::{CloudBuilder, PROFILE_OPTIONS};
 use super::plain_listing::PlainListingConnector;
-use super::{profile, server_address};
+use super::profile::{AwsProfile, ProfileSettings};
+use super::rotation::RotatedCredentials;
+use super::server_address;
 use crate::error::{Error, Result};
 use crate::store::backend::remote::client_options;
 use crate::store::backend::remote::connector::Connector;
@@ -32,7 +37,9 @@ pub(super) struct Clients {
     /// Uploads objects in parts.
     pub(super) parts: Arc<dyn MultipartStore>,
     /// Removes blobs of Azure, if it is known where they are.
-    pub(super) azure: Option<Arc<dyn BlobRemoval>>,
+    pub(super) azure: Option<Arc<AzureContainer>>,
+    /// How the user gives credentials, where requests go without any because none were found.
+    pub(super) hint: Option<&'static str>,
 }
 
 impl Clients {
@@ -43,6 +50,7 @@ impl Clients {
             pages: store.clone(),
             parts: store,
             azure: None,
+            hint: None,
         }
     }
 }
@@ -74,22 +82,31 @@ impl ClientSettings {
     /// Builds the clients; `Invalid` for an option that is not known or makes no sense.
     pub(super) fn clients(&self, retry: RetryConfig) -> Result<Clients> {
         let connector = PlainListingConnector::over(&self.connector, &self.not_shown);
-        let built = match self.address.kind {
+        let (built, is_signed) = match self.address.kind {
             CloudKind::S3 => {
-                let builder = s3(&self.address, &self.config, &self.connector)?;
-                let builder = builder.with_retry(retry);
-                builder.with_http_connector(connector).build().map(Clients::of)
+                let builder = self.s3()?.with_retry(retry);
+                let is_signed = !builder.is_on(S3Key::SkipSignature);
+                let built = builder.with_http_connector(connector).build();
+                (built.map(Clients::of), is_signed)
             }
             CloudKind::Google => {
-                let builder = google(&self.address, &self.config)?.with_retry(retry);
-                builder.with_http_connector(connector).build().map(Clients::of)
+                let builder = self.google()?.with_retry(retry);
+                let is_signed = !builder.is_on(GoogleKey::SkipSignature);
+                let built = rotated_google(builder.with_http_connector(connector));
+                (built.map(Clients::of), is_signed)
             }
             CloudKind::Azure => {
-                let builder = azure(&self.address, &self.config)?.with_retry(retry);
-                self.azure_clients(builder, connector)
+                let builder = self.azure()?.with_retry(retry);
+                let is_signed = !builder.is_on(AzureKey::SkipSignature);
+                (self.azure_clients(builder, connector), is_signed)
             }
         };
-        built.map_err(|fault| unusable(&self.address, &fault))
+        let clients = built.map_err(|fault| unusable(&self.address, &fault))?;
+        let is_unwanted = is_signed || self.config.anonymous;
+        Ok(Clients {
+            hint: (!is_unwanted).then_some(no_credentials(self.address.kind)),
+            ..clients
+        })
     }
 
     /// Builds the clients of Azure, with one for removals.
@@ -103,7 +120,7 @@ impl ClientSettings {
         let container = container.filter(|_| !builder.is_on(AzureKey::SkipSignature));
         let settings = client_settings(&builder);
         let store = builder.with_http_connector(connector).build()?;
-        let azure = container.map(|(url, account)| -> Arc<dyn BlobRemoval> {
+        let azure = container.map(|(url, account)| {
             Arc::new(AzureContainer {
                 url,
                 account,
@@ -117,6 +134,111 @@ impl ClientSettings {
             azure,
             ..Clients::of(store)
         })
+    }
+
+    /// Returns the settings of S3. Credentials are those of options and variables; without any, those of a profile.
+    fn s3(&self) -> Result<AmazonS3Builder> {
+        let config = &self.config;
+        // Objects are removed one by one: not all servers remove in bulk, and those that do hide errors.
+        let builder = AmazonS3Builder::from_env()
+            .with_bucket_name(&self.address.bucket)
+            .with_disable_bulk_delete(true);
+        let builder = builder.configured(CloudKind::S3, config)?;
+        let mut options = config.options.iter().rev();
+        let wanted = options.find(|(name, _)| PROFILE_OPTIONS.contains(&name.as_str()));
+        let wanted = wanted.map(|(_, value)| value.as_str());
+        let profile = AwsProfile::new(wanted, config, &self.connector)?;
+        let ProfileSettings { region, endpoint } = profile.settings()?;
+        let builder = builder.or_endpoint(endpoint)?;
+        if config.anonymous {
+            return Ok(builder.anonymous());
+        }
+        if builder.has_any(&S3_CREDENTIALS) && wanted.is_none() {
+            return Ok(builder);
+        }
+        let given = builder.get(&S3Key::Region);
+        let Some(credentials) = profile.credentials(region.as_deref().or(given.as_deref()))? else {
+            return Ok(builder.anonymous());
+        };
+        let builder = builder.with_credentials(credentials);
+        match region {
+            Some(region) if given.is_none() => {
+                server_address::check_region("the region of the AWS profile: ", &region)?;
+                Ok(builder.with_region(region))
+            }
+            _ => Ok(builder),
+        }
+    }
+
+    fn google(&self) -> Result<GoogleCloudStorageBuilder> {
+        let builder = GoogleCloudStorageBuilder::from_env().with_bucket_name(&self.address.bucket);
+        let builder = builder.configured(CloudKind::Google, &self.config)?;
+        let has_credentials = builder.has_any(&GOOGLE_CREDENTIALS) || gcloud_file().is_some();
+        if has_credentials && !self.config.anonymous {
+            return Ok(builder);
+        }
+        // object_store signs every change all the same, and would request credentials from a metadata address.
+        let builder = builder.anonymous();
+        Ok(builder.with_config(GoogleKey::BearerToken, "anonymous"))
+    }
+
+    fn azure(&self) -> Result<MicrosoftAzureBuilder> {
+        let mut builder =
+            MicrosoftAzureBuilder::from_env().with_container_name(&self.address.bucket);
+        if let Some(account) = &self.address.account {
+            builder = builder.with_account(account);
+        }
+        let builder = builder.configured(CloudKind::Azure, &self.config)?;
+        let connection = std::env::var_os("AZURE_STORAGE_CONNECTION_STRING");
+        let is_connected = connection.is_some_and(|value| !value.is_empty());
+        let has_account = is_connected
+            || builder.has_any(&[AzureKey::AccountName])
+            || builder.is_on(AzureKey::UseEmulator);
+        if !has_account {
+            let container = format!("{}://{}", self.address.scheme, self.address.bucket);
+            return Err(Error::invalid(container, NO_ACCOUNT));
+        }
+        let has_credentials = builder.has_any(&AZURE_CREDENTIALS)
+            || is_connected
+            || builder.is_on(AzureKey::UseEmulator)
+            || builder.is_on(AzureKey::UseAzureCli);
+        if has_credentials && !self.config.anonymous {
+            return Ok(builder);
+        }
+        Ok(builder.anonymous())
+    }
+}
+
+/// Builds the client of Google, whose credentials are read again when their file changes.
+fn rotated_google(builder: GoogleCloudStorageBuilder) -> object_store::Result<GoogleCloudStorage> {
+    let named = [GoogleKey::ServiceAccount, GoogleKey::ApplicationCredentials];
+    let named = named.iter().filter_map(|key| builder.get(key));
+    let files: Vec<PathBuf> = named.map(PathBuf::from).chain(gcloud_file()).collect();
+    if files.is_empty() || builder.is_on(GoogleKey::SkipSignature) {
+        return builder.build();
+    }
+    let again = builder.clone();
+    let credentials = RotatedCredentials::new(files, move || {
+        Ok(again.clone().build()?.credentials().clone())
+    })?;
+    builder.with_credentials(Arc::new(credentials)).build()
+}
+
+/// Says how the user gives credentials.
+fn no_credentials(kind: CloudKind) -> &'static str {
+    match kind {
+        CloudKind::S3 => {
+            "no credentials were found: AWS_PROFILE or --profile names a profile, or AWS_ACCESS_KEY_ID and \
+             AWS_SECRET_ACCESS_KEY are set"
+        }
+        CloudKind::Google => {
+            "no credentials were found: GOOGLE_APPLICATION_CREDENTIALS names a file of them, or 'gcloud auth \
+             application-default login' makes one"
+        }
+        CloudKind::Azure => {
+            "no credentials were found: AZURE_STORAGE_ACCOUNT_KEY or AZURE_STORAGE_SAS_TOKEN is set, or --option \
+             use_azure_cli=true"
+        }
     }
 }
 
@@ -176,75 +298,12 @@ fn unusable(address: &Address, fault: &object_store::Error) -> Error {
     Error::invalid(&address.bucket, text)
 }
 
-fn s3(address: &Address, config: &RemoteConfig, connector: &Connector) -> Result<AmazonS3Builder> {
-    // Objects are removed one by one: not all servers remove in bulk, and those that do hide errors.
-    let builder = AmazonS3Builder::from_env()
-        .with_bucket_name(&address.bucket)
-        .with_disable_bulk_delete(true);
-    let mut builder = builder.configured(CloudKind::S3, config)?;
-    let mut options = config.options.iter().rev();
-    let wanted = options.find(|(name, _)| PROFILE_OPTIONS.contains(&name.as_str()));
-    let wanted = wanted.map(|(_, value)| value.as_str());
-    if config.anonymous {
-        return Ok(builder.anonymous());
-    }
-    if builder.has_any(&S3_CREDENTIALS) && wanted.is_none() {
-        return Ok(builder);
-    }
-    let region = builder.get(&S3Key::Region);
-    let Some(profile) = profile::read(wanted, region, config, connector)? else {
-        return Ok(builder.anonymous());
-    };
-    if let (None, Some(region)) = (builder.get(&S3Key::Region), &profile.region) {
-        server_address::check_region("the region of the AWS profile: ", region)?;
-        builder = builder.with_region(region);
-    }
-    Ok(builder.with_credentials(profile.credentials))
-}
-
-fn google(address: &Address, config: &RemoteConfig) -> Result<GoogleCloudStorageBuilder> {
-    let builder = GoogleCloudStorageBuilder::from_env().with_bucket_name(&address.bucket);
-    let builder = builder.configured(CloudKind::Google, config)?;
-    let has_credentials = builder.has_any(&GOOGLE_CREDENTIALS) || has_gcloud_file();
-    if has_credentials && !config.anonymous {
-        return Ok(builder);
-    }
-    // object_store signs every change all the same, and would request credentials from a metadata address.
-    let builder = builder.anonymous();
-    Ok(builder.with_config(GoogleKey::BearerToken, "anonymous"))
-}
-
-/// Whether there are credentials of Google's own program where its libraries look for them.
-fn has_gcloud_file() -> bool {
-    let file = ".config/gcloud/application_default_credentials.json";
-    std::env::home_dir().is_some_and(|home| home.join(file).is_file())
+/// Returns the file of credentials of Google's own program, if it is there.
+fn gcloud_file() -> Option<PathBuf> {
+    let file = std::env::home_dir()?.join(".config/gcloud/application_default_credentials.json");
+    file.is_file().then_some(file)
 }
 
 /// What is missing from a URL of Azure's that names a container only.
 const NO_ACCOUNT: &str = "the storage account is missing: --option account_name=NAME, or \
     AZURE_STORAGE_ACCOUNT_NAME=NAME in the environment, or abfss://CONTAINER@NAME.dfs.core.windows.net/PREFIX";
-
-fn azure(address: &Address, config: &RemoteConfig) -> Result<MicrosoftAzureBuilder> {
-    let mut builder = MicrosoftAzureBuilder::from_env().with_container_name(&address.bucket);
-    if let Some(account) = &address.account {
-        builder = builder.with_account(account);
-    }
-    let builder = builder.configured(CloudKind::Azure, config)?;
-    let connection = std::env::var_os("AZURE_STORAGE_CONNECTION_STRING");
-    let is_connected = connection.is_some_and(|value| !value.is_empty());
-    let has_account = is_connected
-        || builder.has_any(&[AzureKey::AccountName])
-        || builder.is_on(AzureKey::UseEmulator);
-    if !has_account {
-        let container = format!("{}://{}", address.scheme, address.bucket);
-        return Err(Error::invalid(container, NO_ACCOUNT));
-    }
-    let has_credentials = builder.has_any(&AZURE_CREDENTIALS)
-        || is_connected
-        || builder.is_on(AzureKey::UseEmulator)
-        || builder.is_on(AzureKey::UseAzureCli);
-    if has_credentials && !config.anonymous {
-        return Ok(builder);
-    }
-    Ok(builder.anonymous())
-}

@@ -8,13 +8,13 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use object_store::path::Path;
-use object_store::{GetOptions, ObjectMeta, ObjectStoreExt, PutMode, PutPayload, PutResult};
+use object_store::{ObjectMeta, ObjectStoreExt, PutMode, PutPayload, PutResult};
 
 use super::client::{Client, describe, version};
 use super::conditions::{ConditionHeader, etag_text, put_mode, removal_header, unused_etag};
 use super::reader::BucketReader;
 use super::settings::{ClientSettings, Clients};
-use super::{BucketStore, address, renewing, settings};
+use super::{BucketStore, address, settings};
 use crate::error::{Error, Kind, Result};
 use crate::store::backend::remote::condition_probe::{
     ConditionProbe, ConditionTrial, EnforcedConditions,
@@ -47,13 +47,18 @@ impl WriteClients {
         }
     }
 
+    /// Returns the kind of the bucket.
+    pub(super) fn kind(&self) -> address::CloudKind {
+        self.settings.address.kind
+    }
+
     /// Returns the writer beside a client that reads; `trial` is the target of the probe of conditions.
     pub(super) fn get(&self, client: &Arc<Client>, trial: (Key, Path)) -> Result<&Writer> {
         let built = self.built.get_or_init(|| {
             let never = settings::retries(0, self.settings.config.timeout);
             Ok(Writer {
                 client: client.clone(),
-                once: renewing::client(&self.settings, never)?,
+                once: self.settings.clients(never)?,
                 kind: self.settings.address.kind,
                 conditions: ConditionProbe::default(),
                 trial,
@@ -89,27 +94,10 @@ pub(super) struct Writer {
 impl Writer {
     /// Returns the ETag of an object; nothing if it is missing.
     pub(super) fn etag(&self, target: &ObjectTarget<'_>) -> Result<Option<ETag>> {
-        Ok(self.head(target)?.map(|meta| self.etag_of(&meta)))
-    }
-
-    /// Requests the metadata of an object; nothing if it is missing.
-    fn head(&self, target: &ObjectTarget<'_>) -> Result<Option<ObjectMeta>> {
-        let head = GetOptions::new().with_head(true);
-        let request = self.client.objects.get_opts(&target.path, head);
-        match self.client.ask(target.key, request) {
-            Ok(response) => Ok(Some(response.meta)),
-            Err(error) if error.kind() == Kind::NotFound => Ok(None),
-            Err(error) => Err(error),
-        }
-    }
-
-    fn etag_of(&self, meta: &ObjectMeta) -> ETag {
-        let tagged = etag_text(self.kind, meta.e_tag.as_deref(), meta.version.as_deref());
-        let (seconds, size) = (meta.last_modified.timestamp(), meta.size);
-        ETag {
-            text: tagged.unwrap_or_else(|| format!("modified {seconds}, size {size}")),
-            version: version(meta),
-        }
+        Ok(self
+            .client
+            .head(target.key, &target.path)?
+            .map(|meta| etag_of(self.kind, &meta)))
     }
 
     /// Returns the ETag of an object that was put, requesting it where the response does not have it.
@@ -248,6 +236,16 @@ impl Writer {
     }
 }
 
+/// Returns the ETag of an object by its metadata.
+pub(super) fn etag_of(kind: address::CloudKind, meta: &ObjectMeta) -> ETag {
+    let tagged = etag_text(kind, meta.e_tag.as_deref(), meta.version.as_deref());
+    let (seconds, size) = (meta.last_modified.timestamp(), meta.size);
+    ETag {
+        text: tagged.unwrap_or_else(|| format!("modified {seconds}, size {size}")),
+        version: version(meta),
+    }
+}
+
 /// An object of a bucket, for `write_retry`.
 pub(super) struct ObjectChange<'a> {
     writer: &'a Writer,
@@ -264,9 +262,12 @@ impl RemoteKey for ObjectChange<'_> {
     }
 
     fn probe(&self) -> Result<Option<(ETag, Meta)>> {
-        let found = self.writer.head(self.target)?;
+        let found = self
+            .writer
+            .client
+            .head(self.target.key, &self.target.path)?;
         Ok(found.map(|found| {
-            let etag = self.writer.etag_of(&found);
+            let etag = etag_of(self.writer.kind, &found);
             (etag, describe(&found, EntryKind::File))
         }))
     }

@@ -56,15 +56,6 @@ fn is_expired(fault: &Fault) -> bool {
     EXPIRED.contains(&code(fault).trim())
 }
 
-/// Whether a server has refused the credentials of a request, or may have: the answer to a HEAD has no code.
-pub(crate) fn is_refusal(fault: &Fault, status: Option<u16>) -> bool {
-    match status {
-        Some(401 | 403) => true,
-        Some(400) => is_expired(fault) || code(fault).is_empty(),
-        _ => false,
-    }
-}
-
 fn describe(fault: &Fault, last: &LastResponse, kind: Kind) -> String {
     let code = code(fault);
     if let (Some(300..=400), Some(region)) = (last.status, &last.region)

@@ -4,17 +4,18 @@ use std::fs;
 use std::sync::Arc;
 use std::time::Duration;
 
-use object_store::ClientOptions;
+use object_store::aws::{AmazonS3Builder, AwsCredential};
 use object_store::client::{
     HttpClient, HttpConnector, HttpError, HttpRequest, HttpResponse, HttpResponseBody, HttpService,
 };
+use object_store::{ClientOptions, StaticCredentialProvider};
 use parking_lot::Mutex;
 
 use super::faulty_server::{Fault, FaultyObjects, FaultyServer};
 use crate::error::{Kind, Result};
 use crate::stats::Stats;
-use crate::store::backend::bucket::renewing::renewing;
-use crate::store::backend::bucket::settings::ClientSettings;
+use crate::store::backend::bucket::rotation::RotatedCredentials;
+use crate::store::backend::bucket::settings::Clients;
 use crate::store::backend::bucket::{BucketStore, address, settings};
 use crate::store::backend::remote::connector::Connector;
 use crate::store::{Key, RemoteConfig, Store};
@@ -60,40 +61,30 @@ fn open(file: &std::path::Path, server: &Guarded) -> BucketStore {
     let timeout = Duration::from_secs(5);
     let stats = Arc::new(Stats::default());
     let connector = Connector::over(Arc::new(server.clone()), stats, timeout);
-    let base = RemoteConfig {
+    let path = file.to_path_buf();
+    let credentials = RotatedCredentials::new(vec![path.clone()], move || {
+        let credential = AwsCredential {
+            key_id: fs::read_to_string(&path).unwrap(),
+            secret_key: "x".to_string(),
+            token: None,
+        };
+        Ok(Arc::new(StaticCredentialProvider::new(credential)))
+    });
+    let client = AmazonS3Builder::new()
+        .with_bucket_name("bucket")
+        .with_region("us-east-1")
+        .with_endpoint("http://server.invalid")
+        .with_allow_http(true)
+        .with_credentials(Arc::new(credentials.unwrap()))
+        .with_retry(settings::retries(0, timeout))
+        .with_http_connector(connector.clone());
+    let clients = Clients::of(client.build().unwrap());
+    let anonymous = RemoteConfig {
+        anonymous: true,
         endpoint: Some("http://server.invalid".to_string()),
         region: Some("us-east-1".to_string()),
         timeout,
         ..RemoteConfig::default()
-    };
-    let (path, retry) = (file.to_path_buf(), settings::retries(0, timeout));
-    let settings = ClientSettings {
-        address: address.clone(),
-        config: base.clone(),
-        connector: connector.clone(),
-        not_shown: Arc::default(),
-    };
-    let clients = renewing(vec![path.clone()], move || {
-        let key_id = fs::read_to_string(&path).unwrap();
-        let options = [
-            ("access_key_id", key_id.as_str()),
-            ("secret_access_key", "x"),
-        ];
-        let options = options.map(|(name, value)| (name.to_string(), value.to_string()));
-        let config = RemoteConfig {
-            options: options.into(),
-            ..settings.config.clone()
-        };
-        let settings = ClientSettings {
-            config,
-            ..settings.clone()
-        };
-        settings.clients(retry.clone())
-    });
-    let clients = clients.unwrap();
-    let anonymous = RemoteConfig {
-        anonymous: true,
-        ..base
     };
     let mut store = BucketStore::build(&address, &anonymous, &connector, (0, timeout)).unwrap();
     let plain = Arc::get_mut(&mut store.client).unwrap();
@@ -114,6 +105,13 @@ fn server(refusal: (u16, &'static str)) -> Guarded {
         key_id: "new",
         refusal,
     }
+}
+
+/// Puts another file in the place of one, as programs do that rotate keys.
+fn replace(file: &std::path::Path, content: &str) {
+    let next = file.with_extension("next");
+    fs::write(&next, content).unwrap();
+    fs::rename(next, file).unwrap();
 }
 
 /// Reads, looks up or lists.
@@ -145,9 +143,9 @@ fn b06_rotated_credentials_are_read_again() {
             fs::write(file.path(), "old").unwrap();
             let store = open(file.path(), &server(refusal));
             assert!(all(&store).iter().all(Result::is_err), "{refusal:?}");
-            fs::write(file.path(), "new+").unwrap();
+            replace(file.path(), "new+");
             assert!(all(&store).iter().all(Result::is_err), "still refused");
-            fs::write(file.path(), "new").unwrap();
+            replace(file.path(), "new");
             // Whichever request is the first one.
             one(&store, question).unwrap();
             assert!(all(&store).iter().all(Result::is_ok));
