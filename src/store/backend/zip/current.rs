@@ -1,14 +1,15 @@
 //! The current version of the archive: its directory is read again when the store below reports a change.
 //!
-//! The first caller after the freshness time checks for a change, and concurrent callers wait for its result; answers
-//! count from that check. Open readers keep the version that they were opened with.
+//! The first lookup after the freshness time checks for a change, and concurrent ones wait for its result; answers count
+//! from that check. Open readers keep the version that they were opened with.
 
-use parking_lot::{Condvar, Mutex, MutexGuard};
+use parking_lot::Mutex;
 use std::sync::Arc;
 use std::time::Instant;
 
 use crate::error::{Error, Kind, Result, printable};
 use crate::store::{EntryKind, Key, NotShown, Replacements, Store, note_memory};
+use crate::sync::single_flight::{JOIN_TIMEOUT, SingleFlight};
 
 use super::archive;
 use super::archive::Archive;
@@ -21,16 +22,15 @@ pub(super) struct Current {
     shown: String,
     /// How often another archive took the place of one.
     replacements: Arc<Replacements>,
-    state: Mutex<CurrentArchive>,
-    checked: Condvar,
+    checked: Mutex<CheckedArchive>,
+    checks: SingleFlight<(), Arc<Archive>>,
 }
 
-struct CurrentArchive {
+#[derive(Clone)]
+struct CheckedArchive {
     archive: Arc<Archive>,
     /// When the store below was asked whether it changed; nothing if it has to be asked again.
     asked: Option<Instant>,
-    /// Whether a caller is checking for a change.
-    checking: bool,
 }
 
 impl Current {
@@ -48,12 +48,11 @@ impl Current {
             key,
             shown: shown.to_string(),
             replacements,
-            state: Mutex::new(CurrentArchive {
+            checked: Mutex::new(CheckedArchive {
                 archive,
                 asked: Some(stamp.asked),
-                checking: false,
             }),
-            checked: Condvar::new(),
+            checks: SingleFlight::default(),
         };
         Ok((current, left_out.listed))
     }
@@ -62,7 +61,7 @@ impl Current {
     pub(super) fn query<T>(&self, run: impl Fn(&Arc<Archive>) -> Result<T>) -> Result<T> {
         match run(&self.get()?) {
             Err(error) if error.kind() == Kind::Changed => {
-                self.lock().asked = None;
+                self.checked.lock().asked = None;
                 run(&self.get()?)
             }
             result => result,
@@ -71,35 +70,45 @@ impl Current {
 
     /// Returns the archive in its current version.
     pub(super) fn get(&self) -> Result<Arc<Archive>> {
-        let mut state = self.lock();
-        while state.checking {
-            self.checked.wait(&mut state);
+        if let Some(archive) = self.fresh() {
+            return Ok(archive);
         }
-        let asked = state.asked;
-        if let Some(asked) = asked.filter(|&asked| self.base.info().is_fresh(asked)) {
-            note_memory(asked);
-            return Ok(state.archive.clone());
-        }
-        state.checking = true;
-        let old = state.archive.clone();
-        drop(state);
-        let _guard = ReloadGuard(self);
-        let (new, stamp) = self.base.info().ask(|| self.check(old.clone()));
+        let deadline = Instant::now() + JOIN_TIMEOUT;
+        self.checks.run(&(), deadline, || match self.fresh() {
+            Some(archive) => Ok(archive),
+            None => self.check(),
+        })
+    }
+
+    /// Returns the archive if it was checked within the freshness time.
+    fn fresh(&self) -> Option<Arc<Archive>> {
+        let CheckedArchive { archive, asked } = self.checked.lock().clone();
+        let asked = asked.filter(|&asked| self.base.info().is_fresh(asked))?;
+        note_memory(asked);
+        Some(archive)
+    }
+
+    /// Checks for a change, and returns the archive that is there now.
+    fn check(&self) -> Result<Arc<Archive>> {
+        let old = self.checked.lock().archive.clone();
+        let (new, stamp) = self.base.info().ask(|| self.same_or_new(&old));
         let new = new?;
+        // Counted before the first answer out of the new one.
         if !Arc::ptr_eq(&new, &old) {
             self.replacements.note();
         }
-        let mut state = self.lock();
-        state.archive = new.clone();
-        state.asked = Some(stamp.asked);
+        *self.checked.lock() = CheckedArchive {
+            archive: new.clone(),
+            asked: Some(stamp.asked),
+        };
         Ok(new)
     }
 
     /// Returns the old archive if it has not changed, else reads the new one's directory.
-    fn check(&self, old: Arc<Archive>) -> Result<Arc<Archive>> {
+    fn same_or_new(&self, old: &Arc<Archive>) -> Result<Arc<Archive>> {
         let meta = self.base.head(&self.key);
         match meta.map_err(|error| archive::failed(error).about(&self.shown))? {
-            Some(meta) if meta.version == old.meta.version => Ok(old),
+            Some(meta) if meta.version == old.meta.version => Ok(old.clone()),
             Some(meta) if meta.kind == EntryKind::File => {
                 let new = read(&*self.base, &self.key, &self.shown);
                 // An archive that is being written is not a corrupt entry.
@@ -117,20 +126,6 @@ impl Current {
                 "the zip archive is gone",
             )),
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, CurrentArchive> {
-        self.state.lock()
-    }
-}
-
-/// Ends the check when dropped, also after an error, and wakes the callers that wait for it.
-struct ReloadGuard<'a>(&'a Current);
-
-impl Drop for ReloadGuard<'_> {
-    fn drop(&mut self) {
-        self.0.lock().checking = false;
-        self.0.checked.notify_all();
     }
 }
 
