@@ -14,6 +14,8 @@ pub type Result<T> = std::result::Result<T, Error>;
 pub enum Kind {
     /// No file or key of that name.
     NotFound,
+    /// A name, format or option of an earlier version.
+    Removed,
     /// A file where a directory is needed.
     NotADirectory,
     /// A directory where a file is needed.
@@ -62,8 +64,9 @@ pub enum Kind {
 
 impl Kind {
     /// Every variant, in the order of the table in `zarrfs-files(7)`.
-    pub const ALL: [Kind; 23] = [
+    pub const ALL: [Kind; 24] = [
         Kind::NotFound,
+        Kind::Removed,
         Kind::NotADirectory,
         Kind::IsADirectory,
         Kind::Exists,
@@ -110,7 +113,7 @@ impl Kind {
     /// Returns the errno that a program on the mount sees.
     pub fn errno(self) -> i32 {
         match self {
-            Kind::NotFound => libc::ENOENT,
+            Kind::NotFound | Kind::Removed => libc::ENOENT,
             Kind::NotADirectory => libc::ENOTDIR,
             Kind::IsADirectory => libc::EISDIR,
             Kind::Exists => libc::EEXIST,

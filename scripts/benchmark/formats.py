@@ -17,7 +17,7 @@ import table
 
 # The formats whose elements are in the array's order, and those that move them or convert each into another form.
 STRAIGHT = ("raw", "nrrd", "mha", "nii", "vti", "img", "mrc", "h5", "tif", "ome.tif")
-OTHERS = ("fits", "f.npy", "mat")
+OTHERS = ("fits", "f.npy")
 
 SCALE, OFFSET = 0.0625, 250.0
 

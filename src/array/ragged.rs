@@ -52,22 +52,6 @@ impl RaggedElements {
         self.bytes
     }
 
-    /// Returns where each element begins, for `at`.
-    pub fn starts(&self) -> impl Iterator<Item = u64> {
-        let mut next = 0;
-        self.iter().map(move |element| {
-            let start = next;
-            next += (PREFIX + element.len()) as u64;
-            start
-        })
-    }
-
-    /// Returns the element that begins at one of the `starts`.
-    pub fn at(&self, start: u64) -> Option<&[u8]> {
-        let rest = self.bytes().get(usize::try_from(start).ok()?..)?;
-        Some(split(rest)?.0)
-    }
-
     /// Returns the elements one after the other.
     pub fn iter(&self) -> impl Iterator<Item = &[u8]> {
         let mut rest = self.bytes();
@@ -144,13 +128,6 @@ pub struct Growing<'a> {
 
 /// The least room that is taken at a time, in bytes.
 const MIN_GROWTH: usize = 1 << 16;
-
-impl<'a> Growing<'a> {
-    /// Begins to put other bytes of the array together, which take room beside these.
-    pub fn beside(&self) -> Growing<'a> {
-        self.array.growing()
-    }
-}
 
 impl Growing<'_> {
     fn too_large(&self) -> Error {

@@ -13,9 +13,7 @@ use super::{CpArgs, progress};
 use crate::error::{Error, Result};
 use crate::export::group::GroupFormat;
 use crate::hierarchy::NodeEntry;
-use crate::inspect::file_ending::{
-    FileContent, group_format, group_format_of_name, not_a_format, not_of_groups,
-};
+use crate::inspect::file_ending::{FileContent, group_format, group_format_of_name};
 use crate::inspect::group_file::GroupSource;
 use crate::inspect::locate::StorePath;
 use crate::inspect::written_file::{write_file, write_whole};
@@ -109,12 +107,10 @@ fn shown(located: &StorePath) -> String {
 
 /// Returns the format of groups that was asked for, or that of the file's ending.
 fn group_format_of(args: &CpArgs) -> Result<&'static GroupFormat> {
-    if let Some(name) = &args.format {
-        return group_format(name);
+    match &args.format {
+        Some(name) => group_format(name),
+        None => group_format_of_name(&args.file.to_string_lossy()),
     }
-    let file = args.file.to_string_lossy();
-    let why = "has no ending that names a format of groups";
-    group_format_of_name(&file).ok_or_else(|| not_of_groups(&file, why))
 }
 
 /// Splits a selection off a path: what follows the last `@`, if it can be one.
@@ -132,12 +128,10 @@ pub(super) fn split(path: &str) -> (&str, Option<&str>) {
 
 /// Returns what was asked for, or what the file's ending asks for.
 fn content_of(args: &CpArgs) -> Result<FileContent> {
-    if let Some(name) = &args.format {
-        return FileContent::of_format(name);
+    match &args.format {
+        Some(name) => FileContent::of_format(name),
+        None => FileContent::of_name(&args.file.to_string_lossy()),
     }
-    let file = args.file.to_string_lossy();
-    let why = "has no ending that names a format";
-    FileContent::of_name(&file).ok_or_else(|| not_a_format(&file, why))
 }
 
 #[cfg(test)]

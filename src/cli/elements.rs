@@ -23,7 +23,7 @@ pub(super) fn write_text(
     take: &mut TakeBytes<'_>,
 ) -> Result<()> {
     if array.array().data_type.is_variable() {
-        let content = FileContent::Elements {
+        let content = FileContent {
             format: &txt::FORMAT,
             is_meant: false,
         };

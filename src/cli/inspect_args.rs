@@ -67,7 +67,7 @@ pub struct CpArgs {
     pub path: String,
     /// The file to write
     pub file: PathBuf,
-    /// The format, such as npy, cf.npy or png, if it is not that of the file's ending
+    /// The format, such as npy or cf.npy, if it is not that of the file's ending
     #[arg(long, value_name = "NAME")]
     pub format: Option<String>,
     /// How the store is read
@@ -163,7 +163,7 @@ pub struct CatArgs {
         conflicts_with = "decode"
     )]
     pub select: Option<String>,
-    /// How elements are printed: text, or a format of files such as npy, raw, cf.npy, png, or txt for strings as lines of JSON
+    /// How elements are printed: text, or a format of files such as npy, raw, cf.npy, or txt for strings as lines of JSON
     #[arg(long, value_name = "NAME", default_value = "text")]
     pub format: String,
     /// How the store is read

@@ -163,8 +163,8 @@ pub enum Command {
     Completions(CompletionsArgs),
     /// Write an array, a region of it, or a group to a file
     ///
-    /// The format is that of the file's ending, such as npy, raw, nrrd, cf.npy, png or txt, and of a group with all of its
-    /// arrays nc, cdf5.nc, h5, nc4, ome.tif, csv or ndjson. A selection is written as in numpy, or with names of dimensions
+    /// The format is that of the file's ending, such as npy, raw, nrrd, cf.npy or txt, and of a group with all of its
+    /// arrays nc, h5, nc4, ome.tif, csv or ndjson. A picture is written by 'zarrfs preview -o FILE.png'. A selection is written as in numpy, or with names of dimensions
     /// and labels: tas@time=2020-03,lat=10:20.
     Cp(CpArgs),
     /// Show which chunks of an array are stored

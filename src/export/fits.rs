@@ -14,6 +14,8 @@ use crate::model::{DataType, bytes_of};
 /// Header and elements.
 pub const FORMAT: Format = Format {
     extension: "fits",
+    needs: "bool, int8 to int64, uint8 to uint64, float16, float32 or float64 in 1 or more \
+            dimensions, none of length 0",
     parts: Some(parts),
     ragged: None,
     is_basic: false,

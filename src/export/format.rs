@@ -19,6 +19,8 @@ use crate::model::{Array, bytes_of};
 pub struct Format {
     /// What a file name ends with, without the dot before it.
     pub extension: &'static str,
+    /// Which arrays it can hold, as it is said after "needs".
+    pub needs: &'static str,
     /// Returns what a file consists of whose elements have a fixed length; nothing if the format cannot hold them. A
     /// format without it is for elements without a fixed length alone.
     pub parts: Option<PartsFn>,
@@ -61,16 +63,8 @@ impl Ragged {
     }
 }
 
-type RaggedFn = fn(&RaggedElements, &RaggedBox<'_>, &mut Growing<'_>) -> Result<()>;
-
-/// A box of elements without a fixed length, of which a file is made.
-#[derive(Clone, Copy, Debug)]
-pub struct RaggedBox<'a> {
-    /// Elements along each dimension.
-    pub shape: &'a [u64],
-    /// What the array's files are named after.
-    pub name: &'a [u8],
-}
+/// Makes a file of the elements of a box of this shape.
+type RaggedFn = fn(&RaggedElements, &[u64], &mut Growing<'_>) -> Result<()>;
 
 /// What a file is made of, as far as the metadata tell.
 #[derive(Clone, Copy)]
@@ -280,14 +274,23 @@ impl FileParts {
 impl Format {
     /// Whether the format has files of an array.
     pub fn fits(&self, subject: &Subject) -> bool {
-        match (subject.array.data_type.is_variable(), self.parts) {
-            (true, _) => self
-                .ragged
-                .is_some_and(|ragged| ragged.holds(subject.shape)),
-            // An array that does not decode has its files all the same; opening them returns the error.
-            (false, Some(make)) => self.is_basic || make(subject).is_some(),
-            (false, None) => false,
+        // An array that does not decode has its files all the same; opening them returns the error.
+        let is_fixed = !subject.array.data_type.is_variable();
+        (self.is_basic && is_fixed && self.parts.is_some()) || self.holds(subject)
+    }
+
+    /// Whether the format has files of an array that decodes.
+    pub fn holds(&self, subject: &Subject) -> bool {
+        if subject.array.data_type.is_variable() {
+            let ragged = self.ragged;
+            return ragged.is_some_and(|ragged| ragged.holds(subject.shape));
         }
+        self.parts.is_some_and(|make| make(subject).is_some())
+    }
+
+    /// Returns what the format needs, or `None` if it has a file of an array that decodes.
+    pub fn why_not(&self, subject: &Subject) -> Option<String> {
+        (!self.holds(subject)).then(|| format!("needs {}", self.needs))
     }
 
     /// Whether this is another format.

@@ -8,6 +8,7 @@ use crate::model::DataType;
 /// Header and elements.
 pub const FORMAT: Format = Format {
     extension: "mha",
+    needs: NEEDS,
     parts: Some(|subject| {
         let header = header(subject, "LOCAL")?;
         // A comment fills it up; programs take no notice of it.
@@ -23,6 +24,7 @@ pub const FORMAT: Format = Format {
 /// The header alone, of the elements in the `.raw` file.
 pub const DETACHED: Format = Format {
     extension: "mhd",
+    needs: DETACHED_NEEDS,
     parts: Some(|subject| {
         let file = subject.raw_file_alone()?;
         header(subject, &file).map(FileParts::text)
@@ -30,6 +32,11 @@ pub const DETACHED: Format = Format {
     ragged: None,
     is_basic: false,
 };
+
+const NEEDS: &str = "bool, int8 to int64, uint8 to uint64, float32 or float64 in 1 to 10 dimensions, none of \
+    length 0";
+const DETACHED_NEEDS: &str = "bool, int8 to int64, uint8 to uint64, float32 or float64 in 1 to 10 dimensions, none of \
+    length 0, and a name without control characters, quotes, < > & or %";
 
 /// The most dimensions that MetaIO reads.
 const MAX_RANK: usize = 10;

@@ -27,9 +27,6 @@ pub mod group;
 pub mod hdf5;
 mod header_bytes;
 mod mapping_numbers;
-pub mod mat;
-mod mat_cells;
-mod mat_words;
 pub mod metaimage;
 pub mod mrc;
 pub mod netcdf;
@@ -41,6 +38,7 @@ pub mod nrrd;
 mod opened;
 pub mod raster;
 pub mod raw;
+pub mod removed;
 mod source_elements;
 pub mod surroundings;
 pub mod table;
@@ -52,8 +50,6 @@ pub mod txt;
 mod units;
 pub mod vrt;
 pub mod vti;
-pub mod wav;
-pub mod why_not;
 mod wkt2;
 
 pub use crate::export::format::{ElementForm, FileParts, Format, Ragged, Subject, TakenDimension};
@@ -66,7 +62,6 @@ pub const FORMATS: &[&Format] = &[
     &raw::FORMAT,
     &txt::FORMAT,
     &npy::FORTRAN,
-    &raw::FORTRAN,
     &nrrd::FORMAT,
     &nrrd::DETACHED,
     &metaimage::FORMAT,
@@ -81,20 +76,13 @@ pub const FORMATS: &[&Format] = &[
     &vrt::FORMAT,
     &raster::HEADER,
     &raster::ENVI,
-    &raster::BSQ,
-    &raster::BIL,
-    &raster::BIP,
-    &raster::FLT,
     &text_rows::CSV,
     &text_rows::NDJSON,
-    &mat::FORMAT,
-    &wav::FORMAT,
 ];
 
 /// Every format of groups.
 pub const GROUP_FORMATS: &[&GroupFormat] = &[
-    &netcdf::CLASSIC,
-    &netcdf::WIDE,
+    &netcdf::FORMAT,
     &hdf5::GROUP,
     &hdf5::NETCDF,
     &tiff::ome::PYRAMID,

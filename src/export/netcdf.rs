@@ -1,4 +1,4 @@
-//! `GROUP.nc` and `GROUP.cdf5.nc`: all arrays of a group as one file of classic netCDF (CDF-1, CDF-2 and CDF-5).
+//! `GROUP.nc`: all arrays of a group as one file of classic netCDF (CDF-1, or CDF-2 for offsets beyond 2 GiB).
 //!
 //! The header has dimensions, attributes and where each variable begins; variables lie one after the other, the smallest
 //! first, big-endian and padded to four bytes. Their definitions are in the same order, which netCDF-C demands. The format
@@ -8,15 +8,14 @@ use crate::export::dimensions::GroupDimensions;
 use crate::export::group::{
     GroupContents, GroupFormat, GroupMember, GroupPlan, GroupScope, OrWhyNot, PlacedVariable,
 };
-use crate::export::netcdf_header::{
-    FILL, HeaderWriter, NetcdfAttribute, NetcdfType, Variant, is_fill,
-};
+use crate::export::hdf5;
+use crate::export::netcdf_header::{FILL, HeaderWriter, NetcdfAttribute, NetcdfType, Variant};
 use crate::export::netcdf_names::{held_names, is_name};
 use crate::export::{ElementForm, FileParts};
 use crate::model::{Array, Attributes, DataType, bytes_of};
 
-/// CDF-1, or CDF-2 where offsets are longer than that can say.
-pub const CLASSIC: GroupFormat = GroupFormat {
+/// CDF-1, or CDF-2 where an offset does not fit it.
+pub const FORMAT: GroupFormat = GroupFormat {
     extension: "nc",
     scope: GroupScope::Own,
     plan: |contents| {
@@ -25,18 +24,12 @@ pub const CLASSIC: GroupFormat = GroupFormat {
     },
 };
 
-/// CDF-5, which has all integers and variables of any length.
-pub const WIDE: GroupFormat = GroupFormat {
-    extension: "cdf5.nc",
-    scope: GroupScope::Own,
-    plan: |contents| plan(contents, Variant::Fifth),
-};
-
 /// Returns the attributes of a group, or of an array, that have other names in files of netCDF, and these.
 pub fn renamed(attributes: &Attributes, array: Option<&Array>) -> Vec<(String, String)> {
     let values = attributes.to_map();
-    let kind = array.and_then(|array| NetcdfType::of(&array.data_type, Variant::Fifth));
-    let is_fill = values.get(FILL).is_none_or(|value| is_fill(kind, value));
+    let is_fill = array
+        .zip(values.get(FILL))
+        .is_none_or(|(array, value)| hdf5::is_fill(&array.data_type, value));
     let names = held_names(values.keys(), |name| {
         is_name(name) && (name != FILL || is_fill)
     });
@@ -84,7 +77,7 @@ impl Variable<'_> {
 
 /// Returns what a file consists of; says which of the arrays stops it.
 fn plan(contents: &GroupContents, variant: Variant) -> OrWhyNot<GroupPlan> {
-    let (dimensions, variables) = variables_of(contents, variant)?;
+    let (dimensions, variables) = variables_of(contents)?;
     if let Some(long) = longest_misfit(&variables, variant) {
         let (name, length) = (long.name, long.length);
         return Err(format!(
@@ -96,10 +89,7 @@ fn plan(contents: &GroupContents, variant: Variant) -> OrWhyNot<GroupPlan> {
 }
 
 /// Returns the arrays as variables, the smallest first, with their dimensions.
-fn variables_of<'a>(
-    contents: &'a GroupContents,
-    variant: Variant,
-) -> OrWhyNot<(GroupDimensions, Vec<Variable<'a>>)> {
+fn variables_of<'a>(contents: &'a GroupContents) -> OrWhyNot<(GroupDimensions, Vec<Variable<'a>>)> {
     let members = &contents.members;
     let mut dimensions = GroupDimensions::default();
     dimensions.add_coordinates(
@@ -110,7 +100,7 @@ fn variables_of<'a>(
     let variables = members
         .iter()
         .enumerate()
-        .map(|(place, member)| variable(place, member, variant, &mut dimensions));
+        .map(|(place, member)| variable(place, member, &mut dimensions));
     let mut variables: Vec<Variable> = variables.collect::<OrWhyNot<_>>()?;
     variables.sort_by(|a, b| (a.length, a.name).cmp(&(b.length, b.name)));
     Ok((dimensions, variables))
@@ -123,7 +113,7 @@ fn assembled(
     dimensions: &GroupDimensions,
     variables: &[Variable],
 ) -> Option<GroupPlan> {
-    let global = NetcdfAttribute::list(contents.attributes, None, variant);
+    let global = NetcdfAttribute::list(contents.attributes, None);
     let write = |begins: &[u64]| header(dimensions, &global, variables, begins, variant);
     // The length of the header does not depend on the numbers in it.
     let length = (write(&vec![0; variables.len()])?.len() as u64).checked_next_multiple_of(4)?;
@@ -143,12 +133,11 @@ fn assembled(
 fn variable<'a>(
     place: usize,
     member: &'a GroupMember,
-    variant: Variant,
     dimensions: &mut GroupDimensions,
 ) -> OrWhyNot<Variable<'a>> {
     let (array, name) = (member.array, &member.path);
     let no_type = || format!("no {}, which {name} is", array.data_type);
-    let kind = NetcdfType::of(&array.data_type, variant).ok_or_else(no_type)?;
+    let kind = NetcdfType::of(&array.data_type).ok_or_else(no_type)?;
     if !is_name(name) {
         return Err(format!("no name such as {name}"));
     }
@@ -171,18 +160,17 @@ fn variable<'a>(
         dimensions: numbers
             .map(|(&length, name)| dimensions.number(name.as_deref(), length))
             .collect(),
-        attributes: NetcdfAttribute::of_variable(array, kind, variant),
+        attributes: NetcdfAttribute::of_variable(array, kind),
         length: bytes_of(&shape, kind.size()).map_err(too_long)?,
         kind,
     })
 }
 
-/// Returns a variable that is longer than a variant has it: all but the last have a limit, in CDF-5 none.
+/// Returns a variable that is longer than the variant allows: only the last one has no limit.
 fn longest_misfit<'a>(variables: &'a [Variable<'a>], variant: Variant) -> Option<&'a Variable<'a>> {
     let most = match variant {
         Variant::First => u64::from(u32::MAX >> 1) - 3,
         Variant::Second => u64::from(u32::MAX) - 3,
-        Variant::Fifth => u64::MAX,
     };
     let earlier = variables
         .split_last()
@@ -227,7 +215,7 @@ fn header(
         }
         out.attributes(&variable.attributes)?;
         out.kind(variable.kind);
-        out.variable_size(variable.padded()?)?;
+        out.variable_size(variable.padded()?);
         out.offset(begin)?;
     }
     Some(out.finish())

@@ -35,8 +35,6 @@ pub(super) enum Variant {
     First,
     /// CDF-2: any offsets.
     Second,
-    /// CDF-5: more integers, lengths of eight bytes.
-    Fifth,
 }
 
 /// A type of elements.
@@ -48,17 +46,12 @@ pub(super) enum NetcdfType {
     Int,
     Float,
     Double,
-    UByte,
-    UShort,
-    UInt,
-    Int64,
-    UInt64,
 }
 
 impl NetcdfType {
-    /// Returns the type that holds every value of a data type; nothing if the variant has none.
-    pub(super) fn of(data_type: &DataType, variant: Variant) -> Option<NetcdfType> {
-        let classic = match data_type {
+    /// Returns the type that holds every value of a data type, or `None` if there is none.
+    pub(super) fn of(data_type: &DataType) -> Option<NetcdfType> {
+        match data_type {
             DataType::Bool | DataType::Int(1) => Some(NetcdfType::Byte),
             DataType::FixedBytes(length) if *length > 0 => Some(NetcdfType::Char),
             DataType::Int(2) => Some(NetcdfType::Short),
@@ -66,15 +59,7 @@ impl NetcdfType {
             DataType::Float(2 | 4) => Some(NetcdfType::Float),
             DataType::Float(8) => Some(NetcdfType::Double),
             _ => None,
-        };
-        classic.or(match (variant, data_type) {
-            (Variant::Fifth, DataType::UInt(1)) => Some(NetcdfType::UByte),
-            (Variant::Fifth, DataType::UInt(2)) => Some(NetcdfType::UShort),
-            (Variant::Fifth, DataType::UInt(4)) => Some(NetcdfType::UInt),
-            (Variant::Fifth, DataType::Int(8)) => Some(NetcdfType::Int64),
-            (Variant::Fifth, DataType::UInt(8)) => Some(NetcdfType::UInt64),
-            _ => None,
-        })
+        }
     }
 
     /// Returns the number of the type in a header.
@@ -92,10 +77,10 @@ impl NetcdfType {
     /// Returns the bytes of an element.
     pub(super) fn size(self) -> usize {
         match self {
-            NetcdfType::Byte | NetcdfType::Char | NetcdfType::UByte => 1,
-            NetcdfType::Short | NetcdfType::UShort => 2,
-            NetcdfType::Int | NetcdfType::Float | NetcdfType::UInt => 4,
-            NetcdfType::Double | NetcdfType::Int64 | NetcdfType::UInt64 => 8,
+            NetcdfType::Byte | NetcdfType::Char => 1,
+            NetcdfType::Short => 2,
+            NetcdfType::Int | NetcdfType::Float => 4,
+            NetcdfType::Double => 8,
         }
     }
 
@@ -118,13 +103,9 @@ impl NetcdfType {
         let integer = || integer(number);
         Some(match self {
             NetcdfType::Byte => i8::try_from(integer()?).ok()?.to_be_bytes().to_vec(),
-            NetcdfType::UByte | NetcdfType::Char => vec![u8::try_from(integer()?).ok()?],
+            NetcdfType::Char => vec![u8::try_from(integer()?).ok()?],
             NetcdfType::Short => i16::try_from(integer()?).ok()?.to_be_bytes().to_vec(),
-            NetcdfType::UShort => u16::try_from(integer()?).ok()?.to_be_bytes().to_vec(),
             NetcdfType::Int => i32::try_from(integer()?).ok()?.to_be_bytes().to_vec(),
-            NetcdfType::UInt => u32::try_from(integer()?).ok()?.to_be_bytes().to_vec(),
-            NetcdfType::Int64 => i64::try_from(integer()?).ok()?.to_be_bytes().to_vec(),
-            NetcdfType::UInt64 => u64::try_from(integer()?).ok()?.to_be_bytes().to_vec(),
             NetcdfType::Float => (float(number)? as f32).to_be_bytes().to_vec(),
             NetcdfType::Double => float(number)?.to_be_bytes().to_vec(),
         })
@@ -166,7 +147,7 @@ pub(super) fn float(value: &Value) -> Option<f64> {
 }
 
 /// Whether a value can stand for no value in a variable of a type: it is one of its numbers. A file has none.
-pub(super) fn is_fill(variable: Option<NetcdfType>, value: &Value) -> bool {
+fn is_fill(variable: Option<NetcdfType>, value: &Value) -> bool {
     variable.is_none_or(|kind| of_type(kind, value).is_some_and(|(_, count, _)| count == 1))
 }
 
@@ -180,12 +161,8 @@ pub(super) struct NetcdfAttribute {
 
 impl NetcdfAttribute {
     /// Returns the attributes of an array as a variable.
-    pub(super) fn of_variable(
-        array: &Array,
-        kind: NetcdfType,
-        variant: Variant,
-    ) -> Vec<NetcdfAttribute> {
-        let mut list = NetcdfAttribute::list(&array.attributes, Some(kind), variant);
+    pub(super) fn of_variable(array: &Array, kind: NetcdfType) -> Vec<NetcdfAttribute> {
+        let mut list = NetcdfAttribute::list(&array.attributes, Some(kind));
         if has_implied_fill(array) {
             let mut bytes = array.fill_value.bytes.clone();
             if let Some(conversion) = kind.conversion(&array.data_type) {
@@ -209,7 +186,6 @@ impl NetcdfAttribute {
     pub(super) fn list(
         attributes: &Attributes,
         variable: Option<NetcdfType>,
-        variant: Variant,
     ) -> Vec<NetcdfAttribute> {
         let mut values = attributes.to_map();
         values.remove("_ARRAY_DIMENSIONS");
@@ -224,9 +200,7 @@ impl NetcdfAttribute {
             let is_number = attributes.is_beyond_json(own, value);
             let double = || is_number.then(|| of_type(NetcdfType::Double, value))?;
             let typed = typed.and_then(|kind| of_type(kind, value));
-            let (kind, count, bytes) = typed
-                .or_else(double)
-                .unwrap_or_else(|| encoded(value, variant));
+            let (kind, count, bytes) = typed.or_else(double).unwrap_or_else(|| encoded(value));
             NetcdfAttribute {
                 name,
                 kind,
@@ -250,7 +224,7 @@ fn of_type(kind: NetcdfType, value: &Value) -> Option<(NetcdfType, u64, Vec<u8>)
 }
 
 /// Returns the type, the count and the bytes of a value.
-fn encoded(value: &Value, variant: Variant) -> (NetcdfType, u64, Vec<u8>) {
+fn encoded(value: &Value) -> (NetcdfType, u64, Vec<u8>) {
     let numbers = match value {
         Value::Bool(truth) => vec![Value::from(u8::from(*truth))],
         Value::Number(_) => vec![value.clone()],
@@ -268,11 +242,10 @@ fn encoded(value: &Value, variant: Variant) -> (NetcdfType, u64, Vec<u8>) {
         }
     };
     let is_integer = numbers.iter().all(|number| !number.is_f64());
-    let kinds: &[NetcdfType] = match (value, is_integer, variant) {
-        (Value::Bool(_), ..) => &[NetcdfType::Byte],
-        (_, true, Variant::Fifth) => &[NetcdfType::Int, NetcdfType::Int64, NetcdfType::UInt64],
-        (_, true, _) => &[NetcdfType::Int],
-        (_, false, _) => &[],
+    let kinds: &[NetcdfType] = match (value, is_integer) {
+        (Value::Bool(_), _) => &[NetcdfType::Byte],
+        (_, true) => &[NetcdfType::Int],
+        (_, false) => &[],
     };
     for &kind in kinds.iter().chain(&[NetcdfType::Double]) {
         let bytes: Option<Vec<Vec<u8>>> =
@@ -301,28 +274,20 @@ impl HeaderWriter {
         let version = match variant {
             Variant::First => 1,
             Variant::Second => 2,
-            Variant::Fifth => 5,
         };
-        let records = if variant == Variant::Fifth { 8 } else { 4 };
-        let bytes = [b"CDF".as_slice(), &[version], &vec![0; records]].concat();
+        let bytes = [b"CDF".as_slice(), &[version], &[0; 4]].concat();
         HeaderWriter { variant, bytes }
     }
 
     /// Writes a count, which is not negative.
     pub(super) fn count(&mut self, count: u64) -> Option<()> {
-        if self.variant == Variant::Fifth {
-            self.bytes.extend(i64::try_from(count).ok()?.to_be_bytes());
-        } else {
-            self.bytes.extend(i32::try_from(count).ok()?.to_be_bytes());
-        }
+        self.bytes.extend(i32::try_from(count).ok()?.to_be_bytes());
         Some(())
     }
 
     /// Writes the length of a dimension, with room for the padding of a row.
     pub(super) fn dimension(&mut self, length: u64) -> Option<()> {
-        self.count(length.checked_add(3)?)?;
-        let written = if self.variant == Variant::Fifth { 8 } else { 4 };
-        self.bytes.truncate(self.bytes.len() - written);
+        i32::try_from(length.checked_add(3)?).ok()?;
         self.count(length)
     }
 
@@ -363,13 +328,9 @@ impl HeaderWriter {
     }
 
     /// Writes the bytes of a variable with its padding, which readers compute themselves where it does not fit.
-    pub(super) fn variable_size(&mut self, size: u64) -> Option<()> {
-        if self.variant == Variant::Fifth {
-            return self.count(size);
-        }
+    pub(super) fn variable_size(&mut self, size: u64) {
         let size = u32::try_from(size).unwrap_or(u32::MAX);
         self.bytes.extend(size.to_be_bytes());
-        Some(())
     }
 
     /// Writes where a variable begins.
@@ -396,7 +357,7 @@ mod tests {
     fn words_of_numbers_are_floats() {
         let text = r#"{"a": NaN, "b": [0.0, "Infinity"], "c": "NaN"}"#;
         let attributes = Attributes::parse(text).unwrap();
-        let list = NetcdfAttribute::list(&attributes, None, Variant::Second);
+        let list = NetcdfAttribute::list(&attributes, None);
         let found: Vec<_> = list.iter().map(|found| (found.kind, found.count)).collect();
         let (double, text) = (NetcdfType::Double, NetcdfType::Char);
         assert_eq!(found, [(double, 1), (double, 2), (text, 3)]);

@@ -12,6 +12,8 @@ use crate::model::DataType;
 /// Header and elements.
 pub const FORMAT: Format = Format {
     extension: "nii",
+    needs: "bool, int8 to int64, uint8 to uint64, float32, float64, complex64 or complex128 in 1 to \
+            7 dimensions, none of length 0",
     parts: Some(parts),
     ragged: None,
     is_basic: false,

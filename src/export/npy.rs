@@ -4,13 +4,14 @@
 
 use crate::array::ragged::{Growing, RaggedElements};
 use crate::error::{Error, Result};
-use crate::export::format::{ALIGNMENT, RaggedBox};
+use crate::export::format::ALIGNMENT;
 use crate::export::{FileParts, Format, Ragged, descr};
 use crate::model::{DataType, MAX_ELEMENT};
 
 /// Elements in C order behind a header that `numpy.load` maps.
 pub const FORMAT: Format = Format {
     extension: "npy",
+    needs: "elements of a type that numpy has",
     parts: Some(|subject| {
         let descr = descr::of(&subject.array.data_type)?;
         header(&descr, false, subject.shape).map(FileParts::plain)
@@ -22,6 +23,7 @@ pub const FORMAT: Format = Format {
 /// The same in Fortran order: the first dimension changes fastest.
 pub const FORTRAN: Format = Format {
     extension: "f.npy",
+    needs: "elements of a fixed length and of a type that numpy has",
     parts: Some(|subject| {
         let descr = descr::of(&subject.array.data_type)?;
         let header = header(&descr, true, subject.shape)?;
@@ -55,7 +57,7 @@ fn header(descr: &str, is_fortran: bool, shape: &[u64]) -> Option<Vec<u8>> {
 }
 
 /// Builds a whole file of elements as wide as the longest: `S` of bytes, `U` of text.
-fn ragged(records: &RaggedElements, subject: &RaggedBox<'_>, out: &mut Growing<'_>) -> Result<()> {
+fn ragged(records: &RaggedElements, shape: &[u64], out: &mut Growing<'_>) -> Result<()> {
     let is_text = !matches!(records.data_type(), DataType::Bytes | DataType::List(_));
     let longest = records.iter().map(|element| width(element, is_text)).max();
     let longest = longest.unwrap_or(0).max(1);
@@ -64,7 +66,7 @@ fn ragged(records: &RaggedElements, subject: &RaggedBox<'_>, out: &mut Growing<'
     } else {
         (format!("'|S{longest}'"), longest)
     };
-    let header = header(&descr, false, subject.shape).filter(|_| size <= MAX_ELEMENT);
+    let header = header(&descr, false, shape).filter(|_| size <= MAX_ELEMENT);
     out.push(&header.ok_or_else(|| {
         let count = records.len();
         let found = format!("{count} elements as wide as the longest, {longest}");

@@ -13,6 +13,7 @@ use crate::model::{Attributes, DataType};
 /// Header and elements.
 pub const FORMAT: Format = Format {
     extension: "nrrd",
+    needs: NEEDS,
     parts: Some(|subject| {
         let header = header(subject)?;
         // A comment fills it up, and an empty line ends it.
@@ -27,6 +28,7 @@ pub const FORMAT: Format = Format {
 /// The header alone, of the elements in the `.raw` file.
 pub const DETACHED: Format = Format {
     extension: "nhdr",
+    needs: DETACHED_NEEDS,
     parts: Some(|subject| {
         let file = subject.raw_file_alone()?;
         let header = header(subject)?;
@@ -35,6 +37,11 @@ pub const DETACHED: Format = Format {
     ragged: None,
     is_basic: false,
 };
+
+const NEEDS: &str = "bool, int8 to int64, uint8 to uint64, float32 or float64 in 1 to 16 dimensions, none of \
+    length 0";
+const DETACHED_NEEDS: &str = "bool, int8 to int64, uint8 to uint64, float32 or float64 in 1 to 16 dimensions, none of \
+    length 0, and a name without control characters, quotes, < > & or %";
 
 /// The most dimensions that teem reads.
 const MAX_RANK: usize = 16;

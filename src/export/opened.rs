@@ -12,7 +12,7 @@ use crate::array::ragged::ReservedBytes;
 use crate::array::{ArrayState, OpenArray, WriteSource};
 use crate::error::{Error, Kind, Result};
 use crate::export::conversion::Conversion;
-use crate::export::format::{ElementForm, FileParts, Format, Ragged, RaggedBox, Subject};
+use crate::export::format::{ElementForm, FileParts, Format, Ragged, Subject};
 use crate::export::source_elements::SourceElements;
 use crate::grid::{Region, Selection};
 use crate::sync::buffer::Buffer;
@@ -115,20 +115,19 @@ impl Export {
     /// `open_ragged`.
     pub fn open(array: &Arc<OpenArray>, format: &Format, region: Region) -> Result<Export> {
         if array.array().data_type.is_variable() {
-            return Export::open_ragged(array, format, &Selection::of_region(&region), b"");
+            return Export::open_ragged(array, format, &Selection::of_region(&region));
         }
         let parts = format.parts_of(array, &Subject::alone(array.array(), &region.shape))?;
         let content = format.content(array, &parts);
         Export::of_parts(array, parts, region, content)
     }
 
-    /// Opens a file of elements without a fixed length, of an array whose files are named after `name`. They are all read now: `TooLarge` if they are too many,
+    /// Opens a file of elements without a fixed length. They are all read now: `TooLarge` if they are too many,
     /// `Unsupported` if the format cannot hold them.
     pub fn open_ragged(
         array: &Arc<OpenArray>,
         format: &Format,
         selection: &Selection,
-        name: &[u8],
     ) -> Result<Export> {
         let seen = Mutex::new(array.state());
         let unsupported = || {
@@ -141,7 +140,7 @@ impl Export {
         };
         let ragged = format.ragged;
         let ragged = ragged.filter(|ragged| ragged.holds(&selection.shape()));
-        let bytes = whole(array, ragged.ok_or_else(unsupported)?, selection, name)?;
+        let bytes = whole(array, ragged.ok_or_else(unsupported)?, selection)?;
         Ok(Export {
             array: array.clone(),
             header: Vec::new(),
@@ -354,12 +353,7 @@ fn body_of(
 }
 
 /// Reads all selected elements and makes a file of them.
-fn whole(
-    array: &Arc<OpenArray>,
-    ragged: Ragged,
-    selection: &Selection,
-    name: &[u8],
-) -> Result<ReservedBytes> {
+fn whole(array: &Arc<OpenArray>, ragged: Ragged, selection: &Selection) -> Result<ReservedBytes> {
     let region = selection.region().ok_or_else(|| {
         let held = &array.array().data_type;
         let why = format!("steps are for elements of a fixed length, not for {held}");
@@ -370,10 +364,6 @@ fn whole(
         return Ok(records.into_bytes());
     };
     let mut out = array.growing();
-    let subject = RaggedBox {
-        shape: &selection.shape(),
-        name,
-    };
-    make(&records, &subject, &mut out).map_err(|error| error.about(array.path()))?;
+    make(&records, &selection.shape(), &mut out).map_err(|error| error.about(array.path()))?;
     Ok(out.finish())
 }

@@ -1,8 +1,6 @@
-//! `.hdr` beside `.img`, `.bsq`, `.bil`, `.bip` and `.flt`: the raster files of ENVI and of ESRI.
+//! `.hdr` beside `.img`: the raster files of ENVI.
 //!
-//! Both families look for `NAME.hdr` beside the file with the elements, so the header is one for both: ENVI's lines, which
-//! have an equals sign, and ESRI's, which have none; either passes over those of the other. No byte is moved: the
-//! dimensions of the array say which interleave it is.
+//! No byte is moved: the names of the dimensions say which interleave it is.
 
 use serde_json::Value;
 
@@ -14,61 +12,26 @@ use crate::model::DataType;
 /// The header.
 pub const HEADER: Format = Format {
     extension: "hdr",
+    needs: NEEDS,
     parts: Some(|subject| header(subject).map(FileParts::text)),
     ragged: None,
     is_basic: false,
 };
 
-/// The elements, for ENVI.
+/// The elements.
 pub const ENVI: Format = Format {
     extension: "img",
-    parts: Some(|subject| {
-        envi_type(&subject.array.data_type)?;
-        header(subject).map(|_| FileParts::plain(Vec::new()))
-    }),
+    needs: NEEDS,
+    parts: Some(|subject| header(subject).map(|_| FileParts::plain(Vec::new()))),
     ragged: None,
     is_basic: false,
 };
 
-/// The elements, band after band.
-pub const BSQ: Format = Format {
-    extension: "bsq",
-    parts: Some(|subject| elements(subject, Interleave::Bsq)),
-    ragged: None,
-    is_basic: false,
-};
-
-/// The elements, of each row one band after the other.
-pub const BIL: Format = Format {
-    extension: "bil",
-    parts: Some(|subject| elements(subject, Interleave::Bil)),
-    ragged: None,
-    is_basic: false,
-};
-
-/// The elements, of each pixel one band after the other.
-pub const BIP: Format = Format {
-    extension: "bip",
-    parts: Some(|subject| elements(subject, Interleave::Bip)),
-    ragged: None,
-    is_basic: false,
-};
-
-/// The elements of a grid of floats.
-pub const FLT: Format = Format {
-    extension: "flt",
-    parts: Some(|subject| {
-        let is_grid = subject.shape.len() == 2 && subject.array.data_type == DataType::Float(4);
-        header(subject)
-            .filter(|_| is_grid)
-            .map(|_| FileParts::plain(Vec::new()))
-    }),
-    ragged: None,
-    is_basic: false,
-};
+const NEEDS: &str = "bool, int16 to int64, uint8 to uint64, float32, float64, complex64 or complex128 in 2 or \
+    3 dimensions, none of length 0 or beyond 2^31 - 1";
 
 /// The order of bands, rows and columns.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy)]
 enum Interleave {
     Bsq,
     Bil,
@@ -93,14 +56,6 @@ struct Bands {
     columns: u64,
     /// The dimensions of rows and columns.
     axes: (AxisMeaning, AxisMeaning),
-}
-
-fn elements(subject: &Subject, interleave: Interleave) -> Option<FileParts> {
-    let bands = bands_of(subject)?;
-    // One band has any interleave.
-    let is_so = bands.interleave == interleave || subject.shape.len() == 2;
-    let is_held = esri_type(&subject.array.data_type).is_some() && header(subject).is_some();
-    (is_so && is_held).then(|| FileParts::plain(Vec::new()))
 }
 
 fn bands_of(subject: &Subject) -> Option<Bands> {
@@ -151,31 +106,10 @@ fn envi_type(data_type: &DataType) -> Option<u32> {
     })
 }
 
-/// Returns the name of a type and its bits; nothing if ESRI's files cannot hold it.
-fn esri_type(data_type: &DataType) -> Option<(&'static str, usize)> {
-    Some(match data_type {
-        DataType::Bool | DataType::UInt(1) => ("UNSIGNEDINT", 8),
-        DataType::Int(width @ (1 | 2 | 4)) => ("SIGNEDINT", width * 8),
-        DataType::UInt(width @ (2 | 4)) => ("UNSIGNEDINT", width * 8),
-        DataType::Float(4) => ("FLOAT", 32),
-        _ => return None,
-    })
-}
-
-/// Returns the header for both families; without the lines of one that cannot hold the elements.
+/// Returns the header, or `None` if ENVI cannot hold the elements.
 fn header(subject: &Subject) -> Option<String> {
     let bands = bands_of(subject)?;
-    let envi = envi_type(&subject.array.data_type);
-    let esri = esri_type(&subject.array.data_type);
-    let envi = envi.map(|code| envi_lines(subject, &bands, code));
-    let esri = esri.map(|named| esri_lines(subject, &bands, named));
-    match (envi, esri) {
-        (None, None) => None,
-        (envi, esri) => Some(envi.unwrap_or_default() + &esri.unwrap_or_default()),
-    }
-}
-
-fn envi_lines(subject: &Subject, bands: &Bands, code: u32) -> String {
+    let code = envi_type(&subject.array.data_type)?;
     let interleave = bands.interleave.name();
     let mut text = format!(
         "ENVI\nsamples = {}\nlines = {}\nbands = {}\nheader offset = 0\nfile type = ENVI Standard\n\
@@ -190,35 +124,13 @@ fn envi_lines(subject: &Subject, bands: &Bands, code: u32) -> String {
         y,
         width,
         height,
-    }) = corner(bands)
+    }) = corner(&bands)
     {
         // The corner of the first pixel, not its centre.
         let (x, y) = (x - width / 2.0, y + height / 2.0);
         text += &format!("map info = {{Arbitrary, 1, 1, {x}, {y}, {width}, {height}}}\n");
     }
-    text
-}
-
-fn esri_lines(subject: &Subject, bands: &Bands, (name, bits): (&str, usize)) -> String {
-    let (rows, columns, count) = (bands.rows, bands.columns, bands.count);
-    let layout = bands.interleave.name().to_ascii_uppercase();
-    let mut text = format!(
-        "BYTEORDER I\nLAYOUT {layout}\nNROWS {rows}\nNCOLS {columns}\nNBANDS {count}\nNBITS {bits}\n\
-         PIXELTYPE {name}\n"
-    );
-    if let Some(no_data) = no_data(subject) {
-        text += &format!("NODATA {no_data}\n");
-    }
-    if let Some(Corner {
-        x,
-        y,
-        width,
-        height,
-    }) = corner(bands)
-    {
-        text += &format!("ULXMAP {x}\nULYMAP {y}\nXDIM {width}\nYDIM {height}\n");
-    }
-    text
+    Some(text)
 }
 
 /// Where a map lies whose first row is the northernmost.

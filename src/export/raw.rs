@@ -6,21 +6,11 @@ use crate::export::{FileParts, Format, Ragged};
 /// bytes (u32, little-endian) and the bytes.
 pub const FORMAT: Format = Format {
     extension: "raw",
+    needs: "elements that decode",
     parts: Some(|subject| {
         let size = subject.array.data_type.size();
         size.map(|_| FileParts::plain(Vec::new()))
     }),
     ragged: Some(Ragged::Records),
     is_basic: true,
-};
-
-/// The same in Fortran order: the first dimension changes fastest.
-pub const FORTRAN: Format = Format {
-    extension: "f.raw",
-    parts: Some(|subject| {
-        let size = subject.array.data_type.size();
-        size.map(|_| FileParts::fortran(Vec::new(), subject.shape))
-    }),
-    ragged: None,
-    is_basic: false,
 };

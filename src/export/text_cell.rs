@@ -209,7 +209,7 @@ fn nanoseconds(unit: &str) -> Option<i64> {
 }
 
 /// Returns text of a fixed length, without the zeros after it.
-pub(super) fn utf32(element: &[u8]) -> String {
+fn utf32(element: &[u8]) -> String {
     let points = element.as_chunks::<4>().0.iter();
     let letters = points.map(|point| char::from_u32(u32::from_le_bytes(*point)));
     let text: String = letters

@@ -6,7 +6,6 @@ use std::sync::Arc;
 use crate::array::ragged::{Growing, RaggedElements};
 use crate::error::Result;
 use crate::export::conversion::Conversion;
-use crate::export::format::RaggedBox;
 use crate::export::text_cell::{RowNotation, TextCell};
 use crate::export::{ElementForm, FileParts, Format, Ragged, Subject, txt};
 use crate::model::DataType;
@@ -14,6 +13,7 @@ use crate::model::DataType;
 /// Rows of comma-separated values without a line of names; NaN is empty.
 pub const CSV: Format = Format {
     extension: "csv",
+    needs: NEEDS,
     parts: Some(|subject| parts(subject, RowNotation::Commas)),
     ragged: Some(Ragged::Rows(commas)),
     is_basic: false,
@@ -22,10 +22,14 @@ pub const CSV: Format = Format {
 /// A JSON value a line: a number of an array of one dimension, a list of one of two; what JSON lacks is null.
 pub const NDJSON: Format = Format {
     extension: "ndjson",
+    needs: NEEDS,
     parts: Some(|subject| parts(subject, RowNotation::Json)),
     ragged: Some(Ragged::Rows(json)),
     is_basic: false,
 };
+
+const NEEDS: &str = "numbers that are not complex, times, texts of a fixed length up to 16384, or strings, in \
+    1 or 2 dimensions";
 
 fn parts(subject: &Subject, notation: RowNotation) -> Option<FileParts> {
     let cell = TextCell::of(&subject.array.data_type)?;
@@ -100,16 +104,16 @@ impl Conversion for TextCells {
 }
 
 /// Writes elements without a fixed length, quoted.
-fn commas(records: &RaggedElements, subject: &RaggedBox<'_>, out: &mut Growing<'_>) -> Result<()> {
-    made(records, subject.shape, RowNotation::Commas, out)
+fn commas(records: &RaggedElements, shape: &[u64], out: &mut Growing<'_>) -> Result<()> {
+    made(records, shape, RowNotation::Commas, out)
 }
 
-fn json(records: &RaggedElements, subject: &RaggedBox<'_>, out: &mut Growing<'_>) -> Result<()> {
-    made(records, subject.shape, RowNotation::Json, out)
+fn json(records: &RaggedElements, shape: &[u64], out: &mut Growing<'_>) -> Result<()> {
+    made(records, shape, RowNotation::Json, out)
 }
 
 /// Returns an element as text: what is none as JSON.
-pub(super) fn text_of<'a>(data_type: &DataType, record: &'a [u8]) -> Cow<'a, str> {
+fn text_of<'a>(data_type: &DataType, record: &'a [u8]) -> Cow<'a, str> {
     match (data_type, str::from_utf8(record)) {
         (DataType::List(_), _) | (_, Err(_)) => Cow::from(txt::line(data_type, record)),
         (_, Ok(text)) => Cow::from(text),

@@ -5,7 +5,6 @@ use serde_json::Value;
 use crate::array::ragged::{Growing, RaggedElements};
 use crate::dialect::fill_json;
 use crate::error::Result;
-use crate::export::format::RaggedBox;
 use crate::export::{Format, Ragged};
 use crate::model::DataType;
 
@@ -13,12 +12,13 @@ use crate::model::DataType;
 /// numbers if not, JSON values as they are.
 pub const FORMAT: Format = Format {
     extension: "txt",
+    needs: "elements without a fixed length, such as strings",
     parts: None,
     ragged: Some(Ragged::Made(ragged)),
     is_basic: true,
 };
 
-fn ragged(records: &RaggedElements, _subject: &RaggedBox<'_>, out: &mut Growing<'_>) -> Result<()> {
+fn ragged(records: &RaggedElements, _shape: &[u64], out: &mut Growing<'_>) -> Result<()> {
     for record in records.iter() {
         out.push(line(records.data_type(), record).as_bytes())?;
         out.push(b"\n")?;

@@ -13,6 +13,9 @@ use crate::model::DataType;
 /// The XML.
 pub const FORMAT: Format = Format {
     extension: "vrt",
+    needs: "bool, int8 to int64, uint8 to uint64, float32, float64, complex64 or complex128 in 2 or \
+            more dimensions, none of length 0, of at most 4096 planes, and a name without control \
+            characters, quotes, < > or &",
     parts: Some(|subject| xml(subject).map(FileParts::text)),
     ragged: None,
     is_basic: false,

@@ -8,11 +8,7 @@ use crate::array::OpenArray;
 use crate::dialect::v3;
 use crate::error::{Error, Result};
 use crate::export::surroundings::Surroundings;
-use crate::export::why_not::holds;
 use crate::export::{FORMATS, Subject};
-use crate::grid::Selection;
-use crate::inspect::file_ending::PICTURE;
-use crate::inspect::plane_picture::PlanePicture;
 use crate::model::{Array, CodecSpec, Node, bytes_of};
 
 /// What an array is.
@@ -121,14 +117,9 @@ fn files(array: &Array, (name, around): (&str, Surroundings<'_>), decodes: bool)
         around,
         ..Subject::alone(array, &array.shape)
     };
-    let formats = FORMATS.iter().filter(|format| holds(format, &subject));
+    let formats = FORMATS.iter().filter(|format| format.holds(&subject));
     let names = formats.map(|format| format!("{name}.{}", format.extension));
-    let picture = PlanePicture::of(array, Selection::whole(&array.shape));
-    let picture = picture.map(|_| format!("{name}{PICTURE}"));
-    names
-        .chain(picture)
-        .chain(["chunks/".to_string()])
-        .collect()
+    names.chain(["chunks/".to_string()]).collect()
 }
 
 /// Computes what it takes to read an array. Fails if it does not decode.

@@ -4,6 +4,7 @@
 
 use crate::error::{Error, Result};
 use crate::export::group::GroupFormat;
+use crate::export::removed::RemovedFormat;
 use crate::export::{FORMATS, Format, GROUP_FORMATS};
 
 /// What follows the name of an array in that of one of its files.
@@ -57,82 +58,103 @@ impl FileEnding<'_> {
     }
 }
 
-/// What is in a file that is made of an array outside a mount.
+/// Elements in a format, or the values that attributes say they mean.
 #[derive(Clone, Copy)]
-pub enum FileContent {
-    /// Elements in a format, or the values that attributes say they mean.
-    Elements {
-        /// The format.
-        format: &'static Format,
-        /// Whether it has the values.
-        is_meant: bool,
-    },
-    /// A picture.
-    Picture,
+pub struct FileContent {
+    /// The format.
+    pub format: &'static Format,
+    /// Whether the file has the values that the elements mean.
+    pub is_meant: bool,
 }
 
 impl FileContent {
-    /// Returns what the ending of a file name asks for: `.EXT`, `.cf.EXT` or `.png`.
-    pub fn of_name(name: &str) -> Option<FileContent> {
-        let endings = name.match_indices('.').map(|(dot, _)| dot + 1);
+    /// Returns what the ending of a file name asks for: `.EXT` or `.cf.EXT`.
+    pub fn of_name(name: &str) -> Result<FileContent> {
+        if let Some(removed) = RemovedFormat::of_name(name) {
+            return Err(removed.error(name));
+        }
         // Of `cf.npy` and `npy` the longer one.
+        let endings = name.match_indices('.').map(|(dot, _)| dot + 1);
         let mut endings = endings.filter_map(|start| name.get(start..));
-        endings
-            .find(|ending| FileContent::of_format(ending).is_ok() || *ending == MEANT_PICTURE)
-            .and_then(|ending| FileContent::of_format(ending).ok())
+        let found = endings.find_map(|ending| FileContent::of_extension(ending));
+        found.ok_or_else(|| not_a_format(name, "has no ending that names a format"))
     }
 
-    /// Returns what the name of a format asks for: `EXT`, `cf.EXT` or `png` and nothing else.
+    /// Returns what the name of a format asks for: `EXT` or `cf.EXT` and nothing else.
     pub fn of_format(name: &str) -> Result<FileContent> {
-        if name == PICTURE_NAME {
-            return Ok(FileContent::Picture);
+        let extension = without_meant(name).unwrap_or(name);
+        if let Some(removed) = RemovedFormat::of_extension(extension) {
+            return Err(removed.error(name));
         }
-        let meant = name.strip_prefix(MEANT);
-        let meant = meant.and_then(|name| name.strip_prefix('.'));
-        let extension = meant.unwrap_or(name);
-        let format = FORMATS.iter().find(|format| format.extension == extension);
-        let format = format.ok_or_else(|| not_a_format(name, "not a format"))?;
-        Ok(FileContent::Elements {
-            format,
-            is_meant: meant.is_some(),
-        })
+        FileContent::of_extension(name).ok_or_else(|| not_a_format(name, "not a format"))
     }
+
+    fn of_extension(name: &str) -> Option<FileContent> {
+        let meant = without_meant(name);
+        let extension = meant.unwrap_or(name);
+        let mut formats = FORMATS.iter();
+        formats
+            .find(|format| format.extension == extension)
+            .map(|format| FileContent {
+                format,
+                is_meant: meant.is_some(),
+            })
+    }
+}
+
+/// Returns the name of a format behind `cf.`, or `None` if that does not stand before it.
+fn without_meant(name: &str) -> Option<&str> {
+    name.strip_prefix(MEANT)?.strip_prefix('.')
 }
 
 /// Returns the format of groups of a name.
 pub fn group_format(name: &str) -> Result<&'static GroupFormat> {
+    if let Some(removed) = RemovedFormat::of_extension(name) {
+        return Err(removed.error(name));
+    }
     let found = GROUP_FORMATS.iter().find(|format| format.extension == name);
     found
         .copied()
         .ok_or_else(|| not_of_groups(name, "not a format of groups"))
 }
 
-/// Returns the format of groups that a file name ends with: of `cdf5.nc` and `nc` the longer one.
-pub fn group_format_of_name(name: &str) -> Option<&'static GroupFormat> {
-    let ends = |format: &&&GroupFormat| {
+/// Returns the format of groups that a file name ends with.
+pub fn group_format_of_name(name: &str) -> Result<&'static GroupFormat> {
+    if let Some(removed) = RemovedFormat::of_name(name) {
+        return Err(removed.error(name));
+    }
+    let mut formats = GROUP_FORMATS.iter();
+    let found = formats.find(|format| {
         let stem = name.strip_suffix(format.extension);
         stem.is_some_and(|stem| stem.ends_with('.'))
-    };
-    let fitting = GROUP_FORMATS.iter().filter(ends);
-    fitting.max_by_key(|format| format.extension.len()).copied()
+    });
+    let why = "has no ending that names a format of groups";
+    found.copied().ok_or_else(|| not_of_groups(name, why))
 }
 
 /// Returns the error of a name that asks for no file of a group, with the names that do.
-pub fn not_of_groups(name: &str, why: &str) -> Error {
+fn not_of_groups(name: &str, why: &str) -> Error {
     let names = GROUP_FORMATS.iter().map(|format| format.extension);
     let names: Vec<&str> = names.collect();
     Error::invalid(name, format!("{why}; there are {}", names.join(", ")))
 }
 
 /// Returns the error of a name that asks for no content, with the names that do.
-pub fn not_a_format(name: &str, why: &str) -> Error {
+fn not_a_format(name: &str, why: &str) -> Error {
     let names = FORMATS.iter().map(|format| format.extension);
     let names: Vec<&str> = names.collect();
     let names = names.join(", ");
     Error::invalid(
         name,
-        format!("{why}; there are {names}, with {MEANT} before any, and {PICTURE_NAME}"),
+        format!("{why}; there are {names}, with {MEANT} before any"),
     )
+}
+
+/// Returns the removed format of a file that an ending names: `.EXT`, `.cf.EXT` or `@SELECTION.EXT`.
+pub fn removed_format(ending: &[u8]) -> Option<RemovedFormat> {
+    let ending = str::from_utf8(ending).ok()?;
+    let is_ending = ending.starts_with(['.', SELECTED]);
+    RemovedFormat::of_name(ending).filter(|_| is_ending)
 }
 
 /// Returns the format that a name ends with: of `f.npy` and `npy` the longer one.
@@ -145,21 +167,3 @@ pub fn format_of(name: &str) -> Option<&'static Format> {
     let longest = fitting.max_by_key(|format| format.extension.len());
     longest.copied()
 }
-
-/// Returns what `@SELECTION.png` or `.png` selects, if an ending is one of these; the latter selects all.
-pub fn picture_selection(ending: &[u8]) -> Option<&str> {
-    let selection = str::from_utf8(ending).ok()?.strip_suffix(PICTURE)?;
-    match selection {
-        "" => Some("..."),
-        selection => selection.strip_prefix(SELECTED),
-    }
-}
-
-/// What the name of a picture ends with.
-pub const PICTURE: &str = ".png";
-
-/// What would be a picture of values as they are meant, which is not there.
-const MEANT_PICTURE: &str = "cf.png";
-
-/// The name of the format of pictures.
-const PICTURE_NAME: &str = "png";

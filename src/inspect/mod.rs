@@ -15,7 +15,6 @@ pub mod labels;
 pub mod locate;
 pub mod named_file;
 pub mod node_info;
-pub mod plane_picture;
 pub mod preview;
 pub mod refused_files;
 pub mod root_name;

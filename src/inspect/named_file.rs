@@ -3,14 +3,12 @@
 use std::sync::Arc;
 
 use crate::error::{Error, Kind, Result};
-use crate::export::why_not::why_not;
 use crate::export::{FORMATS, Subject, TakenDimension, cf};
 use crate::hierarchy::NodeEntry;
 use crate::inspect::coordinates::ArrayInGroup;
-use crate::inspect::file_ending::{FileEnding, group_format, picture_selection};
+use crate::inspect::file_ending::{FileEnding, group_format, removed_format};
 use crate::inspect::group_file::GroupSource;
 use crate::inspect::locate::StorePath;
-use crate::inspect::plane_picture::{NO_PICTURE, PlanePicture};
 use crate::inspect::root_name::root_name;
 use crate::inspect::surrounding_nodes::SurroundingNodes;
 use crate::model::{Array, Node};
@@ -70,11 +68,22 @@ fn of_group(
     name: &[u8],
     ending: &[u8],
 ) -> Result<Option<NamedFile>> {
+    let Ok(Node::Group(_)) = &group.node else {
+        return Ok(None);
+    };
+    if let Some(removed) = removed_format(ending) {
+        let name = String::from_utf8_lossy(name).into_owned();
+        return Ok(Some(NamedFile {
+            format: removed.extension,
+            elements: None,
+            length: Err(removed.error(&name)),
+            name,
+        }));
+    }
     let ending = ending
         .strip_prefix(b".")
         .and_then(|ending| str::from_utf8(ending).ok());
-    let format = ending.and_then(|ending| group_format(ending).ok());
-    let (Some(format), Ok(Node::Group(_))) = (format, &group.node) else {
+    let Some(format) = ending.and_then(|ending| group_format(ending).ok()) else {
         return Ok(None);
     };
     let source = GroupSource {
@@ -110,9 +119,9 @@ fn describe(
         elements: None,
         length: Ok(None),
     };
-    if let Some(selection) = picture_selection(ending) {
-        file.format = "png";
-        file.length = picture_length(place, array.1, selection);
+    if let Some(removed) = removed_format(ending) {
+        file.format = removed.extension;
+        file.length = Err(removed.error(&file.name));
         return Ok(file);
     }
     let of_array = name.strip_suffix(ending).unwrap_or_default();
@@ -125,12 +134,6 @@ fn describe(
     file.format = ending.format.extension;
     file.length = length(place, array, (of_array, &ending), &mut file.elements);
     Ok(file)
-}
-
-fn picture_length(place: &ArrayInGroup<'_>, array: &Array, selection: &str) -> Result<Option<u64>> {
-    let none = || Error::unsupported(&place.entry.path, format!("png: {NO_PICTURE}"));
-    let picture = PlanePicture::of(array, place.select(selection)?).ok_or_else(none)?;
-    picture.length().map(Some)
 }
 
 /// Returns the length of a file, if there is one and if it does not depend on the elements.
@@ -160,7 +163,7 @@ fn length(
         ..Subject::alone(described, &shape)
     };
     open.check_decodable()?;
-    if let Some(why) = why_not(ending.format, &subject) {
+    if let Some(why) = ending.format.why_not(&subject) {
         return Err(refused(&why));
     }
     if described.data_type.is_variable() {

@@ -69,20 +69,6 @@ impl NumberPlane {
     }
 }
 
-/// Whether elements of a type can be shown: whether they are numbers, or have a magnitude.
-pub fn is_number(data_type: &DataType) -> bool {
-    let zero = vec![0; data_type.size().unwrap_or(0)];
-    number_of(data_type, &zero).is_ok()
-}
-
-/// Returns the rows and columns of the plane of a selection, at most so many.
-pub fn sides_of(selection: &Selection, limits: (u64, u64)) -> (u64, u64) {
-    let (thin, _) = thinned(selection, limits);
-    let mut lengths = thin.shape().into_iter().rev();
-    let columns = lengths.next().unwrap_or(1);
-    (lengths.next().unwrap_or(1), columns)
-}
-
 /// Takes one element along all but the last two dimensions that are left, and every nth element along these.
 fn thinned(selection: &Selection, (max_rows, max_columns): (u64, u64)) -> (Selection, (u64, u64)) {
     let mut selection = selection.clone();

@@ -4,13 +4,10 @@ use std::sync::Arc;
 
 use crate::error::Result;
 use crate::export::surroundings::Surroundings;
-use crate::export::why_not::why_not;
 use crate::export::{FORMATS, Subject};
-use crate::grid::Selection;
 use crate::hierarchy::NodeEntry;
 use crate::inspect::group_file::GroupSource;
 use crate::inspect::locate::StorePath;
-use crate::inspect::plane_picture::{NO_PICTURE, PlanePicture};
 use crate::model::Array;
 
 /// A format without a file, and why there is none.
@@ -24,10 +21,8 @@ pub fn of_array(array: &Array, name: &str, around: Surroundings<'_>) -> Vec<Refu
         ..Subject::alone(array, &array.shape)
     };
     let formats = FORMATS.iter();
-    let refused = formats.filter_map(|format| Some((format.extension, why_not(format, &subject)?)));
-    let picture = PlanePicture::of(array, Selection::whole(&array.shape));
-    let no_picture = picture.is_none().then(|| ("png", NO_PICTURE.to_string()));
-    refused.chain(no_picture).collect()
+    let refused = formats.filter_map(|format| Some((format.extension, format.why_not(&subject)?)));
+    refused.collect()
 }
 
 /// The files of a group that hold all of its arrays.

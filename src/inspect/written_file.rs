@@ -5,11 +5,9 @@ use std::sync::Arc;
 use crate::array::OpenArray;
 use crate::error::{Error, Result};
 use crate::export::surroundings::Surroundings;
-use crate::export::why_not::why_not;
 use crate::export::{Export, FileParts, Format, Subject, TakenDimension, cf};
 use crate::grid::Selection;
 use crate::inspect::file_ending::FileContent;
-use crate::inspect::plane_picture::{NO_PICTURE, PlanePicture};
 use crate::inspect::selected::TakeBytes;
 use crate::model::Array;
 use crate::sync::read_bytes::ReadAt;
@@ -52,12 +50,9 @@ pub fn write_file(
     take: &mut TakeBytes<'_>,
 ) -> Result<()> {
     let array = described.open;
-    let (format, is_meant) = match content {
-        FileContent::Picture => return write_picture(array, selection, take),
-        FileContent::Elements { format, is_meant } => (format, is_meant),
-    };
+    let FileContent { format, is_meant } = content;
     if array.array().data_type.is_variable() && !is_meant {
-        let file = Export::open_ragged(array, format, selection, described.name)?;
+        let file = Export::open_ragged(array, format, selection)?;
         return write_whole(&file, file.len(), take);
     }
     array.check_decodable()?;
@@ -86,25 +81,13 @@ pub fn write_file(
 
 /// Returns what a file consists of; `Unsupported` with the reason if there is none.
 fn parts_of(format: &Format, array: &OpenArray, subject: &Subject) -> Result<FileParts> {
-    match why_not(format, subject) {
+    match format.why_not(subject) {
         Some(why) => {
             let why = format!("{}: {why}", format.extension);
             Err(Error::unsupported(array.path(), why))
         }
         None => format.parts_of(array, subject),
     }
-}
-
-/// Writes a picture of selected elements.
-fn write_picture(
-    array: &Arc<OpenArray>,
-    selection: &Selection,
-    take: &mut TakeBytes<'_>,
-) -> Result<()> {
-    array.check_decodable()?;
-    let none = || Error::unsupported(array.path(), format!("png: {NO_PICTURE}"));
-    let picture = PlanePicture::of(array.array(), selection.clone()).ok_or_else(none)?;
-    take(&picture.read(array)?).map(drop)
 }
 
 /// Gives out a file of a length piece by piece.

@@ -73,10 +73,7 @@ pub fn check(
 }
 
 fn ends_with_elements(name: &str) -> bool {
-    [
-        "npy", "raw", "nrrd", "mha", "img", "bsq", "bil", "bip", "flt",
-    ]
-    .contains(&name)
+    ["npy", "raw", "nrrd", "mha", "img"].contains(&name)
 }
 
 proptest! {
@@ -157,32 +154,25 @@ fn any_range_of_a_file_of_a_group_is_the_slice_of_the_whole() {
         ("c/zarr.json", &c),
     ]);
     let (view, _) = view_of(Arc::new(store), &[]);
-    for name in ["root.nc", "root.cdf5.nc"] {
-        let size = view.lookup(&key(name)).unwrap().unwrap().size;
-        let ranges: Vec<_> = (0..size + 3)
-            .flat_map(|a| [(a, a + 1), (a, size), (a, a + 9)])
-            .collect();
-        let whole = check(&view, name, &ranges).unwrap();
-        // The smallest first, each padded to four bytes.
-        let bytes = |fill: u8, count: usize| [0, fill].repeat(count);
-        let expected = [
-            bytes(3, 1),
-            vec![0; 2],
-            bytes(1, 5),
-            vec![0; 2],
-            bytes(2, 9),
-            vec![0; 2],
-        ]
-        .concat();
-        assert!(
-            whole.starts_with(b"CDF") && whole.ends_with(&expected),
-            "{name}"
-        );
-        assert!(
-            matches!(view.lookup_now(&key(name)), Known::Unknown),
-            "{name}"
-        );
-    }
+    let name = "root.nc";
+    let size = view.lookup(&key(name)).unwrap().unwrap().size;
+    let ranges: Vec<_> = (0..size + 3)
+        .flat_map(|a| [(a, a + 1), (a, size), (a, a + 9)])
+        .collect();
+    let whole = check(&view, name, &ranges).unwrap();
+    // The smallest first, each padded to four bytes.
+    let bytes = |fill: u8, count: usize| [0, fill].repeat(count);
+    let expected = [
+        bytes(3, 1),
+        vec![0; 2],
+        bytes(1, 5),
+        vec![0; 2],
+        bytes(2, 9),
+        vec![0; 2],
+    ]
+    .concat();
+    assert!(whole.starts_with(b"CDF") && whole.ends_with(&expected));
+    assert!(matches!(view.lookup_now(&key(name)), Known::Unknown));
 }
 
 /// Returns ranges from each of many places of a file.
@@ -269,29 +259,26 @@ fn the_pyramid_of_a_group_has_all_levels_of_as_many_images() {
 #[test]
 fn a_group_that_a_format_cannot_hold_has_no_file() {
     let plain = v3(&[4], &[2], default_keys());
-    let broken = plain
-        .replace("uint8", "int8")
-        .replace("\"shape\":[4]", "\"shape\":null");
-    let zero = plain.replace("\"shape\":[4]", "\"shape\":[0]");
-    for (objects, classic, wide) in [
-        (vec![("a/zarr.json", plain.as_str())], false, true),
-        (vec![("a/zarr.json", &zero)], false, false),
+    let held = plain.replace("uint8", "int8");
+    let broken = held.replace("\"shape\":[4]", "\"shape\":null");
+    let zero = held.replace("\"shape\":[4]", "\"shape\":[0]");
+    for (objects, is_there) in [
+        (vec![("a/zarr.json", held.as_str())], true),
+        (vec![("a/zarr.json", &plain)], false),
+        (vec![("a/zarr.json", &zero)], false),
         (
-            vec![("a/zarr.json", &plain), ("b/zarr.json", &broken)],
-            false,
+            vec![("a/zarr.json", &held), ("b/zarr.json", &broken)],
             false,
         ),
-        (vec![("a/.zarray", &strings(4, 2))], false, false),
-        (vec![], false, false),
+        (vec![("a/.zarray", &strings(4, 2))], false),
+        (vec![], false),
     ] {
         let (view, _) = view_of(Arc::new(memory(&objects)), &[]);
-        for (name, is_there) in [("root.nc", classic), ("root.cdf5.nc", wide)] {
-            let found = view.lookup(&key(name)).unwrap();
-            assert_eq!(found.is_some(), is_there, "{name} of {objects:?}");
-        }
+        let found = view.lookup(&key("root.nc")).unwrap();
+        assert_eq!(found.is_some(), is_there, "{objects:?}");
     }
     // A child of the same name comes before the group's own file.
-    let store = memory(&[("a/zarr.json", &plain), ("root.cdf5.nc/zarr.json", &plain)]);
+    let store = memory(&[("a/zarr.json", &held), ("root.nc/zarr.json", &held)]);
     let (view, _) = view_of(Arc::new(store), &[]);
-    assert!(names(&view, "root.cdf5.nc").contains("zarr.json"));
+    assert!(names(&view, "root.nc").contains("zarr.json"));
 }

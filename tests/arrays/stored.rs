@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use zarrfs::array::{Arrays, Engine, Limits};
 use zarrfs::error::Kind;
 use zarrfs::hierarchy::Hierarchy;
+use zarrfs::known::Known;
 use zarrfs::stats::Stats;
 use zarrfs::store::backend::memory::MemoryStore;
 use zarrfs::store::layer::Layer;
@@ -101,8 +102,8 @@ pub(crate) const DOCUMENTS: [&str; 2] = ["attributes.json", "zarr.json"];
 
 /// The files that an array of one dimension has of bytes without a sign.
 const OF_NUMBERS: &[&str] = &[
-    "a.npy", "a.raw", "a.f.npy", "a.f.raw", "a.nrrd", "a.nhdr", "a.mha", "a.mhd", "a.nii",
-    "a.fits", "a.vti", "a.h5", "a.csv", "a.ndjson", "a.mat",
+    "a.npy", "a.raw", "a.f.npy", "a.nrrd", "a.nhdr", "a.mha", "a.mhd", "a.nii", "a.fits", "a.vti",
+    "a.h5", "a.csv", "a.ndjson",
 ];
 
 #[test]
@@ -121,9 +122,7 @@ fn b9_an_array_is_listed_in_one_form_and_in_those_that_are_asked_for() {
         (
             &["all"],
             &[OF_NUMBERS, &["chunks"]].concat(),
-            &[
-                "s.txt", "s.npy", "s.raw", "s.csv", "s.ndjson", "s.mat", "chunks",
-            ],
+            &["s.txt", "s.npy", "s.raw", "s.csv", "s.ndjson", "chunks"],
         ),
     ] {
         let (view, _) = view_of(Arc::new(store.clone()), words);
@@ -153,13 +152,10 @@ fn b9_an_attribute_says_which_names_open() {
         ("x/zarr.json", &strange),
     ]);
     let (view, _) = view_of(Arc::new(store), &[]);
-    let of_numbers = format!("{}\na.png\nchunks/\n", OF_NUMBERS.join("\n"));
+    let of_numbers = format!("{}\nchunks/\n", OF_NUMBERS.join("\n"));
     for (path, expected) in [
         ("a", Some(of_numbers.as_str())),
-        (
-            "s",
-            Some("s.npy\ns.raw\ns.txt\ns.csv\ns.ndjson\ns.mat\nchunks/\n"),
-        ),
+        ("s", Some("s.npy\ns.raw\ns.txt\ns.csv\ns.ndjson\nchunks/\n")),
         ("x", Some("chunks/\n")),
         ("", Some("root.h5\nroot.nc4\n")),
         ("a/a.npy", None),
@@ -177,7 +173,7 @@ fn b9_an_attribute_says_which_names_open() {
 
 #[test]
 fn a_group_lists_the_files_of_all_its_arrays_that_are_asked_for() {
-    let plain = v3(&[4], &[2], default_keys());
+    let plain = v3(&[4], &[2], default_keys()).replace("uint8", "int8");
     let broken = plain.replace("\"shape\":[4]", "\"shape\":null");
     let store = memory(&[
         ("a/zarr.json", &plain),
@@ -186,12 +182,12 @@ fn a_group_lists_the_files_of_all_its_arrays_that_are_asked_for() {
         ("below/below.h5/zarr.json", &plain),
         ("broken/zarr.json", &broken),
     ]);
-    let all = ["below.csv", "below.ndjson", "below.cdf5.nc", "below.nc4"];
+    let all = ["below.csv", "below.ndjson", "below.nc", "below.nc4"];
     for (words, of_root, of_below) in [
         (&[][..], &[][..], &[][..]),
         (&["raw", "chunks"], &[], &[]),
         // A broken child leaves the root without tables and without a file of netCDF.
-        (&["csv", "cdf5.nc"], &[], &["below.csv", "below.cdf5.nc"]),
+        (&["csv", "nc"], &[], &["below.csv", "below.nc"]),
         (&["h5", "nc4"], &["root.h5", "root.nc4"], &["below.nc4"]),
         (&["all"], &["root.h5", "root.nc4"], &all),
     ] {
@@ -340,4 +336,26 @@ fn b9_where_names_are_not_listed_chunks_are_an_error_and_not_none() {
     assert!(error.to_string().contains("opens by its name"), "{error}");
     assert_eq!(common::read(&view, "a/chunks/5.raw").unwrap(), b"x");
     assert_eq!(common::read(&view, "a/chunks/6.raw").unwrap(), [7]);
+}
+
+#[test]
+fn a_name_of_a_removed_format_says_what_replaces_it() {
+    let plain = v3(&[4], &[2], default_keys());
+    let store = memory(&[("a/zarr.json", &plain)]);
+    let (view, _) = view_of(Arc::new(store), &[]);
+    for (name, instead) in [
+        ("a/a.wav", "use .raw"),
+        ("a/a@1:.cf.f.raw", "use .f.npy"),
+        ("a/a.png", "zarrfs preview -o"),
+        ("root.cdf5.nc", "use .nc4"),
+    ] {
+        let error = view.lookup(&key(name)).unwrap_err();
+        assert_eq!(error.kind(), Kind::Removed, "{name}: {error}");
+        assert_eq!(error.errno(), libc::ENOENT);
+        assert!(error.to_string().contains(instead), "{name}: {error}");
+        assert!(matches!(view.lookup_now(&key(name)), Known::Unknown));
+    }
+    for name in ["a/b.wav", "a/wav", "wav", "b.cdf5.nc"] {
+        assert!(view.lookup(&key(name)).unwrap().is_none(), "{name}");
+    }
 }

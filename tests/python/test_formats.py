@@ -147,25 +147,6 @@ def test_fortran_order(arrays):
         read = np.load(path, mmap_mode="r")
         assert read.flags.f_contiguous
         same(read, data, path)
-        raw = np.fromfile(path.replace(".f.npy", ".f.raw"), data.dtype.newbyteorder("<"))
-        same(raw.reshape(data.shape, order="F"), data, path)
-
-
-def test_fortran_order_in_octave(arrays):
-    """Octave has the first dimension fastest; it writes the elements with the last one fastest."""
-    needs.require("octave", shutil.which("octave-cli") is not None)
-    found = [(path, data) for path, data in each(arrays, "f.raw", lambda data: True) if data.dtype.str[1:] in [*NUMBERS, "b1"]]
-    names = {"b1": "uint8", "f4": "single", "f8": "double"}
-    lines = []
-    for path, data in found:
-        kind = names.get(data.dtype.str[1:], data.dtype.name)
-        lengths = ",".join(str(length) for length in [*data.shape, 1, 1][: max(2, data.ndim)])
-        backwards = ",".join(str(axis) for axis in range(max(2, data.ndim), 0, -1))
-        lines.append(f"f = fopen('{path}'); v = reshape(fread(f, Inf, '{kind}=>{kind}', 0, 'ieee-le'), [{lengths}]); fclose(f); "
-                     f"v = permute(v, [{backwards}]); printf('%02x', typecast(v(:), 'uint8')); printf('\\n');")
-    done = subprocess.run(["octave-cli", "--norc", "--no-history"], input="\n".join(lines), capture_output=True, text=True, check=True)
-    for (path, data), line in zip(found, done.stdout.splitlines(), strict=True):
-        assert bytes.fromhex(line) == np.ascontiguousarray(data, data.dtype.newbyteorder("<")).tobytes(), path
 
 
 def read_by_node(script, package, paths):
@@ -498,7 +479,6 @@ def bands(data, name):
 
 
 ENVI = ["bool", "u1", "i2", "u2", "i4", "u4", "i8", "u8", "f4", "f8", "c8", "c16"]
-ESRI = ["bool", "u1", "i1", "i2", "u2", "i4", "u4", "f4"]
 
 
 def gdal(path, *drivers):
@@ -529,41 +509,6 @@ def test_envi(arrays):
         # Its table of types has no integers of one byte with a sign; those have no file.
         opened = spectral.io.envi.open(path.replace(".img", ".hdr"), path)
         same(np.asarray(opened.open_memmap(interleave="bsq")), expected, path)
-
-
-@pytest.mark.filterwarnings("ignore::rasterio.errors.NotGeoreferencedWarning")
-def test_esri(arrays):
-    import spectral.io.envi
-
-    def fits(data):
-        return data.ndim in (2, 3) and is_image(data, 3, ESRI)
-
-    for extension in ("bil", "bsq", "bip", "flt"):
-        count = 0
-        for _, base, data in arrays:
-            path = str(base.parent / f"{base.name}.{extension}")
-            if not os.path.exists(path):
-                continue
-            count += 1
-            assert fits(data)
-            expected = raster_bands(data, base.name)
-            same(gdal(path, "EHdr")[0], expected, path)
-            # The lines of ENVI in the same header.
-            if data.dtype.str[1:] != "i1":
-                opened = spectral.io.envi.open(path.replace(f".{extension}", ".hdr"), path)
-                same(np.asarray(opened.open_memmap(interleave="bsq")), expected, path)
-            # The header by its own words.
-            lines = open(path.replace(f".{extension}", ".hdr")).read().splitlines()
-            words = dict(line.split() for line in lines if "=" not in line and " " in line)
-            kind = {"UNSIGNEDINT": "u", "SIGNEDINT": "i", "FLOAT": "f"}[words["PIXELTYPE"]]
-            raw = np.fromfile(path, f"<{kind}{int(words['NBITS']) // 8}")
-            rows, columns, number = (int(words[key]) for key in ("NROWS", "NCOLS", "NBANDS"))
-            if words["LAYOUT"] == "BIL":
-                raw = raw.reshape(rows, number, columns).transpose(1, 0, 2)
-            elif words["LAYOUT"] == "BIP":
-                raw = raw.reshape(rows, columns, number).transpose(2, 0, 1)
-            same(raw.reshape(number, rows, columns), expected, path)
-        assert count >= 1, extension
 
 
 @pytest.mark.filterwarnings("ignore::rasterio.errors.NotGeoreferencedWarning")
@@ -646,8 +591,7 @@ def test_elements_are_written_in_place(tmp_path, mounted, extension):
 
 def test_other_forms_are_not_written(tmp_path, mounted):
     store = tmp_path / "read.zarr"
-    attributes = {"sample_rate": 8000}
-    zarr.open_group(store, mode="w").create_array("a", data=values("i2", (4, 6)), chunks=(2, 3), attributes=attributes)
+    zarr.open_group(store, mode="w").create_array("a", data=values("i2", (4, 6)), chunks=(2, 3))
     mount = mounted(store, "--cow", tmp_path / "upper")
     files = mount.files
     names = os.getxattr(files / "a", "user.zarrfs.files").decode().split()
@@ -709,10 +653,20 @@ def test_what_a_format_cannot_hold_has_no_file(tmp_path, mounted):
     root.create_array("words", shape=(3,), chunks=(3,), dtype="U4")
     root.create_array("line", data=values("c16", (30,)))
     files = mounted(tmp_path / "odd.zarr").files
-    names = ["nrrd", "nhdr", "mha", "mhd", "nii", "fits", "mrc", "vti", "vrt", "hdr", "img", "bil", "bsq", "bip", "flt", "tif", "ome.tif"]
+    names = ["nrrd", "nhdr", "mha", "mhd", "nii", "fits", "mrc", "vti", "vrt", "hdr", "img", "tif", "ome.tif"]
     for array in ("scalar", "empty", "words"):
         for name in names:
             assert not (files / array / f"{array}.{name}").exists(), (array, name)
     assert (files / "line/line.nii").exists()
     open_names = os.getxattr(files / "line", "user.zarrfs.files").decode().split()
-    assert open_names == ["line.npy", "line.raw", "line.f.npy", "line.f.raw", "line.nii", "line.h5", "line.png", "chunks/"]
+    assert open_names == ["line.npy", "line.raw", "line.f.npy", "line.nii", "line.h5", "chunks/"]
+
+
+def test_a_removed_format_is_missing_and_errors_say_what_replaces_it(tmp_path, mounted):
+    zarr.open_group(tmp_path / "old.zarr", mode="w").create_array("a", data=values("i2", (4, 6)), chunks=(2, 3))
+    mount = mounted(tmp_path / "old.zarr")
+    for name, instead in [("a/a.wav", "use .raw"), ("a/a@0.png", "use 'zarrfs preview -o FILE.png'"), ("old.cdf5.nc", "use .nc4")]:
+        with pytest.raises(FileNotFoundError):
+            open(mount.files / name)
+        lines = [line for line in (mount.path / ".zarrfs/errors").read_text().splitlines() if name in line]
+        assert len(lines) == 1 and instead in lines[0], lines

@@ -222,7 +222,7 @@ def test_attributes_that_have_no_such_name_have_another(tmp_path, mounted):
     root = zarr.open_group(tmp_path / "a.zarr", mode="w", attributes=attributes)
     root.create_array("x", data=values("i2", (3,)), attributes=attributes, dimension_names=["of/x"])
     files = mounted(tmp_path / "a.zarr").files
-    for name in ("a.nc", "a.cdf5.nc", "a.nc4"):
+    for name in ("a.nc", "a.nc4"):
         with netCDF4.Dataset(files / name) as file:
             for node in (file, file["x"]):
                 read = {key: node.getncattr(key) for key in node.ncattrs()}

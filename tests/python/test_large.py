@@ -94,7 +94,7 @@ def test_maps_of_files(large):
 def test_gdal(large):
     files, last = large
     window = rasterio.windows.Window(1992, 1996, 8, 4)
-    for name in ("a.img", "a.bsq", "a.vrt"):
+    for name in ("a.img", "a.vrt"):
         with rasterio.open(files / "a" / name) as source:
             assert (source.count, source.height, source.width) == SHAPE
             same(source.read(1200, window=window), last, name)
@@ -103,7 +103,7 @@ def test_gdal(large):
 def test_groups(large):
     files, last = large
     # The last variable of CDF-1 has any length.
-    for name, kind in (("large.nc", "NETCDF3_CLASSIC"), ("large.cdf5.nc", "NETCDF3_64BIT_DATA"), ("large.nc4", "NETCDF4")):
+    for name, kind in (("large.nc", "NETCDF3_CLASSIC"), ("large.nc4", "NETCDF4")):
         with netCDF4.Dataset(files / name) as file:
             file.set_auto_mask(False)
             assert file.data_model == kind

@@ -1,11 +1,9 @@
-"""Decoded files as text, MATLAB's and sound, each read whole by two programs and equal to zarr-python's values."""
+"""Decoded files as text, each read whole by two programs and equal to zarr-python's values."""
 
 import csv
 import json
-import re
 import shutil
 import subprocess
-import wave
 
 import numpy as np
 import pytest
@@ -13,7 +11,6 @@ import zarr
 
 import mounting
 import needs
-import programs
 from test_formats import NUMBERS, values
 
 TEXTS = np.array(["plain", 'with "quotes"', "a,comma", "\u00e9\u4e2d", "", "line\nbreak"], dtype=object)
@@ -51,12 +48,8 @@ def mounted(request, tmp_path_factory):
             data = values(dtype, shape, 3)
             if data.dtype.kind == "f":
                 data.flat[[1, 2, 3]] = [np.nan, np.finfo(data.dtype).max, np.finfo(data.dtype).tiny]
-            attributes = {"sampling_rate": 44100, "units": "V"}
-            root.create_array(f"{name}_{dtype}", data=data, chunks=chunks, attributes=attributes)
+            root.create_array(f"{name}_{dtype}", data=data, chunks=chunks)
     root.create_array("texts", shape=(6,), dtype="string", chunks=(4,))[...] = TEXTS
-    root.create_array("channels", data=values("i2", (2, 900), 5), chunks=(2, 400), attributes={"sample_rate": 8000.0})
-    root.create_array("colours", data=values("u1", (20, 30, 3), 6), chunks=(8, 30, 3))
-    root.create_array("large", data=values("f4", (3, 1500, 40), 7), chunks=(1, 300, 40), fill_value=-1e9)
     root.create_array("infinite", data=np.array([np.inf, -np.inf, 1.5]), chunks=(2,))
     with mounting.Mount(store) as mount:
         yield mount.files, {name: native(node[...]) for name, node in root.root.members()}
@@ -193,206 +186,6 @@ def test_ndjson(mounted):
             assert [json.loads(line) for line in text.splitlines()] == data.tolist()
     files, _ = mounted
     assert [json.loads(line) for line in (files / "texts/texts.ndjson").read_text().splitlines()] == list(TEXTS)
-
-
-def test_mat(mounted):
-    import mat4py
-    import scipy.io
-
-    def expects(name, data):
-        return data.dtype != "f2"
-
-    for path, name, data in each(mounted, "mat", expects):
-        found = scipy.io.loadmat(path, chars_as_strings=False)[name]
-        expected = data.reshape(-1, 1) if data.ndim == 1 else data
-        assert found.shape == expected.shape, name
-        np.testing.assert_array_equal(found, expected, err_msg=name)
-        # mat4py has neither logical matrices nor more than two dimensions.
-        if data.ndim == 2 and data.dtype != bool:
-            found = np.array(mat4py.loadmat(str(path))[name], dtype=data.dtype)
-            np.testing.assert_array_equal(found, data, err_msg=name)
-
-
-@pytest.fixture(scope="module")
-def texts(tmp_path_factory):
-    """Mounts a store of texts of every kind; returns the files and the texts by name, as lists of rows."""
-    store = tmp_path_factory.mktemp("texts") / "t.zarr"
-    root = zarr.open_group(store, mode="w")
-    line, plane = list(TEXTS), [list(TEXTS[:3]), list(TEXTS[3:])]
-    root.create_array("line", shape=(6,), dtype="string", chunks=(4,))[...] = TEXTS
-    root.create_array("plane", shape=(2, 3), dtype="string", chunks=(1, 2))[...] = TEXTS.reshape(2, 3)
-    root.create_array("one", shape=(), dtype="string")[...] = "only"
-    root.create_array("fixed", data=np.array(plane, "U14"), chunks=(2, 2))
-    root.create_array("codes", data=np.array([b"c1", b"", b"code"]), chunks=(2,))
-    with mounting.Mount(store) as mount:
-        yield mount.files, {"line": line, "plane": plane, "one": ["only"], "fixed": plane, "codes": ["c1", "", "code"]}
-
-
-def as_cells(rows):
-    """Returns texts as an array of two dimensions, a column if there is one."""
-    cells = np.array(rows, dtype=object)
-    return cells if cells.ndim == 2 else cells.reshape(-1, 1)
-
-
-def test_texts_are_cells_of_mat(texts):
-    import scipy.io
-
-    files, arrays = texts
-    for name, rows in arrays.items():
-        path, expected = files / name / f"{name}.mat", as_cells(rows)
-        assert path.stat().st_size == len(path.read_bytes())
-        cells = scipy.io.loadmat(path)[name]
-        assert cells.shape == expected.shape, name
-        for found, text in zip(cells.flat, expected.flat, strict=True):
-            assert "".join(found) == text, name
-    cells = scipy.io.loadmat(files / "plane" / "plane@1:,:2.mat")["plane"]
-    assert ["".join(cell) for cell in cells.flat] == list(TEXTS[3:5])
-
-
-def test_octave_reads_mat(mounted, texts):
-    """Octave writes what it has read as JSON: all values, those of numbers as their bytes."""
-    needs.require("octave", shutil.which("octave-cli") is not None)
-    files, arrays = mounted
-    numbers = {name: data for name, data in arrays.items() if (files / name / f"{name}.mat").exists() and name != "texts"}
-    lines = [f"load('{files / name / name}.mat'); v = {name}; bytes = v(:); if islogical(bytes) bytes = uint8(bytes); end; "
-             f"printf('%s [', '{name} ' ); printf('%d ', size(v)); printf('] %s ', class(v)); "
-             "printf('%02x', typecast(bytes, 'uint8')); printf('\\n');" for name in numbers]
-    words, of_texts = texts
-    for name in of_texts:
-        lines.append(f"load('{words / name / name}.mat'); v = {name}; printf('{name} [' ); printf('%d ', size(v)); "
-                     "printf('] cell '); for i = 1:numel(v) printf('%02x', uint8(deblank(v{i}))); printf(','); end; printf('\\n');")
-    done = subprocess.run(["octave-cli", "--norc", "--no-history"], input="\n".join(lines), capture_output=True, text=True, check=True)
-    read = {}
-    for line in done.stdout.splitlines():
-        name, shape, kind, values = re.fullmatch(r"(\w+) *\[([\d ]+)\] (\w+) ?(.*)", line).groups()
-        read[name] = [int(length) for length in shape.split()], kind, values
-    for name, data in numbers.items():
-        shape, kind, values = read[name]
-        expected = data.reshape(-1, 1) if data.ndim == 1 else data
-        assert tuple(shape) == expected.shape, name
-        names = {"bool": "logical", "float32": "single", "float64": "double"}
-        assert kind == names.get(data.dtype.name, data.dtype.name), name
-        assert bytes.fromhex(values) == expected.tobytes("F"), name
-    for name, rows in of_texts.items():
-        shape, kind, values = read[name]
-        expected = as_cells(rows)
-        assert (tuple(shape), kind) == (expected.shape, "cell"), name
-        found = [bytes.fromhex(value).decode() for value in values.split(",")[:-1]]
-        assert found == [text.rstrip() for text in expected.flatten("F")], name
-
-
-def test_wav(mounted):
-    import scipy.io.wavfile
-    import soundfile
-
-    types = ["i1", "i2", "i4", "u1", "f4", "f8"]
-
-    def expects(name, data):
-        return name == "channels" or (name.startswith(("line", "plane")) and name.split("_")[1] in types)
-
-    for path, name, data in each(mounted, "wav", expects):
-        rate, found = scipy.io.wavfile.read(path)
-        assert rate == (8000 if name == "channels" else 44100)
-        expected = data.T if name == "channels" else data
-        if data.dtype == "i1":
-            expected = (expected.astype("i2") + 128).astype("u1")
-        np.testing.assert_array_equal(found, expected, err_msg=name)
-        if data.dtype in ("i2", "i4", "f4", "f8"):
-            kind = {"i2": "int16", "i4": "int32", "f4": "float32", "f8": "float64"}[data.dtype.str[1:]]
-            found, rate = soundfile.read(path, dtype=kind)
-            np.testing.assert_array_equal(found, expected, err_msg=name)
-        elif data.dtype.kind in "iu":
-            with wave.open(str(path)) as opened:
-                found = np.frombuffer(opened.readframes(-1), expected.dtype).reshape(expected.shape)
-            np.testing.assert_array_equal(found, expected, err_msg=name)
-        if data.dtype.kind in "iu":
-            np.testing.assert_array_equal(in_sox(path, expected.dtype).reshape(expected.shape), expected, err_msg=name)
-        np.testing.assert_array_equal(samples_in_ffmpeg(path, expected.dtype).reshape(expected.shape), expected, err_msg=name)
-    files, _ = mounted
-    rate, found = scipy.io.wavfile.read(files / "line_i2" / "line_i2@::2.wav")
-    assert rate == 22050 and len(found) == 51
-    assert not (files / "infinite" / "infinite.wav").exists()
-
-
-def in_ffmpeg(path, *form):
-    """Returns what ffmpeg writes of a file, without a header."""
-    program, environment = programs.unpacked("ffmpeg")
-    command = [program, "-v", "error", "-i", str(path), "-f", *form, "-"]
-    return subprocess.run(command, check=True, capture_output=True, env=environment, stdin=subprocess.DEVNULL).stdout
-
-
-def samples_in_ffmpeg(path, dtype):
-    form = {"u1": "u8", "i2": "s16le", "i4": "s32le", "f4": "f32le", "f8": "f64le"}[dtype.str[1:]]
-    return np.frombuffer(in_ffmpeg(path, form, "-c:a", f"pcm_{form}"), dtype.newbyteorder("<"))
-
-
-def in_sox(path, dtype):
-    """Returns the samples as sox writes them without a header; it has floats as whole numbers of four bytes."""
-    needs.require("sox", shutil.which("sox"), source=" (scripts/setup tools installs it)")
-    form = ["-t", "raw", "-L", "-b", str(8 * dtype.itemsize), "-e", {"i": "signed", "u": "unsigned"}[dtype.kind]]
-    done = subprocess.run(["sox", "-V1", "-D", path, *form, "-"], check=True, capture_output=True)
-    return np.frombuffer(done.stdout, dtype.newbyteorder("<"))
-
-
-@pytest.mark.parametrize("shape", [(900,), (900, 2)])
-def test_samples_are_written_in_place(tmp_path, shape):
-    import soundfile
-
-    data = values("i2", shape, 5)
-    store = tmp_path / "written.zarr"
-    attributes = {"sample_rate": 8000}
-    zarr.open_group(store, mode="w").create_array("a", data=data, chunks=(400, 2)[: len(shape)], attributes=attributes)
-    with mounting.Mount(store, "--cow", tmp_path / "upper") as mount:
-        path = mount.files / "a/a.wav"
-        with soundfile.SoundFile(path, "r+") as sound:
-            sound.seek(500)
-            sound.write(data[:3])
-        data[500:503] = data[:3]
-        np.testing.assert_array_equal(np.load(mount.files / "a/a.npy"), data)
-        np.testing.assert_array_equal(soundfile.read(path, dtype="int16")[0], data)
-        mounting.zarrfs("commit", mount.path)
-    np.testing.assert_array_equal(zarr.open_group(store, mode="r")["a"][...], data)
-
-
-def grey(plane, fill=0):
-    """Returns numbers as bytes, from black for the least to white for the largest; the fill value is black."""
-    low, high = plane[plane != fill].min(), plane[plane != fill].max()
-    shown = np.floor((plane - low) / (high - low) * 255 + 0.5)
-    return np.where(plane == fill, 0, shown).astype("u1")
-
-
-def test_png(mounted):
-    import rasterio
-    import SimpleITK
-    from PIL import Image
-
-    files, arrays = mounted
-    plane = arrays["plane_u2"].astype("f8")
-    large = arrays["large"].astype("f8")
-    for name, expected in (
-        ("plane_u2/plane_u2.png", grey(plane)[None]),
-        ("plane_u2/plane_u2@::-1,2:.png", grey(plane[::-1, 2:])[None]),
-        ("large/large.png", grey(large[0, ::2])[None]),
-        ("large/large@2.png", grey(large[2, ::2])[None]),
-        ("large/large@:,:9,7.png", grey(large[:, :9, 7])[None]),
-        ("colours/colours.png", np.moveaxis(arrays["colours"], -1, 0)),
-        ("colours/colours@...,1.png", grey(arrays["colours"][..., 1].astype("f8"))[None]),
-    ):
-        path = files / name
-        assert path.stat().st_size == len(path.read_bytes())
-        with rasterio.open(path) as opened:
-            np.testing.assert_array_equal(opened.read(), expected, err_msg=name)
-        found = SimpleITK.GetArrayFromImage(SimpleITK.ReadImage(str(path), imageIO="PNGImageIO"))
-        found = np.moveaxis(found, -1, 0) if found.ndim == 3 else found[None]
-        np.testing.assert_array_equal(found, expected, err_msg=name)
-        # Neither of these has libpng.
-        found = np.asarray(Image.open(path))
-        found = np.moveaxis(found, -1, 0) if found.ndim == 3 else found[None]
-        np.testing.assert_array_equal(found, expected, err_msg=name)
-        pixels = in_ffmpeg(path, "rawvideo", "-pix_fmt", "rgb24" if len(expected) == 3 else "gray")
-        pixels = np.frombuffer(pixels, "u1").reshape(*expected.shape[1:], -1)
-        np.testing.assert_array_equal(np.moveaxis(pixels, -1, 0), expected, err_msg=name)
-    assert not (files / "texts/texts.png").exists()
 
 
 @pytest.fixture(scope="module", params=["three", "two", "sharded"])

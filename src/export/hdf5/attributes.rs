@@ -149,6 +149,12 @@ pub(super) fn of_group(attributes: &Attributes, flavour: Flavour) -> Vec<(String
     list.collect()
 }
 
+/// Whether an attribute can be the fill value of elements of a type: it is one of their values.
+pub fn is_fill(data_type: &DataType, value: &Value) -> bool {
+    let held = of_type(data_type, value);
+    held.is_some_and(|(lengths, _)| lengths.iter().all(|&length| length == 1))
+}
+
 /// Returns the attributes of an array whose elements have a type. The number that stands for no value has that type.
 pub(super) fn of_array(array: &Array, kind: &HdfType, flavour: Flavour) -> Vec<(String, HdfValue)> {
     let typed = |lengths: Vec<u64>, decoded: &[u8]| HdfValue::Elements {
@@ -158,11 +164,9 @@ pub(super) fn of_array(array: &Array, kind: &HdfType, flavour: Flavour) -> Vec<(
     };
     let mut values = array.attributes.to_map();
     values.remove("_ARRAY_DIMENSIONS");
-    let fill = |value| {
-        let held = of_type(&array.data_type, value);
-        held.is_some_and(|(lengths, _)| lengths.iter().all(|&length| length == 1))
-    };
-    let is_fill = values.get(FILL).is_none_or(fill);
+    let is_fill = values
+        .get(FILL)
+        .is_none_or(|value| is_fill(&array.data_type, value));
     let names = held_names(values.keys(), |name| {
         // netCDF refuses a fill value of another type.
         is_own(name, flavour) && (name != FILL || is_fill)

@@ -25,6 +25,8 @@ mod object;
 mod scales;
 mod tree;
 
+pub use crate::export::hdf5::attributes::is_fill;
+
 /// HDF5 as h5py writes it.
 pub const GROUP: GroupFormat = GroupFormat {
     extension: "h5",
@@ -46,6 +48,7 @@ fn nothing_held() -> String {
 /// An array by itself.
 pub const FORMAT: Format = Format {
     extension: "h5",
+    needs: "elements of a fixed length in at most 32 dimensions, and a name of UTF-8",
     parts: Some(alone),
     ragged: None,
     is_basic: false,

@@ -17,6 +17,8 @@ mod stack;
 /// Directories and elements.
 pub const FORMAT: Format = Format {
     extension: "tif",
+    needs: "bool, int8 to int64, uint8 to uint64, float16 to float64, complex64 or complex128 in 2 \
+            or more dimensions, none of length 0, and no more planes than TIFF has room for",
     parts: Some(parts),
     ragged: None,
     is_basic: false,

@@ -23,6 +23,8 @@ use crate::model::{Attributes, DataType, bytes_of};
 /// An array by itself.
 pub const FORMAT: Format = Format {
     extension: "ome.tif",
+    needs: "bool, int8 to int32, uint8 to uint32, float32, float64, complex64 or complex128 in 2 to \
+            5 dimensions, none of length 0, of at most 8192 planes",
     parts: Some(parts),
     ragged: None,
     is_basic: false,

@@ -7,10 +7,7 @@ use std::sync::Arc;
 
 use crate::error::Result;
 use crate::export::{FORMATS, GROUP_FORMATS, Subject};
-use crate::grid::Selection;
 use crate::hierarchy::NodeEntry;
-use crate::inspect::file_ending::PICTURE;
-use crate::inspect::plane_picture::PlanePicture;
 use crate::inspect::surrounding_nodes::SurroundingNodes;
 use crate::store::listing::NameList;
 use crate::store::{EntryKind, Listing};
@@ -59,12 +56,7 @@ impl FilesView {
         let formats = FORMATS
             .iter()
             .filter(|format| decodes && format.fits(&subject));
-        let picture = Selection::whole(subject.shape);
-        let picture = PlanePicture::of(subject.array, picture).filter(|_| decodes);
-        let picture = picture.map(|_| [self.name_of(found), PICTURE.as_bytes()].concat());
-        let files = formats
-            .map(|format| self.file_name(found, format))
-            .chain(picture);
+        let files = formats.map(|format| self.file_name(found, format));
         let files = files.filter(|name| found.path.child(name).is_ok());
         let names = files.chain([[CHUNKS, b"/"].concat()]);
         Ok(Some(lines(names)))

@@ -26,7 +26,6 @@ impl FilesView {
                 ..
             }) => entry_facts::of_chunk(array, &**self.hierarchy.store(), indices, name)?,
             PathTarget::Decoded(target) => entry_facts::of_node(&target.found, name),
-            PathTarget::Picture(target) => entry_facts::of_node(&target.found, name),
             PathTarget::GroupFile(target) => entry_facts::of_node(&target.found, name),
         };
         Ok(fact.map(String::into_bytes))

@@ -9,6 +9,7 @@ use std::str::FromStr;
 
 use crate::error::{Error, Result};
 use crate::export::group::GroupFormat;
+use crate::export::removed::RemovedFormat;
 use crate::export::{FORMATS, Format, GROUP_FORMATS, Subject, npy, txt};
 use crate::model::Array;
 
@@ -34,6 +35,9 @@ impl FromStr for ListedForm {
             CHUNKS => Ok(ListedForm::Chunks),
             ALL => Ok(ListedForm::All),
             _ => {
+                if let Some(removed) = RemovedFormat::of_extension(word) {
+                    return Err(removed.error(word));
+                }
                 let known = extensions().into_iter().find(|known| *known == word);
                 known.map(ListedForm::Extension).ok_or_else(|| {
                     let names = [extensions(), vec![CHUNKS]].concat().join(", ");
@@ -145,6 +149,8 @@ mod tests {
         for &word in [&names[..], &["chunks", "all"]].concat().iter() {
             assert_eq!(word.parse::<ListedForm>().unwrap().to_string(), word);
         }
+        let error = "wav".parse::<ListedForm>().unwrap_err().to_string();
+        assert!(error.contains("; use .raw"), "{error}");
         let error = "row".parse::<ListedForm>().unwrap_err().to_string();
         assert_eq!(
             error,

@@ -38,7 +38,6 @@ mod forms;
 mod group_files;
 mod listings;
 mod path_target;
-mod pictures;
 mod seen;
 mod shown_document;
 mod unstored;
@@ -102,8 +101,7 @@ impl FilesView {
         array.check_decodable()?;
         let region = target.region()?;
         let version = array.region_version(&region)?;
-        let name = self.name_of(&target.found);
-        let export = Export::open_ragged(array, target.format, &selection, name)?;
+        let export = Export::open_ragged(array, target.format, &selection)?;
         array.note_length(&target.name(), (&region, version), export.len())?;
         Ok(export)
     }
@@ -116,8 +114,7 @@ impl FilesView {
         }
         let (array, region) = (&target.array, target.region()?);
         let selection = target.selection()?;
-        let name = self.name_of(&target.found);
-        let measure = || Ok(Export::open_ragged(array, target.format, &selection, name)?.len());
+        let measure = || Ok(Export::open_ragged(array, target.format, &selection)?.len());
         array.length_of(&target.name(), &region, measure)
     }
 
@@ -167,7 +164,6 @@ impl FilesView {
                 let piece = target.array.piece_bytes();
                 return Ok(Attr { piece, ..attr });
             }
-            PathTarget::Picture(target) => target.length()?,
             PathTarget::GroupFile(target) => target.length()?,
         };
         Ok(attr_of_file(place, size, fresh))
@@ -237,7 +233,6 @@ fn attr_of_file(target: &PathTarget, size: u64, fresh: Duration) -> Attr {
     let found = target.node();
     let content = match target {
         PathTarget::Decoded(target) => target.content(),
-        PathTarget::Picture(target) => target.content(),
         PathTarget::GroupFile(target) => target.content(),
         _ => found.version,
     };
@@ -298,7 +293,6 @@ impl View for FilesView {
             | PathTarget::AsFound(..)
             | PathTarget::ErrorText(_)
             | PathTarget::Decoded(_)
-            | PathTarget::Picture(_)
             | PathTarget::GroupFile(_) => None,
         }
     }
@@ -341,7 +335,6 @@ impl View for FilesView {
             Some(PathTarget::ErrorText(found)) => {
                 Ok(broken::text_file(&found, broken::error_text(&found)))
             }
-            Some(PathTarget::Picture(target)) => target.open(),
             Some(PathTarget::GroupFile(target)) => target.open(),
             Some(PathTarget::Decoded(target)) => {
                 let export = self.export(&target)?;

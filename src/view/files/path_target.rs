@@ -6,14 +6,13 @@ use crate::error::{Error, Kind, Result};
 use crate::export::Format;
 use crate::grid::NumberedName;
 use crate::hierarchy::{BrokenDocument, NodeEntry};
-use crate::inspect::file_ending::{FileEnding, picture_selection};
+use crate::inspect::file_ending::{FileEnding, removed_format};
 use crate::inspect::surrounding_nodes::SurroundingNodes;
 use crate::known::Known;
 use crate::store::Key;
 use crate::view::files::array_files::{ArrayPlace, DecodedTarget};
 use crate::view::files::broken::{ERROR_TEXT, not_readable};
 use crate::view::files::group_files::GroupTarget;
-use crate::view::files::pictures::PictureTarget;
 use crate::view::files::{ATTRIBUTES, CHUNKS, FilesView, METADATA};
 use crate::view::{ChildName, ViewDir};
 
@@ -31,8 +30,6 @@ pub(super) enum PathTarget {
     Chunks(Arc<NodeEntry>),
     /// A decoded file.
     Decoded(DecodedTarget),
-    /// A picture of an array.
-    Picture(PictureTarget),
     /// A file of all arrays of a group.
     GroupFile(GroupTarget),
 }
@@ -64,7 +61,6 @@ impl PathTarget {
     pub(super) fn node(&self) -> &Arc<NodeEntry> {
         match self {
             PathTarget::Decoded(target) => &target.found,
-            PathTarget::Picture(target) => &target.found,
             PathTarget::GroupFile(target) => &target.found,
             PathTarget::Node(found)
             | PathTarget::Chunks(found)
@@ -73,11 +69,6 @@ impl PathTarget {
             | PathTarget::ErrorText(found) => found,
         }
     }
-}
-
-/// Whether what follows the name of an array names one of its files.
-fn names_file(ending: &[u8]) -> bool {
-    FileEnding::parse(ending).is_some() || picture_selection(ending).is_some()
 }
 
 impl FilesView {
@@ -195,8 +186,8 @@ impl FilesView {
             .broken
             .as_ref()
             .is_some_and(|broken| broken.is_entry_point);
-        let is_own =
-            [METADATA, ATTRIBUTES, CHUNKS].contains(&name) || ending.is_some_and(names_file);
+        let is_own = [METADATA, ATTRIBUTES, CHUNKS].contains(&name)
+            || ending.is_some_and(|ending| FileEnding::parse(ending).is_some());
         Ok(match document {
             Some(document) if below.is_empty() => Some(PathTarget::AsFound(found, document)),
             None if below.is_empty() && name == ERROR_TEXT => Some(PathTarget::ErrorText(found)),
@@ -240,9 +231,8 @@ impl FilesView {
         ending: &[u8],
         may_wait: bool,
     ) -> Result<Option<PathTarget>> {
-        if let Some(selection) = picture_selection(ending) {
-            let picture = self.picture(&place, selection, may_wait)?;
-            return Ok(picture.map(PathTarget::Picture));
+        if let Some(removed) = removed_format(ending) {
+            return Err(removed.error(&place.found.path));
         }
         let file = match FileEnding::parse(ending) {
             Some(ending) => self.named_file(place, ending, may_wait)?,
@@ -263,6 +253,12 @@ impl FilesView {
         };
         if [METADATA, ATTRIBUTES].contains(&name) {
             return Ok(Some(PathTarget::Document(found, name.to_vec())));
+        }
+        let Some(ending) = name.strip_prefix(self.name_of(&found)) else {
+            return Ok(None);
+        };
+        if let Some(removed) = removed_format(ending) {
+            return Err(removed.error(&found.path));
         }
         let target = match self.group_format(&found, name) {
             None => None,
