@@ -13,15 +13,13 @@ use crate::array::shard::Shard;
 use crate::codec::{Pipeline, ShardLevel};
 use crate::error::{Error, Kind, Result};
 use crate::grid::{ChunkIndex, Coordinates, Grid};
-use crate::model::Array;
 use crate::store::{Key, Meta};
 
 /// A stored shard, or a shard in one, and its index as it is now.
 pub struct ShardFile {
     /// The key of the stored object.
     pub key: Key,
-    /// Its attributes.
-    pub meta: Meta,
+    meta: Meta,
     array: Arc<OpenArray>,
     /// Its number in the grid of stored chunks.
     number: u64,
@@ -110,14 +108,16 @@ fn inner_grid(level: &ShardLevel) -> Result<Grid> {
 }
 
 impl ShardFile {
-    /// Returns the array that it is of.
-    pub fn array(&self) -> &Array {
-        self.array.array()
-    }
-
     /// Returns how its inner chunks are counted along each dimension.
     pub fn inner(&self) -> &Grid {
         &self.inner
+    }
+
+    /// Returns the bytes of an inner chunk decoded; 0 for elements without a fixed length.
+    pub fn inner_bytes(&self) -> u64 {
+        let element = self.array.array().element_size().unwrap_or(0) as u64;
+        let lengths = self.level().map_or(&[][..], ShardLevel::inner_shape).iter();
+        lengths.fold(element, |all, &length| all.saturating_mul(length))
     }
 
     /// Returns which bytes of the stored object it consists of.

@@ -1,4 +1,4 @@
-//! `zarrfs cat`: a key as it is stored, a chunk decoded, or selected elements of an array, on stdout.
+//! `zarrfs cat`: a key or an inner chunk as stored, a chunk decoded, or elements of an array, on stdout.
 //!
 //! All of it is read piece by piece, so that an object of any length takes the memory of one piece.
 
@@ -9,17 +9,17 @@ use std::sync::Arc;
 use super::named_faults::named;
 use super::source_array::{SourceArray, in_group, within};
 use super::store_args::StoreArgs;
-use super::{CatArgs, elements};
+use super::{CatArgs, elements, report};
 use crate::array::OpenArray;
-use crate::error::{Error, Result};
+use crate::error::{Error, Kind, Result};
 use crate::grid::Selection;
 use crate::inspect::access::OpenedStore;
 use crate::inspect::coordinates::{ArrayInGroup, names_dimensions};
 use crate::inspect::file_ending::FileContent;
 use crate::inspect::key_of_chunk::chunk_of;
 use crate::inspect::locate::StorePath;
+use crate::inspect::shard_info::ShardPart;
 use crate::inspect::written_file::write_file;
-use crate::store::Key;
 
 /// How many bytes are read at a time.
 const READ_SIZE: usize = 4 << 20;
@@ -46,7 +46,7 @@ fn cat_of(args: &CatArgs, located: &StorePath, content: Option<FileContent>) -> 
         let (array, selection) = chunk_of(&located.opened, &located.path)?;
         print_elements(located, array, &selection, content)?;
     } else {
-        print_stored(located, &located.path)?;
+        return print_stored(located);
     }
     Ok(true)
 }
@@ -112,17 +112,54 @@ fn print_elements(
     write_file(&source.described(), selection, content, &mut write)
 }
 
-/// Prints an object as it is stored; `NotFound` if there is none.
-fn print_stored(located: &StorePath, key: &Key) -> Result<()> {
-    let reader = located.opened.stack.store.open(key, None)?;
+/// Prints an object as it is stored, or an inner chunk of a shard. The answer is no if that is not stored; `NotFound` if
+/// there is no such key.
+fn print_stored(located: &StorePath) -> Result<bool> {
+    let path = &located.path;
+    let reader = match located.opened.stack.store.open(path, None) {
+        Err(error) if error.kind() == Kind::NotFound && path.name().contains(&b'@') => {
+            return print_inner(located, error);
+        }
+        reader => reader?,
+    };
     let mut offset = 0;
     loop {
         let bytes = reader.read_at(offset, READ_SIZE)?;
         if bytes.is_empty() || !write(&bytes)? {
-            return Ok(());
+            return Ok(true);
         }
         offset += bytes.len() as u64;
     }
+}
+
+/// Prints an inner chunk as it is stored; fails with `no_key` if the path names none.
+fn print_inner(located: &StorePath, no_key: Error) -> Result<bool> {
+    let (shard, range) = match ShardPart::at(&located.opened, &located.path)? {
+        None => return Err(no_key),
+        Some(ShardPart::Shard(shard)) => {
+            let range = 0..shard.byte_length();
+            (shard, range)
+        }
+        Some(ShardPart::Inner(inner)) => match inner.range()? {
+            Some(range) => (inner.shard, range),
+            None => {
+                report::note(format_args!(
+                    "{}: the inner chunk is not stored",
+                    located.path
+                ));
+                return Ok(false);
+            }
+        },
+    };
+    let mut start = range.start;
+    while start < range.end {
+        let end = range.end.min(start.saturating_add(READ_SIZE as u64));
+        if !write(&shard.read(start..end)?)? {
+            break;
+        }
+        start = end;
+    }
+    Ok(true)
 }
 
 /// Writes bytes to stdout; returns whether stdout is still read.

@@ -1,17 +1,21 @@
 //! `zarrfs info`: one node in full.
 
+use std::ops::Range;
+
 use serde_json::{Value, json};
 
 use super::named_faults::named;
 use super::source_array::within;
 use super::{InfoArgs, report, shown, units};
 use crate::error::{Error, Kind, Result, printable};
+use crate::grid::joined_indices;
 use crate::inspect::array_info::{ArrayInfo, ReadCost};
 use crate::inspect::coordinates::names_dimensions;
 use crate::inspect::locate::StorePath;
 use crate::inspect::named_file::NamedFile;
 use crate::inspect::node_info::{ChildCounts, NodeInfo};
 use crate::inspect::refused_files::RefusedFile;
+use crate::inspect::shard_info::{ShardInfo, ShardPart};
 use crate::inspect::stored::StoredFacts;
 use crate::inspect::tree::NodeFacts;
 use crate::json_text;
@@ -24,17 +28,21 @@ pub(super) fn info(args: &InfoArgs) -> Result<bool> {
 
 fn info_of(args: &InfoArgs, located: &StorePath) -> Result<bool> {
     let info = match NodeInfo::of(located) {
-        Err(error) if error.kind() == Kind::NotFound => match named_file(args, located)? {
-            Some(file) => {
-                let file = NamedFile {
-                    length: named(located, &args.path, file.length),
-                    ..file
-                };
-                print_file(args, located, &file);
-                return Ok(file.length.is_ok());
+        Err(error) if error.kind() == Kind::NotFound => {
+            let part = ShardPart::at(&located.opened, &located.path);
+            if let Ok(Some(part)) = &part {
+                return print_part(args, located, part);
             }
-            None => return Err(error),
-        },
+            let Some(file) = named_file(args, located)? else {
+                return Err(part.err().unwrap_or(error));
+            };
+            let file = NamedFile {
+                length: named(located, &args.path, file.length),
+                ..file
+            };
+            print_file(args, located, &file);
+            return Ok(file.length.is_ok());
+        }
         info => info?,
     };
     if args.json {
@@ -92,6 +100,131 @@ fn print_file(args: &InfoArgs, located: &StorePath, file: &NamedFile) {
         (None, None) => sheet.add("length", "known when it is read"),
     }
     sheet.print();
+}
+
+/// Prints what the index of a shard says, or where an inner chunk lies. The answer is no if the index does not read, or
+/// if the inner chunk is not stored.
+fn print_part(args: &InfoArgs, located: &StorePath, part: &ShardPart) -> Result<bool> {
+    let (is_sound, members, sheet) = match part {
+        ShardPart::Shard(shard) => {
+            let info = ShardInfo::of(shard);
+            (info.chunks.is_ok(), shard_json(&info), shard_sheet(&info))
+        }
+        ShardPart::Inner(inner) => {
+            let place = inner.range()?;
+            let mut sheet = Sheet::default();
+            sheet.add("kind", "inner chunk");
+            sheet.add(
+                "stored",
+                place.as_ref().map_or("no".to_string(), shown_range),
+            );
+            let members = json!({
+                "kind": "inner chunk",
+                "key": shown::text(&inner.shard.key),
+                "index": inner.shard.indices(inner.number).to_vec(),
+                "stored": place.as_ref().map(range_json),
+            });
+            (place.is_some(), members, sheet)
+        }
+    };
+    if args.json {
+        let mut found = json!({"store": located.source, "path": shown::text(&located.path)});
+        if let (Some(found), Value::Object(members)) = (found.as_object_mut(), members) {
+            found.extend(members);
+        }
+        report::print_json(&found);
+    } else {
+        let title = String::from_utf8_lossy(located.path.name()).into_owned();
+        let path = format!("{} at {}", located.source, shown::text(&located.path));
+        let mut lines = vec![("store", printable(&path))];
+        lines.extend(sheet.lines);
+        Sheet { title, lines }.print();
+    }
+    Ok(is_sound)
+}
+
+fn shown_range(range: &Range<u64>) -> String {
+    format!(
+        "{} at {}",
+        units::count(range.end - range.start, "byte"),
+        range.start
+    )
+}
+
+fn range_json(range: &Range<u64>) -> Value {
+    json!({"offset": range.start, "length": range.end - range.start})
+}
+
+/// Returns the lines on a shard. Offsets count from the beginning of the shard, its own from that of the object.
+fn shard_sheet(info: &ShardInfo) -> Sheet {
+    let mut sheet = Sheet::default();
+    sheet.add("kind", "shard");
+    sheet.add("stored", shown_range(&info.bytes));
+    let index = info
+        .index
+        .as_ref()
+        .map_or("no room for one".to_string(), shown_range);
+    sheet.add(
+        "index",
+        format!("{index}, checksum {}", info.checksum.name()),
+    );
+    let chunks = match &info.chunks {
+        Ok(chunks) => chunks,
+        Err(error) => {
+            sheet.add("error", error.to_string());
+            return sheet;
+        }
+    };
+    let grid = shown::shape(&info.chunks_per_shard);
+    sheet.add(
+        "inner chunks",
+        format!("{} of {grid} stored", chunks.stored),
+    );
+    sheet.add("unused", units::count(chunks.unused, "byte"));
+    for (place, (indices, range)) in chunks.places.iter().enumerate() {
+        let title = if place == 0 { "@" } else { "" };
+        let range = range.as_ref().map_or_else(Error::to_string, shown_range);
+        sheet.add(title, format!("{}: {range}", joined_indices(indices)));
+    }
+    if chunks.not_listed() > 0 {
+        sheet.add("", format!("and {} more", chunks.not_listed()));
+    }
+    sheet
+}
+
+fn shard_json(info: &ShardInfo) -> Value {
+    let mut members = json!({
+        "kind": "shard",
+        "key": shown::text(&info.key),
+        "offset": info.bytes.start,
+        "length": info.bytes.end - info.bytes.start,
+        "index": {
+            "offset": info.index.as_ref().map(|place| place.start),
+            "length": info.index.as_ref().map(|place| place.end - place.start),
+            "checksum": info.checksum.name(),
+        },
+        "chunks_per_shard": info.chunks_per_shard,
+    });
+    let more = match &info.chunks {
+        Err(error) => json!({"error": error.to_string()}),
+        Ok(chunks) => {
+            let places = chunks.places.iter().map(|(indices, range)| {
+                let error = |error: &Error| json!({"error": error.detail()});
+                let place = range.as_ref().map_or_else(error, range_json);
+                (joined_indices(indices), place)
+            });
+            json!({
+                "stored_chunks": chunks.stored,
+                "unused": chunks.unused,
+                "chunks": places.collect::<serde_json::Map<_, _>>(),
+                "chunks_not_listed": chunks.not_listed(),
+            })
+        }
+    };
+    if let (Some(members), Value::Object(more)) = (members.as_object_mut(), more) {
+        members.extend(more);
+    }
+    members
 }
 
 fn kind(info: &NodeInfo) -> &'static str {

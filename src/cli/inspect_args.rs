@@ -49,7 +49,8 @@ pub struct LsArgs {
 #[derive(Args, Debug)]
 #[command(after_help = examples::INFO)]
 pub struct InfoArgs {
-    /// The store, a group or an array in it, or the name of a decoded file: tas/tas@0.nii
+    /// The store, a group or an array in it, the name of a decoded file: tas/tas@0.nii, or the key of a shard or of an
+    /// inner chunk in it: tas/c/0/0@1.0
     pub path: String,
     /// Print JSON
     #[arg(long)]
@@ -90,7 +91,7 @@ pub enum Measure {
 #[derive(Args, Debug)]
 #[command(after_help = examples::MAP)]
 pub struct MapArgs {
-    /// The array, after the path or URL of its store
+    /// The array, or the key of a shard, after the path or URL of its store
     pub path: String,
     /// Which dimensions are rows and columns, such as 0,2
     #[arg(long, value_name = "ROWS,COLUMNS", value_parser = units::pair)]
@@ -150,7 +151,7 @@ pub struct StatsArgs {
 #[derive(Args, Debug)]
 #[command(after_help = examples::CAT)]
 pub struct CatArgs {
-    /// The key or the array, after the path or URL of its store
+    /// The key or the array, after the path or URL of its store; KEY@N is an inner chunk of a shard: tas/c/0/0@1.0
     pub path: String,
     /// Print the elements of the chunk that has this key
     #[arg(long)]

@@ -1,4 +1,4 @@
-//! `zarrfs map`: the chunk grid of an array as a picture of which chunks are stored.
+//! `zarrfs map`: the chunk grid of an array, or of a shard, as a picture of which chunks are stored.
 
 use serde_json::{Value, json};
 
@@ -8,9 +8,10 @@ use super::paint::{Paint, terminal_width};
 use super::picture::{Picture, Rgb, scaled_colour};
 use super::{MapArgs, Measure, report, shown, units};
 use crate::array::ScanDetail;
-use crate::error::{Result, printable};
+use crate::error::{Error, Kind, Result, printable};
 use crate::inspect::chunk_map::{ChunkMap, MapCell, MapConfig};
 use crate::inspect::locate::StorePath;
+use crate::inspect::shard_info::ShardPart;
 
 /// The most cells along each side of a picture in a file.
 const MAX_SIDE: u64 = 1024;
@@ -32,7 +33,6 @@ pub(super) fn map(args: &MapArgs) -> Result<bool> {
 }
 
 fn map_of(args: &MapArgs, located: &StorePath) -> Result<bool> {
-    let array = open_array(located)?;
     let (rows, columns) = match (&args.output, args.json) {
         (None, false) => (2 * MAX_LINES, terminal_width() as u64),
         (None, true) => (MAX_JSON_SIDE, MAX_JSON_SIDE),
@@ -49,7 +49,10 @@ fn map_of(args: &MapArgs, located: &StorePath) -> Result<bool> {
         decode: args.data,
         threads: located.concurrency,
     };
-    let map = ChunkMap::of(&array, &config)?;
+    let map = match open_array(located) {
+        Err(error) if error.kind() == Kind::NotFound => of_shard(args, located, &config, error)?,
+        array => ChunkMap::of(&array?, &config)?,
+    };
     let shades = Shades::of(&map, args.by);
     if let Some(path) = &args.output {
         shades.picture(&map).write(path)?;
@@ -60,6 +63,25 @@ fn map_of(args: &MapArgs, located: &StorePath) -> Result<bool> {
         print(&map, &shades, args);
     }
     Ok(map.corrupt.is_empty())
+}
+
+/// Returns the map of the shard that was typed; fails with `no_array` if it is none.
+fn of_shard(
+    args: &MapArgs,
+    located: &StorePath,
+    config: &MapConfig,
+    no_array: Error,
+) -> Result<ChunkMap> {
+    match ShardPart::at(&located.opened, &located.path)? {
+        Some(_) if args.data => {
+            let why =
+                "--data decodes the chunks of an array; 'zarrfs cat --decode' decodes a shard";
+            Err(Error::invalid(&located.path, why))
+        }
+        Some(ShardPart::Shard(shard)) => ChunkMap::of_shard(&shard, config),
+        Some(ShardPart::Inner(_)) => Err(Error::invalid(&located.path, "is not a shard")),
+        None => Err(no_array),
+    }
 }
 
 /// How cells are coloured.

@@ -137,11 +137,14 @@ pub enum Command {
     ///
     /// Its documents, attributes and codecs, how many of its chunks are stored in how many bytes, what a read costs at
     /// most, which decoded files open, and why it does not decode if it does not. Of a decoded file: what it holds, or
-    /// why there is none.
+    /// why there is none. Of a shard, by its key: its index, with the offset and length of each inner chunk.
     Info(InfoArgs),
     /// Print a key as it is stored, a chunk decoded, or a region of an array
     ///
-    /// PATH is the path or URL of a store with the key or the array after it, or a path in a mount of zarrfs.
+    /// PATH is the path or URL of a store with the key or the array after it, or a path in a mount of zarrfs. KEY@N prints
+    /// an inner chunk of a shard as it is stored, where N is its number in C order or its indices joined by dots, as
+    /// 'zarrfs info KEY' lists them; KEY@N@M is an inner chunk of a shard in a shard. The exit status is 1 if it is not
+    /// stored.
     Cat(CatArgs),
     /// Find what is wrong with a store
     ///
@@ -171,7 +174,7 @@ pub enum Command {
     ///
     /// Two dimensions of the chunk grid are shown, the last two unless --axes is given; the others are counted together.
     /// A large grid is shown in cells of several chunks. With --data every stored chunk is decoded, and the exit status
-    /// is 1 if one does not.
+    /// is 1 if one does not. Of a shard, by its key, the inner chunks are shown.
     Map(MapArgs),
     /// Show the values of a plane of an array as a picture
     ///

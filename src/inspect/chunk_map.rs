@@ -6,8 +6,9 @@
 use std::sync::Arc;
 
 use crate::array::flat_file::FlatFile;
-use crate::array::{FoundChunk, OpenArray, ScanDetail};
+use crate::array::{FoundChunk, OpenArray, ScanDetail, ShardFile};
 use crate::error::{Error, Kind, Result};
+use crate::grid::Grid;
 use crate::store::Key;
 use crate::sync::pool::parallel_map;
 
@@ -84,7 +85,8 @@ impl ChunkMap {
         if config.decode {
             array.check_decodable()?;
         }
-        let mut map = ChunkMap::empty(array, config)?;
+        let empty = ChunkMap::empty(array.stored_grid()?, config);
+        let mut map = empty.map_err(|error| error.about(array.path()))?;
         let mut scan = array.scan_chunks(config.detail, config.threads)?;
         while let Some(batch) = scan.next_batch()? {
             map.add(array, batch, config)?;
@@ -92,9 +94,28 @@ impl ChunkMap {
         Ok(map)
     }
 
-    fn empty(array: &OpenArray, config: &MapConfig) -> Result<ChunkMap> {
-        let grid = array.stored_grid()?.counts();
-        let axes = axes_of(array, config.axes)?;
+    /// Makes the map of the inner chunks of a shard, which are not decoded.
+    ///
+    /// Fails with `Invalid` for dimensions that the array has not, and with `Corrupt` if the index does not read.
+    pub fn of_shard(shard: &ShardFile, config: &MapConfig) -> Result<ChunkMap> {
+        let empty = ChunkMap::empty(shard.inner(), config);
+        let mut map = empty.map_err(|error| error.about(&shard.key))?;
+        for number in 0..shard.inner().len() {
+            if let Some(range) = shard.range(number)? {
+                let chunk = FoundChunk {
+                    indices: shard.indices(number),
+                    key: shard.key.clone(),
+                    size: Some(range.end - range.start),
+                };
+                map.add_chunk(chunk, shard.inner_bytes(), Ok(()))?;
+            }
+        }
+        Ok(map)
+    }
+
+    fn empty(chunks: &Grid, config: &MapConfig) -> Result<ChunkMap> {
+        let grid = chunks.counts();
+        let axes = axes_of(grid.len(), config.axes)?;
         let count =
             |axis: Option<usize>| axis.and_then(|axis| grid.get(axis).copied()).unwrap_or(1);
         let (rows, columns) = (count(axes.0), count(axes.1));
@@ -107,7 +128,7 @@ impl ChunkMap {
             rows: rows.min(config.max_rows),
             columns: columns.min(config.max_columns),
             cells: Vec::new(),
-            total: array.stored_grid()?.len(),
+            total: chunks.len(),
             present: 0,
             corrupt: Vec::new(),
         };
@@ -190,11 +211,7 @@ fn threads(config: &MapConfig) -> usize {
 }
 
 /// Returns the dimensions of rows and columns.
-fn axes_of(
-    array: &OpenArray,
-    axes: Option<(usize, usize)>,
-) -> Result<(Option<usize>, Option<usize>)> {
-    let rank = array.array().shape.len();
+fn axes_of(rank: usize, axes: Option<(usize, usize)>) -> Result<(Option<usize>, Option<usize>)> {
     match axes {
         None => Ok((rank.checked_sub(2), rank.checked_sub(1))),
         Some((row, column)) if row < rank && column < rank && row != column => {
@@ -202,7 +219,7 @@ fn axes_of(
         }
         Some((row, column)) => {
             let why = format!("has {rank} dimensions: {row} and {column} are not two of them");
-            Err(Error::invalid(array.path(), why))
+            Err(Error::invalid("", why))
         }
     }
 }

@@ -76,18 +76,6 @@ fn of_array(array: &Array, name: &str) -> Option<String> {
     }
 }
 
-/// Returns a fact on what has so many bytes of a stored chunk, a shard or an inner chunk: `kind`, `stored_bytes` and what
-/// there is to know of its array, but for the shape.
-pub fn of_part(array: &Array, (kind, stored_bytes): (&str, u64), name: &str) -> Option<String> {
-    match name {
-        "kind" => Some(kind.to_string()),
-        "dialect" => Some(array.dialect.to_string()),
-        "stored_bytes" => Some(stored_bytes.to_string()),
-        "shape" => None,
-        name => of_array(array, name),
-    }
-}
-
 /// Returns a fact on a chunk of an array: `kind`, `shape` as far as the chunk lies in the array, `stored_bytes`, `etag`,
 /// and `status`, which is `stored`, `missing` or `corrupt`; what else there is to know is that of its array.
 pub fn of_chunk(

@@ -20,6 +20,7 @@ pub mod refused_files;
 pub mod root_name;
 pub mod selected;
 pub mod selection;
+pub mod shard_info;
 pub mod stored;
 pub mod surrounding_nodes;
 pub mod tree;

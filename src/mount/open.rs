@@ -25,7 +25,6 @@ use crate::sync::budget::MemoryBudget;
 use crate::view::View;
 use crate::view::control::{CONTROL, Control, ControlDirView};
 use crate::view::files::{FilesView, ListedForm};
-use crate::view::shards::ShardsView;
 use crate::view::store::StoreView;
 use crate::view::store_without_listing::StoreWithoutListing;
 use crate::view::synthetic_store::SyntheticStore;
@@ -216,15 +215,8 @@ pub fn open_views(config: &ViewsConfig, stats: &Arc<Stats>) -> Result<Views> {
         &root_name(&name),
         &config.list,
     );
-    let shards = ShardsView::new(hierarchy.clone(), arrays.clone());
-    let views = vec![
-        ("store", stored.clone()),
-        (
-            "files",
-            Arc::new(files.shown_in(".zarrfs/files/")) as Arc<dyn View>,
-        ),
-        ("shards", Arc::new(shards) as Arc<dyn View>),
-    ];
+    let in_control: Arc<dyn View> = Arc::new(files.shown_in(".zarrfs/files/"));
+    let views = vec![("store", stored.clone()), ("files", in_control)];
     let control = Control::new(views, stats.clone(), mount_json(config, lists));
     Ok(Views {
         store: stack.store,

@@ -23,6 +23,9 @@ use crate::view::{Attr, ChildName, File, OpenedFile, ReadAt, ReadBytes, View, Vi
 /// The name of the control directory.
 pub const CONTROL: &[u8] = b".zarrfs";
 
+/// The directory that had shards as directories in earlier versions.
+const SHARDS: &[u8] = b"shards";
+
 /// The attribute of a mount's root with the text of `mount.json`.
 pub const MOUNT_ATTRIBUTE: &[u8] = b"user.zarrfs.mount";
 
@@ -218,6 +221,11 @@ impl ControlDirView {
                 view,
                 path.below(&top).unwrap_or_default(),
             ));
+        }
+        if name == SHARDS {
+            let why = "is gone; 'zarrfs info STORE/KEY' shows the index of a shard, 'zarrfs cat STORE/KEY@N' prints an \
+                       inner chunk";
+            return Err(Error::new(Kind::Removed, path, why));
         }
         match (self.control.file(name), names.next()) {
             (Some(file), None) => Ok(ControlTarget::File(file)),

@@ -17,8 +17,6 @@ pub mod control;
 mod copied_document;
 pub mod files;
 mod root_lookup;
-mod shard_index;
-pub mod shards;
 pub mod store;
 pub mod store_without_listing;
 mod synthetic_listing;

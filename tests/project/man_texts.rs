@@ -162,6 +162,10 @@ pub const EXAMPLES: &[(&str, &[(&str, &str)])] = &[
                 "zarrfs info samples/climate.zarr/tas",
             ),
             (
+                "Show the index of a shard",
+                "zarrfs info samples/climate.zarr/survey/volume/c/0/0/0",
+            ),
+            (
                 "Show a group for a script",
                 "zarrfs info --json samples/climate.zarr",
             ),
@@ -177,6 +181,10 @@ pub const EXAMPLES: &[(&str, &[(&str, &str)])] = &[
             (
                 "Print the elements of a chunk",
                 "zarrfs cat --decode samples/climate.zarr/tas/c/0/0/0",
+            ),
+            (
+                "Print an inner chunk of a shard as it is stored",
+                "zarrfs cat samples/climate.zarr/survey/volume/c/0/0/0@1",
             ),
             (
                 "Print a part of a row",

@@ -59,18 +59,6 @@ def test_facts_on_chunks(made, mounted):
     assert fact(mount.path / "a/c/2/0", "status") == "corrupt"
 
 
-def test_facts_on_shards(tmp_path, mounted):
-    store = tmp_path / "sharded.zarr"
-    array = zarr.create_array(store, shape=(8,), shards=(4,), chunks=(2,), dtype="u1", compressors=None)
-    array[:4] = 1
-    mount = mounted(store)
-    shards = mount.path / ".zarrfs/shards"
-    kinds = {"": "array", "0": "shard", "0/index.json": "index", "0/1": "inner chunk"}
-    assert {path: fact(shards / path, "kind") for path in kinds} == kinds
-    assert fact(shards / "0/1", "stored_bytes") == "2" and fact(shards / "0/1", "dtype") == "uint8"
-    assert fact(shards / "0", "stored_bytes") == str((store / "c/0").stat().st_size)
-
-
 def test_facts_on_other_keys(made, mounted):
     mount = mounted(made)
     kinds = {"a/zarr.json": "document", "a/notes.txt": "key", "a/c": "folder"}

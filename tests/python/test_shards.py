@@ -1,9 +1,10 @@
-"""Shards as directories: what their indexes say, and inner chunks as they are stored."""
+"""Shards by their keys: what `info` and `map` tell of their indexes, and inner chunks as `cat` prints them."""
 
 import errno
 import gzip
 import json
 import os
+import subprocess
 
 import numpy as np
 import pytest
@@ -24,66 +25,84 @@ def made(tmp_path):
     return store
 
 
-def shards(mount):
-    return mount.path / ".zarrfs/shards"
+def run(*command, status=0):
+    """Runs a command of zarrfs, which has to end with `status`; returns the bytes of stdout and the text of stderr."""
+    done = subprocess.run([mounting.program(), *map(str, command)], capture_output=True)
+    assert done.returncode == status, (command, done)
+    return done.stdout, done.stderr.decode()
+
+
+def told(key, status=0):
+    return json.loads(run("info", "--json", key, status=status)[0])
 
 
 def test_a_shard_is_its_index_and_its_inner_chunks(made, mounted):
-    mount = mounted(made)
-    folder = shards(mount) / "g/a"
-    assert sorted(os.listdir(shards(mount))) == ["g", "plain"]
-    assert sorted(os.listdir(folder)) == ["0.0", "1.0"]
-    assert os.listdir(shards(mount) / "plain") == []
-    first = folder / "0.0"
-    assert sorted(os.listdir(first)) == ["0.0", "0.1", "index.json"]
-    assert sorted(os.listdir(folder / "1.0")) == ["0.0", "0.1", "1.0", "1.1", "index.json"]
-    said = json.loads((first / "index.json").read_text())
-    stored = (made / "g/a/c/0/0").read_bytes()
-    assert said["key"] == "g/a/c/0/0" and said["length"] == len(stored) and said["chunks_per_shard"] == [2, 2]
-    assert said["index"] == {"offset": len(stored) - 68, "length": 68, "checksum": "correct"}
-    assert said["stored_chunks"] == 2 and said["unused"] == 0
-    for name, place in said["chunks"].items():
-        chunk = (first / name).read_bytes()
-        assert chunk == stored[place["offset"] :][: place["length"]]
-        assert os.stat(first / name).st_size == len(chunk)
+    key = made / "g/a/c/0/0"
+    stored = key.read_bytes()
     decoded = zarr.open_array(made / "g/a")[0:2, 4:8]
-    assert gzip.decompress((first / "0.1").read_bytes()) == decoded.astype("<i2").tobytes()
+    # The store itself, and by way of a mount.
+    for key in (key, mounted(made).path / "g/a/c/0/0"):
+        said = told(key)
+        assert said["key"].endswith("c/0/0") and said["length"] == len(stored) and said["chunks_per_shard"] == [2, 2]
+        assert said["index"] == {"offset": len(stored) - 68, "length": 68, "checksum": "correct"}
+        assert said["stored_chunks"] == 2 and said["unused"] == 0
+        assert list(said["chunks"]) == ["0.0", "0.1"]
+        for name, place in said["chunks"].items():
+            assert run("cat", f"{key}@{name}")[0] == stored[place["offset"] :][: place["length"]]
+            assert told(f"{key}@{name}")["stored"] == place
+        for name in ("0.1", "1"):
+            assert gzip.decompress(run("cat", f"{key}@{name}")[0]) == decoded.astype("<i2").tobytes()
+        sheet = run("info", key)[0].decode()
+        place = said["chunks"]["0.1"]
+        assert f"0.1: {place['length']} bytes at {place['offset']}" in sheet
+        assert f"68 bytes at {len(stored) - 68}, checksum correct" in sheet
+        drawn = json.loads(run("map", "--json", "--by", "size", key)[0])
+        cells = {(cell["row"], cell["column"]): cell["bytes"] for cell in drawn["cells"]}
+        assert drawn["grid"] == [2, 2] and drawn["present"] == 2
+        assert cells == {(0, 0): said["chunks"]["0.0"]["length"], (0, 1): place["length"]}
+        assert "2 of 4 chunks stored" in run("map", key)[0].decode()
 
 
-def test_other_names_are_none(made, mounted):
-    mount = mounted(made)
-    folder = shards(mount) / "g/a"
-    for name in ("0.1", "00.0", "0", "2.0", "x", "0.0/1.0", "0.0/0.2", "0.0/x", "0.0/0.0/x", "../none"):
-        assert not os.path.exists(folder / name), name
-    with pytest.raises(OSError) as error:
-        (folder / "new").write_bytes(b"")
-    assert error.value.errno in (errno.EROFS, errno.EPERM, errno.EACCES)
+def test_an_inner_chunk_that_is_not_there_is_said_to_be_missing(made):
+    key = f"{made}/g/a/c/0/0"
+    for name in ("1.0", "2"):
+        out, error = run("cat", f"{key}@{name}", status=1)
+        assert out == b"" and "the inner chunk is not stored" in error
+        assert told(f"{key}@{name}", status=1)["stored"] is None
+    for name in ("2.0", "4", "0.0.0", "x", "", "00", "-1", "0.0@0"):
+        out, error = run("cat", f"{key}@{name}", status=2)
+        assert out == b"" and ("no such inner chunk" in error or "not a shard here" in error), error
+    assert "they are @0 to @3, the last one is also @1.1" in run("cat", f"{key}@4", status=2)[1]
+    # No shard at all, one that is not stored, and none that can be.
+    assert "is a chunk and not a shard" in run("cat", f"{made}/plain/c/0@0", status=2)[1]
+    (made / "g/a/c/1/0").unlink()
+    assert "the shard is not stored" in run("cat", f"{made}/g/a/c/1/0@0", status=2)[1]
+    assert "no such" in run("cat", f"{made}/g/a/c/9/9@0", status=2)[1]
+    assert "no such" in run("cat", f"{made}/g/a@0", status=2)[1]
+    # A key with that name comes first.
+    (made / "g/a/c/0/0@0").write_bytes(b"own")
+    assert run("cat", f"{key}@0")[0] == b"own"
 
 
-def test_a_corrupt_index_says_why(made, mounted):
-    path = made / "g/a/c/0/0"
-    stored = bytearray(path.read_bytes())
+def test_a_corrupt_index_says_why(made):
+    key = made / "g/a/c/0/0"
+    stored = bytearray(key.read_bytes())
     stored[-20] ^= 1
-    path.write_bytes(stored)
-    mount = mounted(made)
-    first = shards(mount) / "g/a/0.0"
-    said = json.loads((first / "index.json").read_text())
+    key.write_bytes(stored)
+    said = told(key, status=1)
     assert "checksum" in said["error"] and said["index"]["checksum"] == "wrong"
-    assert os.listdir(first) == ["index.json"]
-    with pytest.raises(OSError) as error:
-        (first / "0.0").read_bytes()
-    assert error.value.errno == errno.EIO
-    path.write_bytes(b"short")
-    mounting.wait_until(lambda: "no room" in json.loads((first / "index.json").read_text()).get("error", ""))
+    assert "checksum" in run("cat", f"{key}@0", status=2)[1]
+    assert "checksum" in run("map", key, status=2)[1]
+    key.write_bytes(b"short")
+    assert "no room" in told(key, status=1)["error"]
 
 
-def test_unused_bytes_are_told(made, mounted):
-    path = made / "g/a/c/1/0"
-    stored = path.read_bytes()
+def test_unused_bytes_are_told(made):
+    key = made / "g/a/c/1/0"
+    stored = key.read_bytes()
     # Bytes between the inner chunks and the index, which writers leave that change a shard in place.
-    path.write_bytes(stored[:-68] + b"unused" + stored[-68:])
-    mount = mounted(made)
-    said = json.loads((shards(mount) / "g/a/1.0/index.json").read_text())
+    key.write_bytes(stored[:-68] + b"unused" + stored[-68:])
+    said = told(key)
     assert said["unused"] == 6 and said["stored_chunks"] == 4
 
 
@@ -99,62 +118,47 @@ def nested(store):
     return array
 
 
-def test_a_shard_in_a_shard_is_a_directory(tmp_path, mounted):
+def test_a_shard_in_a_shard_has_an_index_too(tmp_path):
     array = nested(tmp_path / "s.zarr")
-    folder = shards(mounted(tmp_path / "s.zarr")) / "n"
-    assert os.listdir(folder) == ["1.0"]
-    assert sorted(os.listdir(folder / "1.0")) == ["0.0", "0.1", "index.json"]
-    outer = json.loads((folder / "1.0/index.json").read_text())
-    stored = (tmp_path / "s.zarr/n/c/1/0").read_bytes()
+    key = tmp_path / "s.zarr/n/c/1/0"
+    outer, stored = told(key), key.read_bytes()
     assert outer["length"] == len(stored) and outer["offset"] == outer["index"]["offset"] == 0
-    for name in ("0.0", "0.1"):
-        inner = folder / "1.0" / name
-        said = json.loads((inner / "index.json").read_text())
-        assert (said["offset"], said["length"]) == tuple(outer["chunks"][name].values())
-        assert said["key"] == "n/c/1/0" and said["index"]["checksum"] == "correct" and said["unused"] == 0
-        assert sorted(os.listdir(inner)) == ["0.0", "0.1", "1.0", "1.1", "index.json"]
-        bytes = stored[said["offset"] :][: said["length"]]
-        for chunk, place in said["chunks"].items():
-            content = (inner / chunk).read_bytes()
-            assert content == bytes[place["offset"] :][: place["length"]]
+    assert list(outer["chunks"]) == ["0.0", "0.1"]
+    for name, place in outer["chunks"].items():
+        said = told(f"{key}@{name}")
+        assert (said["offset"], said["length"]) == tuple(place.values())
+        assert said["key"].endswith("c/1/0") and said["index"]["checksum"] == "correct" and said["unused"] == 0
+        assert list(said["chunks"]) == ["0.0", "0.1", "1.0", "1.1"]
+        shard = stored[said["offset"] :][: said["length"]]
+        assert run("cat", f"{key}@{name}")[0] == shard
+        for chunk, within in said["chunks"].items():
+            content = run("cat", f"{key}@{name}@{chunk}")[0]
+            assert content == shard[within["offset"] :][: within["length"]]
             [row, column] = [2 * int(index) for index in chunk.split(".")]
             column += 4 * int(name[2:])
             expected = array[8 + row : 10 + row, column : column + 2].astype("<i2")
             assert gzip.decompress(content) == expected.tobytes()
-    for name in ("1.0", "0.0/0.2", "0.0/0.0/0.0", "0.0/index.json/x", "0.0/x"):
-        assert not os.path.lexists(folder / "1.0" / name), name
+    run("cat", f"{key}@1.0@0", status=1)
+    run("cat", f"{key}@0@0@0", status=2)
 
 
-def test_an_index_in_a_shard_that_does_not_read_says_why(tmp_path, mounted):
+def test_an_index_in_a_shard_that_does_not_read_says_why(tmp_path):
     nested(tmp_path / "s.zarr")
-    path = tmp_path / "s.zarr/n/c/1/0"
-    stored = bytearray(path.read_bytes())
+    key = tmp_path / "s.zarr/n/c/1/0"
+    stored = bytearray(key.read_bytes())
     # The last bytes are those of the index of the last shard within.
     stored[-1] ^= 1
-    path.write_bytes(stored)
-    folder = shards(mounted(tmp_path / "s.zarr")) / "n/1.0"
-    assert json.loads((folder / "index.json").read_text())["index"]["checksum"] == "correct"
-    faults = [json.loads((folder / name / "index.json").read_text()).get("error") for name in ("0.0", "0.1")]
-    [fault] = [fault for fault in faults if fault]
-    assert "n/c/1/0" in fault and "checksum" in fault
-    assert os.listdir(folder / f"0.{faults.index(fault)}") == ["index.json"]
+    key.write_bytes(stored)
+    assert told(key)["index"]["checksum"] == "correct"
+    done = [subprocess.run([mounting.program(), "info", "--json", f"{key}@{name}"], capture_output=True) for name in ("0.0", "0.1")]
+    assert sorted(found.returncode for found in done) == [0, 1]
+    [fault] = [json.loads(found.stdout)["error"] for found in done if found.returncode]
+    assert "c/1/0" in fault and "checksum" in fault
 
 
-def test_listings_read_no_index(made, mounted):
+def test_the_directory_of_shards_is_gone(made, mounted):
     mount = mounted(made)
-
-    def requests():
-        stats = json.loads((mount.path / ".zarrfs/stats.json").read_text())
-        return stats["store_get_bytes"]
-
-    os.listdir(shards(mount) / "g/a")
-    before = requests()
-    assert len(os.listdir(shards(mount) / "g/a")) == 2
-    assert requests() == before
-
-
-def test_the_second_mount_has_them_too(made, mounted, tmp_path):
-    second = tmp_path / "files"
-    second.mkdir()
-    mount = mounted(made, "--view", "files")
-    assert sorted(os.listdir(shards(mount) / "g/a")) == ["0.0", "1.0"]
+    with pytest.raises(OSError) as error:
+        os.listdir(mount.path / ".zarrfs/shards")
+    assert error.value.errno == errno.ENOENT
+    assert "zarrfs cat STORE/KEY@N" in (mount.path / ".zarrfs/errors").read_text()
