@@ -22,7 +22,6 @@ class MountOptions(TypedDict, total=False):
     """
 
     view: str
-    files: Path
     options: Union[str, Sequence[str]]
     allow_other: bool
     uid: Union[int, str]
@@ -31,7 +30,6 @@ class MountOptions(TypedDict, total=False):
     memory: Size
     max_chunk: Size
     spill: Path
-    spill_size: Size
     passthrough: bool
     timeout: Duration
     list: Union[str, Sequence[str]]
@@ -42,7 +40,6 @@ class MountOptions(TypedDict, total=False):
     follow_symlinks: bool
     dialect: str
     consolidated: bool
-    no_fallback: bool
     option: Union[str, Sequence[str], Mapping[str, str]]
     anon: bool
     endpoint: str

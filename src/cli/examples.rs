@@ -99,10 +99,10 @@ pub(super) const MOUNT_OPTIONS: &str = concat!(
     of_mount!(),
     "
 
-Options of -o: view, files, cow, memory, max_chunk, spill, spill_size, timeout, list, dialect, log, access_log, uid, \
+Options of -o: view, cow, memory, max_chunk, spill, timeout, list, dialect, log, access_log, uid, \
      gid, umask, option, \
      endpoint, region, profile, metadata_ttl, concurrency, cache_dir and cache_size (each with =VALUE), allow_other, \
-     write_through, lossy, passthrough, follow_symlinks, consolidated, no_fallback, anon and immutable as above; \
+     write_through, lossy, passthrough, follow_symlinks, consolidated, anon and immutable as above; \
      fsname=NAME, the source that the table of mounts shows; readahead=SIZE, how far the kernel reads ahead (1M; only root can set it); \
      nonempty, mount over what DIR holds; ro, noexec, noatime, sync, dirsync; verbose. Options of fstab that concern \
      others (auto, user, nofail, _netdev, x-...) and rw, suid, dev are accepted and ignored: a mount is ro without cow \

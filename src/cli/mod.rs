@@ -38,6 +38,7 @@ mod planning;
 mod preview;
 mod progress;
 mod remote;
+mod removed_options;
 mod report;
 mod run;
 mod secrets;
@@ -167,8 +168,8 @@ pub enum Command {
     /// Write an array, a region of it, or a group to a file
     ///
     /// The format is that of the file's ending, such as npy, raw, nrrd, cf.npy or txt, and of a group with all of its
-    /// arrays nc, h5, nc4, ome.tif, csv or ndjson. A picture is written by 'zarrfs preview -o FILE.png'. A selection is written as in numpy, or with names of dimensions
-    /// and labels: tas@time=2020-03,lat=10:20.
+    /// arrays nc, h5, nc4, ome.tif, csv or ndjson. 'zarrfs preview -o FILE.png' writes a picture. A selection is written
+    /// as in numpy, or with names of dimensions and labels: tas@time=2020-03,lat=10:20.
     Cp(CpArgs),
     /// Show which chunks of an array are stored
     ///
@@ -179,7 +180,8 @@ pub enum Command {
     /// Show the values of a plane of an array as a picture
     ///
     /// Of more than two dimensions the first ones are shown at their first element, unless a selection says where: tas@5.
-    /// A large plane is thinned out. The fill value is dark, and so is what is no number.
+    /// A large plane is thinned out. The fill value is dark, and so is what is no number. '-o FILE.png' writes the picture
+    /// to a file instead.
     Preview(PreviewArgs),
     /// Show the counters of a mount
     ///

@@ -1,11 +1,11 @@
 //! `zarrfs mount`: opens the store, mounts, serves until the mount ends.
 //!
-//! The store is opened and the mountpoints are checked before anything is mounted, so that errors appear on the terminal
+//! The store is opened and the mountpoint is checked before anything is mounted, so that errors appear on the terminal
 //! and not as EIO. Without `-f` the program starts itself again for all this (`background`).
 
 use std::fs;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 
@@ -54,13 +54,6 @@ fn announce_started(policy: ExitPolicy, what: &str) {
     }
 }
 
-/// One directory to mount, and what it shows.
-struct MountTarget {
-    view: ViewKind,
-    dir: PathBuf,
-    descriptor: Option<i32>,
-}
-
 fn serve(plan: &MountPlan, parent: Option<&Parent>) -> Result<()> {
     log_target::start(plan.log.as_deref(), parent.is_none(), plan.verbose)?;
     let input = plan.until_eof.then(|| watch_input(plan)).transpose()?;
@@ -68,7 +61,7 @@ fn serve(plan: &MountPlan, parent: Option<&Parent>) -> Result<()> {
     check_folders(plan)?;
     check_passthrough(plan)?;
     let views = open::open_views(&plan.views_config(), &stats)?;
-    let targets = targets(plan)?;
+    let dir = prepared_dir(plan)?;
     if plan.fake {
         return Ok(());
     }
@@ -76,7 +69,7 @@ fn serve(plan: &MountPlan, parent: Option<&Parent>) -> Result<()> {
         control_socket::serve(overlay.clone(), views.arrays().clone())?;
     }
     let what = description(plan, &views)?;
-    let mut server = MountServer::new()?;
+    let server = MountServer::new()?;
     if let Some(input) = &input {
         input.hand_over(server.stop_handle());
     }
@@ -88,38 +81,36 @@ fn serve(plan: &MountPlan, parent: Option<&Parent>) -> Result<()> {
         is_local: views.is_local(),
         access: access.clone(),
     };
-    for target in &targets {
-        serve_target(plan, target, &views, (&stats, &settings), &mut server)?;
-    }
+    let vfs = Vfs::new(views.view(plan.view), plan.vfs_config(), stats.clone());
+    let mount = server.serve(connect(plan, dir)?, Arc::new(vfs), &stats, settings)?;
     announce(&what, parent)?;
-    server.wait(|| notify::send("STOPPING=1"));
+    mount.wait(|| notify::send("STOPPING=1"));
     views.arrays().store_left_over();
     if let Some(access) = access {
         access.finish();
     }
-    remove_dirs(plan);
+    remove_dir(plan);
     Ok(())
 }
 
-/// Waits for the end of standard input; where it comes before there is a mount, the mountpoints go as after one.
+/// Waits for the end of standard input; where it comes before there is a mount, the mountpoint goes as after one.
 fn watch_input(plan: &MountPlan) -> Result<InputWatch> {
     let plan = plan.clone();
-    InputWatch::start(move || remove_dirs(&plan))
+    InputWatch::start(move || remove_dir(&plan))
 }
 
-/// Removes the mountpoints with `--rmdir`, when nothing is mounted there any more. One that is gone already is no
-/// fault.
-fn remove_dirs(plan: &MountPlan) {
-    let dirs = [Some(&plan.dir), plan.files.as_ref()];
-    let own = |dir: &&PathBuf| plan.rmdir && MountPlan::descriptor(dir).is_none();
-    for dir in dirs.into_iter().flatten().filter(own) {
-        match fs::remove_dir(dir) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                let dir = printable(&dir.display().to_string());
-                log::warn!("{dir}: cannot be removed: {error}");
-            }
-            _ => {}
+/// Removes the mountpoint with `--rmdir`, when nothing is mounted there any more. One that is gone already is no fault.
+fn remove_dir(plan: &MountPlan) {
+    let dir = &plan.dir;
+    if !plan.rmdir || MountPlan::descriptor(dir).is_some() {
+        return;
+    }
+    match fs::remove_dir(dir) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            let dir = printable(&dir.display().to_string());
+            log::warn!("{dir}: cannot be removed: {error}");
         }
+        _ => {}
     }
 }
 
@@ -129,10 +120,9 @@ fn open_access_log(plan: &MountPlan, stats: &Arc<Stats>) -> Result<Option<Arc<Ac
     plan.access_log.as_ref().map(open).transpose()
 }
 
-/// Refuses a cache, an upper folder or an access log that lies in a mountpoint, where it would be hidden, or in the store.
+/// Refuses a cache, an upper folder or an access log that lies in the mountpoint, where it would be hidden, or in the store.
 fn check_folders(plan: &MountPlan) -> Result<()> {
     let store = store::local_path(&plan.source);
-    let mounts = [Some(&plan.dir), plan.files.as_ref()];
     let cache = plan.store.remote.cache_dir.as_ref();
     let folders = [
         ("--cache-dir", cache),
@@ -141,9 +131,9 @@ fn check_folders(plan: &MountPlan) -> Result<()> {
     ];
     for (option, folder) in folders {
         let Some(folder) = folder else { continue };
-        let within = mounts.into_iter().flatten().map(|dir| (dir, "mountpoint"));
-        for (dir, what) in within.chain(store.as_ref().map(|store| (store, "store"))) {
-            mountpoint::check_outside((option, folder), dir, what)?;
+        mountpoint::check_outside((option, folder), &plan.dir, "mountpoint")?;
+        if let Some(store) = &store {
+            mountpoint::check_outside((option, folder), store, "store")?;
         }
     }
     Ok(())
@@ -171,58 +161,22 @@ fn check_passthrough(plan: &MountPlan) -> Result<()> {
     Ok(())
 }
 
-/// Returns what is to be mounted where, with all mountpoints checked.
-fn targets(plan: &MountPlan) -> Result<Vec<MountTarget>> {
-    let store = store::local_path(&plan.source);
-    let mut targets = vec![target(plan, plan.view, &plan.dir, store.as_deref())?];
-    if let Some(files) = &plan.files {
-        let second = target(plan, ViewKind::Files, files, store.as_deref())?;
-        for first in &targets {
-            mountpoint::check_apart(&first.dir, &second.dir)?;
-        }
-        targets.push(second);
+/// Returns the mountpoint, checked; a descriptor stays as it is.
+fn prepared_dir(plan: &MountPlan) -> Result<PathBuf> {
+    if MountPlan::descriptor(&plan.dir).is_some() {
+        return Ok(plan.dir.clone());
     }
-    Ok(targets)
+    let store = store::local_path(&plan.source);
+    mountpoint::prepare(&plan.dir, store.as_deref(), plan.nonempty)
 }
 
-fn target(
-    plan: &MountPlan,
-    view: ViewKind,
-    dir: &Path,
-    store: Option<&Path>,
-) -> Result<MountTarget> {
-    let descriptor = MountPlan::descriptor(dir);
-    let dir = if descriptor.is_some() {
-        dir.to_path_buf()
-    } else {
-        mountpoint::prepare(dir, store, plan.nonempty)?
-    };
-    Ok(MountTarget {
-        view,
-        dir,
-        descriptor,
-    })
-}
-
-fn serve_target(
-    plan: &MountPlan,
-    target: &MountTarget,
-    views: &Views,
-    (stats, settings): (&Arc<Stats>, &SessionSettings),
-    server: &mut MountServer,
-) -> Result<()> {
-    let vfs = Vfs::new(views.view(target.view), plan.vfs_config(), stats.clone());
-    let connection = connect(plan, target)?;
-    server.serve(connection, Arc::new(vfs), stats, settings.clone())
-}
-
-fn connect(plan: &MountPlan, target: &MountTarget) -> Result<Connection> {
-    if let Some(number) = target.descriptor {
+fn connect(plan: &MountPlan, dir: PathBuf) -> Result<Connection> {
+    if let Some(number) = MountPlan::descriptor(&dir) {
         return mount::take_over(number);
     }
     mount::mount(&MountRequest {
         source: plan.fsname.clone().unwrap_or_else(|| plan.shown_source()),
-        path: target.dir.clone(),
+        path: dir,
         allow_other: plan.allow_other,
         flags: plan.flags,
     })
@@ -232,17 +186,16 @@ fn connect(plan: &MountPlan, target: &MountTarget) -> Result<Connection> {
 fn description(plan: &MountPlan, views: &Views) -> Result<String> {
     let source = printable(&plan.shown_source());
     let found = views.describe(&source)?;
-    let files = match (&plan.files, plan.view) {
-        (Some(files), _) => files.clone(),
-        (None, ViewKind::Files) => plan.dir.clone(),
+    let files = match plan.view {
+        ViewKind::Files => plan.dir.clone(),
         // Where a descriptor is mounted is not known.
-        (None, ViewKind::Store) if MountPlan::descriptor(&plan.dir).is_some() => {
+        ViewKind::Store if MountPlan::descriptor(&plan.dir).is_some() => {
             PathBuf::from(".zarrfs/files")
         }
-        (None, ViewKind::Store) => plan.dir.join(".zarrfs/files"),
+        ViewKind::Store => plan.dir.join(".zarrfs/files"),
     };
-    let files = if plan.files.is_none() && plan.view == ViewKind::Store && views.hides_control() {
-        "decoded arrays are not in there, since the store has a name .zarrfs itself: --files DIR shows them".to_string()
+    let files = if plan.view == ViewKind::Store && views.hides_control() {
+        "decoded arrays are not in there, since the store has a name .zarrfs itself: --view files shows them".to_string()
     } else {
         format!("decoded arrays are in {}", files.display())
     };

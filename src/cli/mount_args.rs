@@ -31,9 +31,6 @@ pub struct MountArgs {
     /// What DIR holds: the keys as stored ('store'), or arrays as flat files ('files')
     #[arg(long, value_name = "NAME", default_value = "store")]
     pub view: ViewKind,
-    /// Mount the files view here as well, from the same process and cache
-    #[arg(long, value_name = "DIR2")]
-    pub files: Option<PathBuf>,
     /// Stay in the foreground and log to stderr, unless there is --log
     #[arg(short, long)]
     pub foreground: bool,
@@ -41,7 +38,7 @@ pub struct MountArgs {
     /// it ends
     #[arg(long)]
     pub until_eof: bool,
-    /// Remove DIR, and DIR2, when the mount has ended
+    /// Remove DIR when the mount has ended
     #[arg(long)]
     pub rmdir: bool,
     /// Options as mount(8) takes them: -o allow_other,memory=256M
@@ -66,13 +63,10 @@ pub struct MountArgs {
     /// Longest decoded chunk that is read; a longer one is refused
     #[arg(long, value_name = "SIZE", value_parser = units::size, default_value = "1G", help_heading = LIMITS)]
     pub max_chunk: u64,
-    /// Folder for decoded chunks that memory has no room for and that a program reading in order will want again; none
-    /// to decode them again [default: that of --cache-dir, $XDG_CACHE_HOME or $TMPDIR]
+    /// Directory for decoded chunks that do not fit in --memory and will be read again, at most 64G and half of the free
+    /// space; 'none' decodes them again instead [default: that of --cache-dir, $XDG_CACHE_HOME or $TMPDIR]
     #[arg(long, value_name = "DIR|none", value_parser = spill::choice, default_value = "auto", hide_default_value = true, help_heading = LIMITS)]
     pub spill: SpillChoice,
-    /// Most disk space for them, and at most half of what is free
-    #[arg(long, value_name = "SIZE", value_parser = units::size, default_value = "64G", help_heading = LIMITS)]
-    pub spill_size: u64,
     /// Have the kernel read stored files of a store on this machine itself, at the speed of the file system below; files that
     /// other programs overwrite in place change while they are open. Needs root and Linux 6.9; see zarrfs-stores(7)
     #[arg(long, conflicts_with_all = ["cow", "write_through", "access_log"], help_heading = LIMITS)]
@@ -108,9 +102,6 @@ pub struct MountArgs {
     /// Take groups and arrays from consolidated metadata also where the store can list them
     #[arg(long, help_heading = SHOWN)]
     pub consolidated: bool,
-    /// Do not read data types that are not known as the fallback that their metadata name
-    #[arg(long, help_heading = SHOWN)]
-    pub no_fallback: bool,
     /// How a store on the network is reached
     #[command(flatten)]
     pub remote: RemoteArgs,

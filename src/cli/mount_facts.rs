@@ -148,10 +148,7 @@ impl MountFacts {
 
     /// Whether the view at this mountpoint is that of files.
     pub(super) fn is_files(&self) -> bool {
-        let second = Path::new(self.option("files"));
-        let is_second = second.is_absolute()
-            && mountpoint::resolve(second).is_ok_and(|second| second == self.dir);
-        is_second || self.option("view") == "files"
+        self.option("view") == "files"
     }
 
     /// Returns the folder with all keys of the store.

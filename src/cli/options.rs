@@ -7,8 +7,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use super::plan::MountPlan;
-use super::{owners, remote, spill, units};
-use crate::error::{Error, Result};
+use super::{owners, remote, removed_options, spill, units};
+use crate::error::{Error, Kind, Result};
 use crate::spelling::nearest;
 use crate::view::files::ListedForm;
 
@@ -50,7 +50,7 @@ const IGNORED: [&str; 34] = [
     "comment",
 ];
 
-const KNOWN: [&str; 41] = [
+const KNOWN: [&str; 38] = [
     "access_log",
     "allow_other",
     "anon",
@@ -62,7 +62,6 @@ const KNOWN: [&str; 41] = [
     "dialect",
     "dirsync",
     "endpoint",
-    "files",
     "follow_symlinks",
     "fsname",
     "gid",
@@ -74,7 +73,6 @@ const KNOWN: [&str; 41] = [
     "memory",
     "metadata_ttl",
     "noatime",
-    "no_fallback",
     "noexec",
     "nonempty",
     "option",
@@ -84,7 +82,6 @@ const KNOWN: [&str; 41] = [
     "region",
     "ro",
     "spill",
-    "spill_size",
     "sync",
     "timeout",
     "uid",
@@ -169,7 +166,6 @@ fn apply_switch(plan: &mut MountPlan, name: &str) -> Result<()> {
         "passthrough" => plan.passthrough = true,
         "write_through" => plan.set_write_through()?,
         "consolidated" => plan.hierarchy.consolidated = true,
-        "no_fallback" => plan.hierarchy.settings.fallback = false,
         "verbose" => plan.verbose += 1,
         _ => {
             return Err(Error::invalid(
@@ -187,7 +183,6 @@ fn apply_value(plan: &mut MountPlan, name: &str, value: &str) -> Result<()> {
     }
     match name {
         "fsname" => plan.fsname = Some(value.to_string()),
-        "files" => plan.files = Some(units::absolute(Path::new(value))?),
         "cow" => plan.set_cow(Path::new(value))?,
         "access_log" => plan.access_log = Some(units::absolute(Path::new(value))?),
         "log" => plan.log = Some(units::absolute(Path::new(value))?),
@@ -199,7 +194,6 @@ fn apply_value(plan: &mut MountPlan, name: &str, value: &str) -> Result<()> {
         "memory" => plan.memory = units::memory(value)?,
         "max_chunk" => plan.max_chunk = units::size(value)?,
         "spill" => plan.spill = spill::choice(value)?,
-        "spill_size" => plan.spill_size = units::size(value)?,
         "readahead" => plan.readahead = units::size(value)?,
         "timeout" => set_timeout(plan, units::duration(value)?),
         "list" => plan.list = forms(value)?,
@@ -218,6 +212,9 @@ fn set_timeout(plan: &mut MountPlan, timeout: Duration) {
 }
 
 fn unknown(name: &str) -> Error {
+    if let Some(instead) = removed_options::instead(name) {
+        return Error::new(Kind::Removed, format!("-o {name}"), instead);
+    }
     let hint = match nearest(name, KNOWN.iter().chain(&IGNORED).copied()) {
         Some(known) => format!("; did you mean '{known}'?"),
         None => format!("; known are {}", KNOWN.join(", ")),
@@ -277,10 +274,10 @@ mod tests {
 
     #[test]
     fn dialects_are_chosen_by_name() {
-        let plan = plan("dialect=draft2020,consolidated,no_fallback").unwrap();
+        let plan = plan("dialect=draft2020,consolidated").unwrap();
         let name = plan.hierarchy.dialect.map(|dialect| dialect.name());
         assert_eq!(name, Some("draft2020"));
-        assert!(plan.hierarchy.consolidated && !plan.hierarchy.settings.fallback);
+        assert!(plan.hierarchy.consolidated);
     }
 
     #[test]
@@ -291,6 +288,8 @@ mod tests {
             "-o alow_other: no such option; did you mean 'allow_other'?"
         );
         assert!(error("qqqqqqq").starts_with("-o qqqqqqq: no such option; known are access_log, "));
+        assert!(error("files=/mnt").starts_with("-o files: was removed; DIR/.zarrfs/files "));
+        assert!(error("spill_size=1G").contains("--spill"));
         assert_eq!(error("memory"), "-o memory: needs a value: memory=...");
         assert_eq!(error("ro=1"), "-o ro: takes no value");
         assert!(error("umask=9").starts_with("-o umask: '9': "));

@@ -36,11 +36,10 @@ pub(super) struct MountPlan {
     pub(super) source: String,
     pub(super) dir: PathBuf,
     pub(super) view: ViewKind,
-    pub(super) files: Option<PathBuf>,
     pub(super) foreground: bool,
     /// Unmount when standard input ends.
     pub(super) until_eof: bool,
-    /// Remove the mountpoints when the mount has ended.
+    /// Remove the mountpoint when the mount has ended.
     pub(super) rmdir: bool,
     pub(super) fake: bool,
     pub(super) flags: Flags,
@@ -53,7 +52,6 @@ pub(super) struct MountPlan {
     pub(super) memory: u64,
     pub(super) max_chunk: u64,
     pub(super) spill: SpillChoice,
-    pub(super) spill_size: u64,
     pub(super) timeout: Duration,
     pub(super) list: Vec<ListedForm>,
     pub(super) store: StoreConfig,
@@ -91,7 +89,6 @@ impl MountPlan {
             gid: process::getegid().as_raw(),
             memory: default_memory(),
             max_chunk: 1 << 30,
-            spill_size: spill::LIMIT,
             timeout: Duration::from_secs(60),
             readahead: READAHEAD,
             ..MountPlan::default()
@@ -110,11 +107,7 @@ impl MountPlan {
             list: self.list.clone(),
             memory: self.memory,
             max_chunk: self.max_chunk,
-            spill: spill::config(
-                &self.spill,
-                self.spill_size,
-                self.store.remote.cache_dir.as_deref(),
-            ),
+            spill: spill::config(&self.spill, self.store.remote.cache_dir.as_deref()),
             timeout: self.timeout,
             store: self.store.clone(),
             overlay: self.overlay(),
@@ -185,7 +178,6 @@ impl MountPlan {
         let options = [
             ("store", self.shown_source()),
             ("view", self.view.to_string()),
-            ("files", shown_path(self.files.as_deref())),
             ("uid", self.uid.to_string()),
             ("gid", self.gid.to_string()),
             ("umask", format!("{:03o}", self.umask)),
@@ -194,7 +186,6 @@ impl MountPlan {
             ("memory", units::show_size(self.memory)),
             ("max_chunk", units::show_size(self.max_chunk)),
             ("spill", self.spill.to_string()),
-            ("spill_size", units::show_size(self.spill_size)),
             ("cow", shown_path(self.cow.as_deref())),
             ("write_through", self.write_through.to_string()),
             ("lossy", self.lossy.to_string()),
@@ -203,10 +194,6 @@ impl MountPlan {
             ("follow_symlinks", self.store.follow_symlinks.to_string()),
             ("dialect", self.dialect()),
             ("consolidated", self.hierarchy.consolidated.to_string()),
-            (
-                "no_fallback",
-                (!self.hierarchy.settings.fallback).to_string(),
-            ),
             ("readahead", units::show_size(self.readahead)),
             ("until_eof", self.until_eof.to_string()),
             ("rmdir", self.rmdir.to_string()),

@@ -2,7 +2,6 @@
 
 use super::plan::MountPlan;
 use super::{HelperArgs, MountArgs, options, units};
-use crate::dialect::DialectSettings;
 use crate::error::Result;
 use crate::hierarchy::HierarchyConfig;
 use crate::store::StoreConfig;
@@ -12,7 +11,6 @@ impl MountPlan {
     pub(super) fn of_command(args: &MountArgs) -> Result<MountPlan> {
         let mut plan = MountPlan {
             view: args.view,
-            files: args.files.as_deref().map(units::absolute).transpose()?,
             foreground: args.foreground,
             until_eof: args.until_eof,
             rmdir: args.rmdir,
@@ -20,7 +18,6 @@ impl MountPlan {
             umask: args.umask,
             max_chunk: args.max_chunk,
             spill: args.spill.clone(),
-            spill_size: args.spill_size,
             passthrough: args.passthrough,
             timeout: args.timeout,
             list: args.list.clone(),
@@ -75,8 +72,5 @@ fn hierarchy_config(args: &MountArgs) -> HierarchyConfig {
     HierarchyConfig {
         dialect: args.dialect,
         consolidated: args.consolidated,
-        settings: DialectSettings {
-            fallback: !args.no_fallback,
-        },
     }
 }

@@ -7,8 +7,8 @@ use super::units;
 use crate::array::SpillConfig;
 use crate::error::Result;
 
-/// The most bytes on disk, unless an option gives another number.
-pub(super) const LIMIT: u64 = 64 << 30;
+/// The most bytes on disk. A file never takes more than half of the free space either.
+const LIMIT: u64 = 64 << 30;
 
 /// The folder for temporary files that may be large (hier(7)).
 const LARGE_TEMPORARY: &str = "/var/tmp";
@@ -43,13 +43,16 @@ pub(super) fn choice(text: &str) -> Result<SpillChoice> {
 }
 
 /// Returns where pieces go; `cache_dir` is the folder of `--cache-dir`.
-pub(super) fn config(choice: &SpillChoice, limit: u64, cache_dir: Option<&Path>) -> SpillConfig {
+pub(super) fn config(choice: &SpillChoice, cache_dir: Option<&Path>) -> SpillConfig {
     let folders = match choice {
         SpillChoice::Usual => usual(cache_dir),
         SpillChoice::Folder(folder) => vec![folder.clone()],
         SpillChoice::Nowhere => Vec::new(),
     };
-    SpillConfig { folders, limit }
+    SpillConfig {
+        folders,
+        limit: LIMIT,
+    }
 }
 
 fn usual(cache_dir: Option<&Path>) -> Vec<PathBuf> {
@@ -70,16 +73,16 @@ mod tests {
         assert_eq!(choice("none").unwrap(), SpillChoice::Nowhere);
         let chosen = choice("/scratch").unwrap();
         assert_eq!(chosen.to_string(), "/scratch");
-        let config = config(&chosen, 7, Some(Path::new("/cache")));
-        assert_eq!((config.folders, config.limit), (vec!["/scratch".into()], 7));
+        let config = config(&chosen, Some(Path::new("/cache")));
+        assert_eq!(config.folders, [Path::new("/scratch")]);
     }
 
     #[test]
     fn the_folder_of_the_cache_is_tried_first() {
-        let found = config(&SpillChoice::Usual, 1, Some(Path::new("/cache")));
+        let found = config(&SpillChoice::Usual, Some(Path::new("/cache")));
         assert_eq!(found.folders[0], Path::new("/cache"));
         assert!(found.folders.len() > 1);
-        let none = config(&SpillChoice::Nowhere, 1, None);
+        let none = config(&SpillChoice::Nowhere, None);
         assert_eq!(none.folders, Vec::<PathBuf>::new());
     }
 }

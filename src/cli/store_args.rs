@@ -17,7 +17,7 @@ use super::spill;
 use super::spill::SpillChoice;
 use super::units;
 use super::upper::open_upper;
-use crate::dialect::{Choice, DialectSettings};
+use crate::dialect::Choice;
 use crate::error::{Error, Result};
 use crate::fuse::mount::mountpoint;
 use crate::hierarchy::HierarchyConfig;
@@ -43,9 +43,6 @@ pub struct StoreArgs {
     /// Take groups and arrays from consolidated metadata also where the store can list them
     #[arg(long, help_heading = READING)]
     pub consolidated: bool,
-    /// Do not read data types that are not known as the fallback that their metadata name
-    #[arg(long, help_heading = READING)]
-    pub no_fallback: bool,
     /// Follow symbolic links that leave the store
     #[arg(long, help_heading = READING)]
     pub follow_symlinks: bool,
@@ -70,7 +67,6 @@ impl StoreArgs {
         StoreArgs {
             dialect: None,
             consolidated: false,
-            no_fallback: false,
             follow_symlinks: false,
             memory: Some(default_memory() / 2),
             max_chunk: MAX_CHUNK,
@@ -131,7 +127,7 @@ impl StoreArgs {
         let cache_dir = remote.cache_dir.as_deref();
         Ok(AccessConfig {
             source,
-            spill: spill::config(&SpillChoice::Usual, spill::LIMIT, cache_dir),
+            spill: spill::config(&SpillChoice::Usual, cache_dir),
             memory: self.memory.unwrap_or_else(default_memory),
             max_chunk: self.max_chunk,
             timeout: self.timeout,
@@ -143,9 +139,6 @@ impl StoreArgs {
             hierarchy: HierarchyConfig {
                 dialect: self.dialect,
                 consolidated: self.consolidated,
-                settings: DialectSettings {
-                    fallback: !self.no_fallback,
-                },
             },
             lossy: false,
         })

@@ -2,9 +2,10 @@
 
 use std::ffi::OsString;
 
-use clap::error::ErrorKind;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Command, Error};
 
+use super::removed_options;
 use crate::error::printable;
 
 /// Returns one line about arguments that do not parse; `command` is the definition that they were parsed by.
@@ -14,6 +15,9 @@ pub(super) fn line(error: &Error, command: &Command, args: &[OsString]) -> Strin
         let program = command.get_name();
         let names = names.join(" or ");
         return format!("a command is missing: {names}; try '{program} --help'");
+    }
+    if let Some((option, instead)) = removed_option(error) {
+        return format!("{option} {instead}");
     }
     let unreadable = args.iter().find(|arg| arg.to_str().is_none());
     let mut parts = match unreadable.filter(|_| error.kind() == ErrorKind::InvalidUtf8) {
@@ -26,6 +30,16 @@ pub(super) fn line(error: &Error, command: &Command, args: &[OsString]) -> Strin
     called.extend(args.get(1).and_then(|arg| names.find(|name| arg == name)));
     parts.push(format!("try '{} --help'", called.join(" ")));
     printable(&parts.join("; "))
+}
+
+/// Returns the removed option that an error is about, and what to use instead.
+fn removed_option(error: &Error) -> Option<(&str, &'static str)> {
+    match (error.kind(), error.get(ContextKind::InvalidArg)?) {
+        (ErrorKind::UnknownArgument, ContextValue::String(option)) => {
+            removed_options::instead(option).map(|instead| (option.as_str(), instead))
+        }
+        _ => None,
+    }
 }
 
 /// Returns what an error says, without the usage, a line for each paragraph.
@@ -75,6 +89,11 @@ mod tests {
                 "zarrfs mount a b --view tree",
                 "invalid value 'tree' for '--view <NAME>': tree: not a view; there are store and files; \
                  try 'zarrfs mount --help'",
+            ),
+            (
+                "zarrfs mount a b --files=c",
+                "--files was removed; DIR/.zarrfs/files has the decoded arrays, and a second mount with --view files \
+                 shows them at another directory",
             ),
             (
                 "zarrfs umount a b",

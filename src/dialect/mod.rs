@@ -42,19 +42,6 @@ pub struct Dialect {
 /// Keys and the bytes that are stored under them, in the order in which they are to be written.
 pub type DocumentMap = Vec<(Key, Vec<u8>)>;
 
-/// What the reader of a store may decide.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct DialectSettings {
-    /// Whether a data type that is not known may be read as the fallback that its metadata name.
-    pub fallback: bool,
-}
-
-impl Default for DialectSettings {
-    fn default() -> DialectSettings {
-        DialectSettings { fallback: true }
-    }
-}
-
 /// A node as its documents describe it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Parsed {

@@ -4,7 +4,7 @@
 //! the event loop or in a pool (`waiting_loops` tells which), `deadline` refuses it when its time is up, `reply` sends
 //! the result, `failure_reporter` takes the errors, `kernel_call`, `noted_call` and `access_log` write the access log,
 //! `invalidation` has the kernel drop pages, `kernel_readahead` sets how far it reads ahead, `passthrough` has it read
-//! stored files itself. `session` serves one mount, `serve` all mounts of a process. fuser's types stay in this folder;
+//! stored files itself. `session` serves the mount, `serve` ends it. fuser's types stay in this folder;
 //! mounting and unmounting are our own (`mount`), since fuser's can lose unmounts.
 
 pub mod access_log;

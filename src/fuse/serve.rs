@@ -1,8 +1,7 @@
-//! The mounts of one process, served until one of them is gone or a signal comes.
+//! Serves the mount of this process until it is gone or a signal comes.
 //!
-//! The first signal, the end of any mount, or a `StopHandle` detaches all of them. The process then lives on while programs
-//! still use them: for `GRACE`, or, where a handle asked, as long as they do. A second signal ends it at once. The network
-//! is never waited for.
+//! The first signal or a `StopHandle` detaches the mount. The process then lives on while programs still use it: for
+//! `GRACE`, or, if a handle asked, as long as they do. A second signal ends it at once. The network is never waited for.
 
 use std::io;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
@@ -19,7 +18,7 @@ use crate::error::{Error, Result};
 use crate::stats::Stats;
 use crate::vfs::Vfs;
 
-/// How long the process outlives its detached mounts while programs still use them.
+/// How long the process outlives its detached mount while programs still use it.
 const GRACE: Duration = Duration::from_secs(3);
 
 /// The exit status of a program that a signal ended is this and the number of the signal, as in a shell.
@@ -31,7 +30,7 @@ enum Event {
     Stopped,
 }
 
-/// Asks a server to end its mounts; what programs still have open is served to its end.
+/// Asks a server to end its mount; files that programs still have open are served to their end.
 pub struct StopHandle(Sender<Event>);
 
 impl StopHandle {
@@ -41,10 +40,15 @@ impl StopHandle {
     }
 }
 
-/// The mounts of this process.
+/// What serves the mount of this process, once there is one.
 pub struct MountServer {
-    sessions: Vec<MountSession>,
     sender: Sender<Event>,
+    events: Receiver<Event>,
+}
+
+/// The mount of this process.
+pub struct ServedMount {
+    session: MountSession,
     events: Receiver<Event>,
 }
 
@@ -65,65 +69,55 @@ impl MountServer {
             Ok(())
         };
         listen().map_err(|error| Error::os("listening for signals", error))?;
-        Ok(MountServer {
-            sessions: Vec::new(),
-            sender,
-            events,
-        })
+        Ok(MountServer { sender, events })
     }
 
-    /// Returns what ends the mounts as a signal does.
+    /// Returns what ends the mount as a signal does.
     pub fn stop_handle(&self) -> StopHandle {
         StopHandle(self.sender.clone())
     }
 
-    /// Serves one more mount.
+    /// Serves a mount.
     pub fn serve(
-        &mut self,
+        self,
         connection: Connection,
         vfs: Arc<Vfs>,
         stats: &Arc<Stats>,
         settings: SessionSettings,
-    ) -> Result<()> {
-        let sender = self.sender.clone();
+    ) -> Result<ServedMount> {
+        let MountServer { sender, events } = self;
         let ended = move || {
             // The receiver is gone only when the process is about to end.
             let _ = sender.send(Event::Ended);
         };
-        self.sessions.push(MountSession::start(
-            connection,
-            vfs,
-            stats.clone(),
-            settings,
-            ended,
-        )?);
-        Ok(())
+        let session = MountSession::start(connection, vfs, stats.clone(), settings, ended)?;
+        Ok(ServedMount { session, events })
     }
+}
 
-    /// Waits until a mount ends, a signal comes or a handle asks, calls `stopping`, then ends all mounts.
+impl ServedMount {
+    /// Waits until the mount ends, a signal comes or a handle asks, calls `stopping`, then ends the mount.
     pub fn wait(self, stopping: impl FnOnce()) {
-        let mut running = self.sessions.len();
-        let mut grace = Some(GRACE);
-        match self.events.recv() {
-            Ok(Event::Signal(signal)) => log::info!("signal {signal}: unmounting"),
-            Ok(Event::Ended) => running -= 1,
-            Ok(Event::Stopped) => grace = None,
-            Err(_) => {}
+        let event = self.events.recv();
+        if let Ok(Event::Signal(signal)) = event {
+            log::info!("signal {signal}: unmounting");
         }
         stopping();
-        for session in &self.sessions {
-            if let Err(error) = session.unmount() {
-                log::error!("cannot unmount: {error}");
-            }
+        if let Err(error) = self.session.unmount() {
+            log::error!("cannot unmount: {error}");
         }
-        self.wait_for_users(running, grace.map(|grace| Instant::now() + grace));
+        match event {
+            Ok(Event::Ended) => {}
+            Ok(Event::Stopped) => self.wait_for_users(None),
+            Ok(Event::Signal(_)) | Err(_) => self.wait_for_users(Some(Instant::now() + GRACE)),
+        }
     }
 
-    /// Waits until programs have let go of `running` detached mounts, or until `end`.
-    fn wait_for_users(&self, mut running: usize, end: Option<Instant>) {
-        while running > 0 {
+    /// Waits until programs have let go of the detached mount, or until `end`.
+    fn wait_for_users(&self, end: Option<Instant>) {
+        loop {
             match self.next_event(end) {
-                Ok(Event::Ended) => running -= 1,
+                Ok(Event::Ended) => return,
                 Ok(Event::Signal(signal)) => std::process::exit(SIGNAL_STATUS + signal),
                 Ok(Event::Stopped) => {}
                 Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {

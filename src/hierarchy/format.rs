@@ -131,9 +131,7 @@ impl Hierarchy {
                 let mut keys = entry.documents(path)?.into_iter();
                 let role = keys.find(|(_, key)| *key == document.key);
                 let role = role.map_or(DocumentRole::Group, |(role, _)| role);
-                Ok(entry
-                    .parse(path, role, (document, &members), self.config.settings)?
-                    .node)
+                Ok(entry.parse(path, role, (document, &members))?.node)
             }
         }
     }

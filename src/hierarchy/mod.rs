@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use crate::dialect::{Choice, DIALECTS, DialectSettings};
+use crate::dialect::{Choice, DIALECTS};
 use crate::error::Result;
 use crate::hierarchy::document_locks::DocumentLocks;
 use crate::hierarchy::node_cache::{CachedNode, NodeCache};
@@ -70,8 +70,6 @@ pub struct HierarchyConfig {
     pub dialect: Option<Choice>,
     /// Use consolidated metadata although the store can list.
     pub consolidated: bool,
-    /// Settings of the dialects.
-    pub settings: DialectSettings,
 }
 
 /// The nodes of a store.

@@ -218,7 +218,7 @@ impl Hierarchy {
             };
             reading.is_implied = false;
             let parts = (&document, &members);
-            let parsed = entry.parse(reading.path, role, parts, self.config.settings);
+            let parsed = entry.parse(reading.path, role, parts);
             let parsed = parsed.map_err(|error| error.about(&key));
             return Ok(Some(parsed.map(|parsed| self.warned(reading.path, parsed))));
         }

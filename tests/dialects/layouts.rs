@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use serde_json::{Value, json};
-use zarrfs::dialect::DialectSettings;
 use zarrfs::hierarchy::HierarchyConfig;
 use zarrfs::model::DataType;
 
@@ -298,24 +297,12 @@ fn unknown_members_are_refused_in_2022_and_ignored_in_2020() {
 }
 
 #[test]
-fn fallbacks_are_used_unless_they_are_not_wanted() {
+fn fallbacks_are_used() {
     let mut document = array2020();
     document["data_type"] =
         json!({"extension": "http://example.org/t", "type": "ipv4", "fallback": ["ip", "r32"]});
     let store = documents(&[("zarr.json", entry2022()), ("meta/a.array.json", document)]);
     assert_eq!(array(&hierarchy(&store), "a").data_type, DataType::Raw(4));
-    let config = HierarchyConfig {
-        settings: DialectSettings { fallback: false },
-        ..HierarchyConfig::default()
-    };
-    let refused = array(&configured(Arc::new(store), config), "a");
-    assert!(matches!(refused.data_type, DataType::Unknown(_)));
-    assert!(
-        refused
-            .undecodable
-            .unwrap()
-            .contains("http://example.org/t")
-    );
 }
 
 #[test]

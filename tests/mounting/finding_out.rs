@@ -121,16 +121,11 @@ fn d02_a_mount_says_what_was_found_and_where_the_arrays_are() {
         return;
     };
     let (store, dir) = (fixture.store.display(), fixture.dir.display());
-    let second = fixture.second.display();
     let mounted =
         format!("{store} is mounted at {dir}: v3, 1 array in 1 group; decoded arrays are in");
     for (more, place) in [
         (vec![], format!("{dir}/.zarrfs/files")),
         (vec!["--view", "files"], dir.to_string()),
-        (
-            vec!["--files", fixture.second.to_str().unwrap()],
-            second.to_string(),
-        ),
     ] {
         let output = fixture.try_mount(&more);
         assert_eq!(
@@ -163,7 +158,7 @@ fn d02_a_store_with_the_name_of_the_control_directory_says_so() {
     let (store, dir) = (fixture.store.display(), fixture.dir.display());
     let said = format!(
         "{store} is mounted at {dir}: v3, 1 array in 1 group; decoded arrays are not in there, since the store has a \
-         name .zarrfs itself: --files DIR shows them\n"
+         name .zarrfs itself: --view files shows them\n"
     );
     assert_eq!((stdout(&output), stderr(&output)), (said, String::new()));
     let mine = fs::read_to_string(fixture.dir.join(".zarrfs/mine"));
@@ -200,8 +195,7 @@ fn d04_the_mounts_of_this_machine_are_listed() {
         return;
     };
     let upper = fixture.path("upper");
-    let second = fixture.second.to_str().unwrap();
-    fixture.mount(&["--cow", upper.to_str().unwrap(), "--files", second]);
+    fixture.mount(&["--cow", upper.to_str().unwrap()]);
     fs::write(fixture.dir.join("new"), "x").unwrap();
     let output = Command::new(PROGRAM).arg("list").output().unwrap();
     let text = stdout(&output);
@@ -219,11 +213,7 @@ fn d04_the_mounts_of_this_machine_are_listed() {
     let store = fixture.store.display().to_string();
     assert_eq!(
         line(&fixture.dir),
-        (store.clone(), "store  1 change pending".to_string())
-    );
-    assert_eq!(
-        line(&fixture.second),
-        (store, "files  1 change pending".to_string())
+        (store, "store  1 change pending".to_string())
     );
     let output = Command::new(PROGRAM)
         .args(["list", "--json"])

@@ -136,7 +136,7 @@ fn a_mount_answers_whatever_its_store_has_in_place_of_the_control_directory() {
         };
         put_control(&fixture, files);
         let upper = fixture.path("upper");
-        fixture.mount(&["--cow", text(&upper), "--files", text(&fixture.second)]);
+        fixture.mount(&["--cow", text(&upper)]);
         let dir = text(&fixture.dir);
         fs::write(fixture.dir.join("a/c/0"), [1; 16]).unwrap();
         assert!(done(&["status", dir]).contains("1 changed"));

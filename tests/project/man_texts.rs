@@ -22,8 +22,8 @@ pub const EXAMPLES: &[(&str, &[(&str, &str)])] = &[
         "zarrfs-mount",
         &[
             (
-                "Show the keys as stored at one directory and decoded arrays at another",
-                "zarrfs mount data.zarr /mnt/data --files /mnt/arrays",
+                "Show decoded arrays instead of the keys as stored",
+                "zarrfs mount data.zarr /mnt/data --view files",
             ),
             (
                 "Read a public bucket, and keep what was read on disk",
@@ -262,9 +262,8 @@ pub const PAGES_OF_SECTION_7: [&str; 4] = [
 ];
 
 /// The options of `-o`: name with its value, and what it does.
-pub const MOUNT_OPTIONS: [(&str, &str); 32] = [
+pub const MOUNT_OPTIONS: [(&str, &str); 30] = [
     ("view=NAME", "store or files"),
-    ("files=DIR2", "mount the files view there as well"),
     (
         "list=LIST",
         "forms in which arrays are listed beside the usual one, joined by : or +",
@@ -275,8 +274,8 @@ pub const MOUNT_OPTIONS: [(&str, &str); 32] = [
     ),
     ("max_chunk=SIZE", "longest decoded chunk"),
     (
-        "spill=DIR, spill_size=SIZE",
-        "where decoded chunks go that memory has no room for, or none; at most 64G",
+        "spill=DIR",
+        "where decoded chunks go that memory has no room for, or none",
     ),
     (
         "readahead=SIZE",
@@ -326,10 +325,6 @@ pub const MOUNT_OPTIONS: [(&str, &str); 32] = [
         "consolidated",
         "take groups and arrays from consolidated metadata, although the store can list them; a document that was \
          read counts more, and a node that only the store knows still opens by name",
-    ),
-    (
-        "no_fallback",
-        "do not read an unknown data type as the fallback that a draft's metadata name",
     ),
     (
         "uid=USER, gid=GROUP",

@@ -9,21 +9,16 @@ import json
 import os
 import shutil
 import stat
-import tempfile
-from pathlib import Path
 
 import numpy as np
 
 import layout
 from mounting import Daemon
-from mounting import is_mounted
-from mounting import lazy_unmount
-from mounting import wait_until
 from mounting import zarrfs
 from plain_store import boxes
 
-# How the two views stand: at the mountpoint, in the control directory, at a second mountpoint.
-WAYS = ["store", "files", "two"]
+# Which view stands at the mountpoint; the other one is in the control directory.
+WAYS = ["store", "files"]
 
 
 class Subject:
@@ -35,33 +30,19 @@ class Subject:
 
     def mount(self, way):
         options = ["--cow", self.upper, "--list", "raw,chunks"]
-        self.second = None
         if way == "files":
             options += ["--view", "files"]
-        if way == "two":
-            self.second = Path(tempfile.mkdtemp(prefix="zarrfs-second-")).resolve()
-            options += ["--files", self.second]
         self.daemon = Daemon(self.lower, *options).__enter__()
         root = self.daemon.path
         self.store = root / ".zarrfs/store" if way == "files" else root
-        self.files = {"store": root / ".zarrfs/files", "files": root, "two": self.second}[way]
+        self.files = root if way == "files" else root / ".zarrfs/files"
 
     def unmount(self):
         self.daemon.__exit__()
-        self.forget_second()
 
     def kill(self):
-        """Kills the daemon as nobody expects it; its mounts are taken away."""
+        """Kills the daemon as nobody expects it; its mount is taken away."""
         self.daemon.kill()
-        if self.second:
-            lazy_unmount(self.second)
-        self.forget_second()
-
-    def forget_second(self):
-        if self.second:
-            assert wait_until(lambda: not is_mounted(self.second)), f"{self.second} is still mounted"
-            self.second.rmdir()
-            self.second = None
 
     def complaints(self):
         return self.daemon.complaints()[-3000:]

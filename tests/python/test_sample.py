@@ -9,7 +9,7 @@ import zarr
 from zarr.core.metadata import ArrayV3Metadata
 
 import layout
-from mounting import ROOT, Mount, is_mounted, wait_until, zarrfs
+from mounting import ROOT, Mount, is_mounted, zarrfs
 
 ARRAYS = ["lat", "lon", "pr", "psl", "survey/volume", "tas", "time"]
 
@@ -101,18 +101,6 @@ def test_a_root_array_is_named_after_its_store(tmp_path, mounted):
         np.testing.assert_array_equal(np.load(files / f"{name}.npy"), data)
 
 
-def test_a_second_folder_shows_the_files_view(sample, mounted, tmp_path):
-    second = tmp_path / "second"
-    second.mkdir()
-    mount = mounted(sample, "--files", second)
-    assert layout.walk(mount.path) == layout.walk(sample)
-    assert (second / "tas" / "tas.npy").stat().st_size > 0
-    zarrfs("umount", mount.path)
-    assert not is_mounted(mount.path)
-    # The daemon ends once one of its folders is gone, and takes the other along.
-    assert wait_until(lambda: not is_mounted(second), 10)
-
-
 @pytest.mark.parametrize("view", ["store", "files"])
 def test_a_mount_is_read_only(sample, mounted, view):
     path = mounted(sample, "--view", view).path
@@ -142,7 +130,7 @@ def test_the_sample_is_what_make_py_makes(tmp_path):
                 np.testing.assert_allclose(node[...], kept[path][...], rtol=1e-2)
 
 
-def test_mount_lives_through_a_failed_second_mount(sample, mounted):
+def test_a_mount_lives_through_another_that_fails(sample, mounted):
     mount = mounted(sample)
     failed = zarrfs("mount", sample, mount.path, check=False)
     assert failed.returncode != 0

@@ -10,7 +10,7 @@ use crate::dialect::draft::{ChunkLocation, codec_uris, data_type};
 use crate::dialect::members::{self, check_shapes, lengths};
 use crate::dialect::typestr::Typed;
 use crate::dialect::v2::codecs::reversed;
-use crate::dialect::{DialectSettings, Parsed, fill};
+use crate::dialect::{Parsed, fill};
 use crate::error::{Error, Result};
 use crate::model::{Array, Attributes, CodecSpec, KeyScheme, Node};
 
@@ -30,7 +30,6 @@ pub(super) fn read(
     rules: &ArrayRules,
     location: &ChunkLocation,
     members: &Map<String, Value>,
-    settings: DialectSettings,
 ) -> Result<Parsed> {
     check_extensions(members)?;
     let shape = lengths(members, "shape")?;
@@ -40,7 +39,7 @@ pub(super) fn read(
         typed,
         warning,
         undecodable,
-    } = data_type::read(members, settings)?;
+    } = data_type::read(members)?;
     let (order, unknown_order) = memory_layout(members, shape.len())?;
     let steps = (rules.codecs)(members, &typed)?;
     let chain = codec_uris::chain(order, &typed, steps);

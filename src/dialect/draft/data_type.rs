@@ -6,9 +6,9 @@
 use serde_json::{Map, Value, json};
 
 use crate::dialect::draft::codec_uris::attribute_filters;
+use crate::dialect::typestr;
 use crate::dialect::typestr::Typed;
 use crate::dialect::v2::codecs;
-use crate::dialect::{DialectSettings, typestr};
 use crate::error::{Error, Result};
 use crate::model::DataType;
 
@@ -43,10 +43,7 @@ impl ResolvedType {
 }
 
 /// Reads `data_type` (drafts, "data_type").
-pub(super) fn read(
-    members: &Map<String, Value>,
-    settings: DialectSettings,
-) -> Result<ResolvedType> {
+pub(super) fn read(members: &Map<String, Value>) -> Result<ResolvedType> {
     let value = members
         .get("data_type")
         .ok_or_else(|| Error::corrupt("data_type", "is missing"))?;
@@ -55,7 +52,7 @@ pub(super) fn read(
             || ResolvedType::unknown(value, format!("{name} is not known")),
             ResolvedType::known,
         )),
-        Value::Object(extension) => extended(value, extension, members, settings),
+        Value::Object(extension) => extended(value, extension, members),
         other => Err(Error::corrupt(
             "data_type",
             format!("expected a name or an object, found {other}"),
@@ -68,7 +65,6 @@ fn extended(
     value: &Value,
     extension: &Map<String, Value>,
     members: &Map<String, Value>,
-    settings: DialectSettings,
 ) -> Result<ResolvedType> {
     let missing = |name: &str| Error::corrupt("data_type", format!("{name} is missing in {value}"));
     let uri = extension
@@ -87,14 +83,10 @@ fn extended(
     }
     let why = format!("{of} of {uri} is not known");
     Ok(match fallback(extension) {
-        Some((name, typed)) if settings.fallback => ResolvedType {
+        Some((name, typed)) => ResolvedType {
             warning: Some(format!("data_type: {why}; its fallback {name} is read")),
             ..ResolvedType::known(typed)
         },
-        Some((name, _)) => ResolvedType::unknown(
-            value,
-            format!("{why}, and its fallback {name} is not wanted (--no-fallback)"),
-        ),
         None => ResolvedType::unknown(value, format!("{why} and has no fallback")),
     })
 }
@@ -203,9 +195,9 @@ fn bytes_of(digits: &str, bits: usize) -> Option<Vec<u8>> {
 mod tests {
     use super::*;
 
-    fn typed(value: Value, fallback: bool) -> ResolvedType {
+    fn typed(value: Value) -> ResolvedType {
         let members = json!({ "data_type": value });
-        read(members.as_object().unwrap(), DialectSettings { fallback }).unwrap()
+        read(members.as_object().unwrap()).unwrap()
     }
 
     #[test]
@@ -219,34 +211,32 @@ mod tests {
             ("r24", DataType::Raw(3), false),
             ("<c8", DataType::Complex(8), false),
         ] {
-            let found = typed(json!(value), false).typed;
+            let found = typed(json!(value)).typed;
             assert_eq!(found, Typed::new(data_type, is_big), "{value}");
         }
-        assert!(typed(json!("i3"), true).undecodable.is_some());
+        assert!(typed(json!("i3")).undecodable.is_some());
     }
 
     #[test]
     fn the_first_fallback_that_is_known_is_read() {
         let value =
             json!({"extension": "http://x.org/t", "type": "ipv4", "fallback": ["ip", "r32"]});
-        let found = typed(value.clone(), true);
+        let found = typed(value);
         assert_eq!(found.typed.data_type, DataType::Raw(4));
         let warning = found.warning.unwrap();
         assert!(
             warning.contains("http://x.org/t") && warning.contains("r32"),
             "{warning}"
         );
-        let refused = typed(value, false).undecodable.unwrap();
-        assert!(refused.contains("--no-fallback"), "{refused}");
     }
 
     #[test]
     fn types_of_strangers_are_not_guessed() {
         let value = json!({"extension": "http://x.org/t", "type": "<c8", "fallback": null});
-        assert!(typed(value, true).undecodable.is_some());
+        assert!(typed(value).undecodable.is_some());
         let uri = "https://zarr-specs.readthedocs.io/en/core-protocol-v3.0-dev/protocol/extensions/complex-dtypes/v1.0.html";
         let value = json!({"extension": uri, "type": "<c8", "fallback": null});
-        assert_eq!(typed(value, true).typed.data_type, DataType::Complex(8));
+        assert_eq!(typed(value).typed.data_type, DataType::Complex(8));
     }
 
     #[test]

@@ -5,12 +5,12 @@
 
 use serde_json::{Map, Value};
 
+use crate::dialect::Parsed;
 use crate::dialect::draft::array::ArrayRules;
 use crate::dialect::draft::members::{check_extensions, check_version};
 use crate::dialect::draft::{ChunkLocation, Draft, DraftLayout, array, codec_uris};
 use crate::dialect::members::{lengths, list};
 use crate::dialect::typestr::Typed;
-use crate::dialect::{DialectSettings, Parsed};
 use crate::error::{Error, Result};
 use crate::model::CodecSpec;
 
@@ -35,18 +35,14 @@ fn layout(_members: Option<&Map<String, Value>>) -> Result<DraftLayout> {
 }
 
 /// Reads an array (draft of 2019, "Array metadata"). Names that the text does not define are ignored.
-fn array(
-    location: &ChunkLocation,
-    members: &Map<String, Value>,
-    settings: DialectSettings,
-) -> Result<Parsed> {
+fn array(location: &ChunkLocation, members: &Map<String, Value>) -> Result<Parsed> {
     check_version(members)?;
     let rules = ArrayRules {
         dialect: DRAFT.name,
         separator: '.',
         codecs,
     };
-    array::read(&rules, location, members, settings)
+    array::read(&rules, location, members)
 }
 
 /// Reads `chunk_codecs`; a codec's parameters stand beside its name.

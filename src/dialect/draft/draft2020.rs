@@ -6,13 +6,13 @@
 
 use serde_json::{Map, Value};
 
+use crate::dialect::Parsed;
 use crate::dialect::draft::array::ArrayRules;
 use crate::dialect::draft::members::key_suffix;
 use crate::dialect::draft::{ChunkLocation, Draft, DraftLayout, array, codec_uris};
 use crate::dialect::members::lengths;
 use crate::dialect::typestr::Typed;
 use crate::dialect::v2::codecs;
-use crate::dialect::{DialectSettings, Parsed};
 use crate::error::{Error, Result};
 use crate::model::CodecSpec;
 use crate::model::document::CONSOLIDATED_2020;
@@ -65,11 +65,7 @@ fn suffixes(stated: Option<&Value>) -> Result<Vec<String>> {
 }
 
 /// Reads an array (draft of 2020, "Array metadata"). Names that the text does not define are ignored.
-fn array(
-    location: &ChunkLocation,
-    members: &Map<String, Value>,
-    settings: DialectSettings,
-) -> Result<Parsed> {
+fn array(location: &ChunkLocation, members: &Map<String, Value>) -> Result<Parsed> {
     let rules = ArrayRules {
         dialect: DRAFT.name,
         separator: if location.index_prefix.is_empty() {
@@ -79,7 +75,7 @@ fn array(
         },
         codecs,
     };
-    array::read(&rules, location, members, settings)
+    array::read(&rules, location, members)
 }
 
 fn codecs(members: &Map<String, Value>, typed: &Typed) -> Result<Vec<CodecSpec>> {

@@ -6,12 +6,12 @@
 
 use serde_json::{Map, Value};
 
+use crate::dialect::Parsed;
 use crate::dialect::draft::array::ArrayRules;
 use crate::dialect::draft::members::{check_extensions, key_suffix, refuse_unknown};
 use crate::dialect::draft::{ChunkLocation, Draft, DraftLayout, array, codec_uris};
 use crate::dialect::members::{lengths, list};
 use crate::dialect::typestr::Typed;
-use crate::dialect::{DialectSettings, Parsed};
 use crate::error::{Error, Result};
 use crate::model::CodecSpec;
 
@@ -77,18 +77,14 @@ fn suffix(encoding: Option<&Value>) -> Result<String> {
 }
 
 /// Reads an array (draft of 2022, "Array metadata").
-fn array(
-    location: &ChunkLocation,
-    members: &Map<String, Value>,
-    settings: DialectSettings,
-) -> Result<Parsed> {
+fn array(location: &ChunkLocation, members: &Map<String, Value>) -> Result<Parsed> {
     refuse_unknown(members, &ARRAY_MEMBERS)?;
     let rules = ArrayRules {
         dialect: DRAFT.name,
         separator: '/',
         codecs,
     };
-    array::read(&rules, location, members, settings)
+    array::read(&rules, location, members)
 }
 
 /// Reads `codecs`; a missing list is an empty one.

@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 
 use crate::dialect::draft::members::{check_extensions, check_version};
 use crate::dialect::draft::{ChunkLocation, Draft, DraftLayout};
-use crate::dialect::{DialectSettings, Document, DocumentMap, Parsed, attributes, edit};
+use crate::dialect::{Document, DocumentMap, Parsed, attributes, edit};
 use crate::error::{Error, Kind, Result};
 use crate::model::{Attributes, Group, Node};
 use crate::store::Key;
@@ -134,7 +134,6 @@ impl EntryPoint {
         path: &Key,
         role: DocumentRole,
         (document, members): (&Document, &Map<String, Value>),
-        settings: DialectSettings,
     ) -> Result<Parsed> {
         let Parsed { node, warning } = match role {
             DocumentRole::Array => {
@@ -143,7 +142,7 @@ impl EntryPoint {
                     base,
                     index_prefix: self.layout.index_prefix,
                 };
-                (self.draft.array)(&location, members, settings)?
+                (self.draft.array)(&location, members)?
             }
             DocumentRole::Group => {
                 (self.draft.group)(members)?;

@@ -4,7 +4,7 @@
 
 use serde_json::{Map, Value};
 
-use crate::dialect::{DialectSettings, Parsed};
+use crate::dialect::Parsed;
 use crate::error::Result;
 
 mod array;
@@ -27,7 +27,7 @@ pub struct Draft {
     /// Returns where documents and chunks lie, by the members of the entry point if there is one.
     layout: fn(Option<&Map<String, Value>>) -> Result<DraftLayout>,
     /// Reads the document of an array, but for the attributes.
-    array: fn(&ChunkLocation, &Map<String, Value>, DialectSettings) -> Result<Parsed>,
+    array: fn(&ChunkLocation, &Map<String, Value>) -> Result<Parsed>,
     /// Checks the document of a group, which has nothing but attributes.
     group: fn(&Map<String, Value>) -> Result<()>,
 }

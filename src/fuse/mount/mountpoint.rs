@@ -47,17 +47,6 @@ pub fn prepare(dir: &Path, store: Option<&Path>, nonempty: bool) -> Result<PathB
     Ok(path)
 }
 
-/// Checks that two mountpoints of one process are apart.
-pub fn check_apart(first: &Path, second: &Path) -> Result<()> {
-    if first.starts_with(second) || second.starts_with(first) {
-        return Err(Error::invalid(
-            shown(second),
-            format!("lies in or over the mountpoint {}", shown(first)),
-        ));
-    }
-    Ok(())
-}
-
 /// Checks that the folder that `option` names, which need not be there yet, does not lie in `dir`.
 pub fn check_outside((option, folder): (&str, &Path), dir: &Path, what: &str) -> Result<()> {
     // A directory that cannot be resolved is refused by `prepare`.
@@ -192,12 +181,5 @@ mod tests {
         fs::write(free.join("x"), "").unwrap();
         assert_eq!(kind(&free), Kind::NotEmpty);
         assert!(prepare(&free, Some(&store), true).is_ok());
-    }
-
-    #[test]
-    fn two_mountpoints_lie_apart() {
-        assert!(check_apart(Path::new("/a"), Path::new("/ab")).is_ok());
-        assert!(check_apart(Path::new("/a"), Path::new("/a/b")).is_err());
-        assert!(check_apart(Path::new("/a/b"), Path::new("/a")).is_err());
     }
 }
