@@ -83,10 +83,13 @@ impl Arrays {
             let writers = self.engine.writers();
             writers.iter().filter_map(Weak::upgrade).collect()
         };
-        let below = writers
-            .iter()
-            .filter(|array| array.path().below(path).is_some());
-        below.fold(Ok(()), |outcome, array| outcome.and(array.flush()))
+        let mut outcome = Ok(());
+        for array in writers {
+            if array.path().below(path).is_some() {
+                outcome = outcome.and(array.flush());
+            }
+        }
+        outcome
     }
 
     /// Whether something was written that is not stored yet.

@@ -57,6 +57,9 @@ pub(super) struct DirtyChunks {
     dirty_bytes: Arc<DirtyBytes>,
 }
 
+/// The digest of a piece when it was read to be written; `None` if it was not stored, or was written whole.
+pub(super) struct ReadDigest(pub(super) Option<u64>);
+
 /// The right to change or to store a chunk.
 pub(super) type ChunkLock<'a> = MutexGuard<'a, ()>;
 
@@ -106,13 +109,12 @@ impl DirtyChunks {
         self.lock().peek(chunk)?.pieces.get(inner).cloned()
     }
 
-    /// Returns the digest that a piece had when it was read to be written, `None` if it was not stored or was written
-    /// whole; nothing if the piece is not here.
-    pub(super) fn read_digest(&self, chunk: &Coordinates, inner: &[usize]) -> Option<Option<u64>> {
+    /// Returns the digest that a piece had when it was read to be written; `None` if the piece is not here.
+    pub(super) fn read_digest(&self, chunk: &Coordinates, inner: &[usize]) -> Option<ReadDigest> {
         let chunks = self.lock();
         let found = chunks.peek(chunk)?;
         let is_here = found.pieces.contains_key(inner);
-        is_here.then(|| found.read.get(inner).copied().flatten())
+        is_here.then(|| ReadDigest(found.read.get(inner).copied().flatten()))
     }
 
     /// Like `find`, but does not wait while another thread has the table locked: a write copies its bytes under the lock.

@@ -17,6 +17,7 @@ use parking_lot::{Condvar, Mutex, MutexGuard};
 use crate::array::OpenArray;
 use crate::array::decoder::{Decoder, PieceLocation};
 use crate::array::dirty_chunk::DirtyChunk;
+use crate::array::dirty_chunks::ReadDigest;
 use crate::array::flat_file::FlatFile;
 use crate::error::{Error, Kind, Result};
 use crate::grid::{ChunkIndex, Coordinates};
@@ -193,7 +194,7 @@ impl OpenArray {
     fn stored_digest(&self, decoder: &Decoder, piece: ChunkIndex) -> Result<Option<u64>> {
         let location = decoder.locate(piece);
         let read = self.dirty.read_digest(&location.indices, &location.inner);
-        if let Some(digest) = read {
+        if let Some(ReadDigest(digest)) = read {
             return Ok(digest);
         }
         let (found, _) = self.versioned_piece(decoder, piece, &location)?;

@@ -78,7 +78,6 @@ fn parts(subject: &Subject) -> Option<FileParts> {
             conversion: stored.conversion,
         }),
         trailer: vec![0; padding],
-        ..FileParts::default()
     })
 }
 

@@ -162,7 +162,6 @@ fn variables(
                     conversion: kind.conversion,
                 }),
                 trailer: vec![0; usize::try_from(padding).ok()?],
-                ..FileParts::default()
             },
         })
     });

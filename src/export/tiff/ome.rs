@@ -158,7 +158,6 @@ fn placed_level(
         header: Vec::new(),
         elements: Some(elements),
         trailer: vec![0; padding],
-        ..FileParts::default()
     };
     let offset = begin.checked_add(offset)?;
     Some(PlacedVariable {

@@ -209,6 +209,7 @@ impl Tree for Editing {
         if self.files.lookup(path)?.is_some() {
             return Err(Error::new(Kind::Exists, path, "is there already"));
         }
+        check_names(path)?;
         Err(refused(path, "nodes are not made here"))
     }
 
