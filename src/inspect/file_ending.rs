@@ -76,7 +76,7 @@ impl FileContent {
         // Of `cf.npy` and `npy` the longer one.
         let endings = name.match_indices('.').map(|(dot, _)| dot + 1);
         let mut endings = endings.filter_map(|start| name.get(start..));
-        let found = endings.find_map(|ending| FileContent::of_extension(ending));
+        let found = endings.find_map(FileContent::of_extension);
         found.ok_or_else(|| not_a_format(name, "has no ending that names a format"))
     }
 

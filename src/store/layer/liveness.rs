@@ -16,8 +16,8 @@ use crate::model::document;
 use crate::store::layer::Layer;
 use crate::store::listing::NameList;
 use crate::store::{
-    ByteRange, Condition, ETag, EntryKind, FlatListing, Key, Listing, Meta, Name, Object, PutBody,
-    Reader, Store, Version,
+    ByteRange, Condition, ETag, EntryKind, FlatListing, Key, LeftOut, Listing, Meta, Name, Object,
+    PutBody, Reader, Store, Version,
 };
 use crate::sync::single_flight::{JOIN_TIMEOUT, SingleFlight};
 
@@ -266,6 +266,10 @@ impl Listing for RootListing {
 
     fn may_wait(&self) -> bool {
         self.inner.may_wait()
+    }
+
+    fn left_out(&self) -> LeftOut {
+        self.inner.left_out()
     }
 }
 
