@@ -1,4 +1,4 @@
-//! The device /dev/fuse, and what to do where it cannot be opened.
+//! Opens the device /dev/fuse.
 
 use std::fs::OpenOptions;
 use std::io;
@@ -6,21 +6,19 @@ use std::os::fd::OwnedFd;
 
 use rustix::io::Errno;
 
-use super::advice::{Obstacle, advice};
-use super::host::Host;
+use super::HINT;
 use crate::error::{Error, Kind, Result};
 
 /// The kernel's side of FUSE.
 pub(crate) const DEVICE: &str = "/dev/fuse";
 
-/// Opens the device; the error says what the host of this process lacks.
+/// Opens the device.
 pub(super) fn open() -> Result<OwnedFd> {
     match OpenOptions::new().read(true).write(true).open(DEVICE) {
         Ok(device) => Ok(device.into()),
         Err(error) if is_missing(&error) => Err(missing()),
         Err(error) => {
-            let advice = advice(Obstacle::DeviceDenied, &Host::probe());
-            let detail = format!("{error}; {advice}");
+            let detail = format!("{error}; {HINT}");
             Err(Error::new(Error::os(DEVICE, error).kind(), DEVICE, detail))
         }
     }
@@ -33,6 +31,5 @@ fn is_missing(error: &io::Error) -> bool {
 
 /// The error where there is no device.
 pub(super) fn missing() -> Error {
-    let advice = advice(Obstacle::NoDevice, &Host::probe());
-    Error::new(Kind::NotFound, DEVICE, format!("not there; {advice}"))
+    Error::new(Kind::NotFound, DEVICE, format!("not there; {HINT}"))
 }

@@ -15,10 +15,8 @@ use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SocketFlags, SocketType,
 };
 
-use super::advice::{Obstacle, advice};
-use super::device;
-use super::host::Host;
 use super::request::MountRequest;
+use super::{HINT, device};
 use crate::error::{Error, Kind, Result};
 
 const PROGRAM: &str = "fusermount3";
@@ -44,7 +42,7 @@ pub(super) fn mount(request: &MountRequest) -> Result<OwnedFd> {
             }
             Ok(device)
         }
-        _ => Err(refused(&request.path, with_advice(message))),
+        _ => Err(refused(&request.path, with_hint(message))),
     }
 }
 
@@ -90,19 +88,14 @@ fn message(stderr: &[u8]) -> String {
     text.trim().replace('\n', "; ")
 }
 
-/// Adds what to do where the program was not let do its work; about its other refusals it says enough itself.
-fn with_advice(message: String) -> String {
+/// Adds the hint where the system denied the program its work; other refusals explain themselves.
+fn with_hint(message: String) -> String {
     let faults = ["Operation not permitted", "Permission denied"];
-    if !faults.iter().any(|fault| message.contains(fault)) {
-        return message;
-    }
-    let obstacle = if message.contains(device::DEVICE) {
-        Obstacle::DeviceDenied
+    if faults.iter().any(|fault| message.contains(fault)) {
+        format!("{message}; {HINT}")
     } else {
-        Obstacle::ProgramDenied
-    };
-    let advice = advice(obstacle, &Host::probe());
-    format!("{message}; {advice}")
+        message
+    }
 }
 
 fn refused(path: &Path, mut message: String) -> Error {
@@ -119,8 +112,8 @@ fn find() -> Result<PathBuf> {
         .filter(|folder| folder.is_absolute())
         .map(|folder| folder.join(PROGRAM));
     paths.find(|path| path.is_file()).ok_or_else(|| {
-        let advice = advice(Obstacle::NoProgram, &Host::probe());
-        Error::new(Kind::NotFound, PROGRAM, format!("not found; {advice}"))
+        let detail = format!("not found (package fuse3), and only root mounts without it; {HINT}");
+        Error::new(Kind::NotFound, PROGRAM, detail)
     })
 }
 

@@ -1,8 +1,7 @@
 //! Mounting: mount(2) as root (`root`), the program fusermount3 as any other user (`fusermount`).
 //!
 //! `mountpoint` says which directories may be mounted at, `mounted_dir` unmounts, `liveness` asks whether a mount answers,
-//! `mountinfo` is the kernel's table. `advice` says what to do where this process may not mount,
-//! by the kind of its `host`.
+//! `mountinfo` is the kernel's table.
 
 use std::os::fd::OwnedFd;
 
@@ -11,10 +10,8 @@ use rustix::process;
 use crate::error::{Error, Result};
 use mountinfo::Mounted;
 
-mod advice;
 pub(super) mod device;
 mod fusermount;
-mod host;
 pub mod liveness;
 mod mounted_dir;
 pub mod mountinfo;
@@ -24,6 +21,9 @@ mod root;
 
 pub use mounted_dir::{MountedDir, unmount_at};
 pub use request::{Flags, MountRequest};
+
+/// What to do where this process may not mount; follows the fault in its message.
+const HINT: &str = "zarrfs(7) says what Docker, Slurm, WSL and others need; 'zarrfs cp', 'cat' and 'info' need no mount";
 
 /// A connection to the kernel, and where it is mounted.
 pub struct Connection {

@@ -7,10 +7,8 @@ use rustix::io::Errno;
 use rustix::mount::MountFlags;
 use rustix::process;
 
-use super::advice::{Obstacle, advice};
-use super::host::Host;
 use super::request::{Flags, MountRequest};
-use super::{device, mountinfo};
+use super::{HINT, device, mountinfo};
 use crate::error::{Error, Kind, Result};
 
 /// Mounts and returns the device; `Denied` if the system does not let root mount.
@@ -27,8 +25,7 @@ pub(super) fn mount(request: &MountRequest) -> Result<OwnedFd> {
     match mounted {
         Ok(()) => Ok(device),
         Err(Errno::PERM) => {
-            let advice = advice(Obstacle::RootDenied, &Host::probe());
-            let detail = format!("root here may not mount; {advice}");
+            let detail = format!("root here may not mount; {HINT}");
             Err(Error::new(Kind::Denied, request.path.display(), detail))
         }
         Err(error) => Err(Error::os(
