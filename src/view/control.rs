@@ -2,8 +2,8 @@
 //!
 //! A lookup finds it and no listing has it, so that `ls -a`, `find`, `cp -r` and Zarr libraries do not see it. It holds
 //! every view, the counters, the last failures and the options in force. A key of that name that the store has when it is
-//! mounted takes precedence; after that nothing here asks the store, so that it answers while the store does not. So does
-//! `stat` of the root (`root_lookup`).
+//! mounted takes precedence; after that nothing here asks the store, so that `errors` opens while the store does not
+//! answer. Each path leads over the root of a view, so the attributes of a root come from memory as well (`ViewRoot`).
 //!
 //! Attributes of the root say what the mount is also where the store hides the control directory. They are never asked of
 //! the store.
@@ -11,12 +11,13 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use parking_lot::Mutex;
+
 use crate::error::{Error, Kind, Result};
 use crate::known::Known;
 use crate::stats::Stats;
 use crate::store::listing::NameList;
 use crate::store::{EntryKind, Key, Listing, Tree};
-use crate::view::root_lookup::RootLookup;
 use crate::view::text_file::{TextFile, directory_attr};
 use crate::view::{Attr, ChildName, File, OpenedFile, ReadAt, ReadBytes, View, ViewDir};
 
@@ -44,9 +45,51 @@ pub const SHOWN: &[u8] = b"shown";
 /// As `SHOWN`.
 pub const HIDDEN: &[u8] = b"hidden";
 
+/// How long the kernel may keep attributes of a root that are not known to be those of now.
+const FRESH: Duration = Duration::from_secs(1);
+
+/// A view, whose root has attributes at any time: whatever the store answers, a root is a directory.
+struct ViewRoot {
+    view: Arc<dyn View>,
+    /// The attributes that were known last; at first those of a directory made when the view was mounted.
+    last: Mutex<Attr>,
+}
+
+impl ViewRoot {
+    fn new(view: Arc<dyn View>, started: SystemTime) -> ViewRoot {
+        ViewRoot {
+            view,
+            last: Mutex::new(directory_attr(started, FRESH)),
+        }
+    }
+
+    /// Asks the store once, so that a store that keeps nothing in memory has the attributes of this moment.
+    fn ask(&self) {
+        if let Ok(Some(attr)) = self.view.lookup(&Key::root()) {
+            *self.last.lock() = attr;
+        }
+    }
+
+    /// Returns what `stat` shows of the root, without asking the store.
+    fn attr(&self) -> Attr {
+        let known = self.view.lookup_now(&Key::root()).found();
+        let mut last = self.last.lock();
+        match known {
+            Some(attr) => {
+                *last = attr;
+                attr
+            }
+            None => Attr {
+                fresh: FRESH,
+                ..*last
+            },
+        }
+    }
+}
+
 /// What the control directory holds.
 pub struct Control {
-    views: Vec<(&'static str, RootLookup)>,
+    views: Vec<(&'static str, ViewRoot)>,
     stats: Arc<Stats>,
     /// The text of `mount.json`.
     mount: Vec<u8>,
@@ -64,7 +107,7 @@ impl Control {
         let views = views.into_iter();
         Control {
             views: views
-                .map(|(name, view)| (name, RootLookup::new(view, started)))
+                .map(|(name, view)| (name, ViewRoot::new(view, started)))
                 .collect(),
             stats,
             mount,
@@ -72,7 +115,7 @@ impl Control {
         }
     }
 
-    fn view(&self, name: &[u8]) -> Option<&RootLookup> {
+    fn view(&self, name: &[u8]) -> Option<&ViewRoot> {
         self.views
             .iter()
             .find(|(known, _)| known.as_bytes() == name)
@@ -170,7 +213,7 @@ impl File for Counters {
 
 /// A view with the control directory in its root.
 pub struct ControlDirView {
-    top: RootLookup,
+    top: ViewRoot,
     control: Arc<Control>,
     /// Whether the view itself has the name of the control directory.
     is_taken: bool,
@@ -178,7 +221,7 @@ pub struct ControlDirView {
 
 /// What a path stands for.
 enum ControlTarget<'a> {
-    View(&'a RootLookup, Key),
+    View(&'a ViewRoot, Key),
     Control,
     File(Arc<dyn File>),
     Nothing,
@@ -191,7 +234,9 @@ impl ControlDirView {
         let name = Key::root().child(CONTROL);
         let found = name.and_then(|name| view.lookup(&name));
         let is_taken = matches!(found, Ok(Some(_)));
-        ControlDirView::of_unlisted(view, control, is_taken)
+        let view = ControlDirView::of_unlisted(view, control, is_taken);
+        view.top.ask();
+        view
     }
 
     /// Puts a control directory into a view of a store whose names cannot be listed, unless the name is taken.
@@ -201,7 +246,7 @@ impl ControlDirView {
         is_taken: bool,
     ) -> ControlDirView {
         ControlDirView {
-            top: RootLookup::new(view, control.started),
+            top: ViewRoot::new(view, control.started),
             control,
             is_taken,
         }
@@ -274,6 +319,9 @@ impl View for ControlDirView {
     }
 
     fn lookup_now(&self, path: &Key) -> Known<Attr> {
+        if path.is_root() {
+            return Known::Is(self.top.attr());
+        }
         if is_control(path) {
             return Known::Unknown;
         }

@@ -16,7 +16,6 @@ use crate::store::{EntryKind, Key, Listing, Tree};
 pub mod control;
 mod copied_document;
 pub mod files;
-mod root_lookup;
 pub mod store;
 pub mod store_without_listing;
 mod synthetic_listing;

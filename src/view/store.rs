@@ -162,7 +162,8 @@ impl View for StoreView {
 
     fn lookup_now(&self, path: &Key) -> Known<Attr> {
         if let Some(tree) = &self.tree {
-            if self.has_unstored() {
+            // What decoded files have still to store changes nothing of the root but its time.
+            if self.has_unstored() && !path.is_root() {
                 return Known::Unknown;
             }
             if let Some(stat) = tree.stat_now(path) {
