@@ -75,8 +75,6 @@ counters! {
     write_bytes,
     /// Requests that ended with an errno other than ENOENT.
     error_requests,
-    /// Lines that the access log has no room for, or that its file did not take.
-    access_dropped_lines,
     /// Requests to the store for a whole object or a range.
     store_get_requests,
     /// Bytes that the store sent.

@@ -51,7 +51,6 @@ class MountOptions(TypedDict, total=False):
     cache_dir: Path
     cache_size: Size
     log: Path
-    access_log: Path
     verbose: Union[bool, int]
 
 

@@ -8,7 +8,6 @@ use std::sync::Arc;
 use crate::array::OpenArray;
 use crate::array::decoder::{Decoder, PieceLocation};
 use crate::array::piece::{Cached, Decoded, Lacking, Piece};
-use crate::array::touched;
 use crate::array::versions::VersionState;
 use crate::error::{Error, Kind, Result};
 use crate::grid::ChunkIndex;
@@ -78,7 +77,6 @@ impl OpenArray {
 
     /// Returns the current content of a piece, fetched and decoded if need be.
     pub(super) fn piece(&self, decoder: &Decoder, piece: ChunkIndex) -> Result<Piece> {
-        touched::note(1, 0);
         match self.written(decoder, piece) {
             Some(written) => Ok(Piece::Data(written)),
             None => self.stored_piece(decoder, piece, &decoder.locate(piece)),
@@ -111,7 +109,6 @@ impl OpenArray {
             VersionState::Known(Some(version)) => {
                 if let Some(decoded) = self.cached(piece, version) {
                     self.engine.stats.cache_hit_chunks.add(1);
-                    touched::note(0, 1);
                     return Ok(Piece::Data(decoded));
                 }
                 self.forget_other(piece, version);

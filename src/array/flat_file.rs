@@ -14,7 +14,6 @@ use crate::array::parts;
 use crate::array::parts::{MissedParts, Part};
 use crate::array::piece::{Cached, Piece};
 use crate::array::read_tracker::{ReadTracker, Window};
-use crate::array::touched;
 use crate::array::versions::VersionState;
 use crate::error::{Error, Result};
 use crate::grid::{ChunkIndex, Region};
@@ -178,7 +177,6 @@ impl FlatFile {
         };
         let stats = &self.array.engine.stats;
         stats.cache_hit_chunks.add(pieces.len() as u64);
-        touched::note(pieces.len() as u64, pieces.len() as u64);
         let bytes = self.gather_pieces(decoder, &range, &parts, pieces).ok()?;
         let (ahead, consumed) = self.tracker.note(&range);
         self.retire_consumed(decoder, &parts, consumed);
@@ -271,7 +269,6 @@ impl FlatFile {
         if self.direct {
             // The kernel reads the stored files ahead.
             self.tracker.note(&range);
-            touched::note(parts.len() as u64, 0);
             return self.gather_stored(decoder, &range, &parts);
         }
         // Before anything is decoded, so that evicted pieces which the reader needs are spilled.

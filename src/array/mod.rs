@@ -63,7 +63,6 @@ mod spill;
 mod spill_file;
 mod stored_chunks;
 pub mod strided_file;
-mod touched;
 mod versions;
 mod write;
 mod writers;
@@ -76,7 +75,6 @@ pub use crate::array::lengths::RegionVersion;
 pub use crate::array::shard_file::ShardFile;
 pub use crate::array::spill_file::SpillConfig;
 pub use crate::array::stored_chunks::{FoundChunk, StoredChunks};
-pub use crate::array::touched::{TouchedChunks, take_touched};
 pub use crate::array::write::WriteSource;
 
 fn array_of(entry: &NodeEntry) -> Result<&Array> {

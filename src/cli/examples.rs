@@ -99,7 +99,7 @@ pub(super) const MOUNT_OPTIONS: &str = concat!(
     of_mount!(),
     "
 
-Options of -o: view, cow, memory, max_chunk, spill, timeout, list, dialect, log, access_log, uid, \
+Options of -o: view, cow, memory, max_chunk, spill, timeout, list, dialect, log, uid, \
      gid, umask, option, \
      endpoint, region, profile, metadata_ttl, concurrency, cache_dir and cache_size (each with =VALUE), allow_other, \
      write_through, lossy, passthrough, follow_symlinks, consolidated, anon and immutable as above; \

@@ -32,10 +32,14 @@ const JOURNAL_STREAM: &str = "JOURNAL_STREAM";
 static TELLS_TERMINAL: AtomicBool = AtomicBool::new(false);
 
 /// Sends records to `file`, or to the journal if stderr is its stream, or to stderr (`foreground`), or to syslog; an
-/// error if the file cannot be opened. `verbose` is how often `-v` was given. Panics are logged like errors.
+/// error if the file cannot be opened. `verbose` is how often `-v` was given; `RUST_LOG` chooses levels by target. Panics
+/// are logged like errors.
 pub(super) fn start(file: Option<&Path>, foreground: bool, verbose: u8) -> Result<()> {
     let mut builder = Builder::new();
     filter(&mut builder, verbose);
+    if let Ok(targets) = env::var("RUST_LOG") {
+        builder.parse_filters(&targets);
+    }
     let journal = journal_stream();
     let is_on_stderr = file.is_none() && (foreground || journal.is_some());
     TELLS_TERMINAL.store(!is_on_stderr, Relaxed);

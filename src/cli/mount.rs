@@ -15,7 +15,6 @@ use super::plan::MountPlan;
 use super::report::ExitPolicy;
 use super::{background, log_target, notify, report};
 use crate::error::{Error, Result, printable};
-use crate::fuse::access_log::AccessLog;
 use crate::fuse::mount;
 use crate::fuse::mount::{Connection, MountRequest, mountpoint};
 use crate::fuse::serve::MountServer;
@@ -73,22 +72,17 @@ fn serve(plan: &MountPlan, parent: Option<&Parent>) -> Result<()> {
     if let Some(input) = &input {
         input.hand_over(server.stop_handle());
     }
-    let access = open_access_log(plan, &stats)?;
     let settings = SessionSettings {
         timeout: plan.timeout,
         readahead: plan.readahead,
         passthrough: plan.passthrough,
         is_local: views.is_local(),
-        access: access.clone(),
     };
     let vfs = Vfs::new(views.view(plan.view), plan.vfs_config(), stats.clone());
     let mount = server.serve(connect(plan, dir)?, Arc::new(vfs), &stats, settings)?;
     announce(&what, parent)?;
     mount.wait(|| notify::send("STOPPING=1"));
     views.arrays().store_left_over();
-    if let Some(access) = access {
-        access.finish();
-    }
     remove_dir(plan);
     Ok(())
 }
@@ -114,21 +108,11 @@ fn remove_dir(plan: &MountPlan) {
     }
 }
 
-/// Opens the access log, if there is one.
-fn open_access_log(plan: &MountPlan, stats: &Arc<Stats>) -> Result<Option<Arc<AccessLog>>> {
-    let open = |path: &PathBuf| AccessLog::open(path, stats.clone()).map(Arc::new);
-    plan.access_log.as_ref().map(open).transpose()
-}
-
-/// Refuses a cache, an upper folder or an access log that lies in the mountpoint, where it would be hidden, or in the store.
+/// Refuses a cache or an upper folder that lies in the mountpoint, where it would be hidden, or in the store.
 fn check_folders(plan: &MountPlan) -> Result<()> {
     let store = store::local_path(&plan.source);
     let cache = plan.store.remote.cache_dir.as_ref();
-    let folders = [
-        ("--cache-dir", cache),
-        ("--cow", plan.cow.as_ref()),
-        ("--access-log", plan.access_log.as_ref()),
-    ];
+    let folders = [("--cache-dir", cache), ("--cow", plan.cow.as_ref())];
     for (option, folder) in folders {
         let Some(folder) = folder else { continue };
         mountpoint::check_outside((option, folder), &plan.dir, "mountpoint")?;
@@ -139,7 +123,7 @@ fn check_folders(plan: &MountPlan) -> Result<()> {
     Ok(())
 }
 
-/// Refuses `--passthrough` where what the kernel reads itself could be wrong, or would be missing in a log.
+/// Refuses `--passthrough` where what the kernel reads itself could be wrong.
 fn check_passthrough(plan: &MountPlan) -> Result<()> {
     if !plan.passthrough {
         return Ok(());
@@ -147,7 +131,6 @@ fn check_passthrough(plan: &MountPlan) -> Result<()> {
     let others = [
         ("--cow", plan.cow.is_some() && !plan.write_through),
         ("--write-through", plan.write_through),
-        ("--access-log", plan.access_log.is_some()),
     ];
     if let Some((other, _)) = others.iter().find(|(_, is_given)| *is_given) {
         let why = format!("cannot be used with {other}");

@@ -69,7 +69,7 @@ pub struct MountArgs {
     pub spill: SpillChoice,
     /// Have the kernel read stored files of a store on this machine itself, at the speed of the file system below; files that
     /// other programs overwrite in place change while they are open. Needs root and Linux 6.9; see zarrfs-stores(7)
-    #[arg(long, conflicts_with_all = ["cow", "write_through", "access_log"], help_heading = LIMITS)]
+    #[arg(long, conflicts_with_all = ["cow", "write_through"], help_heading = LIMITS)]
     pub passthrough: bool,
     /// How long a request may wait for the store, such as 5s; then it is an error
     #[arg(long, value_name = "DURATION", value_parser = units::duration, default_value = "60s", help_heading = LIMITS)]
@@ -108,10 +108,7 @@ pub struct MountArgs {
     /// Where to log [default: syslog, or the journal where systemd runs it; stderr with --foreground]
     #[arg(long, value_name = "FILE", help_heading = LOG)]
     pub log: Option<PathBuf>,
-    /// Append a line of JSON to this file for each request of a program; see zarrfs-files(7)
-    #[arg(long, value_name = "FILE", help_heading = LOG)]
-    pub access_log: Option<PathBuf>,
-    /// Log more; twice and three times for still more
+    /// Log more; twice and three times for still more. RUST_LOG chooses by target, see zarrfs-files(7)
     #[arg(short, long, action = ArgAction::Count, help_heading = LOG)]
     pub verbose: u8,
 }

@@ -50,8 +50,7 @@ const IGNORED: [&str; 34] = [
     "comment",
 ];
 
-const KNOWN: [&str; 38] = [
-    "access_log",
+const KNOWN: [&str; 37] = [
     "allow_other",
     "anon",
     "cache_dir",
@@ -184,7 +183,6 @@ fn apply_value(plan: &mut MountPlan, name: &str, value: &str) -> Result<()> {
     match name {
         "fsname" => plan.fsname = Some(value.to_string()),
         "cow" => plan.set_cow(Path::new(value))?,
-        "access_log" => plan.access_log = Some(units::absolute(Path::new(value))?),
         "log" => plan.log = Some(units::absolute(Path::new(value))?),
         "view" => plan.view = value.parse()?,
         "dialect" => plan.hierarchy.dialect = Some(value.parse()?),
@@ -287,7 +285,10 @@ mod tests {
             error("alow_other"),
             "-o alow_other: no such option; did you mean 'allow_other'?"
         );
-        assert!(error("qqqqqqq").starts_with("-o qqqqqqq: no such option; known are access_log, "));
+        assert!(
+            error("qqqqqqq").starts_with("-o qqqqqqq: no such option; known are allow_other, ")
+        );
+        assert!(error("access_log=a").contains("RUST_LOG"));
         assert!(error("files=/mnt").starts_with("-o files: was removed; DIR/.zarrfs/files "));
         assert!(error("spill_size=1G").contains("--spill"));
         assert_eq!(error("memory"), "-o memory: needs a value: memory=...");

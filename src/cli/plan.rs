@@ -62,7 +62,6 @@ pub(super) struct MountPlan {
     pub(super) read_only: bool,
     pub(super) hierarchy: HierarchyConfig,
     pub(super) log: Option<PathBuf>,
-    pub(super) access_log: Option<PathBuf>,
     pub(super) verbose: u8,
     pub(super) readahead: u64,
     /// Have the kernel read stored files of this machine itself.

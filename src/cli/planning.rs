@@ -26,11 +26,6 @@ impl MountPlan {
             lossy: args.lossy,
             read_only: args.read_only,
             log: args.log.as_deref().map(units::absolute).transpose()?,
-            access_log: args
-                .access_log
-                .as_deref()
-                .map(units::absolute)
-                .transpose()?,
             verbose: args.verbose,
             ..MountPlan::plain(&args.store, &args.dir)?
         };

@@ -1,7 +1,11 @@
 //! Options of earlier versions, and what to use instead.
 
 /// What is said of each removed option, whose name is that behind `--`.
-const REMOVED: [(&str, &str); 3] = [
+const REMOVED: [(&str, &str); 4] = [
+    (
+        "access-log",
+        "was removed; RUST_LOG=zarrfs::access=trace puts a line for each request into the log",
+    ),
     (
         "files",
         "was removed; DIR/.zarrfs/files has the decoded arrays, and a second mount with --view files shows them at \

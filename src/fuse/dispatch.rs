@@ -9,15 +9,13 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::access_log::AccessLog;
+use super::access::AccessLine;
 use super::deadline::{Deadlines, ReplyError, ReplyGuard};
 use super::failure_reporter::FailureReporter;
 use super::invalidation::{PageInvalidations, PageRequest};
-use super::noted_call::{MountAccess, NotedCall};
 use super::reply::Output;
 use super::request::{NamedRequest, RequestPool};
 use super::waiting_loops::WaitingLoops;
-use crate::array;
 use crate::error::{Error, Result};
 use crate::stats::Stats;
 use crate::sync::change_permit;
@@ -40,18 +38,14 @@ pub(super) struct Dispatcher {
     waiting: WaitingLoops,
     deadlines: Deadlines,
     pages: Arc<PageInvalidations>,
-    access: Option<Arc<MountAccess>>,
 }
-
-/// A request, and its call for the access log, if there is one.
-pub(super) type NotedRequest = (NamedRequest, Option<Box<NotedCall>>);
 
 /// A reply, and what is held up until it is sent.
 struct HeldReply<R> {
     reply: R,
     /// What the kernel may have locked pages for, if it is a part of a content.
     pages: Option<PageRequest>,
-    access: Option<Box<NotedCall>>,
+    access: Option<AccessLine>,
 }
 
 /// State shared with pool threads.
@@ -67,13 +61,7 @@ impl Dispatcher {
         stats: Arc<Stats>,
         pages: Arc<PageInvalidations>,
         timeout: Duration,
-        access: Option<Arc<AccessLog>>,
     ) -> io::Result<Self> {
-        let named = |log| {
-            let vfs = vfs.clone();
-            Arc::new(MountAccess { log, vfs })
-        };
-        let access = access.map(named);
         let reporter = FailureReporter::new(vfs.clone(), stats);
         let late = reporter.clone();
         let is_late = move |request: &NamedRequest, error: &Error| late.report(request, error);
@@ -84,7 +72,6 @@ impl Dispatcher {
             contents: ThreadPool::new("zarrfs-reads", CONTENT_THREADS, MAX_WAITING),
             waiting: WaitingLoops::new(0),
             pages,
-            access,
         })
     }
 
@@ -92,11 +79,6 @@ impl Dispatcher {
     pub(super) fn with_waiting_loops(self, most: usize) -> Self {
         let waiting = WaitingLoops::new(most);
         Dispatcher { waiting, ..self }
-    }
-
-    /// Returns the access log, if there is one.
-    pub(super) fn access(&self) -> Option<&Arc<MountAccess>> {
-        self.access.as_ref()
     }
 
     /// Whether files can be changed.
@@ -113,7 +95,8 @@ impl Dispatcher {
     /// the reply has timed out before, nothing is run; if it does meanwhile, nothing is changed and the result is undone.
     pub(super) fn enqueue<T: Output>(
         &self,
-        (request, access): NotedRequest,
+        request: NamedRequest,
+        access: Option<AccessLine>,
         reply: T::Reply,
         execute: impl FnOnce(&Vfs) -> Result<T> + Send + 'static,
     ) {
@@ -164,12 +147,11 @@ impl RequestContext {
         if !pending.is_waited_for() {
             return;
         }
-        array::take_touched();
         let limit = Some(pending.limit());
         let result = change_permit::under(limit, || catch_panic(|| execute(&self.vfs)));
         match (pending.take(), result) {
             (Some(held), result) => {
-                self.send_reply((request, held.access), result, held.reply);
+                self.send_reply(request, held.access, result, held.reply);
                 drop(held.pages);
             }
             (None, Ok(output)) => output.undo(&self.vfs),
@@ -180,7 +162,8 @@ impl RequestContext {
     /// Sends a result or its error, and logs it.
     pub(super) fn send_reply<T: Output>(
         &self,
-        (request, access): NotedRequest,
+        request: NamedRequest,
+        access: Option<AccessLine>,
         result: Result<T>,
         reply: T::Reply,
     ) {
@@ -204,7 +187,7 @@ impl RequestContext {
             }
         }
         if let Some(access) = access {
-            access.done(errno);
+            access.answered(errno);
         }
     }
 }
@@ -214,7 +197,7 @@ impl<R: ReplyError> ReplyError for HeldReply<R> {
         self.reply.refuse(errno);
         drop(self.pages);
         if let Some(access) = self.access {
-            access.done(Some(errno));
+            access.answered(Some(errno));
         }
     }
 }
@@ -281,7 +264,7 @@ pub(super) mod tests {
         };
         let stats = Arc::new(Stats::default());
         let vfs = Arc::new(Vfs::new(view, config, stats.clone()));
-        Dispatcher::new(vfs, stats, Arc::default(), timeout, None).unwrap()
+        Dispatcher::new(vfs, stats, Arc::default(), timeout).unwrap()
     }
 
     pub(in crate::fuse) fn request() -> RequestInfo {
@@ -294,11 +277,9 @@ pub(super) mod tests {
     ) -> Receiver<Event> {
         let (sender, events) = mpsc::channel();
         let output = EventOutput(sender.clone());
-        dispatcher.enqueue(
-            (request().about(None), None),
-            EventReply(sender),
-            move |_| execute().map(|()| output),
-        );
+        dispatcher.enqueue(request().about(None), None, EventReply(sender), move |_| {
+            execute().map(|()| output)
+        });
         events
     }
 

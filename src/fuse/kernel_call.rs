@@ -1,13 +1,12 @@
-//! One call of the kernel: its process, name and range; it goes to the access log when it is answered.
-//!
-//! Without an access log nothing is noted, and no clock is asked.
+//! One call of the kernel: its process, name and range, which are logged when it is answered.
 
 use std::ffi::OsStr;
+use std::fmt::Write;
 use std::os::unix::ffi::OsStrExt;
 
+use super::access::AccessLine;
 use super::deadline::ReplyError;
 use super::dispatch::{Dispatcher, catch_panic};
-use super::noted_call::{CallSubject, NotedCall};
 use super::reply::Output;
 use super::request::RequestInfo;
 use crate::error::Result;
@@ -65,16 +64,13 @@ impl<'a> KernelCall<'a> {
         reply: T::Reply,
         find: impl FnOnce(&Vfs) -> Option<Result<T>>,
     ) -> Option<T::Reply> {
-        let access = self.noted(request);
-        if let Some(access) = &access {
-            access.begin();
-        }
+        let access = self.access_line(request);
         let context = self.dispatch.context();
         match catch_panic(|| find(&context.vfs).transpose()).transpose() {
             Some(result) => {
                 // The name is for messages about an error.
                 let child = self.child().filter(|_| result.is_err());
-                context.send_reply((request.about(child), access), result, reply);
+                context.send_reply(request.about(child), access, result, reply);
                 None
             }
             None => Some(reply),
@@ -88,29 +84,26 @@ impl<'a> KernelCall<'a> {
         reply: T::Reply,
         execute: impl FnOnce(&Vfs) -> Result<T> + Send + 'static,
     ) {
-        let access = self.noted(request);
+        let access = self.access_line(request);
         let named = request.about(self.child());
-        self.dispatch.enqueue((named, access), reply, execute);
+        self.dispatch.enqueue(named, access, reply, execute);
     }
 
     /// Refuses a request at once.
     pub(super) fn refuse(&self, request: RequestInfo, reply: impl ReplyError, errno: i32) {
-        let access = self.noted(request);
-        if let Some(access) = &access {
-            access.begin();
-        }
+        let access = self.access_line(request);
         reply.refuse(errno);
         if let Some(access) = access {
-            access.done(Some(errno));
+            access.answered(Some(errno));
         }
     }
 
     /// Runs what has no reply or cannot fail, as `Dispatcher::run_unreplied` does.
     pub(super) fn run_unreplied(&self, request: RequestInfo, work: impl FnOnce(&Vfs)) {
-        let access = self.noted(request);
+        let access = self.access_line(request);
         self.dispatch.run_unreplied(request.name, work);
         if let Some(access) = access {
-            access.done(None);
+            access.answered(None);
         }
     }
 
@@ -118,17 +111,23 @@ impl<'a> KernelCall<'a> {
         self.name.map(OsStr::as_bytes)
     }
 
-    /// Notes the call where there is an access log.
-    fn noted(&self, request: RequestInfo) -> Option<Box<NotedCall>> {
-        let log = self.dispatch.access()?;
-        let owned = |name: &OsStr| name.as_bytes().to_vec();
-        let subject = CallSubject {
-            pid: self.pid,
-            name: self.name.map(owned),
-            to: self.to.map(|(parent, name)| (parent, owned(name))),
-            range: self.range,
-        };
-        Some(Box::new(NotedCall::new(log.clone(), request, subject)))
+    /// Begins the log line of the call, if such lines are wanted.
+    fn access_line(&self, request: RequestInfo) -> Option<AccessLine> {
+        AccessLine::begin(|| {
+            let vfs = &self.dispatch.context().vfs;
+            let path = vfs.shown_path(request.ino, self.child());
+            let mut text = format!("{} path={path:?}", request.name);
+            // Writing to a string does not fail.
+            if let Some((parent, name)) = self.to {
+                let to = vfs.shown_path(parent, Some(name.as_bytes()));
+                let _ = write!(text, " to={to:?}");
+            }
+            if let Some((offset, length)) = self.range {
+                let _ = write!(text, " offset={offset} length={length}");
+            }
+            let _ = write!(text, " pid={}", self.pid);
+            text
+        })
     }
 }
 

@@ -2,12 +2,12 @@
 //!
 //! `adapter` is fuser's trait, with `negotiation`, `names`, `changes` and `open_files`; `dispatch` answers a request in
 //! the event loop or in a pool (`waiting_loops` tells which), `deadline` refuses it when its time is up, `reply` sends
-//! the result, `failure_reporter` takes the errors, `kernel_call`, `noted_call` and `access_log` write the access log,
+//! the result, `failure_reporter` takes the errors, `access` logs each request,
 //! `invalidation` has the kernel drop pages, `kernel_readahead` sets how far it reads ahead, `passthrough` has it read
 //! stored files itself. `session` serves the mount, `serve` ends it. fuser's types stay in this folder;
 //! mounting and unmounting are our own (`mount`), since fuser's can lose unmounts.
 
-pub mod access_log;
+mod access;
 mod adapter;
 mod changes;
 mod convert;
@@ -21,7 +21,6 @@ mod kernel_readahead;
 pub mod mount;
 mod names;
 mod negotiation;
-mod noted_call;
 mod open_files;
 mod passthrough;
 mod reply;

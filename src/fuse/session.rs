@@ -13,7 +13,6 @@ use std::time::Duration;
 use fuser::{Config, SessionACL};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use super::access_log::AccessLog;
 use super::adapter::FuseAdapter;
 use super::dispatch::Dispatcher;
 use super::invalidation::PageInvalidations;
@@ -37,8 +36,6 @@ pub struct SessionSettings {
     pub passthrough: bool,
     /// Whether answers are near, so that the thread that has read a request may find its answer.
     pub is_local: bool,
-    /// Where each request is logged, if it is.
-    pub access: Option<Arc<AccessLog>>,
 }
 
 impl SessionSettings {
@@ -68,8 +65,7 @@ impl MountSession {
         let failed = |error: std::io::Error| Error::os("starting the session", error);
         let pages = Arc::new(PageInvalidations::default());
         let waiting = settings.waiting_loops();
-        let (timeout, access) = (settings.timeout, settings.access);
-        let dispatch = Dispatcher::new(vfs.clone(), stats, pages.clone(), timeout, access);
+        let dispatch = Dispatcher::new(vfs.clone(), stats, pages.clone(), settings.timeout);
         let dispatch = dispatch.map_err(failed)?.with_waiting_loops(waiting);
         let gone = MountEnd::of(&device, waiting > 0).map_err(failed)?;
         let mounted = dir.as_ref().map(|dir| dir.device());

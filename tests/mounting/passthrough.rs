@@ -94,7 +94,6 @@ fn it_goes_with_nothing_that_has_to_see_the_reads() {
     for options in [
         ["--passthrough", "-o", "cow=upper"],
         ["--passthrough", "-o", "write_through"],
-        ["--access-log", "log", "-opassthrough"],
     ] {
         let output = fixture.try_mount(&options);
         let text = String::from_utf8_lossy(&output.stderr).into_owned();

@@ -190,7 +190,6 @@ fn serve(fixture: &Fixture, timeout: Duration) -> Served {
     let settings = SessionSettings {
         passthrough: false,
         is_local: false,
-        access: None,
         timeout,
         readahead: 1 << 20,
     };

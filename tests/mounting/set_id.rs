@@ -89,23 +89,3 @@ fn root_keeps_them_but_not_in_a_change_of_the_owner() {
     run_as(NOBODY, "printf more >> \"$1\"", &path);
     assert_eq!(mode_of(&path), 0o2767);
 }
-
-#[test]
-fn the_kernel_looks_at_a_file_before_its_first_write_alone() {
-    let Some(fixture) = Fixture::new() else {
-        return;
-    };
-    let log = fixture.path("log");
-    mount_with_cow(&fixture, &["--access-log", log.to_str().unwrap()]);
-    let writes = "exec 3> \"$1\"; for i in 1 2 3 4 5; do printf a >&3; done";
-    run_as(0, writes, &fixture.dir.join("tool"));
-    fixture.umount(&fixture.dir);
-    assert!(soon(|| fixture.daemons().is_empty()));
-    let log = fs::read_to_string(log).unwrap();
-    let count = |operation: &str| {
-        let member = format!("\"op\":\"{operation}\"");
-        log.lines().filter(|line| line.contains(&member)).count()
-    };
-    assert_eq!(count("write"), 5, "{log}");
-    assert!(count("getxattr") <= 1, "{log}");
-}

@@ -86,7 +86,6 @@ impl Mounted {
         let settings = SessionSettings {
             passthrough: false,
             is_local,
-            access: None,
             timeout,
             readahead: 1 << 20,
         };

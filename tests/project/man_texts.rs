@@ -262,7 +262,7 @@ pub const PAGES_OF_SECTION_7: [&str; 4] = [
 ];
 
 /// The options of `-o`: name with its value, and what it does.
-pub const MOUNT_OPTIONS: [(&str, &str); 30] = [
+pub const MOUNT_OPTIONS: [(&str, &str); 29] = [
     ("view=NAME", "store or files"),
     (
         "list=LIST",
@@ -337,10 +337,6 @@ pub const MOUNT_OPTIONS: [(&str, &str); 30] = [
     (
         "log=FILE",
         "where to log, instead of syslog or the journal of systemd",
-    ),
-    (
-        "access_log=FILE",
-        "append a line of JSON to this file for each request of a program",
     ),
     ("verbose", "log more; may be repeated"),
     (
