@@ -161,7 +161,6 @@ fn entry_of(store: &dyn Store, key: Key, name: &Name) -> Option<StoredEntry> {
         EntryKind::File => Some(StoredEntry::Object(key, name.meta)),
         EntryKind::Directory => Some(StoredEntry::Folder(key)),
         EntryKind::Link => Some(link(store, key)),
-        EntryKind::Pipe | EntryKind::Socket => None,
     }
 }
 

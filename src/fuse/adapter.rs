@@ -85,7 +85,7 @@ impl Filesystem for FuseAdapter {
     }
 
     fn open(&self, req: &Request, inode: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
-        let file = (ino(inode), convert::open_mode(flags, req.uid()));
+        let file = (ino(inode), convert::open_mode(flags));
         let settings = (self.readahead.clone(), self.backing.clone());
         open_files::open(self.call(req), settings, file, Caller(req.pid()), reply);
     }
@@ -180,8 +180,6 @@ impl Filesystem for FuseAdapter {
             size,
             accessed: atime.map(convert::time),
             modified: mtime.map(convert::time),
-            clears_set_id: uid.or(gid).is_some()
-                || (size.is_some() && !convert::keeps_set_id(req.uid())),
         };
         let target = (ino(inode), handle.map(fh));
         changes::set_attributes(self.call(req), target, change, Caller(req.pid()), reply);
@@ -197,8 +195,13 @@ impl Filesystem for FuseAdapter {
         _rdev: u32,
         reply: ReplyEntry,
     ) {
-        let (call, maker) = (self.call(req).about(name), credentials(req, mode));
-        changes::make(call, NewNode::Special, (ino(parent), name), maker, reply);
+        let call = self.call(req).about(name);
+        if mode & libc::S_IFMT != libc::S_IFREG {
+            // As mknod(2) has it for a file system that does not support the type of node.
+            return call.refuse(RequestInfo::names("mknod", ino(parent)), reply, libc::EPERM);
+        }
+        let maker = credentials(req, mode);
+        changes::make(call, NewNode::File, (ino(parent), name), maker, reply);
     }
 
     fn mkdir(
@@ -348,11 +351,7 @@ impl Filesystem for FuseAdapter {
     ) {
         let call = self.call(req).of_range(offset, length);
         let (fh, range) = (fh(handle), (offset, length));
-        let clears_set_id = !convert::keeps_set_id(req.uid());
         open_files::keep(call, ("fallocate", ino(inode)), reply, move |vfs| {
-            if clears_set_id {
-                vfs.clear_set_id(fh)?;
-            }
             vfs.allocate(fh, mode, range)
         });
     }

@@ -36,7 +36,7 @@ pub(super) fn make(
     reply: ReplyEntry,
 ) {
     let operation = match node {
-        NewNode::Special => "mknod",
+        NewNode::File => "mknod",
         NewNode::Folder => "mkdir",
         NewNode::Link(_) => "symlink",
     };
@@ -56,14 +56,14 @@ pub(super) fn create(
     reply: ReplyCreate,
 ) {
     let name = name.as_bytes().to_vec();
-    let mode = convert::open_mode(OpenFlags(flags), credentials.uid);
+    let mode = convert::open_mode(OpenFlags(flags));
     let request = RequestInfo::names("create", parent);
     call.enqueue(request, reply, move |vfs| {
         vfs.create(parent, &name, &credentials, mode, caller)
     });
 }
 
-/// Gives a file a second name.
+/// Makes a second file with the bytes of a file.
 pub(super) fn link(
     call: KernelCall<'_>,
     file: Ino,
@@ -89,7 +89,7 @@ pub(super) fn remove_folder(call: KernelCall<'_>, parent: Ino, name: &OsStr, rep
     call.enqueue(request, reply, move |vfs| vfs.remove_folder(parent, &name));
 }
 
-/// Gives a node another name.
+/// Gives a node another name. A flag that is not supported, as RENAME_EXCHANGE, is EINVAL (rename(2)).
 pub(super) fn rename(
     call: KernelCall<'_>,
     (from, old): ChildOf<'_>,
@@ -101,7 +101,6 @@ pub(super) fn rename(
     let mode = match flags {
         flags if flags.is_empty() => RenameMode::Replace,
         RenameFlags::RENAME_NOREPLACE => RenameMode::NoReplace,
-        RenameFlags::RENAME_EXCHANGE => RenameMode::Exchange,
         _ => return call.refuse(request, reply, Kind::Invalid.errno()),
     };
     let (old, new) = (old.as_bytes().to_vec(), new.as_bytes().to_vec());

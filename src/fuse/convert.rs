@@ -22,8 +22,8 @@ pub(super) const LARGEST_REQUEST: u32 = 1 << 20;
 /// The most pieces of a content under one block.
 const PIECES: u64 = 1024;
 
-/// The bits of a mode beside those of the file type.
-const PERMISSIONS: u32 = 0o7777;
+/// The bits of a mode that are shown beside those of the file type.
+const PERMISSIONS: u32 = 0o1777;
 
 const PAGE: u32 = 4096;
 const BLOCK: u64 = 512;
@@ -89,22 +89,15 @@ pub(super) fn file_attr(ino: Ino, attr: &Attr, config: &VfsConfig) -> FileAttr {
     }
 }
 
-/// Returns what a file is opened for by this user.
-pub(super) fn open_mode(flags: OpenFlags, uid: u32) -> OpenOptions {
+/// Returns what a file is opened for.
+pub(super) fn open_mode(flags: OpenFlags) -> OpenOptions {
     let has = |flag| flags.0 & flag != 0;
     OpenOptions {
         writes: has(libc::O_TRUNC) || flags.acc_mode() != OpenAccMode::O_RDONLY,
         appends: has(libc::O_APPEND),
         truncates: has(libc::O_TRUNC),
         is_new: has(libc::O_EXCL),
-        clears_set_id: !keeps_set_id(uid),
     }
-}
-
-/// Whether a file that this user makes shorter or longer, or gives room, keeps its set-ID bits. The kernel tells by the
-/// capabilities of the program, but only of a write does fuser pass on what it tells.
-pub(super) fn keeps_set_id(uid: u32) -> bool {
-    uid == 0
 }
 
 /// Returns the flags of an open file.
@@ -123,8 +116,6 @@ pub(super) fn file_type(kind: EntryKind) -> FileType {
         EntryKind::File => FileType::RegularFile,
         EntryKind::Directory => FileType::Directory,
         EntryKind::Link => FileType::Symlink,
-        EntryKind::Pipe => FileType::NamedPipe,
-        EntryKind::Socket => FileType::Socket,
     }
 }
 
@@ -149,7 +140,7 @@ fn permissions(attr: &Attr, config: &VfsConfig) -> u16 {
     let is_writable = config.writable && !attr.is_read_only;
     let writes: u32 = if is_writable { 0o200 } else { 0 };
     let all: u32 = match attr.kind {
-        EntryKind::File | EntryKind::Pipe | EntryKind::Socket => 0o444 | writes,
+        EntryKind::File => 0o444 | writes,
         EntryKind::Directory => 0o555 | writes,
         // The kernel ignores the mode of a link.
         EntryKind::Link => return 0o777,

@@ -15,7 +15,7 @@ const WANTED: [InitFlags; 6] = [
     InitFlags::FUSE_ASYNC_DIO,
     InitFlags::FUSE_DIRECT_IO_ALLOW_MMAP,
     InitFlags::FUSE_ATOMIC_O_TRUNC,
-    // Set-ID bits are cleared here (`vfs`), so that the kernel does not look at a file before each write.
+    // No file has set-ID bits or capabilities that a write would clear: the kernel need not look before each write.
     InitFlags::FUSE_HANDLE_KILLPRIV_V2,
 ];
 

@@ -41,8 +41,7 @@ pub(super) fn open(
     });
 }
 
-/// Writes bytes at an offset. They are pages if the kernel writes back what a program wrote into a map; set-ID bits are
-/// cleared first unless the program may keep them.
+/// Writes bytes at an offset. They are pages if the kernel writes back what a program wrote into a map.
 pub(super) fn write(
     call: KernelCall<'_>,
     ino: Ino,
@@ -54,19 +53,10 @@ pub(super) fn write(
     // A request has at most a megabyte.
     let written = Written(u32::try_from(bytes.len()).unwrap_or(u32::MAX));
     let are_pages = flags.contains(WriteFlags::FUSE_WRITE_CACHE);
-    let clears_set_id = flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID);
-    let write = |vfs: &Vfs| {
-        if clears_set_id && vfs.may_have_set_id(fh) {
-            return None;
-        }
-        Some(vfs.write_now(fh, offset, bytes)?.map(|()| written))
-    };
+    let write = |vfs: &Vfs| Some(vfs.write_now(fh, offset, bytes)?.map(|()| written));
     if let Some(reply) = call.try_now(request, reply, write) {
         let bytes = bytes.to_vec();
         call.enqueue(request, reply, move |vfs| {
-            if clears_set_id {
-                vfs.clear_set_id(fh)?;
-            }
             let done = if are_pages {
                 vfs.write_pages(fh, offset, &bytes)
             } else {

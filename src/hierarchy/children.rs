@@ -116,7 +116,7 @@ impl Children {
                 let is_node = match name.kind {
                     EntryKind::Directory => true,
                     EntryKind::Link => self.is_node(&name.name)?,
-                    EntryKind::File | EntryKind::Pipe | EntryKind::Socket => false,
+                    EntryKind::File => false,
                 };
                 Ok(is_node.then(|| name.name.clone()))
             }
@@ -130,7 +130,6 @@ impl Children {
         let child = match name.kind {
             EntryKind::Directory => Some(name.name.as_slice()),
             EntryKind::File | EntryKind::Link => entry.child(&name.name),
-            EntryKind::Pipe | EntryKind::Socket => None,
         };
         let Some(child) = child else { return Ok(None) };
         let key = self.folder.child(&name.name)?;

@@ -244,7 +244,7 @@ fn open_store(
         };
         let stack = with_synthetic_listings(stack, &config.hierarchy, memory);
         let opened = overlay.insert(Overlay::open(upper, stack.store, name, how.clone())?);
-        // Attributes of a folder of this machine are the overlay's to tell: owners, modes, several names of a file.
+        // Attributes of a folder of this machine are the overlay's to tell: owners and modes.
         let below: Arc<dyn Hints> = if access.is_local() {
             Arc::new(NoHints)
         } else {

@@ -12,8 +12,8 @@ use rustix::io::Errno;
 use crate::store::tree::{AttrChange, Posix, Time};
 use crate::store::{EntryKind, Meta, Version};
 
-/// Bits of a mode that are permissions.
-pub(super) const PERMISSIONS: u32 = 0o7777;
+/// Bits of a mode that are kept: permissions and the sticky bit.
+pub(super) const PERMISSIONS: u32 = 0o1777;
 
 /// Returns what a file of the upper folder is.
 pub(super) fn kind_of(stat: &Stat) -> EntryKind {
@@ -25,8 +25,6 @@ pub(super) fn kind_of_type(found: FileType) -> EntryKind {
     match found {
         FileType::Directory => EntryKind::Directory,
         FileType::Symlink => EntryKind::Link,
-        FileType::Fifo => EntryKind::Pipe,
-        FileType::Socket => EntryKind::Socket,
         _ => EntryKind::File,
     }
 }
@@ -67,7 +65,10 @@ pub(super) fn posix_of(stat: &Stat) -> Posix {
         mode: stat.st_mode,
         uid: stat.st_uid,
         gid: stat.st_gid,
-        links: u32::try_from(stat.st_nlink).unwrap_or(u32::MAX),
+        links: match kind_of(stat) {
+            EntryKind::Directory => u32::try_from(stat.st_nlink).unwrap_or(u32::MAX),
+            _ => u32::from(stat.st_nlink > 0),
+        },
         accessed: time_of(stat.st_atime, stat.st_atime_nsec),
         changed: time_of(stat.st_ctime, stat.st_ctime_nsec),
         identity: stat.st_ino,
@@ -105,29 +106,10 @@ pub(super) fn set_open(file: impl AsFd, change: &AttrChange) -> rustix::io::Resu
     if let Some(mode) = change.mode {
         rustix::fs::fchmod(&file, Mode::from_bits_truncate(mode & PERMISSIONS))?;
     }
-    if change.clears_set_id
-        && let Some(mode) = without_set_id(rustix::fs::fstat(&file)?.st_mode)
-    {
-        rustix::fs::fchmod(&file, Mode::from_bits_truncate(mode & PERMISSIONS))?;
-    }
     if let Some(times) = times_of(change) {
         rustix::fs::futimens(&file, &times)?;
     }
     Ok(())
-}
-
-/// Returns a mode without the bits that a file of this mode loses when its content or its owner changes; nothing if it
-/// has none. The set-group-ID bit of a file that its group cannot execute has another meaning.
-fn without_set_id(mode: u32) -> Option<u32> {
-    let found = FileType::from_raw_mode(mode);
-    let group = Mode::SGID | Mode::XGRP;
-    let mut kept = Mode::from_bits_truncate(mode);
-    kept.remove(Mode::SUID);
-    if kept.contains(group) {
-        kept.remove(Mode::SGID);
-    }
-    let is_changed = kept != Mode::from_bits_truncate(mode);
-    (found == FileType::RegularFile && is_changed).then_some(kept.bits())
 }
 
 /// Sets owner, mode and times of a name in a folder, without following links.

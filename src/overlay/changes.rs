@@ -249,7 +249,6 @@ impl ChangeCollector<'_> {
         match kind {
             EntryKind::Directory => return self.add_upper_folder(&key),
             EntryKind::Link => self.kept.push((key, "a symbolic link")),
-            EntryKind::Pipe | EntryKind::Socket => self.kept.push((key, "a pipe or socket")),
             EntryKind::File => self.add_upper_file(key)?,
         }
         Ok(())

@@ -33,9 +33,6 @@ struct FileId {
     committed: Option<Version>,
 }
 
-/// The numbers of files that are about to have other keys.
-pub(super) struct Exchanged(Vec<(Key, FileId)>);
-
 impl Default for FileIds {
     fn default() -> FileIds {
         FileIds {
@@ -107,27 +104,6 @@ impl FileIds {
     /// Notes that the keys at and below a prefix have the files of the store again.
     pub(super) fn remove_below(&mut self, prefix: &Key) {
         self.take_below(prefix);
-    }
-
-    /// Takes the numbers of two files, or of the files of two folders, that are about to have each other's keys.
-    pub(super) fn begin_exchange(&mut self, one: &Key, other: &Key) -> Exchanged {
-        let renamed = |files: Vec<(Key, FileId)>, to: &Key| -> Vec<(Key, FileId)> {
-            let files = files.into_iter();
-            files
-                .map(|(rest, file)| (joined(to, &rest), file))
-                .collect()
-        };
-        let (first, second) = (self.take_below(one), self.take_below(other));
-        let mut files = renamed(first, other);
-        files.extend(renamed(second, one));
-        Exchanged(files)
-    }
-
-    /// Notes that they have them.
-    pub(super) fn end_exchange(&mut self, exchanged: Exchanged) {
-        for (key, file) in exchanged.0 {
-            self.by_key.put(key, file);
-        }
     }
 
     fn take_below(&mut self, prefix: &Key) -> Vec<(Key, FileId)> {

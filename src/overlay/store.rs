@@ -304,7 +304,7 @@ impl NameChange<'_> {
     }
 
     /// Gives a pending file, of this name, the key of its object.
-    fn publish_object(
+    pub(super) fn publish_object(
         &self,
         key: &Key,
         (pending, file): (&str, &File),

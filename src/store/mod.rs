@@ -41,7 +41,7 @@ pub use condition::{Condition, ETag, PutBody};
 pub use key::Key;
 pub use location::{local_folder, local_path, normalized, shown};
 pub use not_shown::{NotShown, NotShownEntries, NotShownReason};
-pub(crate) use path_locks::{PathGuard, PathLocks};
+pub(crate) use path_locks::PathLocks;
 pub use replacements::Replacements;
 pub(crate) use scattered::deal_out;
 pub use stack::{RemoteConfig, StoreConfig, StoreStack, open, open_cache_dir};
@@ -128,10 +128,6 @@ pub enum EntryKind {
     Directory,
     /// A symbolic link that stays inside the store (local stores).
     Link,
-    /// A pipe that was made on a mount.
-    Pipe,
-    /// A socket that was made on a mount.
-    Socket,
 }
 
 /// An object's bytes.

@@ -18,13 +18,13 @@ pub struct Posix {
     pub uid: u32,
     /// Group.
     pub gid: u32,
-    /// How many names the file has.
+    /// `st_nlink`: 1 for a file, or 0 once it is open and was removed; a directory has a count of its own.
     pub links: u32,
     /// Time of the last access.
     pub accessed: SystemTime,
     /// Time of the last change of content or attributes.
     pub changed: SystemTime,
-    /// The same number for all names of one file.
+    /// The inode number where the attributes are stored.
     pub identity: u64,
 }
 
@@ -47,7 +47,7 @@ pub struct Credentials {
     pub uid: u32,
     /// Group.
     pub gid: u32,
-    /// Permission bits, the caller's umask taken away; with the type for `make_node`.
+    /// Permission bits, the caller's umask taken away.
     pub mode: u32,
 }
 
@@ -75,8 +75,6 @@ pub struct AttrChange {
     pub accessed: Option<Time>,
     /// Time of the last change of the content.
     pub modified: Option<Time>,
-    /// Whether a regular file loses its set-user-ID and set-group-ID bits.
-    pub clears_set_id: bool,
 }
 
 /// What a file is opened for.
@@ -97,8 +95,6 @@ pub enum RenameMode {
     Replace,
     /// The rename fails with `Exists`.
     NoReplace,
-    /// It gets the old name.
-    Exchange,
 }
 
 /// Whether an extended attribute may or must exist when it is set.
@@ -194,13 +190,9 @@ pub trait Tree: Send + Sync {
     fn make_link(&self, path: &Key, _target: &[u8], _maker: &Credentials) -> Result<()> {
         Err(unsupported(path, "symbolic links"))
     }
-    /// Makes a pipe, a socket or an empty file.
-    fn make_node(&self, path: &Key, _maker: &Credentials) -> Result<()> {
-        Err(unsupported(path, "pipes and sockets"))
-    }
-    /// Gives the file at `from` one more name.
+    /// Makes a second file at `to` with the bytes of the one at `from`; `Exists` if there is something.
     fn link(&self, _from: &Key, to: &Key) -> Result<()> {
-        Err(unsupported(to, "hard links"))
+        Err(unsupported(to, "second keys of a file"))
     }
     /// Stores the names of a directory so that they survive a loss of power.
     fn sync_folder(&self, _path: &Key) -> Result<()> {

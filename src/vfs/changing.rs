@@ -116,7 +116,7 @@ impl Vfs {
         caller: Caller,
     ) -> Result<Attr> {
         let open = fh.and_then(|fh| self.file(fh).ok());
-        self.note_set_id(ino, change);
+        let change = &self.without_set_id(ino, *change)?;
         if let Some(file) = open.as_ref().and_then(|open| open.writer().ok()) {
             file.change(change)?;
             return Ok(attr_of_stat(&file.stat()?));
@@ -132,6 +132,21 @@ impl Vfs {
         });
         changed.map_err(|error| self.gone(error, ino, caller))?;
         self.getattr(ino, caller)
+    }
+
+    /// Fails as `check_set_id` does. Of a directory the bits are ignored: archives and copies of shared folders have
+    /// them on each.
+    fn without_set_id(&self, ino: Ino, change: AttrChange) -> Result<AttrChange> {
+        let Some(mode) = change.mode else {
+            return Ok(change);
+        };
+        if !self.inodes.state(ino).is_directory {
+            check_set_id(format!("inode {}", ino.0), mode)?;
+        }
+        Ok(AttrChange {
+            mode: Some(mode & !SET_ID),
+            ..change
+        })
     }
 
     /// Removes a name of a file.
@@ -161,11 +176,7 @@ impl Vfs {
     /// Renames; `from` and `to` are directory and name.
     pub fn rename(&self, from: NameIn<'_>, to: NameIn<'_>, onto: RenameMode) -> Result<()> {
         let paths = || Ok([self.child(from.0, from.1)?, self.child(to.0, to.1)?]);
-        let locked = |paths: &[Key]| match onto {
-            RenameMode::Exchange => self.path_locks.lock(paths),
-            _ => self.path_locks.lock_own(paths),
-        };
-        self.change_names(paths, locked, |[old, new]| {
+        self.change_names(paths, |[old, new]| {
             self.rename_paths((from, to), (old, new), onto)
         })?;
         self.invalidate_open_files();
@@ -180,16 +191,12 @@ impl Vfs {
     ) -> Result<()> {
         let ((tree, old), (other, at)) = (self.tree(paths.0)?, self.tree(paths.1)?);
         check_same(paths.1, &tree, &other)?;
-        let exchanges = onto == RenameMode::Exchange;
-        let same = !exchanges && is_same_file(&tree, &old, &at)?;
-        let under_way = self.renames.begin(paths.0, paths.1, exchanges);
+        let under_way = self.renames.begin(paths.0, paths.1);
         if let Err(error) = tree.rename(&old, &at, onto) {
             under_way.fail();
             return Err(error);
         }
-        if !same {
-            self.inodes.rename(from, to, exchanges);
-        }
+        self.inodes.rename(from, to);
         drop(under_way);
         Ok(())
     }
@@ -292,15 +299,14 @@ pub(super) fn check_same(path: &Key, tree: &Arc<dyn Tree>, other: &Arc<dyn Tree>
     Err(Error::new(Kind::CrossDevice, path, "is in another view"))
 }
 
-/// Whether two paths are names of one file; then a rename does nothing.
-fn is_same_file(tree: &Arc<dyn Tree>, from: &Key, to: &Key) -> Result<bool> {
-    let identity = |path| -> Result<Option<u64>> {
-        let stat = tree.stat(path)?;
-        let posix = stat.and_then(|stat| stat.posix);
-        Ok(posix
-            .filter(|posix| posix.links > 1)
-            .map(|posix| posix.identity))
-    };
-    let from = identity(from)?;
-    Ok(from.is_some() && from == identity(to)?)
+/// Set-user-ID and set-group-ID bits of a mode.
+const SET_ID: u32 = 0o6000;
+
+/// `NotPermitted` for set-ID bits of a file: the mount is `nosuid`, and a store has nowhere to keep them.
+pub(super) fn check_set_id(what: impl std::fmt::Display, mode: u32) -> Result<()> {
+    if mode & SET_ID == 0 {
+        return Ok(());
+    }
+    let why = "set-user-ID and set-group-ID bits are not kept on this mount";
+    Err(Error::new(Kind::NotPermitted, what, why))
 }

@@ -1,25 +1,24 @@
-//! Making files, directories, links and further names: by the tree that the view has for the path; then what was made
-//! gets an inode.
+//! Makes files, directories and links, by the tree that the view has for the path; what was made gets an inode.
 
 use std::sync::Arc;
 
 use crate::error::{Error, Kind, Result};
 use crate::store::tree::{Credentials, TreeFile};
 use crate::store::{EntryKind, Key};
-use crate::vfs::changing::check_same;
+use crate::vfs::changing::{check_same, check_set_id};
 use crate::vfs::{Caller, Entry, Ino, OpenOptions, OpenReply, Vfs, replaced};
 use crate::view::Attr;
 use crate::view::store::attr_of_stat;
 
-/// A new entry of a directory that is no regular file.
+/// A new entry of a directory that is not opened.
 #[derive(Clone, Debug)]
 pub enum NewNode {
     /// A directory.
     Folder,
     /// A symbolic link, and where it points.
     Link(Vec<u8>),
-    /// A pipe, a socket or an empty file; the mode tells which.
-    Special,
+    /// An empty file.
+    File,
 }
 
 /// How often a file is created again that is there and then is not.
@@ -38,6 +37,7 @@ impl Vfs {
         mode: OpenOptions,
         caller: Caller,
     ) -> Result<(Entry, OpenReply)> {
+        check_set_id(String::from_utf8_lossy(name), credentials.mode)?;
         for _ in 0..MAX_CREATE_ATTEMPTS {
             let created = self.change_in(parent, name, |path| {
                 let (tree, at) = self.tree(path)?;
@@ -117,20 +117,16 @@ impl Vfs {
 
     /// Looks up what was made just now.
     fn made(&self, parent: Ino, name: &[u8]) -> Result<Entry> {
-        let attr = self.made_attr(parent, name)?;
-        Ok(self.entry(parent, &name.into(), attr))
-    }
-
-    fn made_attr(&self, parent: Ino, name: &[u8]) -> Result<Attr> {
         let view = |path: &Key| self.view.lookup(path);
         let (found, path) = self.find_path(
             || self.child(parent, name),
             |path| self.renames.find(path, view),
         )?;
-        found.ok_or_else(|| Error::not_found(path))
+        let attr = found.ok_or_else(|| Error::not_found(path))?;
+        Ok(self.entry(parent, name, attr))
     }
 
-    /// Makes something that is no regular file.
+    /// Makes an entry of a directory.
     pub fn make(
         &self,
         parent: Ino,
@@ -138,12 +134,15 @@ impl Vfs {
         node: &NewNode,
         credentials: &Credentials,
     ) -> Result<Entry> {
+        if !matches!(node, NewNode::Folder) {
+            check_set_id(String::from_utf8_lossy(name), credentials.mode)?;
+        }
         self.change_in(parent, name, |path| {
             let (tree, at) = self.tree(path)?;
             match node {
                 NewNode::Folder => tree.make_folder(&at, credentials),
                 NewNode::Link(target) => tree.make_link(&at, target, credentials),
-                NewNode::Special => tree.make_node(&at, credentials),
+                NewNode::File => tree.create(&at, credentials)?.flush(),
             }?;
             self.inodes.unlink(parent, name);
             Ok(())
@@ -151,22 +150,16 @@ impl Vfs {
         self.made(parent, name)
     }
 
-    /// Gives a file one more name.
+    /// Makes a second file with the bytes that a file has.
     pub fn link(&self, ino: Ino, parent: Ino, name: &[u8]) -> Result<Entry> {
         let paths = || Ok([self.present_path(ino)?, self.child(parent, name)?]);
-        let locked = |paths: &[Key]| self.path_locks.lock_own(paths);
-        self.change_names(paths, locked, |[from, to]| {
+        self.change_names(paths, |[from, to]| {
             let ((tree, old), (other, new)) = (self.tree(from)?, self.tree(to)?);
             check_same(to, &tree, &other)?;
             tree.link(&old, &new)?;
             self.inodes.unlink(parent, name);
-            self.inodes.link(ino, parent, name);
             Ok(())
         })?;
-        let attr = self.made_attr(parent, name)?;
-        if let Some(posix) = attr.posix {
-            self.inodes.identify(ino, posix.identity);
-        }
-        Ok(self.made_entry(ino, attr))
+        self.made(parent, name)
     }
 }

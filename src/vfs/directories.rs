@@ -144,7 +144,7 @@ impl Vfs {
 
     /// Gives a name to a reply; returns false, and keeps the name, if there is no room for it.
     fn give(&self, open: &mut DirHandle, name: Name, sink: &mut DirSink) -> bool {
-        let ino = self.inodes.peek(open.ino, &name.name, name.kind);
+        let ino = self.inodes.peek(open.ino, &name.name);
         if !sink(ino, name.cursor, name.kind, &name.name) {
             open.ahead.push_front(name);
             return false;

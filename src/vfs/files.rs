@@ -49,8 +49,6 @@ pub(super) struct Handle {
     pub(super) writes: bool,
     /// Whether writes go to the end, since the kernel does not know where that is.
     pub(super) appends: bool,
-    /// Whether the file may have set-ID bits, which writes clear (`set_id`).
-    pub(super) may_have_set_id: AtomicBool,
     /// Whether the kernel is known to have the answer to the open.
     pub(super) is_used: AtomicBool,
 }
@@ -68,7 +66,6 @@ impl Handle {
             tree_file: self.tree_file.clone(),
             writes: false,
             appends: false,
-            may_have_set_id: AtomicBool::new(true),
             is_used: AtomicBool::new(false),
         }
     }

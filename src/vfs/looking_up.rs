@@ -14,16 +14,15 @@ impl Vfs {
     /// Looks up a name, and counts the lookup if there is such a name.
     pub fn lookup(&self, parent: Ino, name: &[u8], caller: Caller) -> Result<Option<Entry>> {
         self.stats.lookup_requests.add(1);
-        let child = ChildName::from(name);
         let Some(attr) = self.find(parent, name, caller)? else {
             return Ok(None);
         };
-        if let Some(entry) = self.entry_if_same(parent, &child, attr) {
+        if let Some(entry) = self.entry_if_same(parent, name, attr) {
             return Ok(Some(entry));
         }
         // A file that was opened after the view was asked may be the same all the same.
         let attr = self.find(parent, name, caller)?;
-        Ok(attr.map(|attr| self.entry(parent, &child, attr)))
+        Ok(attr.map(|attr| self.entry(parent, name, attr)))
     }
 
     /// Returns the attributes of a name in a directory, which may be renamed meanwhile.
@@ -36,19 +35,16 @@ impl Vfs {
 
     /// Like `lookup`, if it is known without waiting.
     pub fn lookup_now(&self, parent: Ino, name: &[u8]) -> Result<Known<Entry>> {
-        let name = ChildName::from(name);
         let count = self.renames.count();
-        let found = match self.find_now(parent, &name) {
+        let found = match self.find_now(parent, &ChildName::from(name)) {
             // It may be under another name already.
             Ok(Known::Missing) if !self.renames.are_none_since(count) => Known::Unknown,
-            // It may lie in the other folder of two that are exchanged.
-            Ok(_) if self.renames.may_exchange_any(count) => Known::Unknown,
             // The answer depends on the process that asks.
             Err(error) if error.kind() == Kind::Changed => Known::Unknown,
             found => found?,
         };
         let entry = match found {
-            Known::Is(attr) => match self.entry_if_same(parent, &name, attr) {
+            Known::Is(attr) => match self.entry_if_same(parent, name, attr) {
                 Some(entry) => Known::Is(entry),
                 None => Known::Unknown,
             },
@@ -74,14 +70,14 @@ impl Vfs {
     }
 
     /// Gives a name its inode and counts a lookup of the kernel.
-    pub(super) fn entry(&self, parent: Ino, name: &ChildName<'_>, attr: Attr) -> Entry {
+    pub(super) fn entry(&self, parent: Ino, name: &[u8], attr: Attr) -> Entry {
         let ino = self.inodes.look_up(parent, name, &attr);
         let attr = self.with_ttl(ino, attr);
         Entry { ino, attr }
     }
 
-    /// Like `entry`; nothing if the inode of the name is open with another content.
-    fn entry_if_same(&self, parent: Ino, name: &ChildName<'_>, attr: Attr) -> Option<Entry> {
+    /// Like `entry`; `None` if the inode of the name is open with another content.
+    fn entry_if_same(&self, parent: Ino, name: &[u8], attr: Attr) -> Option<Entry> {
         let ino = self.inodes.look_up_same(parent, name, &attr)?;
         let attr = self.with_ttl(ino, attr);
         Some(Entry { ino, attr })

@@ -2,8 +2,8 @@
 //!
 //! No type of FUSE and no store is known here. `*_now` answer out of memory and never wait; the others may.
 //! `looking_up` finds names, `opening` opens files, `files` has those that are open, `directories` open directories,
-//! `creating` and `changing` what changes something, `set_id` the bits that such a change clears, `inode` the numbers
-//! of names, `walking` what a path is answered that changes while the kernel walks it.
+//! `creating` and `changing` what changes something, `inode` the numbers of names, `walking` what a path is answered that
+//! changes while the kernel walks it.
 //!
 //! A request about an inode that has lost its name, or whose name has another content, is answered from an open handle,
 //! or by `Changed`: the kernel walks the path again then. `NotFound` would say that there is no such name, which may
@@ -26,7 +26,6 @@ use crate::vfs::walking::Walks;
 use crate::view::{Attr, ChildName, View};
 
 mod changing;
-mod computed;
 mod creating;
 mod directories;
 mod files;
@@ -34,7 +33,6 @@ pub mod inode;
 mod looking_up;
 mod opening;
 mod renames;
-mod set_id;
 mod walking;
 
 pub use crate::vfs::creating::NewNode;
@@ -154,7 +152,7 @@ impl Vfs {
             view,
             config,
             stats,
-            inodes: Inodes::new(!config.writable),
+            inodes: Inodes::new(),
             renames: RenamesUnderWay::default(),
             path_locks: PathLocks::default(),
             files: RwLock::default(),
@@ -277,15 +275,13 @@ impl Vfs {
 
     /// Like `getattr`, if it is known without waiting.
     pub fn getattr_now(&self, ino: Ino) -> Option<Result<Attr>> {
-        let count = self.renames.count();
         let known = match self.inodes.name(ino).ok()? {
             None => self.view.lookup_now(&Key::root()),
             Some((parent, name)) => self.find_now(parent, &ChildName::from(&*name)).ok()?,
         };
         // Else an open file of the inode may have to be asked.
         let attr = known.found()?;
-        if !attr.is_exact || !self.inodes.shows(ino, &attr) || self.renames.may_exchange_any(count)
-        {
+        if !attr.is_exact || !self.inodes.shows(ino, &attr) {
             return None;
         }
         self.stats.getattr_requests.add(1);

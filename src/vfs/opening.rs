@@ -12,7 +12,7 @@ use crate::store::Key;
 use crate::store::tree::{AttrChange, OpenMode, TreeFile};
 use crate::vfs::files::Handle;
 use crate::vfs::inode::Binding;
-use crate::vfs::{Caller, Fh, Ino, OpenReply, Vfs, set_id};
+use crate::vfs::{Caller, Fh, Ino, OpenReply, Vfs};
 use crate::view::store::ChangingFile;
 
 /// What a file is opened for.
@@ -26,8 +26,6 @@ pub struct OpenOptions {
     pub truncates: bool,
     /// Whether it must not be there before it is created.
     pub is_new: bool,
-    /// Whether it loses its set-ID bits when it is emptied.
-    pub clears_set_id: bool,
 }
 
 /// How often a file is opened again that is replaced while it is opened.
@@ -49,7 +47,6 @@ impl Vfs {
                 tree_file: opened.tree_file,
                 writes: false,
                 appends: false,
-                may_have_set_id: AtomicBool::new(true),
                 is_used: AtomicBool::new(false),
             })
         })
@@ -69,7 +66,7 @@ impl Vfs {
         })?;
         // Only now is it known to be the content of this inode.
         if mode.truncates
-            && let Err(error) = self.empty(reply.fh, mode.clears_set_id)
+            && let Err(error) = self.empty(reply.fh)
         {
             self.release(reply.fh);
             return Err(error);
@@ -77,10 +74,9 @@ impl Vfs {
         Ok(reply)
     }
 
-    fn empty(&self, fh: Fh, clears_set_id: bool) -> Result<()> {
+    fn empty(&self, fh: Fh) -> Result<()> {
         let change = AttrChange {
             size: Some(0),
-            clears_set_id,
             ..AttrChange::default()
         };
         self.file(fh)?.writer()?.change(&change)
@@ -99,7 +95,6 @@ impl Vfs {
             tree_file: Some(file),
             writes: true,
             appends: false,
-            may_have_set_id: AtomicBool::new(set_id::has_any(&stat)),
             is_used: AtomicBool::new(false),
         })
     }

@@ -30,8 +30,6 @@ struct RenameTable {
 struct Rename {
     from: Key,
     to: Key,
-    /// Whether what was at `to` goes to `from`.
-    exchanges: bool,
 }
 
 impl Rename {
@@ -42,13 +40,9 @@ impl Rename {
 
     /// Returns where something is after it that was at `path` before.
     fn moved(&self, path: &Key) -> Option<Key> {
-        let onto = |from: &Key, to: &Key| {
-            let rest = path.below(from)?;
-            rest.names()
-                .try_fold(to.clone(), |key, name| key.child(name).ok())
-        };
-        let back = || onto(&self.to, &self.from).filter(|_| self.exchanges);
-        onto(&self.from, &self.to).or_else(back)
+        let rest = path.below(&self.from)?;
+        rest.names()
+            .try_fold(self.to.clone(), |key, name| key.child(name).ok())
     }
 }
 
@@ -75,12 +69,11 @@ impl RenameTable {
 }
 
 impl RenamesUnderWay {
-    /// Notes that a rename begins; one that exchanges two names, or not.
-    pub(super) fn begin(&self, from: &Key, to: &Key, exchanges: bool) -> RenameUnderWay<'_> {
+    /// Notes that a rename begins.
+    pub(super) fn begin(&self, from: &Key, to: &Key) -> RenameUnderWay<'_> {
         let rename = Rename {
             from: from.clone(),
             to: to.clone(),
-            exchanges,
         };
         self.0.lock().under_way.push(rename.clone());
         RenameUnderWay {
@@ -107,22 +100,6 @@ impl RenamesUnderWay {
         self.0
             .lock()
             .have_ended(count, |rename| rename.touches(path))
-    }
-
-    /// Whether an exchange is under way, or has ended since `count` renames had, that changes what `path` is.
-    pub(super) fn may_exchange(&self, path: &Key, count: u64) -> bool {
-        self.has_exchange(count, |exchange| exchange.touches(path))
-    }
-
-    /// Whether any exchange is under way, or has ended since `count` renames had.
-    pub(super) fn may_exchange_any(&self, count: u64) -> bool {
-        self.has_exchange(count, |_| true)
-    }
-
-    fn has_exchange(&self, count: u64, is_meant: impl Fn(&Rename) -> bool) -> bool {
-        let is_meant = |rename: &Rename| rename.exchanges && is_meant(rename);
-        let all = self.0.lock();
-        all.under_way.iter().any(is_meant) || all.have_ended(count, is_meant)
     }
 
     /// Returns where something may be by now that was at `path` before a rename under way.
@@ -201,7 +178,7 @@ mod tests {
         let renames = RenamesUnderWay::default();
         let in_view = |path: &Key| Ok((*path == key("new/a")).then_some(1));
         let opened = |path: &Key| in_view(path)?.ok_or_else(|| Error::not_found(path));
-        let under_way = renames.begin(&key("old"), &key("new"), false);
+        let under_way = renames.begin(&key("old"), &key("new"));
         assert_eq!(renames.find(&key("old/a"), in_view).unwrap(), Some(1));
         assert_eq!(
             renames.find_in(&key("old"), b"a", in_view).unwrap(),
@@ -226,35 +203,18 @@ mod tests {
     fn who_found_nothing_knows_of_renames_that_have_ended_meanwhile() {
         let key = |path: &str| Key::new(path).unwrap();
         let renames = RenamesUnderWay::default();
-        renames.begin(&key("old"), &key("new"), false).fail();
+        renames.begin(&key("old"), &key("new")).fail();
         assert_eq!(renames.count(), 0, "nothing was moved");
-        drop(renames.begin(&key("old"), &key("new"), false));
+        drop(renames.begin(&key("old"), &key("new")));
         for path in ["old", "old/a", "new/a/b"] {
             assert!(renames.have_moved(&key(path), 0), "{path}");
             assert!(!renames.have_moved(&key(path), 1), "{path}");
         }
         assert!(!renames.have_moved(&key("other"), 0));
         for _ in 0..MAX_ENDED {
-            drop(renames.begin(&key("one"), &key("two"), false));
+            drop(renames.begin(&key("one"), &key("two")));
         }
         assert!(renames.have_moved(&key("other"), 0), "not all are known");
         assert!(!renames.have_moved(&key("other"), 1));
-    }
-
-    #[test]
-    fn an_exchange_goes_both_ways() {
-        let key = |path: &str| Key::new(path).unwrap();
-        let renames = RenamesUnderWay::default();
-        let exchange = renames.begin(&key("one"), &key("two"), true);
-        let in_view = |path: &Key| Ok((*path == key("one/a")).then_some(1));
-        assert_eq!(renames.find(&key("two/a"), in_view).unwrap(), Some(1));
-        let is_there = |path: &Key, count| renames.may_exchange(path, count);
-        assert!(is_there(&key("one/a"), 0) && is_there(&key("two"), 0));
-        assert!(!is_there(&key("three"), 0) && renames.may_exchange_any(0));
-        drop(exchange);
-        assert!(is_there(&key("one/a"), 0) && !is_there(&key("one/a"), 1));
-        assert!(!renames.may_exchange_any(1));
-        drop(renames.begin(&key("one"), &key("two"), false));
-        assert!(!renames.may_exchange_any(1), "it was none");
     }
 }

@@ -9,7 +9,7 @@ use std::collections::HashSet;
 use parking_lot::Mutex;
 
 use crate::error::{Error, Kind, Result};
-use crate::store::{Key, PathGuard};
+use crate::store::Key;
 use crate::vfs::{Caller, Ino, Vfs, is_gone, replaced};
 
 /// The most callers that are remembered.
@@ -104,10 +104,7 @@ impl Vfs {
             let count = self.renames.count();
             let path = path_of()?;
             let found = find(&path)?;
-            if self.renames.may_exchange(&path, count) {
-                // It may lie in the other folder of the two, until the exchange has ended.
-                drop(self.path_locks.lock_own(&[path]));
-            } else if found.is_some() || !self.renames.have_moved(&path, count) {
+            if found.is_some() || !self.renames.have_moved(&path, count) {
                 return Ok((found, path));
             }
         }
@@ -120,26 +117,23 @@ impl Vfs {
         name: &[u8],
         change: impl Fn(&Key) -> Result<T>,
     ) -> Result<T> {
-        let path = || Ok([self.child(parent, name)?]);
-        let locked = |paths: &[Key]| self.path_locks.lock_own(paths);
-        self.change_names(path, locked, |[path]| change(path))
+        self.change_names(|| Ok([self.child(parent, name)?]), |[path]| change(path))
     }
 
-    /// Makes a change of names that `paths_of` tells and `lock` locks, again where a folder has another path by the time
-    /// that its name is looked for: `change` has done nothing if it returns `NotFound`.
+    /// Makes a change of names that `paths_of` tells, again where a folder has another path by the time that its name is
+    /// looked for: `change` has done nothing if it returns `NotFound`.
     ///
-    /// What is done to a name is never done to that of another folder: no two names are exchanged meanwhile that are
-    /// above it, and a folder that is renamed has its new name only when its old one is gone.
-    pub(super) fn change_names<'a, T, const N: usize>(
-        &'a self,
+    /// What is done to a name is never done to that of another folder: a folder that is renamed has its new name only
+    /// when its old one is gone.
+    pub(super) fn change_names<T, const N: usize>(
+        &self,
         paths_of: impl Fn() -> Result<[Key; N]>,
-        lock: impl Fn(&[Key]) -> PathGuard<'a>,
         change: impl Fn(&[Key; N]) -> Result<T>,
     ) -> Result<T> {
         loop {
             let count = self.renames.count();
             let paths = paths_of()?;
-            let _locked = lock(&paths);
+            let _locked = self.path_locks.lock_own(&paths);
             if paths_of()? != paths {
                 continue;
             }

@@ -42,7 +42,6 @@ mod refusals;
 mod said;
 mod served;
 mod servers;
-mod set_id;
 mod silent;
 mod two_views;
 mod typed;

@@ -164,38 +164,6 @@ fn files_are_made_and_removed_in_a_folder_that_moves() {
     });
 }
 
-/// What a program does to a name of a folder is done to none of the other folder.
-#[test]
-fn folders_that_are_exchanged_keep_what_is_theirs() {
-    let folder = tempfile::tempdir().unwrap();
-    let vfs = opened(folder.path());
-    let made = |parent, name: &str| {
-        let made = vfs.make(parent, name.as_bytes(), &NewNode::Folder, &MAKER);
-        made.unwrap().ino
-    };
-    // Folders of the store cannot be exchanged.
-    let above = made(Ino::ROOT, "new");
-    let (one, other) = (made(above, "one"), made(above, "other"));
-    made(one, "own");
-    made(other, "kept");
-    let exchange = |vfs: &Vfs, above: Ino, _| {
-        let names: (&[u8], &[u8]) = (b"one", b"other");
-        let (from, to) = ((above, names.0), (above, names.1));
-        vfs.rename(from, to, RenameMode::Exchange).unwrap();
-    };
-    beside_in((&vfs, above, one), exchange, |vfs, ino, caller| {
-        let own = look_up(vfs, ino, "own", caller).expect("it is there all the time");
-        vfs.forget(own, 1);
-        assert!(look_up(vfs, ino, "kept", caller).is_none(), "never here");
-        let removed = vfs.remove_folder(ino, b"kept").unwrap_err();
-        assert_eq!(removed.kind(), Kind::NotFound);
-        let name = format!("new{}", caller.0);
-        let new = vfs.make(ino, name.as_bytes(), &NewNode::Folder, &MAKER);
-        vfs.forget(new.unwrap().ino, 1);
-        vfs.remove_folder(ino, name.as_bytes()).unwrap();
-    });
-}
-
 #[test]
 fn a_folder_that_cannot_move_onto_another_takes_nothing_from_it() {
     let fail_to_move = |vfs: &Vfs, above: Ino, _| {

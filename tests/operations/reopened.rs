@@ -20,7 +20,6 @@ const READS: OpenOptions = OpenOptions {
     appends: false,
     truncates: false,
     is_new: false,
-    clears_set_id: false,
 };
 
 const APPENDS: OpenOptions = OpenOptions {

@@ -238,7 +238,6 @@ impl Fixture {
             Step::RenameNew(from, to) => {
                 overlay.rename(&key(from), &key(to), RenameMode::NoReplace)
             }
-            Step::Exchange(from, to) => overlay.rename(&key(from), &key(to), RenameMode::Exchange),
             Step::Link(from, to) => overlay.link(&key(from), &key(to)),
             Step::Symlink(at, to) => overlay.make_link(&key(at), to.as_bytes(), &MAKER),
             Step::Chmod(path, mode) => {
@@ -336,11 +335,4 @@ fn content(store: &dyn Store, key: &Key) -> Vec<u8> {
         "{key} asked for and got"
     );
     bytes
-}
-
-/// Whether something is refused that is the overlay's to refuse, where a directory would do it.
-pub(crate) fn is_own_refusal(step: &Step, error: &Error) -> bool {
-    matches!(step, Step::Exchange(..))
-        && error.kind() == Kind::Invalid
-        && error.to_string().contains("cannot be exchanged")
 }

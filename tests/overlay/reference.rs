@@ -136,8 +136,7 @@ impl Reference {
             Step::RemoveFolder(path) => fs::remove_dir(self.at(path)),
             Step::Rename(from, to) => rename(from, to, RenameFlags::empty()),
             Step::RenameNew(from, to) => rename(from, to, RenameFlags::NOREPLACE),
-            Step::Exchange(from, to) => rename(from, to, RenameFlags::EXCHANGE),
-            Step::Link(from, to) => fs::hard_link(self.at(from), self.at(to)),
+            Step::Link(from, to) => link(&self.at(from), &self.at(to)),
             Step::Symlink(at, to) => std::os::unix::fs::symlink(to, self.at(at)),
             Step::Chmod(path, mode) => {
                 if fs::symlink_metadata(self.at(path))?.is_symlink() {
@@ -218,31 +217,16 @@ impl Reference {
         slots.iter().for_each(|&slot| self.open[slot] = None);
         slots
     }
+}
 
-    /// Whether a file has more than one name.
-    pub(crate) fn has_links(&self) -> bool {
-        let shown = self.shown();
-        let mut files = shown.iter().filter(|(_, shown)| **shown != Shown::Folder);
-        files.any(|(path, _)| fs::symlink_metadata(self.at(path)).unwrap().nlink() > 1)
+/// Does as link(2), with a second file.
+fn link(from: &Path, to: &Path) -> io::Result<()> {
+    fs::hard_link(from, to)?;
+    fs::remove_file(to)?;
+    if fs::symlink_metadata(from)?.is_symlink() {
+        return Err(io::Error::from_raw_os_error(libc::EPERM));
     }
-
-    /// Makes a file of its own of each name of a file; returns which were open and are closed now.
-    pub(crate) fn part_links(&mut self) -> Vec<usize> {
-        let has_more = |file: &File| file.metadata().unwrap().nlink() > 1;
-        let mut closed = Vec::new();
-        for (slot, open) in self.open.iter_mut().enumerate() {
-            if open.as_ref().is_some_and(has_more) {
-                (*open, closed) = (None, [closed, vec![slot]].concat());
-            }
-        }
-        for (path, shown) in self.shown() {
-            let found = fs::symlink_metadata(self.at(&path)).unwrap();
-            if let (Shown::File(bytes), true) = (shown, found.nlink() > 1) {
-                self.put(&path, &bytes).unwrap();
-            }
-        }
-        closed
-    }
+    fs::copy(from, to).map(drop)
 }
 
 fn shown_below(folder: &Path, prefix: &str, tree: &mut Tree) {

@@ -5,6 +5,7 @@ use std::fs;
 
 use zarrfs::error::Kind;
 use zarrfs::overlay::{Overlay, OverlayConfig};
+use zarrfs::store::backend::memory::MemoryStore;
 use zarrfs::store::{Key, Store};
 
 use crate::fixture::{Fixture, Lower, NAME, opened, shown};
@@ -29,8 +30,47 @@ fn an_upper_folder_has_one_owner_and_one_store() {
     assert_eq!(other.kind(), Kind::Invalid);
     assert!(other.to_string().contains(NAME), "{other}");
     open(NAME).unwrap();
-    fs::write(fixture.upper().join("zarrfs.json"), "{\"zarrfs\": 2}").unwrap();
+    fs::write(fixture.upper().join("zarrfs.json"), "{\"zarrfs\": 3}").unwrap();
     assert_eq!(open(NAME).err().unwrap().kind(), Kind::Unsupported);
+}
+
+/// The folder has the form in which zarrfs 0.1 leaves it after a write, a removal and a hard link.
+#[test]
+fn a_folder_of_zarrfs_0_1_is_refused_and_left_as_it_is() {
+    let folder = tempfile::tempdir().unwrap();
+    let upper = folder.path().join("upper");
+    fs::create_dir_all(upper.join("keys")).unwrap();
+    fs::create_dir(upper.join("pending")).unwrap();
+    let identity = "{\n  \"zarrfs\": 1,\n  \"store\": \"/memory\"\n}\n";
+    fs::write(upper.join("zarrfs.json"), identity).unwrap();
+    let journal = concat!(
+        r#"ee06f85d [{"held":"a","version":"88390883530ffb17","same":false}]"#,
+        "\n",
+        r#"af11c314 [{"held":"b","version":"8e020fef6015c0cc","same":false},{"white":"b","of":null}]"#,
+        "\n",
+        r#"d0c76672 [{"held":"c","version":null,"same":false}]"#,
+        "\n"
+    );
+    fs::write(upper.join("journal"), journal).unwrap();
+    fs::write(upper.join("keys/a"), "new").unwrap();
+    fs::hard_link(upper.join("keys/a"), upper.join("keys/c")).unwrap();
+    let store: std::sync::Arc<dyn Store> = std::sync::Arc::new(MemoryStore::default());
+    let refused = Overlay::open(&upper, store, "/memory", CONFIG).err();
+    let refused = refused.unwrap();
+    assert_eq!(refused.kind(), Kind::Unsupported);
+    let expected = format!(
+        "{}: written by zarrfs 0.1: commit or discard it with that version",
+        upper.display()
+    );
+    assert_eq!(refused.to_string(), expected);
+    assert_eq!(fs::read_to_string(upper.join("journal")).unwrap(), journal);
+    assert_eq!(
+        fs::read_to_string(upper.join("zarrfs.json")).unwrap(),
+        identity
+    );
+    for name in ["a", "c"] {
+        assert_eq!(fs::read(upper.join("keys").join(name)).unwrap(), b"new");
+    }
 }
 
 /// Copies a folder of files, folders and links.

@@ -66,7 +66,15 @@ class PlainFiles(Drawing):
 
     def link_file(self):
         old, new = self.path(), self.path()
-        self.plain("link", lambda root: os.link(root / old, root / new), old, new)
+
+        def link(root):
+            os.link(root / old, root / new)
+            if root == self.model:
+                # A mount makes a second file.
+                (root / new).unlink()
+                shutil.copy2(root / old, root / new)
+
+        self.plain("link", link, old, new)
 
     def unlink_file(self):
         path = self.path()

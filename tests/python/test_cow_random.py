@@ -76,18 +76,8 @@ class Operations(Held):
         if number == 1:
             what = "kill"
         self.note("---", what)
-        if what in ("commit", "dead commit"):
-            self.part_links()
         getattr(self, what.replace(" ", "_"))()
         both_views.check_all(self.subject, self.model, self.form)
-
-    def part_links(self):
-        """Makes files of the model out of the names of one: a store has no other."""
-        for place in sorted(self.model.rglob("*")):
-            if place.is_file() and place.stat().st_nlink > 1:
-                content = place.read_bytes()
-                place.unlink()
-                place.write_bytes(content)
 
     def mount(self):
         self.subject.mount(self.random.choice(both_views.WAYS))

@@ -1,12 +1,11 @@
-//! Creating files, folders, links, pipes and sockets in the upper folder.
+//! Creates files, folders and symbolic links in the upper folder.
 //!
 //! Names that zarrfs itself gives to files in a store cannot be made.
 
 use std::fs::File;
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use rustix::fs::{FileType, Mode, OFlags};
+use rustix::fs::{Mode, OFlags};
 
 use crate::error::{Error, Kind, Result};
 use crate::overlay::journal_line::JournalRecord;
@@ -93,7 +92,7 @@ impl NameChange<'_> {
         let (folder, name) = self.top.layer.keys.parent(key)?;
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
         let fd = rustix::fs::openat(&folder, name, flags, Mode::from(0o600))?;
-        let change = attributes_of_new(&folder, maker, false)?;
+        let change = attributes_of_new(maker);
         attributes::set_open(&fd, &change)?;
         let inode = rustix::fs::fstat(&fd)?.st_ino;
         Ok((File::from(fd), inode))
@@ -103,7 +102,7 @@ impl NameChange<'_> {
     pub(super) fn mkdir(&self, key: &Key, maker: &Credentials) -> rustix::io::Result<()> {
         let (folder, name) = self.top.layer.keys.parent(key)?;
         rustix::fs::mkdirat(&folder, name, permissions(maker))?;
-        let change = attributes_of_new(&folder, maker, true)?;
+        let change = attributes_of_new(maker);
         attributes::set_named(&folder, name, &change)
     }
 
@@ -118,34 +117,9 @@ impl NameChange<'_> {
         rustix::fs::symlinkat(target, &folder, name)?;
         let change = AttrChange {
             mode: None,
-            ..attributes_of_new(&folder, maker, false)?
+            ..attributes_of_new(maker)
         };
         attributes::set_named(&folder, name, &change)
-    }
-
-    /// Makes a pipe or a socket in the upper folder.
-    pub(super) fn mknod(&self, key: &Key, maker: &Credentials) -> rustix::io::Result<()> {
-        let (folder, name) = self.top.layer.keys.parent(key)?;
-        let kind = FileType::from_raw_mode(maker.mode);
-        rustix::fs::mknodat(&folder, name, kind, permissions(maker), 0)?;
-        let change = attributes_of_new(&folder, maker, false)?;
-        attributes::set_named(&folder, name, &change)
-    }
-}
-
-/// Whether a node to be made is a regular file.
-pub(super) fn is_regular(maker: &Credentials) -> bool {
-    FileType::from_raw_mode(maker.mode) == FileType::RegularFile
-}
-
-/// `NotPermitted` for a node that is neither a pipe nor a socket.
-pub(super) fn check_node_kind(path: &Key, maker: &Credentials) -> Result<()> {
-    match FileType::from_raw_mode(maker.mode) {
-        FileType::Fifo | FileType::Socket => Ok(()),
-        _ => {
-            let why = "devices cannot be made on this mount";
-            Err(Error::new(Kind::NotPermitted, path, why))
-        }
     }
 }
 
@@ -153,23 +127,13 @@ fn permissions(maker: &Credentials) -> Mode {
     Mode::from_bits_truncate(maker.mode & attributes::PERMISSIONS)
 }
 
-/// Returns owner and mode of something new: in a folder with the set-group-ID bit, the folder's group.
-fn attributes_of_new(
-    folder: &OwnedFd,
-    maker: &Credentials,
-    is_folder: bool,
-) -> rustix::io::Result<AttrChange> {
-    let parent = rustix::fs::fstat(folder)?;
-    let mut mode = maker.mode & attributes::PERMISSIONS;
-    let inherits = parent.st_mode & libc::S_ISGID != 0;
-    if inherits && is_folder {
-        mode |= libc::S_ISGID;
-    }
+/// Returns owner and mode of something new.
+fn attributes_of_new(maker: &Credentials) -> AttrChange {
     let is_root = rustix::process::geteuid().is_root();
-    Ok(AttrChange {
-        mode: Some(mode),
+    AttrChange {
+        mode: Some(maker.mode & attributes::PERMISSIONS),
         uid: is_root.then_some(maker.uid),
-        gid: is_root.then_some(if inherits { parent.st_gid } else { maker.gid }),
+        gid: is_root.then_some(maker.gid),
         ..AttrChange::default()
-    })
+    }
 }

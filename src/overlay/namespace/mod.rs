@@ -1,17 +1,16 @@
 //! The overlay as a tree of files that programs change.
 //!
 //! Each operation is a `NameChange`: the store is asked, then the names are locked, records are written to the journal,
-//! and it is done in the upper folder. `create`, `remove` and `rename` have the steps; the operations on attributes are here.
+//! and it is done in the upper folder. `create`, `link`, `remove` and `rename` have the steps; the operations on attributes are here.
 
 use std::fs::File;
 use std::sync::Arc;
 
-use rustix::fs::{AtFlags, OFlags, XattrFlags};
+use rustix::fs::{OFlags, XattrFlags};
 use rustix::io::Errno;
 
 use super::keys_dir::os_error;
 use super::layered_store::{LayeredStore, stat_of_stored};
-use super::name_change::NameChange;
 use super::open_file::OpenFile;
 use super::{Overlay, OverlayCore, Resolved, attributes, wrong_kind};
 use crate::error::{Error, Result};
@@ -22,6 +21,7 @@ use crate::store::tree::{
 use crate::store::{EntryKind, Key, Meta};
 
 mod create;
+mod link;
 mod remove;
 pub(super) mod rename;
 
@@ -97,20 +97,9 @@ impl Tree for Overlay {
             .make_special(path, |change| change.symlink(path, target, maker))
     }
 
-    fn make_node(&self, path: &Key, maker: &Credentials) -> Result<()> {
-        if create::is_regular(maker) {
-            return self.create(path, maker)?.flush();
-        }
-        create::check_node_kind(path, maker)?;
-        self.0
-            .make_special(path, |change| change.mknod(path, maker))
-    }
-
     fn link(&self, from: &Key, to: &Key) -> Result<()> {
         check_names(to)?;
-        let paths = [from.clone(), to.clone()];
-        self.0
-            .change_and_store(&paths, |change| change.link(from, to))
+        self.0.link(from, to)
     }
 
     fn unlink(&self, path: &Key) -> Result<()> {
@@ -227,7 +216,7 @@ impl OverlayCore {
         Stat { content, ..stat }
     }
 
-    /// Sets attributes of a folder, link, pipe or socket.
+    /// Sets attributes of a folder or a link.
     fn change_special(self: &Arc<Self>, key: &Key, change: &AttrChange) -> Result<()> {
         self.change_own(key, |names| {
             let found = names.find(key)?.ok_or_else(|| Error::not_found(key))?;
@@ -270,7 +259,7 @@ impl OverlayCore {
 
     /// Calls `set` with the upper folder's file or folder of a key, copied up if only the store has it.
     ///
-    /// `Unsupported` for links, pipes and sockets.
+    /// `Unsupported` for links.
     fn change_xattrs(self: &Arc<Self>, key: &Key, set: &dyn Fn(&File) -> Result<()>) -> Result<()> {
         let found = self.look(|top| top.find(key))?;
         let found = found.ok_or_else(|| Error::not_found(key))?;
@@ -281,7 +270,7 @@ impl OverlayCore {
                 set(&*open_folder(&change.top, key)?)
             }),
             _ => {
-                let why = "links, pipes and sockets have no extended attributes";
+                let why = "symbolic links have no extended attributes";
                 Err(Error::unsupported(key, why))
             }
         }
@@ -301,58 +290,6 @@ impl OverlayCore {
             Err(Errno::NOENT) => Ok(()),
             Err(error) => Err(os_error(key, error)),
             Ok(fd) => rustix::fs::fsync(fd).map_err(|error| os_error(key, error)),
-        }
-    }
-}
-
-impl NameChange<'_> {
-    /// Gives a file one more name.
-    fn link(&self, from: &Key, to: &Key) -> Result<()> {
-        self.check_free(to)?;
-        for file in self.registered_below(from) {
-            file.publish_if_complete(self)?;
-        }
-        self.check_complete(from)?;
-        if self.top.layer.keys.stat(from)?.is_none() {
-            return Err(self.need_copy(from));
-        }
-        // A write under one name changes the content of the other one too.
-        let bases = [self.base_record(to)?, self.base_record(from)?];
-        self.make_parents(to)?;
-        self.record(bases.into_iter().flatten().collect())?;
-        let keys = &self.top.layer.keys;
-        let linked = keys.parent(from).and_then(|(old, old_name)| {
-            let (new, new_name) = keys.parent(to)?;
-            rustix::fs::linkat(old, old_name, new, new_name, AtFlags::empty())
-        });
-        if let Err(error) = linked {
-            self.forget_created(to)?;
-            return Err(os_error(to, error));
-        }
-        self.share_id(from, to)?;
-        self.note_write(to);
-        Ok(())
-    }
-
-    /// Gives a file under one more name the number that it has.
-    fn share_id(&self, from: &Key, to: &Key) -> Result<()> {
-        if let Some(stat) = self.top.layer.keys.stat(to)? {
-            let file = self.registered(from).map(|file| file.id());
-            let mut open = self.open.lock();
-            let id = file.unwrap_or_else(|| open.ids.of_upper(from, stat.st_ino));
-            open.ids.set(to, id, stat.st_ino);
-        }
-        Ok(())
-    }
-
-    /// Fails like the write that failed if a file at a key or below is incomplete for that reason.
-    fn check_complete(&self, key: &Key) -> Result<()> {
-        for file in self.registered_below(key) {
-            file.check_complete()?;
-        }
-        match self.open.lock().failed_writes.error_below(key) {
-            Some(error) => Err(error),
-            None => Ok(()),
         }
     }
 }

@@ -58,16 +58,12 @@ impl NameChange<'_> {
         for file in self.registered_below(from) {
             file.publish_if_complete(self)?;
         }
-        if onto == RenameMode::Exchange {
-            self.exchange(from, to)
+        if is_folder(&old) {
+            self.check_movable(from)?;
         } else {
-            if is_folder(&old) {
-                self.check_movable(from)?;
-            } else {
-                self.check_removable(from)?;
-            }
-            self.rename_onto(from, to)
+            self.check_removable(from)?;
         }
+        self.rename_onto(from, to)
     }
 
     /// `Unsupported` for a folder that may have keys of a store which does not list them: a commit could not rename those.
@@ -141,33 +137,25 @@ impl NameChange<'_> {
         if from == to && onto != RenameMode::NoReplace {
             return Ok(true);
         }
-        if (from != to && to.below(from).is_some())
-            || (onto == RenameMode::Exchange && from.below(to).is_some())
-        {
+        if from != to && to.below(from).is_some() {
             return Err(Error::invalid(to, "lies in what is renamed"));
         }
         match (onto, new) {
-            (RenameMode::Exchange, None) => Err(Error::not_found(to)),
-            (RenameMode::Exchange, Some(_)) | (_, None) => Ok(false),
+            (_, None) => Ok(false),
             (RenameMode::NoReplace, Some(_)) => {
                 Err(Error::new(Kind::Exists, to, "is there already"))
             }
-            (RenameMode::Replace, Some(new)) => self.check_replaced(to, old, new),
+            (RenameMode::Replace, Some(new)) => self.check_replaced(to, old, new).map(|()| false),
         }
     }
 
-    /// Checks that `old` may replace `new`; returns whether both are names of one file.
-    fn check_replaced(&self, to: &Key, old: &Resolved, new: &Resolved) -> Result<bool> {
-        if let (Resolved::Upper(old), Resolved::Upper(new)) = (old, new)
-            && (old.st_dev, old.st_ino) == (new.st_dev, new.st_ino)
-        {
-            return Ok(true);
-        }
+    /// Checks that `old` may replace `new`.
+    fn check_replaced(&self, to: &Key, old: &Resolved, new: &Resolved) -> Result<()> {
         match (is_folder(old), is_folder(new)) {
             (false, true) => Err(wrong_kind(to, true)),
             (true, false) => Err(wrong_kind(to, false)),
-            (true, true) => self.check_empty(to).map(|()| false),
-            (false, false) => Ok(false),
+            (true, true) => self.check_empty(to),
+            (false, false) => Ok(()),
         }
     }
 
@@ -260,64 +248,6 @@ impl NameChange<'_> {
     fn is_special_in_upper(&self, key: &Key) -> Result<bool> {
         let kind = self.top.layer.keys.kind(key)?;
         Ok(kind.is_some_and(|kind| kind != EntryKind::File))
-    }
-
-    /// Gives two files, or folders of the upper folder alone, each other's name.
-    fn exchange(&self, from: &Key, to: &Key) -> Result<()> {
-        for key in [from, to] {
-            self.prepare_exchange(key)?;
-        }
-        let (bases, others) = (
-            self.rename_base_records(from, to),
-            self.rename_base_records(to, from),
-        );
-        let mut records = bases?;
-        records.extend(others?);
-        for key in [from, to] {
-            if self.find_lower(key)?.is_some() {
-                // A folder may be there after the exchange.
-                let (key, source) = (key.clone(), None);
-                records.push(JournalRecord::Whiteout { key, source });
-            }
-        }
-        let shape = self.top.layer.reshape();
-        self.record(records)?;
-        let keys = &self.top.layer.keys;
-        let ids = self.open.lock().ids.begin_exchange(from, to);
-        let exchanged = keys.rename(from, to, RenameFlags::EXCHANGE);
-        exchanged.map_err(|error| os_error(from, error))?;
-        let (first, second) = (self.registered_below(from), self.registered_below(to));
-        self.rename_open_files(first, from, to);
-        self.rename_open_files(second, to, from);
-        self.open.lock().ids.end_exchange(ids);
-        drop(shape);
-        self.note_tree_change(from);
-        self.note_tree_change(to);
-        Ok(())
-    }
-
-    /// Brings what is to be exchanged into the upper folder. `Invalid` for a folder of the store.
-    fn prepare_exchange(&self, key: &Key) -> Result<()> {
-        let shows_below = self
-            .top
-            .layer
-            .whiteouts(key)
-            .iter()
-            .any(|(below, _)| below != key);
-        let is_stored = self.find_lower(key)?.is_some();
-        if (is_stored || shows_below) && self.is_folder_at(key)? {
-            let why = "folders of the store cannot be exchanged";
-            return Err(Error::invalid(key, why));
-        }
-        if self.top.layer.keys.stat(key)?.is_none() {
-            let file = self.registered(key).filter(|file| file.is_pending());
-            let file = file.ok_or_else(|| self.need_copy(key))?;
-            file.publish_copy(self)?;
-        }
-        for file in self.registered_below(key) {
-            file.publish_if_complete(self)?;
-        }
-        self.check_complete(key)
     }
 
     fn is_folder_at(&self, key: &Key) -> Result<bool> {

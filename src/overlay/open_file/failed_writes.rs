@@ -87,13 +87,6 @@ impl FailedWritesTable {
         });
         self.0 = all.collect();
     }
-
-    /// Returns the error of some file at and below a prefix, if there is one.
-    pub(in crate::overlay) fn error_below(&self, prefix: &Key) -> Option<Error> {
-        let mut all = self.0.iter();
-        let found = all.find(|(key, _)| key.below(prefix).is_some());
-        found.map(|(key, failed)| failed.error(key))
-    }
 }
 
 #[cfg(test)]

@@ -171,14 +171,9 @@ impl OpenFile {
         }
     }
 
-    /// Copies the content of a file of the store to a pending file, which `publish_copy` gives its key.
+    /// Copies the content of a file of the store to a pending file.
     pub(super) fn copy_up(&self) -> Result<()> {
         self.lock_copied(false)?.copy_up(&self.core)
-    }
-
-    /// Brings the file into the upper folder under its key. It was copied up before.
-    pub(super) fn publish_copy(&self, change: &NameChange<'_>) -> Result<()> {
-        self.lock().publish(change, self.id)
     }
 
     /// Calls `set` with the upper folder's file, to change its attributes; the content is copied up first. That is done

@@ -2,7 +2,7 @@
 //!
 //! The first write makes a pending file, a copy of what was there. Publishing it gives it the key in one step, so
 //! that a crash before leaves the old content. A file that was just created lies under its key at once, marked as
-//! incomplete in the journal. Files with several names, and very large ones, are changed in place.
+//! incomplete in the journal. Very large files are changed in place.
 
 use std::fs::File;
 use std::ops::Range;
@@ -118,7 +118,7 @@ impl FileState {
         Ok(())
     }
 
-    /// Whether writes go to the file itself: it has several names, or none, or is too large to be copied.
+    /// Whether writes go to the file itself: it has no name, or is too large to be copied.
     fn is_changed_in_place(&self, empty: bool) -> Result<bool> {
         let ContentSource::Upper(file) = &self.source else {
             return Ok(false);
@@ -128,7 +128,7 @@ impl FileState {
         // Without a link but with a key it was committed: it is not in the upper folder any more.
         let is_linked = stat.st_nlink > 0;
         let is_large = is_linked && !empty && size > MAX_COPIED_BYTES;
-        Ok(stat.st_nlink > 1 || self.key.is_none() || is_large)
+        Ok(self.key.is_none() || is_large)
     }
 
     /// Copies attributes, and the content unless `empty`, to a pending file.
@@ -260,12 +260,6 @@ impl FileState {
     pub(super) fn note_write(&self, core: &OverlayCore) {
         if let Some(key) = &self.key {
             core.note_write(key);
-        }
-        if let ContentSource::Upper(file) = &self.source
-            && rustix::fs::fstat(file).is_ok_and(|stat| stat.st_nlink > 1)
-        {
-            // The other names of the file are not known here.
-            core.note_tree_change(&Key::root());
         }
     }
 

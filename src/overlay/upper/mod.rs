@@ -42,8 +42,11 @@ const JOURNAL: &str = "journal";
 const IDENTITY: &str = "zarrfs.json";
 const LOCK: &str = "lock";
 
-/// The version of the layout that is written and read.
-const FORMAT_VERSION: u64 = 1;
+/// The version of the layout that is written and read. In that of zarrfs 0.1 files can have several names, and there can
+/// be pipes and sockets.
+const FORMAT_VERSION: u64 = 2;
+/// The version that zarrfs 0.1 writes.
+const FORMAT_OF_0_1: u64 = 1;
 
 const README: &str = "\
 This folder holds changes of a Zarr store that are not in the store yet.
@@ -270,9 +273,17 @@ pub fn belongs_to(path: &Path) -> Result<String> {
     let text = fs::read_to_string(&name).map_err(|error| Error::os(name.display(), error))?;
     let value: Value =
         serde_json::from_str(&text).map_err(|error| Error::corrupt(name.display(), error))?;
-    if value.get("zarrfs").and_then(Value::as_u64) != Some(FORMAT_VERSION) {
-        let why = format!("expected a folder of changes of form {FORMAT_VERSION}");
-        return Err(Error::unsupported(name.display(), why));
+    let why = match value.get("zarrfs").and_then(Value::as_u64) {
+        Some(FORMAT_VERSION) => None,
+        Some(FORMAT_OF_0_1) => {
+            Some("written by zarrfs 0.1: commit or discard it with that version".to_string())
+        }
+        _ => Some(format!(
+            "expected a folder of changes of form {FORMAT_VERSION}"
+        )),
+    };
+    if let Some(why) = why {
+        return Err(Error::unsupported(path.display(), why));
     }
     match value.get("store").and_then(Value::as_str) {
         Some(store) => Ok(store.to_string()),

@@ -1,9 +1,9 @@
-//! Inode numbers: computed for files whose names are made of indices (`computed`), from a table for the rest.
+//! The inodes that the kernel knows, by number and by name.
 //!
 //! An inode is one content: all of its handles have the same, and a name that gets another content gets another inode. An
-//! inode of the table has an entry with the kernel's lookup count, which is dropped when
-//! the count is zero. Its number is a hash of directory and name, so that a listing can tell it without holding
-//! anything. The directories in which names were looked up last are kept as the view resolved them.
+//! inode has an entry with the kernel's lookup count, which is dropped when the count is zero. Its number is a hash of 31
+//! bits of directory and name, or the next free one, so that a listing can tell it without holding anything and it is the
+//! same after the next mount. The directories in which names were looked up last are kept as the view resolved them.
 
 use std::sync::Arc;
 
@@ -17,7 +17,6 @@ use crate::vfs::inode::table::{InodeTable, MIXED, nameless};
 use crate::view::{Attr, ViewDir};
 
 mod entries;
-mod links;
 mod lookup;
 mod open;
 mod table;
@@ -36,8 +35,6 @@ impl Ino {
 /// The inodes that the kernel knows.
 pub struct Inodes {
     state: Mutex<InodeTable>,
-    /// Whether numbers of names made of indices are computed; not where files can be renamed.
-    computes: bool,
 }
 
 /// A directory in which a name is to be looked up.
@@ -72,12 +69,17 @@ pub enum Binding {
     Elsewhere,
 }
 
+impl Default for Inodes {
+    fn default() -> Inodes {
+        Inodes::new()
+    }
+}
+
 impl Inodes {
-    /// Builds a table with the root in it; `computes` if no file is ever renamed.
-    pub fn new(computes: bool) -> Inodes {
+    /// Builds a table with the root in it.
+    pub fn new() -> Inodes {
         Inodes {
             state: Mutex::new(InodeTable::new()),
-            computes,
         }
     }
 
@@ -85,8 +87,8 @@ impl Inodes {
         self.state.lock()
     }
 
-    /// Returns the path of an inode. `Changed` if it was forgotten, or if its last name or that of a directory above it
-    /// was removed.
+    /// Returns the path of an inode. `Changed` if it was forgotten, or if its name or that of a directory above it was
+    /// removed.
     pub fn path(&self, ino: Ino) -> Result<Key> {
         self.lock().path(ino)
     }
@@ -174,26 +176,6 @@ impl Inodes {
         Ino(ino)
     }
 
-    /// Gives a file one more name, and counts a lookup of the kernel.
-    pub fn link(&self, ino: Ino, parent: Ino, name: &[u8]) {
-        let mut state = self.lock();
-        if state.entries.get(ino.0).is_none() {
-            return;
-        }
-        state.give(ino.0, parent, name);
-        if let Some(entry) = state.entries.get_mut(ino.0) {
-            entry.lookups += 1;
-        }
-    }
-
-    /// Notes the identity in the store of a file with several names.
-    pub fn identify(&self, ino: Ino, identity: u64) {
-        let mut state = self.lock();
-        if state.entries.get(ino.0).is_some() {
-            state.entries.links.identify(ino.0, identity);
-        }
-    }
-
     /// Removes a name; programs that have its file open still use it by its number.
     pub fn unlink(&self, parent: Ino, name: &[u8]) {
         let mut state = self.lock();
@@ -203,19 +185,16 @@ impl Inodes {
         state.prune(parent.0);
     }
 
-    /// Gives the inode of one name another name; the inode that had that loses it, or gets the first name if
-    /// `exchange`.
-    pub fn rename(&self, from: (Ino, &[u8]), to: (Ino, &[u8]), exchange: bool) {
+    /// Gives the inode of one name another name; the inode that had that loses it.
+    pub fn rename(&self, from: (Ino, &[u8]), to: (Ino, &[u8])) {
         let mut state = self.lock();
         let old = state.take(from.0, from.1);
         let new = state.take(to.0, to.1);
         if let Some(old) = old {
             state.give(old, to.0, to.1);
         }
-        match new {
-            Some(new) if exchange => state.give(new, from.0, from.1),
-            Some(new) => state.prune(new),
-            None => {}
+        if let Some(new) = new {
+            state.prune(new);
         }
         state.prune(from.0.0);
     }
@@ -227,7 +206,6 @@ impl Inodes {
         if let Some(entry) = state.entries.get_mut(ino.0) {
             entry.lookups = entry.lookups.saturating_sub(count);
         }
-        state.forget_computed(ino.0);
         state.prune(ino.0);
         state.entries.get(ino.0).is_none() && !state.open.is_open(ino.0)
     }

@@ -1,0 +1,96 @@
+//! Makes a second key with the bytes of a file, for link(2).
+//!
+//! Programs make a file complete under a temporary name and then link it, so that its name appears whole and only if it
+//! is free: zarr-python's `set_if_not_exists` does so. What they need is a second key; one file under two names is not
+//! something that a store can hold.
+
+use std::cell::Cell;
+use std::fs::File;
+use std::sync::Arc;
+
+use crate::error::{Error, Kind, Result};
+use crate::overlay::keys_dir::os_error;
+use crate::overlay::layered_store::LayeredStore;
+use crate::overlay::name_change::NameChange;
+use crate::overlay::open_file::OpenFile;
+use crate::overlay::{OverlayCore, attributes, content};
+use crate::store::tree::{AttrChange, Time};
+use crate::store::{EntryKind, Key, Reader};
+
+impl OverlayCore {
+    /// Makes the key `to` with the bytes and attributes that `from` has at this moment.
+    ///
+    /// `Exists` if there is such a key, `NotPermitted` for anything but a regular file.
+    pub(super) fn link(self: &Arc<Self>, from: &Key, to: &Key) -> Result<()> {
+        let found = self.look(|top| Ok((top.find(from)?, top.find(to)?)))?;
+        let source = found.0.ok_or_else(|| Error::not_found(from))?;
+        if LayeredStore::kind(&source) != EntryKind::File {
+            self.change_until_answered(|change| change.check_free(to))?;
+            let why = "only a regular file can have a second key";
+            return Err(Error::new(Kind::NotPermitted, from, why));
+        }
+        // Asked again under the lock of the names; here it saves the copy.
+        if found.1.is_some() {
+            return Err(exists(to));
+        }
+        let source = self.open_file(from)?;
+        source.check_complete()?;
+        let (name, file) = self
+            .upper
+            .create_pending(to)
+            .map_err(|error| os_error(to, error))?;
+        let linked = self
+            .copy_to(&source, from, &file)
+            .and_then(|()| self.publish_link(to, (&name, &file)));
+        linked.inspect_err(|_| self.upper.discard_pending(&name))
+    }
+
+    /// Copies content, attributes and time of a file to a pending one.
+    fn copy_to(&self, source: &OpenFile, from: &Key, to: &File) -> Result<()> {
+        content::copy_stored(source, to).map_err(|error| error.about(from))?;
+        let modified = source.meta()?.modified;
+        let set = match source.upper_file() {
+            Some(upper) => content::copy_attributes(&upper, to).and_then(|()| {
+                let times = AttrChange {
+                    modified: Some(Time::At(modified)),
+                    ..AttrChange::default()
+                };
+                attributes::set_open(to, &times)
+            }),
+            None => {
+                let stored = self.top().stored_attributes(from);
+                attributes::set_open(to, &self.initial_attributes(stored, Some(modified)))
+            }
+        };
+        set.map_err(Error::from)
+    }
+
+    /// Gives a pending file, of this name, the key `to` if it is free, also in the store if the overlay writes through.
+    fn publish_link(self: &Arc<Self>, to: &Key, pending: (&str, &File)) -> Result<()> {
+        let paths = std::slice::from_ref(to);
+        let was_changed = Cell::new(false);
+        let publish = |change: &NameChange<'_>| {
+            change.check_free(to)?;
+            let base = change.base_record(to)?;
+            was_changed.set(base.is_none());
+            change.publish_object(to, pending, base)
+        };
+        self.change_names_and(paths, publish, || {
+            if !self.config.write_through {
+                return Ok(());
+            }
+            match self.write_through(paths) {
+                // Another program was first, as `put` has it.
+                Err(error) if error.kind() == Kind::Changed && !was_changed.get() => {
+                    self.take_back(to)?;
+                    Err(exists(to))
+                }
+                done => done,
+            }
+        })
+    }
+}
+
+fn exists(key: &Key) -> Error {
+    Error::new(Kind::Exists, key, "is there already")
+}
