@@ -196,7 +196,7 @@ impl Filesystem for FuseAdapter {
         reply: ReplyEntry,
     ) {
         let call = self.call(req).about(name);
-        if mode & libc::S_IFMT != libc::S_IFREG {
+        if mode & libc::S_IFMT != libc::S_IFREG && call.is_writable() {
             // As mknod(2) has it for a file system that does not support the type of node.
             return call.refuse(RequestInfo::names("mknod", ino(parent)), reply, libc::EPERM);
         }

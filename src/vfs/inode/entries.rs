@@ -8,6 +8,8 @@ use std::num::NonZeroU64;
 
 use hashbrown::HashTable;
 
+use crate::store::EntryKind;
+
 /// What is known of an inode.
 pub(super) struct InodeEntry {
     ino: u64,
@@ -21,7 +23,8 @@ pub(super) struct InodeEntry {
     /// Number of names in this directory that have an entry.
     pub(super) children: u32,
     is_named: bool,
-    pub(super) is_directory: bool,
+    /// What was found at the last lookup.
+    pub(super) kind: EntryKind,
 }
 
 impl InodeEntry {
@@ -121,7 +124,7 @@ impl EntryTable {
             lookups: 0,
             children: 0,
             is_named: true,
-            is_directory: false,
+            kind: EntryKind::File,
         };
         self.entries
             .insert_unique(spread(ino), Box::new(entry), |entry| spread(entry.ino));

@@ -4,7 +4,6 @@
 //! name: programs that have it open keep their pages and their length. A content that is open has the inode on which it
 //! is open.
 
-use crate::store::EntryKind;
 use crate::vfs::inode::table::InodeTable;
 use crate::vfs::inode::{Ino, Inodes};
 use crate::view::Attr;
@@ -25,7 +24,9 @@ impl InodeTable {
             return InodeChoice::Known(ino);
         }
         match self.entries.named(parent.0, name) {
-            Some(ino) if self.differs(ino, attr.content) => InodeChoice::Split,
+            Some(ino) if self.differs(ino, attr.content) || !self.is_a(ino, attr.kind) => {
+                InodeChoice::Split
+            }
             Some(ino) => InodeChoice::Known(ino),
             None => InodeChoice::New,
         }
@@ -55,7 +56,7 @@ impl InodeTable {
         self.give(ino, parent, name);
         if let Some(entry) = self.entries.get_mut(ino) {
             entry.lookups += 1;
-            entry.is_directory = attr.kind == EntryKind::Directory;
+            entry.kind = attr.kind;
         }
         self.note_content(ino, attr.content);
     }

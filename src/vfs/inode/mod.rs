@@ -11,7 +11,7 @@ use parking_lot::{Mutex, MutexGuard};
 use smallvec::SmallVec;
 
 use crate::error::Result;
-use crate::store::{EntryKind, Key};
+use crate::store::Key;
 use crate::vfs::Fh;
 use crate::vfs::inode::table::{InodeTable, MIXED, nameless};
 use crate::view::{Attr, ViewDir};
@@ -118,8 +118,7 @@ impl Inodes {
     /// of another content as well, and is not opened any more then: a lookup gives the name another inode.
     pub fn shows(&self, ino: Ino, attr: &Attr) -> bool {
         let mut state = self.lock();
-        let is_directory = attr.kind == EntryKind::Directory;
-        if is_directory != state.is_directory(ino) {
+        if !state.is_a(ino.0, attr.kind) {
             return false;
         }
         if !state.differs(ino.0, attr.content) {

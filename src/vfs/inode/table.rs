@@ -8,7 +8,7 @@ use std::sync::Arc;
 use lru::LruCache;
 
 use crate::error::{Error, Kind, Result};
-use crate::store::Key;
+use crate::store::{EntryKind, Key};
 use crate::vfs::inode::Ino;
 use crate::vfs::inode::entries::{EntryTable, InodeEntry, hash_of};
 use crate::vfs::inode::open::OpenInodes;
@@ -40,7 +40,7 @@ impl InodeTable {
         let mut entries = EntryTable::default();
         entries.add_root(Ino::ROOT.0);
         if let Some(root) = entries.get_mut(Ino::ROOT.0) {
-            (root.lookups, root.is_directory) = (1, true);
+            (root.lookups, root.kind) = (1, EntryKind::Directory);
         }
         InodeTable {
             entries,
@@ -103,8 +103,13 @@ impl InodeTable {
 
     /// Whether an inode is a directory.
     pub(super) fn is_directory(&self, ino: Ino) -> bool {
-        let entry = self.entries.get(ino.0);
-        entry.is_some_and(|entry| entry.is_directory)
+        self.is_a(ino.0, EntryKind::Directory)
+    }
+
+    /// Whether an inode is of a kind. The kernel gives up an inode that gets attributes of another kind.
+    pub(super) fn is_a(&self, ino: u64, kind: EntryKind) -> bool {
+        let entry = self.entries.get(ino);
+        entry.is_some_and(|entry| entry.kind == kind)
     }
 
     /// Whether an inode is known to have another content.

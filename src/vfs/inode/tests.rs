@@ -4,6 +4,7 @@ use std::time::{Duration, SystemTime};
 
 use super::*;
 use crate::error::Kind;
+use crate::store::EntryKind;
 
 /// Returns what is found behind a name.
 fn attr(kind: EntryKind, content: Option<u64>) -> Attr {
@@ -147,6 +148,20 @@ fn a_content_that_is_open_has_one_inode_of_its_name() {
     assert_eq!(inodes.bind(new, Fh(2), Some(2)), Binding::Elsewhere);
     assert_eq!(inodes.look_up(Ino::ROOT, b"a", &file(2)), old);
     assert_eq!(inodes.path(new).unwrap_err().kind(), Kind::Changed);
+}
+
+/// The kernel answers EIO for an inode from then on that gets attributes of another kind.
+#[test]
+fn an_open_file_shows_no_link_that_has_its_name() {
+    let inodes = Inodes::new();
+    let ino = inodes.create(Ino::ROOT, b"a", Some(1), Fh(1));
+    inodes.unlink(Ino::ROOT, b"a");
+    let link = attr(EntryKind::Link, None);
+    assert!(!inodes.shows(ino, &link));
+    let new = inodes.look_up(Ino::ROOT, b"a", &link);
+    assert_ne!(new, ino);
+    // Replaced without a notice.
+    assert_ne!(inodes.look_up(Ino::ROOT, b"a", &file(2)), new);
 }
 
 #[test]
