@@ -9,6 +9,7 @@ mod meaning;
 mod members;
 mod object;
 mod scan;
+mod surrogates;
 mod value;
 
 pub use layout::{compact, dedented, document, document_with, is_empty, is_same};

@@ -10,7 +10,7 @@ use std::ops::Range;
 use jiter::{Jiter, JiterResult, Peek};
 
 use crate::error::{Error, Result};
-use crate::json_text::value::whole_letters;
+use crate::json_text::surrogates;
 
 /// How deep objects and lists may nest where values are made of them, as in serde_json.
 const MAX_DEPTH: usize = 127;
@@ -55,13 +55,13 @@ pub(super) fn object(text: &str) -> Result<ScannedObject> {
 
 /// Checks a text as `object` does, and calls `visit` with each member. Returns where the first bracket stands, and the last one.
 pub(super) fn members_of(text: &str, visit: Visit<'_>) -> Result<(usize, usize)> {
-    let letters = whole_letters(text);
+    let letters = surrogates::replaced_in(text);
     Scanner::new(text, &letters).whole(visit)
 }
 
 /// Checks a text as `object` does; `Corrupt`, too, if it nests too deep to make values of it.
 pub(super) fn shallow(text: &str) -> Result<()> {
-    let letters = whole_letters(text);
+    let letters = surrogates::replaced_in(text);
     let mut scanner = Scanner::new(text, &letters);
     scanner.whole(&mut |_, _| {})?;
     match scanner.too_deep {
@@ -80,7 +80,7 @@ pub(super) fn too_deep(place: impl std::fmt::Display) -> Error {
 
 /// Returns a name that an object of a text has twice, or `None` if there is no such name.
 pub(super) fn repeated(text: &str) -> Result<Option<String>> {
-    let letters = whole_letters(text);
+    let letters = surrogates::replaced_in(text);
     let mut scanner = Scanner::new(text, &letters);
     scanner.names = Some(Vec::new());
     scanner.whole(&mut |_, _| {})?;

@@ -5,13 +5,12 @@
 //! writes half a letter for a byte that is no text, one letter stands for it. The parser limits the depth; the caller
 //! limits the size.
 
-use std::borrow::Cow;
-
 use serde::de::IgnoredAny;
 use serde_json::Value;
 
 use crate::error::{Error, Result};
 use crate::json_text::scan::too_deep;
+use crate::json_text::surrogates::without_lone;
 
 /// Parses a document; `Corrupt` with line and column if it is not JSON.
 pub fn parse(bytes: &[u8]) -> Result<Value> {
@@ -54,7 +53,7 @@ fn mended(bytes: &[u8]) -> Option<Vec<u8>> {
             b'"' => {
                 let length = string_length(rest);
                 let string = rest.get(..length).unwrap_or_default();
-                (length, without_half_letters(string))
+                (length, without_lone(string))
             }
             _ => number_or_word(rest),
         };
@@ -107,45 +106,6 @@ fn is_too_large(number: &[u8]) -> bool {
     let is_infinite = text.parse().is_ok_and(f64::is_infinite);
     // What JSON does not take as a number, as one that begins with a zero, is another error.
     is_infinite && serde_json::from_str::<IgnoredAny>(text).is_ok()
-}
-
-/// Returns strings in which escapes of half a letter, as Python writes bytes that are not text, are U+FFFD; `None` if there
-/// is no such escape.
-fn without_half_letters(string: &[u8]) -> Option<Vec<u8>> {
-    const REPLACED: &[u8] = b"\\ufffd";
-    let mut replaced = Vec::new();
-    let (mut at, mut found) = (0, false);
-    while let Some(byte) = string.get(at) {
-        let rest = string.get(at..).unwrap_or_default();
-        let after = rest.get(REPLACED.len()..).unwrap_or_default();
-        let (length, is_half) = match (escaped_unit(rest), escaped_unit(after)) {
-            (Some(0xd800..=0xdbff), Some(0xdc00..=0xdfff)) => (2 * REPLACED.len(), false),
-            (Some(0xd800..=0xdfff), _) => (REPLACED.len(), true),
-            _ if *byte == b'\\' => (2, false),
-            _ => (1, false),
-        };
-        found |= is_half;
-        let part = rest.get(..length).unwrap_or(rest);
-        replaced.extend_from_slice(if is_half { REPLACED } else { part });
-        at += length;
-    }
-    found.then_some(replaced)
-}
-
-/// Returns a text as long as the given one in which escapes of half a letter are U+FFFD.
-pub(super) fn whole_letters(text: &str) -> Cow<'_, [u8]> {
-    let has_surrogates = text.contains("\\ud") || text.contains("\\uD");
-    let replaced = has_surrogates.then(|| without_half_letters(text.as_bytes()));
-    replaced
-        .flatten()
-        .map_or(text.as_bytes().into(), Cow::Owned)
-}
-
-/// Returns the unit of UTF-16 whose escape bytes begin with.
-fn escaped_unit(bytes: &[u8]) -> Option<u16> {
-    let digits = bytes.strip_prefix(b"\\u")?.get(..4)?;
-    let digits = digits.iter().all(u8::is_ascii_hexdigit).then_some(digits)?;
-    u16::from_str_radix(str::from_utf8(digits).ok()?, 16).ok()
 }
 
 #[cfg(test)]
