@@ -38,14 +38,14 @@ mod layer;
 mod layered_reads;
 mod layered_store;
 mod listing;
-#[cfg(test)]
-mod model_scenarios;
 mod name_change;
 mod namespace;
 mod open_file;
 mod open_folders;
 mod records;
 mod recovery;
+#[cfg(test)]
+mod schedules;
 mod store;
 mod upper;
 mod write_numbers;

@@ -14,9 +14,5 @@ mod extents;
 pub mod locks;
 pub mod pool;
 pub mod read_bytes;
-#[cfg(test)]
-pub(crate) mod schedule;
 pub mod single_flight;
-#[cfg(test)]
-mod stepped_locks;
 pub mod stepped_room;
