@@ -314,7 +314,7 @@ fn single_sign_on_gives_credentials() {
 #[test]
 fn a_token_of_single_sign_on_is_renewed_and_kept() {
     let server = Scripted::start(|_, request| bucket(request));
-    let token = r#"{"startUrl": "u", "accessToken": "old", "expiresAt": "2020-01-01T00:00:00Z", "clientId": "c",
+    let token = r#"{"startUrl": "https://start.invalid", "accessToken": "old", "expiresAt": "2020-01-01T00:00:00Z", "clientId": "c",
         "clientSecret": "s", "refreshToken": "r", "registrationExpiresAt": "2099-01-01T00:00:00Z"}"#;
     let (output, left) = cat_signed_on(&server, token);
     let (said, signatures) = tried(&output, &server);
@@ -324,7 +324,7 @@ fn a_token_of_single_sign_on_is_renewed_and_kept() {
     assert_eq!(left["refreshToken"], "next");
     assert_eq!(
         (&left["clientId"], &left["startUrl"]),
-        (&"c".into(), &"u".into())
+        (&"c".into(), &"https://start.invalid".into())
     );
     assert!(left["expiresAt"].as_str().unwrap() > "2026");
     let requests = server.requests.lock().unwrap();

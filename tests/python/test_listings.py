@@ -203,15 +203,6 @@ def test_b9_a_word_that_is_no_form_is_refused(made, tmp_path):
         assert (done.returncode, done.stderr) == (2, said)
 
 
-def test_b9_an_array_can_be_removed_that_is_listed_in_one_form(made, mounted, tmp_path):
-    mount = mounted(made, "--cow", tmp_path / "upper")
-    for name in ("some-e15", "none-e9", "small", "words"):
-        run("rm", "-r", mount.files / name)
-        assert not (mount.path / name / "zarr.json").exists()
-    mounting.zarrfs("commit", mount.path)
-    assert not [path for path in made.iterdir() if path.name in ("some-e15", "none-e9", "small", "words")]
-
-
 def test_b8_a_file_whose_length_cannot_be_told_is_not_empty(made, mounted, tmp_path):
     (made / "words/c/0").write_bytes(b"no chunk")
     view = mounted(made, "--view", "files").path
