@@ -3,6 +3,9 @@
 //! Outside of tests these are parking_lot's locks, and `step` does nothing. In a run of shuttle, where all threads share one
 //! thread of the system, a lock that is taken gives way to the other threads until it is free.
 
+pub use locking::{Condvar, Mutex, RwLock, is_scheduled, pause, step};
+pub use parking_lot::{MutexGuard, RwLockReadGuard, RwLockWriteGuard};
+
 #[cfg(not(test))]
 mod locking {
     use std::time::Duration;
@@ -159,7 +162,3 @@ mod locking {
         });
     }
 }
-
-pub use parking_lot::{MutexGuard, RwLockReadGuard, RwLockWriteGuard};
-
-pub use locking::{Condvar, Mutex, RwLock, is_scheduled, pause, step};
