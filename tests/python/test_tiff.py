@@ -275,18 +275,3 @@ def test_beyond_four_gigabytes(tmp_path, mounted, dtype):
     if dtype == "f8":
         with rasterio.open(f"GTIFF_DIR:700:{path}") as source:
             same(source.read(1), last, path)
-
-
-@pytest.mark.parametrize("extension", ["tif", "ome.tif"])
-def test_elements_are_written_in_place(tmp_path, mounted, extension):
-    data = values("u2", (4, 6, 8))
-    store = tmp_path / "written.zarr"
-    zarr.open_group(store, mode="w").create_array("a", data=data, chunks=(2, 3, 8))
-    mount = mounted(store, "--cow", tmp_path / "upper")
-    mapped = tifffile.memmap(mount.files / f"a/a.{extension}", mode="r+")
-    mapped[1, 2, 3:5] = data[1, 2, 3:5] = [7, 9]
-    mapped.flush()
-    del mapped
-    same(np.load(mount.files / "a/a.npy"), data, extension)
-    mounting.zarrfs("commit", mount.path)
-    same(zarr.open_group(store, mode="r")["a"][...], data, extension)
