@@ -35,6 +35,9 @@ pub(super) struct WrittenPiece {
     pub(super) basis: Basis,
 }
 
+/// The digest of a piece when it was read to be written; `None` if it was not stored, or was written whole.
+pub(super) struct ReadDigest(pub(super) Option<u64>);
+
 /// A chunk that has to be stored.
 #[derive(Clone)]
 pub(super) struct DirtyChunk {

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use lru::LruCache;
 
 use crate::array::content_number::ContentNumber;
-use crate::array::dirty_chunk::{Basis, DirtyChunk, WrittenPiece};
+use crate::array::dirty_chunk::{Basis, DirtyChunk, ReadDigest, WrittenPiece};
 use crate::array::piece::Decoded;
 use crate::array::writers::Writers;
 use crate::error::Error;
@@ -56,9 +56,6 @@ pub(super) struct DirtyChunks {
     locks: [Mutex<()>; CHUNK_LOCKS],
     dirty_bytes: Arc<DirtyBytes>,
 }
-
-/// The digest of a piece when it was read to be written; `None` if it was not stored, or was written whole.
-pub(super) struct ReadDigest(pub(super) Option<u64>);
 
 /// The right to change or to store a chunk.
 pub(super) type ChunkLock<'a> = MutexGuard<'a, ()>;

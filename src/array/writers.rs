@@ -16,8 +16,7 @@ use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use crate::array::OpenArray;
 use crate::array::decoder::{Decoder, PieceLocation};
-use crate::array::dirty_chunk::DirtyChunk;
-use crate::array::dirty_chunks::ReadDigest;
+use crate::array::dirty_chunk::{DirtyChunk, ReadDigest};
 use crate::array::flat_file::FlatFile;
 use crate::error::{Error, Kind, Result};
 use crate::grid::{ChunkIndex, Coordinates};
