@@ -23,11 +23,11 @@ pub mod backend;
 mod change_log;
 pub mod condition;
 pub(crate) mod holes;
-pub(crate) mod in_order;
 mod key;
 pub mod layer;
 pub mod listing;
 mod location;
+pub(crate) mod name_order;
 mod not_shown;
 mod path_locks;
 mod replacements;
@@ -120,7 +120,7 @@ impl Meta {
 }
 
 /// What lies under a key.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum EntryKind {
     /// An object.
     File,

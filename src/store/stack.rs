@@ -230,7 +230,7 @@ fn with_metadata_cache(store: Arc<dyn Store>, config: &StoreConfig) -> StoreStac
         ..bounds
     };
     let cache = Arc::new(metadata_cache::MetadataCache::new(store, &cache_config));
-    cache.warm_up();
+    cache.list_root();
     StoreStack {
         store: cache.clone(),
         hints: cache,

@@ -58,7 +58,7 @@ pub(crate) fn run(store: Arc<dyn Store>, how: How) -> (Vec<Finding>, CheckSummar
 /// Checks a store as one on a network is: with a cache of its metadata over it.
 pub(crate) fn run_cached(store: Arc<dyn Store>, data: bool) -> (Vec<Finding>, CheckSummary) {
     let cache = Arc::new(MetadataCache::new(store, &MetadataCacheConfig::default()));
-    cache.warm_up();
+    cache.list_root();
     let hierarchy = Hierarchy::new(cache.clone()).with_hints(cache);
     let is_remote = true;
     run_in(&context_of(hierarchy, How { data, is_remote }))

@@ -125,13 +125,6 @@ impl DirAssembler {
         open.next();
         open.rev().filter_map(finished).collect()
     }
-
-    /// Like `end`, but also returns the top directory, unless it is empty.
-    pub(super) fn end_with_top(self) -> Vec<AssembledDir> {
-        let has_names = |dir: &AssembledDir| !dir.names.is_empty();
-        let open = self.open.into_iter().rev().filter(has_names);
-        open.filter_map(finished).collect()
-    }
 }
 
 /// Makes an object a directory, since keys lie below it. One without bytes may be a marker of the directory, whose
@@ -260,22 +253,6 @@ mod tests {
     fn directories_are_complete_once_they_are_passed() {
         let (tree, early) = assembled(&keys(&["a/1", "a/2", "b/1", "c"]), 1).unwrap();
         assert_eq!((tree.len(), early), (2, 2));
-    }
-
-    #[test]
-    fn a_top_of_which_all_came_is_complete() {
-        let top = || DirAssembler::new(Key::new("a").unwrap());
-        assert!(top().end_with_top().is_empty(), "perhaps an object");
-        let mut assembler = top();
-        for key in keys(&["a/1", "a/b/2"]) {
-            assembler.take(key, meta(1), Instant::now()).unwrap();
-        }
-        let told: Vec<Key> = assembler
-            .end_with_top()
-            .into_iter()
-            .map(|folder| folder.prefix)
-            .collect();
-        assert_eq!(told, keys(&["a/b", "a"]));
     }
 
     #[test]

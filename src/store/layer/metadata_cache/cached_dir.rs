@@ -4,6 +4,7 @@
 //! not in it. How many directories are remembered is decided in `dirs`.
 
 use parking_lot::{Mutex, RwLock};
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Instant;
@@ -30,9 +31,6 @@ impl DirEntry {
         self.kind == EntryKind::File && self.meta.is_none()
     }
 }
-
-/// How many names are looked at for each file that is looked for.
-const MAX_BETWEEN: usize = 8;
 
 /// Names in the order of the listing.
 pub(super) type NameMap = IndexMap<Box<[u8]>, DirEntry>;
@@ -136,9 +134,15 @@ impl CachedDir {
         }
     }
 
-    /// Returns where a name stands.
-    pub(super) fn place_of(&self, name: &[u8]) -> Option<usize> {
-        self.known.read().0.get_index_of(name)
+    /// Returns where a name stands whose entry is wanted.
+    pub(super) fn place_of(
+        &self,
+        name: &[u8],
+        is_wanted: impl Fn(&DirEntry) -> bool,
+    ) -> Option<usize> {
+        let known = self.known.read();
+        let (place, _, entry) = known.0.get_full(name)?;
+        is_wanted(entry).then_some(place)
     }
 
     /// Returns where the name with a cursor stands.
@@ -153,25 +157,21 @@ impl CachedDir {
         guess.or_else(|| (0..known.0.len()).find(is_it))
     }
 
-    /// Returns the directories among the names from `start` to `end`.
-    pub(super) fn directories(&self, start: usize, end: usize) -> Vec<Vec<u8>> {
-        let known = self.known.read();
-        let names = (start..end).map_while(|place| known.0.get_index(place));
-        let directories = names.filter(|(_, entry)| entry.kind == EntryKind::Directory);
-        directories.map(|(name, _)| name.to_vec()).collect()
+    /// Returns the place of the first name whose entry is wanted.
+    pub(super) fn first_place(&self, is_wanted: impl Fn(&DirEntry) -> bool) -> Option<usize> {
+        self.known.read().0.values().position(is_wanted)
     }
 
-    /// Returns the first files from a place on whose sizes the listing does not have, with their places; not all of them if
-    /// many directories lie between.
-    pub(super) fn files_without_size(&self, start: usize, count: usize) -> Vec<(usize, Vec<u8>)> {
+    /// Returns the names at places whose entries are wanted, as far as they are known.
+    pub(super) fn names_at(
+        &self,
+        places: Range<usize>,
+        is_wanted: impl Fn(&DirEntry) -> bool,
+    ) -> Vec<Vec<u8>> {
         let known = self.known.read();
-        let end = start.saturating_add(count.saturating_mul(MAX_BETWEEN));
-        let names = (start..end).map_while(|place| Some((place, known.0.get_index(place)?)));
-        let files = names.filter(|(_, (_, entry))| entry.is_without_size());
-        files
-            .take(count)
-            .map(|(place, (name, _))| (place, name.to_vec()))
-            .collect()
+        let names = places.map_while(|place| known.0.get_index(place));
+        let wanted = names.filter(|(_, entry)| is_wanted(entry));
+        wanted.map(|(name, _)| name.to_vec()).collect()
     }
 
     /// Returns all names; nothing if some may come yet.

@@ -1,7 +1,8 @@
 //! Directories: from memory, from a flat listing that is under way, or listed now.
 //!
-//! A client that lists a second directory beside another one will list the rest too. Then all keys below their parent
-//! are read as one flat listing, ahead of the client, in a thread that ends with it.
+//! A client that lists a second directory beside another one will list the rest too. Then all keys from there on are read
+//! as one flat listing, ahead of the client, in a thread that ends with it: those below the parent, or below the
+//! directory from which the client came down level by level.
 
 use parking_lot::Mutex;
 use std::sync::{Arc, Weak};
@@ -15,12 +16,10 @@ use super::dated::Dated;
 use super::dirs::DirCache;
 use super::join_deadline;
 use super::keys::KeyTable;
-use super::listing_prefetch::{ListHistory, ListedBefore, ListingPrefetch, PassedDir};
-use super::sibling_stats::SiblingStats;
+use super::listing_prefetch::{ListHistory, ListingPrefetch, PassedDir};
 use crate::error::{Kind, Result};
 use crate::store::{FlatListing, Key, LogPosition, Meta, QueryStamp, Store};
 use crate::sync::clock::Clock;
-use crate::sync::pool::ThreadPool;
 use crate::sync::single_flight::SingleFlight;
 
 /// How many flat listings are under way at a time.
@@ -35,10 +34,6 @@ pub(super) struct DirLister {
     listings: SingleFlight<(Key, LogPosition), Arc<CachedDir>>,
     pub(super) prefetches: Mutex<Vec<Arc<ListingPrefetch>>>,
     history: Mutex<ListHistory>,
-    pub(super) siblings: Mutex<SiblingStats>,
-    /// How many requests are made ahead at a time, and the threads that make them.
-    pub(super) window: usize,
-    pub(super) pool: Arc<ThreadPool>,
 }
 
 impl DirLister {
@@ -48,7 +43,6 @@ impl DirLister {
         dirs: Arc<DirCache>,
         keys: Arc<KeyTable>,
         changes: Arc<ChangeTracker>,
-        (window, pool): (usize, Arc<ThreadPool>),
     ) -> DirLister {
         DirLister {
             inner,
@@ -58,28 +52,17 @@ impl DirLister {
             listings: SingleFlight::default(),
             prefetches: Mutex::default(),
             history: Mutex::default(),
-            siblings: Mutex::default(),
-            window,
-            pool,
         }
     }
 
     /// Returns a directory, known or just begun.
     pub(super) fn list(self: &Arc<Self>, prefix: &Key) -> Result<Arc<CachedDir>> {
-        self.prefetch_siblings(prefix);
         if let Some(dir) = self.known(prefix) {
             return Ok(dir);
         }
-        let before = self.history.lock().note(prefix);
-        let prefetch = self.prefetch_to(prefix).or_else(|| match before {
-            ListedBefore::Sibling => self.start(prefix),
-            ListedBefore::Parents => {
-                // The directory is listed all the same.
-                self.prefetch_dir(prefix.clone());
-                None
-            }
-            ListedBefore::Other => None,
-        });
+        let top = self.history.lock().note(prefix);
+        let prefetch = self.prefetch_to(prefix);
+        let prefetch = prefetch.or_else(|| self.start(top?, prefix));
         if let Some(prefetch) = prefetch {
             if !prefetch.wait_for(prefix) && !prefetch.is_deep_in(prefix) {
                 // A flat listing of directories larger than that is no faster than a listing of each.
@@ -139,12 +122,10 @@ impl DirLister {
             .cloned()
     }
 
-    /// Starts a flat listing below the parent of a directory, from that directory on.
-    fn start(self: &Arc<Self>, dir: &Key) -> Option<Arc<ListingPrefetch>> {
-        let top = dir.parent()?;
+    /// Starts a flat listing of what lies in `top`, from a directory on.
+    fn start(self: &Arc<Self>, top: Key, dir: &Key) -> Option<Arc<ListingPrefetch>> {
         let mut prefetches = self.prefetches.lock();
-        let flat = prefetches.iter().filter(|other| !other.is_of_one_dir());
-        if flat.count() >= MAX_FLAT_LISTINGS {
+        if prefetches.len() >= MAX_FLAT_LISTINGS {
             return None;
         }
         let prefetch = Arc::new(ListingPrefetch::new(top.clone(), dir.clone()));
@@ -155,7 +136,7 @@ impl DirLister {
             let (lister, on) = (Arc::downgrade(self), prefetch.clone());
             let clock = self.inner.info().clock.clone();
             let thread = thread::Builder::new().name("zarrfs-walk".to_string());
-            let run = move || run(&lister, &on, (Some(listing), clock));
+            let run = move || run(&lister, &on, listing, clock);
             thread.spawn(run).is_ok()
         });
         if !is_started {
@@ -213,15 +194,14 @@ impl DirLister {
     }
 }
 
-/// Reads a flat listing to its end, or until it has no readers; its waiters then list directly, and do so at
-/// once where there is no flat listing.
-pub(super) fn run(
+/// Reads a flat listing to its end, or until it has no readers; its waiters then list directly.
+fn run(
     lister: &Weak<DirLister>,
     prefetch: &Arc<ListingPrefetch>,
-    (listing, clock): (Option<Box<dyn FlatListing>>, Clock),
+    listing: Box<dyn FlatListing>,
+    clock: Clock,
 ) {
     let ended = EndGuard { lister, prefetch };
-    let Some(listing) = listing else { return };
     let mut reading = FlatRead {
         lister,
         prefetch,
@@ -272,7 +252,6 @@ impl FlatRead<'_> {
     fn read(&mut self, mut listing: Box<dyn FlatListing>) -> Ordered<()> {
         while !listing.has_ended() {
             if !self.prefetch.may_go_on() {
-                self.note_size(None);
                 return Ok(());
             }
             let asked = self.clock.now();
@@ -286,22 +265,8 @@ impl FlatRead<'_> {
         }
         let empty = DirAssembler::new(Key::root());
         let assembler = std::mem::replace(&mut self.assembler, empty);
-        self.publish(if self.prefetch.is_of_one_dir() {
-            assembler.end_with_top()
-        } else {
-            assembler.end()
-        });
-        self.note_size(Some(self.keys));
+        self.publish(assembler.end());
         Ok(())
-    }
-
-    /// Notes how many keys a directory holds of which one page was read; nothing if they are more than a page.
-    fn note_size(&self, keys: Option<u64>) {
-        if self.prefetch.is_of_one_dir()
-            && let Some(lister) = self.lister.upgrade()
-        {
-            lister.note_size(&self.prefetch.prefix, keys);
-        }
     }
 
     /// Takes a page; nothing of it is published unless all of it is in order.
@@ -325,6 +290,9 @@ impl FlatRead<'_> {
             return self.prefetch.end();
         };
         for dir in dirs {
+            if !self.prefetch.is_whole(&dir.prefix) {
+                continue;
+            }
             self.published.push(dir.prefix.clone());
             let prefetch = self.prefetch.clone();
             let keys = self.keys;

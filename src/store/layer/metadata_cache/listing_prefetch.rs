@@ -24,8 +24,7 @@ const MAX_KEYS: u64 = 100_000;
 /// Pages to wait for a directory before it is listed directly.
 const MAX_PAGES_AWAITED: u64 = 2;
 
-/// A flat listing of the directories below `prefix`, from `from` on. Where both are the same it reads one page of what
-/// that directory holds, itself included.
+/// A flat listing of the directories below `prefix`, from `from` on, which may lie deeper.
 pub(super) struct ListingPrefetch {
     pub(super) prefix: Key,
     from: Key,
@@ -72,16 +71,16 @@ impl ListingPrefetch {
         }
     }
 
-    /// Whether it reads one page of one directory.
-    pub(super) fn is_of_one_dir(&self) -> bool {
-        self.from == self.prefix
+    /// Whether it comes to all names of a directory: not of those above the first one.
+    pub(super) fn is_whole(&self, dir: &Key) -> bool {
+        let rest = self.from.below(dir);
+        rest.is_none_or(|rest| rest.is_root())
     }
 
     /// Whether it may still come to a directory.
     pub(super) fn leads_to(&self, dir: &Key) -> bool {
-        let lies_below = dir
-            .below(&self.prefix)
-            .is_some_and(|rest| !rest.is_root() || self.is_of_one_dir());
+        let rest = dir.below(&self.prefix);
+        let lies_below = rest.is_some_and(|rest| !rest.is_root());
         let state = self.state.lock();
         lies_below && !state.ended && *dir >= self.from && !state.has_passed(dir)
     }
@@ -130,9 +129,6 @@ impl ListingPrefetch {
     /// Waits until another page may be read; false if the flat listing should end.
     pub(super) fn may_go_on(&self) -> bool {
         let mut state = self.state.lock();
-        if self.is_of_one_dir() {
-            return !state.ended && state.pages == 0;
-        }
         loop {
             let idle = state.last_followed.elapsed();
             if state.ended || idle >= IDLE_TIMEOUT || state.keys >= MAX_KEYS {
@@ -185,16 +181,6 @@ pub(super) struct ListHistory {
     is_unsorted: bool,
 }
 
-/// What was listed shortly before a directory.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum ListedBefore {
-    /// Another one beside it.
-    Sibling,
-    /// The one above, after the one above that; and none beside it.
-    Parents,
-    Other,
-}
-
 impl Default for ListHistory {
     fn default() -> ListHistory {
         let most = const { NonZeroUsize::new(1 << 10).unwrap() };
@@ -207,34 +193,36 @@ impl Default for ListHistory {
 }
 
 impl ListHistory {
-    /// Notes that a directory is listed; returns what was listed before it, or `Other` where a flat listing is of no
-    /// use.
-    pub(super) fn note(&mut self, dir: &Key) -> ListedBefore {
-        let Some(parent) = dir.parent() else {
-            return ListedBefore::Other;
-        };
+    /// Notes that a directory is listed. If another one beside it was listed shortly before, returns the directory below
+    /// which a flat listing may be of use: the one above, or one further up from which the client came down by listings.
+    pub(super) fn note(&mut self, dir: &Key) -> Option<Key> {
+        let mut top = dir.parent()?;
         let now = Instant::now();
-        let is_recent = |then: Instant| now.duration_since(then) < SEQUENCE_WINDOW;
-        let is_recent_backoff = |since: &Instant| now.duration_since(*since) < BACKOFF;
-        let is_backed_off = self.backed_off.get(&parent).is_some_and(is_recent_backoff);
-        let before = self.last.put(parent.clone(), (dir.clone(), now));
-        if is_backed_off || self.is_unsorted {
-            return ListedBefore::Other;
+        let before = self.last.put(top.clone(), (dir.clone(), now));
+        let (other, then) = before?;
+        let is_second = other != *dir && now.duration_since(then) < SEQUENCE_WINDOW;
+        if !is_second || self.is_unsorted || self.is_backed_off(&top) {
+            return None;
         }
-        if let Some((other, then)) = before
-            && is_recent(then)
+        while let Some(above) = top.parent()
+            && self.was_listed(&above)
+            && self.was_listed(&top)
+            && !self.is_backed_off(&above)
         {
-            return if other == *dir {
-                ListedBefore::Other
-            } else {
-                ListedBefore::Sibling
-            };
+            top = above;
         }
-        let above = parent.parent().and_then(|above| self.last.get(&above));
-        match above {
-            Some((other, then)) if *other == parent && is_recent(*then) => ListedBefore::Parents,
-            _ => ListedBefore::Other,
-        }
+        Some(top)
+    }
+
+    /// Whether a directory was listed shortly before, and none beside it since.
+    fn was_listed(&mut self, dir: &Key) -> bool {
+        let last = dir.parent().and_then(|above| self.last.get(&above));
+        last.is_some_and(|(listed, then)| listed == dir && then.elapsed() < SEQUENCE_WINDOW)
+    }
+
+    fn is_backed_off(&mut self, dir: &Key) -> bool {
+        let since = self.backed_off.get(dir);
+        since.is_some_and(|since| since.elapsed() < BACKOFF)
     }
 
     /// Notes that flat listings below a directory are of no use.
@@ -277,16 +265,6 @@ mod tests {
         assert!(prefetch.leads_to(&key("a/c.d")), "in the order of names");
         prefetch.end();
         assert!(!prefetch.leads_to(&key("a/d")));
-    }
-
-    #[test]
-    fn one_page_of_one_directory_is_read() {
-        let prefetch = ListingPrefetch::new(key("a/b"), key("a/b"));
-        assert!(prefetch.leads_to(&key("a/b")) && prefetch.leads_to(&key("a/b/c")));
-        assert!(!prefetch.leads_to(&key("a/c")) && !prefetch.leads_to(&key("a")));
-        assert!(prefetch.may_go_on());
-        prefetch.note_page(9, key("a/b/c"), false);
-        assert!(!prefetch.may_go_on());
     }
 
     #[test]

@@ -5,11 +5,10 @@
 //! within the memory budget. What is known of a key is forgotten when it is changed through this store, or when a reader
 //! finds it changed; changes that other programs make show after the time above.
 //!
-//! A caller that will look at all below several directories says so (`listed_below`). Fetched ahead without that are,
-//! for a client that lists a second directory beside another one, all below their parent by one flat listing
-//! (`flat_listing`), or directories of hundreds of names side by side (`folder_prefetch`); for one that reads the same
-//! document of a second directory, those of the next ones (`prefetch`); for one that looks up the files of a directory in
-//! order, their sizes where listings have none (`head_prefetch`); and the root when it is opened (`warm_up`).
+//! A caller that will look at all below several directories says so (`listed_below`). Without that, all below a directory is
+//! read by one flat listing once a client lists a second directory in it (`flat_listing`), and what a client reads or looks
+//! up name by name is fetched ahead of it (`name_orders`): the same document of the next directories, and sizes of files
+//! whose listing has none.
 
 use std::io::IoSliceMut;
 use std::num::NonZeroUsize;
@@ -39,20 +38,19 @@ mod changes;
 mod dated;
 mod dirs;
 mod flat_listing;
-mod folder_prefetch;
-mod head_prefetch;
 mod keys;
 mod known_answers;
 mod listed_below;
 mod listing;
 mod listing_prefetch;
-mod prefetch;
-mod sibling_stats;
+mod name_orders;
 mod state;
-mod warm_up;
 
 /// How long a caller waits for the request of another one; far longer than the store's own time limits.
 const JOIN_TIMEOUT: Duration = Duration::from_secs(600);
+
+/// How many names of a directory are read when a store is opened.
+const MAX_ROOT_NAMES: usize = 1000;
 
 fn join_deadline() -> Instant {
     Instant::now() + JOIN_TIMEOUT
@@ -111,6 +109,31 @@ impl MetadataCache {
             shared: Arc::new(MetadataCacheState::new(inner, config)),
         }
     }
+
+    /// Lists the root, so that it is known which documents it has, and begins to list a directory that is alone there.
+    /// Errors are left to later listings.
+    pub fn list_root(&self) {
+        if !self.shared.remembers() {
+            return;
+        }
+        let Ok(mut listing) = Layer::list(self, &Key::root()) else {
+            return;
+        };
+        let mut directories = Vec::new();
+        for _ in 0..MAX_ROOT_NAMES {
+            match listing.next() {
+                Ok(Some(name)) if name.kind == EntryKind::Directory => directories.push(name.name),
+                Ok(Some(_)) => {}
+                Ok(None) => break,
+                Err(_) => return,
+            }
+        }
+        if let [only] = &*directories
+            && let Ok(only) = Key::root().child(only)
+        {
+            self.shared.list_ahead(only, MAX_ROOT_NAMES);
+        }
+    }
 }
 
 impl Layer for MetadataCache {
@@ -119,7 +142,7 @@ impl Layer for MetadataCache {
     }
 
     fn get(&self, key: &Key, limit: u64) -> Result<Option<Object>> {
-        self.shared.prefetch_siblings(key);
+        self.shared.note_document(key);
         self.shared.get(key, limit)
     }
 
@@ -135,7 +158,7 @@ impl Layer for MetadataCache {
     }
 
     fn head(&self, key: &Key) -> Result<Option<Meta>> {
-        self.shared.ask_ahead_of(key, true);
+        self.shared.note_lookup(key, true);
         self.shared.head(key)
     }
 
@@ -200,7 +223,7 @@ impl Hints for MetadataCache {
     fn head_now(&self, key: &Key) -> Known<Meta> {
         let known = self.shared.head_now(key);
         if !matches!(known, Known::Unknown) {
-            self.shared.ask_ahead_of(key, false);
+            self.shared.note_lookup(key, false);
         }
         known
     }

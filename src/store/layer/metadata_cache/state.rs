@@ -5,26 +5,30 @@
 
 use std::sync::Arc;
 
+use super::cached_dir::{DirEntry, Slot};
 use super::changes::{ChangeKind, ChangeTracker};
 use super::dated::{Dated, Lifetime, from_memory};
 use super::dirs::DirCache;
 use super::flat_listing::DirLister;
-use super::head_prefetch::HeadPrefetch;
 use super::keys::{CachedObject, KeyTable};
 use super::known_answers::KnownAnswers;
-use super::prefetch::DocumentPrefetch;
+use super::name_orders::{Followed, NameOrders};
 use super::{MetadataCacheConfig, join_deadline};
 use crate::error::{Error, Kind, Result};
 use crate::known::Known;
 use crate::model::document::is_document;
 use crate::store::{
-    Key, LogPosition, Meta, Object, QueryStamp, Reader, Store, Version, check_length, note_memory,
+    EntryKind, Key, LogPosition, Meta, Object, QueryStamp, Reader, Store, Version, check_length,
+    note_memory,
 };
 use crate::sync::pool::ThreadPool;
 use crate::sync::single_flight::SingleFlight;
 
 /// Documents that may wait to be fetched ahead, for each that is being fetched.
 const QUEUE_FACTOR: usize = 4;
+
+/// How many names have to be looked up in order before others are looked up ahead.
+const MIN_LOOKED_UP: usize = 3;
 
 /// Joins requests for the same answer about a key between two changes of it.
 type KeyFlight<T> = SingleFlight<(Key, LogPosition), Dated<T>>;
@@ -36,13 +40,17 @@ pub(super) struct MetadataCacheState {
     changes: Arc<ChangeTracker>,
     /// Whether answers are remembered at all.
     remembers: bool,
-    document_prefetch: DocumentPrefetch,
-    head_prefetch: HeadPrefetch,
+    /// Who reads documents.
+    read_documents: NameOrders,
+    /// Who looks up documents and files.
+    looked_up: NameOrders,
     heads: KeyFlight<Option<Meta>>,
     versions: KeyFlight<Option<Version>>,
     documents: KeyFlight<Option<Arc<Object>>>,
     opens: KeyFlight<Meta>,
-    pool: Arc<ThreadPool>,
+    pool: ThreadPool,
+    /// How many names are fetched ahead at a time.
+    window: usize,
 }
 
 impl MetadataCacheState {
@@ -50,7 +58,6 @@ impl MetadataCacheState {
     pub(super) fn new(inner: Arc<dyn Store>, config: &MetadataCacheConfig) -> MetadataCacheState {
         let window = config.concurrency.max(1);
         let queued = window.saturating_mul(QUEUE_FACTOR);
-        let pool = Arc::new(ThreadPool::new("zarrfs-ahead", window, queued));
         let memory = config.memory.part(config.documents);
         let lifetime = Lifetime {
             clock: inner.info().clock.clone(),
@@ -68,20 +75,20 @@ impl MetadataCacheState {
             DirCache::new(config.names, lifetime, &config.memory),
             keys.clone(),
             changes.clone(),
-            (window, pool.clone()),
         );
         MetadataCacheState {
             lister: Arc::new(lister),
             keys,
             changes,
             remembers: !config.ttl.is_zero(),
-            document_prefetch: DocumentPrefetch::new(window),
-            head_prefetch: HeadPrefetch::new(window),
+            read_documents: NameOrders::default(),
+            looked_up: NameOrders::default(),
             heads: SingleFlight::default(),
             versions: SingleFlight::default(),
             documents: SingleFlight::default(),
             opens: SingleFlight::default(),
-            pool,
+            pool: ThreadPool::new("zarrfs-ahead", window, queued),
+            window,
         }
     }
 
@@ -330,6 +337,19 @@ impl MetadataCacheState {
         });
     }
 
+    /// Lists a directory in another thread; reads at most `limit` names.
+    pub(super) fn list_ahead(self: &Arc<Self>, dir: Key, limit: usize) {
+        let shared = self.clone();
+        self.pool.submit(move || {
+            // The reader asks again after an error, and gets it then.
+            let Ok(dir) = shared.lister.list(&dir) else {
+                return;
+            };
+            let is_name = |place: &usize| matches!(dir.at(*place), Ok(Slot::Entry(_)));
+            (0..limit).take_while(is_name).for_each(drop);
+        });
+    }
+
     /// Asks for what `head` answers about a key, in another thread, unless that is known.
     pub(super) fn prefetch_head(self: &Arc<Self>, key: Key) {
         if self.known().head(&key).is_some() {
@@ -342,55 +362,92 @@ impl MetadataCacheState {
         });
     }
 
-    /// Notes that a key is looked up, which the store is asked about if it `is_asked`; asks for the sizes of the files that
-    /// come next, if they are looked up in order and no listing has them.
-    pub(super) fn ask_ahead_of(self: &Arc<Self>, key: &Key, is_asked: bool) {
-        if !self.remembers() || (!is_asked && !self.head_prefetch.has_runs()) {
-            return;
-        }
-        let Some(dir) = key
-            .parent()
-            .and_then(|parent| self.lister.dirs.get(&parent))
-        else {
+    /// Notes that a key is looked up; looks up what comes next: the same document of the next directories, or the next files
+    /// of a directory whose listing has no sizes. Keys that are known begin no order: `is_asked` tells those that the store
+    /// is asked about.
+    pub(super) fn note_lookup(self: &Arc<Self>, key: &Key, is_asked: bool) {
+        let followed = match key.parent() {
+            Some(above) if self.remembers() => self.followed(above, key),
+            _ => None,
+        };
+        let Some(followed) = followed.filter(|it| is_asked || self.looked_up.has(it)) else {
             return;
         };
-        let is_followed =
-            matches!(dir.look(key.name()), Known::Is(entry) if entry.is_without_size());
-        let Some(place) = dir.place_of(key.name()).filter(|_| is_followed) else {
-            return;
+        let window = |count, _| match count {
+            0..MIN_LOOKED_UP => 0,
+            count => self.window.min(count),
         };
-        for name in self.head_prefetch.note(&dir, place, is_asked) {
-            if let Ok(key) = dir.prefix.child(&name) {
-                self.prefetch_head(key);
-            }
+        for key in self.next_keys(&self.looked_up, followed, key, window) {
+            self.prefetch_head(key);
         }
     }
 
-    /// Fetches the same document of the directories that come next, where one after the other is read.
-    pub(super) fn prefetch_siblings(self: &Arc<Self>, key: &Key) {
-        if !self.remembers() || !is_document(key.name()) {
-            return;
+    /// Notes that a document is read; fetches the same document of the next directories, once that of the first directory or
+    /// of a second one is read.
+    pub(super) fn note_document(self: &Arc<Self>, key: &Key) {
+        let followed = match key.parent() {
+            Some(above) if self.remembers() && is_document(key.name()) => self.followed(above, key),
+            _ => None,
+        };
+        let Some(followed) = followed else { return };
+        let window = |count, is_first: bool| match count {
+            1 if !is_first => 0,
+            _ => self.window,
+        };
+        for document in self.next_keys(&self.read_documents, followed, key, window) {
+            self.prefetch(document);
         }
-        let Some((dir, above)) = key.parent().and_then(|dir| {
-            let above = dir.parent()?;
-            Some((dir, above))
-        }) else {
-            return;
+    }
+
+    /// Returns what a program goes through that uses a key.
+    fn followed(&self, directory: Key, key: &Key) -> Option<Followed> {
+        if !is_document(key.name()) {
+            return Some(Followed::Files(directory));
+        }
+        Some(Followed::Documents {
+            above: directory.parent()?,
+            name: key.name().to_vec(),
+        })
+    }
+
+    /// Notes that a key is used; returns those that come next. `window` gets how many were used in order, and whether this is
+    /// the first one there.
+    fn next_keys(
+        &self,
+        orders: &NameOrders,
+        followed: Followed,
+        key: &Key,
+        window: impl Fn(usize, bool) -> usize,
+    ) -> Vec<Key> {
+        let (directory, document) = match &followed {
+            Followed::Files(directory) => (directory.clone(), None),
+            Followed::Documents { above, name } => (above.clone(), Some(name.clone())),
         };
-        let Some(siblings) = self.lister.dirs.get(&above) else {
-            return;
+        let is_wanted = |entry: &DirEntry| match document {
+            None => entry.is_without_size(),
+            Some(_) => entry.kind == EntryKind::Directory,
         };
-        let Some(place) = siblings.place_of(dir.name()) else {
-            return;
+        let Some(dir) = self.lister.dirs.get(&directory) else {
+            return Vec::new();
         };
-        let run = (above.clone(), key.name().to_vec());
-        let next = self.document_prefetch.advance(run, place);
-        for name in siblings.directories(next.start, next.end) {
-            let document = above.child(&name).and_then(|dir| dir.child(key.name()));
-            if let Ok(document) = document {
-                self.prefetch(document);
+        let name = key.below(&directory);
+        let Some(place) = name.and_then(|below| dir.place_of(below.names().next()?, is_wanted))
+        else {
+            return Vec::new();
+        };
+        let window = |count| {
+            let is_first = count == 1 && dir.first_place(is_wanted) == Some(place);
+            window(count, is_first)
+        };
+        let next = dir.names_at(orders.advance(followed, place, window), is_wanted);
+        let next = next.into_iter().map(|name| {
+            let child = directory.child(&name)?;
+            match &document {
+                None => Ok(child),
+                Some(document) => child.child(document),
             }
-        }
+        });
+        next.flatten().collect()
     }
 }
 

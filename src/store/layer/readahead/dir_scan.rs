@@ -1,6 +1,6 @@
-//! The order in which the files of a directory are opened, and the files that come next.
+//! The order in which the names of a directory are used, and those that come next.
 //!
-//! Two orders are recognized: by bytes, in which programs list, and with numbers compared as numbers, in which
+//! Two sortings are recognized: by bytes, in which programs list, and with numbers compared as numbers, in which
 //! programs count chunks. Concurrent requests may come a little out of order. This file asks no store but for names.
 
 use std::cmp::Ordering;
@@ -8,6 +8,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crate::error::Result;
+use crate::store::name_order::NameOrder;
 use crate::store::{EntryKind, Key, Store};
 
 /// The most names of a directory that are looked at.
@@ -48,21 +49,21 @@ impl DirNames {
     }
 
     /// Returns the name at a place of an order.
-    pub(super) fn at(&self, order: NameOrder, place: usize) -> Option<&SizedName> {
-        let place = match order {
-            NameOrder::Lexical => place,
-            NameOrder::Numeric => *self.numeric.get(place)?,
+    pub(super) fn at(&self, sorting: Sorting, place: usize) -> Option<&SizedName> {
+        let place = match sorting {
+            Sorting::Lexical => place,
+            Sorting::Numeric => *self.numeric.get(place)?,
         };
         self.lexical.get(place)
     }
 
     /// Returns the place of a name in an order.
-    pub(super) fn place(&self, order: NameOrder, name: &[u8]) -> Option<usize> {
-        let found = match order {
-            NameOrder::Lexical => self
+    pub(super) fn place(&self, sorting: Sorting, name: &[u8]) -> Option<usize> {
+        let found = match sorting {
+            Sorting::Lexical => self
                 .lexical
                 .binary_search_by(|(known, _)| known.as_slice().cmp(name)),
-            NameOrder::Numeric => self
+            Sorting::Numeric => self
                 .numeric
                 .binary_search_by(|&place| compare(&self.lexical[place].0, name)),
         };
@@ -75,14 +76,14 @@ impl DirNames {
     }
 }
 
-/// An order of names.
+/// How names are sorted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum NameOrder {
+pub(super) enum Sorting {
     Lexical,
     Numeric,
 }
 
-const ORDERS: [NameOrder; 2] = [NameOrder::Lexical, NameOrder::Numeric];
+const SORTINGS: [Sorting; 2] = [Sorting::Lexical, Sorting::Numeric];
 
 /// Compares names with their numbers as numbers; equal only if they are the same.
 fn compare(one: &[u8], other: &[u8]) -> Ordering {
@@ -118,127 +119,87 @@ fn number(digits: &[u8]) -> (usize, &[u8]) {
     (digits.len(), digits)
 }
 
-/// How many places a name may be away from the expected one and still count as in order.
-const REORDER_TOLERANCE: usize = 16;
-
 /// How many names in order make a directory read sequentially.
-const MIN_SEQUENTIAL: u32 = 2;
+const MIN_SEQUENTIAL: usize = 2;
 
-/// How far the files of a directory have been opened.
+/// How many names are remembered of a directory that is not listed yet.
+const MAX_BEFORE_LISTING: usize = 16;
+
+/// How far the names of a directory have been used: files that were opened, or directories that were gone through.
 #[derive(Default)]
 pub(super) struct DirScan {
     pub(super) names: Option<Arc<DirNames>>,
-    fits: [OrderFit; 2],
-    /// Names before this place, in the recognized order, were issued for fetching.
-    issued: usize,
-    /// Names that were opened before the directory was listed.
+    orders: [NameOrder; 2],
+    /// Names that were used before the directory was listed.
     before_listing: Vec<Vec<u8>>,
-    /// The directory that comes after this one in an order, or that there is none; nothing if it was not looked up.
-    pub(super) next_dir: Option<(NameOrder, Option<Key>)>,
-}
-
-/// How well an order fits the names that were opened.
-#[derive(Clone, Copy, Default)]
-struct OrderFit {
-    /// The furthest place so far.
-    place: usize,
-    /// How many names in a row were near it.
-    streak: u32,
-    /// How far they were from the place after it, on average, in sixteenths.
-    mean_deviation: usize,
-}
-
-impl OrderFit {
-    fn note(&mut self, place: usize) {
-        let deviation = place.abs_diff(self.place + 1);
-        *self = if self.streak > 0 && deviation <= REORDER_TOLERANCE {
-            OrderFit {
-                place: self.place.max(place),
-                streak: self.streak.saturating_add(1),
-                mean_deviation: (self.mean_deviation * 3 + deviation * 16) / 4,
-            }
-        } else {
-            OrderFit {
-                place,
-                streak: 1,
-                mean_deviation: 0,
-            }
-        };
-    }
+    /// Whether the end of the directory was returned.
+    has_ended: bool,
 }
 
 /// What comes next in a directory.
 #[derive(Clone)]
 pub(super) struct Upcoming {
-    pub(super) order: NameOrder,
-    /// Places that come next and were not issued yet.
+    pub(super) sorting: Sorting,
+    /// Places that come next and were not returned yet.
     pub(super) places: Range<usize>,
-    /// How many names are wanted beyond the directory's end.
-    pub(super) beyond: usize,
+    /// Whether the directory ends there; said once.
+    pub(super) ends: bool,
 }
 
 impl DirScan {
-    /// Starts a directory that is entered from the one before it; it counts as sequential from the first name.
-    pub(super) fn sequential(names: Arc<DirNames>) -> DirScan {
-        let fit = OrderFit {
-            streak: MIN_SEQUENTIAL,
-            ..OrderFit::default()
-        };
+    /// Starts a directory that is likely to be read sequentially, of which `fetched` names were fetched.
+    pub(super) fn sequential(names: Arc<DirNames>, fetched: usize) -> DirScan {
         DirScan {
             names: Some(names),
-            fits: [fit; 2],
+            orders: [NameOrder::at_first(MIN_SEQUENTIAL, fetched); 2],
             ..DirScan::default()
         }
     }
 
-    /// Returns the places before `end` that were not issued yet, which issues them.
-    pub(super) fn issue(&mut self, end: usize) -> Range<usize> {
-        let start = self.issued.min(end);
-        self.issued = self.issued.max(end);
-        start..end
-    }
-
-    /// Sets the names of the directory; returns what comes after those that were opened already, at most `window` names.
+    /// Sets the names of the directory; returns what comes after those that were used already, at most `window` names.
     pub(super) fn set_names(&mut self, names: Arc<DirNames>, window: usize) -> Option<Upcoming> {
-        self.names = Some(names);
+        self.names = Some(names.clone());
         let before = std::mem::take(&mut self.before_listing);
-        let upcoming = before.iter().filter_map(|name| self.note(name, window));
-        upcoming.last()
+        let (last, others) = before.split_last()?;
+        for name in others {
+            self.note_place(&names, name);
+        }
+        self.note(last, window)
     }
 
-    /// Notes that a name was opened; returns what comes next, at most `window` names.
+    fn note_place(&mut self, names: &DirNames, name: &[u8]) {
+        for (sorting, order) in SORTINGS.into_iter().zip(&mut self.orders) {
+            if let Some(place) = names.place(sorting, name) {
+                order.note(place);
+            }
+        }
+    }
+
+    /// Notes that a name is used; returns what comes next, at most `window` names.
     pub(super) fn note(&mut self, name: &[u8], window: usize) -> Option<Upcoming> {
         let Some(names) = self.names.clone() else {
             self.before_listing.push(name.to_vec());
-            self.before_listing.truncate(REORDER_TOLERANCE);
+            self.before_listing.truncate(MAX_BEFORE_LISTING);
             return None;
         };
-        for (order, fit) in ORDERS.into_iter().zip(&mut self.fits) {
-            if let Some(place) = names.place(order, name) {
-                fit.note(place);
-            }
-        }
+        self.note_place(&names, name);
+        let orders = SORTINGS.into_iter().zip(&mut self.orders);
+        let orders = orders.filter(|(_, order)| order.count() >= MIN_SEQUENTIAL);
         // Of orders that fit alike, one that does not end here.
-        let fits = ORDERS.into_iter().zip(self.fits);
-        let fits = fits.filter(|(_, fit)| fit.streak >= MIN_SEQUENTIAL);
-        let (order, fit) =
-            fits.min_by_key(|(_, fit)| (fit.mean_deviation, fit.place + 1 >= names.len()))?;
-        let next = fit.place + 1;
-        if self.issued >= next.saturating_add(window) {
-            self.issued = 0;
-        }
-        let end = next.saturating_add(window);
-        let places = self.issued.max(next)..end.min(names.len());
-        let beyond = end.saturating_sub(names.len()).min(window);
-        self.issued = end;
+        let (sorting, order) =
+            orders.min_by_key(|(_, order)| (order.deviation(), order.next() >= names.len()))?;
+        let places = order.fetch(window);
+        let reaches_end = places.end >= names.len();
+        let ends = reaches_end && !self.has_ended;
+        self.has_ended = reaches_end;
         Some(Upcoming {
-            order,
-            places,
-            beyond,
+            sorting,
+            places: places.start..places.end.min(names.len()),
+            ends,
         })
     }
 
-    /// Returns how many names were opened before the directory was listed; 0 once it was.
+    /// Returns how many names were used before the directory was listed; 0 once it was.
     pub(super) fn unlisted(&self) -> usize {
         self.before_listing.len()
     }
@@ -257,7 +218,7 @@ mod tests {
         let names = scan.names.clone().unwrap();
         let upcoming = scan.note(name.as_bytes(), 4);
         upcoming.map_or_else(Vec::new, |upcoming| {
-            let name = |place| names.at(upcoming.order, place).unwrap().0.clone();
+            let name = |place| names.at(upcoming.sorting, place).unwrap().0.clone();
             upcoming
                 .places
                 .map(|place| String::from_utf8(name(place)).unwrap())

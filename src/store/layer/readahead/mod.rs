@@ -1,8 +1,8 @@
 //! Read-ahead for a store on a network whose objects are shown as files.
 //!
 //! Programs open one file after the other, and each open file waits for a round trip. This layer notices the order
-//! (`dir_scan`, `next_dir`) and fetches the next files while one is read; a file is fetched in one request, whatever
-//! parts it is read in (`reader`). A fetched block is used only for a reader of the same version, so nothing has to
+//! (`dir_scan`) and fetches the next files while one is read, in the next directory too; a file is fetched in one request,
+//! whatever parts it is read in (`reader`). A fetched block is used only for a reader of the same version, so nothing has to
 //! be invalidated. Blocks count in a part of the memory budget; without room nothing is fetched ahead.
 
 use parking_lot::Mutex;
@@ -20,12 +20,10 @@ use crate::store::{ByteRange, EntryKind, Key, Meta, Object, Reader, Store};
 use crate::sync::budget::{MemoryBudget, Priority, Reservation};
 use crate::sync::cache::Cache;
 use crate::sync::pool::ThreadPool;
-use dir_scan::{DirNames, DirScan, Upcoming};
-use next_dir::directory_after;
+use dir_scan::{DirNames, DirScan, Sorting, Upcoming};
 use reader::{MAX_WHOLE_BYTES, ReadaheadReader};
 
 mod dir_scan;
-mod next_dir;
 mod reader;
 
 /// Directories whose reading order is remembered at a time.
@@ -56,6 +54,18 @@ pub struct ReadaheadStore {
 /// An object, and which block of it, or all of it.
 type BlockId = (Key, Option<u64>);
 
+/// A directory, and which of its names are gone through.
+type ScanId = (Key, EntryKind);
+
+/// How a program goes through names.
+#[derive(Clone, Copy)]
+struct Pace {
+    /// The size of the object that was opened last, which objects are taken to have whose size no listing tells.
+    size: u64,
+    /// How many names are fetched ahead.
+    window: usize,
+}
+
 /// Bytes of an object and the memory that they count in.
 struct Block {
     object: Object,
@@ -70,7 +80,8 @@ struct ReadaheadState {
     pool: ThreadPool,
     concurrency: usize,
     timeout: Duration,
-    scans: Mutex<LruCache<Key, DirScan>>,
+    /// Files of directories, and directories in directories, that are gone through.
+    scans: Mutex<LruCache<ScanId, DirScan>>,
 }
 
 impl ReadaheadStore {
@@ -100,123 +111,109 @@ impl ReadaheadState {
 
     /// Notes that an object of `size` bytes was opened, and fetches those that come next.
     fn note_open(self: &Arc<ReadaheadState>, key: &Key, size: u64) {
+        let window = self.concurrency;
+        self.note_name(key, EntryKind::File, Pace { size, window });
+    }
+
+    /// Notes that a name is used, and fetches what comes next in its directory.
+    fn note_name(self: &Arc<ReadaheadState>, key: &Key, kind: EntryKind, pace: Pace) {
         let Some(directory) = key.parent() else {
             return;
         };
+        let scanned = (directory, kind);
         let mut scans = self.scans.lock();
-        let scan = scans.get_or_insert_mut(directory.clone(), DirScan::default);
-        let upcoming = scan.note(key.name(), self.concurrency);
+        let scan = scans.get_or_insert_mut(scanned.clone(), DirScan::default);
+        let upcoming = scan.note(key.name(), pace.window);
         let names = scan.names.clone();
         let must_list = names.is_none() && scan.unlisted() == 2;
         drop(scans);
         if let (Some(upcoming), Some(names)) = (upcoming, names) {
-            self.fetch_upcoming(&directory, &names, &upcoming, size);
+            self.fetch_upcoming(&scanned, &names, &upcoming, pace);
         } else if must_list && self.inner.info().lists {
             let shared = self.clone();
             self.pool
-                .submit(move || shared.list_scanned(&directory, size));
+                .submit(move || shared.list_scanned(&scanned, pace));
         }
     }
 
-    /// Lists a directory whose files are opened one after the other. An error is left to the readers.
-    fn list_scanned(self: &Arc<ReadaheadState>, directory: &Key, size: u64) {
-        let Ok(names) = DirNames::list(&*self.inner, directory, EntryKind::File) else {
+    /// Lists a directory whose names are used one after the other. An error is left to the readers.
+    fn list_scanned(self: &Arc<ReadaheadState>, scanned: &ScanId, pace: Pace) {
+        let Ok(names) = DirNames::list(&*self.inner, &scanned.0, scanned.1) else {
             return;
         };
         let names = Arc::new(names);
         let mut scans = self.scans.lock();
-        let scan = scans.get_mut(directory);
-        let upcoming = scan.and_then(|scan| scan.set_names(names.clone(), self.concurrency));
+        let scan = scans.get_mut(scanned);
+        let upcoming = scan.and_then(|scan| scan.set_names(names.clone(), pace.window));
         drop(scans);
         if let Some(upcoming) = upcoming {
-            self.fetch_upcoming(directory, &names, &upcoming, size);
+            self.fetch_upcoming(scanned, &names, &upcoming, pace);
         }
     }
 
-    /// Fetches what comes next: names of this directory, then of those after it. Objects whose length no listing
-    /// tells are taken to be as long as the last one, `size` bytes.
+    /// Fetches what comes next in a directory: files, or what directories hold.
     fn fetch_upcoming(
         self: &Arc<ReadaheadState>,
-        directory: &Key,
+        (directory, kind): &ScanId,
         names: &DirNames,
         upcoming: &Upcoming,
-        size: u64,
+        pace: Pace,
     ) {
         for place in upcoming.places.clone() {
-            let Some((name, known)) = names.at(upcoming.order, place) else {
+            let Some((name, known)) = names.at(upcoming.sorting, place) else {
                 return;
             };
-            let length = known.unwrap_or(size);
-            if let Ok(key) = directory.child(name)
-                && length <= self.max_whole_bytes()
-            {
+            let Ok(key) = directory.child(name) else {
+                continue;
+            };
+            let length = known.unwrap_or(pace.size);
+            if *kind == EntryKind::Directory {
+                let (shared, sorting) = (self.clone(), upcoming.sorting);
+                self.pool.submit(move || shared.enter(&key, sorting, pace));
+            } else if length <= self.max_whole_bytes() {
                 self.prefetch((key, None), 0..length);
             }
         }
-        if upcoming.beyond > 0 {
-            let (shared, directory) = (self.clone(), directory.clone());
-            let upcoming = upcoming.clone();
-            self.pool
-                .submit(move || shared.continue_after(directory, upcoming, size));
+        if upcoming.ends {
+            // Chunks may lie in many small directories.
+            let window = match kind {
+                EntryKind::File => self.concurrency.div_ceil(names.len().max(1)),
+                _ => pace.window.div_ceil(names.len().max(1)),
+            };
+            self.note_name(directory, EntryKind::Directory, Pace { window, ..pace });
         }
     }
 
-    /// Goes on with the directories after one that comes to its end, as many names as are wanted beyond it.
-    fn continue_after(
-        self: &Arc<ReadaheadState>,
-        mut directory: Key,
-        mut upcoming: Upcoming,
-        size: u64,
-    ) {
-        while upcoming.beyond > 0 {
-            let Some(next) = self.next_dir(&directory, &upcoming) else {
+    /// Fetches the first files of a directory that is likely to come next, or what its first directories hold. An error is
+    /// left to the readers.
+    fn enter(self: &Arc<ReadaheadState>, directory: &Key, sorting: Sorting, pace: Pace) {
+        for (kind, window) in [
+            (EntryKind::File, self.concurrency),
+            (EntryKind::Directory, pace.window),
+        ] {
+            let Ok(names) = DirNames::list(&*self.inner, directory, kind) else {
                 return;
             };
-            let Some((names, places)) = self.enter(&next, upcoming.beyond) else {
-                return;
-            };
-            let beyond = upcoming.beyond.saturating_sub(names.len().max(1));
-            upcoming = Upcoming {
-                places,
-                beyond: 0,
-                ..upcoming
-            };
-            self.fetch_upcoming(&next, &names, &upcoming, size);
-            upcoming.beyond = beyond;
-            directory = next;
+            if names.len() == 0 {
+                continue;
+            }
+            let names = Arc::new(names);
+            let scanned = (directory.clone(), kind);
+            let places = 0..names.len().min(window);
+            let mut scans = self.scans.lock();
+            if !scans.contains(&scanned) {
+                let scan = DirScan::sequential(names.clone(), places.end);
+                scans.put(scanned.clone(), scan);
+                drop(scans);
+                let upcoming = Upcoming {
+                    sorting,
+                    places,
+                    ends: false,
+                };
+                self.fetch_upcoming(&scanned, &names, &upcoming, pace);
+            }
+            return;
         }
-    }
-
-    /// Returns the directory that comes after another in an order; looks it up once.
-    fn next_dir(&self, directory: &Key, upcoming: &Upcoming) -> Option<Key> {
-        let order = upcoming.order;
-        let known = self.scans.lock().peek(directory)?.next_dir.clone();
-        if let Some((known, next)) = known
-            && known == order
-        {
-            return next;
-        }
-        let next = directory_after(&*self.inner, directory, order);
-        if let Some(scan) = self.scans.lock().peek_mut(directory) {
-            scan.next_dir = Some((order, next.clone()));
-        }
-        next
-    }
-
-    /// Returns the names of a directory that will be read next, and which of the first `wanted` were not issued yet.
-    fn enter(&self, directory: &Key, wanted: usize) -> Option<(Arc<DirNames>, Range<usize>)> {
-        let names_of = |scan: &DirScan| scan.names.clone();
-        let known = self.scans.lock().peek(directory).and_then(names_of);
-        let names = match known {
-            Some(names) => names,
-            None => Arc::new(DirNames::list(&*self.inner, directory, EntryKind::File).ok()?),
-        };
-        let mut scans = self.scans.lock();
-        if scans.peek(directory).and_then(names_of).is_none() {
-            scans.put(directory.clone(), DirScan::sequential(names.clone()));
-        }
-        let places = scans.get_mut(directory)?.issue(wanted.min(names.len()));
-        Some((names, places))
     }
 
     /// Has a block fetched by another thread, unless it is there or on its way.
@@ -340,16 +337,28 @@ mod tests {
 
     #[test]
     fn small_directories_are_gone_through_one_after_the_other() {
-        let places = (0..27).map(|place| (place / 9, place / 3 % 3, place % 3));
+        let places = (0..80).map(|place| (place / 16, place / 4 % 4, place % 4));
         let ahead = ahead(places.map(|(z, y, x)| format!("a/c/{z}/{y}/{x}")));
-        for name in ["a/c/0/1/1", "a/c/0/1/2"] {
+        for name in ["a/c/0/1/2", "a/c/0/1/3"] {
             read(&ahead, name);
         }
-        // The eighth from there on, over the end of a directory and of the one above.
-        for name in ["a/c/0/2/0", "a/c/0/2/2", "a/c/1/0/0", "a/c/1/1/1"] {
+        std::thread::sleep(Duration::from_millis(50));
+        let next = (key("a/c/0/2/0"), None);
+        assert!(!ahead.shared.blocks.has(&next), "one directory is no order");
+        for name in ["a/c/0/2/0", "a/c/0/2/1"] {
+            read(&ahead, name);
+        }
+        for name in ["a/c/0/2/3", "a/c/0/3/0", "a/c/0/3/3"] {
             assert!(comes(&ahead, name), "{name}");
         }
-        let further = (key("a/c/1/1/2"), None);
-        assert!(!ahead.shared.blocks.has(&further));
+        for (z, y) in [(0, 3), (1, 0), (1, 1), (1, 2), (1, 3)] {
+            for x in 0..4 {
+                read(&ahead, &format!("a/c/{z}/{y}/{x}"));
+            }
+        }
+        // Over the end of the directory above.
+        for name in ["a/c/2/0/0", "a/c/2/0/3"] {
+            assert!(comes(&ahead, name), "{name}");
+        }
     }
 }
