@@ -268,6 +268,20 @@ fn each_directory_takes_one_request() {
 }
 
 #[test]
+fn a_v3_root_is_asked_for_no_documents_of_v2() {
+    for server in SERVERS {
+        let opened = Opened::new(server, v3());
+        opened.view(ViewKind::Files).lookup(&key("a")).unwrap();
+        thread::sleep(Duration::from_millis(500));
+        let asked = opened.take_requests();
+        let of_v2 = asked.iter().filter(|request| request.contains("/.z"));
+        assert_eq!(of_v2.count(), 0, "{server:?}: {asked:?}");
+        let of_root = asked.iter().filter(|request| *request == "GET /zarr.json");
+        assert_eq!(of_root.count(), 1, "{server:?}: {asked:?}");
+    }
+}
+
+#[test]
 fn in_the_files_view_no_document_is_asked_for_in_folders_of_chunks() {
     for server in SERVERS {
         let opened = Opened::new(server, v3());

@@ -134,6 +134,12 @@ impl CachedDir {
         }
     }
 
+    /// Whether the listing is complete and does not show a name, which may be one that it leaves out.
+    pub(super) fn lacks(&self, name: &[u8]) -> bool {
+        let known = self.known.read();
+        known.1 == Extent::Complete && !known.0.contains_key(name)
+    }
+
     /// Returns where a name stands whose entry is wanted.
     pub(super) fn place_of(
         &self,

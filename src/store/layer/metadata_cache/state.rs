@@ -325,9 +325,14 @@ impl MetadataCacheState {
         self.lister.end_over(key);
     }
 
-    /// Fetches a document that will be read, in another thread.
+    /// Fetches a document that will be read, in another thread. One that the listing of its directory does not show is left
+    /// to its reader: where an index page hides `.zarray`, a node that has `zarr.json` is read without it.
     pub(super) fn prefetch(self: &Arc<Self>, key: Key) {
-        if !self.remembers() || self.known().document(&key).is_some() {
+        let is_unlikely = || {
+            let dir = key.parent().and_then(|dir| self.lister.dirs.get(&dir));
+            dir.is_some_and(|dir| dir.lacks(key.name()))
+        };
+        if !self.remembers() || self.known().document(&key).is_some() || is_unlikely() {
             return;
         }
         let shared = self.clone();
