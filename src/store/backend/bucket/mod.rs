@@ -195,13 +195,13 @@ impl Store for BucketStore {
         if !self.info.lists || !self.is_ordered || self.name(prefix).is_none() {
             return Ok(None);
         }
-        // What sorts right before the slash that all keys in the folder have.
+        // All keys in the folder sort after this one. Servers that sort by names, folder by folder, need the slash too.
         let after = self.name(from).filter(|_| from != prefix);
         Ok(Some(Box::new(BucketFlatListing {
             client: self.client.clone(),
             prefix: self.prefix_below(prefix),
             key: prefix.clone(),
-            after: after.map(|name| name + "."),
+            after: after.map(|name| name + "/"),
             next: NextPage::First,
         })))
     }
