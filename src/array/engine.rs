@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use crate::array::OpenArray;
 use crate::array::dirty_chunks::DirtyBytes;
 use crate::array::piece::{CacheKey, Cached};
-use crate::array::readers::ReaderCache;
+use crate::array::readers::{OpenQuestion, ReaderCache, StoredChunk};
 use crate::array::shard_group;
 use crate::array::shard_group::ShardRuns;
 use crate::array::spill::Spill;
@@ -62,6 +62,8 @@ pub struct Engine {
     /// How many threads encode at a time.
     pub(super) encoders: usize,
     pub(super) readers: Arc<ReaderCache>,
+    /// The stored chunks that are being opened.
+    pub(super) opening: SingleFlight<OpenQuestion, Option<Arc<StoredChunk>>>,
     /// Inner chunks that were read together.
     pub(super) shard_runs: Arc<ShardRuns>,
     pub(super) stats: Arc<Stats>,
@@ -124,11 +126,14 @@ impl Engine {
         let readers: Arc<ReaderCache> = Arc::default();
         let closing: Weak<dyn ClosesFiles> = Arc::downgrade(&readers) as _;
         descriptors::add_cache(closing);
+        let cache = Cache::new(budget.clone(), Priority::Used, Some(Box::new(on_evict)));
         Arc::new(Engine {
             metadata: budget.part(MAX_ARRAYS_BYTES.min(budget.limit() / ARRAYS_SHARE)),
             readers,
+            opening: SingleFlight::default(),
+            // After the decoded chunks, which leave first: those that a reader has consumed are among them.
             shard_runs: shard_group::shard_runs(&budget),
-            cache: Cache::new(budget, Priority::Used, Some(Box::new(on_evict))),
+            cache,
             spill,
             disk: disk.cache,
             decoders: ThreadPool::new("decode", cores.max(limits.fetches), MAX_QUEUED),

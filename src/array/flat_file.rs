@@ -133,12 +133,6 @@ impl FlatFile {
         self.order.is_none()
     }
 
-    /// Returns the dimension of the array that changes slowest.
-    pub(super) fn first_axis(&self) -> usize {
-        let order = self.order.as_deref().unwrap_or_default();
-        order.first().copied().unwrap_or(0)
-    }
-
     /// Returns the length in bytes.
     pub fn len(&self) -> u64 {
         self.length

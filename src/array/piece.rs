@@ -18,15 +18,25 @@ use crate::store::Version;
 use crate::sync::budget::Reservation;
 use crate::sync::buffer;
 
+/// What an inner chunk on a network counts for in the block size of files, in bytes.
+const REMOTE_INNER_CHUNK: u64 = 128;
+
 impl OpenArray {
-    /// Returns the bytes of a piece as it is decoded; 0 if the array cannot be.
+    /// Returns the bytes of a piece as it is decoded, from which the block size of files follows; 0 if the array cannot be.
+    /// Inner chunks on a network count as short ones: a program that fills a buffer to look at a header has the few inner
+    /// chunks fetched that lie under 128 KiB.
     pub fn piece_bytes(&self) -> u64 {
         let Ok(decoder) = self.decoder() else {
             return 0;
         };
         let bytes = |all: u64, &length: &u64| all.saturating_mul(length);
         let shape = decoder.pieces.chunk_shape().iter();
-        shape.fold(self.element as u64, bytes)
+        let bytes = shape.fold(self.element as u64, bytes);
+        match self.engine.limits.fetches {
+            0 => bytes,
+            _ if self.reads_groups(decoder) => bytes.min(REMOTE_INNER_CHUNK),
+            _ => bytes,
+        }
     }
 }
 

@@ -1,10 +1,16 @@
 //! What a sequential reader of a file needs of a row of pieces: memory, and whole shards.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use crate::array::decoder::Decoder;
 use crate::array::flat_file::FlatFile;
+use crate::array::shard_group::OrderedSpan;
 use crate::sync::buffer;
+
+/// How much a reader in order has read, in bytes, before it is taken to read on: more than a program that looks at a header
+/// asks for, and the kernel reads ahead of it.
+const GONE_ON: u64 = 4 << 20;
 
 impl FlatFile {
     /// Whether memory has no room for a row of pieces.
@@ -16,8 +22,7 @@ impl FlatFile {
     pub(super) fn warn_of_row(&self, decoder: &Decoder) {
         let (array, row) = (&*self.array, self.rows.bytes);
         let spill = array.engine.spill.as_ref();
-        let is_spilled = decoder.is_encoded() && spill.is_some_and(|spill| spill.has_room_for(row));
-        if is_spilled || array.has_warned.swap(true, Ordering::Relaxed) {
+        if self.spills_row(decoder) || array.has_warned.swap(true, Ordering::Relaxed) {
             return;
         }
         let needed = buffer::memory_for(row + row / 8) >> 20;
@@ -35,25 +40,57 @@ impl FlatFile {
         );
     }
 
-    /// Returns how many shards a reader in order over a network passes over before it comes back to one; nothing unless it
-    /// will want all of each: the file has whole shards, and the reader went on from one plane to the next.
-    pub(super) fn shards_of_row(&self, decoder: &Decoder) -> Option<u64> {
-        let first = self.first_axis();
-        let two_planes = self.rows.plane.saturating_mul(2);
-        if self.array.engine.limits.fetches == 0 || !self.tracker.has_read(two_planes) {
+    /// Returns what the reader of the file is going to read of shards on a network, if it goes on from one plane of them
+    /// to the next.
+    pub(super) fn ordered_span(&self, decoder: &Decoder) -> Option<Arc<OrderedSpan>> {
+        if self.array.engine.limits.fetches == 0 || !self.array.reads_groups(decoder) {
             return None;
         }
-        let (shard, array) = (decoder.stored.chunk_shape(), &self.array.array.shape);
-        let mut shards: u64 = 1;
-        for (axis, &length) in self.region.shape.iter().enumerate() {
-            let of_shard = shard.get(axis).copied().unwrap_or(1).max(1);
-            if length < of_shard.min(array.get(axis).copied().unwrap_or(0)) {
-                return None;
-            }
-            if axis != first {
-                shards = shards.saturating_mul(length.div_ceil(of_shard));
-            }
+        let (shard, shape) = (decoder.stored.chunk_shape(), &self.region.shape);
+        let own: Vec<usize> = (0..shape.len()).collect();
+        let order = self.order.as_deref().unwrap_or(&own);
+        // A shard that has one index along a dimension is read whole at each of them.
+        let is_deep = |&axis: &usize| shape[axis].min(shard[axis]) > 1;
+        let place = order.iter().position(is_deep)?;
+        let inner = order.get(place + 1..)?;
+        let lengths = inner.iter().map(|&axis| shape[axis]);
+        let plane = lengths.fold(self.array.element as u64, u64::saturating_mul);
+        let two_planes = plane.saturating_mul(2);
+        let has_gone_on = self.tracker.has_read(two_planes);
+        let is_likely_to = self.tracker.begins_with_long_reads() && self.is_read_on();
+        if !(has_gone_on || is_likely_to) || self.reloads_row(decoder) {
+            return None;
         }
-        Some(shards)
+        let shards = inner.iter().map(|&axis| {
+            let start = self.region.start[axis];
+            let last = start + shape[axis].saturating_sub(1);
+            decoder.stored.chunk_at(axis, last) - decoder.stored.chunk_at(axis, start) + 1
+        });
+        let (axis, mut region) = (order[place], self.region.clone());
+        if place == 0 {
+            // Planes before those that the reader began with are not wanted.
+            let planes = self.tracker.first_byte() / plane.max(1);
+            let planes = planes.min(region.shape[axis].saturating_sub(1));
+            region.start[axis] += planes;
+            region.shape[axis] -= planes;
+        }
+        Some(Arc::new(OrderedSpan {
+            region,
+            axis,
+            begins_here: place == 0,
+            shards: shards.fold(1, u64::saturating_mul),
+            has_gone_on: self.tracker.has_read(two_planes.max(GONE_ON)),
+        }))
+    }
+
+    /// Whether the pieces of a row are loaded again for each plane: memory has no room for them, and the disk none either.
+    fn reloads_row(&self, decoder: &Decoder) -> bool {
+        self.is_row_too_long(decoder) && !self.spills_row(decoder)
+    }
+
+    /// Whether the pieces of a row go to disk where memory has no room for them.
+    fn spills_row(&self, decoder: &Decoder) -> bool {
+        let spill = self.array.engine.spill.as_ref();
+        decoder.is_encoded() && spill.is_some_and(|spill| spill.has_room_for(self.rows.bytes))
     }
 }

@@ -14,7 +14,7 @@ use crate::array::decoder::Decoder;
 use crate::array::flat_file::FlatFile;
 use crate::array::parts::Part;
 use crate::array::read_tracker::{Prediction, Window};
-use crate::array::shard_group::LoadedGroup;
+use crate::array::shard_group::{LoadedGroup, OrderedSpan};
 use crate::grid::ChunkIndex;
 
 /// Decoded bytes of a batch, so that it is worth the hand-over to another thread.
@@ -23,6 +23,10 @@ const BATCH_BYTES: usize = 256 << 10;
 /// Decoded bytes of inner chunks that one request over a network is for, at least and at most.
 const MIN_GROUP_BYTES: usize = 1 << 20;
 const MAX_GROUP_BYTES: usize = 4 << 20;
+
+/// How many bytes of inner chunks over a network are read before more are fetched ahead: a program that looks at the header
+/// has at most as many read by the kernel, and each plane may have parts of many shards.
+const AFTER_HEADER: u64 = 2 << 20;
 
 /// The least distance to read ahead, in bytes.
 const MIN_WINDOW: u64 = 16 << 20;
@@ -91,10 +95,11 @@ impl<'a> PiecesBeside<'a> {
 
     fn submit(&mut self, taken: usize) {
         let end = taken.saturating_add(self.ahead).min(self.pieces.len());
-        if let Some(next) = self.pieces.get(self.submitted..end) {
+        if let Some(next) = self.pieces.get(self.submitted..end)
+            && !next.is_empty()
+        {
             let pieces = (self.submitted..).zip(next.iter().copied());
-            let shards = self.file.shards_of_row(self.decoder);
-            let order = (&self.taken, shards);
+            let order = (&self.taken, self.file.ordered_span(self.decoder));
             self.file.array.decode_beside(self.decoder, pieces, order);
             self.submitted = end.max(self.submitted);
         }
@@ -114,12 +119,12 @@ impl OpenArray {
         self: &Arc<OpenArray>,
         decoder: &Decoder,
         pieces: impl Iterator<Item = PlacedPiece>,
-        (taken, shards): (&Taken, Option<u64>),
+        (taken, span): (&Taken, Option<Arc<OrderedSpan>>),
     ) {
         let is_there = |piece| self.has_piece(piece) || self.is_spilled(piece);
         let mut missing = pieces.filter(|&(_, piece)| !is_there(piece));
         if self.reads_groups(decoder) {
-            return self.decode_groups(decoder, missing.collect(), (taken, shards));
+            return self.decode_groups(decoder, missing.collect(), (taken, span));
         }
         // Over a network each chunk is fetched by a thread of its own.
         let size = match self.engine.limits.fetches {
@@ -140,7 +145,7 @@ impl OpenArray {
         self: &Arc<OpenArray>,
         decoder: &Decoder,
         mut missing: Vec<PlacedPiece>,
-        (taken, row): (&Taken, Option<u64>),
+        (taken, span): (&Taken, Option<Arc<OrderedSpan>>),
     ) {
         // A range that begins and ends within rows of pieces meets many of them more than once.
         let mut met = HashSet::new();
@@ -152,12 +157,12 @@ impl OpenArray {
         } else {
             1
         };
-        let shards = by_shard(decoder, missing);
+        let shards = by_shard(decoder, missing, span.as_deref());
         let groups = shards.iter().flat_map(|shard| shard.chunks(size));
         let (mut batch, mut begun) = (Vec::new(), Vec::new());
         for group in groups {
-            let pieces = group.iter().map(|&(_, piece)| piece);
-            begun.extend(self.begin_group(decoder, pieces, row));
+            let pieces = group.iter().map(|&(_, piece)| piece).collect();
+            begun.extend(self.begin_group(pieces, span.clone()));
             batch.extend_from_slice(group);
             if batch.len() >= least {
                 let full = (std::mem::take(&mut batch), std::mem::take(&mut begun));
@@ -190,15 +195,15 @@ impl OpenArray {
         (bytes / self.usual_bytes(decoder).max(1)).max(1)
     }
 
-    /// Has pieces decoded that no read wants yet; `shards` as in `begin_group`.
+    /// Has pieces decoded that no read wants yet; `span` as in `begin_group`.
     pub(super) fn decode_ahead(
         self: &Arc<OpenArray>,
         decoder: &Decoder,
         pieces: impl Iterator<Item = ChunkIndex>,
-        shards: Option<u64>,
+        span: Option<Arc<OrderedSpan>>,
     ) {
         let pieces = pieces.map(|piece| (0, piece));
-        self.decode_beside(decoder, pieces, (&Taken::default(), shards));
+        self.decode_beside(decoder, pieces, (&Taken::default(), span));
     }
 
     /// Hands a batch to the engine's threads; false if these have no room for more work.
@@ -225,13 +230,19 @@ impl OpenArray {
     }
 }
 
-/// Returns inner chunks by their shards, which come in the order of their first ones.
-fn by_shard(decoder: &Decoder, pieces: Vec<PlacedPiece>) -> Vec<Vec<PlacedPiece>> {
-    let mut places: HashMap<u64, usize> = HashMap::new();
+/// Returns inner chunks by their shards, which come in the order of their first ones; those that a reader in order wants by
+/// the layers of these as well.
+fn by_shard(
+    decoder: &Decoder,
+    pieces: Vec<PlacedPiece>,
+    span: Option<&OrderedSpan>,
+) -> Vec<Vec<PlacedPiece>> {
+    let mut places: HashMap<(u64, u64), usize> = HashMap::new();
     let mut shards: Vec<Vec<PlacedPiece>> = Vec::new();
     for piece in pieces {
+        let layer = span.map_or(0, |span| decoder.pieces.indices(piece.1)[span.axis]);
         let place = *places
-            .entry(decoder.stored_number(piece.1))
+            .entry((decoder.stored_number(piece.1), layer))
             .or_insert(shards.len());
         match shards.get_mut(place) {
             Some(shard) => shard.push(piece),
@@ -256,8 +267,8 @@ impl FlatFile {
         let range = range.start..range.end.min(self.length);
         if !range.is_empty() {
             let pieces = self.pieces(decoder, &range).into_iter();
-            let shards = self.shards_of_row(decoder);
-            self.array.decode_ahead(decoder, pieces, shards);
+            let span = self.ordered_span(decoder);
+            self.array.decode_ahead(decoder, pieces, span);
         }
     }
 
@@ -300,14 +311,19 @@ impl OpenArray {
         if row > quarter {
             return Window::default();
         }
-        let (least, most) = match limits.fetches as u64 {
-            0 => (0, row),
+        let (least, most, after) = match limits.fetches as u64 {
+            0 => (0, row, 0),
             fetches => {
                 let at_once = fetches.saturating_mul(decoder.pipeline.chunk_bytes() as u64);
-                (row, row.saturating_add(row.max(at_once)))
+                let most = row.saturating_add(row.max(at_once));
+                if self.reads_groups(decoder) {
+                    (0, most, AFTER_HEADER)
+                } else {
+                    (row, most, 0)
+                }
             }
         };
         let most = most.max(MIN_WINDOW).min(quarter);
-        Window { least, most }
+        Window { least, most, after }
     }
 }

@@ -60,6 +60,8 @@ pub(super) struct Window {
     pub(super) least: u64,
     /// Once it has read much; never more, whatever `least` says. Nothing is prefetched if this is 0.
     pub(super) most: u64,
+    /// How many bytes must have been read in order before anything is prefetched.
+    pub(super) after: u64,
 }
 
 /// Follows the reader of one open file.
@@ -81,7 +83,9 @@ struct ReadHistory {
     sequential: u64,
     /// Up to where prefetching was predicted.
     predicted: u64,
-    /// The offset of the last read, its distance from the one before, and how often in a row that was the same.
+    /// The length of the last read, its offset, that offset's distance from the one before, and how often in a row that
+    /// distance was the same.
+    length: u64,
     offset: u64,
     step: i128,
     steps: u32,
@@ -155,6 +159,20 @@ impl ReadTracker {
         self.history.lock().sequential >= bytes.max(MIN_SEQUENTIAL)
     }
 
+    /// Whether the sequential reads began at the start of the file and are longer than those of a program that looks at
+    /// its first bytes.
+    pub(super) fn begins_with_long_reads(&self) -> bool {
+        let history = self.history.lock();
+        history.start == 0 && history.sequential > 0 && history.length > MIN_SEQUENTIAL / 2
+    }
+
+    /// Returns where the sequential reads may have begun, at the earliest: the one that came first was not the first of them
+    /// where the kernel sends several side by side.
+    pub(super) fn first_byte(&self) -> u64 {
+        let start = self.history.lock().start;
+        start.saturating_sub(REORDER_TOLERANCE)
+    }
+
     /// Returns the part of a predicted range that may have chunks which the reader has not met yet. Each plane of a row of
     /// chunks has parts of all of them, so after one plane the rest of the row has nothing new.
     pub(super) fn unmet(&self, range: Range<u64>, rows: ChunkRows) -> Range<u64> {
@@ -204,6 +222,7 @@ impl ReadHistory {
             end: 0,
             sequential: 0,
             predicted: 0,
+            length: 0,
             offset: 0,
             step: 0,
             steps: 0,
@@ -217,7 +236,7 @@ impl ReadHistory {
     /// Notes a read; returns what to prefetch.
     fn note(&mut self, range: &Range<u64>, window: Window) -> Prediction {
         let length = range.end - range.start;
-        self.last_read = Instant::now();
+        (self.last_read, self.length) = (Instant::now(), length);
         self.note_step(range.start);
         if !self.is_sequential(range) {
             self.seeks = self.seeks.saturating_add(1);
@@ -267,7 +286,7 @@ impl ReadHistory {
     }
 
     fn next_range(&mut self, window: Window) -> Prediction {
-        if self.sequential < MIN_SEQUENTIAL {
+        if self.sequential < window.after.max(MIN_SEQUENTIAL) {
             return Prediction::Nothing;
         }
         let wanted = self.sequential.saturating_mul(4).max(window.least);
@@ -376,6 +395,7 @@ mod tests {
     /// The tracker of a file of 1 TiB, with a window of so many MiB.
     fn tracker(least: u64, most: u64) -> ReadTracker {
         let window = Window {
+            after: 0,
             least: least * MIB,
             most: most * MIB,
         };

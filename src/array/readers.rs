@@ -8,15 +8,17 @@ use parking_lot::Mutex;
 use std::io::IoSliceMut;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use lru::LruCache;
 
 use crate::array::OpenArray;
 use crate::array::decoder::Decoder;
 use crate::array::versions::VersionState;
+use crate::codec::ShardLevel;
 use crate::error::{Error, Kind, Result};
 use crate::grid::{ChunkIndex, Runs};
-use crate::store::{Key, Meta, Reader, Store};
+use crate::store::{ByteRange, EntryKind, Key, LogPosition, Meta, Reader, Store, Version};
 use crate::sync::descriptors::ClosesFiles;
 
 /// Number of stored chunks that are kept open.
@@ -28,6 +30,9 @@ pub(super) struct StoredChunk {
     pub(super) meta: Meta,
     pub(super) reader: Arc<dyn Reader>,
 }
+
+/// The numbers of an array and of a stored chunk in its grid, and the last change of that chunk before it is opened.
+pub(super) type OpenQuestion = (u64, u64, LogPosition);
 
 /// The stored chunks that are open, by the number of their array and theirs in its grid.
 pub(super) struct ReaderCache(Mutex<LruCache<(u64, u64), Arc<StoredChunk>>>);
@@ -83,10 +88,8 @@ impl OpenArray {
         let Some(version) = version else {
             return Ok(None);
         };
-        let open = self.engine.readers.get((self.id, number));
-        let open = open.filter(|stored| stored.meta.version == version);
-        if open.is_some() {
-            return Ok(open);
+        if let Some(open) = self.opened(number, version) {
+            return Ok(Some(open));
         }
         self.forget_reader(number);
         self.open_stored(decoder, number)
@@ -107,38 +110,114 @@ impl OpenArray {
                 Err(error) if error.kind() == Kind::Changed => {}
                 answer => return answer.map(Some),
             }
+            self.forget_reader(number);
             stored = self.open_stored(decoder, number)?;
         }
         stored.map(|open| read(&open)).transpose()
     }
 
-    /// Opens a stored chunk under the first of its keys that exists, and notes its version.
+    /// Opens a stored chunk; threads that want the same one at the same time open it once.
     fn open_stored(&self, decoder: &Decoder, number: u64) -> Result<Option<Arc<StoredChunk>>> {
-        let keys = self.keys(&decoder.stored.indices(ChunkIndex(number)))?;
-        let (stored, stamp) = self.ask(|store| first_stored(store, keys));
-        let stored = stored?.map(Arc::new);
+        let keys = self.stored_keys(decoder, number)?;
+        let changes = &self.hierarchy.store().info().changes;
+        let changed = keys.iter().map(|key| changes.last_change(key)).max();
+        // Who comes after a change of the chunk must not be given what was opened before it.
+        let question = (self.id, number, changed.unwrap_or_default());
+        let opening = &self.engine.opening;
+        opening.run(&question, self.engine.deadline(), || {
+            // Another thread may have opened it since this one looked.
+            if let VersionState::Known(Some(version)) = self.version_state(decoder, number)
+                && let Some(open) = self.opened(number, version)
+            {
+                return Ok(Some(open));
+            }
+            self.open_first(decoder, number, &keys)
+        })
+    }
+
+    /// Returns a stored chunk that is open in this version.
+    fn opened(&self, number: u64, version: Version) -> Option<Arc<StoredChunk>> {
+        let open = self.engine.readers.get((self.id, number));
+        open.filter(|stored| stored.meta.version == version)
+    }
+
+    /// Opens a stored chunk under the first of its keys that exists, and notes its version.
+    fn open_first(
+        &self,
+        decoder: &Decoder,
+        number: u64,
+        keys: &[Key],
+    ) -> Result<Option<Arc<StoredChunk>>> {
+        let pipeline = decoder.pipeline_of(ChunkIndex(number))?;
+        // Over a network the request for the index of a shard tells what else there is to know of it. One that brings all of
+        // the shard would be made again for its inner chunks.
+        let sends_parts = &self.hierarchy.store().info().sends_parts;
+        let is_enough = self.engine.limits.fetches > 0 && sends_parts.load(Ordering::Relaxed);
+        let level = pipeline.shards().first().filter(|_| is_enough);
+        let (opened, stamp) = self.ask(|store| {
+            let mut opened = keys.iter().map(|key| match level {
+                Some(level) => self.open_by_index(store, key, level),
+                None => Ok(open(store, key, None)?.map(|stored| (stored, Vec::new()))),
+            });
+            opened.find_map(Result::transpose).transpose()
+        });
+        let (stored, index) = match opened? {
+            Some((stored, index)) => (Some(Arc::new(stored)), index),
+            None => (None, Vec::new()),
+        };
         let version = stored.as_ref().map(|stored| stored.meta.version);
         self.versions.note(number, version, stamp);
         if let Some(stored) = &stored {
-            let chunk = (self.id, number);
-            self.engine.readers.put(chunk, stored.clone());
+            if let Some(level) = level {
+                self.keep_index(level, number, stored, &index);
+            }
+            self.engine.readers.put((self.id, number), stored.clone());
         }
         Ok(stored)
     }
+
+    /// Opens a shard by a read of its index; returns the bytes of the index as well.
+    fn open_by_index(
+        &self,
+        store: &dyn Store,
+        key: &Key,
+        level: &ShardLevel,
+    ) -> Result<Option<(StoredChunk, Vec<u8>)>> {
+        let length = level.index_bytes() as u64;
+        let range = if level.index_at_end() {
+            ByteRange::Suffix(length)
+        } else {
+            ByteRange::Span(0..length)
+        };
+        let Some(found) = store.get_range(key, range)? else {
+            return Ok(None);
+        };
+        let meta = Meta {
+            kind: EntryKind::File,
+            size: found.size,
+            stored: found.size,
+            modified: found.modified.unwrap_or(self.modified),
+            version: found.version,
+        };
+        let Some(stored) = open(store, key, Some(&meta))? else {
+            return Ok(None);
+        };
+        // The store may have opened a later version.
+        let is_same = stored.meta.version == found.version;
+        let index = if is_same { found.bytes } else { Vec::new() };
+        Ok(Some((stored, index)))
+    }
 }
 
-/// Opens the first key of a stored chunk that exists.
-fn first_stored(store: &dyn Store, keys: Vec<Key>) -> Result<Option<StoredChunk>> {
-    for key in keys {
-        let reader = match store.open(&key, None) {
-            Ok(reader) => reader,
-            Err(error) if error.kind() == Kind::NotFound => continue,
-            Err(error) => return Err(error),
-        };
-        let meta = reader.meta()?;
-        return Ok(Some(StoredChunk { key, meta, reader }));
-    }
-    Ok(None)
+/// Opens an object; `known` is what the store said of it just now.
+fn open(store: &dyn Store, key: &Key, known: Option<&Meta>) -> Result<Option<StoredChunk>> {
+    let reader = match store.open(key, known) {
+        Ok(reader) => reader,
+        Err(error) if error.kind() == Kind::NotFound => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    let (key, meta) = (key.clone(), reader.meta()?);
+    Ok(Some(StoredChunk { key, meta, reader }))
 }
 
 /// How often a chunk that changes while it is read is opened again.

@@ -16,6 +16,7 @@ use crate::array::readers::StoredChunk;
 use crate::codec::ShardLevel;
 use crate::error::{Error, Result};
 use crate::grid::ChunkIndex;
+use crate::sync::budget::Reservation;
 
 /// A range of a stored object that is a shard.
 pub(super) struct Shard<'a> {
@@ -179,7 +180,7 @@ impl OpenArray {
             );
             return Err(Error::corrupt(&shard.stored.key, found));
         }
-        let mut room = self
+        let room = self
             .engine
             .cache
             .reserve(length.saturating_mul(2), deadline)?;
@@ -189,16 +190,46 @@ impl OpenArray {
             0
         };
         let bytes = shard.read(start, length)?;
-        let key = &shard.stored.key;
-        let entries = level.decode_index(&bytes, shard.length);
-        let entries = entries.map_err(|error| error.about(key))?;
-        room.shrink(entries.memory() as u64);
-        Ok(CachedShardIndex {
-            entries,
-            version: shard.stored.meta.version,
-            _room: room,
-        })
+        let index = decoded_index(level, shard, &bytes, room);
+        index.map_err(|error| error.about(&shard.stored.key))
     }
+
+    /// Keeps the index that a shard was opened by. One that does not decode is read again, and reported, where it is
+    /// wanted.
+    pub(super) fn keep_index(
+        &self,
+        level: &ShardLevel,
+        number: u64,
+        stored: &StoredChunk,
+        bytes: &[u8],
+    ) {
+        let length = bytes.len() as u64;
+        let Some(room) = self.engine.cache.budget().try_reserve(length * 2) else {
+            return;
+        };
+        if let Ok(index) = decoded_index(level, &Shard::whole(stored), bytes, room) {
+            let (key, index) = ((self.id, 1, number), Cached::Index(Arc::new(index)));
+            self.engine.cache.forget(&key);
+            // One that another thread puts there meanwhile does as well.
+            let _ = (self.engine.cache).load(&key, self.engine.deadline(), || Ok(index));
+        }
+    }
+}
+
+/// Decodes the index of a shard; `room` is what is taken for its bytes and the decoded index.
+fn decoded_index(
+    level: &ShardLevel,
+    shard: &Shard,
+    bytes: &[u8],
+    mut room: Reservation,
+) -> Result<CachedShardIndex> {
+    let entries = level.decode_index(bytes, shard.length)?;
+    room.shrink(entries.memory() as u64);
+    Ok(CachedShardIndex {
+        entries,
+        version: shard.stored.meta.version,
+        _room: room,
+    })
 }
 
 /// Returns the number of a shard among all of its depth, counted by the inner chunks of the largest shard.

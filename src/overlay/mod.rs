@@ -134,6 +134,7 @@ impl Overlay {
             not_shown: below.not_shown.clone(),
             clock: below.clock.clone(),
             replacements: below.replacements.clone(),
+            sends_parts: below.sends_parts.clone(),
             ..StoreInfo::new(below.freshness)
         };
         let frozen = open_frozen(&upper, &store, &info)?;

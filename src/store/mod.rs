@@ -7,6 +7,7 @@ use std::io::IoSliceMut;
 use std::ops::Range;
 use std::os::fd::BorrowedFd;
 use std::path::PathBuf;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -285,6 +286,8 @@ pub struct StoreInfo {
     pub changes: Arc<ChangeLog>,
     /// How often all of it was replaced at once.
     pub replacements: Arc<Replacements>,
+    /// Whether the store is known to send a part of an object alone: a request for a part may else bring all of it.
+    pub sends_parts: Arc<AtomicBool>,
     /// The clock by which answers grow old.
     pub clock: Clock,
 }
@@ -315,6 +318,7 @@ impl StoreInfo {
             not_shown: Arc::default(),
             changes: Arc::default(),
             replacements: Arc::default(),
+            sends_parts: Arc::new(AtomicBool::new(true)),
             clock: Clock::default(),
         }
     }

@@ -1,6 +1,8 @@
 //! How often a shard is read whose inner chunks are wanted together, and what is read if it changes in the middle.
 
+use std::collections::{HashMap, HashSet};
 use std::io::IoSliceMut;
+use std::ops::Range;
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -13,7 +15,7 @@ use zarrfs::grid::Region;
 use zarrfs::hierarchy::Hierarchy;
 use zarrfs::store::backend::memory::MemoryStore;
 use zarrfs::store::layer::Layer;
-use zarrfs::store::{Key, Meta, Reader, Store, StoreInfo};
+use zarrfs::store::{ByteRange, Key, Meta, Object, Reader, Store, StoreInfo};
 
 use crate::flat::{Case, write};
 
@@ -25,7 +27,33 @@ struct CountedStore {
     info: StoreInfo,
     reads: AtomicUsize,
     bytes: AtomicUsize,
+    /// Each range that was read, and the key.
+    ranges: Mutex<Vec<(Key, Range<u64>)>>,
     hook: Mutex<Option<(usize, Hook)>>,
+}
+
+impl CountedStore {
+    fn new(memory: MemoryStore) -> CountedStore {
+        CountedStore {
+            memory,
+            info: StoreInfo::new(Duration::from_secs(60)),
+            reads: AtomicUsize::new(0),
+            bytes: AtomicUsize::new(0),
+            ranges: Mutex::default(),
+            hook: Mutex::default(),
+        }
+    }
+
+    fn count(&self, key: &Key, range: Range<u64>) {
+        let bytes = (range.end - range.start) as usize;
+        self.bytes.fetch_add(bytes, Ordering::SeqCst);
+        let read = self.reads.fetch_add(1, Ordering::SeqCst) + 1;
+        self.ranges.lock().unwrap().push((key.clone(), range));
+        let mut hook = self.hook.lock().unwrap();
+        if let Some((_, hook)) = hook.take_if(|(turn, _)| *turn == read) {
+            hook(&self.memory);
+        }
+    }
 }
 
 /// The store, and the same as a layer.
@@ -35,6 +63,13 @@ struct Counted(Arc<CountedStore>);
 impl Layer for Counted {
     fn below(&self) -> &dyn Store {
         &self.0.memory
+    }
+
+    fn get_range(&self, key: &Key, range: ByteRange) -> Result<Option<Object>> {
+        if let Some(meta) = self.0.memory.head(key)? {
+            self.0.count(key, range.within(meta.size));
+        }
+        self.0.memory.get_range(key, range)
     }
 
     fn open(&self, key: &Key, known: Option<&Meta>) -> Result<Arc<dyn Reader>> {
@@ -54,25 +89,15 @@ struct CountedReader {
     key: Key,
 }
 
-impl CountedReader {
-    fn count(&self, bytes: usize) {
-        self.store.bytes.fetch_add(bytes, Ordering::SeqCst);
-        let read = self.store.reads.fetch_add(1, Ordering::SeqCst) + 1;
-        let mut hook = self.store.hook.lock().unwrap();
-        if let Some((_, hook)) = hook.take_if(|(turn, _)| *turn == read) {
-            hook(&self.store.memory);
-        }
-    }
-}
-
 impl Reader for CountedReader {
     fn read_at(&self, offset: u64, len: usize) -> Result<Vec<u8>> {
-        self.count(len);
+        self.store.count(&self.key, offset..offset + len as u64);
         self.inner.read_at(offset, len)
     }
 
     fn read_scattered(&self, offset: u64, parts: &mut [IoSliceMut<'_>]) -> Result<usize> {
-        self.count(parts.iter().map(|part| part.len()).sum());
+        let length: usize = parts.iter().map(|part| part.len()).sum();
+        self.store.count(&self.key, offset..offset + length as u64);
         self.inner.read_scattered(offset, parts)
     }
 
@@ -108,14 +133,7 @@ fn counted(case: &Case, folder: &Path) -> (Counted, Vec<u8>, Vec<u8>) {
     let shard = read("c/0");
     memory.set(Key::new("zarr.json").unwrap(), read("zarr.json"));
     memory.set(Key::new("c/0").unwrap(), shard.clone());
-    let store = CountedStore {
-        memory,
-        info: StoreInfo::new(Duration::from_secs(60)),
-        reads: AtomicUsize::new(0),
-        bytes: AtomicUsize::new(0),
-        hook: Mutex::default(),
-    };
-    (Counted(Arc::new(store)), whole, shard)
+    (Counted(Arc::new(CountedStore::new(memory))), whole, shard)
 }
 
 fn flat_file(store: &Counted, memory: u64, fetches: usize) -> FlatFile {
@@ -189,7 +207,7 @@ fn a_run_that_memory_has_no_room_for_is_read_piece_by_piece() {
 #[test]
 fn a_shard_that_is_overwritten_while_a_run_is_read_is_never_mixed() {
     let mut overwritten = 0;
-    for turn in 1..6 {
+    for (turn, fetches) in (1..6).flat_map(|turn| [(turn, 0), (turn, 8)]) {
         let folder = tempfile::tempdir().unwrap();
         let (store, whole, shard) = counted(&case(false), folder.path());
         let other: Vec<u8> = whole.iter().map(|byte| byte ^ 0xff).collect();
@@ -199,8 +217,8 @@ fn a_shard_that_is_overwritten_while_a_run_is_read_is_never_mixed() {
             memory.set(Key::new("c/0").unwrap(), rewritten.clone());
         });
         *store.0.hook.lock().unwrap() = Some((turn, rewrite));
-        let file = flat_file(&store, 64 << 20, 0);
-        let read = |range: std::ops::Range<u64>| match file.read(range.clone()) {
+        let file = flat_file(&store, 64 << 20, fetches);
+        let read = |range: Range<u64>| match file.read(range.clone()) {
             Ok(bytes) => Some(bytes.to_vec()),
             Err(error) => {
                 assert_eq!(error.kind(), Kind::Changed, "{error}");
@@ -280,13 +298,7 @@ fn who_reads_single_planes_over_a_network_has_no_whole_shards_read() {
         memory.set(Key::new(name).unwrap(), bytes);
     }
     let read = |region: Region, planes: &[u64]| {
-        let store = Counted(Arc::new(CountedStore {
-            memory: memory.clone(),
-            info: StoreInfo::new(Duration::from_secs(60)),
-            reads: AtomicUsize::new(0),
-            bytes: AtomicUsize::new(0),
-            hook: Mutex::default(),
-        }));
+        let store = Counted(Arc::new(CountedStore::new(memory.clone())));
         let first = region.start[0] << 19;
         let file = flat_file_of_region(&store, region, 1 << 30, 8);
         for plane in planes {
@@ -307,24 +319,40 @@ fn who_reads_single_planes_over_a_network_has_no_whole_shards_read() {
         shape: [16, 64, 512].as_slice().into(),
     };
     let part = read(part, &(0..16).collect::<Vec<u64>>());
-    assert!(part <= stored * 3 / 8, "{part} of {stored} bytes");
+    let indexes = 2 * (512 * 16 + 4);
+    assert!(part <= stored * 3 / 8 + indexes, "{part} of {stored} bytes");
 }
 
-/// Returns a shard of 512 inner chunks with those of one layer far apart, as in Morton order.
+/// Returns a shard of 512 inner chunks with those of one layer as far apart as they can be.
 fn interleaved(shard: &[u8]) -> Vec<u8> {
-    let (data, index) = shard.split_at(shard.len() - 512 * 16 - 4);
-    let number = |at: usize| u64::from_le_bytes(index[at..at + 8].try_into().unwrap());
+    sorted(shard, |inner| (inner % 64) * 8 + inner / 64)
+}
+
+/// Returns a shard of 8 x 8 x 8 inner chunks in the order in which zarr-python stores them.
+fn in_morton_order(shard: &[u8]) -> Vec<u8> {
+    let spread = |number: usize| (number & 1) | (number & 2) << 2 | (number & 4) << 4;
+    let place = |inner: usize| {
+        let (z, y, x) = (inner / 64, inner / 8 % 8, inner % 8);
+        spread(z) | spread(y) << 1 | spread(x) << 2
+    };
+    sorted(shard, place)
+}
+
+/// Returns a shard of 512 inner chunks, stored by their places.
+fn sorted(shard: &[u8], place: impl Fn(usize) -> usize) -> Vec<u8> {
+    let ranges = places(shard, 512);
     let mut order: Vec<usize> = (0..512).collect();
-    order.sort_by_key(|inner| (inner % 64, inner / 64));
-    let (mut out, mut places) = (Vec::new(), vec![0; 512 * 16]);
+    order.sort_by_key(|&inner| place(inner));
+    let (mut out, mut index) = (Vec::new(), vec![0; 512 * 16]);
     for inner in order {
-        let (start, length) = (number(inner * 16), number(inner * 16 + 8));
-        places[inner * 16..inner * 16 + 8].copy_from_slice(&(out.len() as u64).to_le_bytes());
-        places[inner * 16 + 8..inner * 16 + 16].copy_from_slice(&length.to_le_bytes());
-        out.extend_from_slice(&data[start as usize..(start + length) as usize]);
+        let range = ranges[inner + 1].start as usize..ranges[inner + 1].end as usize;
+        let entry = &mut index[inner * 16..(inner + 1) * 16];
+        entry[..8].copy_from_slice(&(out.len() as u64).to_le_bytes());
+        entry[8..].copy_from_slice(&(range.len() as u64).to_le_bytes());
+        out.extend_from_slice(&shard[range]);
     }
-    let checksum = crc32c::crc32c(&places);
-    out.extend(places);
+    let checksum = crc32c::crc32c(&index);
+    out.extend(index);
     out.extend(checksum.to_le_bytes());
     out
 }
@@ -339,13 +367,7 @@ fn a_reader_in_order_over_a_network_has_each_shard_read_once() {
     for name in ["c/0/0/0", "c/0/0/1"] {
         memory.set(Key::new(name).unwrap(), interleaved(&read(name)));
     }
-    let store = Counted(Arc::new(CountedStore {
-        memory,
-        info: StoreInfo::new(Duration::from_secs(60)),
-        reads: AtomicUsize::new(0),
-        bytes: AtomicUsize::new(0),
-        hook: Mutex::default(),
-    }));
+    let store = Counted(Arc::new(CountedStore::new(memory)));
     let file = flat_file_of(&store, &[128, 128, 256], 256 << 20, 8);
     for start in (0..whole.len()).step_by(128 << 10) {
         let range = start as u64..start as u64 + (128 << 10);
@@ -354,4 +376,304 @@ fn a_reader_in_order_over_a_network_has_each_shard_read_once() {
     let reads = store.0.reads.load(Ordering::SeqCst);
     // The first layer has 128, which are wanted before it shows that the reader goes on.
     assert!(reads <= 160, "{reads} reads of 1024 inner chunks");
+}
+
+/// Returns where the index and the inner chunks of a stored shard lie, the index first.
+fn places(shard: &[u8], inner: usize) -> Vec<Range<u64>> {
+    let start = shard.len() - inner * 16 - 4;
+    let number = |at: usize| u64::from_le_bytes(shard[at..at + 8].try_into().unwrap());
+    let index = start as u64..shard.len() as u64;
+    let place = |inner: usize| {
+        let (offset, length) = (number(start + inner * 16), number(start + inner * 16 + 8));
+        offset..offset + length
+    };
+    std::iter::once(index)
+        .chain((0..inner).map(place))
+        .collect()
+}
+
+/// An array of shards, each of 8 x 8 x 8 inner chunks in Morton order.
+struct MortonArray {
+    shape: [u64; 3],
+    whole: Vec<u8>,
+    memory: MemoryStore,
+    shards: HashMap<Key, Vec<Range<u64>>>,
+}
+
+/// Two rows of two shards.
+const TWO_ROWS: [u64; 3] = [256, 128, 256];
+
+impl MortonArray {
+    fn new(shape: [u64; 3]) -> MortonArray {
+        let folder = tempfile::tempdir().unwrap();
+        let case = Case {
+            shape: shape.to_vec(),
+            compressed: false,
+            ..layered()
+        };
+        let whole = write(&case, folder.path());
+        let memory = MemoryStore::default();
+        let read = |name: &str| std::fs::read(folder.path().join(name)).unwrap();
+        memory.set(Key::new("zarr.json").unwrap(), read("zarr.json"));
+        let mut shards = HashMap::new();
+        let [rows, columns, layers] = shape.map(|length| length / 128);
+        for place in 0..rows * columns * layers {
+            let (row, column) = (place / layers / columns, place / layers % columns);
+            let name = format!("c/{row}/{column}/{}", place % layers);
+            let (key, shard) = (Key::new(&*name).unwrap(), in_morton_order(&read(&name)));
+            shards.insert(key.clone(), places(&shard, 512));
+            memory.set(key, shard);
+        }
+        MortonArray {
+            shape,
+            whole,
+            memory,
+            shards,
+        }
+    }
+
+    fn counted(&self) -> Counted {
+        Counted(Arc::new(CountedStore::new(self.memory.clone())))
+    }
+
+    fn open(&self, store: &Counted, memory: u64) -> FlatFile {
+        flat_file_of(store, &self.shape, memory, 8)
+    }
+
+    /// Reads a range, and fails if it has other bytes than it should.
+    fn read(&self, file: &FlatFile, range: Range<usize>) {
+        let found = file.read(range.start as u64..range.end as u64).unwrap();
+        assert!(found[..] == self.whole[range.clone()], "{range:?}");
+    }
+
+    /// Reads the whole file in order, by reads of these lengths and more of the last one.
+    fn read_whole(&self, file: &FlatFile, lengths: &[usize]) {
+        let (mut start, mut lengths) = (0, lengths.iter());
+        let mut length = 0;
+        while start < self.whole.len() {
+            length = lengths.next().copied().unwrap_or(length);
+            let end = (start + length).min(self.whole.len());
+            self.read(file, start..end);
+            start = end;
+        }
+    }
+
+    /// Returns how many requests a shard took, and how often the inner chunk was fetched that was fetched most.
+    fn counts(&self, store: &Counted) -> (Vec<usize>, usize) {
+        let ranges = store.0.ranges.lock().unwrap();
+        let of = |key: &Key| ranges.iter().filter(|(other, _)| other == key).count();
+        let fetches = self.shards.iter().flat_map(|(key, places)| {
+            let ranges = ranges.iter().filter(move |(other, _)| other == key);
+            let fetched = move |place: &&Range<u64>| {
+                let all = ranges
+                    .clone()
+                    .filter(|(_, range)| range.start <= place.start && place.end <= range.end);
+                all.count()
+            };
+            places.iter().map(move |place| fetched(&place))
+        });
+        (self.shards.keys().map(of).collect(), fetches.max().unwrap())
+    }
+}
+
+#[test]
+fn a_reader_in_order_over_a_network_makes_at_most_three_requests_a_shard() {
+    let rows = MortonArray::new(TWO_ROWS);
+    // As the kernel reads for `cat`, for a program that maps the file or reads all of it at once, where a header comes
+    // before the elements, and for one that reads 128 KiB at a time.
+    let kernel_sizes: [&[usize]; 3] = [
+        &[1 << 20],
+        &[(1 << 20) - 128, 1 << 20],
+        &[(256 << 10) - 128, 512 << 10, 1 << 20],
+    ];
+    for lengths in kernel_sizes {
+        let store = rows.counted();
+        let file = rows.open(&store, 64 << 20);
+        rows.read_whole(&file, lengths);
+        let (requests, most) = rows.counts(&store);
+        let average = requests.iter().sum::<usize>() as f64 / requests.len() as f64;
+        assert!(
+            average <= 3.0,
+            "{requests:?} requests for reads of {lengths:?}"
+        );
+        assert!(
+            most <= 2,
+            "an inner chunk was fetched {most} times for reads of {lengths:?}"
+        );
+    }
+}
+
+#[test]
+fn reads_side_by_side_make_as_few_requests_as_those_in_order() {
+    let rows = MortonArray::new(TWO_ROWS);
+    let store = rows.counted();
+    let file = rows.open(&store, 64 << 20);
+    // The kernel has two reads under way, and the second may come first.
+    for pair in 0..4usize {
+        std::thread::scope(|threads| {
+            for number in [pair * 2 + 1, pair * 2] {
+                let (rows, file) = (&rows, &file);
+                threads.spawn(move || rows.read(file, number << 20..(number + 1) << 20));
+            }
+        });
+    }
+    let (requests, most) = rows.counts(&store);
+    assert!(
+        requests.iter().sum::<usize>() <= 12,
+        "{requests:?} requests"
+    );
+    assert!(most <= 2, "an inner chunk was fetched {most} times");
+}
+
+#[test]
+fn a_small_window_fetches_the_index_and_its_inner_chunks_alone() {
+    let rows = MortonArray::new(TWO_ROWS);
+    let plane = 128 * 256;
+    // At the start of the file, as a program does that looks at the first elements, and in the midst of it.
+    for (start, length) in [(0, 100), (0, 16 << 10), (100 * plane + 20 * 256 + 30, 90)] {
+        let store = rows.counted();
+        let file = rows.open(&store, 64 << 20);
+        rows.read(&file, start..start + length);
+        let piece = |at: usize| (at / plane / 16, at / 256 % 128 / 16, at % 256 / 16);
+        let wanted: HashSet<_> = (start..start + length).map(piece).collect();
+        let shards: HashSet<_> = wanted.iter().map(|(_, _, x)| x / 8).collect();
+        let ranges = store.0.ranges.lock().unwrap();
+        let bytes: u64 = ranges
+            .iter()
+            .map(|(_, range)| range.end - range.start)
+            .sum();
+        // As many bytes again may lie between inner chunks that are read together.
+        let most = shards.len() * (512 * 16 + 4) + wanted.len() * 2 * (4 << 10);
+        assert!(
+            bytes as usize <= most,
+            "{bytes} bytes of {most}: {ranges:?}"
+        );
+        assert!(ranges.len() <= shards.len() + wanted.len(), "{ranges:?}");
+    }
+}
+
+#[test]
+fn a_reader_of_the_header_has_no_whole_shards_read() {
+    // A row of 16 shards, 32 MiB, whose planes of 256 KiB have parts of all of them.
+    let rows = MortonArray::new([128, 512, 512]);
+    let layer = 4 << 20;
+    // A program that fills a buffer of the block size has 256 KiB read, one with a buffer of 1 MiB has 2 MiB read.
+    for lengths in [&[(256 << 10) - 128][..], &[(1 << 20) - 128, 1 << 20]] {
+        let store = rows.counted();
+        let file = rows.open(&store, 1 << 30);
+        let mut start = 0;
+        for length in lengths {
+            rows.read(&file, start..start + length);
+            start += length;
+        }
+        drop(file);
+        let (requests, _) = rows.counts(&store);
+        let bytes = store.0.bytes.load(Ordering::SeqCst);
+        // The indexes, the layer that is wanted, as much again, and what lies between.
+        assert!(
+            bytes <= layer * 7 / 2 + 16 * (512 * 16 + 4),
+            "{bytes} bytes for reads of {lengths:?}"
+        );
+        assert!(
+            requests.iter().all(|&requests| requests <= 6),
+            "{requests:?}"
+        );
+    }
+    // A block of 128 KiB, and one of 1 MiB.
+    let remote = rows.open(&rows.counted(), 1 << 30);
+    assert_eq!(remote.array().piece_bytes(), 128);
+    let local = flat_file_of(&rows.counted(), &rows.shape, 1 << 30, 0);
+    assert_eq!(local.array().piece_bytes(), 16 * 16 * 16);
+}
+
+#[test]
+fn little_memory_takes_more_requests_and_no_bytes_twice() {
+    let rows = MortonArray::new(TWO_ROWS);
+    let stored: u64 = rows.shards.values().map(|places| places[0].end).sum();
+    // The more memory there is, the more layers of a shard are fetched together, up to all eight. Where an eighth of it has
+    // no room for two layers of all shards of a row, each layer is fetched by itself, with what lies between its inner
+    // chunks.
+    for (mebibytes, tenths, requests) in [
+        (4, 20, 520),
+        (8, 20, 520),
+        (16, 11, 270),
+        (32, 11, 40),
+        (64, 11, 12),
+    ] {
+        let store = rows.counted();
+        let file = rows.open(&store, mebibytes << 20);
+        rows.read_whole(&file, &[1 << 20]);
+        let (found, most) = rows.counts(&store);
+        let all: usize = found.iter().sum();
+        let bytes = store.0.bytes.load(Ordering::SeqCst) as u64;
+        let counts = format!("{all} requests, {bytes} of {stored} bytes, {most} times at most");
+        assert!(bytes * 10 <= stored * tenths, "{mebibytes} MiB: {counts}");
+        assert!(all <= requests, "{mebibytes} MiB: {counts}");
+    }
+}
+
+#[test]
+fn two_readers_in_order_fetch_no_inner_chunk_more_than_twice() {
+    let rows = MortonArray::new(TWO_ROWS);
+    let store = rows.counted();
+    let first = rows.open(&store, 64 << 20);
+    let second = FlatFile::new(first.array().clone(), Region::whole(&rows.shape)).unwrap();
+    std::thread::scope(|threads| {
+        for file in [&first, &second] {
+            threads.spawn(|| rows.read_whole(file, &[256 << 10]));
+        }
+    });
+    let (requests, most) = rows.counts(&store);
+    assert!(
+        requests.iter().sum::<usize>() <= 12,
+        "{requests:?} requests"
+    );
+    assert!(most <= 2, "an inner chunk was fetched {most} times");
+}
+
+#[test]
+fn a_shard_that_is_overwritten_before_a_reader_in_order_is_done_is_never_mixed() {
+    let rows = MortonArray::new(TWO_ROWS);
+    let key = Key::new("c/0/0/0").unwrap();
+    let stored = rows.memory.get(&key, u64::MAX).unwrap().unwrap().bytes;
+    let mut inverted = stored.clone();
+    let index = rows.shards[&key][0].start as usize;
+    inverted[..index].iter_mut().for_each(|byte| *byte ^= 0xff);
+    for turn in 1..8 {
+        rows.memory.set(key.clone(), stored.clone());
+        let store = rows.counted();
+        let (rewritten, name) = (inverted.clone(), key.clone());
+        let rewrite: Hook = Box::new(move |memory| memory.set(name.clone(), rewritten.clone()));
+        *store.0.hook.lock().unwrap() = Some((turn, rewrite));
+        let file = rows.open(&store, 64 << 20);
+        for start in (0..rows.whole.len()).step_by(1 << 20) {
+            let range = start as u64..(start as u64 + (1 << 20));
+            let found = match file.read(range) {
+                Ok(found) => found,
+                Err(error) => {
+                    assert_eq!(error.kind(), Kind::Changed, "{error}");
+                    continue;
+                }
+            };
+            // What an inner chunk has of a row is of either content.
+            let expected = &rows.whole[start..start + (1 << 20)];
+            for (found, expected) in found.chunks(16).zip(expected.chunks(16)) {
+                let is_other = || found.iter().zip(expected).all(|(a, b)| *a == b ^ 0xff);
+                assert!(
+                    found == expected || is_other(),
+                    "turn {turn}, after {start}"
+                );
+            }
+        }
+        let has_changed = store.0.hook.lock().unwrap().is_none();
+        if has_changed {
+            // Who opens the array now reads the new content.
+            let file = rows.open(&store, 64 << 20);
+            let found = file.read(0..128).unwrap();
+            assert!(
+                found.iter().zip(&rows.whole).all(|(a, b)| *a == b ^ 0xff),
+                "turn {turn}"
+            );
+        }
+    }
 }

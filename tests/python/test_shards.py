@@ -2,14 +2,18 @@
 
 import errno
 import gzip
+import http.server
 import json
 import os
 import subprocess
+import threading
+from collections import Counter
 
 import numpy as np
 import pytest
 import zarr
 
+import layout
 import mounting
 
 
@@ -162,3 +166,29 @@ def test_the_directory_of_shards_is_gone(made, mounted):
         os.listdir(mount.path / ".zarrfs/shards")
     assert error.value.errno == errno.ENOENT
     assert "zarrfs cat STORE/KEY@N" in (mount.path / ".zarrfs/errors").read_text()
+
+
+def test_a_server_without_ranges_sends_each_shard_once(tmp_path, mounted):
+    values = np.arange(64 * 64 * 64, dtype="f8").reshape(64, 64, 64)
+    zarr.create_array(tmp_path / "a.zarr", data=values, chunks=(8, 8, 8), shards=(32, 64, 64), zarr_format=3)
+    sent = Counter()
+
+    class Handler(http.server.SimpleHTTPRequestHandler):
+        def __init__(self, *arguments):
+            super().__init__(*arguments, directory=tmp_path)
+
+        def do_GET(self):
+            sent[self.path] += 1
+            super().do_GET()
+
+        def log_message(self, *_):
+            pass
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        mount = mounted(f"http://127.0.0.1:{server.server_port}/a.zarr")
+        read = np.load(layout.decoded(mount.files, tmp_path / "a.zarr", "/", "npy"))
+        server.shutdown()
+    assert (read == values).all()
+    shards = {path: count for path, count in sent.items() if path.startswith("/a.zarr/c/") and path[-1] != "/"}
+    assert shards == {"/a.zarr/c/0/0/0": 1, "/a.zarr/c/1/0/0": 1}

@@ -165,9 +165,10 @@ impl Reader for CountingReader {
     fn read_ranges(&self, ranges: &[Range<u64>]) -> Result<Vec<Bytes>> {
         let answer = timed(&self.stats, || self.inner.read_ranges(ranges));
         self.stats.store_get_requests.add(1);
-        if let Ok(parts) = &answer {
-            let bytes: usize = parts.iter().map(Bytes::len).sum();
-            self.stats.store_get_bytes.add(bytes as u64);
+        // What lies between the ranges is read as well.
+        if let (true, Some(first), Some(last)) = (answer.is_ok(), ranges.first(), ranges.last()) {
+            let bytes = last.end.saturating_sub(first.start);
+            self.stats.store_get_bytes.add(bytes);
         }
         answer
     }

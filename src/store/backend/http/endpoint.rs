@@ -5,6 +5,8 @@
 
 use std::fmt::Display;
 use std::future::Future;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use http::HeaderValue;
 use object_store::PutPayload;
@@ -26,6 +28,8 @@ pub(super) struct HttpEndpoint {
     pub(super) limits: RequestLimits,
     /// How often a failed request is repeated.
     pub(super) repeats: usize,
+    /// Whether the server is known to send parts of objects alone (`StoreInfo::sends_parts`).
+    pub(super) sends_parts: Arc<AtomicBool>,
 }
 
 /// A request about a key.
@@ -135,6 +139,21 @@ impl HttpEndpoint {
         request.map_err(|_| invalid_request(spec.key))
     }
 
+    /// Notes whether the server sends parts of objects alone: what it does counts, else what it says.
+    fn note_parts(&self, spec: &RequestSpec<'_>, response: &ResponseHead) {
+        let is_of_part = spec
+            .header
+            .as_ref()
+            .is_some_and(|(name, _)| *name == "range");
+        let sends_parts = match response.status {
+            206 => true,
+            200 if is_of_part => false,
+            200 if response.offers_parts() => true,
+            _ => return,
+        };
+        self.sends_parts.store(sends_parts, Ordering::Relaxed);
+    }
+
     /// Sends a request, and again after transient failures; returns the last response with any status.
     pub(super) async fn send(&self, spec: &RequestSpec<'_>) -> Result<ResponseHead> {
         let repeats = if spec.once { 0 } else { self.repeats };
@@ -162,7 +181,9 @@ impl HttpEndpoint {
             match (pause, response) {
                 (Some(pause), _) => tokio::time::sleep(pause).await,
                 (None, Ok(response)) => {
-                    return Ok(ResponseHead::new(response, &self.urls, spec.key));
+                    let head = ResponseHead::new(response, &self.urls, spec.key);
+                    self.note_parts(spec, &head);
+                    return Ok(head);
                 }
                 (None, Err(fault)) => {
                     let cause = fault::with_host(host.as_deref(), fault::innermost(&fault));

@@ -76,9 +76,9 @@ impl HttpStore {
             http,
             limits: RequestLimits::new(config.timeout.min(FIRST_LIMIT), config.concurrency),
             repeats: FIRST_RETRIES,
+            sends_parts: Arc::default(),
         };
         Ok(HttpStore {
-            endpoint: Arc::new(endpoint),
             listing_method: ListingMethod::None,
             hides_missing: OnceLock::from(false),
             first_documents: FirstDocuments::default(),
@@ -90,8 +90,10 @@ impl HttpStore {
             info: StoreInfo {
                 lists: false,
                 concurrency: config.concurrency,
+                sends_parts: endpoint.sends_parts.clone(),
                 ..StoreInfo::new(config.metadata_ttl)
             },
+            endpoint: Arc::new(endpoint),
         })
     }
 

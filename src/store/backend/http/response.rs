@@ -106,6 +106,12 @@ impl ResponseHead {
         self.text("content-length")?.trim().parse().ok()
     }
 
+    /// Whether the server says that it sends parts of the object.
+    pub(super) fn offers_parts(&self) -> bool {
+        self.text("accept-ranges")
+            .is_some_and(|unit| unit.trim() == "bytes")
+    }
+
     /// Returns start and end of the part and the length of the whole (RFC 9110, section 14.4).
     pub(super) fn part(&self) -> Option<(u64, u64, u64)> {
         let (span, size) = self.content_range()?;
