@@ -112,10 +112,10 @@ mod tests {
     fn the_first_version_that_was_read_is_the_condition() {
         let mut chunk = DirtyChunk::default();
         for (version, digest) in [(1, 5), (2, 6)] {
-            let basis = Basis::Stored(Some(Version(version)), Some(digest));
+            let basis = Basis::Stored(Some(Version::numbered(version)), Some(digest));
             chunk.depend(&[version as usize], basis);
         }
-        assert_eq!(chunk.condition, Condition::Version(Version(1)));
+        assert_eq!(chunk.condition, Condition::Version(Version::numbered(1)));
         chunk.depend(&[1], Basis::Written);
         assert_eq!(chunk.read.len(), 2);
     }

@@ -41,13 +41,13 @@ struct VersionSum {
 
 impl VersionSum {
     fn add(&mut self, version: Option<Version>) {
-        let present = version.map_or([0; 8], |version| version.0.to_le_bytes());
+        let present = version.map_or([0; 8], |version| version.number().to_le_bytes());
         let parts = [
-            self.sum.version.0.to_le_bytes(),
+            self.sum.version.number().to_le_bytes(),
             u64::from(version.is_some()).to_le_bytes(),
             present,
         ];
-        self.sum.version = Version(XxHash64::oneshot(0, parts.as_flattened()));
+        self.sum.version = Version::numbered(XxHash64::oneshot(0, parts.as_flattened()));
         self.sum.is_lasting &= version.is_none_or(Version::is_lasting);
     }
 }
@@ -61,7 +61,7 @@ impl OpenArray {
         self.element_count(region)?;
         let mut versions = VersionSum {
             sum: RegionVersion {
-                version: Version(0),
+                version: Version::NONE,
                 is_lasting: true,
             },
             batch: Vec::new(),
@@ -174,7 +174,7 @@ impl OpenArray {
     /// Names a length on disk: by the file, by the program that made it, and by the metadata.
     fn length_entry(&self, name: &str) -> EntryKey {
         let name = format!("{name} {}", env!("CARGO_PKG_VERSION"));
-        let number = Version::of(name.as_bytes()).0;
+        let number = Version::of(name.as_bytes()).number();
         EntryKey::length(
             &self.path,
             number,

@@ -78,7 +78,7 @@ pub(super) struct Decoded {
 }
 
 /// The version of a piece that was written and is not stored yet; no store is asked for it.
-const NOT_STORED: Version = Version(0);
+const NOT_STORED: Version = Version::NONE;
 
 impl Drop for Decoded {
     fn drop(&mut self) {

@@ -249,7 +249,12 @@ mod tests {
         let (versions, stamp) = (table(&store), stamp(&store));
         assert_eq!(of(&versions, 1), VersionState::Unknown);
         let mut numbers = vec![table(&store).content().get()];
-        for version in [None, Some(Version(1)), None, Some(Version(2))] {
+        for version in [
+            None,
+            Some(Version::numbered(1)),
+            None,
+            Some(Version::numbered(2)),
+        ] {
             versions.note(1, version, stamp);
             let number = versions.content().get();
             assert!(!numbers.contains(&number), "a number is given twice");
@@ -257,8 +262,11 @@ mod tests {
             versions.note(1, version, stamp);
             assert_eq!(versions.content().get(), number);
         }
-        assert_eq!(of(&versions, 1), VersionState::Known(Some(Version(2))));
-        versions.note_put(1, Version(3), stamp);
+        assert_eq!(
+            of(&versions, 1),
+            VersionState::Known(Some(Version::numbered(2)))
+        );
+        versions.note_put(1, Version::numbered(3), stamp);
         assert_eq!(versions.content().get(), numbers[4]);
     }
 
@@ -267,7 +275,7 @@ mod tests {
         let store = store();
         let versions = table(&store);
         for number in [1, 2] {
-            versions.note(number, Some(Version(1)), stamp(&store));
+            versions.note(number, Some(Version::numbered(1)), stamp(&store));
         }
         let before = store.changes.position();
         assert_eq!(versions.stale(key), Some(vec![]));
@@ -279,7 +287,10 @@ mod tests {
         assert!(!versions.may_have_changed(store.changes.position(), key));
         assert_eq!(versions.stale(key), Some(vec![1]));
         assert_eq!(of(&versions, 1), VersionState::Stale);
-        assert_eq!(of(&versions, 2), VersionState::Known(Some(Version(1))));
+        assert_eq!(
+            of(&versions, 2),
+            VersionState::Known(Some(Version::numbered(1)))
+        );
     }
 
     #[test]
@@ -287,16 +298,26 @@ mod tests {
         let store = store();
         let (versions, first) = (table(&store), stamp(&store));
         store.clock.advance(MINUTE / 4);
-        versions.note(1, Some(Version(2)), stamp(&store));
+        versions.note(1, Some(Version::numbered(2)), stamp(&store));
         let number = versions.content().get();
-        versions.note(1, Some(Version(1)), first);
-        assert_eq!(of(&versions, 1), VersionState::Known(Some(Version(2))));
+        versions.note(1, Some(Version::numbered(1)), first);
+        assert_eq!(
+            of(&versions, 1),
+            VersionState::Known(Some(Version::numbered(2)))
+        );
         assert_eq!(versions.content().get(), number);
         // An answer from memory may be older than what a change of the key has ended.
         store.changes.note(&key(1).unwrap()[0]);
         let position = store.changes.position();
-        versions.note(1, Some(Version(1)), QueryStamp { position, ..first });
-        assert_eq!(of(&versions, 1), VersionState::Known(Some(Version(1))));
+        versions.note(
+            1,
+            Some(Version::numbered(1)),
+            QueryStamp { position, ..first },
+        );
+        assert_eq!(
+            of(&versions, 1),
+            VersionState::Known(Some(Version::numbered(1)))
+        );
         assert_ne!(versions.content().get(), number);
     }
 
@@ -319,8 +340,11 @@ mod tests {
         let tables = [0, 1].map(|_| ChunkVersions::new(&store, 3000, &memory));
         for number in 0..3000 {
             for versions in &tables {
-                versions.note(number, Some(Version(1)), stamp(&store));
-                assert_eq!(of(versions, number), VersionState::Known(Some(Version(1))));
+                versions.note(number, Some(Version::numbered(1)), stamp(&store));
+                assert_eq!(
+                    of(versions, number),
+                    VersionState::Known(Some(Version::numbered(1)))
+                );
             }
             let entries: usize = tables.iter().map(|table| table.entries.read().len()).sum();
             let free = tables.len() * FREE_ENTRIES;
@@ -337,11 +361,11 @@ mod tests {
         let versions = ChunkVersions::new(&store, 1000, &memory(0));
         let mut contents = Vec::new();
         for number in 0..3 * count {
-            versions.note(number, Some(Version(number)), stamp(&store));
+            versions.note(number, Some(Version::numbered(number)), stamp(&store));
             contents.push(versions.content().get());
             assert_eq!(
                 of(&versions, number),
-                VersionState::Known(Some(Version(number)))
+                VersionState::Known(Some(Version::numbered(number)))
             );
         }
         assert_eq!(of(&versions, 0), VersionState::Unknown);

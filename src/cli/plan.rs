@@ -225,7 +225,7 @@ fn state_folder(source: &str) -> Result<PathBuf> {
             }
         },
     };
-    let name = format!("{:016x}", store::Version::of(source.as_bytes()).0);
+    let name = format!("{:016x}", store::Version::of(source.as_bytes()).number());
     Ok(state.join("zarrfs").join(name))
 }
 

@@ -228,7 +228,7 @@ fn within(folder: &Key, key: &[u8]) -> Vec<u8> {
 pub(super) fn version_of(bytes: &[u8]) -> Version {
     let mut hasher = DefaultHasher::new();
     bytes.hash(&mut hasher);
-    Version(hasher.finish())
+    Version::numbered(hasher.finish())
 }
 
 impl Layer for Consolidated {
@@ -307,7 +307,7 @@ mod tests {
             (b"{}".to_vec().into(), keys.iter().map(place).collect()),
             ConsolidatedSource {
                 key: Key::new("top/.zmetadata").unwrap(),
-                version: Version(1),
+                version: Version::numbered(1),
                 modified: SystemTime::UNIX_EPOCH,
                 tells_all,
             },

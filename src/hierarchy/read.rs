@@ -159,7 +159,7 @@ impl Hierarchy {
             Err(error) => Err(error),
         };
         match entry {
-            Ok(entry) => self.read_draft_root(reading, entry, version.0),
+            Ok(entry) => self.read_draft_root(reading, entry, version.number()),
             Err(error) => {
                 reading.scope.rule = Rule::Closed;
                 Ok(Some(Err(error.about(&key))))
@@ -181,7 +181,7 @@ impl Hierarchy {
         match entry {
             Ok(entry) => {
                 let version = version_of(document.bytes.as_deref().unwrap_or_default());
-                self.read_draft_root(reading, entry, version.0)
+                self.read_draft_root(reading, entry, version.number())
             }
             Err(error) => {
                 reading.scope.rule = Rule::Closed;

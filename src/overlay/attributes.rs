@@ -56,7 +56,7 @@ fn version_of(stat: &Stat, write_number: u64) -> Version {
         write_number,
     ];
     let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
-    Version::of(&bytes)
+    Version::of_upper(&bytes)
 }
 
 /// Returns what `stat` shows beside that.

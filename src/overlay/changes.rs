@@ -9,7 +9,7 @@ use super::layered_store::LayeredStore;
 use super::listing::{Subtree, list_recursive};
 use super::records::{BaseVersion, joined};
 use crate::error::Result;
-use crate::store::{EntryKind, Key, Version};
+use crate::store::{EntryKind, Key, StoreVersion, Version};
 
 /// What a commit does to a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,7 +33,7 @@ pub enum BaseState {
     /// The store's version was never seen.
     Unseen,
     /// The version when the key was first changed; `None` if the key was missing.
-    Known(Option<Version>),
+    Known(Option<StoreVersion>),
     /// What the store has shows under another name: its version does not matter.
     Moved,
     /// What a frozen layer has: its commit comes first, and tells the version.
@@ -214,6 +214,13 @@ impl LayeredStore {
         let key = joined(at, &from.below(source)?);
         let shows = key != *from && self.layer.lower_key(&key).as_ref() == Some(from);
         shows.then_some(key)
+    }
+}
+
+impl BaseState {
+    /// Whether the store has what it had before the change: this version, or nothing.
+    pub(super) fn is(self, now: Option<Version>) -> bool {
+        matches!(self, BaseState::Known(base) if base.map(Version::from) == now)
     }
 }
 

@@ -10,7 +10,7 @@ use std::num::NonZeroUsize;
 use lru::LruCache;
 
 use super::records::joined;
-use crate::store::{Key, Version};
+use crate::store::{Key, StoreVersion, Version};
 
 /// How many keys have a number of their own.
 const MAX_FILES: NonZeroUsize = NonZeroUsize::new(1 << 16).unwrap();
@@ -30,7 +30,7 @@ struct FileId {
     /// The inode of the layer's file that has the number: another file may have the key at this moment.
     inode: u64,
     /// The store's version of the content, once it was committed and the layer has it no more.
-    committed: Option<Version>,
+    committed: Option<StoreVersion>,
 }
 
 impl Default for FileIds {
@@ -48,7 +48,7 @@ impl FileIds {
     pub(super) fn new_id(&mut self) -> u64 {
         self.last += 1;
         // Versions are numbers as well: these look like none.
-        Version::of(&[b"file", &self.last.to_le_bytes()[..]].concat()).0
+        Version::of(&[b"file", &self.last.to_le_bytes()[..]].concat()).number()
     }
 
     /// Returns the number of the file that a layer has under a key, as this inode: that of the inode where no other is
@@ -66,9 +66,12 @@ impl FileIds {
     /// Returns the number of the file that the store has under a key, if it is the one that was committed.
     pub(super) fn of_stored(&mut self, key: &Key, version: Version) -> Option<u64> {
         let file = self.by_key.get(key);
-        let file = file.filter(|file| file.committed.is_none_or(|own| own == version));
+        let file = file.filter(|file| {
+            file.committed
+                .is_none_or(|own| Version::from(own) == version)
+        });
         let id = file.map(|file| file.id);
-        id.or_else(|| self.stored.get(&version.0).copied())
+        id.or_else(|| self.stored.get(&version.number()).copied())
     }
 
     /// Notes that a file is about to be written: what it was opened on is not this file any more.
@@ -90,7 +93,7 @@ impl FileIds {
     }
 
     /// Notes that the store has the file of a key, as this version.
-    pub(super) fn set_committed(&mut self, key: &Key, version: Version) {
+    pub(super) fn set_committed(&mut self, key: &Key, version: StoreVersion) {
         if let Some(file) = self.by_key.get_mut(key) {
             file.committed = Some(version);
         }
@@ -144,23 +147,23 @@ mod tests {
         assert_eq!(ids.of_upper(&key("b/x"), 5), id);
         assert_eq!(ids.of_upper(&key("b/x"), 6), 6, "another file");
         assert_eq!(ids.of_upper(&key("a/x"), 5), 5);
-        ids.set_committed(&key("b/x"), Version(7));
-        assert_eq!(ids.of_stored(&key("b/x"), Version(7)), Some(id));
-        assert_eq!(ids.of_stored(&key("b/x"), Version(8)), None);
+        ids.set_committed(&key("b/x"), StoreVersion(7));
+        assert_eq!(ids.of_stored(&key("b/x"), Version::numbered(7)), Some(id));
+        assert_eq!(ids.of_stored(&key("b/x"), Version::numbered(8)), None);
     }
 
     #[test]
     fn what_the_store_has_is_not_the_file_that_was_written() {
         let mut ids = FileIds::default();
         let stored = key("x");
-        assert_eq!(ids.of_stored(&stored, Version(7)), None);
+        assert_eq!(ids.of_stored(&stored, Version::numbered(7)), None);
         ids.note_write(7);
         ids.set(&stored, 7, 5);
         assert_eq!(ids.of_upper(&stored, 5), 7);
         ids.remove_below(&Key::root());
-        let other = ids.of_stored(&stored, Version(7));
+        let other = ids.of_stored(&stored, Version::numbered(7));
         assert!(other.is_some_and(|other| other != 7));
         ids.note_write(7);
-        assert_eq!(ids.of_stored(&stored, Version(7)), other);
+        assert_eq!(ids.of_stored(&stored, Version::numbered(7)), other);
     }
 }

@@ -161,14 +161,14 @@ fn read_lines(file: &File, apply: &mut dyn FnMut(JournalRecord)) -> Result<u64> 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::{Key, Version};
+    use crate::store::{Key, StoreVersion};
 
     fn sample() -> Vec<JournalRecord> {
         let key = |bytes: &[u8]| Key::new(bytes).unwrap();
         vec![
             JournalRecord::Base {
                 key: key(b"a/\xff %\n\"b"),
-                version: Some(Version(u64::MAX)),
+                version: Some(StoreVersion(u64::MAX)),
                 is_frozen: false,
                 same_content: true,
             },
@@ -180,7 +180,7 @@ mod tests {
             },
             JournalRecord::Committed {
                 key: key(b"b"),
-                version: Version(5),
+                version: StoreVersion(5),
             },
             JournalRecord::Tried {
                 key: key(b"b"),

@@ -6,7 +6,7 @@
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, percent_encode};
 use serde_json::{Map, Value, json};
 
-use crate::store::{Key, Version};
+use crate::store::{Key, StoreVersion};
 
 /// One change of an upper folder that its files alone do not show.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -14,14 +14,14 @@ pub(super) enum JournalRecord {
     /// The store's version of a key when it was first changed here; `None` if the key was missing.
     Base {
         key: Key,
-        version: Option<Version>,
+        version: Option<StoreVersion>,
         /// What a frozen layer had was changed: its commit tells the store's version.
         is_frozen: bool,
         /// Only attributes were changed: the content in the upper folder is still the store's.
         same_content: bool,
     },
     /// The content that the upper folder has of a key is in the store, under this version.
-    Committed { key: Key, version: Version },
+    Committed { key: Key, version: StoreVersion },
     /// A content of this digest is about to be put under a key, or the key is about to be removed: the store may have done
     /// so although no answer came.
     Tried { key: Key, digest: Option<u128> },
@@ -84,9 +84,9 @@ fn decode_key(value: Option<&Value>) -> Option<Key> {
     Key::new(bytes).ok()
 }
 
-fn decode_version(value: &Value) -> Option<Version> {
+fn decode_version(value: &Value) -> Option<StoreVersion> {
     let digits = u64::from_str_radix(value.as_str()?, 16);
-    Some(Version(digits.ok()?))
+    Some(StoreVersion(digits.ok()?))
 }
 
 fn to_json(record: &JournalRecord) -> Value {

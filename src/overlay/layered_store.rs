@@ -227,14 +227,14 @@ pub(super) fn stat_of_stored(meta: Meta) -> Stat {
     Stat {
         meta,
         posix: None,
-        content: meta.version.0,
+        content: meta.version.number(),
     }
 }
 
 /// Names the content of a file of a layer.
 pub(super) fn etag_of(meta: &Meta) -> ETag {
     ETag {
-        text: format!("{:016x}", meta.version.0),
+        text: format!("{:016x}", meta.version.number()),
         version: meta.version,
     }
 }

@@ -324,7 +324,12 @@ impl NameChange<'_> {
             Some(base) if !base.same_content => return Ok(None),
             Some(base) => (base.version, base.is_frozen),
             None if self.is_frozen(key)? => (None, true),
-            None => (self.stored_version(key)?, false),
+            None => match self.stored_version(key)? {
+                None => (None, false),
+                Some(Version::Store(version)) => (Some(version), false),
+                // A commit has copied it to the frozen layer meanwhile.
+                Some(Version::Upper(_)) => (None, true),
+            },
         };
         Ok(Some(JournalRecord::Base {
             key: key.clone(),
@@ -346,10 +351,14 @@ impl NameChange<'_> {
         if !is_hidden || layer.base(from).is_some() {
             return Ok(None);
         }
-        let is_frozen = self.is_frozen(from)?;
+        let version = match version {
+            Version::Store(version) if !self.is_frozen(from)? => Some(version),
+            _ => None,
+        };
+        let is_frozen = version.is_none();
         Ok(Some(JournalRecord::Base {
             key: from.clone(),
-            version: (!is_frozen).then_some(version),
+            version,
             is_frozen,
             same_content: false,
         }))

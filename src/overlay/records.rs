@@ -7,13 +7,13 @@ use std::collections::{BTreeMap, HashSet};
 use std::ops::Bound;
 
 use super::journal_line::JournalRecord;
-use crate::store::{Key, Version};
+use crate::store::{Key, StoreVersion};
 
 /// The store's state of a key when it was first changed here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BaseVersion {
     /// The store's version; `None` if the key was missing, or if the base is a frozen layer.
-    pub version: Option<Version>,
+    pub version: Option<StoreVersion>,
     /// What a frozen layer had was changed: its commit tells the store's version.
     pub is_frozen: bool,
     /// Only attributes were changed: the content in the upper folder is still the store's.
@@ -73,7 +73,7 @@ impl Records {
     fn note_base(
         &mut self,
         key: Key,
-        version: Option<Version>,
+        version: Option<StoreVersion>,
         is_frozen: bool,
         same_content: bool,
     ) {
@@ -88,7 +88,7 @@ impl Records {
         base.is_committed &= same_content;
     }
 
-    fn note_committed(&mut self, key: Key, version: Version) {
+    fn note_committed(&mut self, key: Key, version: StoreVersion) {
         let base = BaseVersion {
             version: Some(version),
             is_frozen: false,
@@ -301,7 +301,7 @@ mod tests {
     #[test]
     fn the_first_version_counts() {
         let mut records = Records::default();
-        for (version, same_content) in [(Some(Version(1)), true), (None, false)] {
+        for (version, same_content) in [(Some(StoreVersion(1)), true), (None, false)] {
             let key = key("a");
             records.apply(JournalRecord::Base {
                 key,
@@ -311,7 +311,10 @@ mod tests {
             });
         }
         let base = records.base(&key("a")).unwrap();
-        assert_eq!((base.version, base.same_content), (Some(Version(1)), false));
+        assert_eq!(
+            (base.version, base.same_content),
+            (Some(StoreVersion(1)), false)
+        );
     }
 
     #[test]

@@ -290,12 +290,17 @@ impl NameChange<'_> {
             condition.check(key, now.as_ref())?;
             return Ok(record);
         };
+        let Some(expected) = expected.stored() else {
+            // It was read in the upper folder. Whether the store has the same since a commit is for the caller to see.
+            let why = "was committed since it was read";
+            return Err(Error::new(Kind::Changed, key, why));
+        };
         Ok(record.map(|record| match record {
             JournalRecord::Base {
                 key, same_content, ..
             } => JournalRecord::Base {
                 key,
-                version: Some(*expected),
+                version: Some(expected),
                 is_frozen: false,
                 same_content,
             },

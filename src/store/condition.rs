@@ -126,14 +126,14 @@ mod tests {
     fn etag(version: u64) -> ETag {
         ETag {
             text: format!("\"{version}\""),
-            version: Version(version),
+            version: Version::numbered(version),
         }
     }
 
     #[test]
     fn a_version_that_was_read_is_still_there_or_the_key_has_changed() {
         let key = Key::new("a/c/0").unwrap();
-        let read = Condition::unchanged(Some(Version(1)));
+        let read = Condition::unchanged(Some(Version::numbered(1)));
         read.check(&key, Some(&etag(1))).unwrap();
         for found in [None, Some(etag(2))] {
             let error = read.check(&key, found.as_ref()).unwrap_err();
@@ -148,7 +148,7 @@ mod tests {
     #[test]
     fn a_server_is_told_the_words_of_a_version() {
         let key = Key::new("a").unwrap();
-        let read = Condition::Version(Version(1));
+        let read = Condition::Version(Version::numbered(1));
         let held = read.in_words(&key, || Ok(Some(etag(1)))).unwrap();
         assert_eq!(held, Condition::Match("\"1\"".to_string()));
         let error = read.in_words(&key, || Ok(Some(etag(2)))).unwrap_err();

@@ -7,12 +7,11 @@ use std::io::IoSliceMut;
 use std::ops::Range;
 use std::os::fd::BorrowedFd;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
-use twox_hash::XxHash64;
 
 use crate::error::{Error, Result};
 use crate::known::Known;
@@ -35,6 +34,7 @@ mod replacements;
 mod scattered;
 mod stack;
 pub mod tree;
+mod version;
 
 pub use answer_time::note_memory;
 pub use change_log::{ChangeLog, Dependencies, LogPosition, MovingPosition};
@@ -47,39 +47,7 @@ pub use replacements::Replacements;
 pub(crate) use scattered::deal_out;
 pub use stack::{RemoteConfig, StoreConfig, StoreStack, open, open_cache_dir};
 pub use tree::Tree;
-
-/// Tells one content of a key from another: made of the ETag, or of inode, size and times.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Version(pub u64);
-
-impl Version {
-    /// Returns the version of a content that these bytes name.
-    ///
-    /// The same in every process: versions are written down.
-    pub fn of(name: &[u8]) -> Version {
-        Version(XxHash64::oneshot(0, name))
-    }
-
-    /// Returns the version of a content of which the store tells no more than its size: another one after a moment, as
-    /// the content may have changed.
-    pub(crate) fn transient(size: u64) -> Version {
-        static START: OnceLock<Instant> = OnceLock::new();
-        let moments = START.get_or_init(Instant::now).elapsed().as_nanos() / MOMENT.as_nanos();
-        let name = format!("{moments} {size}");
-        Version(TRANSIENT | XxHash64::oneshot(0, name.as_bytes()) & !TRANSIENT)
-    }
-
-    /// Whether the version tells another content from this one for good, so that its bytes may be kept.
-    pub fn is_lasting(self) -> bool {
-        self.0 & TRANSIENT != TRANSIENT
-    }
-}
-
-/// The bits that all transient versions have; next to none of the others has them.
-const TRANSIENT: u64 = 0xffff_ffff << 32;
-
-/// How long a transient version stays the same: long enough for one answer to be made of several requests.
-const MOMENT: Duration = Duration::from_millis(100);
+pub use version::{StoreVersion, Version};
 
 /// What a store knows of an object without its bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -115,7 +83,7 @@ impl Meta {
             size: 0,
             stored: 0,
             modified: UNIX_EPOCH,
-            version: Version(0),
+            version: Version::NONE,
         }
     }
 }

@@ -170,7 +170,7 @@ pub trait Tree: Send + Sync {
     }
     /// Returns `Stat::content` of a path where the store was found to have this.
     fn content_of(&self, _path: &Key, found: &Meta) -> u64 {
-        found.version.0
+        found.version.number()
     }
     /// Makes a regular file and opens it; `Exists` if there is something.
     fn create(&self, path: &Key, maker: &Credentials) -> Result<Arc<dyn TreeFile>>;

@@ -131,7 +131,7 @@ pub(crate) fn attr_of(meta: &Meta, fresh: Duration) -> Attr {
         fresh,
         is_read_only: false,
         posix: None,
-        content: (meta.kind == EntryKind::File).then_some(meta.version.0),
+        content: (meta.kind == EntryKind::File).then_some(meta.version.number()),
     }
 }
 
@@ -207,7 +207,7 @@ impl View for StoreView {
             return Ok(OpenedFile {
                 file: Arc::new(ChangingFile(file.clone())),
                 content: Some(stat.content),
-                version: Some(stat.meta.version.0),
+                version: Some(stat.meta.version.number()),
                 direct: false,
                 tree_file: Some(file),
             });
@@ -221,7 +221,7 @@ impl View for StoreView {
             return Err(Error::new(Kind::IsADirectory, path, "is a directory"));
         }
         let fresh = self.store.info().freshness;
-        let version = Some(meta.version.0);
+        let version = Some(meta.version.number());
         Ok(OpenedFile {
             file: Arc::new(StoredFile {
                 path: path.clone(),
@@ -321,7 +321,7 @@ impl ReadAt for StoredFile {
 
 impl File for StoredFile {
     fn version(&self) -> Option<u64> {
-        Some(self.meta.version.0)
+        Some(self.meta.version.number())
     }
 
     fn attr(&self) -> Option<Attr> {

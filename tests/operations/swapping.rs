@@ -78,7 +78,7 @@ impl TreeFile for SwappedFile {
                 size,
                 stored: size,
                 modified: self.modified,
-                version: Version(self.number),
+                version: Version::numbered(self.number),
             },
             posix: None,
             content: self.number,

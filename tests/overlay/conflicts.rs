@@ -5,7 +5,8 @@ use std::sync::{Arc, Mutex};
 
 use zarrfs::error::{Kind, Result};
 use zarrfs::overlay::commit::{CommitConfig, Outcome};
-use zarrfs::store::{Condition, Key, PutBody, Store};
+use zarrfs::store::tree::OpenMode;
+use zarrfs::store::{self, Condition, Key, PutBody, Store};
 
 use crate::fixture::{Fixture, Lower, key, shown};
 use crate::hooked::{Hook, Hooked};
@@ -271,4 +272,45 @@ fn nobody_is_asked_of_what_nothing_was_changed_in() {
     );
     let nothing = fixture.overlay().discard(&key("a")).unwrap_err();
     assert_eq!(nothing.kind(), Kind::NotFound);
+}
+
+/// A program reads a content of the upper folder, a commit brings that into the store, and the program puts what it made
+/// of the content. The version that it read is none of the store, and must not become what the commit expects there.
+#[test]
+fn a_version_of_the_upper_folder_is_not_taken_for_one_of_the_store() {
+    for kind in KINDS {
+        let fixture = Fixture::new(kind, &HELD);
+        let overlay: &dyn Store = fixture.overlay();
+        put(overlay, "a/0", b"ours");
+        let read = overlay.version(&key("a/0")).unwrap().unwrap();
+        assert_eq!(conflicts(&commit(&fixture, false).unwrap()), [""; 0]);
+        let again = |version| {
+            let condition = Condition::Version(version);
+            overlay.put(&key("a/0"), PutBody::Bytes(b"again"), &condition)
+        };
+        assert_eq!(again(read).unwrap_err().kind(), Kind::Changed);
+        again(overlay.version(&key("a/0")).unwrap().unwrap()).unwrap();
+        assert_eq!(conflicts(&commit(&fixture, false).unwrap()), [""; 0]);
+        let stored = fixture.lower.get(&key("a/0"), 100).unwrap().unwrap();
+        assert_eq!(stored.bytes, b"again");
+    }
+}
+
+/// A handle that stays open over a commit shows the store's version of what it was opened on.
+#[test]
+fn a_file_that_stays_open_over_a_commit_has_the_version_of_the_store() {
+    for kind in KINDS {
+        let fixture = Fixture::new(kind, &HELD);
+        put(fixture.overlay(), "a/0", b"ours");
+        let _open = store::Tree::open(fixture.overlay(), &key("a/0"), OpenMode::Read).unwrap();
+        assert_eq!(conflicts(&commit(&fixture, false).unwrap()), [""; 0]);
+        let overlay: &dyn Store = fixture.overlay();
+        let shown = overlay.version(&key("a/0")).unwrap();
+        assert_eq!(shown, fixture.lower.version(&key("a/0")).unwrap());
+        let condition = Condition::unchanged(shown);
+        overlay
+            .put(&key("a/0"), PutBody::Bytes(b"again"), &condition)
+            .unwrap();
+        assert_eq!(conflicts(&commit(&fixture, false).unwrap()), [""; 0]);
+    }
 }

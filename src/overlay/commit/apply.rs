@@ -141,7 +141,7 @@ impl Apply<'_> {
             Some(etag) if step.is_done => etag.clone(),
             _ => self.put_file(key, &file, condition)?,
         };
-        let (record_key, version) = (key.clone(), etag.version);
+        let (record_key, version) = (key.clone(), etag.version.told_of(key)?);
         let committed = JournalRecord::Committed {
             key: record_key,
             version,

@@ -11,7 +11,7 @@ use crate::overlay::journal_line::JournalRecord;
 use crate::overlay::keys_dir::os_error;
 use crate::overlay::layer::Located;
 use crate::overlay::{attributes, content, mode};
-use crate::store::{Key, Version};
+use crate::store::{Key, StoreVersion};
 use crate::sync::pool::parallel_map;
 
 impl Commit<'_> {
@@ -98,7 +98,8 @@ impl Commit<'_> {
             let stored = self.layered.stored_attributes(key);
             let change = core.initial_attributes(stored, Some(meta.modified));
             attributes::set_open(&file, &change).map_err(Error::from)?;
-            self.give_key(key, from, meta.version, &name)
+            let version = meta.version.told_of(from)?;
+            self.give_key(key, from, version, &name)
         });
         copied.map_err(|error| {
             core.upper.discard_pending(&name);
@@ -112,7 +113,7 @@ impl Commit<'_> {
 
     /// Takes the key away from an open file that was opened on another content than the one that was copied. From here on
     /// no such file is entered, and what is open under the key is what the store will have there.
-    fn revoke_other_content(&self, key: &Key, (from, version): (&Key, Version)) {
+    fn revoke_other_content(&self, key: &Key, (from, version): (&Key, StoreVersion)) {
         let Some(file) = self.core.registered(key) else {
             return;
         };
@@ -123,11 +124,14 @@ impl Commit<'_> {
     }
 
     /// Gives a copied object its key in the layer, unless something else is there by now.
-    fn give_key(&self, key: &Key, from: &Key, version: Version, name: &str) -> Result<()> {
+    fn give_key(&self, key: &Key, from: &Key, version: StoreVersion, name: &str) -> Result<()> {
         let (core, layer) = (self.core, &self.layered.layer);
         let base = match layer.base(key) {
             Some(_) => None,
-            None => Some(core.store.version(key)?),
+            None => {
+                let version = core.store.version(key)?;
+                Some(version.map(|version| version.told_of(key)).transpose()?)
+            }
         };
         let _names = self.is_live.then(|| core.names.lock());
         if !matches!(layer.locate(key)?, Located::Lower(shown) if shown == *from) {
@@ -155,7 +159,7 @@ impl Commit<'_> {
     }
 }
 
-fn base_record(key: &Key, version: Option<Version>) -> JournalRecord {
+fn base_record(key: &Key, version: Option<StoreVersion>) -> JournalRecord {
     JournalRecord::Base {
         key: key.clone(),
         version,

@@ -24,7 +24,7 @@ impl OverlayCore {
     ) -> Result<Vec<ChangedKey>> {
         let look = |change: ChangedKey| -> Result<Option<ChangedKey>> {
             let now = self.store.etag(&change.key)?.map(|etag| etag.version);
-            Ok((change.base != BaseState::Known(now)).then_some(change))
+            Ok((!change.base.is(now)).then_some(change))
         };
         let mut put = frozen.committed()?;
         let others: HashSet<&Key> = changes.iter().map(|change| &change.key).collect();

@@ -47,7 +47,7 @@ impl CommitStep {
         let now = self.now.as_ref().map(|etag| etag.version);
         match (self.change.base, now) {
             (BaseState::Moved | BaseState::Frozen, _) | (BaseState::Unseen, None) => None,
-            (BaseState::Known(base), now) if base == now => None,
+            (base, now) if base.is(now) => None,
             (BaseState::Unseen, Some(_)) => Some("is in the store, which was not seen before"),
             (BaseState::Known(None), _) => Some("was made by somebody else"),
             (BaseState::Known(Some(_)), None) => Some("was removed by somebody else"),
@@ -65,7 +65,7 @@ pub(super) fn probe(
 ) -> Result<CommitStep> {
     let now = store.etag(&change.key)?;
     let is_put = change.action != ChangeAction::Erase;
-    let is_expected = change.base == BaseState::Known(now.as_ref().map(|etag| etag.version));
+    let is_expected = change.base.is(now.as_ref().map(|etag| etag.version));
     let is_done = match (&change.action, &now) {
         (ChangeAction::Erase, None) => true,
         (ChangeAction::Put(_), Some(_)) if !is_expected => {
@@ -74,7 +74,8 @@ pub(super) fn probe(
         _ => false,
     };
     if !is_done && !is_expected && is_own(&**store, layered, &change.key, now.as_ref())? {
-        change.base = BaseState::Known(now.as_ref().map(|etag| etag.version));
+        let now = now.as_ref().map(|etag| etag.version.told_of(&change.key));
+        change.base = BaseState::Known(now.transpose()?);
     }
     let is_folder = is_put
         && layered.shows_own_key(&change.key)

@@ -10,7 +10,7 @@ use crate::overlay::journal_line::JournalRecord;
 use crate::overlay::layer::{ChangeLayer, Whiteout};
 use crate::overlay::layered_store::LayeredStore;
 use crate::overlay::listing::list_recursive;
-use crate::store::{Key, Version};
+use crate::store::{Key, StoreVersion};
 
 impl OverlayCore {
     /// Drops whiteouts and files at these paths and below that say nothing more than the store.
@@ -75,7 +75,7 @@ impl OverlayCore {
         &self,
         top: &LayeredStore,
         key: &Key,
-        version: Option<Version>,
+        version: Option<StoreVersion>,
     ) -> Result<()> {
         let layer = &top.layer;
         let _names = self.names.lock();

@@ -20,7 +20,7 @@ use crate::overlay::layered_store::LayeredStore;
 use crate::overlay::open_file::state::ContentSource;
 use crate::overlay::open_file::{OpenFile, OpenedAs};
 use crate::overlay::records::joined;
-use crate::store::{Key, LogPosition, Version};
+use crate::store::{Key, LogPosition, StoreVersion};
 use crate::sync::locks::RwLockWriteGuard;
 
 /// The files that a frozen layer brought into the store.
@@ -28,7 +28,7 @@ struct CommittedFiles {
     /// Changes since then may have given their names to others.
     since: LogPosition,
     /// Their keys, the store's versions and their inode numbers, unless the layer on top had another file there.
-    files: Vec<(Key, Version, Option<u64>)>,
+    files: Vec<(Key, StoreVersion, Option<u64>)>,
 }
 
 /// Beyond this many committed keys everything that is known is forgotten, rather than key by key.
@@ -201,7 +201,7 @@ fn shown_as(top: &ChangeLayer, key: &Key) -> Result<Option<Key>> {
 
 /// Returns the version that the store has of a key that a frozen layer changed; `None` if it has none any more. A
 /// removal without an answer is not in the records: it is known from what the layer hides.
-fn committed_version(frozen: &ChangeLayer, key: &Key) -> Option<Version> {
+fn committed_version(frozen: &ChangeLayer, key: &Key) -> Option<StoreVersion> {
     let base = frozen.base(key)?;
     let is_removed = !base.is_committed && frozen.lower_key(key).as_ref() != Some(key);
     base.version.filter(|_| !is_removed)

@@ -18,7 +18,7 @@ use crate::store::backend::local::check_names;
 use crate::store::tree::{
     AttrChange, Credentials, FreeSpace, OpenMode, RenameMode, Setting, Stat, Tree, TreeFile,
 };
-use crate::store::{EntryKind, Key, Meta};
+use crate::store::{EntryKind, Key, Meta, Version};
 
 mod create;
 mod link;
@@ -194,7 +194,7 @@ impl OverlayCore {
         // Another program may have replaced what the file was opened on.
         let is_same = |file: &Arc<OpenFile>| {
             let opened = file.unwritten_version();
-            opened.is_none_or(|(_, version)| version == stat.meta.version)
+            opened.is_none_or(|(_, version)| Version::from(version) == stat.meta.version)
         };
         let file = file.filter(is_same);
         if let Some(file) = &file

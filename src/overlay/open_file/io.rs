@@ -4,8 +4,8 @@ use std::io::IoSliceMut;
 
 use rustix::fs::{FallocateFlags, fallocate};
 
-use super::OpenFile;
 use super::state::ContentSource;
+use super::{OpenFile, OpenedAs};
 use crate::error::{Error, Result};
 use crate::overlay::keys_dir::os_error;
 use crate::overlay::layered_store::stat_of_stored;
@@ -155,8 +155,16 @@ impl OpenFile {
         }
         // A committed file shows the attributes that all objects of the store have.
         let is_committed = stat.st_nlink == 0 && (is_frozen || state.key.is_some());
+        let mut meta = attributes::meta_of(&stat, number);
+        if let OpenedAs::Stored(key, version) = &state.opened_as
+            && state.key.as_ref() == Some(key)
+            && (is_frozen || is_committed)
+        {
+            // The store has the content since a commit: what is read of this handle is of the store's version.
+            meta.version = (*version).into();
+        }
         Ok(Stat {
-            meta: attributes::meta_of(&stat, number),
+            meta,
             posix: (!is_committed).then_some(posix),
             content: self.id,
         })

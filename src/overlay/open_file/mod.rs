@@ -12,7 +12,7 @@ use super::OverlayCore;
 use super::name_change::NameChange;
 use crate::error::{Error, Result};
 use crate::store::tree::OpenMode;
-use crate::store::{Key, Version};
+use crate::store::{Key, StoreVersion};
 use crate::sync::descriptors::Permit;
 use crate::sync::locks::{Condvar, Mutex, MutexGuard};
 use handle::OpenFileHandle;
@@ -44,7 +44,7 @@ pub(super) enum OpenedAs {
     /// A file of the upper folder, or a new one.
     Upper,
     /// What the store had of this key, in this version.
-    Stored(Key, Version),
+    Stored(Key, StoreVersion),
     /// What a frozen layer had of the key: its commit tells the store's version.
     Frozen,
 }
@@ -134,7 +134,7 @@ impl OpenFile {
     }
 
     /// Returns the version of what the store has, if the file was opened on that and was not written since.
-    pub(super) fn unwritten_version(&self) -> Option<(Key, Version)> {
+    pub(super) fn unwritten_version(&self) -> Option<(Key, StoreVersion)> {
         let state = self.lock();
         match (&state.source, &state.opened_as) {
             (ContentSource::Upper(_), _) => None,
@@ -144,7 +144,7 @@ impl OpenFile {
     }
 
     /// Notes that the store has the content that the file was opened on, under the file's key, with this version.
-    pub(super) fn set_committed(&self, version: Version) {
+    pub(super) fn set_committed(&self, version: StoreVersion) {
         let mut state = self.lock();
         if let Some(key) = state.key.clone() {
             state.opened_as = OpenedAs::Stored(key, version);

@@ -196,7 +196,7 @@ impl FileState {
             // Renamed in the store: for the new key the content is another one, and the old key goes.
             OpenedAs::Stored(from, version) => {
                 same_content = false;
-                records.extend(change.moved_base_record(from, *version)?);
+                records.extend(change.moved_base_record(from, (*version).into())?);
             }
             OpenedAs::Upper | OpenedAs::Frozen => {}
         }

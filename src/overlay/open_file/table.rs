@@ -13,7 +13,7 @@ use crate::error::{Error, Kind, Result};
 use crate::overlay::keys_dir::{inode_of, os_error};
 use crate::overlay::layered_store::LayeredStore;
 use crate::overlay::{OverlayCore, Resolved, wrong_kind};
-use crate::store::{EntryKind, Key, LogPosition, Meta};
+use crate::store::{EntryKind, Key, LogPosition, Meta, Version};
 use crate::sync::descriptors::Permit;
 
 /// The open files by their keys.
@@ -97,7 +97,7 @@ impl OverlayCore {
             return Ok(true);
         };
         let now = self.look(|top| top.lower.head(&lower))?;
-        Ok(now.is_some_and(|meta| meta.version == version))
+        Ok(now.is_some_and(|meta| meta.version == Version::from(version)))
     }
 
     /// Takes the key away from a file that another program replaced in the store, unless it was written meanwhile.
@@ -168,8 +168,10 @@ impl OverlayCore {
         let reader = top.lower.open(lower, Some(meta))?;
         let version = reader.meta()?.version;
         let id = self.open.lock().ids.of_stored(key, version);
-        let id = id.unwrap_or(version.0);
-        let opened_as = OpenedAs::Stored(lower.clone(), version);
+        let id = id.unwrap_or(version.number());
+        // A commit has copied it to the frozen layer since the look there: it is looked for again.
+        let stored = version.stored().ok_or_else(|| Error::not_found(key))?;
+        let opened_as = OpenedAs::Stored(lower.clone(), stored);
         let source = ContentSource::Lower(reader);
         Ok(OpenFile::new(self, key, id, source, opened_as, permit))
     }

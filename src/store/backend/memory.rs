@@ -38,7 +38,7 @@ struct ObjectMap {
 impl ObjectMap {
     fn insert(&mut self, key: Key, bytes: Vec<u8>) -> Version {
         self.changes += 1;
-        let version = Version(self.changes);
+        let version = Version::numbered(self.changes);
         self.by_key.insert(key, (Arc::new(bytes), version));
         version
     }
@@ -155,7 +155,7 @@ impl Store for MemoryStore {
         } else {
             EntryKind::File
         };
-        let (size, version) = object.map_or((0, Version(0)), |(bytes, version)| {
+        let (size, version) = object.map_or((0, Version::NONE), |(bytes, version)| {
             (bytes.len() as u64, version)
         });
         Ok(Some(describe(kind, size, version)))
@@ -228,7 +228,7 @@ impl Store for MemoryStore {
 
 fn etag_of(version: Version) -> ETag {
     ETag {
-        text: format!("change {}", version.0),
+        text: format!("change {}", version.number()),
         version,
     }
 }

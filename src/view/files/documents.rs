@@ -134,7 +134,7 @@ fn stat_of(length: usize, content: u64) -> Stat {
         size: length as u64,
         stored: length as u64,
         modified: SystemTime::now(),
-        version: Version(0),
+        version: Version::NONE,
     };
     Stat {
         meta,

@@ -145,7 +145,7 @@ impl Tree for Editing {
                 size: attr.size,
                 stored: attr.stored,
                 modified: attr.modified,
-                version: Version(0),
+                version: Version::NONE,
             },
             posix: None,
             content: attr.content.unwrap_or(0),

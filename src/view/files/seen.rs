@@ -44,5 +44,5 @@ impl SeenDocument {
 }
 
 fn version_of(text: &[u8]) -> Version {
-    Version(XxHash64::oneshot(0, text))
+    Version::numbered(XxHash64::oneshot(0, text))
 }

@@ -133,7 +133,7 @@ impl TreeFile for DecodedWriter {
             size,
             stored: size,
             modified: self.found.modified,
-            version: Version(array.content_now()),
+            version: Version::numbered(array.content_now()),
         };
         Ok(Stat {
             meta,

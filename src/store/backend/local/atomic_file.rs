@@ -32,7 +32,7 @@ const FILE: OFlags = OFlags::RDWR.union(OFlags::CLOEXEC);
 
 /// Returns the temporary name for a file that will be called `name`.
 fn temp_name_of(name: &[u8]) -> String {
-    format!("{TEMP_PREFIX}{:016x}", Version::of(name).0)
+    format!("{TEMP_PREFIX}{:016x}", Version::of(name).number())
 }
 
 /// Whether a name is a temporary one.

@@ -95,7 +95,7 @@ impl Archive {
         let mut hasher = DefaultHasher::new();
         self.meta.version.hash(&mut hasher);
         (entry.header, entry.crc, entry.size).hash(&mut hasher);
-        Version(hasher.finish())
+        Version::numbered(hasher.finish())
     }
 
     /// Reads exactly `length` bytes that the archive has to have.

@@ -257,7 +257,7 @@ impl UsageFile {
         let boot = std::fs::read("/proc/sys/kernel/random/boot_id").unwrap_or_default();
         UsageFile {
             file,
-            boot: Version::of(&boot).0,
+            boot: Version::of(&boot).number(),
         }
     }
 

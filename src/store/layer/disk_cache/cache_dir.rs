@@ -107,7 +107,7 @@ pub struct CacheNamespace {
 impl CacheNamespace {
     /// Opens the part of the store that `identity` names.
     pub fn open(cache: &Arc<CacheDir>, identity: &str) -> CacheNamespace {
-        let number = Version::of(identity.as_bytes()).0;
+        let number = Version::of(identity.as_bytes()).number();
         let name = format!("{}{number:016x}", folder::STORE_PREFIX);
         for _ in 0..MAX_ATTEMPTS {
             let made = cache.change(|change| change.make_store(&name));

@@ -109,7 +109,7 @@ pub(super) fn seal(key: &EntryKey, header: &EntryHeader, bytes: &[u8]) -> Vec<u8
     end.extend_from_slice(&key.0);
     end.extend_from_slice(MAGIC);
     for number in [
-        header.version.0,
+        header.version.number(),
         header.size,
         header.asked,
         bytes.len() as u64,
@@ -169,7 +169,7 @@ impl CacheFile {
         Ok(CacheFile {
             file,
             header: EntryHeader {
-                version: Version(number(&tail, 8)),
+                version: Version::numbered(number(&tail, 8)),
                 size: number(&tail, 16),
                 asked: number(&tail, 24),
             },
@@ -246,7 +246,7 @@ mod tests {
     use super::*;
 
     fn file_of(key: &EntryKey, bytes: &[u8]) -> Vec<u8> {
-        let header = EntryHeader::now(Version(7), 1 << 40);
+        let header = EntryHeader::now(Version::numbered(7), 1 << 40);
         [bytes, &seal(key, &header, bytes)].concat()
     }
 
@@ -264,7 +264,7 @@ mod tests {
             let entry = open(&file_of(&key, &bytes), &key).unwrap();
             assert_eq!(
                 (entry.len(), entry.header().version),
-                (length as u64, Version(7))
+                (length as u64, Version::numbered(7))
             );
             for start in [0, 1, BLOCK, length / 2, length] {
                 for end in [0, 1, BLOCK + 1, length / 2, length] {

@@ -169,7 +169,7 @@ mod tests {
         Meta {
             kind: EntryKind::File,
             size,
-            version: Version(1),
+            version: Version::numbered(1),
             ..Meta::prefix()
         }
     }

@@ -257,7 +257,7 @@ mod tests {
         let object = Object {
             bytes: vec![0; length],
             size: length as u64,
-            version: Version(1),
+            version: Version::numbered(1),
             modified: None,
         };
         let key = Key::new(name).unwrap();
