@@ -16,6 +16,7 @@ use crate::array::piece::{Decoded, Piece};
 use crate::array::{Engine, OpenArray};
 use crate::error::{Error, Kind, Result};
 use crate::grid::{ChunkIndex, Coordinates, Layout, Runs};
+use crate::model::DataType;
 use crate::sync::budget::Reservation;
 use crate::sync::change_permit;
 use crate::sync::change_permit::ChangePermit;
@@ -49,8 +50,8 @@ struct PieceEdit<'a> {
 }
 
 impl FlatFile {
-    /// Writes bytes at an offset. Fails with `TooLarge` beyond the end, which no write moves, and as
-    /// `OpenArray::check_writable` does. What was written before an error stays.
+    /// Writes bytes at an offset. Fails with `TooLarge` beyond the end, which no write moves, with `Invalid` for a value
+    /// that the data type does not have, and as `OpenArray::check_writable` does. What was written before an error stays.
     pub fn write(&self, offset: u64, bytes: &[u8], source: WriteSource) -> Result<()> {
         self.array.check_writable()?;
         if !self.has_own_order() {
@@ -64,6 +65,7 @@ impl FlatFile {
             let found = format!("the file has {length} bytes, as many as its array");
             return Err(Error::too_large(&self.array.path, found));
         };
+        self.array.check_values(bytes)?;
         self.array.check_metadata()?;
         let most = self.max_read(decoder);
         let mut start = offset;
@@ -169,6 +171,21 @@ impl OpenArray {
             return Err(Error::too_large(&self.path, found));
         }
         Ok(())
+    }
+
+    /// `Invalid` if elements of fewer than eight bits are not all values of the data type: of those the codecs keep the
+    /// lower bits only.
+    fn check_values(&self, elements: &[u8]) -> Result<()> {
+        let DataType::Small(number) = &self.array.data_type else {
+            return Ok(());
+        };
+        match number.first_not_held(elements) {
+            None => Ok(()),
+            Some(code) => {
+                let why = format!("the byte 0x{code:02x} is no value of {}", number.name);
+                Err(Error::invalid(&self.path, why))
+            }
+        }
     }
 
     /// Changes the elements of a piece, which is read first unless all of them are written. Pages of a piece that was

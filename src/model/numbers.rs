@@ -192,6 +192,26 @@ impl NumberType {
     }
 }
 
+impl NumberType {
+    /// Whether a byte is the code of a value, for types of fewer than 8 bits; true for all others.
+    fn holds(&self, code: u8) -> bool {
+        match self.narrow() {
+            Some((bits, true)) => {
+                let half = 1_i16 << (bits - 1);
+                (-half..half).contains(&i16::from(code.cast_signed()))
+            }
+            Some((bits, false)) => u16::from(code) < 1 << bits,
+            None => true,
+        }
+    }
+
+    /// Returns the first byte of decoded elements that is the code of no value.
+    pub fn first_not_held(&self, elements: &[u8]) -> Option<u8> {
+        self.narrow()?;
+        elements.iter().copied().find(|&code| !self.holds(code))
+    }
+}
+
 /// Returns a whole number as one byte, a negative one in two's complement.
 #[expect(
     clippy::cast_possible_truncation,

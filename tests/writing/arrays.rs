@@ -460,3 +460,32 @@ fn what_is_pending_survives_new_attributes_and_a_new_shape() {
     file.array().flush().unwrap();
     assert_eq!(Fixture::of(&memory).read("a")[..4], [1, 2, 3, 4]);
 }
+
+#[test]
+fn a_value_that_a_type_of_few_bits_cannot_hold_is_refused() {
+    let cases: [(&str, &[u8], &[u8]); 3] = [
+        ("int4", &[0, 7, 0xf8, 0xff], &[8, 100, 0xf7, 0x80]),
+        ("uint2", &[0, 3], &[4, 100, 0xff]),
+        ("float6_e2m3fn", &[0, 0x3f], &[0x40, 0xff]),
+    ];
+    for (name, held, others) in cases {
+        let memory = MemoryStore::default();
+        let document = json!({
+            "zarr_format": 3, "node_type": "array", "shape": [8], "data_type": name,
+            "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [4]}},
+            "chunk_key_encoding": {"name": "default"}, "fill_value": 0, "codecs": [{"name": "bytes"}],
+        });
+        memory.set(key("a/zarr.json"), document.to_string().into_bytes());
+        let fixture = Fixture::new(Arc::new(memory.clone()), limits(1 << 20));
+        let raw = fixture.file("a", "raw");
+        raw.write_at(0, held).unwrap();
+        raw.array().flush().unwrap();
+        for &other in others {
+            let error = raw.write_at(2, &[held[1], other]).unwrap_err();
+            assert_eq!(error.kind(), Kind::Invalid, "{name} {other}: {error}");
+        }
+        raw.array().flush().unwrap();
+        let stored = memory.get(&key("a/c/0"), 100).unwrap().unwrap().bytes;
+        assert_eq!(all(&raw)[..held.len()], *held, "{name}: {stored:?}");
+    }
+}
