@@ -83,7 +83,10 @@ pub struct DiscardArgs {
     /// Which changes
     #[command(flatten)]
     pub place: PlaceArgs,
-    /// Only what was changed at this path in the store and below
+    /// What was changed at this path in the store and below
     #[arg(help_heading = None)]
     pub path: Option<String>,
+    /// Discard all changes, without a question
+    #[arg(long, help_heading = None, conflicts_with = "path")]
+    pub all: bool,
 }

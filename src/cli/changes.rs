@@ -1,5 +1,7 @@
 //! `zarrfs status`, `diff`, `commit` and `discard`: what they ask, and how the answer is printed.
 
+use std::io;
+use std::io::IsTerminal;
 use std::path::Path;
 
 use serde::Serialize;
@@ -8,8 +10,8 @@ use serde_json::json;
 use super::mount_facts::{CONTROL, MountFacts};
 use super::upper::ChangesLocation;
 use super::{
-    CommitArgs, DiffArgs, DiscardArgs, StatusArgs, diff_arrays, diff_stores, mount_facts, report,
-    shown, units, upper,
+    CommitArgs, DiffArgs, DiscardArgs, PlaceArgs, StatusArgs, diff_arrays, diff_stores,
+    mount_facts, report, shown, units, upper,
 };
 use crate::error::{Error, Result, printable};
 use crate::mount::protocol::{CommitReport, ControlAnswer, ControlRequest, StatusReport};
@@ -249,10 +251,20 @@ fn print_conflicts(conflicts: &[(String, String)], is_copy: bool) {
     );
 }
 
-/// Throws away what was changed, or says that there is nothing.
+/// Throws changes away, or says that there are none; returns whether the user agreed.
 pub(super) fn discard(args: &DiscardArgs) -> Result<bool> {
-    let path = args.path.as_deref().unwrap_or_default();
-    let path = path.trim_matches('/').to_string();
+    let path = match &args.path {
+        Some(path) if path.trim_matches('/').is_empty() => {
+            let why = "an empty path would discard all changes: name a path, or give --all";
+            return Err(Error::invalid("discard", why));
+        }
+        Some(path) => path.trim_matches('/').to_string(),
+        None if args.all || confirm_all(&args.place)? => String::new(),
+        None => {
+            report::print("nothing was discarded");
+            return Ok(false);
+        }
+    };
     match upper::ask(&args.place, &ControlRequest::Discard { path })? {
         ControlAnswer::Discard(0) => {
             report::print("nothing to discard");
@@ -265,6 +277,31 @@ pub(super) fn discard(args: &DiscardArgs) -> Result<bool> {
         }
         _ => Err(mismatch()),
     }
+}
+
+/// Asks on a terminal whether all changes are to be discarded; `Invalid` without a terminal, unless there are none.
+fn confirm_all(place: &PlaceArgs) -> Result<bool> {
+    let ControlAnswer::Status(status) = upper::ask(place, &ControlRequest::Status)? else {
+        return Err(mismatch());
+    };
+    let others = status.kept.len() + status.in_writing.len();
+    let count = status.put + status.erased + others as u64;
+    if count == 0 {
+        return Ok(true);
+    }
+    let changes = units::count(count, "change");
+    if !io::stdin().is_terminal() || !io::stderr().is_terminal() {
+        let why = format!("{changes} would be lost: name a path, or give --all to discard all");
+        return Err(Error::invalid("discard", why));
+    }
+    report::ask(format_args!(
+        "Discard {changes} of {}? [y/N] ",
+        status.store
+    ));
+    let mut answer = String::new();
+    let read = io::stdin().read_line(&mut answer);
+    read.map_err(|error| Error::os("the answer", error))?;
+    Ok(matches!(answer.trim(), "y" | "Y" | "yes" | "Yes"))
 }
 
 /// The error where an answer is not of the kind that was asked for.

@@ -60,7 +60,7 @@ pub(super) const COMMIT: &str = with_files!(
 );
 
 pub(super) const DISCARD: &str =
-    with_files!("  zarrfs discard /mnt/data tas\n  zarrfs discard /mnt/data\n");
+    with_files!("  zarrfs discard /mnt/data tas\n  zarrfs discard --all /mnt/data\n");
 
 pub(super) const TREE: &str =
     with_files!("  zarrfs tree data.zarr\n  zarrfs tree --anon s3://bucket/data.zarr\n");

@@ -64,6 +64,13 @@ pub(super) fn note(text: impl std::fmt::Display) {
     let _ = writeln!(io::stderr(), "zarrfs: {}", printable(&text.to_string()));
 }
 
+/// Prints a question, fit for a terminal; the answer follows in the same line.
+pub(super) fn ask(text: impl std::fmt::Display) {
+    let mut stderr = io::stderr();
+    let _ = write!(stderr, "{}", printable(&text.to_string()));
+    let _ = stderr.flush();
+}
+
 /// Prints JSON as the result, with letters escaped that would change a terminal; a closed stdout is no error.
 pub(super) fn print_json(value: &Value) {
     print(escaped(&format!("{value:#}")));

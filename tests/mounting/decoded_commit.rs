@@ -72,7 +72,7 @@ fn make_room(disk: &Tmpfs) {
 /// Runs a command on the mount; returns what it prints.
 fn run(fixture: &Fixture, command: &str) -> String {
     let command = Command::new(PROGRAM)
-        .arg(command)
+        .args(command.split(' '))
         .arg(&fixture.dir)
         .output();
     let output = command.unwrap();
@@ -106,7 +106,7 @@ fn what_could_not_be_stored_at_close_is_discarded() {
     let Some((fixture, disk)) = full_upper() else {
         return;
     };
-    run(&fixture, "discard");
+    run(&fixture, "discard --all");
     assert!(soon(|| first_element(&fixture) == [7; 4]));
     make_room(&disk);
     assert!(run(&fixture, "status").contains(": nothing to commit\n"));

@@ -197,7 +197,7 @@ impl Changed {
     pub(crate) fn zarrfs(&self, command: &str) -> Result<(), String> {
         let mut program = Command::new(PROGRAM);
         let done = program
-            .arg(command)
+            .args(command.split(' '))
             .arg(&self.fixture.dir)
             .output()
             .unwrap();

@@ -75,7 +75,7 @@ fn a_mount_of_a_mount_has_changes_of_its_own() {
     fs::write(fixture.dir.join("precious"), "1").unwrap();
     fs::write(fixture.second.join("scratch"), "2").unwrap();
     assert!(changes(&fixture.dir).contains("precious"));
-    done(&["discard", second]);
+    done(&["discard", "--all", second]);
     assert_eq!(fs::read(fixture.dir.join("precious")).unwrap(), b"1");
     assert!(!fixture.second.join("scratch").exists());
     fs::write(fixture.second.join("scratch"), "2").unwrap();

@@ -111,8 +111,14 @@ fn d04_that_there_is_nothing_to_discard_is_no_fault() {
         &["commit", "--dry-run", dir],
         "would do: 1 put (3.0 KiB), 0 removed",
     );
-    answer(&["discard", dir], "1 change discarded");
-    answer(&["discard", dir], "nothing to discard");
+    for path in ["", "/"] {
+        let why = "discard: an empty path would discard all changes: name a path, or give --all";
+        fault(&["discard", dir, path], why);
+    }
+    let why = "discard: 1 change would be lost: name a path, or give --all to discard all";
+    fault(&["discard", dir], why);
+    answer(&["discard", dir, "--all"], "1 change discarded");
+    answer(&["discard", dir, "--all"], "nothing to discard");
 }
 
 #[test]

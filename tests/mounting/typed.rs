@@ -252,7 +252,7 @@ fn d04_one_conflict_is_one() {
     let output = zarrfs(&fixture, &["commit", dir, "--to", other.to_str().unwrap()]);
     let expected = "zarrfs: 1 conflict; nothing was overwritten\n";
     assert_eq!(said(&output), (Some(1), expected.to_string()));
-    let output = zarrfs(&fixture, &["discard", dir]);
+    let output = zarrfs(&fixture, &["discard", "--all", dir]);
     assert_eq!(
         String::from_utf8(output.stdout).unwrap(),
         "1 change discarded\n"

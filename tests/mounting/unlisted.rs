@@ -60,7 +60,7 @@ fn w05_what_was_made_over_a_web_server_is_listed_and_copied() {
         assert_has(&changed.shown(), &MADE, &[]);
         changed.zarrfs("commit").unwrap_err();
         assert_has(&changed.shown(), &MADE, &[]);
-        changed.zarrfs("discard").unwrap();
+        changed.zarrfs("discard --all").unwrap();
         assert_has(&changed.shown(), &["zarr.json"], &MADE);
     }
 }
@@ -79,7 +79,7 @@ fn w05_what_was_removed_or_renamed_over_a_web_server_is_not_listed() {
         assert_has(&changed.shown(), &there, &gone);
         changed.remount();
         assert_has(&changed.shown(), &there, &gone);
-        changed.zarrfs("discard").unwrap();
+        changed.zarrfs("discard --all").unwrap();
         changed.shell("cat s/c/0/0 > /dev/null");
     }
 }

@@ -49,7 +49,7 @@ class Subject:
 
     def discard(self, *path):
         """Throws changes away; returns whether there were some."""
-        done = zarrfs("discard", self.daemon.path, *path, check=False)
+        done = zarrfs("discard", self.daemon.path, *(path or ["--all"]), check=False)
         assert done.returncode == 0 or "nothing was changed" in done.stderr, done.stderr
         return done.returncode == 0
 

@@ -4,6 +4,8 @@ The suites of ../shared are in test_cow_suites.
 """
 
 import hashlib
+import os
+import pty
 import random
 import shutil
 import subprocess
@@ -338,3 +340,25 @@ def test_tensorstore_writes(driver, tmp_path, cow):
     values[10:20, 10:20] = 5
     zarrfs("commit", mount.path)
     np.testing.assert_array_equal(zarr.open_array(path / "ts", mode="r")[...], values)
+
+
+@pytest.mark.parametrize("answer, is_discarded", [("y\n", True), ("\n", False), ("all\n", False)])
+def test_all_changes_are_discarded_after_a_question(store, cow, answer, is_discarded):
+    mount = cow(store)
+    (mount.path / "new").write_bytes(b"1")
+    asked, terminal = pty.openpty()
+    command = [mounting.program(), "discard", mount.path]
+    with subprocess.Popen(
+        command, stdin=terminal, stdout=subprocess.PIPE, stderr=terminal, text=True
+    ) as process:
+        question = b""
+        while b"[y/N]" not in question:
+            question += os.read(asked, 1000)
+        os.write(asked, answer.encode())
+        said = process.stdout.read()
+    os.close(asked)
+    os.close(terminal)
+    assert f"Discard 1 change of {store}?" in question.decode()
+    assert (process.returncode == 0) == is_discarded
+    assert said == ("1 change discarded\n" if is_discarded else "nothing was discarded\n")
+    assert (mount.path / "new").exists() != is_discarded
