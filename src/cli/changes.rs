@@ -14,7 +14,9 @@ use super::{
     mount_facts, report, shown, units, upper,
 };
 use crate::error::{Error, Result, printable};
-use crate::mount::protocol::{CommitReport, ControlAnswer, ControlRequest, StatusReport};
+use crate::mount::protocol::{
+    CommitReport, ControlAnswer, ControlRequest, DiscardReport, StatusReport,
+};
 use crate::view::control::FAILURES_ATTRIBUTE;
 
 /// Prints how much was changed, and how much failed.
@@ -210,12 +212,18 @@ pub(super) fn commit(args: &CommitArgs) -> Result<bool> {
     };
     if args.json {
         print_json(&report);
+    } else if let Some(failure) = &report.failed {
+        print_rest(&report);
+        return Err(failure.error());
     } else if report.conflicts.is_empty() {
         print_commit(&report, args.dry_run);
     } else {
-        print_conflicts(&report.conflicts, args.to.is_some());
+        print_conflicts(&report, args);
     }
-    Ok(report.conflicts.is_empty())
+    match &report.failed {
+        Some(failure) => Err(failure.error()),
+        None => Ok(report.conflicts.is_empty()),
+    }
 }
 
 fn ask_commit(args: &CommitArgs) -> Result<CommitReport> {
@@ -239,16 +247,34 @@ fn print_commit(report: &CommitReport, dry_run: bool) {
 }
 
 /// Lists conflicts; a copy to another store cannot be forced.
-fn print_conflicts(conflicts: &[(String, String)], is_copy: bool) {
-    for (key, why) in conflicts {
+fn print_conflicts(report: &CommitReport, args: &CommitArgs) {
+    for (key, why) in &report.conflicts {
         report::print(format_args!("{}: {}", printable(key), printable(why)));
     }
-    let count = units::count(conflicts.len() as u64, "conflict");
+    let count = units::count(report.conflicts.len() as u64, "conflict");
+    let is_copy = args.to.is_some();
     let hint = if is_copy { "" } else { " (see --force)" };
-    report::fail(
-        report::NO,
-        format_args!("{count}; nothing was overwritten{hint}"),
-    );
+    // A dry run counts what it would do, and a copy overwrites nothing.
+    let is_begun = !is_copy && !args.dry_run && report.put + report.erased > 0;
+    let done = if is_begun {
+        print_rest(report);
+        "what is in conflict was not overwritten"
+    } else {
+        "nothing was overwritten"
+    };
+    report::fail(report::NO, format_args!("{count}; {done}{hint}"));
+}
+
+/// Says what a commit that ended early has brought into the store, and what becomes of the rest.
+fn print_rest(report: &CommitReport) {
+    report::print(format_args!(
+        "{} put ({}), {} removed before the commit ended; {} left: `zarrfs commit` goes on with {}",
+        report.put,
+        shown::bytes(report.bytes),
+        report.erased,
+        units::count(report.left, "change"),
+        if report.left == 1 { "it" } else { "them" },
+    ));
 }
 
 /// Throws changes away, or says that there are none; returns whether the user agreed.
@@ -266,16 +292,26 @@ pub(super) fn discard(args: &DiscardArgs) -> Result<bool> {
         }
     };
     match upper::ask(&args.place, &ControlRequest::Discard { path })? {
-        ControlAnswer::Discard(0) => {
-            report::print("nothing to discard");
-            Ok(true)
-        }
-        ControlAnswer::Discard(count) => {
-            let count = units::count(count, "change");
-            report::print(format_args!("{count} discarded"));
+        ControlAnswer::Discard(report) => {
+            print_discard(&report);
             Ok(true)
         }
         _ => Err(mismatch()),
+    }
+}
+
+fn print_discard(report: &DiscardReport) {
+    if report.discarded + report.stored == 0 {
+        report::print("nothing to discard");
+        return;
+    }
+    let count = units::count(report.discarded, "change");
+    report::print(format_args!("{count} discarded"));
+    if report.stored > 0 {
+        let keys = units::count(report.stored, "key");
+        report::print(format_args!(
+            "{keys} had been put by a commit that did not finish: the store has them as they were changed"
+        ));
     }
 }
 

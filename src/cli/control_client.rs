@@ -37,9 +37,7 @@ pub(super) fn ask(
             ControlMessage::Progress { total: 0, .. } => {}
             ControlMessage::Progress { done, total } => progress(done, total),
             ControlMessage::Answer(answer) => return Ok(Some(answer)),
-            ControlMessage::Failure { kind, text } => {
-                return Err(ControlMessage::error(&kind, &text));
-            }
+            ControlMessage::Failure(failure) => return Err(failure.error()),
             ControlMessage::OtherVersion(_) => return Err(other_version().about(upper.display())),
         }
         line = receive_line(upper, &mut lines)?;
@@ -83,6 +81,7 @@ mod tests {
 
     use super::*;
     use crate::error::Kind;
+    use crate::mount::protocol::DiscardReport;
 
     /// Asks a mount that sends these bytes when it has a request.
     fn ask_mount(reply: &'static [u8]) -> (Result<Option<ControlAnswer>>, Vec<(usize, usize)>) {
@@ -107,9 +106,15 @@ mod tests {
 
     #[test]
     fn progress_and_the_answer_are_received() {
-        let reply = b"{\"progress\":{\"done\":1,\"total\":2}}\n{\"answer\":{\"discard\":3}}\n";
+        let reply = b"{\"progress\":{\"done\":1,\"total\":2}}\n{\"answer\":{\"discard\":{\"discarded\":3,\"stored\":0}}}\n";
         let (answer, steps) = ask_mount(reply);
-        assert_eq!(answer.unwrap(), Some(ControlAnswer::Discard(3)));
+        assert_eq!(
+            answer.unwrap(),
+            Some(ControlAnswer::Discard(DiscardReport {
+                discarded: 3,
+                stored: 0
+            }))
+        );
         assert_eq!(steps, [(1, 2)]);
     }
 

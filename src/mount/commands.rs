@@ -7,7 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::protocol::{
-    ArraysReport, CommitReport, ControlAnswer, ControlRequest, DiffReport, KeyDiff, StatusReport,
+    ArraysReport, CommitReport, ControlAnswer, ControlRequest, DiffReport, DiscardReport,
+    FailureReport, KeyDiff, StatusReport,
 };
 use crate::array::{Arrays, Engine, Limits};
 use crate::compare;
@@ -15,6 +16,7 @@ use crate::compare::{Compared, HierarchyState};
 use crate::error::{Kind, Result};
 use crate::hierarchy::Hierarchy;
 use crate::overlay;
+use crate::overlay::Discarded;
 use crate::overlay::Overlay;
 use crate::overlay::changes::{ChangeAction, ChangedKey};
 use crate::overlay::commit::{CommitConfig, Outcome, ProgressFn};
@@ -65,9 +67,15 @@ pub(super) fn execute_in_mount(
     }
     let in_writing = arrays.in_writing();
     let mut answer = match execute(overlay, request, progress) {
-        Ok(ControlAnswer::Discard(changes)) => ControlAnswer::Discard(changes + dropped),
+        Ok(ControlAnswer::Discard(report)) => ControlAnswer::Discard(DiscardReport {
+            discarded: report.discarded + dropped,
+            ..report
+        }),
         Err(error) if dropped > 0 && error.kind() == Kind::NotFound => {
-            ControlAnswer::Discard(dropped)
+            ControlAnswer::Discard(DiscardReport {
+                discarded: dropped,
+                stored: 0,
+            })
         }
         answer => answer?,
     };
@@ -76,11 +84,15 @@ pub(super) fn execute_in_mount(
 }
 
 /// Throws away what was changed at a path; that it is nothing is a fault unless it was all that was asked for.
-fn discard(overlay: &Overlay, path: &Key) -> Result<u64> {
-    match overlay.discard(path) {
-        Err(error) if path.is_root() && error.kind() == Kind::NotFound => Ok(0),
-        discarded => discarded,
-    }
+fn discard(overlay: &Overlay, path: &Key) -> Result<DiscardReport> {
+    let Discarded { dropped, stored } = match overlay.discard(path) {
+        Err(error) if path.is_root() && error.kind() == Kind::NotFound => Discarded::default(),
+        discarded => discarded?,
+    };
+    Ok(DiscardReport {
+        discarded: dropped,
+        stored,
+    })
 }
 
 fn status(overlay: &Overlay) -> Result<StatusReport> {
@@ -177,6 +189,8 @@ impl From<Outcome> for CommitReport {
             put: outcome.put,
             bytes: outcome.bytes,
             erased: outcome.erased,
+            left: outcome.left,
+            failed: outcome.failed.as_ref().map(FailureReport::of),
             conflicts: texts(outcome.conflicts),
             kept: texts(outcome.kept),
             in_writing: Vec::new(),

@@ -9,7 +9,8 @@ use std::thread;
 
 use super::commands;
 use super::protocol::{
-    ControlMessage, ControlRequest, receive_request, send_message, socket_error, socket_path,
+    ControlMessage, ControlRequest, FailureReport, receive_request, send_message, socket_error,
+    socket_path,
 };
 use crate::array::Arrays;
 use crate::error::{Error, Result};
@@ -61,7 +62,7 @@ fn answer(overlay: &Overlay, arrays: &Arrays, stream: &UnixStream) {
             }
             match commands::execute_in_mount((overlay, arrays), &request, &progress) {
                 Ok(answer) => ControlMessage::Answer(answer),
-                Err(error) => ControlMessage::failure(&error),
+                Err(error) => ControlMessage::Failure(FailureReport::of(&error)),
             }
         }
     };
@@ -132,12 +133,11 @@ mod tests {
         };
         assert_eq!((report.store.as_str(), report.put), ("s.zarr", 0));
         let path = "no/such".to_string();
-        let ControlMessage::Failure { kind, text } =
-            ask(&overlay, &ControlRequest::Discard { path })
+        let ControlMessage::Failure(failure) = ask(&overlay, &ControlRequest::Discard { path })
         else {
             panic!("nothing was changed there");
         };
-        assert_eq!(ControlMessage::error(&kind, &text).kind(), Kind::NotFound);
+        assert_eq!(failure.error().kind(), Kind::NotFound);
     }
 
     /// A command of version 1 shows the text of the member `error`.

@@ -17,7 +17,7 @@ use serde_json::Value;
 use crate::error::{Error, Kind, Result};
 
 /// The version of the protocol. The first, of zarrfs 0.1.0, had requests without a number.
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
 
 /// The name of the socket in the upper folder.
 const SOCKET: &str = "socket";
@@ -61,8 +61,8 @@ pub enum ControlAnswer {
     DiffArrays(ArraysReport),
     /// Of `Commit`.
     Commit(CommitReport),
-    /// Of `Discard`: how many changes were thrown away.
-    Discard(u64),
+    /// Of `Discard`.
+    Discard(DiscardReport),
 }
 
 /// How much was changed, as `zarrfs status --json` prints it.
@@ -130,13 +130,54 @@ pub struct CommitReport {
     pub bytes: u64,
     /// Keys that were removed.
     pub erased: u64,
+    /// Changes that the store does not have, since the commit ended early.
+    #[serde(default)]
+    pub left: u64,
     /// Keys that others changed, and how.
     pub conflicts: Vec<(String, String)>,
+    /// The error that ended the commit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failed: Option<FailureReport>,
     /// What stays in the upper folder, and why.
     pub kept: Vec<(String, String)>,
     /// The arrays that were written through decoded files when it began, and what that means.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub in_writing: Vec<(String, String)>,
+}
+
+/// An error, as it is sent and as JSON has it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FailureReport {
+    /// The name of the error's kind.
+    pub kind: String,
+    /// The error.
+    pub text: String,
+}
+
+impl FailureReport {
+    /// Returns the report of an error.
+    pub fn of(error: &Error) -> FailureReport {
+        FailureReport {
+            kind: format!("{:?}", error.kind()),
+            text: error.to_string(),
+        }
+    }
+
+    /// Returns the error.
+    pub fn error(&self) -> Error {
+        let mut kinds = Kind::ALL.into_iter();
+        let kind = kinds.find(|known| format!("{known:?}") == self.kind);
+        Error::new(kind.unwrap_or(Kind::Unavailable), "", &self.text)
+    }
+}
+
+/// What a discard did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DiscardReport {
+    /// Changes that were thrown away.
+    pub discarded: u64,
+    /// Keys that a commit which ended early had put before: the store keeps them.
+    pub stored: u64,
 }
 
 /// A line from a mount to a command.
@@ -153,33 +194,10 @@ pub enum ControlMessage {
     /// The last line: the result.
     Answer(ControlAnswer),
     /// The last line: the request failed.
-    Failure {
-        /// The name of the error's kind.
-        kind: String,
-        /// The error.
-        text: String,
-    },
+    Failure(FailureReport),
     /// The last line: the ends are of different versions. Version 1 sent all of its errors in this form.
     #[serde(rename = "error")]
     OtherVersion(String),
-}
-
-impl ControlMessage {
-    /// Returns the line for a request that failed.
-    pub fn failure(error: &Error) -> ControlMessage {
-        ControlMessage::Failure {
-            kind: format!("{:?}", error.kind()),
-            text: error.to_string(),
-        }
-    }
-
-    /// Returns the error of a request that failed.
-    pub fn error(kind: &str, text: &str) -> Error {
-        let kind = Kind::ALL
-            .into_iter()
-            .find(|known| format!("{known:?}") == kind);
-        Error::new(kind.unwrap_or(Kind::Unavailable), "", text)
-    }
 }
 
 #[derive(Serialize, Deserialize)]
@@ -276,12 +294,12 @@ mod tests {
     fn the_kind_of_an_error_arrives() {
         for kind in Kind::ALL {
             let sent = Error::new(kind, "a/\u{1b}", "why");
-            let ControlMessage::Failure { kind: name, text } =
-                parse(&ControlMessage::failure(&sent))
+            let ControlMessage::Failure(failure) =
+                parse(&ControlMessage::Failure(FailureReport::of(&sent)))
             else {
                 panic!("not a failure");
             };
-            let error = ControlMessage::error(&name, &text);
+            let error = failure.error();
             assert_eq!(error.kind(), kind);
             assert_eq!(error.to_string(), sent.to_string());
         }
@@ -293,12 +311,13 @@ mod tests {
             put: 1,
             bytes: 2,
             erased: 3,
+            left: 4,
+            failed: None,
             conflicts: vec![("a".to_string(), "was changed".to_string())],
             kept: Vec::new(),
             in_writing: Vec::new(),
         };
-        let printed =
-            r#"{"put":1,"bytes":2,"erased":3,"conflicts":[["a","was changed"]],"kept":[]}"#;
+        let printed = r#"{"put":1,"bytes":2,"erased":3,"left":4,"conflicts":[["a","was changed"]],"kept":[]}"#;
         assert_eq!(serde_json::to_string(&report).unwrap(), printed);
         let message = ControlMessage::Answer(ControlAnswer::Commit(report));
         assert_eq!(parse(&message), message);
@@ -321,8 +340,8 @@ mod tests {
         let lines = [
             r#"{"command":"commit","dry_run":false,"force":true}"#,
             r#"{"version":1,"request":"status"}"#,
-            r#"{"version":3,"request":"status"}"#,
-            r#"{"version":2,"request":"frobnicate"}"#,
+            r#"{"version":4,"request":"status"}"#,
+            r#"{"version":3,"request":"frobnicate"}"#,
             "",
         ];
         for line in lines {

@@ -14,14 +14,23 @@ use super::{Overlay, OverlayCore};
 use crate::error::{Error, Kind, Result};
 use crate::store::{EntryKind, Key};
 
+/// What a discard did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Discarded {
+    /// Keys whose changes were dropped.
+    pub dropped: u64,
+    /// Keys that a commit which ended early had put into the store: they stay there.
+    pub stored: u64,
+}
+
 impl Overlay {
-    /// Drops what was changed at a path and below; returns how many keys that were. Files that are open keep their
+    /// Drops what was changed at a path and below. Files that are open keep their
     /// content until they are closed, and take no more writes. What was renamed from elsewhere to there has its old name
     /// again. Waits for a commit.
     ///
     /// `NotFound` if nothing was changed there, `Invalid` if something was renamed from there to elsewhere, or if the
     /// old name of something that was renamed there is in use.
-    pub fn discard(&self, path: &Key) -> Result<u64> {
+    pub fn discard(&self, path: &Key) -> Result<Discarded> {
         let core = &self.0;
         let _one = core.committing.lock();
         core.change_names(std::slice::from_ref(path), |change| {
@@ -35,12 +44,19 @@ impl Overlay {
                 file.key().iter().for_each(|key| core.revoke(key));
             }
             core.open.lock().ids.remove_below(path);
-            let mut dropped = 0;
+            let mut discarded = Discarded::default();
             for (layer, undone) in layers.iter().zip(undone) {
-                dropped += discard_in_layer(layer, path, undone)?;
+                discarded.stored += committed(layer, path);
+                discarded.dropped += discard_in_layer(layer, path, undone)?;
             }
             core.note_tree_change(&Key::root());
-            Ok(dropped.max(1))
+            let dropped = discarded.dropped.saturating_sub(discarded.stored);
+            discarded.dropped = if discarded.stored == 0 {
+                dropped.max(1)
+            } else {
+                dropped
+            };
+            Ok(discarded)
         })
     }
 }
@@ -65,6 +81,12 @@ impl NameChange<'_> {
             .chain(frozen)
             .collect()
     }
+}
+
+/// Returns how many keys at a path and below a commit has put into the store, which has not ended.
+fn committed(layer: &ChangeLayer, path: &Key) -> u64 {
+    let bases = layer.lock().records.bases_below(path);
+    bases.iter().filter(|(_, base)| base.is_committed).count() as u64
 }
 
 /// `NotFound` if nothing was changed at a path and below.

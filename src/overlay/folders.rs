@@ -112,7 +112,10 @@ mod tests {
         Tree::unlink(&overlay, &key("d/x")).unwrap();
         // A conflict leaves the frozen layer where it is.
         store.set(key("d/x"), b"changed".to_vec());
-        overlay.commit(CommitConfig::default(), &|_, _| {}).unwrap();
+        overlay
+            .commit(CommitConfig::default(), &|_, _| {})
+            .and_then(crate::overlay::commit::Outcome::or_failed)
+            .unwrap();
         assert!(overlay.0.top().frozen.is_some());
         assert_eq!(shown_mode(), 0o700);
         let copy_up = || {

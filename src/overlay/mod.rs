@@ -63,6 +63,7 @@ use records::Records;
 use upper::Upper;
 use write_numbers::WriteNumbers;
 
+pub use discard::Discarded;
 pub use records::BaseVersion;
 pub use upper::belongs_to;
 

@@ -105,7 +105,9 @@ fn put(overlay: &Overlay, name: char, bytes: &[u8]) {
 
 /// Commits; returns whether there was no conflict.
 fn has_committed(overlay: &Overlay) -> bool {
-    let done = overlay.commit(CommitConfig::default(), &|_, _| {});
+    let done = overlay
+        .commit(CommitConfig::default(), &|_, _| {})
+        .and_then(crate::overlay::commit::Outcome::or_failed);
     done.unwrap().conflicts.is_empty()
 }
 
@@ -300,7 +302,11 @@ impl Scenario {
             dry_run: false,
             force: self.force,
         };
-        let last = core.overlay.commit(config, &|_, _| {}).unwrap();
+        let last = core
+            .overlay
+            .commit(config, &|_, _| {})
+            .and_then(crate::overlay::commit::Outcome::or_failed)
+            .unwrap();
         assert_eq!(last.conflicts, [], "wrong: a conflict");
         let stored = core.stored();
         assert_eq!(shown, stored, "wrong: a commit changes what shows");

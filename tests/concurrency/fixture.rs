@@ -205,7 +205,9 @@ impl Fixture {
     }
 
     pub(crate) fn commit_with(&self, config: CommitConfig) -> Result<Outcome> {
-        self.overlay().commit(config, &|_, _| {})
+        self.overlay()
+            .commit(config, &|_, _| {})
+            .and_then(Outcome::or_failed)
     }
 
     /// Starts a commit; returns when it is at a call on a key.
@@ -214,7 +216,11 @@ impl Fixture {
         self.gate
             .close(move |made, on| made == call && on == key.as_str());
         let gate = Opening(self.gate.clone());
-        let thread = thread::spawn(move || overlay.commit(CommitConfig::default(), &|_, _| {}));
+        let thread = thread::spawn(move || {
+            overlay
+                .commit(CommitConfig::default(), &|_, _| {})
+                .and_then(Outcome::or_failed)
+        });
         self.gate.wait_for(1);
         HeldCommit { gate, thread }
     }

@@ -161,7 +161,10 @@ impl World for InProcess {
     }
 
     fn commit(&self) -> Tried<Committed> {
-        let outcome = self.overlay.commit(CommitConfig::default(), &|_, _| {});
+        let outcome = self
+            .overlay
+            .commit(CommitConfig::default(), &|_, _| {})
+            .and_then(zarrfs::overlay::commit::Outcome::or_failed);
         let outcome = outcome.map_err(refused("commit"))?;
         let names = |list: &[(Key, String)]| list.iter().map(|(key, _)| key.to_string()).collect();
         let kept = outcome.kept.iter().map(|(key, _)| key.to_string());

@@ -68,7 +68,9 @@ fn child_that_commits() {
         }
         false
     });
-    let outcome = overlay.commit(CommitConfig::default(), &|_, _| {});
+    let outcome = overlay
+        .commit(CommitConfig::default(), &|_, _| {})
+        .and_then(zarrfs::overlay::commit::Outcome::or_failed);
     assert_eq!(outcome.unwrap().conflicts, []);
 }
 

@@ -88,7 +88,10 @@ fn commit(overlay: &Overlay, force: bool) -> Outcome {
         dry_run: false,
         force,
     };
-    overlay.commit(config, &|_, _| {}).unwrap()
+    overlay
+        .commit(config, &|_, _| {})
+        .and_then(Outcome::or_failed)
+        .unwrap()
 }
 
 /// Runs `work` for both overlays at once.
@@ -171,7 +174,10 @@ fn what_was_overwritten_is_a_conflict_of_the_commit_that_goes_on() {
                 pair.put("zarr.json", "made in between");
             }
         };
-        let met = ours.commit(CommitConfig::default(), &put).unwrap();
+        let met = ours
+            .commit(CommitConfig::default(), &put)
+            .and_then(Outcome::or_failed)
+            .unwrap();
         assert_eq!(keys(&met), ["zarr.json"]);
         assert_eq!(content(&*pair.store, "a"), "ours");
         replace(theirs, "a", "theirs");
@@ -183,7 +189,12 @@ fn what_was_overwritten_is_a_conflict_of_the_commit_that_goes_on() {
             force: false,
         };
         assert_eq!(
-            keys(&ours.commit(dry, &|_, _| {}).unwrap()),
+            keys(
+                &ours
+                    .commit(dry, &|_, _| {})
+                    .and_then(Outcome::or_failed)
+                    .unwrap()
+            ),
             ["a", "zarr.json"]
         );
         let forced = commit(ours, true);
@@ -229,7 +240,7 @@ fn numbers_that_two_daemons_count_up_miss_nothing() {
                         // What the store did not take is in the upper folder, unless it was never written.
                         match overlay.discard(&key("n")) {
                             Err(error) if error.kind() == Kind::NotFound => {}
-                            discarded => assert_eq!(discarded.unwrap(), 1),
+                            discarded => assert_eq!(discarded.unwrap().dropped, 1),
                         }
                         refused += 1;
                     }

@@ -82,6 +82,7 @@ const OPERATIONS: [(&str, Operation); 13] = [
     ("commit", |overlay| {
         overlay
             .commit(CommitConfig::default(), &|_, _| {})
+            .and_then(zarrfs::overlay::commit::Outcome::or_failed)
             .map(|_| ())
     }),
 ];

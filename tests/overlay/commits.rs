@@ -56,6 +56,7 @@ fn commit(fixture: &Fixture) -> zarrfs::error::Result<Outcome> {
     fixture
         .overlay()
         .commit(CommitConfig::default(), &|_, _| {})
+        .and_then(Outcome::or_failed)
 }
 
 fn files(tree: Tree) -> Tree {

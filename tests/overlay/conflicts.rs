@@ -42,7 +42,10 @@ fn commit(fixture: &Fixture, force: bool) -> Result<Outcome> {
         force,
         ..CommitConfig::default()
     };
-    fixture.overlay().commit(config, &|_, _| {})
+    fixture
+        .overlay()
+        .commit(config, &|_, _| {})
+        .and_then(Outcome::or_failed)
 }
 
 fn conflicts(outcome: &Outcome) -> Vec<String> {
@@ -71,7 +74,11 @@ fn clash(ours: &[Step], theirs: &dyn Fn(&dyn Store), expected: &[&str]) {
         for dry_run in [true, false] {
             let force = false;
             let config = CommitConfig { dry_run, force };
-            let outcome = fixture.overlay().commit(config, &|_, _| {}).unwrap();
+            let outcome = fixture
+                .overlay()
+                .commit(config, &|_, _| {})
+                .and_then(Outcome::or_failed)
+                .unwrap();
             assert_eq!(conflicts(&outcome), expected, "{kind:?}, {ours:?}");
             if dry_run || !expected.is_empty() {
                 assert_same(&shown(&*fixture.lower, false), &before);
@@ -313,4 +320,41 @@ fn a_file_that_stays_open_over_a_commit_has_the_version_of_the_store() {
             .unwrap();
         assert_eq!(conflicts(&commit(&fixture, false).unwrap()), [""; 0]);
     }
+}
+
+/// A commit that finds a conflict while it puts keys says which changes the store has and which it has not; so does a
+/// discard of what is left.
+#[test]
+fn a_commit_that_ends_early_says_what_the_store_has() {
+    let plain = Fixture::new(Lower::Memory, &HELD);
+    let meddler = Arc::new(Meddler {
+        store: plain.lower.clone(),
+        call: "put",
+        key: "b/0",
+        bytes: Some(b"theirs"),
+        is_done: Mutex::new(false),
+    });
+    let hooked = Arc::new(Hooked::new(plain.lower.clone(), meddler));
+    let mut fixture = Fixture::over(crate::fixture::folder(), hooked);
+    for at in ["a/0", "a/1", "b/0"] {
+        write(at)
+            .iter()
+            .for_each(|step| fixture.take(step).unwrap());
+        fixture.flush_all();
+        fixture.open = Default::default();
+    }
+    let outcome = commit(&fixture, false).unwrap();
+    assert_eq!(conflicts(&outcome), ["b/0"]);
+    assert_eq!((outcome.put, outcome.erased, outcome.left), (2, 0, 1));
+    let again = commit(&fixture, false).unwrap();
+    assert_eq!(
+        (again.put, again.left, conflicts(&again)),
+        (0, 1, vec!["b/0".to_string()])
+    );
+    let discarded = fixture.overlay().discard(&Key::root()).unwrap();
+    assert_eq!((discarded.dropped, discarded.stored), (1, 2));
+    assert_eq!(
+        plain.lower.get(&key("b/0"), 100).unwrap().unwrap().bytes,
+        b"theirs"
+    );
 }

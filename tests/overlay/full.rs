@@ -78,7 +78,10 @@ impl Small {
 
     /// Commits, and returns what the store holds then.
     fn committed(&self, name: &str) -> Option<Vec<u8>> {
-        let done = self.overlay().commit(CommitConfig::default(), &|_, _| {});
+        let done = self
+            .overlay()
+            .commit(CommitConfig::default(), &|_, _| {})
+            .and_then(zarrfs::overlay::commit::Outcome::or_failed);
         assert!(done.unwrap().conflicts.is_empty());
         let stored = self.lower.open(&key(name), None).ok()?;
         Some(stored.read_at(0, usize::MAX >> 1).unwrap())

@@ -23,7 +23,8 @@ fn beside_commits(work: impl Fn(&Fixture, u32)) {
                 fixture.write("y", b"new");
                 let outcome = fixture
                     .overlay()
-                    .commit(CommitConfig::default(), &|_, _| {});
+                    .commit(CommitConfig::default(), &|_, _| {})
+                    .and_then(zarrfs::overlay::commit::Outcome::or_failed);
                 assert!(outcome.unwrap().conflicts.is_empty());
             }
         });

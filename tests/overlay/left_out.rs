@@ -15,7 +15,8 @@ fn freeze(fixture: &Fixture, lower: &dyn Store) {
     lower.put(&key("x"), theirs, &Condition::Any).unwrap();
     let outcome = fixture
         .overlay()
-        .commit(CommitConfig::default(), &|_, _| {});
+        .commit(CommitConfig::default(), &|_, _| {})
+        .and_then(zarrfs::overlay::commit::Outcome::or_failed);
     assert_eq!(outcome.unwrap().conflicts.len(), 1);
 }
 
@@ -44,7 +45,11 @@ fn what_was_closed_after_the_freeze_outlives_the_process() {
         force: true,
         ..CommitConfig::default()
     };
-    fixture.overlay().commit(force, &|_, _| {}).unwrap();
+    fixture
+        .overlay()
+        .commit(force, &|_, _| {})
+        .and_then(zarrfs::overlay::commit::Outcome::or_failed)
+        .unwrap();
     let stored = lower.get(&key("new"), 100).unwrap().unwrap();
     assert_eq!(stored.bytes, b"half and half");
 }

@@ -103,7 +103,10 @@ fn a_name_that_a_commit_brings_to_the_store_is_listed_all_the_time() {
     thread::scope(|scope| {
         scope.spawn(|| {
             DOES.set(Doing::Commit);
-            overlay.commit(CommitConfig::default(), &|_, _| {}).unwrap();
+            overlay
+                .commit(CommitConfig::default(), &|_, _| {})
+                .and_then(zarrfs::overlay::commit::Outcome::or_failed)
+                .unwrap();
         });
         meeting.is_committing.wait();
         DOES.set(Doing::List);

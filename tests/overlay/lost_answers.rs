@@ -131,7 +131,9 @@ impl Fixture {
     }
 
     fn commit(&self) -> Result<Outcome> {
-        self.overlay().commit(CommitConfig::default(), &|_, _| {})
+        self.overlay()
+            .commit(CommitConfig::default(), &|_, _| {})
+            .and_then(Outcome::or_failed)
     }
 
     /// Returns what the store holds, `name=content` each.

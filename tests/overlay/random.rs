@@ -178,7 +178,12 @@ impl Pair {
             self.close_files();
         }
         let config = CommitConfig::default();
-        let outcome = self.fixture.overlay().commit(config, &|_, _| {}).unwrap();
+        let outcome = self
+            .fixture
+            .overlay()
+            .commit(config, &|_, _| {})
+            .and_then(zarrfs::overlay::commit::Outcome::or_failed)
+            .unwrap();
         assert_eq!(outcome.conflicts, []);
         self.forget_empty_folders();
         if !closed {

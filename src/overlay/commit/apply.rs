@@ -4,15 +4,15 @@
 
 use std::collections::HashSet;
 use std::fs::File;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use rustix::fs::OFlags;
 
 use super::plan::{CommitStep, phases};
-use super::{Commit, Conflicts, ProgressFn, parallel_keys};
+use super::{Commit, Conflicts, Outcome, ProgressFn, parallel_keys};
 use crate::error::{Error, Kind, Result};
 use crate::overlay::OverlayCore;
-use crate::overlay::changes::ChangeAction;
+use crate::overlay::changes::{ChangeAction, ChangedKey};
 use crate::overlay::content;
 use crate::overlay::journal_line::JournalRecord;
 use crate::overlay::keys_dir::os_error;
@@ -24,6 +24,36 @@ use crate::sync::pool::parallel_map;
 pub(super) struct Apply<'a> {
     pub(super) commit: &'a Commit<'a>,
     pub(super) force: bool,
+    pub(super) applied: Applied,
+}
+
+/// How much of a commit the store has.
+#[derive(Default)]
+pub(super) struct Applied {
+    put: AtomicU64,
+    bytes: AtomicU64,
+    erased: AtomicU64,
+}
+
+impl Applied {
+    /// Notes that the store has a change.
+    fn note(&self, change: &ChangedKey) {
+        self.bytes.fetch_add(change.bytes(), Ordering::Relaxed);
+        let count = match change.action {
+            ChangeAction::Erase => &self.erased,
+            _ => &self.put,
+        };
+        count.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Takes the changes from those that are left.
+    pub(super) fn add_to(&self, outcome: &mut Outcome) {
+        outcome.put += self.put.load(Ordering::Relaxed);
+        outcome.bytes += self.bytes.load(Ordering::Relaxed);
+        outcome.erased += self.erased.load(Ordering::Relaxed);
+        let done = outcome.put + outcome.erased;
+        outcome.left = outcome.left.saturating_sub(done);
+    }
 }
 
 impl Apply<'_> {
@@ -117,9 +147,11 @@ impl Apply<'_> {
             Some(etag) => Condition::Match(etag.text.clone()),
         };
         match step.change.action {
-            ChangeAction::Erase => self.erase(step, &condition),
-            _ => self.put(step, &condition),
+            ChangeAction::Erase => self.erase(step, &condition)?,
+            _ => self.put(step, &condition)?,
         }
+        self.applied.note(&step.change);
+        Ok(())
     }
 
     fn erase(&self, step: &CommitStep, condition: &Condition) -> Result<()> {

@@ -14,10 +14,10 @@ use std::sync::Arc;
 use super::changes::{ChangeAction, ChangeSet, ChangedKey, KeptKeys};
 use super::layered_store::LayeredStore;
 use super::{Overlay, OverlayCore};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::store::{Key, Store};
 use crate::sync::pool::parallel_map;
-use apply::Apply;
+use apply::{Applied, Apply};
 use plan::Plan;
 
 mod apply;
@@ -54,15 +54,19 @@ pub struct CommitConfig {
 /// What a commit did, or would do.
 #[derive(Clone, Debug, Default)]
 pub struct Outcome {
-    /// Keys that were put.
+    /// Keys that the store has as they were written, put by this commit or found there.
     pub put: u64,
     /// Bytes of those.
     pub bytes: u64,
     /// Keys that were removed.
     pub erased: u64,
-    /// Keys that other programs changed, and what was found. If there are any before the first change, nothing was
-    /// changed.
+    /// Changes that the store does not have: the commit ended early, and the next one goes on with them.
+    pub left: u64,
+    /// Keys that other programs changed, and what was found. Those that are found while changes are compared end the
+    /// commit before it changes anything; others may be found when some changes are in the store.
     pub conflicts: Conflicts,
+    /// The error that ended the commit.
+    pub failed: Option<Error>,
     /// What stays in the upper folder, and why.
     pub kept: KeptKeys,
 }
@@ -81,11 +85,24 @@ impl Outcome {
         self.erased += before.erased;
         self
     }
+
+    /// Whether the store has all changes.
+    fn is_whole(&self) -> bool {
+        self.conflicts.is_empty() && self.failed.is_none()
+    }
+
+    /// Returns the outcome, or the error that ended the commit.
+    pub fn or_failed(mut self) -> Result<Outcome> {
+        match self.failed.take() {
+            Some(error) => Err(error),
+            None => Ok(self),
+        }
+    }
 }
 
 impl Overlay {
     /// Brings all changes into the store that were complete when the commit began. What is written meanwhile is not
-    /// part of it, and stays as it is.
+    /// part of it, and stays as it is. An error that ends it after the first change is part of the outcome.
     pub fn commit(&self, config: CommitConfig, progress: &ProgressFn) -> Result<Outcome> {
         let core = &self.0;
         let _one = core.committing.lock();
@@ -96,7 +113,7 @@ impl Overlay {
         // What an earlier commit has left comes first.
         if let Some(frozen) = core.top().frozen.clone() {
             done = core.commit_frozen(&frozen, config.force, progress)?;
-            if !done.conflicts.is_empty() {
+            if !done.is_whole() {
                 return Ok(done);
             }
         }
@@ -141,7 +158,7 @@ impl OverlayCore {
             is_live: false,
         };
         let outcome = commit.run(&[Key::root()], force, progress)?;
-        if outcome.conflicts.is_empty() {
+        if outcome.is_whole() {
             self.thaw(frozen, &outcome.kept)?;
         }
         Ok(outcome)
@@ -209,9 +226,12 @@ impl Commit<'_> {
         }
         let shown: Arc<dyn Store> = self.layered.clone();
         let plan = self.core.plan(&shown, self.layered, keys, force)?;
+        let conflicts = plan.outcome.conflicts;
         let mut outcome = Outcome {
             kept,
-            ..plan.outcome
+            left: (plan.steps.len() + conflicts.len()) as u64,
+            conflicts,
+            ..Outcome::default()
         };
         if !outcome.conflicts.is_empty() {
             return Ok(outcome);
@@ -219,12 +239,18 @@ impl Commit<'_> {
         let apply = Apply {
             commit: self,
             force,
+            applied: Applied::default(),
         };
-        outcome.conflicts = apply.run(plan.steps, &plan.files_above, progress)?;
-        if outcome.conflicts.is_empty() && !self.is_live {
-            for subtree in &hidden {
-                self.core.erase_folders(&subtree.folders)?;
-            }
+        let done = apply.run(plan.steps, &plan.files_above, progress);
+        apply.applied.add_to(&mut outcome);
+        match done {
+            Ok(conflicts) => outcome.conflicts = conflicts,
+            Err(error) => outcome.failed = Some(error),
+        }
+        if outcome.is_whole() && !self.is_live {
+            let mut emptied = hidden.iter().map(|subtree| &subtree.folders);
+            let erased = emptied.try_for_each(|folders| self.core.erase_folders(folders));
+            outcome.failed = erased.err();
         }
         Ok(outcome)
     }

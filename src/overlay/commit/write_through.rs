@@ -26,7 +26,7 @@ impl OverlayCore {
             layered: &top,
             is_live: true,
         };
-        let outcome = commit.run(paths, false, &|_, _| {})?;
+        let outcome = commit.run(paths, false, &|_, _| {})?.or_failed()?;
         match outcome.conflicts.into_iter().next() {
             None => self.prune(&top, paths),
             Some((key, why)) => {
