@@ -2,10 +2,17 @@
 
 use std::process::ExitCode;
 
-use zarrfs::sync::arena::Arena;
+use tikv_jemallocator::Jemalloc;
 
 #[global_allocator]
-static ALLOCATOR: Arena = Arena;
+static ALLOCATOR: Jemalloc = Jemalloc;
+
+/// Settings of jemalloc(3): freed memory is used again for a second and goes back to the kernel then, that of long blocks
+/// too; threads share one arena, since chunks are allocated by one thread and freed by another.
+#[expect(unsafe_code, reason = "jemalloc looks for its settings by this name")]
+#[unsafe(export_name = "_rjem_malloc_conf")]
+pub static SETTINGS: &[u8; 68] =
+    b"narenas:1,dirty_decay_ms:1000,muzzy_decay_ms:0,oversize_threshold:0\0";
 
 fn main() -> ExitCode {
     zarrfs::sync::allocator::configure();

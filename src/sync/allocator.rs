@@ -1,22 +1,22 @@
-//! How large blocks of memory come from the kernel and go back to it.
+//! How memory comes from the kernel and goes back to it.
 //!
-//! By default glibc adapts to large chunks and keeps tens of MiB in each of its arenas, which no budget counts;
-//! `configure` prevents that. The pages of a block that will be filled at once are requested in one call, or as huge
-//! pages, since a page fault each costs as much as decoding into them. What only the start of a mount uses of the program
-//! itself is given back, too. Where blocks lie is up to `arena`, which buffers are used again up to `buffer`.
+//! jemalloc is the allocator of the program (`main.rs`): what was freed is used again for a second, and is given back then.
+//! Codecs in C use the allocator of the C library beside it. By default glibc adapts to large chunks and keeps tens of
+//! MiB in each of its arenas, which no budget counts; `configure` prevents that. The pages of a block that will be filled
+//! at once are requested in one call, as huge pages where it is long. What only the start of a mount uses of the program
+//! itself is given back, too. Which buffers are used again is up to `buffer`.
 
 #![expect(unsafe_code, reason = "advice about memory takes addresses")]
 
+use std::ffi::CStr;
 use std::fs;
 use std::mem::MaybeUninit;
 use std::ops::Range;
 use std::ptr;
 
-use crate::sync::arena;
-
-/// Blocks from this length on go back to the kernel when they are freed, in bytes, and so much of smaller ones. More than
-/// the 2 MiB that c-blosc allocates for each chunk, and the 408 KiB that the HTTP client does for each piece of an answer,
-/// which would cost a page fault for each page each time.
+/// Blocks of C libraries from this length on go back to the kernel when they are freed, in bytes, and as many bytes of
+/// smaller ones. More than the 2 MiB that c-blosc allocates for each chunk, which would cost a page fault for each page
+/// each time.
 #[cfg(target_env = "gnu")]
 const MMAP_THRESHOLD: libc::c_int = 4 << 20;
 
@@ -39,18 +39,8 @@ pub fn configure() {
     }
 }
 
-/// Gives back to the kernel what was freed of smaller blocks, wherever it lies.
-pub fn trim() {
-    arena::trim();
-    #[cfg(target_env = "gnu")]
-    // SAFETY: malloc_trim takes a number, and locks the state of the allocator.
-    unsafe {
-        libc::malloc_trim(0);
-    }
-}
-
-/// Blocks from this length on are requested as huge pages, in bytes; numpy does so from there on too.
-const HUGE_PAGE_THRESHOLD: usize = 4 << 20;
+/// Blocks from this length on are requested as huge pages, in bytes.
+const HUGE_PAGE_THRESHOLD: usize = 1 << 20;
 
 /// The longest block whose pages are requested before it is filled, in bytes: a longer one may stay mostly empty.
 const MAX_PREPARED: usize = 32 << 20;
@@ -59,7 +49,8 @@ const MAX_PREPARED: usize = 32 << 20;
 /// costs only speed.
 const PAGE: usize = 4 << 10;
 
-/// Has the kernel provide the pages of a fresh block that will soon be filled. Its content stays as it is.
+/// Has the kernel provide the pages of a fresh block that will soon be filled: a page fault for each 4 KiB costs as much as
+/// decoding into them. The content of the block stays as it is.
 pub fn prepare(block: &mut [MaybeUninit<u8>]) {
     let start = block.as_mut_ptr();
     let (skipped, length) = (start.align_offset(PAGE), block.len());
@@ -74,6 +65,25 @@ pub fn prepare(block: &mut [MaybeUninit<u8>]) {
         unsafe { libc::madvise(start.add(skipped).cast(), whole, advice) };
     }
 }
+
+/// Gives freed memory back to the kernel at once, of C libraries too.
+pub fn trim() {
+    // SAFETY: without an old and a new value, the call reads the name alone, and locks the state of the allocator.
+    let purged = unsafe {
+        let none = ptr::null_mut();
+        tikv_jemalloc_sys::mallctl(PURGE_ALL.as_ptr(), none, ptr::null_mut(), none, 0)
+    };
+    debug_assert_eq!(purged, 0, "jemalloc knows this name");
+    #[cfg(target_env = "gnu")]
+    // SAFETY: malloc_trim takes a number, and locks the state of the allocator.
+    unsafe {
+        libc::malloc_trim(0);
+    }
+}
+
+/// The name of the call that gives back the memory of all arenas (jemalloc(3), `arena.<i>.purge` with
+/// `MALLCTL_ARENAS_ALL`).
+const PURGE_ALL: &CStr = c"arena.4096.purge";
 
 /// Gives back to the kernel the pages of the program's own file, which a start has used most of and a mount that waits
 /// uses few of; those that are used again come from the kernel's cache.

@@ -2,23 +2,23 @@
 //!
 //! Memory fresh from the kernel costs a fault and a clearing for every page, as much as decoding into it. So
 //! buffers of encoded chunks, of answers and of chunks that left the cache go to a small pool, and the next
-//! buffer is taken from there. The old content of a buffer means nothing. What may be kept, by the pool and by the
-//! allocator below it, is set aside from the memory of a mount before anything else has a part of it (`set_aside`). The pool
-//! is empty once no thread had work for a while (`pool`).
+//! buffer is taken from there. The old content of a buffer means nothing. What the pool keeps, and
+//! what the allocator holds beside the memory in use, is set aside from the memory of a mount before anything else has a
+//! part of it (`set_aside`). The pool is empty once no thread had work for a while (`pool`).
 
 use parking_lot::Mutex;
 use std::mem::MaybeUninit;
 use std::ops::{Deref, DerefMut, Range};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use crate::sync::{allocator, arena};
+use crate::sync::allocator;
 
 /// Shorter buffers are not pooled, in bytes.
 pub const MIN_POOLED_BYTES: usize = 64 << 10;
 /// Bytes that the pool holds at most.
 const MAX_POOL_BYTES: usize = 32 << 20;
-/// Bytes that are set aside at most, for the pool and for what the allocator keeps.
-const MAX_ASIDE: u64 = (MAX_POOL_BYTES + arena::MAX_KEPT_BYTES) as u64;
+/// Bytes that are set aside at most, for the pool and for what was freed within the last second.
+const MAX_ASIDE: u64 = MAX_POOL_BYTES as u64 + (8 << 20);
 /// The part of an exact buffer's length that its capacity may have beside it: one in so many bytes.
 const EXACT_SHARE: usize = 32;
 /// The part of the memory that is set aside: one in so many bytes.
@@ -31,10 +31,8 @@ static POOL_LIMIT: AtomicUsize = AtomicUsize::new(MAX_POOL_BYTES);
 /// No more is kept than the smallest memory of the process allows.
 pub fn set_aside(memory: u64) -> u64 {
     let aside = aside_of(memory);
-    // Both get the part that they have of the most.
-    let share = |most: usize| usize::try_from(aside * most as u64 / MAX_ASIDE).unwrap_or(most);
-    POOL_LIMIT.fetch_min(share(MAX_POOL_BYTES), Ordering::Relaxed);
-    arena::keep_at_most(share(arena::MAX_KEPT_BYTES));
+    let pool = usize::try_from(aside * MAX_POOL_BYTES as u64 / MAX_ASIDE);
+    POOL_LIMIT.fetch_min(pool.unwrap_or(MAX_POOL_BYTES), Ordering::Relaxed);
     memory - aside
 }
 

@@ -3,14 +3,12 @@
 //! Nothing here knows what a store or an array is. No lock of this folder is held while a caller's code runs.
 
 pub mod allocator;
-pub mod arena;
 pub mod budget;
 pub mod buffer;
 pub mod cache;
 pub mod change_permit;
 pub mod clock;
 pub mod descriptors;
-mod extents;
 pub mod locks;
 pub mod pool;
 pub mod read_bytes;
