@@ -26,6 +26,7 @@ use crate::grid::{ChunkIndex, Region};
 use crate::store::Version;
 use crate::sync::budget::{MemoryBudget, Priority, Reservation};
 use crate::sync::cache::Cache;
+use crate::sync::pool::parallel_map;
 
 /// Runs take at most 1/4 of the memory budget: as much as is decoded ahead of a reader.
 const SHARE_OF_MEMORY: u64 = 4;
@@ -77,6 +78,9 @@ const MAX_RUN: u64 = 8 << 20;
 
 /// What an inner chunk of a run takes beside its bytes.
 const PART_BYTES: u64 = 96;
+
+/// The most runs of a shard that are read at the same time: two layers in Morton order are four.
+const MAX_TOGETHER: usize = 4;
 
 /// The most inner chunks of a shard whose runs are found together; where they lie counts in no budget.
 const MAX_PLANNED: u64 = 1 << 14;
@@ -253,7 +257,11 @@ impl OpenArray {
         let group = self.groups.0.lock().get(&load.piece.0).cloned();
         let Some(group) = group else { return Ok(None) };
         if let Some(span) = &group.span {
-            let plan = || self.ordered_plan(span, load, stored);
+            let plan = || {
+                let plan = self.ordered_plan(span, load, stored);
+                self.read_together(&plan, load, stored);
+                plan
+            };
             let plan = group.ordered.get_or_init(plan);
             let bytes = self.take(plan, load, stored, range)?;
             if bytes.is_some() {
@@ -264,7 +272,13 @@ impl OpenArray {
             0 => Gaps::LOCAL,
             _ => Gaps::REMOTE,
         };
-        let plan = || self.plan(group.pieces.iter().copied(), gaps, load, stored);
+        let plan = || {
+            let plan = self.plan(group.pieces.iter().copied(), gaps, load, stored);
+            if gaps == Gaps::REMOTE {
+                self.read_together(&plan, load, stored);
+            }
+            plan
+        };
         let plan = group.alone.get_or_init(plan);
         let bytes = self.take(plan, load, stored, range);
         if group.is_done.load(Ordering::SeqCst) {
@@ -333,6 +347,27 @@ impl OpenArray {
                 middle..layers.end
             };
         }
+    }
+
+    /// Reads the runs of a plan at the same time, where there are several: one thread takes their inner chunks in order, and
+    /// would wait for each run. With little memory one would be evicted before its inner chunks are taken: then each is read
+    /// where it is wanted, as is one that cannot be read here.
+    fn read_together(&self, plan: &ShardPlan, load: &Load, stored: &StoredChunk) {
+        let lengths = plan.runs.iter().map(|run| run.key.end - run.key.start);
+        let has_room = lengths.sum::<u64>() <= self.engine.shard_runs.budget().limit() / 8;
+        if plan.runs.len() < 2 || !has_room || plan.version != stored.meta.version {
+            return;
+        }
+        let read = |run: &PlannedRun| {
+            let read = || self.read_run(stored, run).map(Arc::new);
+            let loaded = self.engine.shard_runs.load(&run.key, load.deadline, read);
+            loaded.map(drop).unwrap_or_default();
+        };
+        parallel_map(
+            plan.runs.len().min(MAX_TOGETHER),
+            plan.runs.iter().collect(),
+            &read,
+        );
     }
 
     /// Takes an inner chunk out of a run, which is read if it is not there.
