@@ -34,9 +34,6 @@ Bucket = namedtuple("Bucket", "endpoint name")
 # speeds to some of the peers; `least` requests have to be made, and `most` may be.
 Task = namedtuple("Task", "name zarrfs peers aims least most", defaults=[None])
 
-# The most requests that a mount makes before it reads the first chunk.
-OPENING = 8
-
 
 def run(arguments):
     if arguments.size % GRID[0]:
@@ -159,10 +156,8 @@ def shards(bucket, store):
 
     count = sum(1 for path in (store / "c").rglob("*") if path.is_file())
     tensorstore = "tensorstore direct"
-    first = sum(1 for path in (store / "c" / "0").rglob("*") if path.is_file())
-    # The index of each shard comes before its inner chunks. Of the first row of shards two layers of these are fetched before
-    # the rest, in four pieces, since a program may want the header alone.
-    least, most = 2 * count + 1, 2 * count + 4 * first + OPENING
+    # The index of each shard comes before its inner chunks.
+    least, most = 2 * count + 1, 3 * count
     return Task("sharded .npy", ours, {tensorstore: direct}, {tensorstore: 0.9}, least, most)
 
 
