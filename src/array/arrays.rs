@@ -10,6 +10,7 @@ use std::sync::{Arc, Weak};
 
 use crate::array::dirty_chunks::DirtyChunks;
 use crate::array::open_arrays::OpenArrays;
+use crate::array::written_keys::WrittenKeys;
 use crate::array::{Engine, OpenArray, array_of};
 use crate::error::{Error, Result};
 use crate::hierarchy::{Hierarchy, NodeEntry};
@@ -24,6 +25,7 @@ pub struct Arrays {
     /// Held while an array is opened, so that there is one for all.
     opening: Mutex<()>,
     dirty: Mutex<WrittenArrays>,
+    pub(super) written_keys: Arc<WrittenKeys>,
 }
 
 /// What was written to arrays and is not stored yet.
@@ -60,6 +62,7 @@ impl Arrays {
                 by_path: HashMap::new(),
                 swept_at: MIN_SWEPT,
             }),
+            written_keys: Arc::default(),
         }
     }
 
@@ -116,17 +119,15 @@ impl Arrays {
         found
     }
 
-    /// Fails with `Busy` for the key of a chunk of an array that is open for writing.
-    pub fn check_free(&self, key: &Key) -> Result<()> {
+    /// Returns what was written to the array that a key is a chunk of, if it is open for writing.
+    pub(super) fn in_writing_of(&self, key: &Key) -> Option<Arc<DirtyChunks>> {
         let is_open = |dirty: &Arc<DirtyChunks>| dirty.writers().are_some() && dirty.has_key(key);
-        let open = self
-            .dirty
-            .lock()
+        let arrays = self.dirty.lock();
+        arrays
             .by_path
             .values()
             .find(|dirty| is_open(dirty))
-            .cloned();
-        open.map_or(Ok(()), |dirty| dirty.writers().check_none(key))
+            .cloned()
     }
 
     /// Stores what was written to files that are closed and could not be stored then. What still cannot be stored stays,

@@ -66,6 +66,7 @@ pub mod strided_file;
 mod versions;
 mod write;
 mod writers;
+mod written_keys;
 
 pub use crate::array::arrays::Arrays;
 pub use crate::array::chunk_scan::{ChunkScan, ScanDetail};
@@ -76,6 +77,7 @@ pub use crate::array::shard_file::ShardFile;
 pub use crate::array::spill_file::SpillConfig;
 pub use crate::array::stored_chunks::{FoundChunk, StoredChunks};
 pub use crate::array::write::WriteSource;
+pub use crate::array::written_keys::WrittenKey;
 
 fn array_of(entry: &NodeEntry) -> Result<&Array> {
     let array = entry.array();

@@ -2,7 +2,7 @@
 //!
 //! The kernel has pages of each file, and writes a page back whole once a program has changed a byte of it by way of a
 //! map. So one file of an array is open for writing at a time, by any number of handles: the pages of another one would
-//! undo what was written here. Other programs may change chunks meanwhile. The pieces that were shown are therefore
+//! undo what was written here, as would those of the key of a chunk (`written_keys`). Other programs may change chunks meanwhile. The pieces that were shown are therefore
 //! remembered by their digests: a page that is written back over another content is refused. A digest and no version,
 //! since a commit gives a chunk another version and leaves its content, as a change of another inner chunk does with a
 //! shard.
@@ -27,7 +27,7 @@ use crate::sync::read_bytes::ReadBytes;
 const MAX_PIECES: usize = 1 << 16;
 
 /// How long is waited for the last close of another file, of which the kernel tells after the program has gone on.
-const CLOSE_WAIT: Duration = Duration::from_millis(500);
+pub(super) const CLOSE_WAIT: Duration = Duration::from_millis(500);
 
 /// The handles by which an array is open for writing.
 #[derive(Default)]
@@ -85,11 +85,19 @@ impl Writers {
         Ok(())
     }
 
-    /// Fails with `Busy` for the key of a chunk if a file stays open for writing.
-    pub(super) fn check_none(&self, key: &Key) -> Result<()> {
+    /// Waits until no file is open for writing; fails with `Busy` for the key of a chunk if one stays open.
+    pub(super) fn wait_for_none(&self, key: &Key) -> Result<()> {
         match self.wait_for_others(None) {
             Ok(_) => Ok(()),
             Err(file) => Err(busy(key, &file)),
+        }
+    }
+
+    /// Fails with `Busy` for the key of a chunk if a file is open for writing.
+    pub(super) fn check_none(&self, key: &Key) -> Result<()> {
+        match &*self.open.lock() {
+            None => Ok(()),
+            Some(writers) => Err(busy(key, &writers.file)),
         }
     }
 
@@ -156,7 +164,7 @@ impl Writers {
 }
 
 /// Returns the error of something that is not changed while a file of its array is open for writing.
-fn busy(subject: impl std::fmt::Display, file: &str) -> Error {
+pub(super) fn busy(subject: impl std::fmt::Display, file: &str) -> Error {
     let why = format!("{file} is open for writing, and one file of an array is at a time");
     Error::new(Kind::Busy, subject, why)
 }

@@ -8,10 +8,10 @@ use super::convert::LARGEST_REQUEST;
 const MAX_BACKGROUND: u16 = 128;
 const CONGESTION: u16 = 96;
 
-/// Abilities that are used where the kernel has them.
-const WANTED: [InitFlags; 6] = [
+/// Abilities that are used where the kernel has them. FUSE_AUTO_INVAL_DATA is not: it drops pages of files that are being
+/// written (vfs/pages.rs).
+const WANTED: [InitFlags; 5] = [
     InitFlags::FUSE_PARALLEL_DIROPS,
-    InitFlags::FUSE_AUTO_INVAL_DATA,
     InitFlags::FUSE_ASYNC_DIO,
     InitFlags::FUSE_DIRECT_IO_ALLOW_MMAP,
     InitFlags::FUSE_ATOMIC_O_TRUNC,

@@ -75,7 +75,9 @@ impl MountSession {
         let session = fuser::Session::from_fd(adapter, device, SessionACL::All, config(waiting))
             .map_err(failed)?;
         readahead.set(true);
-        pages.start(&vfs, session.notifier()).map_err(failed)?;
+        pages
+            .start(vfs.clone(), session.notifier())
+            .map_err(failed)?;
         // Weak: dropping the session unmounts, and the loops must not prevent that.
         let served_dir = dir.as_ref().map(Arc::downgrade);
         let loops = run_loops(move || session.run()).map_err(failed)?;

@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use crate::array::WrittenKey;
 use crate::error::{Error, Kind, Result};
 use crate::store::tree::{AttrChange, FreeSpace, RenameMode, Setting};
 use crate::store::{Key, Tree};
@@ -14,16 +15,29 @@ use crate::view::store::attr_of_stat;
 /// A directory and a name in it.
 type NameIn<'a> = (Ino, &'a [u8]);
 
+/// A path that is changed, in the tree by which that is done.
+pub(super) struct PathInTree {
+    pub(super) tree: Arc<dyn Tree>,
+    pub(super) at: Key,
+    /// Other files of the array whose chunk it is are not opened for writing until this is dropped.
+    _written: Option<WrittenKey>,
+}
+
 impl Vfs {
-    /// Returns the tree by which a path can be changed, and the path in it; `ReadOnly` if it cannot be changed.
-    pub(super) fn tree(&self, path: &Key) -> Result<(Arc<dyn Tree>, Key)> {
+    /// Returns where a path is changed; `ReadOnly` if it cannot be changed, `Busy` as `View::begin_writing`.
+    pub(super) fn tree(&self, path: &Key) -> Result<PathInTree> {
         if !self.config.writable {
             return Err(Error::read_only(path));
         }
-        self.view.check_free(path)?;
+        let written = self.view.begin_writing(path)?;
         let why = "the control directory cannot be changed";
         let tree = self.view.tree(path)?;
-        tree.ok_or_else(|| Error::new(Kind::ReadOnly, path, why))
+        let (tree, at) = tree.ok_or_else(|| Error::new(Kind::ReadOnly, path, why))?;
+        Ok(PathInTree {
+            tree,
+            at,
+            _written: written,
+        })
     }
 
     /// Returns the path of a name in a directory.
@@ -67,7 +81,7 @@ impl Vfs {
         self.stats.write_bytes.add(bytes.len() as u64);
         if open.direct {
             for ino in self.inodes.open_beside(open.ino) {
-                self.invalidate(ino, Invalidation::Content);
+                self.pages.invalidate(ino, Invalidation::LostContent);
             }
         }
     }
@@ -84,12 +98,22 @@ impl Vfs {
         Ok(())
     }
 
-    /// Makes what was written to an open file survive a loss of power.
+    /// Makes what was written to a file survive a loss of power, through whichever handle it was written.
     pub fn sync(&self, fh: Fh) -> Result<()> {
         let open = self.file(fh)?;
-        match open.writer() {
-            Ok(file) => file.sync().map_err(|error| self.not_stored(&open, error)),
-            Err(_) => Ok(()),
+        match (open.writer(), &open.tree_file) {
+            (Ok(file), _) | (Err(_), Some(file)) => {
+                file.sync().map_err(|error| self.not_stored(&open, error))
+            }
+            (Err(_), None) => self.sync_path(&open.path),
+        }
+    }
+
+    /// Makes everything that was changed in the tree of a path survive a loss of power.
+    fn sync_path(&self, path: &Key) -> Result<()> {
+        match self.view.tree(path)? {
+            Some((tree, at)) if self.config.writable => tree.sync_folder(&at),
+            _ => Ok(()),
         }
     }
 
@@ -97,7 +121,7 @@ impl Vfs {
     /// old content, which must not be written back.
     fn not_stored(&self, open: &Handle, error: Error) -> Error {
         if error.kind() == Kind::Changed {
-            self.invalidate(open.ino, Invalidation::Content);
+            self.pages.invalidate(open.ino, Invalidation::LostContent);
         }
         error.about(&open.path)
     }
@@ -127,8 +151,8 @@ impl Vfs {
         }
         let path = || self.path_for(ino, caller, || self.present_path(ino));
         let changed = self.ask(path, |path| {
-            let (tree, at) = self.tree(path)?;
-            tree.change(&at, change)
+            let changed = self.tree(path)?;
+            changed.tree.change(&changed.at, change)
         });
         changed.map_err(|error| self.gone(error, ino, caller))?;
         self.getattr(ino, caller)
@@ -152,8 +176,8 @@ impl Vfs {
     /// Removes a name of a file.
     pub fn unlink(&self, parent: Ino, name: &[u8]) -> Result<()> {
         self.change_in(parent, name, |path| {
-            let (tree, at) = self.tree(path)?;
-            tree.unlink(&at)?;
+            let removed = self.tree(path)?;
+            removed.tree.unlink(&removed.at)?;
             self.inodes.unlink(parent, name);
             Ok(())
         })?;
@@ -164,8 +188,8 @@ impl Vfs {
     /// Removes an empty directory.
     pub fn remove_folder(&self, parent: Ino, name: &[u8]) -> Result<()> {
         self.change_in(parent, name, |path| {
-            let (tree, at) = self.tree(path)?;
-            tree.remove_folder(&at)?;
+            let removed = self.tree(path)?;
+            removed.tree.remove_folder(&removed.at)?;
             self.inodes.unlink(parent, name);
             Ok(())
         })?;
@@ -189,10 +213,10 @@ impl Vfs {
         paths: (&Key, &Key),
         onto: RenameMode,
     ) -> Result<()> {
-        let ((tree, old), (other, at)) = (self.tree(paths.0)?, self.tree(paths.1)?);
-        check_same(paths.1, &tree, &other)?;
+        let (old, new) = (self.tree(paths.0)?, self.tree(paths.1)?);
+        check_same(paths.1, &old.tree, &new.tree)?;
         let under_way = self.renames.begin(paths.0, paths.1);
-        if let Err(error) = tree.rename(&old, &at, onto) {
+        if let Err(error) = old.tree.rename(&old.at, &new.at, onto) {
             under_way.fail();
             return Err(error);
         }
@@ -203,11 +227,7 @@ impl Vfs {
 
     /// Makes the names of a directory survive a loss of power.
     pub fn sync_folder(&self, ino: Ino) -> Result<()> {
-        let path = self.inodes.path(ino)?;
-        match self.view.tree(&path)? {
-            Some((tree, at)) => tree.sync_folder(&at),
-            None => Ok(()),
-        }
+        self.sync_path(&self.inodes.path(ino)?)
     }
 
     /// Returns an extended attribute.
@@ -243,10 +263,10 @@ impl Vfs {
         setting: Setting,
     ) -> Result<()> {
         let done = self.ask_present(ino, |path| {
-            let (tree, at) = self.tree(path)?;
+            let PathInTree { tree, at, .. } = &self.tree(path)?;
             match value {
-                Some(value) => tree.set_attribute(&at, name, value, setting),
-                None => tree.remove_attribute(&at, name),
+                Some(value) => tree.set_attribute(at, name, value, setting),
+                None => tree.remove_attribute(at, name),
             }
         });
         done.map(|_| ())

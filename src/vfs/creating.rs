@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::error::{Error, Kind, Result};
 use crate::store::tree::{Credentials, TreeFile};
 use crate::store::{EntryKind, Key};
-use crate::vfs::changing::{check_same, check_set_id};
+use crate::vfs::changing::{PathInTree, check_same, check_set_id};
 use crate::vfs::{Caller, Entry, Ino, OpenOptions, OpenReply, Vfs, replaced};
 use crate::view::Attr;
 use crate::view::store::attr_of_stat;
@@ -40,8 +40,8 @@ impl Vfs {
         check_set_id(String::from_utf8_lossy(name), credentials.mode)?;
         for _ in 0..MAX_CREATE_ATTEMPTS {
             let created = self.change_in(parent, name, |path| {
-                let (tree, at) = self.tree(path)?;
-                Ok((tree.create(&at, credentials)?, path.clone()))
+                let made = self.tree(path)?;
+                Ok((made.tree.create(&made.at, credentials)?, path.clone()))
             });
             match created {
                 Ok((file, path)) => return self.add_created(parent, name, &path, file),
@@ -138,11 +138,11 @@ impl Vfs {
             check_set_id(String::from_utf8_lossy(name), credentials.mode)?;
         }
         self.change_in(parent, name, |path| {
-            let (tree, at) = self.tree(path)?;
+            let PathInTree { tree, at, .. } = &self.tree(path)?;
             match node {
-                NewNode::Folder => tree.make_folder(&at, credentials),
-                NewNode::Link(target) => tree.make_link(&at, target, credentials),
-                NewNode::File => tree.create(&at, credentials)?.flush(),
+                NewNode::Folder => tree.make_folder(at, credentials),
+                NewNode::Link(target) => tree.make_link(at, target, credentials),
+                NewNode::File => tree.create(at, credentials)?.flush(),
             }?;
             self.inodes.unlink(parent, name);
             Ok(())
@@ -154,9 +154,9 @@ impl Vfs {
     pub fn link(&self, ino: Ino, parent: Ino, name: &[u8]) -> Result<Entry> {
         let paths = || Ok([self.present_path(ino)?, self.child(parent, name)?]);
         self.change_names(paths, |[from, to]| {
-            let ((tree, old), (other, new)) = (self.tree(from)?, self.tree(to)?);
-            check_same(to, &tree, &other)?;
-            tree.link(&old, &new)?;
+            let (old, new) = (self.tree(from)?, self.tree(to)?);
+            check_same(to, &old.tree, &new.tree)?;
+            old.tree.link(&old.at, &new.at)?;
             self.inodes.unlink(parent, name);
             Ok(())
         })?;

@@ -1,36 +1,15 @@
-//! Open files: reading, closing, and which bytes the kernel's pages are of.
-//!
-//! The kernel's pages of an inode belong to all of its handles, which have one content. Its bytes may change all the
-//! same, as those of a decoded file do when a chunk is written: then the kernel is asked to drop its pages.
+//! Open files: reading and closing.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use crate::array::WrittenKey;
 use crate::error::{Error, Result};
 use crate::store::Key;
 use crate::store::tree::TreeFile;
+use crate::vfs::pages::Opening;
 use crate::vfs::{Fh, Ino, Invalidation, OpenReply, Vfs};
 use crate::view::{Attr, File, ReadBytes};
-
-/// The most inodes of which the bytes of the kernel's pages are remembered.
-const MAX_CACHED: usize = 1 << 16;
-
-/// Which bytes the kernel's pages of an inode are of.
-pub(super) struct CachedPages {
-    version: u64,
-    /// Whether the kernel is known to have dropped the pages that it had before. An answer that says so may be
-    /// overtaken by another one.
-    is_dropped: bool,
-}
-
-impl CachedPages {
-    fn of(version: u64) -> CachedPages {
-        CachedPages {
-            version,
-            is_dropped: false,
-        }
-    }
-}
 
 /// An open file.
 pub(super) struct Handle {
@@ -47,10 +26,12 @@ pub(super) struct Handle {
     pub(super) tree_file: Option<Arc<dyn TreeFile>>,
     /// Whether it was opened for writing.
     pub(super) writes: bool,
+    /// What keeps other files of the content's array from being opened for writing.
+    pub(super) written: Option<Arc<WrittenKey>>,
+    /// Whether the kernel's pages fit the handle, and a program may write to them.
+    pub(super) is_open: AtomicBool,
     /// Whether writes go to the end, since the kernel does not know where that is.
     pub(super) appends: bool,
-    /// Whether the kernel is known to have the answer to the open.
-    pub(super) is_used: AtomicBool,
 }
 
 impl Handle {
@@ -65,8 +46,9 @@ impl Handle {
             direct: self.direct,
             tree_file: self.tree_file.clone(),
             writes: false,
+            written: None,
+            is_open: AtomicBool::new(false),
             appends: false,
-            is_used: AtomicBool::new(false),
         }
     }
 
@@ -103,47 +85,29 @@ impl Vfs {
         })
     }
 
-    /// Notes the bytes that the kernel's pages of an inode are of from now on; returns whether they are already. If not,
-    /// the kernel must not keep the length either: it cuts the content off there.
-    fn keep_cache(&self, open: &Handle) -> bool {
-        let mut cached = self.cached.lock();
-        let Some(version) = open.version else {
-            cached.remove(&open.ino);
-            drop(cached);
-            if !open.writes {
-                self.invalidate(open.ino, Invalidation::Length);
-            }
-            return false;
+    /// Makes the kernel's pages fit a file that was opened; returns whether the kernel is to keep those that it has then.
+    fn keep_cache(&self, open: &Arc<Handle>) -> bool {
+        let opening = Opening {
+            ino: open.ino,
+            version: open.version,
+            is_mixed: self.inodes.is_mixed(open.ino),
         };
-        let pages = cached.get(&open.ino);
-        if let Some(pages) = pages.filter(|pages| pages.version == version) {
-            let is_dropped = pages.is_dropped;
-            // The length in the kernel may be that of another content each time.
-            if self.inodes.is_mixed(open.ino) {
-                self.invalidate(open.ino, Invalidation::Length);
-            }
-            return is_dropped;
-        }
-        if cached.len() >= MAX_CACHED {
-            cached.clear();
-        }
-        cached.insert(open.ino, CachedPages::of(version));
-        // Answers to earlier requests may come in another order. Locked, so that the length of other bytes is not used
-        // by an opening of the same ones.
-        self.invalidate(open.ino, Invalidation::Length);
-        false
+        // Of two that are opened at once, the first one has the pages dropped.
+        let is_written = || self.is_written(open.ino);
+        let note_open = || open.is_open.store(true, Ordering::Release);
+        self.pages.open(&opening, is_written, note_open)
     }
 
-    /// Notes that the kernel uses a handle: it has dropped the pages that were there before the open.
-    fn note_use(&self, open: &Handle) {
-        if open.is_used.load(Ordering::Relaxed) || open.is_used.swap(true, Ordering::Relaxed) {
-            return;
-        }
-        if let Some(pages) = self.cached.lock().get_mut(&open.ino)
-            && Some(pages.version) == open.version
-        {
-            pages.is_dropped = true;
-        }
+    /// Whether an inode is open for writing.
+    fn is_written(&self, ino: Ino) -> bool {
+        let is_written = |open: &Arc<Handle>| open.writes && open.is_open.load(Ordering::Acquire);
+        self.open_file(ino, is_written).is_some()
+    }
+
+    /// Calls `drop_pages`, which has the kernel drop its pages of an inode, unless a program has it open for writing.
+    pub fn drop_unwritten(&self, ino: Ino, drop_pages: impl FnOnce()) {
+        self.pages
+            .drop_unless(ino, || self.is_written(ino), drop_pages);
     }
 
     pub(super) fn file(&self, fh: Fh) -> Result<Arc<Handle>> {
@@ -156,7 +120,7 @@ impl Vfs {
     pub(super) fn open_file(
         &self,
         ino: Ino,
-        fits: impl Fn(&Handle) -> bool,
+        fits: impl Fn(&Arc<Handle>) -> bool,
     ) -> Option<Arc<Handle>> {
         let handles = self.inodes.handles(ino);
         let files = self.files.read();
@@ -178,7 +142,6 @@ impl Vfs {
             Ok(open) => open,
             Err(error) => return Some(Err(error)),
         };
-        self.note_use(&open);
         let bytes = open.file.read_now(offset, len)?;
         self.stats.read_immediate_requests.add(1);
         self.count_read(&bytes);
@@ -188,7 +151,6 @@ impl Vfs {
     /// Returns bytes of an open file, fewer than `len` only at its end. `Changed` if its content cannot be read any more.
     pub fn read(&self, fh: Fh, offset: u64, len: usize) -> Result<ReadBytes> {
         let open = self.file(fh)?;
-        self.note_use(&open);
         let bytes = open.file.read_at(offset, len);
         self.invalidate_if_changed(&open);
         let bytes = bytes.map_err(|error| error.about(&open.path))?;
@@ -209,16 +171,7 @@ impl Vfs {
         if Some(now) == open.version {
             return;
         }
-        let mut cached = self.cached.lock();
-        if cached
-            .get(&open.ino)
-            .is_some_and(|pages| pages.version == now)
-        {
-            return;
-        }
-        cached.insert(open.ino, CachedPages::of(now));
-        drop(cached);
-        self.invalidate(open.ino, Invalidation::Content);
+        self.pages.change(open.ino, now);
     }
 
     /// Has the kernel drop its pages of files that are open for reading, if a change made through this mount may have
@@ -231,7 +184,7 @@ impl Vfs {
         let inodes: Vec<Ino> = changed.map(|open| open.ino).collect();
         drop(files);
         for ino in inodes {
-            self.invalidate(ino, Invalidation::Content);
+            self.pages.invalidate(ino, Invalidation::Content);
         }
     }
 
@@ -250,11 +203,14 @@ impl Vfs {
         let Ok(open) = self.file(fh) else {
             return;
         };
-        self.note_use(&open);
         // A handle that is found in the inode is found here as well.
         self.inodes.release(open.ino, fh);
         self.files.write().remove(&fh);
         self.flush_unheard(&open);
+        if open.writes && self.open_file(open.ino, |_| true).is_some() {
+            // While it was open, what others changed was not dropped.
+            self.pages.invalidate(open.ino, Invalidation::Content);
+        }
     }
 
     /// Flushes a file whose error no program can get any more.

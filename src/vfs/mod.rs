@@ -1,7 +1,8 @@
 //! The file system's operations in our own types: names, inodes and handles over a view.
 //!
 //! No type of FUSE and no store is known here. `*_now` answer out of memory and never wait; the others may.
-//! `looking_up` finds names, `opening` opens files, `files` has those that are open, `directories` open directories,
+//! `looking_up` finds names, `opening` opens files, `files` has those that are open, `pages` what the kernel keeps of
+//! them, `directories` open directories,
 //! `creating` and `changing` what changes something, `inode` the numbers of names, `walking` what a path is answered that
 //! changes while the kernel walks it.
 //!
@@ -11,16 +12,17 @@
 
 use parking_lot::{Mutex, RwLock};
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime};
 
 use crate::error::{Error, Kind, Result};
 use crate::stats::Stats;
 use crate::store::{EntryKind, Key, PathLocks};
 use crate::vfs::directories::OpenDir;
-use crate::vfs::files::{CachedPages, Handle};
+use crate::vfs::files::Handle;
 use crate::vfs::inode::Inodes;
+use crate::vfs::pages::KernelPages;
 use crate::vfs::renames::RenamesUnderWay;
 use crate::vfs::walking::Walks;
 use crate::view::{Attr, ChildName, View};
@@ -32,6 +34,7 @@ mod files;
 pub mod inode;
 mod looking_up;
 mod opening;
+mod pages;
 mod renames;
 mod walking;
 
@@ -39,6 +42,7 @@ pub use crate::vfs::creating::NewNode;
 pub use crate::vfs::directories::DirSink;
 pub use crate::vfs::inode::Ino;
 pub use crate::vfs::opening::OpenOptions;
+pub use crate::vfs::pages::{Invalidation, Invalidator};
 
 /// A handle of an open file or directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -104,19 +108,6 @@ pub struct OpenReply {
     pub reads_on: bool,
 }
 
-/// What the kernel has to ask for again of an inode.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Invalidation {
-    /// Its length may have changed; sent before the reply to an open.
-    Length,
-    /// Its content changed. It must be sent from a thread that handles no request: it may wait for a page that a
-    /// pending read holds.
-    Content,
-}
-
-/// Has the kernel ask again.
-type Invalidator = Box<dyn Fn(Ino, Invalidation) + Send + Sync>;
-
 /// A mounted view.
 pub struct Vfs {
     view: Arc<dyn View>,
@@ -129,10 +120,8 @@ pub struct Vfs {
     files: RwLock<HashMap<Fh, Arc<Handle>>>,
     directories: Mutex<HashMap<Fh, OpenDir>>,
     last_handle: AtomicU64,
-    /// Which bytes the kernel's pages of an inode are of.
-    cached: Mutex<HashMap<Ino, CachedPages>>,
+    pages: KernelPages,
     walks: Walks,
-    invalidator: OnceLock<Invalidator>,
 }
 
 /// How long the kernel may keep a directory and its attributes where everything can be changed: resolving a path takes a
@@ -158,9 +147,8 @@ impl Vfs {
             files: RwLock::default(),
             directories: Mutex::default(),
             last_handle: AtomicU64::new(0),
-            cached: Mutex::default(),
+            pages: KernelPages::default(),
             walks: Walks::default(),
-            invalidator: OnceLock::new(),
         }
     }
 
@@ -190,14 +178,7 @@ impl Vfs {
 
     /// Has `invalidator` called when something about an inode is seen to have changed.
     pub fn set_invalidator(&self, invalidator: Invalidator) {
-        // Only the session that serves this file system sets it, once.
-        let _ = self.invalidator.set(invalidator);
-    }
-
-    fn invalidate(&self, ino: Ino, what: Invalidation) {
-        if let Some(invalidator) = self.invalidator.get() {
-            invalidator(ino, what);
-        }
+        self.pages.set_invalidator(invalidator);
     }
 
     /// Returns how long the kernel may keep that a name is missing.
@@ -291,7 +272,7 @@ impl Vfs {
     /// Takes back lookups that the kernel forgets.
     pub fn forget(&self, ino: Ino, count: u64) {
         if self.inodes.forget(ino, count) {
-            self.cached.lock().remove(&ino);
+            self.pages.forget(ino);
         }
     }
 

@@ -46,8 +46,9 @@ impl Vfs {
                 direct: opened.direct,
                 tree_file: opened.tree_file,
                 writes: false,
+                written: None,
+                is_open: AtomicBool::new(false),
                 appends: false,
-                is_used: AtomicBool::new(false),
             })
         })
     }
@@ -61,8 +62,9 @@ impl Vfs {
     ) -> Result<OpenReply> {
         self.stats.open_requests.add(1);
         let reply = self.open_inode(ino, caller, mode, |path| {
-            let (tree, at) = self.tree(path)?;
-            self.writer(ino, path, tree.open(&at, OpenMode::Write)?)
+            let opened = self.tree(path)?;
+            let file = opened.tree.open(&opened.at, OpenMode::Write)?;
+            self.writer(ino, path, file)
         })?;
         // Only now is it known to be the content of this inode.
         if mode.truncates
@@ -82,8 +84,9 @@ impl Vfs {
         self.file(fh)?.writer()?.change(&change)
     }
 
-    /// Returns a handle of a file that is open for writing.
+    /// Returns a handle of a file that is open for writing. `Busy` if another file of its array is.
     pub(super) fn writer(&self, ino: Ino, path: &Key, file: Arc<dyn TreeFile>) -> Result<Handle> {
+        let written = self.view.begin_writing(path)?.map(Arc::new);
         let stat = file.stat()?;
         Ok(Handle {
             ino,
@@ -94,8 +97,9 @@ impl Vfs {
             direct: false,
             tree_file: Some(file),
             writes: true,
+            written,
+            is_open: AtomicBool::new(false),
             appends: false,
-            is_used: AtomicBool::new(false),
         })
     }
 
@@ -148,6 +152,7 @@ impl Vfs {
             let past_pages = Handle {
                 direct: true,
                 writes: handle.writes,
+                written: handle.written.clone(),
                 appends: mode.appends,
                 ..handle.shared()
             };
@@ -162,7 +167,7 @@ impl Vfs {
         if !self.config.writable && !self.walks_again(caller) {
             return Err(self.walk_again(ino, caller));
         }
-        let fits = |open: &Handle| !mode.writes || open.tree_file.is_some();
+        let fits = |open: &Arc<Handle>| !mode.writes || open.tree_file.is_some();
         match self.open_file(ino, fits) {
             Some(open) if mode.writes => {
                 let file = open.tree_file.clone();

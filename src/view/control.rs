@@ -13,6 +13,7 @@ use std::time::{Duration, SystemTime};
 
 use parking_lot::Mutex;
 
+use crate::array::WrittenKey;
 use crate::error::{Error, Kind, Result};
 use crate::known::Known;
 use crate::stats::Stats;
@@ -376,10 +377,10 @@ impl View for ControlDirView {
         }
     }
 
-    fn check_free(&self, path: &Key) -> Result<()> {
+    fn begin_writing(&self, path: &Key) -> Result<Option<WrittenKey>> {
         match self.target(path)? {
-            ControlTarget::View(top, path) => top.view.check_free(&path),
-            _ => Ok(()),
+            ControlTarget::View(top, path) => top.view.begin_writing(&path),
+            _ => Ok(None),
         }
     }
 

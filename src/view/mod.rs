@@ -7,6 +7,7 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use crate::array::WrittenKey;
 use crate::error::Result;
 use crate::grid::NumberedName;
 use crate::known::Known;
@@ -166,9 +167,10 @@ pub trait View: Send + Sync {
     fn open(&self, path: &Key) -> Result<OpenedFile>;
     /// Returns where a link points.
     fn read_link(&self, path: &Key) -> Result<Vec<u8>>;
-    /// Fails with `Busy` if a path cannot be changed now, since what it holds is open for writing in another form.
-    fn check_free(&self, _path: &Key) -> Result<()> {
-        Ok(())
+    /// Notes that a path is changed, or open for writing: what is returned is kept as long. `Busy` if what it holds is open
+    /// for writing in another form.
+    fn begin_writing(&self, _path: &Key) -> Result<Option<WrittenKey>> {
+        Ok(None)
     }
     /// Returns the tree by which a path can be changed, and the path in it; nothing if it cannot be changed.
     fn tree(&self, _path: &Key) -> Result<Option<(Arc<dyn Tree>, Key)>> {

@@ -7,7 +7,7 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::array::Arrays;
+use crate::array::{Arrays, WrittenKey};
 use crate::error::{Error, Kind, Result};
 use crate::hierarchy::Hierarchy;
 use crate::inspect::entry_facts;
@@ -240,9 +240,11 @@ impl View for StoreView {
         self.store.read_link(path)
     }
 
-    fn check_free(&self, path: &Key) -> Result<()> {
+    fn begin_writing(&self, path: &Key) -> Result<Option<WrittenKey>> {
         let arrays = self.arrays.as_ref();
-        arrays.map_or(Ok(()), |arrays| arrays.check_free(path))
+        arrays
+            .map(|arrays| arrays.begin_writing_key(path))
+            .transpose()
     }
 
     fn tree(&self, path: &Key) -> Result<Option<(Arc<dyn Tree>, Key)>> {

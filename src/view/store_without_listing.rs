@@ -7,7 +7,7 @@
 
 use std::sync::Arc;
 
-use crate::array::Arrays;
+use crate::array::{Arrays, WrittenKey};
 use crate::error::{Error, Kind, Result};
 use crate::hierarchy::{Copied, DocumentCopy, Hierarchy, NodeEntry};
 use crate::known::Known;
@@ -183,8 +183,8 @@ impl View for StoreWithoutListing {
         self.stored.read_link(path)
     }
 
-    fn check_free(&self, path: &Key) -> Result<()> {
-        self.stored.check_free(path)
+    fn begin_writing(&self, path: &Key) -> Result<Option<WrittenKey>> {
+        self.stored.begin_writing(path)
     }
 
     fn tree(&self, path: &Key) -> Result<Option<(Arc<dyn Tree>, Key)>> {

@@ -128,6 +128,7 @@ fn a_lookup_that_is_taken_back_has_nobody_ask_for_the_length_again() {
         if what == Invalidation::Length {
             counted.fetch_add(1, Ordering::Relaxed);
         }
+        true
     }));
     let ino = replaced.look_up();
     let held = replaced.open(ino, 1, READS).unwrap();
@@ -197,6 +198,7 @@ fn a09_attributes_of_an_inode_that_had_another_content_are_not_kept() {
         if what == Invalidation::Length {
             counted.fetch_add(1, Ordering::Relaxed);
         }
+        true
     }));
     let look_up = || vfs.lookup(Ino::ROOT, b"file", Caller(1)).unwrap().unwrap();
     let first = look_up();

@@ -31,6 +31,10 @@ PROCESSES = 4
 # Chunks are theirs by turns.
 ZARR_PROCESSES = 2
 WRITERS = Path(__file__).with_name("concurrent_writers.py")
+# How long files are written by maps and by pwrite.
+MAP_SECONDS = 60 if IS_STRESS else 5
+# How long all ways of writing are tried at once.
+ALL_SECONDS = 600 if IS_STRESS else 8
 # So many reads are between two commits.
 COMMIT_EVERY = 100
 # How often somebody opens a decoded file again that was replaced while it was read.
@@ -56,7 +60,7 @@ def cow(mounted, store, tmp_path):
 
 
 def start(*words):
-    return subprocess.Popen([sys.executable, WRITERS, *map(str, words)], stderr=subprocess.PIPE)
+    return subprocess.Popen([sys.executable, WRITERS, *map(str, words)], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
 
 @contextmanager
@@ -144,3 +148,96 @@ def test_tensorstore_writes_from_several_processes(cow):
         np.testing.assert_array_equal(zarr.open_array(mount.store / "b", mode="r")[...], expected)
     names = {path.name for path in (mount.store / "b" / "c").rglob("*")}
     assert names <= set(map(str, range(ROWS))), "temporary names or locks are left"
+
+
+def write_both_ways(path, skip):
+    """Has two processes write a file by pwrite and two by maps, each its own numbers of every page. None must find a
+    number of its own changed; returns how many they have written."""
+    kinds = ["pwrite", "map", "pwrite", "map"]
+    processes = [start(kind, path, skip, 1024, MAP_SECONDS, part, len(kinds)) for part, kind in enumerate(kinds)]
+    return sum(written_by(processes, MAP_SECONDS))
+
+
+def written_by(processes, seconds):
+    """Waits for processes; none must have found something else than it had written. Returns how much each has written."""
+    said = [process.communicate(timeout=seconds + 120) for process in processes]
+    lost = [error.decode() for _, error in said if error]
+    assert not lost and not any(process.returncode for process in processes), "".join(lost)
+    return [int(out) for out, _ in said]
+
+
+@pytest.mark.parametrize("file", ["key", "decoded"])
+@pytest.mark.parametrize("option", [[], ["--write-through"]], ids=["cow", "through"])
+def test_maps_and_pwrite_on_one_file_lose_nothing(tmp_path, mounted, file, option):
+    """The pages of a file are not dropped while a program writes it, or a map would write back what was before."""
+    root = zarr.create_group(tmp_path / "some.zarr", zarr_format=3)
+    root.create_array("a", data=np.zeros(1024, "i8"), compressors=None, config={"write_empty_chunks": True})
+    mount = mounted(tmp_path / "some.zarr", "--cow", tmp_path / "upper", *option)
+    path, skip = {"key": (mount.path / "a/c/0", 0), "decoded": (mount.files / "a/a.npy", 128)}[file]
+    assert write_both_ways(path, skip) > 100
+
+
+def test_all_ways_of_writing_at_once(tmp_path, mounted):
+    """Elements by `.npy`, `.raw` and keys, by calls, maps and temporary files, and attributes, beside commits and discards:
+    each program finds what it has written, and no commit is in conflict."""
+    root = zarr.create_group(tmp_path / "some.zarr", zarr_format=3)
+    options = {"chunks": (CHUNK,), "compressors": None}
+    root.create_array("a", data=np.zeros(CHUNKS * CHUNK, "i8"), config={"write_empty_chunks": True}, **options)
+    root.create_array("b", data=np.ones(CHUNK, "i8"), **options)
+    mount = mounted(tmp_path / "some.zarr", "--cow", tmp_path / "upper")
+    array, half = mount.files / "a", CHUNKS * CHUNK // 2
+    parts = ["pwrite", "map", "pwrite", "map"]
+    files = [(array / "a.npy", 128), (array / "a.npy", 128), (array / "a.raw", 0), (array / "a.raw", 0)]
+    processes = [
+        *(start(kind, *file, half, ALL_SECONDS, part, 4) for part, (kind, file) in enumerate(zip(parts, files))),
+        *(start("keys", mount.path / "a/c", CHUNKS // 2, ALL_SECONDS, part, 2) for part in range(2)),
+        start("attributes", array / "attributes.json", ALL_SECONDS, 0),
+    ]
+    commits = 0
+    while any(process.poll() is None for process in processes):
+        zarrfs("commit", mount.path)
+        (mount.path / "b/c/0").write_bytes(bytes(8 * CHUNK))
+        zarrfs("discard", mount.path, "b")
+        assert zarr.open_array(mount.path / "b", mode="r")[0] == 1
+        commits += 1
+    written = written_by(processes, 0)
+    assert min(written) > 3 and commits > 3, (written, commits)
+    zarrfs("commit", mount.path)
+    shown, stored = (zarr.open_array(place / "a", mode="r") for place in (mount.path, mount.store))
+    np.testing.assert_array_equal(stored[...], shown[...])
+    assert dict(stored.attrs) == dict(shown.attrs) == {"count0": written[-1]}
+    print(f"{commits} commits beside {written} writes")
+
+
+@pytest.mark.parametrize("option", [[], ["--write-through"]], ids=["cow", "through"])
+def test_one_file_of_an_array_is_open_for_writing_at_a_time(cow, option):
+    """The pages of another one would undo what is written: whichever was opened first is alone."""
+    mount = cow(*option)
+    files = [mount.files / "a/a.npy", mount.files / "a/a.raw", mount.path / "a/c/0", mount.path / ".zarrfs/store/a/c/1"]
+    for first in files:
+        for second in files:
+            if first == second or {first, second} == set(files[2:]):
+                continue
+            with open(first, "r+b"):
+                with pytest.raises(OSError) as refused, open(second, "r+b"):
+                    pass
+                assert refused.value.errno == errno.EBUSY, (first, second)
+                assert second.read_bytes()
+            with open(second, "r+b"):
+                pass
+    named = (mount.path / ".zarrfs/errors").read_text()
+    assert "a/c/0 is open for writing" in named and "a/a.npy is open for writing" in named
+
+
+@pytest.mark.skipif(not IS_STRESS, reason="scripts/stress has bindfs")
+def test_bindfs_loses_nothing_either(tmp_path):
+    """Losses that the test above finds are not the kernel's or the test's."""
+    folder, bound = tmp_path / "folder", tmp_path / "bound"
+    folder.mkdir()
+    bound.mkdir()
+    (folder / "numbers").write_bytes(bytes(8192))
+    subprocess.run(["bindfs", folder, bound], check=True)
+    try:
+        assert write_both_ways(bound / "numbers", 0) > 100
+    finally:
+        subprocess.run(["fusermount3", "-u", bound], check=True)

@@ -43,9 +43,10 @@ impl Kernel {
         let dropped: Arc<Mutex<Vec<Ino>>> = Arc::default();
         let list = dropped.clone();
         vfs.set_invalidator(Box::new(move |ino, what| {
-            if what == Invalidation::Content {
+            if what != Invalidation::Length {
                 list.lock().unwrap().push(ino);
             }
+            true
         }));
         Kernel { vfs, dropped }
     }

@@ -173,7 +173,10 @@ fn chunks_of_an_array_that_is_written_are_not_changed_in_the_store_view() {
     let views = common::views_of(Arc::new(memory), Duration::from_secs(20));
     let (tree, path) = views.files.tree(&key("g/a/a.npy")).unwrap().unwrap();
     let chunk = key("g/a/c/1/1");
-    let is_free = |name: &Key| views.stored.check_free(name).map_err(|error| error.kind());
+    let is_free = |name: &Key| {
+        let written = views.stored.begin_writing(name);
+        written.map(drop).map_err(|error| error.kind())
+    };
     assert_eq!(is_free(&chunk), Ok(()));
     let file = tree.open(&path, OpenMode::Write).unwrap();
     assert_eq!(is_free(&chunk), Err(Kind::Busy));

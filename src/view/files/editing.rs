@@ -106,6 +106,8 @@ impl Editing {
             check_length(path, export.len(), 0)?;
         }
         let writer = DecodedWriter::new(self.files.shown_in, path, target.found, export)?;
+        let keys = self.files.arrays.check_keys_free(writer.export.array());
+        keys.map_err(|error| error.about(path))?;
         Ok(Arc::new(writer))
     }
 }
