@@ -78,6 +78,7 @@ fn read_only_status(store: &str) -> StatusReport {
         pending: 0,
         committing: false,
         kept: Vec::new(),
+        rescued: Vec::new(),
         in_writing: Vec::new(),
     }
 }
@@ -137,7 +138,22 @@ fn print_status(status: &StatusReport) {
         ));
     }
     print_kept(&status.kept);
+    print_rescued(&status.rescued);
     print_in_writing(&status.in_writing);
+}
+
+/// Lists the files that were not whole when zarrfs or the machine stopped.
+fn print_rescued(paths: &[String]) {
+    if paths.is_empty() {
+        return;
+    }
+    let count = units::count(paths.len() as u64, "file");
+    report::print(format_args!(
+        "{count} not whole when zarrfs or the machine stopped, and not part of the changes; look at them, then remove them:"
+    ));
+    for path in paths {
+        report::print(format_args!("    {}", printable(path)));
+    }
 }
 
 /// Lists what stays in the upper folder.

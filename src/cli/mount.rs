@@ -21,6 +21,7 @@ use crate::fuse::serve::MountServer;
 use crate::fuse::session::SessionSettings;
 use crate::mount::open::{ViewKind, Views};
 use crate::mount::{control_socket, open};
+use crate::overlay::Overlay;
 use crate::stats::Stats;
 use crate::store;
 use crate::sync::allocator;
@@ -83,6 +84,9 @@ fn serve(plan: &MountPlan, parent: Option<&Parent>) -> Result<()> {
     announce(&what, parent)?;
     mount.wait(|| notify::send("STOPPING=1"));
     views.arrays().store_left_over();
+    if let Some(Err(error)) = views.overlay().map(Overlay::close) {
+        log::warn!("the changes are checked at the next mount: {error}");
+    }
     remove_dir(plan);
     Ok(())
 }

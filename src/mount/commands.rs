@@ -109,6 +109,7 @@ fn status(overlay: &Overlay) -> Result<StatusReport> {
         pending: changes.frozen.len() as u64,
         committing: overlay.is_at_work(),
         kept: texts(changes.kept),
+        rescued: overlay.rescued()?,
         in_writing: Vec::new(),
     })
 }

@@ -88,6 +88,9 @@ pub struct StatusReport {
     pub committing: bool,
     /// What stays in the upper folder, and why.
     pub kept: Vec<(String, String)>,
+    /// Files of the upper folder that were not whole when zarrfs or the machine stopped.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub rescued: Vec<String>,
     /// The arrays that are written through decoded files now, and what that means.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub in_writing: Vec<(String, String)>,

@@ -7,6 +7,7 @@ use std::os::unix::fs::FileExt;
 use twox_hash::XxHash3_128;
 
 use super::attributes;
+use super::marks::Mark;
 use crate::error::{Error, Kind, Result};
 use crate::store::Reader;
 use crate::store::holes::data_after;
@@ -117,6 +118,22 @@ pub(super) fn digest(reader: &dyn Reader) -> Result<u128> {
         hasher.write(&bytes);
         at += bytes.len() as u64;
     }
+}
+
+/// Returns the mark of a file's content.
+pub(super) fn mark_of(file: &File) -> std::io::Result<Mark> {
+    let digest = file_digest(file)?;
+    mark_with(file, Some(digest))
+}
+
+/// Returns the mark of a file, whose bytes have this digest.
+pub(super) fn mark_with(file: &File, digest: Option<u128>) -> std::io::Result<Mark> {
+    let stat = rustix::fs::fstat(file)?;
+    Ok(Mark {
+        inode: stat.st_ino,
+        length: u64::try_from(stat.st_size).unwrap_or(0),
+        digest,
+    })
 }
 
 /// Returns a digest of the bytes of a file. Holes are not read.

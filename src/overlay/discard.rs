@@ -10,6 +10,7 @@ use rustix::fs::AtFlags;
 use super::journal_line::JournalRecord;
 use super::layer::{ChangeLayer, Whiteout};
 use super::name_change::NameChange;
+use super::upper::Upper;
 use super::{Overlay, OverlayCore};
 use crate::error::{Error, Kind, Result};
 use crate::store::{EntryKind, Key};
@@ -33,7 +34,7 @@ impl Overlay {
     pub fn discard(&self, path: &Key) -> Result<Discarded> {
         let core = &self.0;
         let _one = core.committing.lock();
-        core.change_names(std::slice::from_ref(path), |change| {
+        let discarded = core.change_names(std::slice::from_ref(path), |change| {
             let layers = change.layers();
             let mut undone = Vec::new();
             for layer in &layers {
@@ -47,7 +48,7 @@ impl Overlay {
             let mut discarded = Discarded::default();
             for (layer, undone) in layers.iter().zip(undone) {
                 discarded.stored += committed(layer, path);
-                discarded.dropped += discard_in_layer(layer, path, undone)?;
+                discarded.dropped += discard_in_layer(&core.upper, layer, path, undone)?;
             }
             core.note_tree_change(&Key::root());
             let dropped = discarded.dropped.saturating_sub(discarded.stored);
@@ -57,7 +58,10 @@ impl Overlay {
                 dropped
             };
             Ok(discarded)
-        })
+        })?;
+        // What was discarded does not come back after a loss of power.
+        core.sync_all()?;
+        Ok(discarded)
     }
 }
 
@@ -67,7 +71,7 @@ impl OverlayCore {
         let _names = self.names.lock();
         self.revoke(key);
         self.open.lock().ids.remove(key);
-        discard_in_layer(&self.top().layer, key, Vec::new())?;
+        discard_in_layer(&self.upper, &self.top().layer, key, Vec::new())?;
         self.note_change(key);
         Ok(())
     }
@@ -145,10 +149,17 @@ fn check_unused(layer: &ChangeLayer, old_name: &Key, new_name: &Key) -> Result<(
 /// Drops what a layer changes at a path and below, and shows again what was renamed from these `old_names`; returns how
 /// many keys that were. What the store has shows first: a file that is gone while its name still hides that of the
 /// store would count as removed, and a commit would remove it.
-fn discard_in_layer(layer: &ChangeLayer, path: &Key, old_names: Vec<Key>) -> Result<u64> {
+fn discard_in_layer(
+    upper: &Upper,
+    layer: &ChangeLayer,
+    path: &Key,
+    old_names: Vec<Key>,
+) -> Result<u64> {
     let _shape = layer.reshape();
     let bases = layer.lock().records.bases_below(path);
     let shown = show_lower(layer, path, old_names)?;
+    let marked = layer.lock().records.marks.keys_below(path);
+    layer.record(marked.into_iter().map(JournalRecord::Removed).collect())?;
     let removed = remove_all(layer, path)?;
     let changed = bases.len().max(shown) as u64;
     let incomplete = layer.lock().records.incomplete_below(path).into_iter();
@@ -156,6 +167,7 @@ fn discard_in_layer(layer: &ChangeLayer, path: &Key, old_names: Vec<Key>) -> Res
     let bases = bases.into_iter().map(|(key, _)| key);
     records.extend(bases.map(JournalRecord::Reverted));
     layer.record(records)?;
+    layer.forget_contents(upper, path)?;
     layer.lock().write_numbers.forget_below(path);
     Ok(changed.max(removed))
 }

@@ -1,8 +1,12 @@
 //! The journal of an upper folder: the changes that its files alone do not show, one line each.
 //!
 //! Records that belong together are a line, appended by one write. An incomplete last line counts for nothing: its
-//! change did not happen. Any other line that does not read is an error, never skipped. `records` holds what the records
-//! mean together.
+//! change did not happen. After a loss of power that holds of all lines from the first damaged one on, if none of them says
+//! that the disk had what came before it. Any other line that does not read is an error, never skipped. `records` holds
+//! what the records mean together.
+//!
+//! A journal that ends with the record `Closed` is one of a layer that the disk has whole. The first line after it is
+//! synced before the change that it records is made, so that no change is on a disk whose journal still ends so.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -21,6 +25,8 @@ pub(super) struct Journal {
     file: File,
     path: PathBuf,
     length: u64,
+    /// Whether the disk has all of the layer.
+    is_closed: bool,
     /// Space on disk is allocated up to this offset, in bytes.
     reserved: u64,
 }
@@ -37,15 +43,23 @@ impl Journal {
         let failed = |error| Error::os(path.display(), error);
         let file = open_or_look(path).map_err(failed)?;
         let total = file.metadata().map_err(failed)?.len();
-        let length = read_lines(&file, apply).map_err(|error| error.about(path.display()))?;
+        let mut is_closed = true;
+        let mut note_and_apply = |record: JournalRecord| {
+            is_closed = record == JournalRecord::Closed;
+            apply(record);
+        };
+        let read = read_lines(&file, &mut note_and_apply);
+        let length = read.map_err(|error| error.about(path.display()))?;
         if length < total {
-            log::warn!("{}: its last line was cut, and is ignored", path.display());
+            log::warn!("{}: its end was cut, and is ignored", path.display());
+            is_closed = false;
             file.set_len(length).map_err(failed)?;
         }
         Ok(Journal {
             file,
             path: path.to_path_buf(),
             length,
+            is_closed,
             reserved: 0,
         })
     }
@@ -70,7 +84,22 @@ impl Journal {
             });
         }
         self.length += line.len() as u64;
+        if std::mem::take(&mut self.is_closed) {
+            self.sync()?;
+        }
+        self.is_closed = records.last() == Some(&JournalRecord::Closed);
         Ok(())
+    }
+
+    /// Whether the disk has all of the layer.
+    pub(super) fn is_closed(&self) -> bool {
+        self.is_closed
+    }
+
+    /// Keeps all lines through a loss of power.
+    pub(super) fn sync(&self) -> Result<()> {
+        let synced = self.file.sync_data();
+        synced.map_err(|error| Error::os(self.path.display(), error))
     }
 
     /// Allocates space ahead, so that keys can still be removed when the disk is full.
@@ -89,6 +118,11 @@ impl Journal {
     /// Returns another handle of the file, so that it can be synced without the lock that guards the journal.
     pub(super) fn file(&self) -> io::Result<File> {
         self.file.try_clone()
+    }
+
+    /// Returns the length in bytes.
+    pub(super) fn len(&self) -> u64 {
+        self.length
     }
 
     /// Whether the journal is much longer than a new one of this many records.
@@ -115,6 +149,7 @@ impl Journal {
         file.sync_all().map_err(failed)?;
         std::fs::rename(&replacement, &self.path).map_err(failed)?;
         (self.file, self.length, self.reserved) = (file, bytes.len() as u64, 0);
+        self.is_closed = records.is_empty();
         self.reserve(0);
         Ok(())
     }
@@ -134,10 +169,12 @@ pub(super) fn open_or_look(path: &Path) -> io::Result<File> {
     }
 }
 
-/// Gives the records of all complete lines to `apply`; returns the length of these lines in bytes.
+/// Gives the records of all lines before the first damaged one to `apply`; returns the length of these lines in bytes.
+/// `Corrupt` if a later line says that the disk had the damaged one.
 fn read_lines(file: &File, apply: &mut dyn FnMut(JournalRecord)) -> Result<u64> {
     let mut lines = BufReader::new(file);
     let (mut length, mut number) = (0, 0);
+    let mut damage = None;
     let mut line = Vec::new();
     loop {
         line.clear();
@@ -146,21 +183,56 @@ fn read_lines(file: &File, apply: &mut dyn FnMut(JournalRecord)) -> Result<u64> 
             return Ok(length);
         }
         number += 1;
-        match decode_line(&line) {
-            Some(records) => records.into_iter().for_each(&mut *apply),
-            None if lines.fill_buf().is_ok_and(<[u8]>::is_empty) => return Ok(length),
-            None => {
-                let what = format!("line {number} does not match its checksum");
+        match (decode_line(&line), &mut damage) {
+            (Some(records), None) => {
+                records.into_iter().for_each(&mut *apply);
+                length += line.len() as u64;
+            }
+            (None, None) => damage = Some(Damage::at(number)),
+            (Some(records), Some(damage)) => damage.check(&records)?,
+            (None, Some(_)) => {}
+        }
+    }
+}
+
+/// A damaged line.
+struct Damage {
+    /// Its number, from 1.
+    line: u64,
+    /// The syncs of everything that began after it.
+    syncs: Vec<u64>,
+}
+
+impl Damage {
+    fn at(line: u64) -> Damage {
+        let syncs = Vec::new();
+        Damage { line, syncs }
+    }
+
+    /// Fails if records after the damaged line say that the disk had it.
+    fn check(&mut self, records: &[JournalRecord]) -> Result<()> {
+        for record in records {
+            let was_synced = match record {
+                JournalRecord::SyncStarted(sync) => {
+                    self.syncs.push(*sync);
+                    false
+                }
+                JournalRecord::SyncFinished(sync) => self.syncs.contains(sync),
+                record => *record == JournalRecord::Closed,
+            };
+            if was_synced {
+                let what = format!("line {} does not match its checksum", self.line);
                 return Err(Error::corrupt("", what));
             }
         }
-        length += line.len() as u64;
+        Ok(())
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::overlay::marks::Mark;
     use crate::store::{Key, StoreVersion};
 
     fn sample() -> Vec<JournalRecord> {
@@ -208,6 +280,25 @@ mod tests {
                 in_upper: true,
             },
             JournalRecord::RenameFinished,
+            JournalRecord::Written {
+                key: key(b"g"),
+                mark: Mark {
+                    inode: u64::MAX,
+                    length: 1 << 40,
+                    digest: Some(u128::MAX),
+                },
+            },
+            JournalRecord::Written {
+                key: key(b"h"),
+                mark: Mark {
+                    inode: 1,
+                    length: 0,
+                    digest: None,
+                },
+            },
+            JournalRecord::Removed(key(b"h")),
+            JournalRecord::SyncStarted(7),
+            JournalRecord::Forgotten(key(b"g")),
         ]
     }
 
@@ -267,12 +358,44 @@ mod tests {
             let mut bytes = whole.clone();
             bytes[at] ^= 1;
             std::fs::write(&path, &bytes).unwrap();
-            match opened(&path) {
-                Err(_) => {}
-                Ok((_, found)) => {
-                    assert!(found.len() < sample().len() && sample().starts_with(&found))
-                }
-            }
+            let (_, found) = opened(&path).unwrap();
+            assert!(found.len() < sample().len() && sample().starts_with(&found));
         }
+    }
+
+    #[test]
+    fn what_the_disk_had_is_not_ignored() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("journal");
+        let (started, finished) = (
+            JournalRecord::SyncStarted(1),
+            JournalRecord::SyncFinished(1),
+        );
+        for records in [vec![started, finished], vec![JournalRecord::Closed]] {
+            std::fs::remove_file(&path).unwrap_or_default();
+            written(&path);
+            let (mut journal, _) = opened(&path).unwrap();
+            journal.append(&records).unwrap();
+            assert_eq!(opened(&path).unwrap().1.last(), records.last());
+            let mut bytes = std::fs::read(&path).unwrap();
+            bytes[20] ^= 1;
+            std::fs::write(&path, &bytes).unwrap();
+            assert!(opened(&path).is_err());
+        }
+    }
+
+    #[test]
+    fn a_journal_is_closed_until_something_changes() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("journal");
+        let is_closed = || opened(&path).unwrap().0.is_closed();
+        assert!(is_closed(), "nothing was changed yet");
+        let (mut journal, _) = opened(&path).unwrap();
+        journal.append(&sample()[..1]).unwrap();
+        assert!(!is_closed());
+        journal.append(&[JournalRecord::Closed]).unwrap();
+        assert!(journal.is_closed() && is_closed());
+        journal.append(&sample()[..1]).unwrap();
+        assert!(!journal.is_closed() && !is_closed());
     }
 }

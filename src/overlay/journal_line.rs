@@ -6,6 +6,7 @@
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, percent_encode};
 use serde_json::{Map, Value, json};
 
+use super::marks::Mark;
 use crate::store::{Key, StoreVersion};
 
 /// One change of an upper folder that its files alone do not show.
@@ -39,6 +40,20 @@ pub(super) enum JournalRecord {
     RenameStarted { from: Key, to: Key, in_upper: bool },
     /// The rename is done.
     RenameFinished,
+    /// The file of a key gets a content.
+    Written { key: Key, mark: Mark },
+    /// A key loses its file.
+    Removed(Key),
+    /// The disk has the last content of a key, which has this inode.
+    Synced { key: Key, inode: u64 },
+    /// A sync of everything begins; the number is one more than that of the sync before.
+    SyncStarted(u64),
+    /// The disk has everything from before the sync of this number began.
+    SyncFinished(u64),
+    /// The file of a key is none of the layer's any more: its contents are forgotten.
+    Forgotten(Key),
+    /// The disk has everything, and nothing was changed since.
+    Closed,
 }
 
 /// Length of the checksum at the start of a line: eight digits and a blank.
@@ -89,6 +104,18 @@ fn decode_version(value: &Value) -> Option<StoreVersion> {
     Some(StoreVersion(digits.ok()?))
 }
 
+fn encode_digest(digest: Option<u128>) -> Option<String> {
+    digest.map(|digest| format!("{digest:032x}"))
+}
+
+/// Returns the member `digest`, which may be null.
+fn decode_digest(members: &Map<String, Value>) -> Option<Option<u128>> {
+    match members.get("digest")? {
+        Value::Null => Some(None),
+        digest => u128::from_str_radix(digest.as_str()?, 16).ok().map(Some),
+    }
+}
+
 fn to_json(record: &JournalRecord) -> Value {
     match record {
         JournalRecord::Base {
@@ -109,8 +136,7 @@ fn to_json(record: &JournalRecord) -> Value {
             json!({"sent": encode_key(key), "version": format!("{:016x}", version.0)})
         }
         JournalRecord::Tried { key, digest } => {
-            let digest = digest.map(|digest| format!("{digest:032x}"));
-            json!({"try": encode_key(key), "digest": digest})
+            json!({"try": encode_key(key), "digest": encode_digest(*digest)})
         }
         JournalRecord::Reverted(key) => json!({"let": encode_key(key)}),
         JournalRecord::Whiteout { key, source } => {
@@ -123,6 +149,16 @@ fn to_json(record: &JournalRecord) -> Value {
             json!({"move": encode_key(from), "to": encode_key(to), "native": in_upper})
         }
         JournalRecord::RenameFinished => json!({"moved": true}),
+        JournalRecord::Written { key, mark } => json!({
+            "file": encode_key(key), "inode": mark.inode, "length": mark.length,
+            "digest": encode_digest(mark.digest),
+        }),
+        JournalRecord::Removed(key) => json!({"gone": encode_key(key)}),
+        JournalRecord::Synced { key, inode } => json!({"synced": encode_key(key), "inode": inode}),
+        JournalRecord::SyncStarted(number) => json!({"sync": number}),
+        JournalRecord::SyncFinished(number) => json!({"done": number}),
+        JournalRecord::Forgotten(key) => json!({"forget": encode_key(key)}),
+        JournalRecord::Closed => json!({"closed": true}),
     }
 }
 
@@ -138,10 +174,7 @@ fn from_json(value: &Value) -> Option<JournalRecord> {
         },
         "try" => JournalRecord::Tried {
             key: key()?,
-            digest: match members.get("digest")? {
-                Value::Null => None,
-                digest => Some(u128::from_str_radix(digest.as_str()?, 16).ok()?),
-            },
+            digest: decode_digest(members)?,
         },
         "let" => JournalRecord::Reverted(key()?),
         "white" => JournalRecord::Whiteout {
@@ -160,6 +193,23 @@ fn from_json(value: &Value) -> Option<JournalRecord> {
             in_upper: members.get("native")?.as_bool()?,
         },
         "moved" => JournalRecord::RenameFinished,
+        "file" => JournalRecord::Written {
+            key: key()?,
+            mark: Mark {
+                inode: members.get("inode")?.as_u64()?,
+                length: members.get("length")?.as_u64()?,
+                digest: decode_digest(members)?,
+            },
+        },
+        "gone" => JournalRecord::Removed(key()?),
+        "synced" => JournalRecord::Synced {
+            key: key()?,
+            inode: members.get("inode")?.as_u64()?,
+        },
+        "sync" => JournalRecord::SyncStarted(first.as_u64()?),
+        "done" => JournalRecord::SyncFinished(first.as_u64()?),
+        "forget" => JournalRecord::Forgotten(key()?),
+        "closed" => JournalRecord::Closed,
         _ => return None,
     })
 }

@@ -111,6 +111,26 @@ impl KeysDir {
         Ok(names)
     }
 
+    /// Calls `found` for each regular file at a prefix and below until it returns true; returns whether it did.
+    pub(super) fn for_each_file(
+        &self,
+        prefix: &Key,
+        found: &mut dyn FnMut(&Key) -> Result<bool>,
+    ) -> Result<bool> {
+        for (name, kind) in self.names(prefix)? {
+            let key = prefix.child(&name)?;
+            let is_found = match kind {
+                EntryKind::Directory => self.for_each_file(&key, found)?,
+                EntryKind::File => found(&key)?,
+                _ => false,
+            };
+            if is_found {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
     /// Returns the kind of a directory entry; asks for it where the file system's listing does not tell.
     fn entry_kind(&self, prefix: &Key, name: &[u8], found: FileType) -> Result<EntryKind> {
         if found != FileType::Unknown {

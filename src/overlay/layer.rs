@@ -3,17 +3,21 @@
 //! The layer on top is changed by programs; a frozen one by the commit alone that brings it into the
 //! store. What a layer shows over the store below it is `layered_store`'s.
 
+use std::collections::HashMap;
 use std::fs;
 use std::fs::File;
 use std::path::PathBuf;
 
-use rustix::fs::{FileType, Stat as Native};
+use rustix::fs::{AtFlags, FileType, Stat as Native};
+use rustix::io::Errno;
 
 use super::attributes;
 use super::journal::Journal;
 use super::journal_line::JournalRecord;
 use super::keys_dir::{KeysDir, os_error};
+use super::marks::Mark;
 use super::records::{BaseVersion, Records};
+use super::upper::Upper;
 use super::write_numbers::WriteNumbers;
 use crate::error::Result;
 use crate::store::{Key, Meta};
@@ -48,7 +52,36 @@ pub(super) struct LayerState {
     pub(super) records: Records,
     pub(super) journal: Journal,
     pub(super) write_numbers: WriteNumbers,
+    /// Files in `pending/` that the disk had under these keys. They stay until it has what took their places.
+    retained: HashMap<Key, Vec<String>>,
+    /// What was written since the last sync of everything began.
+    unsynced: Unsynced,
 }
+
+/// How much was written that the disk may not have.
+#[derive(Clone, Copy, Default)]
+struct Unsynced {
+    contents: usize,
+    bytes: u64,
+}
+
+impl Unsynced {
+    fn add(&mut self, record: &JournalRecord) {
+        match record {
+            JournalRecord::Written { mark, .. } => {
+                self.contents += 1;
+                self.bytes += mark.length;
+            }
+            JournalRecord::Removed(_) => self.contents += 1,
+            _ => {}
+        }
+    }
+}
+
+/// With as many contents or bytes that may not be synced, everything is: a loss of power then costs the check of no more
+/// than these, and no more files are retained.
+const MAX_UNSYNCED_CONTENTS: usize = 4096;
+const MAX_UNSYNCED_BYTES: u64 = 256 << 20;
 
 impl ChangeLayer {
     /// Builds the layer of these files, this journal and what the journal's records mean.
@@ -64,6 +97,8 @@ impl ChangeLayer {
                 records,
                 journal,
                 write_numbers,
+                retained: HashMap::new(),
+                unsynced: Unsynced::default(),
             }),
             shape: RwLock::default(),
             committed_folder: Mutex::default(),
@@ -102,9 +137,169 @@ impl ChangeLayer {
         let mut state = self.lock();
         state.journal.append(&list)?;
         for record in list {
+            state.unsynced.add(&record);
             state.records.apply(record);
         }
         state.compact()
+    }
+
+    /// Gives a pending file its key, which has a mark. A synced file that has the key is retained.
+    pub(super) fn publish(&self, upper: &Upper, pending: &str, key: &Key) -> Result<()> {
+        let published = if self.has_synced_file(key)? {
+            match upper.exchange(pending, &self.keys, key) {
+                Ok(retained) => {
+                    self.note_retained(key, retained);
+                    return Ok(());
+                }
+                // A file system without exchanges. Who looks for the key waits for the shape.
+                Err(Errno::INVAL | Errno::NOSYS | Errno::NOTSUP) => {
+                    self.retain(upper, key)?;
+                    upper.publish(pending, &self.keys, key)
+                }
+                Err(error) => Err(error),
+            }
+        } else {
+            upper.publish(pending, &self.keys, key)
+        };
+        published.map_err(|error| os_error(key, error))
+    }
+
+    /// Removes the file of a key, which has a record of that. A synced one is retained.
+    pub(super) fn remove_file(&self, upper: &Upper, key: &Key) -> Result<()> {
+        if self.has_synced_file(key)? {
+            self.retain(upper, key)
+        } else {
+            self.keys.remove(key, AtFlags::empty())
+        }
+    }
+
+    /// Retains the file of a key if it is synced: another one is about to have the key.
+    pub(super) fn retain_synced(&self, upper: &Upper, key: &Key) -> Result<()> {
+        if self.has_synced_file(key)? {
+            self.retain(upper, key)?;
+        }
+        Ok(())
+    }
+
+    fn has_synced_file(&self, key: &Key) -> Result<bool> {
+        let Some(synced) = self.lock().records.marks.synced(key) else {
+            return Ok(false);
+        };
+        let stat = self.keys.stat(key)?;
+        Ok(stat.is_some_and(|stat| stat.st_ino == synced.inode))
+    }
+
+    fn retain(&self, upper: &Upper, key: &Key) -> Result<()> {
+        let name = upper.retain(&self.keys, key);
+        self.note_retained(key, name.map_err(|error| os_error(key, error))?);
+        Ok(())
+    }
+
+    fn note_retained(&self, key: &Key, name: String) {
+        let mut state = self.lock();
+        state.retained.entry(key.clone()).or_default().push(name);
+    }
+
+    /// Takes the retained files of keys away, for the layer that these keys move to.
+    pub(super) fn take_retained<'a>(&self, keys: impl Iterator<Item = &'a Key>) -> RetainedFiles {
+        let mut state = self.lock();
+        keys.filter_map(|key| state.retained.remove_entry(key))
+            .collect()
+    }
+
+    /// Takes over retained files of another layer.
+    pub(super) fn add_retained(&self, files: RetainedFiles) {
+        self.lock().retained.extend(files);
+    }
+
+    /// Whether the layer has retained files.
+    pub(super) fn has_retained(&self) -> bool {
+        !self.lock().retained.is_empty()
+    }
+
+    /// Notes that the disk has a content of a key, its name and its mark, if it is still the last one.
+    pub(super) fn note_synced(&self, upper: &Upper, key: &Key, mark: &Mark) -> Result<()> {
+        if self.last_mark(key) != Some(*mark) {
+            return Ok(());
+        }
+        if self.synced(key) != Some(*mark) {
+            let (key, inode) = (key.clone(), mark.inode);
+            self.record(vec![JournalRecord::Synced { key, inode }])?;
+        }
+        self.drop_retained(upper, |state, at| at == key && state.is_synced(at));
+        Ok(())
+    }
+
+    fn synced(&self, key: &Key) -> Option<Mark> {
+        self.lock().records.marks.synced(key)
+    }
+
+    /// Returns the content of a key that was recorded last.
+    pub(super) fn last_mark(&self, key: &Key) -> Option<Mark> {
+        self.lock().records.marks.last(key)
+    }
+
+    /// Whether so much may not be synced that it should be.
+    pub(super) fn is_sync_due(&self) -> bool {
+        let unsynced = self.lock().unsynced;
+        unsynced.contents >= MAX_UNSYNCED_CONTENTS || unsynced.bytes >= MAX_UNSYNCED_BYTES
+    }
+
+    /// Notes that a sync of everything begins; returns its number.
+    pub(super) fn begin_sync(&self) -> Result<u64> {
+        let mut state = self.lock();
+        state.unsynced = Unsynced::default();
+        let number = state.records.marks.epoch() + 1;
+        drop(state);
+        self.record(vec![JournalRecord::SyncStarted(number)])?;
+        Ok(number)
+    }
+
+    /// Notes that the disk has everything from before a sync began.
+    pub(super) fn end_sync(&self, upper: &Upper, number: u64) -> Result<()> {
+        self.record(vec![JournalRecord::SyncFinished(number)])?;
+        self.drop_retained(upper, |state, key| state.is_synced(key));
+        Ok(())
+    }
+
+    /// Forgets the contents at a key and below, which are none of the layer's any more.
+    pub(super) fn forget_contents(&self, upper: &Upper, prefix: &Key) -> Result<()> {
+        let keys = self.lock().records.marks.keys_below(prefix);
+        self.record(keys.into_iter().map(JournalRecord::Forgotten).collect())?;
+        self.drop_retained(upper, |_, key| key.below(prefix).is_some());
+        Ok(())
+    }
+
+    /// Removes retained files that are no longer needed.
+    pub(super) fn drop_retained(&self, upper: &Upper, is_idle: impl Fn(&LayerState, &Key) -> bool) {
+        let mut state = self.lock();
+        let idle = state.retained.keys().filter(|key| is_idle(&state, key));
+        let idle: Vec<Key> = idle.cloned().collect();
+        let names: Vec<String> = idle
+            .iter()
+            .filter_map(|key| state.retained.remove(key))
+            .flatten()
+            .collect();
+        drop(state);
+        names.iter().for_each(|name| upper.discard_pending(name));
+    }
+
+    /// Notes that the disk has all of the layer, if the journal has still this length.
+    pub(super) fn close(&self, upper: &Upper, length: u64) -> Result<()> {
+        let mut state = self.lock();
+        if state.journal.len() != length {
+            return Ok(());
+        }
+        let epoch = state.records.marks.epoch();
+        let records = [JournalRecord::SyncFinished(epoch), JournalRecord::Closed];
+        state.journal.append(&records)?;
+        state.journal.sync()?;
+        records
+            .into_iter()
+            .for_each(|record| state.records.apply(record));
+        drop(state);
+        self.drop_retained(upper, |state, key| state.is_synced(key));
+        Ok(())
     }
 
     /// Returns which key of the store below shows at `key`; `None` if it is hidden.
@@ -159,7 +354,16 @@ impl ChangeLayer {
     }
 }
 
+/// Names in `pending/` of files that the disk had under these keys.
+pub(super) type RetainedFiles = Vec<(Key, Vec<String>)>;
+
 impl LayerState {
+    /// Whether the disk has the last content of a key.
+    fn is_synced(&self, key: &Key) -> bool {
+        let marks = &self.records.marks;
+        marks.last(key) == marks.synced(key)
+    }
+
     /// Writes the journal anew if it is much longer than its records need.
     pub(super) fn compact(&mut self) -> Result<()> {
         if self.journal.is_oversized(self.records.len()) {

@@ -15,6 +15,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::SystemTime;
 
 use rustix::fs::Stat as Native;
@@ -29,6 +30,7 @@ pub mod changes;
 pub mod commit;
 mod content;
 mod discard;
+mod durability;
 mod file_ids;
 mod folders;
 mod journal;
@@ -38,6 +40,7 @@ mod layer;
 mod layered_reads;
 mod layered_store;
 mod listing;
+mod marks;
 mod name_change;
 mod namespace;
 mod open_file;
@@ -94,6 +97,8 @@ struct OverlayCore {
     names: Mutex<()>,
     /// Held during a commit.
     committing: Mutex<()>,
+    /// Whether a thread syncs what was changed.
+    is_syncing: AtomicBool,
     open: Mutex<OpenState>,
     /// What the overlay is as a store. Its log of changes is its own: a write to the upper folder leaves true what is
     /// known of the store below.
@@ -127,7 +132,6 @@ impl Overlay {
     ) -> Result<Overlay> {
         let upper = Upper::open(path, Some(name))?;
         upper.finish_freezing()?;
-        upper.rescue_pending()?;
         let below = store.info();
         let info = StoreInfo {
             lists: below.lists,
@@ -138,8 +142,11 @@ impl Overlay {
             sends_parts: below.sends_parts.clone(),
             ..StoreInfo::new(below.freshness)
         };
-        let frozen = open_frozen(&upper, &store, &info)?;
-        let layer = open_layer(&upper, &upper.journal(), &upper.keys())?;
+        let layer = read_layer(&upper.journal(), &upper.keys())?;
+        let frozen = open_frozen(&upper, &store, &info, &layer)?;
+        recovery::recover(&upper, &layer, &upper.keys(), None)?;
+        // Recovery has taken what it needs of them.
+        upper.rescue_pending()?;
         let top = LayeredStore::over(Arc::new(layer), &store, frozen, info.clone());
         Ok(Overlay(Arc::new(OverlayCore {
             store,
@@ -149,6 +156,7 @@ impl Overlay {
             path_locks: PathLocks::default(),
             names: Mutex::default(),
             committing: Mutex::default(),
+            is_syncing: AtomicBool::new(false),
             open: Mutex::new(OpenState {
                 files: OpenFileTable::default(),
                 failed_writes: FailedWritesTable::default(),
@@ -178,32 +186,43 @@ impl Overlay {
         self.0.committing.try_lock().is_none()
     }
 
+    /// Returns where the files are that were not whole when this program or the machine stopped.
+    pub fn rescued(&self) -> Result<Vec<String>> {
+        self.0.upper.rescued()
+    }
+
     /// Returns where the upper folder is.
     pub fn path(&self) -> &Path {
         self.0.upper.path()
     }
 }
 
-/// Opens a layer of the upper folder, with its journal and its folder of keys, and recovers it after a crash.
-fn open_layer(upper: &Upper, journal: &Path, keys: &Path) -> Result<ChangeLayer> {
+/// Opens a layer of the upper folder, with its journal and its folder of keys.
+fn read_layer(journal: &Path, keys: &Path) -> Result<ChangeLayer> {
     let mut records = Records::default();
     let journal = Journal::open(journal, &mut |record| records.apply(record))?;
     let files = KeysDir::open(keys)?;
-    let layer = ChangeLayer::new(files, journal, records, WriteNumbers::default());
-    recovery::recover(upper, &layer, keys)?;
-    Ok(layer)
+    Ok(ChangeLayer::new(
+        files,
+        journal,
+        records,
+        WriteNumbers::default(),
+    ))
 }
 
-/// Opens the layer that a commit had frozen when it ended before its time; nothing if there is none.
+/// Opens the layer that a commit had frozen when it ended before its time, and recovers it after a crash; nothing if there
+/// is none. `above` is the layer over it.
 fn open_frozen(
     upper: &Upper,
     store: &Arc<dyn Store>,
     info: &StoreInfo,
+    above: &ChangeLayer,
 ) -> Result<Option<Arc<LayeredStore>>> {
     let Some(journal) = upper.frozen_journal() else {
         return Ok(None);
     };
-    let layer = open_layer(upper, &journal, &upper.frozen_keys())?;
+    let layer = read_layer(&journal, &upper.frozen_keys())?;
+    recovery::recover(upper, &layer, &upper.frozen_keys(), Some(above))?;
     Ok(Some(Arc::new(LayeredStore {
         layer: Arc::new(layer),
         lower: store.clone(),

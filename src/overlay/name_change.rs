@@ -110,6 +110,7 @@ impl OverlayCore {
         let is_stored = self.config.write_through;
         let _paths = is_stored.then(|| self.path_locks.lock(paths));
         let done = self.change_until_answered(change)?;
+        self.sync_if_due();
         and()?;
         Ok(done)
     }

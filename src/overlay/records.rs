@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::ops::Bound;
 
 use super::journal_line::JournalRecord;
+use super::marks::Marks;
 use crate::store::{Key, StoreVersion};
 
 /// The store's state of a key when it was first changed here.
@@ -41,6 +42,7 @@ pub(super) struct Records {
     incomplete: HashSet<Key>,
     /// From, to, and whether the upper folder has it.
     renaming: Option<(Key, Key, bool)>,
+    pub(super) marks: Marks,
 }
 
 impl Records {
@@ -67,6 +69,13 @@ impl Records {
                 self.renaming = Some((from, to, in_upper));
             }
             JournalRecord::RenameFinished => self.renaming = None,
+            JournalRecord::Written { key, mark } => self.marks.set(key, Some(mark)),
+            JournalRecord::Removed(key) => self.marks.set(key, None),
+            JournalRecord::Synced { key, inode } => self.marks.set_synced(&key, inode),
+            JournalRecord::SyncStarted(epoch) => self.marks.begin_epoch(epoch),
+            JournalRecord::SyncFinished(epoch) => self.marks.end_epoch(epoch),
+            JournalRecord::Forgotten(key) => self.marks.forget(&key),
+            JournalRecord::Closed => {}
         }
     }
 
@@ -150,6 +159,7 @@ impl Records {
             .chain(whiteouts)
             .chain(incomplete)
             .chain(renaming)
+            .chain(self.marks.summary())
             .collect()
     }
 
@@ -157,7 +167,12 @@ impl Records {
     pub(super) fn len(&self) -> usize {
         let renaming = usize::from(self.renaming.is_some());
         let tried: usize = self.tried.values().map(Vec::len).sum();
-        self.bases.len() + tried + self.whiteouts.len() + self.incomplete.len() + renaming
+        self.bases.len()
+            + tried
+            + self.whiteouts.len()
+            + self.incomplete.len()
+            + renaming
+            + self.marks.len()
     }
 
     /// Returns which key of the store shows at `key`; `None` if it is hidden.

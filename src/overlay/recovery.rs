@@ -1,19 +1,40 @@
-//! Recovery: puts an upper folder in order after a crash, before it is used.
+//! Recovery: puts an upper folder in order after a crash or a loss of power, before it is used.
 //!
-//! Afterwards each key has the state before a change or the one after it, and incomplete files lie beside the keys.
+//! Afterwards each key has the state before a change or the one after it, and incomplete or torn files lie beside the
+//! keys, in `rescued/`. A crash of the program leaves what the kernel had. After a loss of power the disk may have a
+//! change of names without the bytes or without the journal's line, or the line without the change. So each file is
+//! compared with the marks of its key; one that has none of these contents is a stray. A stray, or a file in
+//! `pending/`, that is the synced content of another key whose own file is gone or torn, goes back to that key.
 
+use std::collections::{BTreeMap, HashSet};
+use std::ffi::OsStr;
+use std::fs;
+use std::fs::File;
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
+use rustix::fs::{OFlags, RenameFlags};
+
+use super::content;
 use super::journal_line::JournalRecord;
+use super::keys_dir::os_error;
 use super::layer::ChangeLayer;
+use super::marks::Mark;
 use super::namespace::rename;
-use super::upper::Upper;
-use crate::error::Result;
+use super::upper::{PendingFile, Upper};
+use crate::error::{Error, Kind, Result};
 use crate::store::Key;
 
-/// Finishes a rename that was started, and moves incomplete files from the layer's folder of keys to `rescued/`. Those that
-/// a freeze has moved to the layer above are in that layer's records, which know whether they were completed since.
-pub(super) fn recover(upper: &Upper, layer: &ChangeLayer, keys: &Path) -> Result<()> {
+/// Finishes a rename that was started, moves incomplete files from the layer's folder of keys to `rescued/`, and checks
+/// all files unless the disk is known to have them. Files that a freeze has moved to the layer above are in that layer's
+/// records, which know whether they were completed since; `above` is that layer.
+pub(super) fn recover(
+    upper: &Upper,
+    layer: &ChangeLayer,
+    keys: &Path,
+    above: Option<&ChangeLayer>,
+) -> Result<()> {
+    let is_closed = layer.lock().journal.is_closed();
     let unfinished = layer.lock().records.unfinished_rename();
     if let Some((from, to, in_upper)) = unfinished {
         rename::finish(&layer.keys, &from, &to, in_upper)?;
@@ -24,6 +45,10 @@ pub(super) fn recover(upper: &Upper, layer: &ChangeLayer, keys: &Path) -> Result
         upper.rescue_key(keys, &key)?;
         layer.record(vec![JournalRecord::Completed(key)])?;
     }
+    if !is_closed {
+        let check = Check::of(upper, layer, keys)?;
+        check.restore(above)?;
+    }
     // A base without a change: the program ended between the record and the change.
     let bases = layer.lock().records.bases_below(&Key::root());
     for (key, _) in bases {
@@ -32,4 +57,407 @@ pub(super) fn recover(upper: &Upper, layer: &ChangeLayer, keys: &Path) -> Result
         }
     }
     layer.lock().compact()
+}
+
+/// A file of a layer, as the disk has it.
+#[derive(Clone, Copy)]
+struct FoundFile {
+    inode: u64,
+    length: u64,
+}
+
+/// The files of a layer, compared with the marks of their keys.
+struct Check<'a> {
+    upper: &'a Upper,
+    layer: &'a ChangeLayer,
+    keys: &'a Path,
+    /// The files that have a content of their key.
+    whole: BTreeMap<Key, Mark>,
+    /// The others.
+    strays: BTreeMap<Key, FoundFile>,
+    pending: Vec<PendingFile>,
+}
+
+impl<'a> Check<'a> {
+    fn of(upper: &'a Upper, layer: &'a ChangeLayer, keys: &'a Path) -> Result<Check<'a>> {
+        let mut check = Check {
+            upper,
+            layer,
+            keys,
+            whole: BTreeMap::new(),
+            strays: BTreeMap::new(),
+            pending: upper.pending_files()?,
+        };
+        layer.keys.for_each_file(&Key::root(), &mut |key| {
+            if let Some(stat) = layer.keys.stat(key)? {
+                let found = FoundFile {
+                    inode: stat.st_ino,
+                    length: u64::try_from(stat.st_size).unwrap_or(0),
+                };
+                match check.content_of(key, found)? {
+                    Some(mark) => drop(check.whole.insert(key.clone(), mark)),
+                    None => drop(check.strays.insert(key.clone(), found)),
+                }
+            }
+            Ok(false)
+        })?;
+        Ok(check)
+    }
+
+    /// Returns which content of its key a file has; `None` if it is none of them.
+    fn content_of(&self, key: &Key, found: FoundFile) -> Result<Option<Mark>> {
+        let (synced, contents) = {
+            let state = self.layer.lock();
+            let marks = &state.records.marks;
+            (marks.synced(key), marks.contents(key))
+        };
+        let is_known = |mark: &Mark| mark.is_file(found.inode, found.length);
+        if let Some(mark) = synced.filter(is_known) {
+            return Ok(Some(mark));
+        }
+        // What is changed in place has no digest.
+        let in_place = contents.iter().find(|mark| mark.digest.is_none());
+        if let Some(mark) = in_place.filter(|mark| is_known(mark)) {
+            return Ok(Some(*mark));
+        }
+        let mut same_length = contents.iter().filter(|mark| mark.length == found.length);
+        if same_length.clone().next().is_none() {
+            return Ok(None);
+        }
+        let digest = Some(self.digest(key)?);
+        let whole = same_length.find(|mark| mark.digest == digest);
+        Ok(whole.map(|mark| Mark {
+            inode: found.inode,
+            ..*mark
+        }))
+    }
+
+    fn digest(&self, key: &Key) -> Result<u128> {
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK;
+        let file = self.layer.keys.open_key(key, flags);
+        let file = File::from(file.map_err(|error| os_error(key, error))?);
+        content::file_digest(&file).map_err(|error| Error::os(key, error))
+    }
+
+    /// Puts synced contents back whose keys have no whole file, unless they have moved to the layer `above`, and moves
+    /// strays to `rescued/`. All that the layer has is synced then.
+    fn restore(mut self, above: Option<&ChangeLayer>) -> Result<()> {
+        let marked = self.layer.lock().records.marks.keys_below(&Key::root());
+        for key in &marked {
+            let synced = {
+                let state = self.layer.lock();
+                let marks = &state.records.marks;
+                // Without a last content the key was removed, and the journal knows.
+                marks.last(key).and(marks.synced(key))
+            };
+            let has_moved = above.is_some_and(|above| above.last_mark(key).is_some());
+            if let Some(mark) = synced.filter(|_| !has_moved && !self.whole.contains_key(key)) {
+                self.put_back(key, mark)?;
+            }
+        }
+        for key in std::mem::take(&mut self.strays).into_keys() {
+            self.rescue(&key)?;
+        }
+        self.drop_replaced(&marked);
+        self.upper.sync_disk()?;
+        let mut state = self.layer.lock();
+        state.records.marks.replace(self.whole);
+        let summary = state.records.summary();
+        match state.journal.rewrite(&summary) {
+            // The old journal leads here as well.
+            Err(error) if error.kind() == Kind::NoSpace => Ok(()),
+            written => written,
+        }
+    }
+
+    /// Moves a torn file aside.
+    fn rescue(&self, key: &Key) -> Result<()> {
+        log::warn!(
+            "{key}: the machine stopped before the disk had all of it; what was there before shows"
+        );
+        self.upper.rescue_key(self.keys, key)
+    }
+
+    /// Gives a key its synced content back, if that is still there.
+    fn put_back(&mut self, key: &Key, mark: Mark) -> Result<()> {
+        let is_it = |inode, length| mark.is_file(inode, length);
+        let stray = self
+            .strays
+            .iter()
+            .find(|(_, found)| is_it(found.inode, found.length));
+        let stray = stray.map(|(key, _)| key.clone());
+        let pending = self
+            .pending
+            .iter()
+            .position(|file| is_it(file.inode, file.length));
+        if stray.is_none() && pending.is_none() {
+            return Ok(());
+        }
+        if self.strays.remove(key).is_some() && stray.as_ref() != Some(key) {
+            self.rescue(key)?;
+        }
+        let path = self.keys.join(OsStr::from_bytes(key.as_bytes()));
+        let folder = path.parent().unwrap_or(self.keys);
+        fs::create_dir_all(folder).map_err(|error| Error::os(key, error))?;
+        let moved = match (stray, pending) {
+            (Some(stray), _) => {
+                self.strays.remove(&stray);
+                let keys = &self.layer.keys;
+                keys.rename(&stray, key, RenameFlags::empty())
+            }
+            (None, Some(at)) => {
+                let file = self.pending.swap_remove(at);
+                self.upper.publish(&file.name, &self.layer.keys, key)
+            }
+            (None, None) => Ok(()),
+        };
+        moved.map_err(|error| os_error(key, error))?;
+        self.whole.insert(key.clone(), mark);
+        Ok(())
+    }
+
+    /// Removes files from `pending/` that were kept until the disk had what took their places.
+    fn drop_replaced(&self, marked: &[Key]) {
+        let contents: HashSet<(u64, u64)> = {
+            let state = self.layer.lock();
+            let marks = &state.records.marks;
+            let synced = marked.iter().filter_map(|key| marks.synced(key));
+            synced.map(|mark| (mark.inode, mark.length)).collect()
+        };
+        let replaced = |file: &&PendingFile| contents.contains(&(file.inode, file.length));
+        for file in self.pending.iter().filter(replaced) {
+            self.upper.discard_pending(&file.name);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::overlay::{Overlay, OverlayConfig};
+    use crate::store::backend::memory::MemoryStore;
+    use crate::store::tree::{OpenMode, RenameMode, Tree};
+    use crate::store::{Condition, PutBody, Store};
+
+    /// An upper folder, and what the disk has of it.
+    struct Machine {
+        folder: tempfile::TempDir,
+        store: Arc<MemoryStore>,
+        overlay: Overlay,
+        journal: Vec<u8>,
+    }
+
+    fn key(name: &str) -> Key {
+        Key::new(name).unwrap()
+    }
+
+    fn open(path: &Path, store: &Arc<MemoryStore>) -> Overlay {
+        let config = OverlayConfig {
+            uid: 0,
+            gid: 0,
+            write_through: false,
+        };
+        Overlay::open(path, store.clone(), "a store", config).unwrap()
+    }
+
+    /// Links all files below a folder into another one: they keep their inodes.
+    fn link_all(from: &Path, to: &Path) {
+        fs::create_dir_all(to).unwrap();
+        for entry in fs::read_dir(from).unwrap() {
+            let entry = entry.unwrap();
+            let to = to.join(entry.file_name());
+            if entry.file_type().unwrap().is_dir() {
+                link_all(&entry.path(), &to);
+            } else {
+                fs::hard_link(entry.path(), to).unwrap();
+            }
+        }
+    }
+
+    impl Machine {
+        /// Starts with a store that has the key `a`.
+        fn start() -> Machine {
+            let folder = tempfile::tempdir().unwrap();
+            let store = Arc::new(MemoryStore::default());
+            store.set(key("a"), b"stored".to_vec());
+            let overlay = open(&folder.path().join("upper"), &store);
+            Machine {
+                folder,
+                store,
+                overlay,
+                journal: Vec::new(),
+            }
+        }
+
+        fn put(&self, name: &str, bytes: &[u8]) {
+            let body = PutBody::Bytes(bytes);
+            Store::put(&self.overlay, &key(name), body, &Condition::Any).unwrap();
+        }
+
+        /// Notes what the disk has of the journal.
+        fn sync_journal(&mut self) {
+            self.journal = fs::read(self.folder.path().join("upper/journal")).unwrap();
+        }
+
+        /// Cuts the power: the disk has all names, the journal as it was noted, and each file as `damage` leaves it.
+        fn cut(self, damage: impl Fn(&Path)) -> Machine {
+            let (upper, disk) = (
+                self.folder.path().join("upper"),
+                self.folder.path().join("disk"),
+            );
+            link_all(&upper, &disk);
+            fs::remove_file(disk.join("journal")).unwrap();
+            fs::write(disk.join("journal"), &self.journal).unwrap();
+            drop(self.overlay);
+            damage(&disk);
+            fs::remove_dir_all(&upper).unwrap();
+            fs::rename(&disk, &upper).unwrap();
+            let overlay = open(&upper, &self.store);
+            Machine { overlay, ..self }
+        }
+
+        fn found(&self, name: &str) -> Option<String> {
+            let found = Store::get(&self.overlay, &key(name), 1000).unwrap();
+            found.map(|object| String::from_utf8(object.bytes).unwrap())
+        }
+
+        fn rescued(&self) -> usize {
+            self.overlay.rescued().unwrap().len()
+        }
+    }
+
+    /// Empties, or halves, the file of a key.
+    fn tear(name: &str, length: u64) -> impl Fn(&Path) {
+        move |disk| {
+            let file = File::options()
+                .write(true)
+                .open(disk.join("keys").join(name));
+            file.unwrap().set_len(length).unwrap();
+        }
+    }
+
+    fn intact(_disk: &Path) {}
+
+    #[test]
+    fn a_torn_file_gives_way_to_the_one_that_the_disk_had() {
+        for length in [0, 3] {
+            let mut machine = Machine::start();
+            machine.put("a", b"synced");
+            machine.overlay.sync().unwrap();
+            machine.put("a", b"newest");
+            machine.sync_journal();
+            let machine = machine.cut(tear("a", length));
+            assert_eq!(machine.found("a").as_deref(), Some("synced"));
+            assert_eq!(machine.rescued(), usize::from(length > 0));
+        }
+    }
+
+    #[test]
+    fn a_torn_file_gives_way_to_what_the_store_has() {
+        let mut machine = Machine::start();
+        machine.put("a", b"newest");
+        machine.put("b", b"newest");
+        machine.sync_journal();
+        let machine = machine.cut(|disk| ["a", "b"].iter().for_each(|name| tear(name, 1)(disk)));
+        assert_eq!(machine.found("a").as_deref(), Some("stored"));
+        assert_eq!(machine.found("b"), None);
+        assert_eq!(machine.overlay.changes().unwrap().keys, []);
+        assert_eq!(machine.rescued(), 2);
+    }
+
+    #[test]
+    fn a_whole_file_that_was_not_synced_shows() {
+        let mut machine = Machine::start();
+        machine.put("a", b"synced");
+        machine.overlay.sync().unwrap();
+        machine.put("a", b"newest");
+        machine.sync_journal();
+        let machine = machine.cut(intact);
+        assert_eq!(machine.found("a").as_deref(), Some("newest"));
+        assert_eq!(machine.rescued(), 0);
+    }
+
+    /// The disk has the new name of a file, and not the line of the journal with its digest.
+    #[test]
+    fn a_file_that_the_journal_does_not_know_gives_way() {
+        let mut machine = Machine::start();
+        machine.put("a", b"synced");
+        machine.overlay.sync().unwrap();
+        machine.sync_journal();
+        machine.put("a", b"newest");
+        machine.put("b", b"newest");
+        let machine = machine.cut(intact);
+        assert_eq!(machine.found("a").as_deref(), Some("synced"));
+        assert_eq!(machine.found("b"), None);
+        assert_eq!(machine.rescued(), 2);
+    }
+
+    #[test]
+    fn what_was_synced_survives_renames_and_removals_that_the_journal_does_not_know() {
+        for removes in [false, true] {
+            let mut machine = Machine::start();
+            machine.put("d/x", b"synced");
+            machine.overlay.sync().unwrap();
+            machine.sync_journal();
+            if removes {
+                Tree::unlink(&machine.overlay, &key("d/x")).unwrap();
+            } else {
+                Tree::rename(&machine.overlay, &key("d"), &key("e"), RenameMode::Replace).unwrap();
+            }
+            let machine = machine.cut(intact);
+            assert_eq!(machine.found("d/x").as_deref(), Some("synced"));
+            assert_eq!(machine.found("e/x"), None);
+            assert_eq!(machine.rescued(), 0);
+        }
+    }
+
+    #[test]
+    fn what_is_renamed_over_a_synced_file_may_be_torn() {
+        let mut machine = Machine::start();
+        machine.put("a", b"synced");
+        machine.overlay.sync().unwrap();
+        machine.put("t", b"newest");
+        Tree::rename(&machine.overlay, &key("t"), &key("a"), RenameMode::Replace).unwrap();
+        machine.sync_journal();
+        let machine = machine.cut(tear("a", 2));
+        assert_eq!(machine.found("a").as_deref(), Some("synced"));
+        assert_eq!(machine.found("t"), None);
+    }
+
+    #[test]
+    fn a_removal_that_the_journal_knows_stays_one() {
+        let mut machine = Machine::start();
+        machine.put("b", b"synced");
+        machine.overlay.sync().unwrap();
+        Tree::unlink(&machine.overlay, &key("b")).unwrap();
+        machine.sync_journal();
+        let machine = machine.cut(intact);
+        assert_eq!(machine.found("b"), None);
+        assert_eq!(machine.rescued(), 0);
+        let pending = fs::read_dir(machine.overlay.path().join("pending")).unwrap();
+        assert_eq!(pending.count(), 0);
+    }
+
+    #[test]
+    fn a_synced_file_is_kept_no_longer_than_needed() {
+        let machine = Machine::start();
+        let pending = || {
+            let pending = fs::read_dir(machine.overlay.path().join("pending"));
+            pending.unwrap().count()
+        };
+        for content in [b"first", b"other"] {
+            machine.put("a", content);
+            let file = Tree::open(&machine.overlay, &key("a"), OpenMode::Write).unwrap();
+            file.sync().unwrap();
+            assert_eq!(pending(), 0);
+        }
+        machine.put("a", b"third");
+        assert_eq!(pending(), 1);
+        machine.put("a", b"fourth");
+        assert_eq!(pending(), 1, "what was not synced is not kept");
+        machine.overlay.sync().unwrap();
+        assert_eq!(pending(), 0);
+    }
 }

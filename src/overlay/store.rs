@@ -7,11 +7,14 @@ use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
+use twox_hash::XxHash3_128;
+
 use super::journal_line::JournalRecord;
-use super::keys_dir::{inode_of, os_error};
+use super::keys_dir::os_error;
 use super::layered_store::{LayeredStore, Shown, etag_of};
+use super::marks::Mark;
 use super::name_change::NameChange;
-use super::{Overlay, OverlayCore, Resolved, attributes, listing, wrong_kind};
+use super::{Overlay, OverlayCore, Resolved, attributes, content, listing, wrong_kind};
 use crate::error::{Error, Kind, Result};
 use crate::known::Known;
 use crate::store::{
@@ -161,6 +164,10 @@ impl Store for Overlay {
         }
     }
 
+    fn sync(&self) -> Result<()> {
+        self.0.sync_all()
+    }
+
     fn info(&self) -> &StoreInfo {
         &self.0.info
     }
@@ -221,7 +228,8 @@ impl OverlayCore {
             .map_err(|error| os_error(key, error))?;
         let paths = std::slice::from_ref(key);
         let was_changed = Cell::new(false);
-        let put = self.fill_object(key, body, &file).and_then(|()| {
+        let filled = self.with_room(|| self.fill_object(key, &body, &file));
+        let put = filled.and_then(|mark| {
             let publish = |change: &NameChange<'_>| {
                 if let Some(found) = change.find(key)?
                     && LayeredStore::kind(&found) == EntryKind::Directory
@@ -230,7 +238,7 @@ impl OverlayCore {
                 }
                 let base = change.base_of_put(key, condition)?;
                 was_changed.set(base.is_none());
-                change.publish_object(key, (&name, &file), base)
+                change.publish_object(key, &name, mark, base)
             };
             self.change_names_and(paths, publish, || match self.write_through(paths) {
                 Err(error) if error.kind() == Kind::Changed && !was_changed.get() => {
@@ -247,14 +255,16 @@ impl OverlayCore {
         })
     }
 
-    /// Writes an object to a pending file, which gets the mode of the file that it replaces.
-    fn fill_object(&self, key: &Key, body: PutBody<'_>, file: &File) -> Result<()> {
+    /// Writes an object to a pending file, which gets the mode of the file that it replaces; returns the content's mark.
+    fn fill_object(&self, key: &Key, body: &PutBody<'_>, file: &File) -> Result<Mark> {
+        let mut digest = XxHash3_128::new();
         let mut at = 0;
         while at < body.len() {
             let end = body.len().min(at.saturating_add(COPY_BUFFER));
             let piece = body.part(at..end)?;
             let written = file.write_all_at(&piece, at);
             written.map_err(|error| Error::os("", error))?;
+            digest.write(&piece);
             at = end;
         }
         let top = self.top();
@@ -262,7 +272,8 @@ impl OverlayCore {
             Some(posix) => attributes::owner_and_mode(&posix),
             None => self.initial_attributes(top.stored_attributes(key), None),
         };
-        attributes::set_open(file, &change).map_err(Error::from)
+        attributes::set_open(file, &change).map_err(Error::from)?;
+        content::mark_with(file, Some(digest.finish_128())).map_err(|error| Error::os(key, error))
     }
 }
 
@@ -308,15 +319,15 @@ impl NameChange<'_> {
         }))
     }
 
-    /// Gives a pending file, of this name, the key of its object.
+    /// Gives a pending file, of this name and with this mark, the key of its object.
     pub(super) fn publish_object(
         &self,
         key: &Key,
-        (pending, file): (&str, &File),
+        pending: &str,
+        mark: Mark,
         base: Option<JournalRecord>,
     ) -> Result<()> {
         let layer = &self.top.layer;
-        let inode = inode_of(key, file)?;
         let mut records: Vec<JournalRecord> = base.into_iter().collect();
         if layer.keys.stat(key)?.is_none()
             && layer.lower_key(key).as_ref() != Some(key)
@@ -328,15 +339,18 @@ impl NameChange<'_> {
             // The file that was being written there is replaced.
             records.push(JournalRecord::Completed(key.clone()));
         }
+        records.push(JournalRecord::Written {
+            key: key.clone(),
+            mark,
+        });
         self.make_parents(key)?;
         self.record(records)?;
         let shape = layer.reshape();
         let mut open = self.open.lock();
         let id = open.ids.new_id();
-        open.ids.set(key, id, inode);
+        open.ids.set(key, id, mark.inode);
         drop(open);
-        let published = self.upper.publish(pending, &layer.keys, key);
-        published.map_err(|error| os_error(key, error))?;
+        layer.publish(&self.upper, pending, key)?;
         self.revoke(key);
         drop(shape);
         self.note_write(key);

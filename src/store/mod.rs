@@ -372,6 +372,11 @@ pub trait Store: Send + Sync {
     /// Removes a folder that holds nothing any more, where the store has folders beside its keys.
     fn erase_folder(&self, prefix: &Key) -> Result<()>;
 
+    /// Has what was put and erased survive a loss of power. A store that is sure of that when it answers does nothing.
+    fn sync(&self) -> Result<()> {
+        Ok(())
+    }
+
     /// Returns what the store is.
     fn info(&self) -> &StoreInfo;
 }

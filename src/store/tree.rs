@@ -194,7 +194,7 @@ pub trait Tree: Send + Sync {
     fn link(&self, _from: &Key, to: &Key) -> Result<()> {
         Err(unsupported(to, "second keys of a file"))
     }
-    /// Stores the names of a directory so that they survive a loss of power.
+    /// Has the names of a directory, and what they name, survive a loss of power.
     fn sync_folder(&self, _path: &Key) -> Result<()> {
         Ok(())
     }

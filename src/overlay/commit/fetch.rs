@@ -10,6 +10,7 @@ use crate::overlay::changes::{ChangeAction, ChangeSet, HiddenSubtree, MovedSubtr
 use crate::overlay::journal_line::JournalRecord;
 use crate::overlay::keys_dir::os_error;
 use crate::overlay::layer::Located;
+use crate::overlay::marks::Mark;
 use crate::overlay::{attributes, content, mode};
 use crate::store::{Key, StoreVersion};
 use crate::sync::pool::parallel_map;
@@ -99,7 +100,8 @@ impl Commit<'_> {
             let change = core.initial_attributes(stored, Some(meta.modified));
             attributes::set_open(&file, &change).map_err(Error::from)?;
             let version = meta.version.told_of(from)?;
-            self.give_key(key, from, version, &name)
+            let mark = content::mark_of(&file).map_err(|error| Error::os(key, error))?;
+            self.give_key((from, version), key, (&name, mark))
         });
         copied.map_err(|error| {
             core.upper.discard_pending(&name);
@@ -123,8 +125,14 @@ impl Commit<'_> {
         }
     }
 
-    /// Gives a copied object its key in the layer, unless something else is there by now.
-    fn give_key(&self, key: &Key, from: &Key, version: StoreVersion, name: &str) -> Result<()> {
+    /// Gives a pending file, of this name and with this mark, the key at which the object that was copied shows, unless
+    /// something else is there by now.
+    fn give_key(
+        &self,
+        (from, version): (&Key, StoreVersion),
+        key: &Key,
+        (name, mark): (&str, Mark),
+    ) -> Result<()> {
         let (core, layer) = (self.core, &self.layered.layer);
         let base = match layer.base(key) {
             Some(_) => None,
@@ -149,13 +157,14 @@ impl Commit<'_> {
         if is_hidden && layer.base(from).is_none() {
             records.push(base_record(from, Some(version)));
         }
+        let written = key.clone();
+        records.push(JournalRecord::Written { key: written, mark });
         layer.record(records)?;
         if self.is_live {
             self.revoke_other_content(key, (from, version));
         }
         let _shape = layer.reshape();
-        let published = core.upper.publish(name, &layer.keys, key);
-        published.map_err(|error| os_error(key, error))
+        layer.publish(&core.upper, name, key)
     }
 }
 

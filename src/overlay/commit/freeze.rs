@@ -22,7 +22,7 @@ use crate::overlay::open_file::state::ContentSource;
 use crate::overlay::open_file::{OpenFile, OpenedAs};
 use crate::overlay::records::{Records, tries};
 use crate::overlay::{OverlayCore, attributes};
-use crate::store::{EntryKind, Key};
+use crate::store::Key;
 use crate::sync::locks;
 
 /// The kernel tells of a close in two requests, of which programs await the first; the second one says that no other
@@ -115,9 +115,15 @@ impl OverlayCore {
         let shape = top.layer.reshape();
         let move_out = |key| move_file(&top.layer.keys, &layer.keys, key);
         let moved: Vec<Result<()>> = left_out.keys().map(move_out).collect();
+        layer.add_retained(top.layer.take_retained(left_out.keys()));
         *self.top.write() = Arc::new(next);
         drop(shape);
         moved.into_iter().collect::<Result<()>>()?;
+        let forgotten = left_out.keys().cloned().map(JournalRecord::Forgotten);
+        if let Err(error) = top.layer.record(forgotten.collect()) {
+            // Recovery finds them in the layer on top.
+            log::debug!("the journal of the frozen layer names files that have left it: {error}");
+        }
         self.upper.sync()
     }
 
@@ -144,7 +150,7 @@ fn add_linked(layer: &ChangeLayer, left_out: &mut FilesLeftOut) -> Result<()> {
     if inodes.is_empty() {
         return Ok(());
     }
-    for_each_file(&layer.keys, &Key::root(), &mut |key| {
+    layer.keys.for_each_file(&Key::root(), &mut |key| {
         let stat = layer.keys.stat(key)?;
         if stat.is_some_and(|stat| inodes.contains(&stat.st_ino)) {
             left_out.entry(key.clone()).or_insert("open for writing");
@@ -159,31 +165,11 @@ fn has_changes(layer: &ChangeLayer, left_out: &FilesLeftOut) -> Result<bool> {
     if !layer.whiteouts(&Key::root()).is_empty() {
         return Ok(true);
     }
-    for_each_file(&layer.keys, &Key::root(), &mut |key| {
+    layer.keys.for_each_file(&Key::root(), &mut |key| {
         let base = layer.base(key);
         let is_content = base.is_none_or(|base| !base.same_content);
         Ok(is_content && !left_out.contains_key(key))
     })
-}
-
-/// Calls `found` for each regular file at a prefix and below until it returns true; returns whether it did.
-fn for_each_file(
-    keys: &KeysDir,
-    prefix: &Key,
-    found: &mut dyn FnMut(&Key) -> Result<bool>,
-) -> Result<bool> {
-    for (name, kind) in keys.names(prefix)? {
-        let key = prefix.child(&name)?;
-        let is_found = match kind {
-            EntryKind::Directory => for_each_file(keys, &key, found)?,
-            EntryKind::File => found(&key)?,
-            _ => false,
-        };
-        if is_found {
-            return Ok(true);
-        }
-    }
-    Ok(false)
 }
 
 /// Returns the records of the files that are left out, as the next layer has them.
@@ -205,6 +191,7 @@ fn records_of(layer: &ChangeLayer, left_out: &FilesLeftOut) -> Result<Vec<Journa
         if state.records.is_incomplete(key) {
             list.push(JournalRecord::Created(key.clone()));
         }
+        list.extend(state.records.marks.records_of(key));
     }
     Ok(list)
 }

@@ -93,6 +93,7 @@ impl OverlayCore {
         if layer.keys.stat(key)?.is_some() {
             layer.keys.remove(key, AtFlags::empty())?;
         }
+        layer.forget_contents(&self.upper, key)?;
         self.note_removal(key);
         Ok(())
     }

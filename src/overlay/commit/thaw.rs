@@ -54,6 +54,7 @@ impl OverlayCore {
             self.keep(&top, &frozen.layer, key)?;
         }
         let folder = self.upper.retire_frozen()?;
+        frozen.layer.drop_retained(&self.upper, |_, _| true);
         // A file that is found in the store is known for the same one at once.
         self.keep_ids(&top.layer, committed);
         self.show_store(&top, (frozen, shape), folder);
@@ -153,14 +154,18 @@ impl OverlayCore {
             return Ok(());
         }
         copy_folders_above(&frozen.keys, &top.layer.keys, &shown)?;
-        top.layer.record(base.map_or_else(Vec::new, |base| {
-            vec![JournalRecord::Base {
-                key: key.clone(),
-                version: base.version,
-                is_frozen: false,
-                same_content: base.same_content,
-            }]
-        }))?;
+        let base = base.map(|base| JournalRecord::Base {
+            key: key.clone(),
+            version: base.version,
+            is_frozen: false,
+            same_content: base.same_content,
+        });
+        let written = frozen.last_mark(key).map(|mark| JournalRecord::Written {
+            key: shown.clone(),
+            mark,
+        });
+        top.layer
+            .record(base.into_iter().chain(written).collect())?;
         let keys = &frozen.keys;
         let moved = keys.rename_to(key, &top.layer.keys, &shown, RenameFlags::empty());
         moved.map_err(|error| os_error(key, error))

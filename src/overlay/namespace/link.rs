@@ -11,6 +11,7 @@ use std::sync::Arc;
 use crate::error::{Error, Kind, Result};
 use crate::overlay::keys_dir::os_error;
 use crate::overlay::layered_store::LayeredStore;
+use crate::overlay::marks::Mark;
 use crate::overlay::name_change::NameChange;
 use crate::overlay::open_file::OpenFile;
 use crate::overlay::{OverlayCore, attributes, content};
@@ -41,7 +42,8 @@ impl OverlayCore {
             .map_err(|error| os_error(to, error))?;
         let linked = self
             .copy_to(&source, from, &file)
-            .and_then(|()| self.publish_link(to, (&name, &file)));
+            .and_then(|()| content::mark_of(&file).map_err(|error| Error::os(to, error)))
+            .and_then(|mark| self.publish_link(to, &name, mark));
         linked.inspect_err(|_| self.upper.discard_pending(&name))
     }
 
@@ -66,14 +68,14 @@ impl OverlayCore {
     }
 
     /// Gives a pending file, of this name, the key `to` if it is free, also in the store if the overlay writes through.
-    fn publish_link(self: &Arc<Self>, to: &Key, pending: (&str, &File)) -> Result<()> {
+    fn publish_link(self: &Arc<Self>, to: &Key, pending: &str, mark: Mark) -> Result<()> {
         let paths = std::slice::from_ref(to);
         let was_changed = Cell::new(false);
         let publish = |change: &NameChange<'_>| {
             change.check_free(to)?;
             let base = change.base_record(to)?;
             was_changed.set(base.is_none());
-            change.publish_object(to, pending, base)
+            change.publish_object(to, pending, mark, base)
         };
         self.change_names_and(paths, publish, || {
             if !self.config.write_through {

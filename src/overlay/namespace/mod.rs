@@ -134,8 +134,8 @@ impl Tree for Overlay {
         })
     }
 
-    fn sync_folder(&self, path: &Key) -> Result<()> {
-        self.0.sync_folder(path)
+    fn sync_folder(&self, _path: &Key) -> Result<()> {
+        self.0.sync_all()
     }
 
     fn attribute(&self, path: &Key, name: &[u8]) -> Result<Option<Vec<u8>>> {
@@ -276,21 +276,20 @@ impl OverlayCore {
         }
     }
 
-    /// Keeps the journal and the names of a folder through a loss of power.
-    pub(super) fn sync_folder(&self, key: &Key) -> Result<()> {
-        let top = self.top();
-        let journal = top.layer.lock().journal.file();
-        let synced = journal.and_then(|file| file.sync_data());
-        synced.map_err(|error| Error::os(self.upper.journal().display(), error))?;
-        match top
-            .layer
-            .keys
-            .open_key(key, OFlags::RDONLY | OFlags::DIRECTORY)
-        {
-            Err(Errno::NOENT) => Ok(()),
-            Err(error) => Err(os_error(key, error)),
-            Ok(fd) => rustix::fs::fsync(fd).map_err(|error| os_error(key, error)),
+    /// Keeps the name of a file of a layer, the folders above it and the journal through a loss of power.
+    pub(super) fn sync_name(&self, layered: &LayeredStore, key: &Key) -> Result<()> {
+        let keys = &layered.layer.keys;
+        for folder in std::iter::successors(key.parent(), Key::parent) {
+            match keys.open_key(&folder, OFlags::RDONLY | OFlags::DIRECTORY) {
+                // It was renamed since.
+                Err(Errno::NOENT) => {}
+                Err(error) => return Err(os_error(&folder, error)),
+                Ok(fd) => rustix::fs::fsync(fd).map_err(|error| os_error(&folder, error))?,
+            }
         }
+        let journal = layered.layer.lock().journal.file();
+        let synced = journal.and_then(|file| file.sync_data());
+        synced.map_err(|error| Error::os(self.upper.journal().display(), error))
     }
 }
 

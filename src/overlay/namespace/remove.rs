@@ -26,10 +26,13 @@ impl NameChange<'_> {
                 source: None,
             });
         }
+        if is_in_upper {
+            records.push(JournalRecord::Removed(key.clone()));
+        }
         let shape = layer.reshape();
         self.record(records)?;
         if is_in_upper {
-            layer.keys.remove(key, AtFlags::empty())?;
+            layer.remove_file(&self.upper, key)?;
         }
         self.detach(key);
         self.open.lock().ids.remove(key);

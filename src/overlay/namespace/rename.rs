@@ -91,6 +91,7 @@ impl NameChange<'_> {
         self.make_parents(to)?;
         let incomplete = layer.lock().records.incomplete_below(from);
         records.extend(self.incomplete_after_rename(&incomplete, from, to));
+        records.extend(self.marks_after_rename(from, to));
         let replaces = !in_upper && layer.keys.stat(to)?.is_some();
         let is_one_step = whiteouts.is_empty() && !replaces;
         records.extend(whiteouts);
@@ -102,6 +103,7 @@ impl NameChange<'_> {
         self.record(records)?;
         // Else what is found there has the number of the file that is replaced, until the table knows.
         self.open.lock().ids.remove(to);
+        layer.retain_synced(&self.upper, to)?;
         finish(&layer.keys, from, to, in_upper)?;
         self.detach(to);
         self.rename_open_files(self.registered_below(from), from, to);
@@ -213,6 +215,21 @@ impl NameChange<'_> {
         let renamed = |key: &Key| key.below(from).map(|rest| joined(to, &rest));
         let created = incomplete.iter().filter_map(renamed);
         records.extend(created.map(JournalRecord::Created));
+        records
+    }
+
+    /// Returns the records of which contents files have after a rename.
+    fn marks_after_rename(&self, from: &Key, to: &Key) -> Vec<JournalRecord> {
+        let state = self.top.layer.lock();
+        let marks = &state.records.marks;
+        let mut records = vec![JournalRecord::Removed(to.clone())];
+        for old in marks.keys_below(from) {
+            let new = old.below(from).map(|rest| joined(to, &rest));
+            if let (Some(key), Some(mark)) = (new, marks.last(&old)) {
+                records.push(JournalRecord::Written { key, mark });
+            }
+            records.push(JournalRecord::Removed(old));
+        }
         records
     }
 

@@ -4,7 +4,6 @@
 //! alone. A second writer waits for the first one's copy.
 
 use std::fs::File;
-use std::sync::Arc;
 
 use super::OpenFile;
 use super::state::{ContentSource, FileState};
@@ -35,8 +34,7 @@ impl OpenFile {
             self.copied.notify_all();
             let (name, file) = copy?;
             self.core.open.lock().ids.note_write(self.id);
-            state.source = ContentSource::Upper(Arc::new(file));
-            state.pending = Some(name);
+            state.set_copy(name, file);
         }
     }
 
@@ -48,7 +46,8 @@ impl OpenFile {
         let stored = self.core.top().stored_attributes(key);
         let filled = (|| {
             if !empty {
-                content::copy_stored(reader, &file)?;
+                self.core
+                    .with_room(|| content::copy_stored(reader, &file))?;
             }
             let modified = Some(reader.meta()?.modified);
             let change = self.core.initial_attributes(stored, modified);

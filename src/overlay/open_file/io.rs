@@ -1,6 +1,7 @@
 //! What programs do with a file that is open: read, write, flush, sync, and look at its attributes.
 
 use std::io::IoSliceMut;
+use std::sync::Arc;
 
 use rustix::fs::{FallocateFlags, fallocate};
 
@@ -84,10 +85,33 @@ impl OpenFile {
             };
             drop(state);
             self.check_complete()?;
+            self.prepare_mark()?;
             if self.flush_as(&key)? {
                 return Ok(());
             }
         }
+    }
+
+    /// Computes the mark of the content before other files are kept waiting.
+    fn prepare_mark(&self) -> Result<()> {
+        let state = self.lock();
+        let is_published = state.pending.is_none() && !state.is_incomplete;
+        let ContentSource::Upper(file) = &state.source else {
+            return Ok(());
+        };
+        let (file, changes) = (file.clone(), state.changes);
+        if is_published || state.mark.is_some_and(|(at, _)| at == changes) {
+            return Ok(());
+        }
+        drop(state);
+        let mark = content::mark_of(&file);
+        let mut state = self.lock();
+        let mark = mark.map_err(|error| state.os_error(error))?;
+        // It is not used if the content was changed meanwhile.
+        if matches!(&state.source, ContentSource::Upper(now) if Arc::ptr_eq(now, &file)) {
+            state.mark = Some((changes, mark));
+        }
+        Ok(())
     }
 
     /// Flushes a file that has this key; returns whether it still had it.
@@ -110,14 +134,25 @@ impl OpenFile {
     /// Keeps what was written so that a machine that loses power loses nothing.
     pub(super) fn sync(&self) -> Result<()> {
         self.lock().check_revoked()?;
-        let ContentSource::Upper(file) = self.source() else {
+        self.flush()?;
+        let file = match self.source() {
+            // The store has it.
+            ContentSource::Lower(_) => return Ok(()),
+            ContentSource::Frozen(..) => return self.core.sync_all(),
+            ContentSource::Upper(file) => file,
+        };
+        let failed = |error| self.lock().os_error(error);
+        let top = self.core.top();
+        let key = self.key();
+        let mark = key.as_ref().and_then(|key| top.layer.last_mark(key));
+        file.sync_all().map_err(failed)?;
+        let Some(key) = key else {
             return Ok(());
         };
-        let synced = file.sync_all();
-        synced.map_err(|error| self.lock().os_error(error))?;
-        self.flush()?;
-        match self.key().and_then(|key| key.parent()) {
-            Some(folder) => self.core.sync_folder(&folder),
+        self.core.sync_name(&top, &key)?;
+        let stat = rustix::fs::fstat(&file).map_err(Error::from)?;
+        match mark.filter(|mark| mark.inode == stat.st_ino) {
+            Some(mark) => top.layer.note_synced(&self.core.upper, &key, &mark),
             None => Ok(()),
         }
     }

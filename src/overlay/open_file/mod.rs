@@ -70,6 +70,8 @@ impl OpenFile {
                 pending: None,
                 is_incomplete: false,
                 is_dirty: false,
+                changes: 0,
+                mark: None,
                 is_copying: false,
                 is_revoked: false,
                 needs_write_through: false,

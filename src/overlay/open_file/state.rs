@@ -14,6 +14,7 @@ use super::failed_writes::FailedWrites;
 use crate::error::{Error, Kind, Result};
 use crate::overlay::journal_line::JournalRecord;
 use crate::overlay::keys_dir::{inode_of, os_error};
+use crate::overlay::marks::Mark;
 use crate::overlay::name_change::NameChange;
 use crate::overlay::{OverlayCore, content};
 use crate::store::{Key, Reader};
@@ -29,6 +30,10 @@ pub(in crate::overlay) struct FileState {
     pub(in crate::overlay) is_incomplete: bool,
     /// Something was written since the last flush.
     pub(super) is_dirty: bool,
+    /// How many changes of the content have begun.
+    pub(super) changes: u64,
+    /// The mark of the content after this many changes.
+    pub(super) mark: Option<(u64, Mark)>,
     /// The key got another content by something else than a program at work on names: writes are refused.
     pub(in crate::overlay) is_revoked: bool,
     /// A thread is copying the content from the store.
@@ -109,13 +114,19 @@ impl FileState {
             .upper
             .create_pending(&key)
             .map_err(|error| os_error(&key, error))?;
-        if let Err(error) = self.fill(&file, empty) {
+        if let Err(error) = core.with_room(|| self.fill(&file, empty)) {
             core.upper.discard_pending(&name);
             return Err(error.about(&key));
         }
+        self.set_copy(name, file);
+        Ok(())
+    }
+
+    /// Takes a pending file of this name for the content from now on.
+    pub(super) fn set_copy(&mut self, name: String, file: File) {
         self.source = ContentSource::Upper(Arc::new(file));
         self.pending = Some(name);
-        Ok(())
+        self.mark = None;
     }
 
     /// Whether writes go to the file itself: it has no name, or is too large to be copied.
@@ -161,20 +172,39 @@ impl FileState {
         if self.is_incomplete {
             records.push(JournalRecord::Completed(key.clone()));
         }
+        records.extend(self.mark_record(&key)?);
         change.make_parents(&key)?;
         change.record(records)?;
         self.is_incomplete = false;
         self.set_id(change, &key, id)?;
         if let Some(name) = &self.pending {
             let shape = change.top.layer.reshape();
-            let published = change.upper.publish(name, &change.top.layer.keys, &key);
-            published.map_err(|error| os_error(&key, error))?;
+            change.top.layer.publish(&change.upper, name, &key)?;
             drop(shape);
             self.pending = None;
             change.note_write(&key);
         }
         self.is_dirty = false;
         Ok(())
+    }
+
+    /// Returns the record of the content's mark, unless the file is changed in place: then the journal has that already.
+    fn mark_record(&mut self, key: &Key) -> Result<Option<JournalRecord>> {
+        let is_in_place = self.pending.is_none() && !self.is_incomplete;
+        let ContentSource::Upper(file) = &self.source else {
+            return Ok(None);
+        };
+        if is_in_place {
+            return Ok(None);
+        }
+        let known = self.mark.filter(|(changes, _)| *changes == self.changes);
+        let mark = match known {
+            Some((_, mark)) => mark,
+            None => content::mark_of(file).map_err(|error| Error::os(key, error))?,
+        };
+        self.mark = Some((self.changes, mark));
+        let key = key.clone();
+        Ok(Some(JournalRecord::Written { key, mark }))
     }
 
     /// Gives the layer's file the number of this one.
@@ -226,6 +256,7 @@ impl FileState {
             return Err(Error::new(Kind::Changed, "file", why));
         }
         self.start_pending(core, empty)?;
+        self.changes += 1;
         if !self.is_dirty {
             self.is_dirty = true;
             self.record_change_in_place(core)?;
@@ -237,22 +268,30 @@ impl FileState {
         }
     }
 
-    /// Records that the content under a key is about to change, where only its attributes were changed before. A file
-    /// that is changed in place has a base.
+    /// Records that the content under a key is about to change in place. Such a file has a base, by which only its
+    /// attributes may have been changed before. Its inode alone tells from now on that the key has it; the disk knows
+    /// that before it has a part of the change.
     fn record_change_in_place(&self, core: &OverlayCore) -> Result<()> {
         let is_in_place = self.pending.is_none() && !self.is_incomplete;
         let Some(key) = self.key.as_ref().filter(|_| is_in_place) else {
             return Ok(());
         };
+        let ContentSource::Upper(file) = &self.source else {
+            return Ok(());
+        };
         let layer = &core.top().layer;
         let base = layer.base(key).filter(|base| base.same_content);
-        let record = base.map(|base| JournalRecord::Base {
+        let base = base.map(|base| JournalRecord::Base {
             key: key.clone(),
             version: base.version,
             is_frozen: base.is_frozen,
             same_content: false,
         });
-        layer.record(record.into_iter().collect())
+        let mark = content::mark_with(file, None).map_err(|error| Error::os(key, error))?;
+        let key = key.clone();
+        let written = JournalRecord::Written { key, mark };
+        layer.record(base.into_iter().chain([written]).collect())?;
+        layer.lock().journal.sync()
     }
 
     /// Notes a write of the content: before it is made, so that a reader does not take a part of it for the
@@ -272,7 +311,11 @@ impl FileState {
         bytes: &[u8],
     ) -> Result<()> {
         let range = offset..offset.saturating_add(bytes.len() as u64);
-        let done = file.write_all_at(bytes, offset);
+        let write = || {
+            let done = file.write_all_at(bytes, offset);
+            done.map_err(|error| self.os_error(error))
+        };
+        let done = core.with_room(write);
         self.note_write(core);
         match done {
             Ok(()) => {
@@ -280,7 +323,6 @@ impl FileState {
                 Ok(())
             }
             Err(error) => {
-                let error = self.os_error(error);
                 self.add_failed(core, range, &error);
                 Err(error)
             }

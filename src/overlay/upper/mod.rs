@@ -1,7 +1,7 @@
 //! The upper folder on disk: an ordinary directory that a person can read.
 //!
 //! `keys/` has what was written, under its key; `frozen/` the changes that a commit has begun to bring into the store;
-//! `pending/` what is being written; `rescued/` what was incomplete after a crash. It belongs to one store and is open
+//! `pending/` what is being written, and what was replaced since the disk had it; `rescued/` what was incomplete after a crash. It belongs to one store and is open
 //! in one process at a time. `exchange` freezes a layer and drops it.
 
 use std::ffi::OsStr;
@@ -9,13 +9,13 @@ use std::fs;
 use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags};
+use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
 use serde_json::{Value, json};
 
@@ -32,6 +32,14 @@ pub(super) struct Upper {
     pending: OwnedFd,
     last_number: AtomicU64,
     _lock: File,
+}
+
+/// A file in `pending/`.
+pub(super) struct PendingFile {
+    pub(super) name: String,
+    pub(super) inode: u64,
+    /// Length in bytes.
+    pub(super) length: u64,
 }
 
 const KEYS: &str = "keys";
@@ -55,7 +63,8 @@ This folder holds changes of a Zarr store that are not in the store yet.
     zarrfs.json   which store they belong to
     keys/         every key that was written, as a file under its name
     journal       what was deleted or renamed, and what the store held before
-    pending/      files that are being written at this moment
+    pending/      files that are being written at this moment, and replaced ones
+                  that are needed until the disk has the new ones
     frozen/       keys and journal of changes that a commit has begun with
     rescued/      files that were not whole when zarrfs ended
 
@@ -126,8 +135,7 @@ impl Upper {
 
     /// Makes a file that has no key yet; returns its name in `pending/`.
     pub(super) fn create_pending(&self, key: &Key) -> rustix::io::Result<(String, File)> {
-        let number = self.last_number.fetch_add(1, Ordering::Relaxed) + 1;
-        let name = format!("{number}-{}", name_part(key));
+        let name = self.unused_name(key);
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
         let mode = Mode::RUSR | Mode::WUSR;
         let fd = rustix::fs::openat(&self.pending, &name, flags, mode)?;
@@ -145,12 +153,83 @@ impl Upper {
         rustix::fs::renameat(&self.pending, pending, folder, name)
     }
 
+    /// Gives a pending file its key in one step, and moves what has the key to `pending/`; returns its name there.
+    pub(super) fn exchange(
+        &self,
+        pending: &str,
+        keys: &KeysDir,
+        key: &Key,
+    ) -> rustix::io::Result<String> {
+        let (folder, name) = keys.parent(key)?;
+        rustix::fs::renameat_with(&self.pending, pending, folder, name, RenameFlags::EXCHANGE)?;
+        let retained = self.unused_name(key);
+        rustix::fs::renameat(&self.pending, pending, &self.pending, &retained)?;
+        Ok(retained)
+    }
+
+    /// Moves the file of a key to `pending/`; returns its name there.
+    pub(super) fn retain(&self, keys: &KeysDir, key: &Key) -> rustix::io::Result<String> {
+        let retained = self.unused_name(key);
+        let (folder, name) = keys.parent(key)?;
+        rustix::fs::renameat(folder, name, &self.pending, &retained)?;
+        Ok(retained)
+    }
+
+    /// Returns a name for a file of a key in `pending/`.
+    fn unused_name(&self, key: &Key) -> String {
+        let number = self.last_number.fetch_add(1, Ordering::Relaxed) + 1;
+        format!("{number}-{}", name_part(key))
+    }
+
+    /// Has the disk keep everything that was written in the file system of the folder.
+    pub(super) fn sync_disk(&self) -> Result<()> {
+        let synced = rustix::fs::syncfs(&self.pending);
+        synced.map_err(|error| Error::os(self.path.display(), error))
+    }
+
     /// Removes a pending file.
     pub(super) fn discard_pending(&self, pending: &str) {
         let gone = rustix::fs::unlinkat(&self.pending, pending, AtFlags::empty());
         if let Err(error) = gone {
             log::debug!("pending/{pending}: {error}");
         }
+    }
+
+    /// Returns the pending files.
+    pub(super) fn pending_files(&self) -> Result<Vec<PendingFile>> {
+        let folder = self.path.join(PENDING);
+        let failed = |error| Error::os(folder.display(), error);
+        let mut files = Vec::new();
+        for entry in fs::read_dir(&folder).map_err(failed)? {
+            let entry = entry.map_err(failed)?;
+            let found = entry.metadata().map_err(failed)?;
+            // Names are made here, and are text.
+            if let Ok(name) = entry.file_name().into_string() {
+                files.push(PendingFile {
+                    name,
+                    inode: found.ino(),
+                    length: found.len(),
+                });
+            }
+        }
+        Ok(files)
+    }
+
+    /// Returns the paths of the files in `rescued/`.
+    pub(super) fn rescued(&self) -> Result<Vec<String>> {
+        let folder = self.path.join(RESCUED);
+        let failed = |error| Error::os(folder.display(), error);
+        let entries = match fs::read_dir(&folder) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+            entries => entries.map_err(failed)?,
+        };
+        let path = |entry: std::io::Result<fs::DirEntry>| {
+            let path = entry.map_err(failed)?.path();
+            Ok(path.display().to_string())
+        };
+        let mut paths: Vec<String> = entries.map(path).collect::<Result<_>>()?;
+        paths.sort();
+        Ok(paths)
     }
 
     /// Moves all pending files to `rescued/`: they were being written when the program ended.
@@ -264,7 +343,10 @@ fn initialize(path: &Path, store: &str) -> std::io::Result<()> {
     let replacement = path.join("zarrfs.json.new");
     fs::write(&replacement, format!("{identity:#}\n"))?;
     File::open(&replacement)?.sync_all()?;
-    fs::rename(replacement, path.join(IDENTITY))
+    fs::rename(replacement, path.join(IDENTITY))?;
+    File::open(path)?.sync_all()?;
+    path.parent()
+        .map_or(Ok(()), |above| File::open(above)?.sync_all())
 }
 
 /// Returns the store whose changes an upper folder holds. `Corrupt` or `Unsupported` if `zarrfs.json` cannot be read.

@@ -75,6 +75,10 @@ pub trait Layer: Send + Sync {
         self.below().erase_folder(prefix)
     }
 
+    fn sync(&self) -> Result<()> {
+        self.below().sync()
+    }
+
     fn info(&self) -> &StoreInfo {
         self.below().info()
     }
@@ -132,6 +136,10 @@ impl<L: Layer> Store for L {
 
     fn erase_folder(&self, prefix: &Key) -> Result<()> {
         Layer::erase_folder(self, prefix)
+    }
+
+    fn sync(&self) -> Result<()> {
+        Layer::sync(self)
     }
 
     fn info(&self) -> &StoreInfo {

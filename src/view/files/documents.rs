@@ -190,7 +190,8 @@ impl TreeFile for DocumentFile {
     }
 
     fn sync(&self) -> Result<()> {
-        self.flush()
+        self.flush()?;
+        self.files.hierarchy.store().sync()
     }
 
     fn stat(&self) -> Result<Stat> {

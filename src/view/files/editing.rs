@@ -105,7 +105,8 @@ impl Editing {
         if truncate {
             check_length(path, export.len(), 0)?;
         }
-        let writer = DecodedWriter::new(self.files.shown_in, path, target.found, export)?;
+        let store = self.files.hierarchy.store().clone();
+        let writer = DecodedWriter::new(self.files.shown_in, path, (target.found, export), store)?;
         let keys = self.files.arrays.check_keys_free(writer.export.array());
         keys.map_err(|error| error.about(path))?;
         Ok(Arc::new(writer))
@@ -247,6 +248,11 @@ impl Tree for Editing {
         let bytes = document(target.node().node()?, ATTRIBUTES).to_vec();
         let _permit = ChangePermit::take()?;
         self.files.unstored.make_scratch(to, bytes).map(drop)
+    }
+
+    fn sync_folder(&self, _path: &Key) -> Result<()> {
+        self.files.arrays.flush_below(&Key::root())?;
+        self.files.hierarchy.store().sync()
     }
 
     /// How much room a store has is unknown; the number is large enough for every program that checks it.

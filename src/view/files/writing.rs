@@ -13,7 +13,7 @@ use crate::error::{Error, Result};
 use crate::export::Export;
 use crate::hierarchy::NodeEntry;
 use crate::store::tree::{AttrChange, Stat, TreeFile};
-use crate::store::{EntryKind, Key, Meta, Version};
+use crate::store::{EntryKind, Key, Meta, Store, Version};
 use crate::sync::read_bytes::ReadAt;
 
 /// A decoded file open for writing.
@@ -21,6 +21,7 @@ pub(super) struct DecodedWriter {
     pub(super) path: Key,
     pub(super) found: Arc<NodeEntry>,
     pub(super) export: Export,
+    store: Arc<dyn Store>,
     /// Whether something was written since the last flush.
     has_written: AtomicBool,
     /// How many chunks of the array were dropped when that was looked at last.
@@ -33,8 +34,8 @@ impl DecodedWriter {
     pub(super) fn new(
         shown_in: &str,
         path: &Key,
-        found: Arc<NodeEntry>,
-        export: Export,
+        (found, export): (Arc<NodeEntry>, Export),
+        store: Arc<dyn Store>,
     ) -> Result<DecodedWriter> {
         export.array().begin_writing(&format!("{shown_in}{path}"))?;
         Ok(DecodedWriter {
@@ -42,6 +43,7 @@ impl DecodedWriter {
             lost_chunks: AtomicU64::new(export.array().lost().0),
             found,
             export,
+            store,
             has_written: AtomicBool::new(false),
         })
     }
@@ -123,7 +125,8 @@ impl TreeFile for DecodedWriter {
     }
 
     fn sync(&self) -> Result<()> {
-        self.flush()
+        self.flush()?;
+        self.store.sync()
     }
 
     fn stat(&self) -> Result<Stat> {
