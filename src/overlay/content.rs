@@ -53,6 +53,19 @@ pub(super) fn copy_data(from: &File, to: &File) -> std::io::Result<()> {
     Ok(())
 }
 
+/// Copies a range of a file; holes become zeros.
+pub(super) fn copy_range(from: &File, to: &File, mut range: Range<u64>) -> std::io::Result<()> {
+    while range.start < range.end {
+        let bytes = read_file(from, range.start, piece_of(range.clone()))?;
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        to.write_all_at(&bytes, range.start)?;
+        range.start += bytes.len() as u64;
+    }
+    Ok(())
+}
+
 /// Returns how many bytes of a range are taken at a time.
 fn piece_of(range: Range<u64>) -> usize {
     let length = usize::try_from(range.end - range.start);

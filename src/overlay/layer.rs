@@ -143,17 +143,24 @@ impl ChangeLayer {
         state.compact()
     }
 
-    /// Gives a pending file its key, which has a mark. A synced file that has the key is retained.
-    pub(super) fn publish(&self, upper: &Upper, pending: &str, key: &Key) -> Result<()> {
-        let published = if self.has_synced_file(key)? {
+    /// Gives a pending file its key, which has a mark. A synced file that has the key is retained: its name and its
+    /// inode are returned.
+    pub(super) fn publish(
+        &self,
+        upper: &Upper,
+        pending: &str,
+        key: &Key,
+    ) -> Result<Option<(String, u64)>> {
+        let mut replaced = None;
+        let published = if let Some(inode) = self.synced_file(key)? {
             match upper.exchange(pending, &self.keys, key) {
                 Ok(retained) => {
-                    self.note_retained(key, retained);
-                    return Ok(());
+                    self.note_retained(key, retained.clone());
+                    return Ok(Some((retained, inode)));
                 }
                 // A file system without exchanges. Who looks for the key waits for the shape.
                 Err(Errno::INVAL | Errno::NOSYS | Errno::NOTSUP) => {
-                    self.retain(upper, key)?;
+                    replaced = Some((self.retain(upper, key)?, inode));
                     upper.publish(pending, &self.keys, key)
                 }
                 Err(error) => Err(error),
@@ -161,38 +168,40 @@ impl ChangeLayer {
         } else {
             upper.publish(pending, &self.keys, key)
         };
-        published.map_err(|error| os_error(key, error))
+        published.map_err(|error| os_error(key, error))?;
+        Ok(replaced)
     }
 
     /// Removes the file of a key, which has a record of that. A synced one is retained.
     pub(super) fn remove_file(&self, upper: &Upper, key: &Key) -> Result<()> {
-        if self.has_synced_file(key)? {
-            self.retain(upper, key)
-        } else {
-            self.keys.remove(key, AtFlags::empty())
+        match self.synced_file(key)? {
+            Some(_) => self.retain(upper, key).map(drop),
+            None => self.keys.remove(key, AtFlags::empty()),
         }
     }
 
     /// Retains the file of a key if it is synced: another one is about to have the key.
     pub(super) fn retain_synced(&self, upper: &Upper, key: &Key) -> Result<()> {
-        if self.has_synced_file(key)? {
+        if self.synced_file(key)?.is_some() {
             self.retain(upper, key)?;
         }
         Ok(())
     }
 
-    fn has_synced_file(&self, key: &Key) -> Result<bool> {
-        let Some(synced) = self.lock().records.marks.synced(key) else {
-            return Ok(false);
+    /// Returns the inode of the file of a key, if the disk has it.
+    fn synced_file(&self, key: &Key) -> Result<Option<u64>> {
+        let Some(synced) = self.synced(key) else {
+            return Ok(None);
         };
-        let stat = self.keys.stat(key)?;
-        Ok(stat.is_some_and(|stat| stat.st_ino == synced.inode))
+        let inode = self.keys.stat(key)?.map(|stat| stat.st_ino);
+        Ok(inode.filter(|inode| *inode == synced.inode))
     }
 
-    fn retain(&self, upper: &Upper, key: &Key) -> Result<()> {
+    fn retain(&self, upper: &Upper, key: &Key) -> Result<String> {
         let name = upper.retain(&self.keys, key);
-        self.note_retained(key, name.map_err(|error| os_error(key, error))?);
-        Ok(())
+        let name = name.map_err(|error| os_error(key, error))?;
+        self.note_retained(key, name.clone());
+        Ok(name)
     }
 
     fn note_retained(&self, key: &Key, name: String) {
@@ -217,17 +226,20 @@ impl ChangeLayer {
         !self.lock().retained.is_empty()
     }
 
-    /// Notes that the disk has a content of a key, its name and its mark, if it is still the last one.
-    pub(super) fn note_synced(&self, upper: &Upper, key: &Key, mark: &Mark) -> Result<()> {
+    /// Notes that the disk has a content of a key, its name and its mark, if it is still the last one. Returns the names
+    /// in `pending/` of files that are not needed any more.
+    pub(super) fn note_synced(&self, key: &Key, mark: &Mark) -> Result<Vec<String>> {
         if self.last_mark(key) != Some(*mark) {
-            return Ok(());
+            return Ok(Vec::new());
         }
         if self.synced(key) != Some(*mark) {
             let (key, inode) = (key.clone(), mark.inode);
             self.record(vec![JournalRecord::Synced { key, inode }])?;
         }
-        self.drop_retained(upper, |state, at| at == key && state.is_synced(at));
-        Ok(())
+        let mut state = self.lock();
+        let is_idle = state.is_synced(key);
+        let names = is_idle.then(|| state.retained.remove(key));
+        Ok(names.flatten().unwrap_or_default())
     }
 
     fn synced(&self, key: &Key) -> Option<Mark> {

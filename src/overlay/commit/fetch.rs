@@ -164,7 +164,7 @@ impl Commit<'_> {
             self.revoke_other_content(key, (from, version));
         }
         let _shape = layer.reshape();
-        layer.publish(&core.upper, name, key)
+        layer.publish(&core.upper, name, key).map(drop)
     }
 }
 

@@ -4,6 +4,7 @@
 //! alone. A second writer waits for the first one's copy.
 
 use std::fs::File;
+use std::sync::Arc;
 
 use super::OpenFile;
 use super::state::{ContentSource, FileState};
@@ -34,7 +35,7 @@ impl OpenFile {
             self.copied.notify_all();
             let (name, file) = copy?;
             self.core.open.lock().ids.note_write(self.id);
-            state.set_copy(name, file);
+            state.set_copy(name, Arc::new(file));
         }
     }
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use rustix::fs::{FallocateFlags, fallocate};
 
+use super::spare::WrittenRanges;
 use super::state::ContentSource;
 use super::{OpenFile, OpenedAs};
 use crate::error::{Error, Result};
@@ -20,6 +21,11 @@ impl OpenFile {
         let mut state = self.lock_copied(size == 0)?;
         let _permit = ChangePermit::take()?;
         let file = state.writable(&self.core, size == 0)?;
+        let length = file
+            .metadata()
+            .map_err(|error| state.os_error(error))?
+            .len();
+        state.written.add(length.min(size)..length.max(size));
         let done = file.set_len(size);
         state.note_write(&self.core);
         done.map_err(|error| state.os_error(error))?;
@@ -67,6 +73,8 @@ impl OpenFile {
         let mut state = self.lock_copied(false)?;
         let _permit = ChangePermit::take()?;
         let file = state.writable(&self.core, false)?;
+        // Some modes move what lies behind the range.
+        state.written = WrittenRanges::all();
         let flags = FallocateFlags::from_bits_retain(mode.cast_unsigned());
         let done = fallocate(&*file, flags, range.0, range.1);
         state.note_write(&self.core);
@@ -152,9 +160,28 @@ impl OpenFile {
         self.core.sync_name(&top, &key)?;
         let stat = rustix::fs::fstat(&file).map_err(Error::from)?;
         match mark.filter(|mark| mark.inode == stat.st_ino) {
-            Some(mark) => top.layer.note_synced(&self.core.upper, &key, &mark),
+            Some(mark) => {
+                let replaced = top.layer.note_synced(&key, &mark)?;
+                self.drop_replaced(replaced)
+            }
             None => Ok(()),
         }
+    }
+
+    /// Removes files from `pending/` that the disk does without, but for the one that is written next.
+    fn drop_replaced(&self, names: Vec<String>) -> Result<()> {
+        let upper = &self.core.upper;
+        let mut state = self.lock();
+        for name in names {
+            match &mut state.spare {
+                Some(spare) if spare.name == name && self.is_open_for_writing() => {
+                    spare.name = upper.set_spare(&name).map_err(Error::from)?;
+                    spare.is_free = true;
+                }
+                _ => upper.discard_pending(&name),
+            }
+        }
+        Ok(())
     }
 
     /// Returns what `stat` shows now, also if the file has no name any more.

@@ -16,12 +16,14 @@ use crate::store::{Key, StoreVersion};
 use crate::sync::descriptors::Permit;
 use crate::sync::locks::{Condvar, Mutex, MutexGuard};
 use handle::OpenFileHandle;
+use spare::WrittenRanges;
 use state::{ContentSource, FileState};
 
 mod copy_up;
 pub(super) mod failed_writes;
 mod handle;
 mod io;
+mod spare;
 pub(super) mod state;
 pub(super) mod table;
 
@@ -72,6 +74,9 @@ impl OpenFile {
                 is_dirty: false,
                 changes: 0,
                 mark: None,
+                written: WrittenRanges::default(),
+                previous: None,
+                spare: None,
                 is_copying: false,
                 is_revoked: false,
                 needs_write_through: false,
@@ -238,6 +243,9 @@ impl OpenFile {
 impl Drop for OpenFile {
     fn drop(&mut self) {
         let state = self.state.get_mut();
+        if let Some(spare) = state.spare.take() {
+            spare.discard(&self.core.upper);
+        }
         if let Some(name) = &state.pending {
             let upper = &self.core.upper;
             match (&state.key, &state.failed_writes) {

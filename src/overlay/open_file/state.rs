@@ -11,6 +11,7 @@ use std::sync::Arc;
 
 use super::OpenedAs;
 use super::failed_writes::FailedWrites;
+use super::spare::{SpareFile, WrittenRanges};
 use crate::error::{Error, Kind, Result};
 use crate::overlay::journal_line::JournalRecord;
 use crate::overlay::keys_dir::{inode_of, os_error};
@@ -36,6 +37,11 @@ pub(in crate::overlay) struct FileState {
     pub(super) mark: Option<(u64, Mark)>,
     /// The key got another content by something else than a program at work on names: writes are refused.
     pub(in crate::overlay) is_revoked: bool,
+    /// Where the pending file differs from the one that it was copied from.
+    pub(super) written: WrittenRanges,
+    /// The layer's file that the pending one was copied from.
+    pub(super) previous: Option<Arc<File>>,
+    pub(super) spare: Option<SpareFile>,
     /// A thread is copying the content from the store.
     pub(super) is_copying: bool,
     /// The store did not take the content when it was written through: the next flush tries again.
@@ -106,7 +112,17 @@ impl FileState {
     /// Makes a pending file with a copy of the content, or an empty one, unless writes go to the file itself. What the
     /// store has was copied before.
     fn start_pending(&mut self, core: &OverlayCore, empty: bool) -> Result<()> {
-        if self.pending.is_some() || self.is_incomplete || self.is_changed_in_place(empty)? {
+        if self.pending.is_some() || self.is_incomplete {
+            return Ok(());
+        }
+        let is_in_place = self.is_changed_in_place(empty)?;
+        if let Some(spare) = self.spare.take() {
+            if !empty && !is_in_place && self.write_spare(core, &spare)? {
+                return Ok(());
+            }
+            spare.discard(&core.upper);
+        }
+        if is_in_place {
             return Ok(());
         }
         let key = self.key_or_root();
@@ -118,15 +134,54 @@ impl FileState {
             core.upper.discard_pending(&name);
             return Err(error.about(&key));
         }
-        self.set_copy(name, file);
+        self.set_copy(name, Arc::new(file));
+        if empty {
+            self.written = WrittenRanges::all();
+        }
         Ok(())
     }
 
+    /// Has the next write go to the spare file; returns whether that has a name of a pending file and the content.
+    fn write_spare(&mut self, core: &OverlayCore, spare: &SpareFile) -> Result<bool> {
+        let ContentSource::Upper(current) = &self.source else {
+            return Ok(false);
+        };
+        if !spare.is_free || self.is_committed()? {
+            return Ok(false);
+        }
+        let caught_up = spare.catch_up(current);
+        caught_up.map_err(|error| self.os_error(error))?;
+        let key = self.key_or_root();
+        let name = core.upper.rename_pending(&spare.name, &key);
+        let name = name.map_err(|error| os_error(&key, error))?;
+        self.set_copy(name, spare.file.clone());
+        Ok(true)
+    }
+
     /// Takes a pending file of this name for the content from now on.
-    pub(super) fn set_copy(&mut self, name: String, file: File) {
-        self.source = ContentSource::Upper(Arc::new(file));
+    pub(super) fn set_copy(&mut self, name: String, file: Arc<File>) {
+        self.previous = match &self.source {
+            ContentSource::Upper(previous) => Some(previous.clone()),
+            _ => None,
+        };
+        self.source = ContentSource::Upper(file);
         self.pending = Some(name);
+        self.written = WrittenRanges::default();
         self.mark = None;
+    }
+
+    /// Notes that a file that was replaced has this name in `pending/`, until the disk has the one that took its place.
+    fn note_replaced(&mut self, name: String, inode: u64) {
+        let stale = std::mem::take(&mut self.written);
+        let file = self.previous.take();
+        let is_it =
+            |file: &Arc<File>| rustix::fs::fstat(file).is_ok_and(|stat| stat.st_ino == inode);
+        self.spare = file.filter(is_it).map(|file| SpareFile {
+            name,
+            file,
+            stale,
+            is_free: false,
+        });
     }
 
     /// Whether writes go to the file itself: it has no name, or is too large to be copied.
@@ -179,8 +234,11 @@ impl FileState {
         self.set_id(change, &key, id)?;
         if let Some(name) = &self.pending {
             let shape = change.top.layer.reshape();
-            change.top.layer.publish(&change.upper, name, &key)?;
+            let replaced = change.top.layer.publish(&change.upper, name, &key)?;
             drop(shape);
+            if let Some((name, inode)) = replaced {
+                self.note_replaced(name, inode);
+            }
             self.pending = None;
             change.note_write(&key);
         }
@@ -311,6 +369,7 @@ impl FileState {
         bytes: &[u8],
     ) -> Result<()> {
         let range = offset..offset.saturating_add(bytes.len() as u64);
+        self.note_range(file, range.clone())?;
         let write = || {
             let done = file.write_all_at(bytes, offset);
             done.map_err(|error| self.os_error(error))
@@ -327,6 +386,13 @@ impl FileState {
                 Err(error)
             }
         }
+    }
+
+    /// Notes that a range is about to be written; what lies between the end of the file and the range becomes zeros.
+    pub(super) fn note_range(&mut self, file: &File, range: Range<u64>) -> Result<()> {
+        let length = file.metadata().map_err(|error| self.os_error(error))?.len();
+        self.written.add(length.min(range.start)..range.end);
+        Ok(())
     }
 
     fn add_failed(&mut self, core: &OverlayCore, range: Range<u64>, error: &Error) {

@@ -46,6 +46,8 @@ const KEYS: &str = "keys";
 const FROZEN: &str = "frozen";
 const PENDING: &str = "pending";
 const RESCUED: &str = "rescued";
+/// What the names of spare files in `pending/` begin with; the others begin with a number.
+const SPARE: &str = "spare-";
 const JOURNAL: &str = "journal";
 const IDENTITY: &str = "zarrfs.json";
 const LOCK: &str = "lock";
@@ -167,6 +169,21 @@ impl Upper {
         Ok(retained)
     }
 
+    /// Gives a file in `pending/` a name under which it is dropped, not rescued, after a crash; returns that.
+    pub(super) fn set_spare(&self, pending: &str) -> rustix::io::Result<String> {
+        let number = self.last_number.fetch_add(1, Ordering::Relaxed) + 1;
+        let spare = format!("{SPARE}{number}");
+        rustix::fs::renameat(&self.pending, pending, &self.pending, &spare)?;
+        Ok(spare)
+    }
+
+    /// Gives a file in `pending/` the name of a pending file of a key; returns that.
+    pub(super) fn rename_pending(&self, name: &str, key: &Key) -> rustix::io::Result<String> {
+        let pending = self.unused_name(key);
+        rustix::fs::renameat(&self.pending, name, &self.pending, &pending)?;
+        Ok(pending)
+    }
+
     /// Moves the file of a key to `pending/`; returns its name there.
     pub(super) fn retain(&self, keys: &KeysDir, key: &Key) -> rustix::io::Result<String> {
         let retained = self.unused_name(key);
@@ -238,7 +255,11 @@ impl Upper {
         let failed = |error| Error::os(folder.display(), error);
         for entry in fs::read_dir(&folder).map_err(failed)? {
             let entry = entry.map_err(failed)?;
-            self.rescue(&entry.path(), &entry.file_name())?;
+            if entry.file_name().as_bytes().starts_with(SPARE.as_bytes()) {
+                fs::remove_file(entry.path()).map_err(failed)?;
+            } else {
+                self.rescue(&entry.path(), &entry.file_name())?;
+            }
         }
         Ok(())
     }
