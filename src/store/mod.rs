@@ -40,7 +40,7 @@ pub use answer_time::note_memory;
 pub use change_log::{ChangeLog, Dependencies, LogPosition, MovingPosition};
 pub use condition::{Condition, ETag, PutBody};
 pub use key::Key;
-pub use location::{local_folder, local_path, normalized, shown};
+pub use location::{local_folder, local_path, normalized, place, shown};
 pub use not_shown::{NotShown, NotShownEntries, NotShownReason};
 pub(crate) use path_locks::PathLocks;
 pub use replacements::Replacements;

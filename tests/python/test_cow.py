@@ -164,6 +164,64 @@ def test_an_upper_folder_has_one_mount_and_one_store(store, cow, upper, tmp_path
     assert plain.returncode != 0 and "neither a mount of zarrfs" in plain.stderr
 
 
+def test_an_upper_folder_knows_its_store_however_it_is_spelled(store, upper, tmp_path):
+    link, folder = tmp_path / "link", tmp_path / "folder"
+    link.symlink_to(store)
+    folder.mkdir()
+    spellings = [f"{store}/", store, link, os.path.relpath(store), f"file://{store}"]
+    for number, spelled in enumerate(spellings):
+        zarrfs("mount", spelled, folder, "--cow", upper)
+        try:
+            (folder / f"new{number}").write_text("1")
+        finally:
+            zarrfs("umount", folder)
+    said = zarrfs("status", upper).stdout
+    assert said == f"{store}: 5 new, 0 changed, 0 removed, 5 bytes to write\n"
+    done = zarrfs("commit", "--store", f"{link}/", upper)
+    assert done.stdout == "5 put (5 bytes), 0 removed\n"
+
+
+@pytest.mark.parametrize("by", ["mount", "commit"])
+def test_a_store_that_was_moved_is_taken(store, upper, tmp_path, by):
+    with mounting.Mount(store, "--cow", upper) as mount:
+        (mount.path / "a/c/0").write_bytes(b"\1" * 40)
+        (mount.path / "a/c/1").unlink()
+        (mount.path / "new").write_text("1")
+    moved = store.rename(tmp_path / "moved.zarr")
+    zarr.create_group(tmp_path / "other.zarr")
+    folder = tmp_path / "folder"
+    folder.mkdir()
+
+    def refusal(*words):
+        refused = zarrfs(*words, check=False)
+        assert refused.returncode == 2, refused.stdout
+        return refused.stderr
+
+    assert "--rebind" in refusal("mount", moved, folder, "--cow", upper)
+    other = tmp_path / "other.zarr"
+    said = refusal("mount", "--rebind", other, folder, "--cow", upper)
+    assert f"is another store than {store}" in said
+    assert "--cow UPPER" in refusal("mount", "--rebind", moved, folder)
+    assert "--store" in refusal("commit", upper)
+    assert f"is another store than {store}" in refusal("commit", "--store", other, upper)
+    said = zarrfs("status", "--store", moved, upper).stdout
+    assert said == f"{moved}: 1 new, 1 changed, 1 removed, 41 bytes to write\n"
+    # A look leaves the folder to its store.
+    assert "--store" in refusal("status", upper)
+    if by == "mount":
+        with mounting.Mount(moved, "--rebind", "--cow", upper) as mount:
+            assert (mount.path / "a/c/0").read_bytes() == b"\1" * 40
+            refused = refusal("commit", "--store", other, mount.path)
+            assert "in use" in refused
+        done = zarrfs("commit", upper)
+    else:
+        done = zarrfs("commit", "--store", moved, upper)
+    assert done.stdout == "2 put (41 bytes), 1 removed\n"
+    assert zarrfs("status", upper).stdout == f"{moved}: nothing to commit\n"
+    assert (moved / "a/c/0").read_bytes() == b"\1" * 40
+    assert not (moved / "a/c/1").exists()
+
+
 # What programs do.
 
 

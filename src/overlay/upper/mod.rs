@@ -22,6 +22,7 @@ use serde_json::{Value, json};
 use super::journal::open_or_look;
 use super::keys_dir::KeysDir;
 use crate::error::{Error, Kind, Result};
+use crate::store;
 use crate::store::Key;
 
 mod exchange;
@@ -64,11 +65,11 @@ everything; change it by them, or through the mount.
 ";
 
 impl Upper {
-    /// Opens the upper folder at `path` of the store that is shown as `store`, and makes it if it is missing or empty.
-    /// Without `store` it has to be there.
+    /// Opens the upper folder at `path` of the store at `store`, a path or URL without secrets, and makes it if it is
+    /// missing or empty. Without `store` it has to be there, and may belong to any.
     ///
-    /// `Exists` if another process has it open, `Invalid` if it belongs to another store, `NotEmpty` if it holds
-    /// something else.
+    /// `Exists` if another process has it open, `Invalid` if it belongs to a store in another place, `NotEmpty` if it
+    /// holds something else.
     pub(super) fn open(path: &Path, store: Option<&str>) -> Result<Upper> {
         let failed = |error: std::io::Error| Error::os(path.display(), error);
         let is_new = !path.join(IDENTITY).exists();
@@ -91,8 +92,10 @@ impl Upper {
             _ => {}
         }
         let found = belongs_to(&path)?;
-        if let Some(store) = store.filter(|store| *store != found) {
-            let why = format!("holds changes of {found}, not of {store}");
+        if let Some(store) = store.filter(|store| !is_same_place(store, &found)) {
+            let why = format!(
+                "holds changes of {found}, not of {store}; if the store was moved there, `zarrfs mount --rebind` takes it"
+            );
             return Err(Error::invalid(path.display(), why));
         }
         Ok(Upper {
@@ -106,6 +109,13 @@ impl Upper {
     /// Returns where the folder is.
     pub(super) fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// Has the folder belong to the store at `store` from now on.
+    pub(super) fn rebind(&self, store: &str) -> Result<()> {
+        let written =
+            write_identity(&self.path, store).and_then(|()| File::open(&self.path)?.sync_all());
+        written.map_err(|error| Error::os(self.path.display(), error))
     }
 
     /// Returns where the journal is.
@@ -260,14 +270,25 @@ fn initialize(path: &Path, store: &str) -> std::io::Result<()> {
         fs::create_dir_all(path.join(name))?;
     }
     fs::write(path.join(README_NAME), README)?;
-    let identity = json!({ "zarrfs": FORMAT_VERSION, "store": store });
+    write_identity(path, store)
+}
+
+/// Writes which store an upper folder belongs to, by its place.
+fn write_identity(path: &Path, store: &str) -> std::io::Result<()> {
+    let identity = json!({ "zarrfs": FORMAT_VERSION, "store": store::place(store) });
     let replacement = path.join("zarrfs.json.new");
     fs::write(&replacement, format!("{identity:#}\n"))?;
     File::open(&replacement)?.sync_all()?;
     fs::rename(replacement, path.join(IDENTITY))
 }
 
-/// Returns the store whose changes an upper folder holds. `Corrupt` or `Unsupported` if `zarrfs.json` cannot be read.
+/// Whether two paths or URLs lead to one store. The one in `zarrfs.json` may have been written as it was typed.
+pub(super) fn is_same_place(one: &str, other: &str) -> bool {
+    one == other || store::place(one) == store::place(other)
+}
+
+/// Returns where the store is whose changes an upper folder holds. `Corrupt` or `Unsupported` if `zarrfs.json` cannot be
+/// read.
 pub fn belongs_to(path: &Path) -> Result<String> {
     let name = path.join(IDENTITY);
     let text = fs::read_to_string(&name).map_err(|error| Error::os(name.display(), error))?;
@@ -332,6 +353,31 @@ mod tests {
         });
         Upper::open(&path, Some("s3://a/b")).unwrap();
         ending.join().unwrap();
+    }
+
+    #[test]
+    fn a_folder_knows_its_store_by_its_place() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path().canonicalize().unwrap();
+        let (store, path) = (root.join("data.zarr"), root.join("upper"));
+        fs::create_dir(&store).unwrap();
+        std::os::unix::fs::symlink("data.zarr", root.join("link")).unwrap();
+        let name = |spelled: &str| root.join(spelled).to_str().unwrap().to_string();
+        Upper::open(&path, Some(&name("link/"))).unwrap();
+        assert_eq!(belongs_to(&path).unwrap(), name("data.zarr"));
+        for spelled in ["data.zarr", "data.zarr/", "link"] {
+            Upper::open(&path, Some(&name(spelled))).unwrap();
+        }
+        // As it was typed, which is what was written before.
+        let identity = json!({"zarrfs": 2, "store": name("link/")});
+        fs::write(path.join(IDENTITY), identity.to_string()).unwrap();
+        Upper::open(&path, Some(&name("data.zarr"))).unwrap();
+        let other = Upper::open(&path, Some(&name("other"))).err().unwrap();
+        assert!(other.to_string().contains("--rebind"), "{other}");
+        let upper = Upper::open(&path, None).unwrap();
+        upper.rebind(&name("other/")).unwrap();
+        drop(upper);
+        assert_eq!(belongs_to(&path).unwrap(), name("other"));
     }
 
     #[test]
