@@ -177,6 +177,7 @@ impl Overlay {
         };
         let frozen = open_frozen(&upper, &store, &info)?;
         let layer = open_layer(&upper, &upper.journal(), &upper.keys())?;
+        upper.make_next_ahead();
         let top = LayeredStore::over(Arc::new(layer), &store, frozen, info.clone());
         Ok(Overlay(Arc::new(OverlayCore {
             store,

@@ -222,6 +222,19 @@ def test_a_store_that_was_moved_is_taken(store, upper, tmp_path, by):
     assert not (moved / "a/c/1").exists()
 
 
+def test_a_commit_runs_on_a_full_disk(store, small, mounted):
+    mount = mounted(store, "--cow", small / "upper")
+    (mount.path / "a/c/0").write_bytes(b"\1" * 40)
+    (mount.path / "a/c/1").unlink()
+    with (small / "filler").open("wb", buffering=0) as filler, pytest.raises(OSError):
+        while filler.write(b"x" * 4096):
+            pass
+    assert zarrfs("commit", mount.path).stdout == "1 put (40 bytes), 1 removed\n"
+    assert (store / "a/c/0").read_bytes() == b"\1" * 40
+    (mount.path / "a/c/2").unlink()
+    assert zarrfs("commit", mount.path).stdout == "0 put (0 bytes), 1 removed\n"
+
+
 # What programs do.
 
 

@@ -117,7 +117,11 @@ impl Overlay {
                 return Ok(done);
             }
         }
-        let (frozen, left_out) = core.freeze()?;
+        let frozen = core.freeze().map_err(|error| {
+            let needs = "a commit needs 128 KiB here, and a folder for each folder with a file that is being written";
+            core.upper.without_room(error, needs)
+        });
+        let (frozen, left_out) = frozen?;
         let Some(frozen) = frozen else {
             done.kept = core.top().kept()?;
             done.kept.extend(left_out);
@@ -157,9 +161,14 @@ impl OverlayCore {
             layered: frozen,
             is_live: false,
         };
-        let outcome = commit.run(&[Key::root()], force, progress)?;
+        let mut outcome = commit.run(&[Key::root()], force, progress)?;
         if outcome.is_whole() {
-            self.thaw(frozen, &outcome.kept)?;
+            let thawed = self.thaw(frozen, &outcome.kept);
+            let needs =
+                "the store has all changes, but the folders of what stays here need some KiB";
+            outcome.failed = thawed
+                .err()
+                .map(|error| self.upper.without_room(error, needs));
         }
         Ok(outcome)
     }
@@ -217,7 +226,8 @@ impl Commit<'_> {
         let hidden = self.layered.list_hidden(paths)?;
         let mut changes = self.layered.changes_at(paths, &hidden)?;
         if hidden.iter().any(|subtree| subtree.moved.is_some()) {
-            self.fetch_moved(&hidden, &changes)?;
+            self.fetch_moved(&hidden, &changes)
+                .map_err(|error| self.without_room_for_copies(error, paths, &hidden))?;
             changes = self.layered.changes_at(paths, &hidden)?;
         }
         let ChangeSet { mut keys, kept, .. } = changes;

@@ -41,6 +41,8 @@ const PENDING: &str = "pending";
 const RESCUED: &str = "rescued";
 const JOURNAL: &str = "journal";
 const IDENTITY: &str = "zarrfs.json";
+/// The name that `zarrfs.json` has while it is written.
+const NEW_IDENTITY: &str = "zarrfs.json.new";
 const LOCK: &str = "lock";
 
 /// The version of the layout that is written and read. In that of zarrfs 0.1 files can have several names, and there can
@@ -58,6 +60,7 @@ This folder holds changes of a Zarr store that are not in the store yet.
     journal       what was deleted or renamed, and what the store held before
     pending/      files that are being written at this moment
     frozen/       keys and journal of changes that a commit has begun with
+    next/         what the next commit needs, made ahead for a disk that is full
     rescued/      files that were not whole when zarrfs ended
 
 `zarrfs status`, `diff`, `commit` and `discard` work on this folder. Look at
@@ -126,6 +129,17 @@ impl Upper {
     /// Returns where the folder of keys is.
     pub(super) fn keys(&self) -> PathBuf {
         self.path.join(KEYS)
+    }
+
+    /// Returns an error with what needs room in the folder, if it is that there is none; any other error as it is.
+    pub(super) fn without_room(&self, error: Error, needs: &str) -> Error {
+        match error.kind() {
+            Kind::NoSpace => {
+                let why = format!("the disk is full: {needs}");
+                Error::new(Kind::NoSpace, self.path.display(), why)
+            }
+            _ => error,
+        }
     }
 
     /// Keeps the names in the folder itself through a loss of power.
@@ -231,7 +245,7 @@ fn check_empty(path: &Path) -> Result<()> {
         Err(error) => return Err(Error::os(path.display(), error)),
     };
     // An upper folder whose making was cut off has at most these.
-    let begun = [README_NAME, LOCK, KEYS, PENDING, JOURNAL];
+    let begun = [README_NAME, LOCK, KEYS, PENDING, JOURNAL, NEW_IDENTITY];
     let has_others = names.any(|entry| {
         entry.is_ok_and(|entry| !begun.iter().any(|name| entry.file_name() == **name))
     });
@@ -276,7 +290,7 @@ fn initialize(path: &Path, store: &str) -> std::io::Result<()> {
 /// Writes which store an upper folder belongs to, by its place.
 fn write_identity(path: &Path, store: &str) -> std::io::Result<()> {
     let identity = json!({ "zarrfs": FORMAT_VERSION, "store": store::place(store) });
-    let replacement = path.join("zarrfs.json.new");
+    let replacement = path.join(NEW_IDENTITY);
     fs::write(&replacement, format!("{identity:#}\n"))?;
     File::open(&replacement)?.sync_all()?;
     fs::rename(replacement, path.join(IDENTITY))
@@ -378,6 +392,21 @@ mod tests {
         upper.rebind(&name("other/")).unwrap();
         drop(upper);
         assert_eq!(belongs_to(&path).unwrap(), name("other"));
+    }
+
+    /// The disk was full when the last file was to be written.
+    #[test]
+    fn a_folder_whose_making_was_cut_off_is_made() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("upper");
+        drop(Upper::open(&path, Some("/x")).unwrap());
+        fs::remove_file(path.join(IDENTITY)).unwrap();
+        for name in [README_NAME, NEW_IDENTITY] {
+            fs::write(path.join(name), "{\"zarr").unwrap();
+        }
+        drop(Upper::open(&path, Some("/x")).unwrap());
+        assert_eq!(belongs_to(&path).unwrap(), "/x");
+        assert_eq!(fs::read_to_string(path.join(README_NAME)).unwrap(), README);
     }
 
     #[test]
