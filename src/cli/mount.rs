@@ -79,9 +79,13 @@ fn serve(plan: &MountPlan, parent: Option<&Parent>) -> Result<()> {
         is_local: views.is_local(),
     };
     let vfs = Vfs::new(views.view(plan.view), plan.vfs_config(), stats.clone());
-    let mount = server.serve(connect(plan, dir)?, Arc::new(vfs), &stats, settings)?;
+    let vfs = Arc::new(vfs);
+    let mount = server.serve(connect(plan, dir)?, vfs.clone(), &stats, settings)?;
     announce(&what, parent)?;
     mount.wait(|| notify::send("STOPPING=1"));
+    // Programs may still have files open, and write to them.
+    views.arrays().refuse_writes();
+    vfs.end_all();
     views.arrays().store_left_over();
     remove_dir(plan);
     Ok(())

@@ -3,11 +3,13 @@
 The suites of ../shared are in test_cow_suites.
 """
 
+import contextlib
 import hashlib
 import os
 import pty
 import random
 import shutil
+import signal
 import subprocess
 from pathlib import Path
 
@@ -233,6 +235,51 @@ def test_a_commit_runs_on_a_full_disk(store, small, mounted):
     assert (store / "a/c/0").read_bytes() == b"\1" * 40
     (mount.path / "a/c/2").unlink()
     assert zarrfs("commit", mount.path).stdout == "0 put (0 bytes), 1 removed\n"
+
+
+def write_element(path, place, value):
+    """Writes an element and leaves the file open; returns its descriptor."""
+    file = os.open(path, os.O_RDWR)
+    os.pwrite(file, np.int32(value).tobytes(), 4 * place)
+    return file
+
+
+def end(mount, file, number=signal.SIGTERM):
+    """Ends a daemon by a signal while a program has a file open."""
+    mount.process.send_signal(number)
+    assert mount.process.wait(mounting.LIMIT) == 0
+    with contextlib.suppress(OSError):
+        os.close(file)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("options", [[], ["--write-through"]], ids=["cow", "through"])
+def test_a_signal_stores_what_an_open_file_has(store, upper, daemon, options, number):
+    mount = daemon(store, "--cow", upper, *options)
+    end(mount, write_element(mount.files / "a/a.raw", 12, -7), number)
+    if not options:
+        assert zarrfs("commit", upper).stdout == "1 put (40 bytes), 0 removed\n"
+    values = zarr.open_group(store, mode="r")["a"][...]
+    assert list(values[11:14]) == [11, -7, 13]
+
+
+def test_a_signal_names_what_cannot_be_stored(store, upper, daemon):
+    mount = daemon(store, "--cow", upper, "--write-through")
+    file = write_element(mount.files / "a/a.raw", 12, -7)
+    (store / "a/c/1").write_bytes(b"\2" * 40)
+    end(mount, file)
+    said = mount.complaints()
+    assert "a/a.raw" in said and "what was written is not stored" in said, said
+    assert (store / "a/c/1").read_bytes() == b"\2" * 40
+
+
+def test_a_key_that_is_being_written_is_named_and_rescued(store, upper, daemon):
+    mount = daemon(store, "--cow", upper)
+    end(mount, write_element(mount.path / "a/c/1", 0, -7))
+    said = mount.complaints()
+    assert "a/c/1" in said and str(upper / "rescued") in said, said
+    assert zarrfs("status", upper).stdout == f"{store}: nothing to commit\n"
+    assert len(list((upper / "rescued").iterdir())) == 1
 
 
 # What programs do.

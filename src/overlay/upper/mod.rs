@@ -114,6 +114,11 @@ impl Upper {
         &self.path
     }
 
+    /// Returns where files go that were being written when the program ended.
+    pub(super) fn rescued(&self) -> PathBuf {
+        self.path.join(RESCUED)
+    }
+
     /// Has the folder belong to the store at `store` from now on.
     pub(super) fn rebind(&self, store: &str) -> Result<()> {
         let written =
@@ -205,7 +210,7 @@ impl Upper {
         if empty {
             return fs::remove_file(from).map_err(failed);
         }
-        let rescued = self.path.join(RESCUED);
+        let rescued = self.rescued();
         fs::create_dir_all(&rescued).map_err(failed)?;
         let free = (0..).map(|number| {
             let mut name = name.to_os_string();
