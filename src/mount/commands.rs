@@ -108,6 +108,7 @@ fn status(overlay: &Overlay) -> Result<StatusReport> {
         pending: changes.frozen.len() as u64,
         committing: overlay.is_at_work(),
         kept: texts(changes.kept),
+        lost: texts(changes.lost),
         in_writing: Vec::new(),
     })
 }
@@ -192,6 +193,7 @@ impl From<Outcome> for CommitReport {
             failed: outcome.failed.as_ref().map(FailureReport::of),
             conflicts: texts(outcome.conflicts),
             kept: texts(outcome.kept),
+            lost: texts(outcome.lost),
             in_writing: Vec::new(),
         }
     }

@@ -92,6 +92,12 @@ impl KeysDir {
         Ok(stat.map(|stat| attributes::kind_of(&stat)))
     }
 
+    /// Whether programs have given the file or folder of a key extended attributes.
+    pub(super) fn has_own_xattrs(&self, key: &Key) -> Result<bool> {
+        let (folder, name) = self.parent(key).map_err(|error| os_error(key, error))?;
+        Ok(attributes::has_own_xattrs(folder, name))
+    }
+
     /// Returns the names and kinds in the folder of a prefix; none if there is no such folder.
     pub(super) fn names(&self, prefix: &Key) -> Result<Vec<(Vec<u8>, EntryKind)>> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY;

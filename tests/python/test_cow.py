@@ -282,6 +282,25 @@ def test_a_key_that_is_being_written_is_named_and_rescued(store, upper, daemon):
     assert len(list((upper / "rescued").iterdir())) == 1
 
 
+def test_what_no_store_can_hold_is_said(store, cow, upper):
+    mount = cow(store)
+    (mount.path / "b").mkdir()
+    (mount.path / "b/new").write_text("1")
+    for name in ("b", "b/new", "a/c/1"):
+        os.setxattr(mount.path / name, "user.note", b"x")
+    kept = "1 stays in the upper folder:\n"
+    kept += "    a/c/1: owner, mode, times or extended attributes\n"
+    lost = "    b: extended attributes\n    b/new: extended attributes\n"
+    said = zarrfs("status", mount.path).stdout
+    assert said.endswith(f"{kept}2 names will lose what the store cannot hold:\n{lost}")
+    said = zarrfs("commit", "--dry-run", mount.path).stdout
+    assert said.endswith(f"2 names would lose what the store cannot hold:\n{lost}")
+    said = zarrfs("commit", mount.path).stdout
+    assert said == f"1 put (1 byte), 0 removed\n{kept}2 names lost what the store cannot hold:\n{lost}"
+    assert os.getxattr(mount.path / "a/c/1", "user.note") == b"x"
+    assert "lost" not in zarrfs("commit", mount.path).stdout
+
+
 # What programs do.
 
 

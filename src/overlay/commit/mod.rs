@@ -69,6 +69,8 @@ pub struct Outcome {
     pub failed: Option<Error>,
     /// What stays in the upper folder, and why.
     pub kept: KeptKeys,
+    /// What the store cannot hold and is not in the upper folder any more: the keys, and what of them.
+    pub lost: KeptKeys,
 }
 
 /// Takes how many keys are done, and how many there are.
@@ -83,6 +85,7 @@ impl Outcome {
         self.put += before.put;
         self.bytes += before.bytes;
         self.erased += before.erased;
+        self.lost.extend(before.lost);
         self
     }
 
@@ -139,12 +142,15 @@ impl OverlayCore {
     /// Looks for conflicts of all changes.
     fn compare_all(self: &Arc<Self>, force: bool) -> Result<Outcome> {
         let overlay = Overlay(self.clone());
-        let ChangeSet { keys, kept, .. } = overlay.changes()?;
+        let ChangeSet {
+            keys, kept, lost, ..
+        } = overlay.changes()?;
         let keys = self.with_all_overwritten(keys)?;
         let shown: Arc<dyn Store> = Arc::new(overlay);
         let plan = self.plan(&shown, &self.top(), keys, force)?;
         Ok(Outcome {
             kept,
+            lost,
             ..plan.outcome
         })
     }
@@ -230,7 +236,12 @@ impl Commit<'_> {
                 .map_err(|error| self.without_room_for_copies(error, paths, &hidden))?;
             changes = self.layered.changes_at(paths, &hidden)?;
         }
-        let ChangeSet { mut keys, kept, .. } = changes;
+        let ChangeSet {
+            mut keys,
+            kept,
+            lost,
+            ..
+        } = changes;
         if !self.is_live {
             keys = self.core.with_overwritten(self.layered, keys)?;
         }
@@ -239,6 +250,7 @@ impl Commit<'_> {
         let conflicts = plan.outcome.conflicts;
         let mut outcome = Outcome {
             kept,
+            lost,
             left: (plan.steps.len() + conflicts.len()) as u64,
             conflicts,
             ..Outcome::default()
