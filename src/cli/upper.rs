@@ -56,8 +56,12 @@ fn names_other_place(args: &PlaceArgs, upper: &Path) -> Result<bool> {
 pub(super) fn copy_to(args: &PlaceArgs, to: &str) -> Result<CommitReport> {
     let upper = find(&args.place)?;
     if let Some(folder) = store::local_folder(to) {
-        fs::create_dir_all(&folder)
-            .map_err(|error| Error::os(Path::new(&folder).display(), error))?;
+        let folder = Path::new(&folder);
+        if mount_facts::around(folder)?.is_some() {
+            let why = "lies in a mount of zarrfs: name a place in the store that is mounted there";
+            return Err(Error::new(Kind::ReadOnly, folder.display(), why));
+        }
+        fs::create_dir_all(folder).map_err(|error| Error::os(folder.display(), error))?;
     }
     let target = open_store(args, to, true)?;
     let bar = Progress::new(progress::KEYS);

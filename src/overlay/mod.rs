@@ -122,13 +122,15 @@ impl Overlay {
     /// Opens the upper folder at `path` over the store at `place`, a path or URL without secrets, and recovers it after a
     /// crash.
     ///
-    /// `Exists` if the folder is in use, `Invalid` if it belongs to a store in another place, `Corrupt` if it is damaged.
+    /// `Exists` if the folder is in use, `Invalid` if it belongs to a store in another place, `Corrupt` if it is damaged,
+    /// `ReadOnly` if changes would go to a store at once that takes none.
     pub fn open(
         path: &Path,
         store: Arc<dyn Store>,
         place: &str,
         config: OverlayConfig,
     ) -> Result<Overlay> {
+        check_writes_through(&*store, place, &config)?;
         Overlay::over(Upper::open(path, Some(place))?, store, place, config)
     }
 
@@ -142,6 +144,7 @@ impl Overlay {
         place: &str,
         config: OverlayConfig,
     ) -> Result<Overlay> {
+        check_writes_through(&*store, place, &config)?;
         let overlay = Overlay::over(Upper::open(path, None)?, store, place, config)?;
         overlay.0.check_moved()?;
         Ok(overlay)
@@ -220,6 +223,15 @@ impl Overlay {
     /// Returns where the upper folder is.
     pub fn path(&self) -> &Path {
         self.0.upper.path()
+    }
+}
+
+/// `ReadOnly` if changes would go at once to a store that takes none.
+fn check_writes_through(store: &dyn Store, place: &str, config: &OverlayConfig) -> Result<()> {
+    if config.write_through {
+        store.info().check_changeable(place)
+    } else {
+        Ok(())
     }
 }
 

@@ -301,6 +301,43 @@ def test_what_no_store_can_hold_is_said(store, cow, upper):
     assert "lost" not in zarrfs("commit", mount.path).stdout
 
 
+def archived(store):
+    """Packs a store as an archive beside it."""
+    return Path(shutil.make_archive(store, "zip", store))
+
+
+def test_an_archive_is_not_written_through(store, upper, tmp_path, cow):
+    archive, folder = archived(store), tmp_path / "folder"
+    folder.mkdir()
+    refused = zarrfs("mount", "--write-through", "--cow", upper, archive, folder, check=False)
+    assert refused.returncode == 2 and "only read: --cow keeps" in refused.stderr
+    assert not upper.exists()
+    mount = cow(archive)
+    assert zarrfs("commit", mount.path).stdout == "0 put (0 bytes), 0 removed\n"
+    (mount.path / "a/c/0").unlink()
+    for words in ([], ["--dry-run"]):
+        refused = zarrfs("commit", *words, mount.path, check=False)
+        assert refused.returncode == 2 and "zarrfs commit --to" in refused.stderr
+    said = zarrfs("status", mount.path).stdout
+    assert said == f"{archive}: 0 new, 0 changed, 1 removed, 0 bytes to write\n"
+
+
+def test_nothing_is_committed_into_a_mount(store, upper, tmp_path, mounted, cow):
+    below = mounted(store, "--cow", tmp_path / "below")
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    words = ["mount", "--write-through", "--cow", upper, below.path, folder]
+    refused = zarrfs(*words, check=False)
+    assert refused.returncode == 2 and "lies in a mount of zarrfs" in refused.stderr
+    mount = cow(below.path)
+    (mount.path / "a/c/0").unlink()
+    refused = zarrfs("commit", mount.path, check=False)
+    assert refused.returncode == 2 and "lies in a mount of zarrfs" in refused.stderr
+    refused = zarrfs("commit", "--to", below.path / "new", mount.path, check=False)
+    assert refused.returncode == 2 and "lies in a mount of zarrfs" in refused.stderr
+    assert not (below.path / "new").exists() and (below.path / "a/c/0").exists()
+
+
 # What programs do.
 
 

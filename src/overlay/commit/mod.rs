@@ -109,6 +109,11 @@ impl Overlay {
     pub fn commit(&self, config: CommitConfig, progress: &ProgressFn) -> Result<Outcome> {
         let core = &self.0;
         let _one = core.committing.lock();
+        if let Err(error) = core.store.info().check_changeable(&core.place)
+            && !self.changes()?.keys.is_empty()
+        {
+            return Err(error);
+        }
         if config.dry_run {
             return core.compare_all(config.force);
         }
