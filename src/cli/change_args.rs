@@ -69,7 +69,7 @@ pub struct CommitArgs {
     /// Overwrite what others changed meanwhile
     #[arg(long, help_heading = None)]
     pub force: bool,
-    /// Write the store with all changes to this new one instead; changes stay where they are
+    /// Write the store with all changes to this new one instead, a folder or a URL; changes stay where they are
     #[arg(long, value_name = "URL", help_heading = None, conflicts_with_all = ["dry_run", "force"])]
     pub to: Option<String>,
     /// Print JSON

@@ -25,6 +25,9 @@ use crate::store::{RemoteConfig, Store, StoreConfig};
 /// How long a request to the store may take.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
+/// What the names of archives end with.
+const ARCHIVES: [&str; 2] = [".zip", ".ozx"];
+
 /// Has a request carried out: by the mount that has the upper folder open, so that nothing changes under it, or here if
 /// none has.
 pub(super) fn ask(args: &PlaceArgs, request: &ControlRequest) -> Result<ControlAnswer> {
@@ -55,6 +58,7 @@ fn names_other_place(args: &PlaceArgs, upper: &Path) -> Result<bool> {
 /// Writes the store with all changes to another one, which is made if need be.
 pub(super) fn copy_to(args: &PlaceArgs, to: &str) -> Result<CommitReport> {
     let upper = find(&args.place)?;
+    check_no_archive(to)?;
     if let Some(folder) = store::local_folder(to) {
         let folder = Path::new(&folder);
         if mount_facts::around(folder)?.is_some() {
@@ -72,6 +76,17 @@ pub(super) fn copy_to(args: &PlaceArgs, to: &str) -> Result<CommitReport> {
     };
     let outcome = copy::copy_all(&*from, &*target, &show)?;
     Ok(outcome.into())
+}
+
+/// `Unsupported` for a new store that is named like an archive.
+fn check_no_archive(to: &str) -> Result<()> {
+    let place = store::place(to).to_ascii_lowercase();
+    let is_named = ARCHIVES.iter().any(|ending| place.ends_with(ending));
+    if !is_named || store::local_folder(to).is_some_and(|folder| Path::new(&folder).is_dir()) {
+        return Ok(());
+    }
+    let why = "a zip archive is not written: name a folder or a bucket; 'zip -r -0 FILE .' in a folder packs it";
+    Err(Error::unsupported(store::shown(to), why))
 }
 
 /// Opens an upper folder that no mount has open, over its store.

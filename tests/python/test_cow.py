@@ -322,6 +322,16 @@ def test_an_archive_is_not_written_through(store, upper, tmp_path, cow):
     assert said == f"{archive}: 0 new, 0 changed, 1 removed, 0 bytes to write\n"
 
 
+@pytest.mark.parametrize("name", ["new.zip", "new.zarr.ZIP/", "new.ozx"])
+def test_a_commit_to_an_archive_is_refused(store, cow, tmp_path, name):
+    mount = cow(store)
+    refused = zarrfs("commit", "--to", f"{tmp_path}/{name}", mount.path, check=False)
+    assert refused.returncode == 2 and "a zip archive is not written" in refused.stderr
+    assert not (tmp_path / name).exists()
+    refused = zarrfs("commit", "--to", f"s3://bucket/{name}", mount.path, check=False)
+    assert refused.returncode == 2 and "a zip archive is not written" in refused.stderr
+
+
 def test_nothing_is_committed_into_a_mount(store, upper, tmp_path, mounted, cow):
     below = mounted(store, "--cow", tmp_path / "below")
     folder = tmp_path / "folder"
