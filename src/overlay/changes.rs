@@ -5,6 +5,7 @@
 use std::collections::{BTreeMap, HashSet};
 
 use super::Overlay;
+use super::keys_dir::is_too_long;
 use super::layered_store::LayeredStore;
 use super::listing::{Subtree, list_recursive};
 use super::records::{BaseVersion, joined};
@@ -261,6 +262,10 @@ impl ChangeCollector<'_> {
 
     /// Adds what the upper folder has at a key and below.
     fn add_upper(&mut self, key: Key, kind: EntryKind) -> Result<()> {
+        if is_too_long(&key) {
+            self.kept.push((key, "a path of more than 4095 bytes"));
+            return Ok(());
+        }
         match kind {
             EntryKind::Directory => return self.add_upper_folder(&key),
             EntryKind::Link => self.kept.push((key, "a symbolic link")),

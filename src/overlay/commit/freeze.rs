@@ -15,7 +15,7 @@ use crate::error::Result;
 use crate::overlay::changes::KeptKeys;
 use crate::overlay::journal::Journal;
 use crate::overlay::journal_line::JournalRecord;
-use crate::overlay::keys_dir::{KeysDir, os_error};
+use crate::overlay::keys_dir::{KeysDir, is_too_long, os_error};
 use crate::overlay::layer::ChangeLayer;
 use crate::overlay::layered_store::LayeredStore;
 use crate::overlay::open_file::state::ContentSource;
@@ -166,7 +166,8 @@ fn has_changes(layer: &ChangeLayer, left_out: &FilesLeftOut) -> Result<bool> {
     })
 }
 
-/// Calls `found` for each regular file at a prefix and below until it returns true; returns whether it did.
+/// Calls `found` for each regular file at a prefix and below that a commit may put until it returns true; returns whether
+/// it did.
 fn for_each_file(
     keys: &KeysDir,
     prefix: &Key,
@@ -175,6 +176,7 @@ fn for_each_file(
     for (name, kind) in keys.names(prefix)? {
         let key = prefix.child(&name)?;
         let is_found = match kind {
+            _ if is_too_long(&key) => false,
             EntryKind::Directory => for_each_file(keys, &key, found)?,
             EntryKind::File => found(&key)?,
             _ => false,
