@@ -34,6 +34,7 @@ class MountOptions(TypedDict, total=False):
     timeout: Duration
     list: Union[str, Sequence[str]]
     cow: Path
+    rebind: bool
     write_through: bool
     read_only: bool
     lossy: bool

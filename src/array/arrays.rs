@@ -130,6 +130,12 @@ impl Arrays {
             .cloned()
     }
 
+    /// Refuses all writes to decoded files from now on, since the process ends: what was written before can be stored, and
+    /// no program is told of a write that is lost.
+    pub fn refuse_writes(&self) {
+        self.engine.dirty_bytes.close();
+    }
+
     /// Stores what was written to files that are closed and could not be stored then. What still cannot be stored stays,
     /// and is in the log.
     pub fn store_left_over(&self) {

@@ -7,7 +7,7 @@
 use parking_lot::{Mutex, MutexGuard};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use lru::LruCache;
 
@@ -15,7 +15,7 @@ use crate::array::content_number::ContentNumber;
 use crate::array::dirty_chunk::{Basis, DirtyChunk, ReadDigest, WrittenPiece};
 use crate::array::piece::Decoded;
 use crate::array::writers::Writers;
-use crate::error::Error;
+use crate::error::{Error, Result};
 use crate::grid::Coordinates;
 use crate::known::Known;
 use crate::model::Array;
@@ -31,12 +31,19 @@ pub(super) struct DirtyBytes {
     bytes: AtomicU64,
     /// Counts writes, which orders them.
     clock: AtomicU64,
+    /// Whether writes are refused: what is here is stored for the last time.
+    is_closed: AtomicBool,
 }
 
 impl DirtyBytes {
     /// Returns the bytes of all pieces.
     pub(super) fn bytes(&self) -> u64 {
         self.bytes.load(Ordering::Relaxed)
+    }
+
+    /// Refuses all writes from now on. Those that an array has taken are in its table.
+    pub(super) fn close(&self) {
+        self.is_closed.store(true, Ordering::SeqCst);
     }
 }
 
@@ -125,30 +132,46 @@ impl DirtyChunks {
             .into()
     }
 
+    /// Fails once writes are refused. The table must be locked: who lists it afterwards has all writes that were taken.
+    fn check_taken(&self) -> Result<()> {
+        if self.dirty_bytes.is_closed.load(Ordering::SeqCst) {
+            let why = "the mount is about to end: nothing is written any more";
+            return Err(Error::unavailable("", why));
+        }
+        Ok(())
+    }
+
     /// Changes bytes of a piece in place; false if it is not here, or a reader shares it. Needs the chunk's lock.
+    ///
+    /// `Unavailable` once writes are refused.
     pub(super) fn edit(
         &self,
         chunk: &Coordinates,
         inner: &[usize],
         is_whole: bool,
         edit: &dyn Fn(&mut [u8]),
-    ) -> bool {
+    ) -> Result<bool> {
         let mut chunks = self.lock();
+        self.check_taken()?;
         let Some(found) = chunks.get_mut(chunk) else {
-            return false;
+            return Ok(false);
         };
         let piece = found.pieces.get_mut(inner).and_then(Arc::get_mut);
-        let Some(piece) = piece else { return false };
+        let Some(piece) = piece else {
+            return Ok(false);
+        };
         edit(&mut piece.bytes);
         if is_whole {
             found.depend(inner, Basis::Nothing);
         }
         self.touch(found);
-        true
+        Ok(true)
     }
 
     /// Puts a piece in the place of the content that readers have seen so far. Needs the chunk's lock.
-    pub(super) fn put(&self, chunk: &Coordinates, written: WrittenPiece) {
+    ///
+    /// `Unavailable` once writes are refused.
+    pub(super) fn put(&self, chunk: &Coordinates, written: WrittenPiece) -> Result<()> {
         let WrittenPiece {
             place,
             indices,
@@ -157,6 +180,7 @@ impl DirtyChunks {
         } = written;
         let length = decoded.bytes().len() as u64;
         let mut chunks = self.lock();
+        self.check_taken()?;
         let found = chunks.get_or_insert_mut(chunk.clone(), DirtyChunk::default);
         found.depend(&place, basis);
         found.indices.insert(place.clone(), indices);
@@ -168,6 +192,7 @@ impl DirtyChunks {
         self.count.store(chunks.len(), Ordering::Release);
         drop(chunks);
         drop(replaced);
+        Ok(())
     }
 
     /// Notes that bytes of a chunk were written just now.

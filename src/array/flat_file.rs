@@ -317,6 +317,7 @@ mod tests {
     use super::*;
     use crate::array::WriteSource;
     use crate::array::sample_array::{SampleArray, read, values};
+    use crate::error::Kind;
 
     #[test]
     fn a_miss_computes_its_parts_once() {
@@ -409,8 +410,25 @@ mod tests {
             let dirty = &array.dirty;
             let write = scope.spawn(move || dirty.edit(&chunk, &[], false, &edit));
             copy.assert_answers(|| file.read_now(0..8).is_some());
-            assert!(write.join().unwrap());
+            assert!(write.join().unwrap().unwrap());
         });
         assert_eq!(file.read_now(0..2).unwrap()[..], [2, 1]);
+    }
+
+    #[test]
+    fn writes_that_come_too_late_are_refused_and_those_before_are_stored() {
+        let array = SampleArray::new(&[8], &[4]).open(1 << 20);
+        let file = FlatFile::new(array.clone(), Region::whole(&[8])).unwrap();
+        file.write(1, &[9], WriteSource::Program).unwrap();
+        array.engine.dirty_bytes.close();
+        for (place, written) in [(1, 1), (1, 2), (5, 1)] {
+            let refused = file.write(place, &vec![7; written], WriteSource::Program);
+            assert_eq!(refused.unwrap_err().kind(), Kind::Unavailable, "{place}");
+        }
+        array.flush().unwrap();
+        assert!(array.dirty.is_empty());
+        let mut expected = values(0..8, 0);
+        expected[1] = 9;
+        assert_eq!(read(&file, 0..8), expected);
     }
 }

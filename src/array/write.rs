@@ -206,7 +206,7 @@ impl OpenArray {
             edit.source == WriteSource::Pages && self.dirty.writers().has_shown(&indices);
         let is_whole = edit.is_whole && !is_shown;
         let permit = ChangePermit::take()?;
-        if self.dirty.edit(chunk, place, is_whole, edit.apply) {
+        if self.dirty.edit(chunk, place, is_whole, edit.apply)? {
             return Ok(());
         }
         permit.give_back();
@@ -228,8 +228,7 @@ impl OpenArray {
             decoded: Arc::new(fresh),
             basis,
         };
-        self.dirty.put(&location.indices, written);
-        Ok(())
+        self.dirty.put(&location.indices, written)
     }
 
     /// Returns a piece that is not written, and what it was read of; nothing if it was shown with another content.

@@ -14,7 +14,8 @@ use super::remote::RemoteArgs;
 pub struct PlaceArgs {
     /// The mountpoint, or an upper folder
     pub place: PathBuf,
-    /// The store, where the upper folder does not say all of its URL
+    /// The store, where the upper folder does not say all of its URL, or where it has been moved to: it must have the keys
+    /// that were changed in the folder, which belongs to it from the next commit on
     #[arg(long, value_name = "STORE")]
     pub store: Option<String>,
     /// How a store on the network is reached, if it is not mounted
@@ -68,7 +69,7 @@ pub struct CommitArgs {
     /// Overwrite what others changed meanwhile
     #[arg(long, help_heading = None)]
     pub force: bool,
-    /// Write the store with all changes to this new one instead; changes stay where they are
+    /// Write the store with all changes to this new one instead, a folder or a URL; changes stay where they are
     #[arg(long, value_name = "URL", help_heading = None, conflicts_with_all = ["dry_run", "force"])]
     pub to: Option<String>,
     /// Print JSON

@@ -79,6 +79,7 @@ fn read_only_status(store: &str) -> StatusReport {
         committing: false,
         kept: Vec::new(),
         rescued: Vec::new(),
+        lost: Vec::new(),
         in_writing: Vec::new(),
     }
 }
@@ -139,6 +140,7 @@ fn print_status(status: &StatusReport) {
     }
     print_kept(&status.kept);
     print_rescued(&status.rescued);
+    print_lost(&status.lost, "will lose");
     print_in_writing(&status.in_writing);
 }
 
@@ -162,6 +164,15 @@ fn print_kept(kept: &[(String, String)]) {
     print_reasons(
         kept,
         format_args!("{} {stay} in the upper folder", kept.len()),
+    );
+}
+
+/// Lists what the store cannot hold of keys that are committed.
+fn print_lost(lost: &[(String, String)], lose: &str) {
+    let count = units::count(lost.len() as u64, "name");
+    print_reasons(
+        lost,
+        format_args!("{count} {lose} what the store cannot hold"),
     );
 }
 
@@ -259,6 +270,7 @@ fn print_commit(report: &CommitReport, dry_run: bool) {
         report.erased,
     ));
     print_kept(&report.kept);
+    print_lost(&report.lost, if dry_run { "would lose" } else { "lost" });
     print_in_writing(&report.in_writing);
 }
 

@@ -16,8 +16,9 @@ use crate::hierarchy::NodeEntry;
 use crate::inspect::file_ending::{FileContent, group_format, group_format_of_name};
 use crate::inspect::group_file::GroupSource;
 use crate::inspect::locate::StorePath;
-use crate::inspect::written_file::{write_file, write_whole};
+use crate::inspect::written_file::{open_file, write_whole};
 use crate::model::Node;
+use crate::sync::read_bytes::ReadAt;
 
 /// Writes the file.
 pub(super) fn cp(args: &CpArgs) -> Result<bool> {
@@ -42,23 +43,25 @@ fn write(
 ) -> Result<bool> {
     let array = open_array(located)?;
     let selection = select((&args.store, path), located, selection)?;
-    let element = array.array().element_size().unwrap_or(0) as u64;
-    let total = selection
-        .shape()
-        .iter()
-        .fold(element, |all, &length| all.saturating_mul(length));
+    let source = SourceArray::of(located, array)?;
+    let opened = open_file(&source.described(), &selection, content)?;
+    write_opened(args, &opened, opened.len())?;
+    Ok(true)
+}
+
+/// Writes a file of this length under the name that was typed.
+fn write_opened(args: &CpArgs, opened: &dyn ReadAt, length: u64) -> Result<()> {
     let file = OutputFile::create(&args.file)?;
+    file.check_room(length)?;
     let bar = Progress::new(progress::BYTES);
     let mut done = 0;
-    let source = SourceArray::of(located, array)?;
-    write_file(&source.described(), &selection, content, &mut |bytes| {
+    write_whole(opened, length, &mut |bytes| {
         file.write(bytes)?;
         done += bytes.len() as u64;
-        bar.show(done.min(total), total);
+        bar.show(done, length);
         Ok(true)
     })?;
-    file.keep()?;
-    Ok(true)
+    file.keep()
 }
 
 /// Writes the file of a group.
@@ -83,16 +86,7 @@ fn cp_group(
         Error::unsupported(shown(located), found)
     })?;
     let opened = planned.open()?;
-    let file = OutputFile::create(&args.file)?;
-    let bar = Progress::new(progress::BYTES);
-    let mut done = 0;
-    write_whole(&opened, opened.len(), &mut |bytes| {
-        file.write(bytes)?;
-        done += bytes.len() as u64;
-        bar.show(done, opened.len());
-        Ok(true)
-    })?;
-    file.keep()?;
+    write_opened(args, &opened, opened.len())?;
     Ok(true)
 }
 

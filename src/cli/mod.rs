@@ -103,9 +103,9 @@ pub enum Command {
     /// Say how much a mount has changed, and how much of it failed
     ///
     /// Counts the keys that were put and removed, and names what stays in the upper folder because no key can hold
-    /// it: symbolic links, empty folders, owners and modes; and arrays that are being written. Of a mount that
-    /// takes no changes it says so. Of any mount it counts the different errors that programs met, of which
-    /// DIR/.zarrfs/errors has the last 1000.
+    /// it: symbolic links, empty folders, owners and modes; extended attributes, which a commit loses; and arrays that are
+    /// being written. Of a mount that takes no changes it says so. Of any mount it counts the different errors that programs
+    /// met, of which DIR/.zarrfs/errors has the last 1000.
     Status(StatusArgs),
     /// List what a mount with --cow has changed, or what differs between two stores
     ///

@@ -80,9 +80,13 @@ fn serve(plan: &MountPlan, parent: Option<&Parent>) -> Result<()> {
         is_local: views.is_local(),
     };
     let vfs = Vfs::new(views.view(plan.view), plan.vfs_config(), stats.clone());
-    let mount = server.serve(connect(plan, dir)?, Arc::new(vfs), &stats, settings)?;
+    let vfs = Arc::new(vfs);
+    let mount = server.serve(connect(plan, dir)?, vfs.clone(), &stats, settings)?;
     announce(&what, parent)?;
     mount.wait(|| notify::send("STOPPING=1"));
+    // Programs may still have files open, and write to them.
+    views.arrays().refuse_writes();
+    vfs.end_all();
     views.arrays().store_left_over();
     if let Some(Err(error)) = views.overlay().map(Overlay::close) {
         log::warn!("the changes are checked at the next mount: {error}");
@@ -187,10 +191,28 @@ fn description(plan: &MountPlan, views: &Views) -> Result<String> {
         format!("decoded arrays are in {}", files.display())
     };
     let line = format!(
-        "{source} is mounted at {}: {found}; {files}",
-        plan.dir.display()
+        "{source} is mounted at {}: {found}; {files}{}",
+        plan.dir.display(),
+        where_changes_go(plan)
     );
     Ok(printable(&line))
+}
+
+/// Returns what is said of changes; nothing of a mount without any.
+fn where_changes_go(plan: &MountPlan) -> String {
+    let Some(upper) = &plan.cow else {
+        return String::new();
+    };
+    let upper = upper.display();
+    match (plan.flags.read_only, plan.write_through) {
+        (true, _) => format!("; it is read-only, with the changes in {upper}"),
+        (false, true) => format!(
+            "; it is writable, and changes go to the store when a file is closed, by way of {upper}"
+        ),
+        (false, false) => {
+            format!("; it is writable, and changes go to {upper} until they are committed")
+        }
+    }
 }
 
 /// Reports that the mount is there: to the parent process or on stdout, and to systemd.

@@ -82,6 +82,10 @@ pub struct MountArgs {
     /// Put every change into the folder UPPER, which is made if need be; the store itself stays as it is
     #[arg(long, value_name = "UPPER", help_heading = CHANGES)]
     pub cow: Option<PathBuf>,
+    /// Take an UPPER whose store was moved here: it must have the keys that were changed in UPPER, which belongs to this
+    /// store from then on
+    #[arg(long, help_heading = CHANGES)]
+    pub rebind: bool,
     /// Write each file to the store when it is closed or synced; what the store does not take is kept in UPPER
     /// [default: a folder in zarrfs below $XDG_STATE_HOME or ~/.local/state]
     #[arg(long, help_heading = CHANGES)]

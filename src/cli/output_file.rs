@@ -1,7 +1,8 @@
 //! A file that a command writes under a name that was typed.
 //!
-//! A regular file appears under its name when all of it is written, and what was there before stays until then. What is
-//! there and is no regular file, such as a pipe or `/dev/null`, is written itself, and a link to a file stays a link.
+//! A regular file appears under its name when all of it is written, and what was there before stays until then; a signal
+//! leaves nothing of it. What is there and is no regular file, such as a pipe or `/dev/null`, is written itself, and a
+//! link to a file stays a link.
 //! A name of an open descriptor, such as `/dev/stdout`, stands for the descriptor: what is written continues what others
 //! wrote there, whatever file it is.
 
@@ -13,10 +14,14 @@ use std::io::Write;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::thread;
 
 use rustix::process::{PidfdFlags, PidfdGetfdFlags, getpid, pidfd_getfd, pidfd_open};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+use signal_hook::low_level::emulate_default_handler;
 
-use crate::error::{Error, Result};
+use crate::error::{Error, Kind, Result};
 
 /// The most symbolic links that a name is followed along, as in the kernel.
 const MAX_LINKS: usize = 40;
@@ -80,12 +85,36 @@ impl OutputFile<'_> {
         partial.push(name);
         partial.push(format!(".{}.partial", std::process::id()));
         let partial = target.with_file_name(partial);
-        let file = File::create(&partial).map_err(|error| Error::os(path.display(), error))?;
+        let failed = |error| Error::os(path.display(), error);
+        remove_on_signal(&partial).map_err(failed)?;
+        let file = File::create(&partial).map_err(failed)?;
         Ok(OutputFile {
             path,
             file,
             renamed: Some((partial, target)),
         })
+    }
+
+    /// `NoSpace` if the file system plainly has no room for a file of so many bytes. A pipe or a device takes what is given.
+    pub(super) fn check_room(&self, bytes: u64) -> Result<()> {
+        if self.renamed.is_none() {
+            return Ok(());
+        }
+        // Some file systems do not tell, or say that they have no blocks at all.
+        let Some(disk) = rustix::fs::fstatvfs(&self.file)
+            .ok()
+            .filter(|disk| disk.f_blocks > 0)
+        else {
+            return Ok(());
+        };
+        let is_root = rustix::process::geteuid().is_root();
+        let blocks = if is_root { disk.f_bfree } else { disk.f_bavail };
+        let free = blocks.saturating_mul(disk.f_frsize);
+        if bytes > free {
+            let why = format!("the file has {bytes} bytes, and {free} are free there");
+            return Err(Error::new(Kind::NoSpace, self.path.display(), why));
+        }
+        Ok(())
     }
 
     /// Writes what follows.
@@ -111,6 +140,32 @@ impl Drop for OutputFile<'_> {
             let _ = fs::remove_file(partial);
         }
     }
+}
+
+/// Has a signal that ends the process remove the file at `path` first, if it is there.
+fn remove_on_signal(path: &Path) -> io::Result<()> {
+    let ignored = ignored_signals();
+    let heard = [SIGINT, SIGTERM, SIGHUP].into_iter();
+    let mut signals = Signals::new(heard.filter(|signal| ignored & (1 << (signal - 1)) == 0))?;
+    let path = path.to_path_buf();
+    let wait = move || {
+        if let Some(signal) = signals.forever().next() {
+            let _ = fs::remove_file(&path);
+            // Ends the process as the signal does where nobody hears it.
+            let _ = emulate_default_handler(signal);
+        }
+    };
+    let thread = thread::Builder::new().name("zarrfs-signals".to_string());
+    thread.spawn(wait).map(drop)
+}
+
+/// Returns the signals that this process was started to ignore, as nohup(1) and shells do; the lowest bit is the first.
+fn ignored_signals() -> u64 {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mut lines = status.lines();
+    let mask = lines.find_map(|line| line.strip_prefix("SigIgn:"));
+    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok())
+        .unwrap_or_default()
 }
 
 /// Returns the number of the descriptor of this process that a name stands for; nothing for the name of a file.

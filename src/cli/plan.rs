@@ -56,6 +56,8 @@ pub(super) struct MountPlan {
     pub(super) list: Vec<ListedForm>,
     pub(super) store: StoreConfig,
     pub(super) cow: Option<PathBuf>,
+    /// The store of the upper folder was moved.
+    pub(super) rebind: bool,
     pub(super) write_through: bool,
     pub(super) lossy: bool,
     /// Mount read-only, also where changes would have a place to go.
@@ -110,6 +112,7 @@ impl MountPlan {
             timeout: self.timeout,
             store: self.store.clone(),
             overlay: self.overlay(),
+            rebind: self.rebind,
             lossy: self.lossy,
             hierarchy: self.hierarchy.clone(),
             options: self.shown(),
@@ -141,7 +144,7 @@ impl MountPlan {
     pub(super) fn set_write_through(&mut self) -> Result<()> {
         self.write_through = true;
         if self.cow.is_none() {
-            self.cow = Some(state_folder(&self.shown_source())?);
+            self.cow = Some(state_folder(&store::place(&self.source))?);
         }
         Ok(())
     }
@@ -213,8 +216,8 @@ fn shown_path(path: Option<&Path>) -> String {
     path.map_or_else(|| "none".to_string(), |path| path.display().to_string())
 }
 
-/// Returns the default upper folder of `--write-through` for a store.
-fn state_folder(source: &str) -> Result<PathBuf> {
+/// Returns the default upper folder of `--write-through` for the store at a place.
+fn state_folder(place: &str) -> Result<PathBuf> {
     let state = match std::env::var_os("XDG_STATE_HOME") {
         Some(state) if !state.is_empty() => PathBuf::from(state),
         _ => match std::env::home_dir() {
@@ -225,7 +228,7 @@ fn state_folder(source: &str) -> Result<PathBuf> {
             }
         },
     };
-    let name = format!("{:016x}", store::Version::of(source.as_bytes()).number());
+    let name = format!("{:016x}", store::Version::of(place.as_bytes()).number());
     Ok(state.join("zarrfs").join(name))
 }
 

@@ -2,7 +2,7 @@
 
 use super::plan::MountPlan;
 use super::{HelperArgs, MountArgs, options, units};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::hierarchy::HierarchyConfig;
 use crate::store::StoreConfig;
 
@@ -25,6 +25,7 @@ impl MountPlan {
             hierarchy: hierarchy_config(args),
             lossy: args.lossy,
             read_only: args.read_only,
+            rebind: args.rebind,
             log: args.log.as_deref().map(units::absolute).transpose()?,
             verbose: args.verbose,
             ..MountPlan::plain(&args.store, &args.dir)?
@@ -39,6 +40,10 @@ impl MountPlan {
         plan.gid = args.gid.unwrap_or(plan.gid);
         plan.memory = args.memory.unwrap_or(plan.memory);
         options::apply_all(&mut plan, &args.options, false)?;
+        if plan.rebind && plan.cow.is_none() {
+            let why = "needs the folder that holds changes of the store: --cow UPPER";
+            return Err(Error::invalid("--rebind", why));
+        }
         Ok(plan)
     }
 

@@ -12,7 +12,7 @@ use super::mount_facts::MountFacts;
 use super::progress;
 use super::progress::Progress;
 use super::{PlaceArgs, control_client};
-use crate::error::{Error, Result};
+use crate::error::{Error, Kind, Result};
 use crate::mount::commands;
 use crate::mount::protocol::{CommitReport, ControlAnswer, ControlRequest};
 use crate::overlay;
@@ -25,24 +25,47 @@ use crate::store::{RemoteConfig, Store, StoreConfig};
 /// How long a request to the store may take.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
+/// What the names of archives end with.
+const ARCHIVES: [&str; 2] = [".zip", ".ozx"];
+
 /// Has a request carried out: by the mount that has the upper folder open, so that nothing changes under it, or here if
 /// none has.
 pub(super) fn ask(args: &PlaceArgs, request: &ControlRequest) -> Result<ControlAnswer> {
     let upper = find(&args.place)?;
     let bar = Progress::new(progress::KEYS);
     let show = |done: usize, total: usize| bar.show(done as u64, total as u64);
-    match control_client::ask(&upper, request, &show)? {
-        Some(answer) => Ok(answer),
-        None => commands::execute(&open(args, &upper)?, request, &show),
+    let is_moved = names_other_place(args, &upper)?;
+    // A mount that has the folder open has it over the store where that was.
+    if !is_moved && let Some(answer) = control_client::ask(&upper, request, &show)? {
+        return Ok(answer);
     }
+    let overlay = open(args, &upper)?;
+    if is_moved && matches!(request, ControlRequest::Commit { dry_run: false, .. }) {
+        overlay.rebind()?;
+    }
+    commands::execute(&overlay, request, &show)
+}
+
+/// Whether the store that was named is in another place than the one that an upper folder belongs to.
+fn names_other_place(args: &PlaceArgs, upper: &Path) -> Result<bool> {
+    let Some(named) = &args.store else {
+        return Ok(false);
+    };
+    let before = overlay::belongs_to(upper)?;
+    Ok(store::place(named) != store::place(&before))
 }
 
 /// Writes the store with all changes to another one, which is made if need be.
 pub(super) fn copy_to(args: &PlaceArgs, to: &str) -> Result<CommitReport> {
     let upper = find(&args.place)?;
+    check_no_archive(to)?;
     if let Some(folder) = store::local_folder(to) {
-        fs::create_dir_all(&folder)
-            .map_err(|error| Error::os(Path::new(&folder).display(), error))?;
+        let folder = Path::new(&folder);
+        if mount_facts::around(folder)?.is_some() {
+            let why = "lies in a mount of zarrfs: name a place in the store that is mounted there";
+            return Err(Error::new(Kind::ReadOnly, folder.display(), why));
+        }
+        fs::create_dir_all(folder).map_err(|error| Error::os(folder.display(), error))?;
     }
     let target = open_store(args, to, true)?;
     let bar = Progress::new(progress::KEYS);
@@ -55,22 +78,49 @@ pub(super) fn copy_to(args: &PlaceArgs, to: &str) -> Result<CommitReport> {
     Ok(outcome.into())
 }
 
-/// Opens an upper folder that no mount has open, over its store.
-fn open(args: &PlaceArgs, upper: &Path) -> Result<Overlay> {
-    let name = overlay::belongs_to(upper)?;
-    let source = args.store.clone().unwrap_or(name);
-    let store = open_store(args, &source, false)?;
-    open_upper(upper, store, &store::shown(&source))
+/// `Unsupported` for a new store that is named like an archive.
+fn check_no_archive(to: &str) -> Result<()> {
+    let place = store::place(to).to_ascii_lowercase();
+    let is_named = ARCHIVES.iter().any(|ending| place.ends_with(ending));
+    if !is_named || store::local_folder(to).is_some_and(|folder| Path::new(&folder).is_dir()) {
+        return Ok(());
+    }
+    let why = "a zip archive is not written: name a folder or a bucket; 'zip -r -0 FILE .' in a folder packs it";
+    Err(Error::unsupported(store::shown(to), why))
 }
 
-/// Opens an upper folder over a store that is shown as `name`, as `Overlay::open` does.
-pub(super) fn open_upper(upper: &Path, store: Arc<dyn Store>, name: &str) -> Result<Overlay> {
-    let config = OverlayConfig {
+/// Opens an upper folder that no mount has open, over its store.
+fn open(args: &PlaceArgs, upper: &Path) -> Result<Overlay> {
+    if let Some(named) = &args.store {
+        let store = open_store(args, named, false)?;
+        return Overlay::open_moved(upper, store, &store::shown(named), config());
+    }
+    let source = overlay::belongs_to(upper)?;
+    let store = open_store(args, &source, false).map_err(|error| match error.kind() {
+        Kind::NotFound => {
+            let why = format!(
+                "{}; if the store was moved, name it by --store",
+                error.detail()
+            );
+            Error::new(Kind::NotFound, error.subject(), why)
+        }
+        _ => error,
+    })?;
+    open_upper(upper, store, &source)
+}
+
+/// Opens an upper folder over the store at `place`, as `Overlay::open` does.
+pub(super) fn open_upper(upper: &Path, store: Arc<dyn Store>, place: &str) -> Result<Overlay> {
+    Overlay::open(upper, store, place, config())
+}
+
+/// Returns how a command opens an upper folder.
+fn config() -> OverlayConfig {
+    OverlayConfig {
         uid: process::geteuid().as_raw(),
         gid: process::getegid().as_raw(),
         write_through: false,
-    };
-    Overlay::open(upper, store, name, config)
+    }
 }
 
 fn open_store(args: &PlaceArgs, source: &str, is_new: bool) -> Result<Arc<dyn Store>> {

@@ -1,7 +1,8 @@
 //! Serves the mount of this process until it is gone or a signal comes.
 //!
 //! The first signal or a `StopHandle` detaches the mount. The process then lives on while programs still use it: for
-//! `GRACE`, or, if a handle asked, as long as they do. A second signal ends it at once. The network is never waited for.
+//! `GRACE`, or, if a handle asked, as long as they do. A second signal ends it at once, also while it stores what they
+//! have written.
 
 use std::io;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
@@ -106,11 +107,12 @@ impl ServedMount {
         if let Err(error) = self.session.unmount() {
             log::error!("cannot unmount: {error}");
         }
-        match event {
+        match &event {
             Ok(Event::Ended) => {}
             Ok(Event::Stopped) => self.wait_for_users(None),
             Ok(Event::Signal(_)) | Err(_) => self.wait_for_users(Some(Instant::now() + GRACE)),
         }
+        end_by_signal(self.events, matches!(event, Ok(Event::Signal(_))));
     }
 
     /// Waits until programs have let go of the detached mount, or until `end`.
@@ -136,5 +138,22 @@ impl ServedMount {
             }
             None => self.events.recv().map_err(RecvTimeoutError::from),
         }
+    }
+}
+
+/// Has the second signal end the process, whatever else it is at; `is_second` if one has come.
+fn end_by_signal(events: Receiver<Event>, mut is_second: bool) {
+    let watch = move || {
+        while let Ok(event) = events.recv() {
+            match event {
+                Event::Signal(signal) if is_second => std::process::exit(SIGNAL_STATUS + signal),
+                Event::Signal(_) => is_second = true,
+                Event::Ended | Event::Stopped => {}
+            }
+        }
+    };
+    let thread = thread::Builder::new().name("zarrfs-ending".to_string());
+    if let Err(error) = thread.spawn(watch) {
+        log::error!("a second signal will not end the process: {error}");
     }
 }

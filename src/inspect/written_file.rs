@@ -39,21 +39,30 @@ impl<'a> DescribedArray<'a> {
     }
 }
 
-/// Writes selected elements as a file.
-///
-/// Fails with `Unsupported` if the file cannot hold the elements, or with the error that stops the array from being
-/// decoded.
+/// Writes selected elements as a file; fails as `open_file` does.
 pub fn write_file(
     described: &DescribedArray<'_>,
     selection: &Selection,
     content: FileContent,
     take: &mut TakeBytes<'_>,
 ) -> Result<()> {
+    let file = open_file(described, selection, content)?;
+    write_whole(&file, file.len(), take)
+}
+
+/// Opens the file of selected elements, whose length is known then.
+///
+/// Fails with `Unsupported` if the file cannot hold the elements, or with the error that stops the array from being
+/// decoded.
+pub fn open_file(
+    described: &DescribedArray<'_>,
+    selection: &Selection,
+    content: FileContent,
+) -> Result<Export> {
     let array = described.open;
     let FileContent { format, is_meant } = content;
     if array.array().data_type.is_variable() && !is_meant {
-        let file = Export::open_ragged(array, format, selection)?;
-        return write_whole(&file, file.len(), take);
+        return Export::open_ragged(array, format, selection);
     }
     array.check_decodable()?;
     let (shape, taken) = (selection.shape(), TakenDimension::of_selection(selection));
@@ -75,8 +84,7 @@ pub fn write_file(
         let why = format!("{} is the header of another file", format.extension);
         return Err(Error::unsupported(array.path(), why));
     }
-    let file = Export::of_selection(array, parts, selection, array.id())?;
-    write_whole(&file, file.len(), take)
+    Export::of_selection(array, parts, selection, array.id())
 }
 
 /// Returns what a file consists of; `Unsupported` with the reason if there is none.

@@ -15,7 +15,6 @@ use crate::compare;
 use crate::compare::{Compared, HierarchyState};
 use crate::error::{Kind, Result};
 use crate::hierarchy::Hierarchy;
-use crate::overlay;
 use crate::overlay::Discarded;
 use crate::overlay::Overlay;
 use crate::overlay::changes::{ChangeAction, ChangedKey};
@@ -100,7 +99,7 @@ fn status(overlay: &Overlay) -> Result<StatusReport> {
     let is_put = |change: &&ChangedKey| change.action != ChangeAction::Erase;
     let (put, erased): (Vec<_>, Vec<_>) = changes.keys.iter().partition(is_put);
     Ok(StatusReport {
-        store: overlay::belongs_to(overlay.path())?,
+        store: overlay.store_place().to_string(),
         upper: overlay.path().display().to_string(),
         put: put.len() as u64,
         new: put.iter().filter(|change| change.is_new()).count() as u64,
@@ -110,6 +109,7 @@ fn status(overlay: &Overlay) -> Result<StatusReport> {
         committing: overlay.is_at_work(),
         kept: texts(changes.kept),
         rescued: overlay.rescued()?,
+        lost: texts(changes.lost),
         in_writing: Vec::new(),
     })
 }
@@ -194,6 +194,7 @@ impl From<Outcome> for CommitReport {
             failed: outcome.failed.as_ref().map(FailureReport::of),
             conflicts: texts(outcome.conflicts),
             kept: texts(outcome.kept),
+            lost: texts(outcome.lost),
             in_writing: Vec::new(),
         }
     }

@@ -95,7 +95,7 @@ mod tests {
             gid: 0,
             write_through: false,
         };
-        let overlay = Overlay::open(&upper, Arc::new(store), "s.zarr", config).unwrap();
+        let overlay = Overlay::open(&upper, Arc::new(store), "/s.zarr", config).unwrap();
         let hierarchy = Arc::new(Hierarchy::new(Arc::new(overlay.clone())));
         let limits = Limits {
             memory: 1 << 20,
@@ -131,7 +131,7 @@ mod tests {
         else {
             panic!("no report");
         };
-        assert_eq!((report.store.as_str(), report.put), ("s.zarr", 0));
+        assert_eq!((report.store.as_str(), report.put), ("/s.zarr", 0));
         let path = "no/such".to_string();
         let ControlMessage::Failure(failure) = ask(&overlay, &ControlRequest::Discard { path })
         else {

@@ -82,6 +82,8 @@ pub struct ViewsConfig {
     pub store: StoreConfig,
     /// The folder that changes go to, if the store can be changed.
     pub overlay: Option<(PathBuf, OverlayConfig)>,
+    /// The store of that folder was moved here.
+    pub rebind: bool,
     /// Write chunks also where encoding and decoding again changes them.
     pub lossy: bool,
     /// How nodes are found and read.
@@ -243,7 +245,14 @@ fn open_store(
             return Ok(stack);
         };
         let stack = with_synthetic_listings(stack, &config.hierarchy, memory);
-        let opened = overlay.insert(Overlay::open(upper, stack.store, name, how.clone())?);
+        let opened = if config.rebind {
+            let moved = Overlay::open_moved(upper, stack.store, name, how.clone())?;
+            moved.rebind()?;
+            moved
+        } else {
+            Overlay::open(upper, stack.store, name, how.clone())?
+        };
+        let opened = overlay.insert(opened);
         // Attributes of a folder of this machine are the overlay's to tell: owners and modes.
         let below: Arc<dyn Hints> = if access.is_local() {
             Arc::new(NoHints)
@@ -352,6 +361,7 @@ mod tests {
             hierarchy: HierarchyConfig::default(),
             store: StoreConfig::default(),
             overlay: None,
+            rebind: false,
             lossy: false,
             options: Vec::new(),
         };

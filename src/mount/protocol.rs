@@ -91,6 +91,9 @@ pub struct StatusReport {
     /// Files of the upper folder that were not whole when zarrfs or the machine stopped.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub rescued: Vec<String>,
+    /// What no store can hold and is gone after a commit: the keys, and what of them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub lost: Vec<(String, String)>,
     /// The arrays that are written through decoded files now, and what that means.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub in_writing: Vec<(String, String)>,
@@ -143,6 +146,9 @@ pub struct CommitReport {
     pub failed: Option<FailureReport>,
     /// What stays in the upper folder, and why.
     pub kept: Vec<(String, String)>,
+    /// What the store cannot hold and is gone since the commit: the keys, and what of them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub lost: Vec<(String, String)>,
     /// The arrays that were written through decoded files when it began, and what that means.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub in_writing: Vec<(String, String)>,
@@ -318,6 +324,7 @@ mod tests {
             failed: None,
             conflicts: vec![("a".to_string(), "was changed".to_string())],
             kept: Vec::new(),
+            lost: Vec::new(),
             in_writing: Vec::new(),
         };
         let printed = r#"{"put":1,"bytes":2,"erased":3,"left":4,"conflicts":[["a","was changed"]],"kept":[]}"#;

@@ -1,7 +1,8 @@
 //! Attributes of the upper folder's files: what `stat` shows of them, and how they are set.
 
 use std::ffi::OsStr;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, AsRawFd};
+use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rustix::fs::{
@@ -190,8 +191,29 @@ pub(super) fn xattr(file: impl AsFd, name: &[u8]) -> rustix::io::Result<Option<V
 
 /// Returns the names of a file's extended attributes.
 pub(super) fn xattr_names(file: impl AsFd) -> rustix::io::Result<Vec<Vec<u8>>> {
+    xattr_names_by(|names| rustix::fs::flistxattr(&file, names))
+}
+
+/// Whether programs have given something of this name in a folder extended attributes, beside those that the system gives;
+/// false if that cannot be asked.
+pub(super) fn has_own_xattrs(folder: impl AsFd, name: &OsStr) -> bool {
+    let number = folder.as_fd().as_raw_fd().to_string();
+    let path = Path::new("/proc/self/fd").join(number).join(name);
+    let list = |names: &mut [u8]| rustix::fs::llistxattr(&path, names);
+    // Asked for their length first: nearly no file has any.
+    if !rustix::fs::llistxattr_query(&path).is_ok_and(|length| length > 0) {
+        return false;
+    }
+    let is_own = |name: &Vec<u8>| !name.starts_with(b"security.") && !name.starts_with(b"system.");
+    xattr_names_by(list).is_ok_and(|names| names.iter().any(is_own))
+}
+
+/// Returns the names that `list` writes to a buffer, of which it returns the length.
+fn xattr_names_by(
+    list: impl Fn(&mut [u8]) -> rustix::io::Result<usize>,
+) -> rustix::io::Result<Vec<Vec<u8>>> {
     let mut names = vec![0; MAX_XATTR_BYTES];
-    let length = match rustix::fs::flistxattr(file, names.as_mut_slice()) {
+    let length = match list(names.as_mut_slice()) {
         Err(Errno::NOTSUP) => 0,
         length => length?,
     };

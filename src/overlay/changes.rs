@@ -5,6 +5,7 @@
 use std::collections::{BTreeMap, HashSet};
 
 use super::Overlay;
+use super::keys_dir::is_too_long;
 use super::layered_store::LayeredStore;
 use super::listing::{Subtree, list_recursive};
 use super::records::{BaseVersion, joined};
@@ -76,6 +77,8 @@ pub struct ChangeSet {
     pub keys: Vec<ChangedKey>,
     /// What stays in the upper folder, and why.
     pub kept: KeptKeys,
+    /// What no store can hold and is gone after a commit: the keys, and what of them.
+    pub lost: KeptKeys,
     /// Those of the keys with which a commit began that did not finish; the next one goes on with them.
     pub frozen: HashSet<Key>,
 }
@@ -131,14 +134,17 @@ impl ChangeSet {
                 keys.insert(change.key.clone(), change);
             }
         }
-        let mut kept = below.kept;
-        kept.extend(self.kept);
-        kept.sort();
-        kept.dedup_by(|one, other| one.0 == other.0);
+        let together = |mut below: KeptKeys, above: KeptKeys| {
+            below.extend(above);
+            below.sort();
+            below.dedup_by(|one, other| one.0 == other.0);
+            below
+        };
         ChangeSet {
             frozen,
             keys: keys.into_values().collect(),
-            kept,
+            kept: together(below.kept, self.kept),
+            lost: together(below.lost, self.lost),
         }
     }
 }
@@ -189,6 +195,7 @@ impl LayeredStore {
                 .collect(),
             keys: BTreeMap::new(),
             kept: Vec::new(),
+            lost: Vec::new(),
         };
         for path in paths {
             if let Some(kind) = self.layer.keys.kind(path)? {
@@ -204,6 +211,7 @@ impl LayeredStore {
         Ok(ChangeSet {
             keys: collector.keys.into_values().collect(),
             kept: collector.kept,
+            lost: collector.lost,
             frozen: HashSet::new(),
         })
     }
@@ -239,6 +247,7 @@ struct ChangeCollector<'a> {
     moved: Vec<Key>,
     keys: BTreeMap<Key, ChangedKey>,
     kept: KeptKeys,
+    lost: KeptKeys,
 }
 
 impl ChangeCollector<'_> {
@@ -253,6 +262,10 @@ impl ChangeCollector<'_> {
 
     /// Adds what the upper folder has at a key and below.
     fn add_upper(&mut self, key: Key, kind: EntryKind) -> Result<()> {
+        if is_too_long(&key) {
+            self.kept.push((key, "a path of more than 4095 bytes"));
+            return Ok(());
+        }
         match kind {
             EntryKind::Directory => return self.add_upper_folder(&key),
             EntryKind::Link => self.kept.push((key, "a symbolic link")),
@@ -265,6 +278,8 @@ impl ChangeCollector<'_> {
         let names = self.layered.layer.keys.names(folder)?;
         if names.is_empty() && !folder.is_root() && !self.is_in_store(folder)? {
             self.kept.push((folder.clone(), "an empty folder"));
+        } else if !folder.is_root() {
+            self.add_lost(folder)?;
         }
         for (name, kind) in names {
             self.add_upper(folder.child(&name)?, kind)?;
@@ -284,7 +299,7 @@ impl ChangeCollector<'_> {
         let kept = if state.records.is_incomplete(&key) {
             Some("a file that is not written whole")
         } else if base.is_some_and(|base| base.same_content && !base.is_committed) {
-            Some("owner, mode or times")
+            Some("owner, mode, times or extended attributes")
         } else {
             None
         };
@@ -295,7 +310,16 @@ impl ChangeCollector<'_> {
             && let Some(size) = self.layered.layer.complete_file_size(&key)?
         {
             let base = base.map_or(BaseState::Unseen, state_of_base);
+            self.add_lost(&key)?;
             self.add(key, ChangeAction::Put(size), base);
+        }
+        Ok(())
+    }
+
+    /// Adds what no store can hold of a file that is put, or of a folder.
+    fn add_lost(&mut self, key: &Key) -> Result<()> {
+        if self.layered.layer.keys.has_own_xattrs(key)? {
+            self.lost.push((key.clone(), "extended attributes"));
         }
         Ok(())
     }

@@ -102,8 +102,8 @@ impl Journal {
         synced.map_err(|error| Error::os(self.path.display(), error))
     }
 
-    /// Allocates space ahead, so that keys can still be removed when the disk is full.
-    fn reserve(&mut self, bytes: u64) {
+    /// Allocates space ahead for this many bytes and some more, so that keys can still be removed when the disk is full.
+    pub(super) fn reserve(&mut self, bytes: u64) {
         let end = self.length + bytes;
         if end + RESERVE / 2 <= self.reserved {
             return;
@@ -145,9 +145,15 @@ impl Journal {
             .truncate(true)
             .open(&replacement)
             .map_err(failed)?;
-        file.write_all_at(&bytes, 0).map_err(failed)?;
-        file.sync_all().map_err(failed)?;
-        std::fs::rename(&replacement, &self.path).map_err(failed)?;
+        let written = file
+            .write_all_at(&bytes, 0)
+            .and_then(|()| file.sync_all())
+            .and_then(|()| std::fs::rename(&replacement, &self.path));
+        written.map_err(|error| {
+            // On a disk that is full it would keep room from others.
+            let _ = std::fs::remove_file(&replacement);
+            failed(error)
+        })?;
         (self.file, self.length, self.reserved) = (file, bytes.len() as u64, 0);
         self.is_closed = records.is_empty();
         self.reserve(0);

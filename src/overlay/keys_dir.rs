@@ -25,6 +25,23 @@ pub(super) fn inode_of(key: &Key, file: &File) -> Result<u64> {
     Ok(stat.st_ino)
 }
 
+/// The longest path that the kernel takes, in bytes. A longer one is no key that a commit could put.
+const MAX_PATH: usize = 4095;
+
+/// Whether a key is longer than a path may be.
+pub(super) fn is_too_long(key: &Key) -> bool {
+    key.as_bytes().len() > MAX_PATH
+}
+
+/// `NameTooLong` for a key that is longer than a path may be.
+pub(super) fn check_length(key: &Key) -> Result<()> {
+    if is_too_long(key) {
+        let why = "a path in a store has at most 4095 bytes";
+        return Err(Error::new(Kind::NameTooLong, key, why));
+    }
+    Ok(())
+}
+
 /// A folder of files under keys, open.
 pub(super) struct KeysDir {
     root: Arc<OwnedFd>,
@@ -62,15 +79,35 @@ impl KeysDir {
 
     /// Opens the file or folder of a key, without following links.
     pub(super) fn open_key(&self, key: &Key, flags: OFlags) -> rustix::io::Result<OwnedFd> {
-        let path = if key.is_root() {
-            OsStr::new(".")
+        let mut path = if key.is_root() {
+            b".".as_slice()
         } else {
-            OsStr::from_bytes(key.as_bytes())
+            key.as_bytes()
         };
         locks::step();
+        let mut above: Option<OwnedFd> = None;
+        // A folder that was renamed may have made a path longer than the kernel takes.
+        while path.len() > MAX_PATH {
+            let start = path.get(..MAX_PATH).unwrap_or_default();
+            let end = start.iter().rposition(|&byte| byte == b'/');
+            let end = end.ok_or(Errno::NAMETOOLONG)?;
+            let folder = self.open_below(above.as_ref(), &path[..end], OFlags::PATH)?;
+            (above, path) = (Some(folder), &path[end + 1..]);
+        }
+        self.open_below(above.as_ref(), path, flags)
+    }
+
+    /// Opens a path in a folder that was opened, or in all of it.
+    fn open_below(
+        &self,
+        folder: Option<&OwnedFd>,
+        path: &[u8],
+        flags: OFlags,
+    ) -> rustix::io::Result<OwnedFd> {
         let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
         let flags = flags | OFlags::CLOEXEC;
-        rustix::fs::openat2(&self.root, path, flags, Mode::empty(), resolve)
+        let (folder, path) = (folder.unwrap_or(&self.root), OsStr::from_bytes(path));
+        rustix::fs::openat2(folder, path, flags, Mode::empty(), resolve)
     }
 
     /// Returns the attributes of the file or folder of a key; `None` if there is none.
@@ -92,6 +129,12 @@ impl KeysDir {
         Ok(stat.map(|stat| attributes::kind_of(&stat)))
     }
 
+    /// Whether programs have given the file or folder of a key extended attributes.
+    pub(super) fn has_own_xattrs(&self, key: &Key) -> Result<bool> {
+        let (folder, name) = self.parent(key).map_err(|error| os_error(key, error))?;
+        Ok(attributes::has_own_xattrs(folder, name))
+    }
+
     /// Returns the names and kinds in the folder of a prefix; none if there is no such folder.
     pub(super) fn names(&self, prefix: &Key) -> Result<Vec<(Vec<u8>, EntryKind)>> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY;
@@ -111,7 +154,8 @@ impl KeysDir {
         Ok(names)
     }
 
-    /// Calls `found` for each regular file at a prefix and below until it returns true; returns whether it did.
+    /// Calls `found` for each regular file at a prefix and below that a commit may put until it returns true; returns
+    /// whether it did.
     pub(super) fn for_each_file(
         &self,
         prefix: &Key,
@@ -120,6 +164,7 @@ impl KeysDir {
         for (name, kind) in self.names(prefix)? {
             let key = prefix.child(&name)?;
             let is_found = match kind {
+                _ if is_too_long(&key) => false,
                 EntryKind::Directory => self.for_each_file(&key, found)?,
                 EntryKind::File => found(&key)?,
                 _ => false,

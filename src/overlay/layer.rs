@@ -19,7 +19,7 @@ use super::marks::Mark;
 use super::records::{BaseVersion, Records};
 use super::upper::Upper;
 use super::write_numbers::WriteNumbers;
-use crate::error::Result;
+use crate::error::{Kind, Result};
 use crate::store::{Key, Meta};
 use crate::sync::locks::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
@@ -131,11 +131,23 @@ impl ChangeLayer {
     /// Appends records to the journal, then applies them. The journal is written anew when most of it counts for
     /// nothing any more.
     pub(super) fn record(&self, list: Vec<JournalRecord>) -> Result<()> {
+        self.take_records(list, false)
+    }
+
+    /// The same of records that a crash may lose: without room on the disk they are applied alone.
+    pub(super) fn record_if_room(&self, list: Vec<JournalRecord>) -> Result<()> {
+        self.take_records(list, true)
+    }
+
+    fn take_records(&self, list: Vec<JournalRecord>, may_be_lost: bool) -> Result<()> {
         if list.is_empty() {
             return Ok(());
         }
         let mut state = self.lock();
-        state.journal.append(&list)?;
+        match state.journal.append(&list) {
+            Err(error) if may_be_lost && error.kind() == Kind::NoSpace => log::debug!("{error}"),
+            appended => appended?,
+        }
         for record in list {
             state.unsynced.add(&record);
             state.records.apply(record);
@@ -376,13 +388,15 @@ impl LayerState {
         marks.last(key) == marks.synced(key)
     }
 
-    /// Writes the journal anew if it is much longer than its records need.
+    /// Writes the journal anew if it is much longer than its records need, and there is room for both.
     pub(super) fn compact(&mut self) -> Result<()> {
-        if self.journal.is_oversized(self.records.len()) {
-            let summary = self.records.summary();
-            self.journal.rewrite(&summary)?;
+        if !self.journal.is_oversized(self.records.len()) {
+            return Ok(());
         }
-        Ok(())
+        match self.journal.rewrite(&self.records.summary()) {
+            Err(error) if error.kind() == Kind::NoSpace => Ok(()),
+            done => done,
+        }
     }
 }
 

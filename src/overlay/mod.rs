@@ -3,7 +3,7 @@
 //! What is written lies in a layer of changes (`layer`) under its key; what is removed or renamed stands in the layer's
 //! journal. A reader finds the layer's file first, then the store's object, unless a whiteout hides it. After a crash
 //! at any point each key has the state before a change or the one after it. `changes` lists the changes, `discard`
-//! drops them. `commit` freezes the layer and opens an empty one over it, in one step: programs go on in the new
+//! drops them; `moved_store` knows a store that was moved. `commit` freezes the layer and opens an empty one over it, in one step: programs go on in the new
 //! layer, and the commit brings the frozen one, which does not change, into the store. Then the frozen layer
 //! is dropped, since the store has it.
 //!
@@ -41,6 +41,7 @@ mod layered_reads;
 mod layered_store;
 mod listing;
 mod marks;
+mod moved_store;
 mod name_change;
 mod namespace;
 mod open_file;
@@ -88,6 +89,8 @@ pub struct Overlay(Arc<OverlayCore>);
 /// The state that all files of one overlay share.
 struct OverlayCore {
     store: Arc<dyn Store>,
+    /// Where the store is.
+    place: String,
     upper: Upper,
     config: OverlayConfig,
     /// What programs change, over the store or over a frozen layer.
@@ -121,16 +124,53 @@ enum Resolved {
 }
 
 impl Overlay {
-    /// Opens the upper folder at `path` over a store that is shown as `name`, and recovers it after a crash.
+    /// Opens the upper folder at `path` over the store at `place`, a path or URL without secrets, and recovers it after a
+    /// crash.
     ///
-    /// `Exists` if the folder is in use, `Invalid` if it belongs to another store, `Corrupt` if it is damaged.
+    /// `Exists` if the folder is in use, `Invalid` if it belongs to a store in another place, `Corrupt` if it is damaged,
+    /// `ReadOnly` if changes would go to a store at once that takes none.
     pub fn open(
         path: &Path,
         store: Arc<dyn Store>,
-        name: &str,
+        place: &str,
         config: OverlayConfig,
     ) -> Result<Overlay> {
-        let upper = Upper::open(path, Some(name))?;
+        check_writes_through(&*store, place, &config)?;
+        Overlay::over(Upper::open(path, Some(place))?, store, place, config)
+    }
+
+    /// The same of an upper folder that is there, also if its store was in another place before. It still belongs to that
+    /// one, until `rebind`.
+    ///
+    /// `Invalid` if the store is plainly another one: it has nothing of what was changed in the folder.
+    pub fn open_moved(
+        path: &Path,
+        store: Arc<dyn Store>,
+        place: &str,
+        config: OverlayConfig,
+    ) -> Result<Overlay> {
+        check_writes_through(&*store, place, &config)?;
+        let overlay = Overlay::over(Upper::open(path, None)?, store, place, config)?;
+        overlay.0.check_moved()?;
+        Ok(overlay)
+    }
+
+    /// Has the upper folder belong to the store that it was opened over, from now on.
+    pub fn rebind(&self) -> Result<()> {
+        self.0.upper.rebind(&self.0.place)
+    }
+
+    /// Returns the place of the store below.
+    pub fn store_place(&self) -> &str {
+        &self.0.place
+    }
+
+    fn over(
+        upper: Upper,
+        store: Arc<dyn Store>,
+        place: &str,
+        config: OverlayConfig,
+    ) -> Result<Overlay> {
         upper.finish_freezing()?;
         let below = store.info();
         let info = StoreInfo {
@@ -147,9 +187,11 @@ impl Overlay {
         recovery::recover(&upper, &layer, &upper.keys(), None)?;
         // Recovery has taken what it needs of them.
         upper.rescue_pending()?;
+        upper.make_next_ahead();
         let top = LayeredStore::over(Arc::new(layer), &store, frozen, info.clone());
         Ok(Overlay(Arc::new(OverlayCore {
             store,
+            place: crate::store::place(place),
             upper,
             config,
             top: RwLock::new(Arc::new(top)),
@@ -188,12 +230,21 @@ impl Overlay {
 
     /// Returns where the files are that were not whole when this program or the machine stopped.
     pub fn rescued(&self) -> Result<Vec<String>> {
-        self.0.upper.rescued()
+        self.0.upper.rescued_files()
     }
 
     /// Returns where the upper folder is.
     pub fn path(&self) -> &Path {
         self.0.upper.path()
+    }
+}
+
+/// `ReadOnly` if changes would go at once to a store that takes none.
+fn check_writes_through(store: &dyn Store, place: &str, config: &OverlayConfig) -> Result<()> {
+    if config.write_through {
+        store.info().check_changeable(place)
+    } else {
+        Ok(())
     }
 }
 

@@ -1,8 +1,8 @@
-//! Locations of stores: which path or URL a text is, and its form without secrets.
+//! Locations of stores: which path or URL a text is, its form without secrets, and the place that it names.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use crate::store::backend::zip;
 
@@ -11,6 +11,44 @@ pub fn shown(location: &str) -> String {
     match local_folder(location) {
         Some(_) => location.to_string(),
         None => redact(location),
+    }
+}
+
+/// Returns the place of a store: one text for all locations that lead to it, without secrets. The path of this machine is
+/// absolute and without symbolic links, as far as there is something.
+pub fn place(location: &str) -> String {
+    match local_folder(location) {
+        Some(folder) => resolved(Path::new(&folder)).to_string_lossy().into_owned(),
+        None => place_of_url(&redact(&normalized(location))),
+    }
+}
+
+/// Returns a path that is absolute, and without links as far as there is something.
+fn resolved(path: &Path) -> PathBuf {
+    // The path of a folder in an archive goes on behind the archive's file.
+    let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf());
+    let resolved = absolute.ancestors().find_map(|there| {
+        let rest = absolute.strip_prefix(there).ok()?;
+        Some(there.canonicalize().ok()?.join(rest))
+    });
+    // A path that was joined with nothing ends in a slash.
+    resolved.unwrap_or(absolute).components().collect()
+}
+
+/// Returns a URL without slashes at its end, and without more than one before the prefix in a bucket. The name of a web
+/// server is in lower case.
+fn place_of_url(url: &str) -> String {
+    let Some((scheme, rest)) = url.split_once("://") else {
+        return url.to_string();
+    };
+    let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
+    let path = path.trim_end_matches('/');
+    if matches!(scheme, "http" | "https") {
+        return format!("{scheme}://{}{path}", authority.to_ascii_lowercase());
+    }
+    match path.trim_start_matches('/') {
+        "" => format!("{scheme}://{authority}"),
+        path => format!("{scheme}://{authority}/{path}"),
     }
 }
 
@@ -109,6 +147,47 @@ mod tests {
         assert_eq!(normalized("MEMORY:"), "memory:");
         for path in ["/A/B", "C:x", "./A:b"] {
             assert_eq!(normalized(path), path);
+        }
+    }
+
+    #[test]
+    fn a_store_has_one_place_however_it_is_spelled() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path().canonicalize().unwrap();
+        let store = root.join("data.zarr");
+        std::fs::create_dir(&store).unwrap();
+        std::fs::write(root.join("all.zip"), "").unwrap();
+        std::os::unix::fs::symlink("data.zarr", root.join("latest")).unwrap();
+        std::os::unix::fs::symlink("all.zip", root.join("latest.zip")).unwrap();
+        let text = |path: &str| root.join(path).to_str().unwrap().to_string();
+        let shown = store.to_str().unwrap();
+        for spelled in [
+            "data.zarr",
+            "data.zarr/",
+            "./data.zarr/.",
+            "latest",
+            "latest/",
+        ] {
+            assert_eq!(place(&text(spelled)), shown, "{spelled}");
+        }
+        assert_eq!(place(&format!("file://{shown}")), shown);
+        assert_eq!(place(&text("latest.zip/a/b/")), text("all.zip/a/b"));
+        assert_eq!(place(&text("none/a/")), text("none/a"));
+        let here = std::env::current_dir().unwrap().canonicalize().unwrap();
+        assert_eq!(place("none.zarr"), here.join("none.zarr").to_str().unwrap());
+    }
+
+    #[test]
+    fn a_url_has_one_place_however_it_is_spelled() {
+        for (url, shown) in [
+            ("s3://bucket/a/", "s3://bucket/a"),
+            ("S3://bucket//a", "s3://bucket/a"),
+            ("s3://bucket/", "s3://bucket"),
+            ("https://me:pw@Host:81/A/b/?sig=x", "https://host:81/A/b"),
+            ("https://host//a", "https://host//a"),
+            ("memory:", "memory:"),
+        ] {
+            assert_eq!(place(url), shown);
         }
     }
 

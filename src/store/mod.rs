@@ -13,7 +13,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
 
-use crate::error::{Error, Result};
+use crate::error::{Error, Kind, Result};
 use crate::known::Known;
 use crate::model::document::is_in_node_folder;
 use crate::sync::clock::Clock;
@@ -40,7 +40,7 @@ pub use answer_time::note_memory;
 pub use change_log::{ChangeLog, Dependencies, LogPosition, MovingPosition};
 pub use condition::{Condition, ETag, PutBody};
 pub use key::Key;
-pub use location::{local_folder, local_path, normalized, shown};
+pub use location::{local_folder, local_path, normalized, place, shown};
 pub use not_shown::{NotShown, NotShownEntries, NotShownReason};
 pub(crate) use path_locks::PathLocks;
 pub use replacements::Replacements;
@@ -248,6 +248,8 @@ pub struct StoreInfo {
     pub freshness: Duration,
     /// The folder on this machine that the store is, if it is one.
     pub folder: Option<PathBuf>,
+    /// Why nothing in the store can be changed, and what to do; `None` if something may be.
+    pub unchangeable: Option<&'static str>,
     /// Entries that the store has and does not show.
     pub not_shown: Arc<NotShownEntries>,
     /// The changes made through the store.
@@ -283,6 +285,7 @@ impl StoreInfo {
             concurrency: LOCAL_CONCURRENCY,
             freshness,
             folder: None,
+            unchangeable: None,
             not_shown: Arc::default(),
             changes: Arc::default(),
             replacements: Arc::default(),
@@ -297,6 +300,14 @@ impl StoreInfo {
         let position = self.changes.position();
         let (answer, asked) = answer_time::timed(self.clock.now(), question);
         (answer, QueryStamp { asked, position })
+    }
+
+    /// `ReadOnly` if nothing in the store can be changed; it is shown as `name`.
+    pub fn check_changeable(&self, name: &str) -> Result<()> {
+        let why = self
+            .unchangeable
+            .map(|why| Error::new(Kind::ReadOnly, name, why));
+        why.map_or(Ok(()), Err)
     }
 
     /// Returns for how long an answer still counts that was asked for at `asked`.

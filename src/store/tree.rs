@@ -152,6 +152,11 @@ pub trait TreeFile: Send + Sync {
     fn flush(&self) -> Result<()>;
     /// Stores what was written so that it survives a loss of power.
     fn sync(&self) -> Result<()>;
+    /// Stores what was written as far as it would be lost with this process, which ends while the file is open. An error
+    /// says what becomes of what is not stored.
+    fn end(&self) -> Result<()> {
+        self.flush()
+    }
     /// Returns what `stat` shows now, also if the file has no name any more.
     fn stat(&self) -> Result<Stat>;
     /// Sets attributes.

@@ -190,12 +190,23 @@ impl Vfs {
 
     /// Flushes all files that are open; for a mount that is gone, on which no program closes them any more.
     pub fn flush_all(&self) {
-        let files = self.files.read();
-        let open: Vec<_> = files.values().cloned().collect();
-        drop(files);
-        for open in open {
+        for open in self.all_files() {
             self.flush_unheard(&open);
         }
+    }
+
+    /// Stores what was written to the files that programs have open still, since this process ends. What is not stored is
+    /// named in the log.
+    pub fn end_all(&self) {
+        for open in self.all_files() {
+            if let Ok(file) = open.writer() {
+                self.report_unstored(&open, file.end());
+            }
+        }
+    }
+
+    fn all_files(&self) -> Vec<Arc<Handle>> {
+        self.files.read().values().cloned().collect()
     }
 
     /// Closes a file; what was written to it and not flushed is flushed now.
@@ -215,7 +226,14 @@ impl Vfs {
 
     /// Flushes a file whose error no program can get any more.
     fn flush_unheard(&self, open: &Handle) {
-        if let Ok(Err(error)) = open.writer().map(|file| file.flush()) {
+        if let Ok(file) = open.writer() {
+            self.report_unstored(open, file.flush());
+        }
+    }
+
+    /// Reports that what was written to a file could not be stored.
+    fn report_unstored(&self, open: &Handle, stored: Result<()>) {
+        if let Err(error) = stored {
             let path = format!("/{}", open.path);
             let why = format!("what was written is not stored: {}", error.detail());
             let failed = Error::new(error.kind(), error.subject(), why);

@@ -413,6 +413,7 @@ mod tests {
             hierarchy: crate::hierarchy::HierarchyConfig::default(),
             store: crate::store::StoreConfig::default(),
             overlay: None,
+            rebind: false,
             lossy: false,
             options: Vec::new(),
         };

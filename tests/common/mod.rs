@@ -66,6 +66,7 @@ pub fn open_with(source: &Path, memory: u64) -> Result<(Views, Arc<Stats>)> {
         hierarchy: zarrfs::hierarchy::HierarchyConfig::default(),
         store: zarrfs::store::StoreConfig::default(),
         overlay: None,
+        rebind: false,
         lossy: false,
         options: Vec::new(),
     };

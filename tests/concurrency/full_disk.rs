@@ -1,11 +1,13 @@
 //! Commits where the disk of the upper folder is full: they are made or not, and nothing is lost or comes back.
 
+use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::thread;
 
 use rustix::fs::FallocateFlags;
 use zarrfs::error::{Kind, Result};
-use zarrfs::overlay::commit::Outcome;
+use zarrfs::overlay::commit::{CommitConfig, Outcome};
 
 use crate::common::tmpfs::Tmpfs;
 use crate::fixture::Fixture;
@@ -87,4 +89,101 @@ fn a_commit_on_a_full_disk_is_gone_on_with_after_a_remount() {
     fs::remove_file(filler).unwrap();
     fixture.remount();
     fixture.ends_as(&WANTED);
+}
+
+/// What a commit writes down is more than what its journal has room for, and the next commit finds no room either.
+#[test]
+fn a_commit_needs_no_room() {
+    const WRITTEN: usize = 400;
+    let Some(disk) = Tmpfs::new(8 * MIB) else {
+        return;
+    };
+    let names: Vec<String> = (0..600).map(|number| format!("{number:0100}")).collect();
+    let held: Vec<(&str, &str)> = names.iter().map(|name| (name.as_str(), "old")).collect();
+    let folder = tempfile::tempdir_in(disk.path()).unwrap();
+    let mut fixture = Fixture::in_folder(folder, &held);
+    let (written, removed) = names.split_at(WRITTEN);
+    written.iter().for_each(|name| fixture.write(name, "new"));
+    removed.iter().for_each(|name| fixture.unlink(name));
+    fill(disk.path());
+    let outcome = fixture.commit();
+    assert_eq!((outcome.put, outcome.erased), (400, 200));
+    // The files of the commit are removed by a thread of its own.
+    let upper = fixture.folder.path().join("upper");
+    let is_left = |name: &OsStr| name.to_string_lossy().starts_with("committed-");
+    while fs::read_dir(&upper)
+        .unwrap()
+        .any(|entry| is_left(&entry.unwrap().file_name()))
+    {
+        thread::yield_now();
+    }
+    let filler = fill(disk.path());
+    fixture.unlink(&names[0]);
+    assert_eq!(fixture.commit().erased, 1);
+    fs::remove_file(filler).unwrap();
+    let left = names[1..WRITTEN].iter();
+    let expected: Vec<(&str, &str)> = left.map(|name| (name.as_str(), "new")).collect();
+    fixture.ends_as(&expected);
+}
+
+/// What the store has elsewhere has to be copied first; the rest of the commit needs nothing.
+#[test]
+fn a_commit_without_room_for_copies_says_how_much_it_needs() {
+    let Some(disk) = Tmpfs::new(4 * MIB) else {
+        return;
+    };
+    let folder = tempfile::tempdir_in(disk.path()).unwrap();
+    let mut fixture = Fixture::in_folder(folder, &[("d/x", "seven.."), ("d/y", "3..")]);
+    fixture.rename("d", "e");
+    let filler = fill(disk.path());
+    let error = fixture.commit_with(Default::default()).err().unwrap();
+    assert_eq!(error.kind(), Kind::NoSpace, "{error}");
+    assert!(error.to_string().contains("2 files of 10 bytes"), "{error}");
+    fs::remove_file(filler).unwrap();
+    fixture.ends_as(&[("e/x", "seven.."), ("e/y", "3..")]);
+}
+
+/// What a commit on a full disk did not write down is found in the store after a kill.
+#[test]
+fn a_commit_on_a_full_disk_that_was_cut_is_gone_on_with() {
+    let Some(disk) = Tmpfs::new(8 * MIB) else {
+        return;
+    };
+    let names: Vec<String> = (0..600).map(|number| format!("{number:0100}")).collect();
+    let held: Vec<(&str, &str)> = names.iter().map(|name| (name.as_str(), "old")).collect();
+    let folder = tempfile::tempdir_in(disk.path()).unwrap();
+    let mut fixture = Fixture::in_folder(folder, &held);
+    let (written, removed) = names.split_at(500);
+    written.iter().for_each(|name| fixture.write(name, "new"));
+    removed.iter().for_each(|name| fixture.unlink(name));
+    fixture.write("zarr.json", "{}");
+    let filler = fill(disk.path());
+    // The document comes last, and another program has made it.
+    let commit = fixture.commit_held_at("put", "zarr.json");
+    fixture.put_in_store("zarr.json", "other");
+    let outcome = commit.end().unwrap();
+    assert_eq!((outcome.put, outcome.conflicts.len()), (500, 1));
+    fixture.remount();
+    // Of those that were put, what another program changes after that is a conflict still.
+    let changed = [&names[0], &names[499]];
+    for name in changed {
+        fixture.put_in_store(name, "other");
+    }
+    let outcome = fixture.commit_with(Default::default()).unwrap();
+    let conflicts = outcome.conflicts.iter().map(|(key, _)| key.to_string());
+    let mut conflicts: Vec<String> = conflicts.collect();
+    conflicts.sort();
+    assert_eq!(
+        conflicts,
+        [changed[0].as_str(), changed[1].as_str(), "zarr.json"]
+    );
+    fs::remove_file(filler).unwrap();
+    let force = CommitConfig {
+        dry_run: false,
+        force: true,
+    };
+    fixture.commit_with(force).unwrap();
+    let written = written.iter().map(|name| (name.as_str(), "new"));
+    let expected: Vec<(&str, &str)> = written.chain([("zarr.json", "{}")]).collect();
+    fixture.ends_as(&expected);
 }

@@ -3,8 +3,10 @@
 use std::fs;
 use std::io::Read;
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, Stdio};
 
+use rustix::process::{Pid, Signal, kill_process};
 use zarrfs::export::{FORMATS, GROUP_FORMATS};
 use zarrfs::mount::open::ViewKind;
 
@@ -544,4 +546,51 @@ fn a_header_tells_of_the_dimensions_that_are_left() {
         "space origin: (2,12)",
         "{part}"
     );
+}
+
+#[test]
+fn a_copy_that_a_signal_ends_leaves_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let (from, to) = (folder.path().join("s"), folder.path().join("to"));
+    store(
+        &from,
+        &[("zarr.json", array(&[1 << 30], &[1 << 20]).as_bytes())],
+    );
+    fs::create_dir(&to).unwrap();
+    let names = || fs::read_dir(&to).unwrap().map(Result::unwrap);
+    let has_begun = || names().any(|name| name.metadata().is_ok_and(|found| found.len() > 0));
+    for signal in [Signal::INT, Signal::TERM] {
+        let file = to.join("x.raw");
+        let words = ["cp", from.to_str().unwrap(), file.to_str().unwrap()];
+        let mut child = command(&words).spawn().unwrap();
+        while !has_begun() {
+            assert!(child.try_wait().unwrap().is_none(), "it has ended");
+        }
+        kill_process(Pid::from_child(&child), signal).unwrap();
+        assert_eq!(child.wait().unwrap().signal(), Some(signal.as_raw()));
+        assert_eq!(names().count(), 0);
+    }
+}
+
+#[test]
+fn a_copy_for_which_there_is_no_room_is_not_begun() {
+    let folder = tempfile::tempdir().unwrap();
+    let (from, to) = (folder.path().join("s"), folder.path().join("to"));
+    store(
+        &from,
+        &[("zarr.json", array(&[1 << 60], &[1 << 20]).as_bytes())],
+    );
+    fs::create_dir(&to).unwrap();
+    let file = to.join("x.raw");
+    let why = failed(&["cp", from.to_str().unwrap(), file.to_str().unwrap()]);
+    let said = format!(
+        "{}: the file has {} bytes, and ",
+        file.display(),
+        1_u64 << 60
+    );
+    assert!(
+        why.starts_with(&said) && why.ends_with(" are free there"),
+        "{why}"
+    );
+    assert_eq!(fs::read_dir(&to).unwrap().count(), 0);
 }

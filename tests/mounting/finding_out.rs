@@ -148,6 +148,38 @@ fn d02_a_mount_says_what_was_found_and_where_the_arrays_are() {
 }
 
 #[test]
+fn a_mount_that_can_be_written_says_where_changes_go() {
+    let Some(fixture) = Fixture::new() else {
+        return;
+    };
+    let upper = fixture.path("upper");
+    let (dir, place) = (fixture.dir.display(), upper.display());
+    for (more, said) in [
+        (
+            &[][..],
+            format!("it is writable, and changes go to {place} until they are committed"),
+        ),
+        (
+            &["-r"][..],
+            format!("it is read-only, with the changes in {place}"),
+        ),
+        (
+            &["--write-through"][..],
+            format!(
+                "it is writable, and changes go to the store when a file is closed, by way of {place}"
+            ),
+        ),
+    ] {
+        let words = [&["--cow", upper.to_str().unwrap()][..], more].concat();
+        let output = fixture.try_mount(&words);
+        let end = format!("decoded arrays are in {dir}/.zarrfs/files; {said}\n");
+        assert!(stdout(&output).ends_with(&end), "{}", stdout(&output));
+        assert!(fixture.umount(&fixture.dir).status.success());
+        assert!(soon(|| fixture.daemons().is_empty()));
+    }
+}
+
+#[test]
 fn d02_a_store_with_the_name_of_the_control_directory_says_so() {
     let Some(fixture) = Fixture::new() else {
         return;

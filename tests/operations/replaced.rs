@@ -41,6 +41,7 @@ pub(crate) fn overlaid(fixture: &Fixture) -> Views {
         hierarchy: zarrfs::hierarchy::HierarchyConfig::default(),
         store: zarrfs::store::StoreConfig::default(),
         overlay: Some((fixture.beside("upper"), how)),
+        rebind: false,
         lossy: false,
         options: Vec::new(),
     };

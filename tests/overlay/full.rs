@@ -217,6 +217,34 @@ fn names_can_be_removed_when_there_is_no_room() {
     assert_eq!(small.committed("c").unwrap(), b"old");
 }
 
+/// The disk is full at each of the first writes.
+#[test]
+fn an_upper_folder_that_had_no_room_is_made_later() {
+    const PAGE: u64 = 4096;
+    for pages in 0..4 {
+        let Some(disk) = Tmpfs::new(4 * MIB) else {
+            return;
+        };
+        let small = Small {
+            overlay: None,
+            lower: Arc::new(MemoryStore::default()),
+            disk,
+        };
+        let filler = small.fill();
+        let size = filler.metadata().unwrap().len() - pages * PAGE;
+        let shorter = fs::File::options().write(true).open(&filler);
+        shorter.unwrap().set_len(size).unwrap();
+        let upper = small.disk.path().join("upper");
+        let open = || opened(&upper, &small.lower, NAME);
+        match open() {
+            Ok(_) => assert!(pages >= 2, "{pages}"),
+            Err(error) => assert_eq!(error.kind(), Kind::NoSpace, "{pages}: {error}"),
+        }
+        fs::remove_file(filler).unwrap();
+        open().unwrap();
+    }
+}
+
 /// An upper folder on a medium that cannot be written, as a snapshot, shows its changes.
 #[test]
 fn an_upper_folder_that_cannot_be_written_is_looked_at() {

@@ -3,11 +3,13 @@
 
 use std::sync::Arc;
 
+use zarrfs::error::Kind;
 use zarrfs::overlay::commit::CommitConfig;
 use zarrfs::store::backend::memory::MemoryStore;
+use zarrfs::store::tree::RenameMode;
 use zarrfs::store::{Condition, PutBody, Store, Tree};
 
-use crate::fixture::{Fixture, MAKER, folder, key};
+use crate::fixture::{Fixture, Lower, MAKER, folder, key};
 
 /// Has a commit freeze the layer and end with a conflict, so that the frozen layer stays.
 fn freeze(fixture: &Fixture, lower: &dyn Store) {
@@ -74,4 +76,62 @@ fn what_was_not_closed_after_the_freeze_is_set_aside() {
     assert_eq!(shown(&fixture, "new"), None);
     let rescued = fixture.upper().join("rescued/new~0");
     assert_eq!(std::fs::read(rescued).unwrap(), b"half, no more");
+}
+
+/// A folder is renamed into another one. Neither of them is too deep by itself.
+#[test]
+fn a_path_that_is_too_long_keeps_nothing_else_from_a_commit() {
+    let mut fixture = Fixture::new(Lower::Memory, &[]);
+    let name = "n".repeat(200);
+    let make = |path: &str| fixture.overlay().make_folder(&key(path), &MAKER);
+    let [old, new] = ["a", "b"].map(|root| {
+        let mut path = root.to_string();
+        make(&path).unwrap();
+        for _ in 0..14 {
+            path = format!("{path}/{name}");
+            make(&path).unwrap();
+        }
+        path
+    });
+    fixture.write(&format!("{old}/file"), b"deep");
+    fixture.write("other", b"1");
+    let (to, below) = (format!("{new}/a"), &old["a".len()..]);
+    let renamed = fixture
+        .overlay()
+        .rename(&key("a"), &key(&to), RenameMode::Replace);
+    renamed.unwrap();
+    let deepest = format!("{to}{below}");
+    for refused in [
+        make(&format!("{deepest}/folder")).err(),
+        fixture
+            .overlay()
+            .create(&key(&format!("{deepest}/new")), &MAKER)
+            .err(),
+    ] {
+        assert_eq!(refused.unwrap().kind(), Kind::NameTooLong);
+    }
+    let changes = fixture.overlay().changes().unwrap();
+    let changed: Vec<String> = changes
+        .keys
+        .iter()
+        .map(|change| change.key.to_string())
+        .collect();
+    assert_eq!(
+        (changed, changes.kept.len()),
+        (vec!["other".to_string()], 1)
+    );
+    let outcome = fixture
+        .overlay()
+        .commit(CommitConfig::default(), &|_, _| {})
+        .unwrap();
+    assert_eq!((outcome.put, outcome.kept.len()), (1, 1));
+    assert!(outcome.failed.is_none(), "{:?}", outcome.failed);
+    let deep = format!("{deepest}/file");
+    for _ in 0..2 {
+        assert_eq!(shown(&fixture, &deep).as_deref(), Some(b"deep".as_slice()));
+        fixture.remount();
+    }
+    fixture.overlay().unlink(&key(&deep)).unwrap();
+    fixture.overlay().remove_folder(&key(&deepest)).unwrap();
+    assert_eq!(fixture.overlay().changes().unwrap().keys, []);
 }

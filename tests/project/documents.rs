@@ -258,6 +258,7 @@ fn every_file_of_a_mount_is_named() {
         hierarchy: zarrfs::hierarchy::HierarchyConfig::default(),
         store: zarrfs::store::StoreConfig::default(),
         overlay: None,
+        rebind: false,
         lossy: false,
         options: Vec::new(),
     };

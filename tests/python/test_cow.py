@@ -3,11 +3,13 @@
 The suites of ../shared are in test_cow_suites.
 """
 
+import contextlib
 import hashlib
 import os
 import pty
 import random
 import shutil
+import signal
 import subprocess
 from pathlib import Path
 
@@ -162,6 +164,188 @@ def test_an_upper_folder_has_one_mount_and_one_store(store, cow, upper, tmp_path
     assert refused.returncode != 0 and str(store) in refused.stderr, refused.stderr
     plain = zarrfs("status", store, check=False)
     assert plain.returncode != 0 and "neither a mount of zarrfs" in plain.stderr
+
+
+def test_an_upper_folder_knows_its_store_however_it_is_spelled(store, upper, tmp_path):
+    link, folder = tmp_path / "link", tmp_path / "folder"
+    link.symlink_to(store)
+    folder.mkdir()
+    spellings = [f"{store}/", store, link, os.path.relpath(store), f"file://{store}"]
+    for number, spelled in enumerate(spellings):
+        zarrfs("mount", spelled, folder, "--cow", upper)
+        try:
+            (folder / f"new{number}").write_text("1")
+        finally:
+            zarrfs("umount", folder)
+    said = zarrfs("status", upper).stdout
+    assert said == f"{store}: 5 new, 0 changed, 0 removed, 5 bytes to write\n"
+    done = zarrfs("commit", "--store", f"{link}/", upper)
+    assert done.stdout == "5 put (5 bytes), 0 removed\n"
+
+
+@pytest.mark.parametrize("by", ["mount", "commit"])
+def test_a_store_that_was_moved_is_taken(store, upper, tmp_path, by):
+    with mounting.Mount(store, "--cow", upper) as mount:
+        (mount.path / "a/c/0").write_bytes(b"\1" * 40)
+        (mount.path / "a/c/1").unlink()
+        (mount.path / "new").write_text("1")
+    moved = store.rename(tmp_path / "moved.zarr")
+    zarr.create_group(tmp_path / "other.zarr")
+    folder = tmp_path / "folder"
+    folder.mkdir()
+
+    def refusal(*words):
+        refused = zarrfs(*words, check=False)
+        assert refused.returncode == 2, refused.stdout
+        return refused.stderr
+
+    assert "--rebind" in refusal("mount", moved, folder, "--cow", upper)
+    other = tmp_path / "other.zarr"
+    said = refusal("mount", "--rebind", other, folder, "--cow", upper)
+    assert f"is another store than {store}" in said
+    assert "--cow UPPER" in refusal("mount", "--rebind", moved, folder)
+    assert "--store" in refusal("commit", upper)
+    assert f"is another store than {store}" in refusal("commit", "--store", other, upper)
+    said = zarrfs("status", "--store", moved, upper).stdout
+    assert said == f"{moved}: 1 new, 1 changed, 1 removed, 41 bytes to write\n"
+    # A look leaves the folder to its store.
+    assert "--store" in refusal("status", upper)
+    if by == "mount":
+        with mounting.Mount(moved, "--rebind", "--cow", upper) as mount:
+            assert (mount.path / "a/c/0").read_bytes() == b"\1" * 40
+            refused = refusal("commit", "--store", other, mount.path)
+            assert "in use" in refused
+        done = zarrfs("commit", upper)
+    else:
+        done = zarrfs("commit", "--store", moved, upper)
+    assert done.stdout == "2 put (41 bytes), 1 removed\n"
+    assert zarrfs("status", upper).stdout == f"{moved}: nothing to commit\n"
+    assert (moved / "a/c/0").read_bytes() == b"\1" * 40
+    assert not (moved / "a/c/1").exists()
+
+
+def test_a_commit_runs_on_a_full_disk(store, small, mounted):
+    mount = mounted(store, "--cow", small / "upper")
+    (mount.path / "a/c/0").write_bytes(b"\1" * 40)
+    (mount.path / "a/c/1").unlink()
+    with (small / "filler").open("wb", buffering=0) as filler, pytest.raises(OSError):
+        while filler.write(b"x" * 4096):
+            pass
+    assert zarrfs("commit", mount.path).stdout == "1 put (40 bytes), 1 removed\n"
+    assert (store / "a/c/0").read_bytes() == b"\1" * 40
+    (mount.path / "a/c/2").unlink()
+    assert zarrfs("commit", mount.path).stdout == "0 put (0 bytes), 1 removed\n"
+
+
+def write_element(path, place, value):
+    """Writes an element and leaves the file open; returns its descriptor."""
+    file = os.open(path, os.O_RDWR)
+    os.pwrite(file, np.int32(value).tobytes(), 4 * place)
+    return file
+
+
+def end(mount, file, number=signal.SIGTERM):
+    """Ends a daemon by a signal while a program has a file open."""
+    mount.process.send_signal(number)
+    assert mount.process.wait(mounting.LIMIT) == 0
+    with contextlib.suppress(OSError):
+        os.close(file)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("options", [[], ["--write-through"]], ids=["cow", "through"])
+def test_a_signal_stores_what_an_open_file_has(store, upper, daemon, options, number):
+    mount = daemon(store, "--cow", upper, *options)
+    end(mount, write_element(mount.files / "a/a.raw", 12, -7), number)
+    if not options:
+        assert zarrfs("commit", upper).stdout == "1 put (40 bytes), 0 removed\n"
+    values = zarr.open_group(store, mode="r")["a"][...]
+    assert list(values[11:14]) == [11, -7, 13]
+
+
+def test_a_signal_names_what_cannot_be_stored(store, upper, daemon):
+    mount = daemon(store, "--cow", upper, "--write-through")
+    file = write_element(mount.files / "a/a.raw", 12, -7)
+    (store / "a/c/1").write_bytes(b"\2" * 40)
+    end(mount, file)
+    said = mount.complaints()
+    assert "a/a.raw" in said and "what was written is not stored" in said, said
+    assert (store / "a/c/1").read_bytes() == b"\2" * 40
+
+
+def test_a_key_that_is_being_written_is_named_and_rescued(store, upper, daemon):
+    mount = daemon(store, "--cow", upper)
+    end(mount, write_element(mount.path / "a/c/1", 0, -7))
+    said = mount.complaints()
+    assert "a/c/1" in said and str(upper / "rescued") in said, said
+    assert zarrfs("status", upper).stdout == f"{store}: nothing to commit\n"
+    assert len(list((upper / "rescued").iterdir())) == 1
+
+
+def test_what_no_store_can_hold_is_said(store, cow, upper):
+    mount = cow(store)
+    (mount.path / "b").mkdir()
+    (mount.path / "b/new").write_text("1")
+    for name in ("b", "b/new", "a/c/1"):
+        os.setxattr(mount.path / name, "user.note", b"x")
+    kept = "1 stays in the upper folder:\n"
+    kept += "    a/c/1: owner, mode, times or extended attributes\n"
+    lost = "    b: extended attributes\n    b/new: extended attributes\n"
+    said = zarrfs("status", mount.path).stdout
+    assert said.endswith(f"{kept}2 names will lose what the store cannot hold:\n{lost}")
+    said = zarrfs("commit", "--dry-run", mount.path).stdout
+    assert said.endswith(f"2 names would lose what the store cannot hold:\n{lost}")
+    said = zarrfs("commit", mount.path).stdout
+    assert said == f"1 put (1 byte), 0 removed\n{kept}2 names lost what the store cannot hold:\n{lost}"
+    assert os.getxattr(mount.path / "a/c/1", "user.note") == b"x"
+    assert "lost" not in zarrfs("commit", mount.path).stdout
+
+
+def archived(store):
+    """Packs a store as an archive beside it."""
+    return Path(shutil.make_archive(store, "zip", store))
+
+
+def test_an_archive_is_not_written_through(store, upper, tmp_path, cow):
+    archive, folder = archived(store), tmp_path / "folder"
+    folder.mkdir()
+    refused = zarrfs("mount", "--write-through", "--cow", upper, archive, folder, check=False)
+    assert refused.returncode == 2 and "only read: --cow keeps" in refused.stderr
+    assert not upper.exists()
+    mount = cow(archive)
+    assert zarrfs("commit", mount.path).stdout == "0 put (0 bytes), 0 removed\n"
+    (mount.path / "a/c/0").unlink()
+    for words in ([], ["--dry-run"]):
+        refused = zarrfs("commit", *words, mount.path, check=False)
+        assert refused.returncode == 2 and "zarrfs commit --to" in refused.stderr
+    said = zarrfs("status", mount.path).stdout
+    assert said == f"{archive}: 0 new, 0 changed, 1 removed, 0 bytes to write\n"
+
+
+@pytest.mark.parametrize("name", ["new.zip", "new.zarr.ZIP/", "new.ozx"])
+def test_a_commit_to_an_archive_is_refused(store, cow, tmp_path, name):
+    mount = cow(store)
+    refused = zarrfs("commit", "--to", f"{tmp_path}/{name}", mount.path, check=False)
+    assert refused.returncode == 2 and "a zip archive is not written" in refused.stderr
+    assert not (tmp_path / name).exists()
+    refused = zarrfs("commit", "--to", f"s3://bucket/{name}", mount.path, check=False)
+    assert refused.returncode == 2 and "a zip archive is not written" in refused.stderr
+
+
+def test_nothing_is_committed_into_a_mount(store, upper, tmp_path, mounted, cow):
+    below = mounted(store, "--cow", tmp_path / "below")
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    words = ["mount", "--write-through", "--cow", upper, below.path, folder]
+    refused = zarrfs(*words, check=False)
+    assert refused.returncode == 2 and "lies in a mount of zarrfs" in refused.stderr
+    mount = cow(below.path)
+    (mount.path / "a/c/0").unlink()
+    refused = zarrfs("commit", mount.path, check=False)
+    assert refused.returncode == 2 and "lies in a mount of zarrfs" in refused.stderr
+    refused = zarrfs("commit", "--to", below.path / "new", mount.path, check=False)
+    assert refused.returncode == 2 and "lies in a mount of zarrfs" in refused.stderr
+    assert not (below.path / "new").exists() and (below.path / "a/c/0").exists()
 
 
 # What programs do.

@@ -150,6 +150,7 @@ pub(super) fn views_at(url: &str, metadata_ttl: Duration, consolidated: bool) ->
             ..StoreConfig::default()
         },
         overlay: None,
+        rebind: false,
         lossy: false,
         options: Vec::new(),
     };

@@ -160,8 +160,18 @@ impl Apply<'_> {
             self.note_try(key, None)?;
             self.commit.core.store.erase(key, condition)?;
         }
+        self.record(JournalRecord::Reverted(key.clone()))
+    }
+
+    /// Records a step that is made or about to be made. Those of a frozen layer, whose content does not change, are found
+    /// in the store again by the next commit: without room in the upper folder they are not written down.
+    fn record(&self, record: JournalRecord) -> Result<()> {
         let layer = &self.commit.layered.layer;
-        layer.record(vec![JournalRecord::Reverted(key.clone())])
+        if self.commit.is_live {
+            layer.record(vec![record])
+        } else {
+            layer.record_if_room(vec![record])
+        }
     }
 
     fn put(&self, step: &CommitStep, condition: &Condition) -> Result<()> {
@@ -179,7 +189,7 @@ impl Apply<'_> {
             version,
         };
         if !self.commit.is_live {
-            return layer.record(vec![committed]);
+            return self.record(committed);
         }
         let _names = core.names.lock();
         let is_pending = core.registered(key).is_some_and(|file| file.is_pending());
@@ -218,7 +228,7 @@ impl Apply<'_> {
             digest: digest.map_err(|error| Error::os(key, error))?,
             key: key.clone(),
         };
-        self.commit.layered.layer.record(vec![tried])
+        self.record(tried)
     }
 
     fn upper_file(&self, key: &Key) -> Result<File> {

@@ -6,7 +6,7 @@ use rustix::io::Errno;
 
 use super::{Commit, parallel_keys};
 use crate::error::{Error, Kind, Result};
-use crate::overlay::changes::{ChangeAction, ChangeSet, HiddenSubtree, MovedSubtree};
+use crate::overlay::changes::{ChangeAction, ChangeSet, ChangedKey, HiddenSubtree, MovedSubtree};
 use crate::overlay::journal_line::JournalRecord;
 use crate::overlay::keys_dir::os_error;
 use crate::overlay::layer::Located;
@@ -39,6 +39,31 @@ impl Commit<'_> {
         // A listing of what was renamed finds it where it is now.
         self.core.note_tree_change(&Key::root());
         Ok(())
+    }
+
+    /// Returns the error of copies for which there was no room, with how much is needed; any other error as it is.
+    pub(super) fn without_room_for_copies(
+        &self,
+        error: Error,
+        paths: &[Key],
+        hidden: &[HiddenSubtree],
+    ) -> Error {
+        let Ok(changes) = self.layered.changes_at(paths, hidden) else {
+            return error;
+        };
+        let is_copy = |change: &&ChangedKey| matches!(change.action, ChangeAction::Copy { .. });
+        let left: Vec<u64> = changes
+            .keys
+            .iter()
+            .filter(is_copy)
+            .map(ChangedKey::bytes)
+            .collect();
+        let needs = format!(
+            "what was renamed in the store is copied here first: {} files of {} bytes are left to be copied",
+            left.len(),
+            left.iter().sum::<u64>(),
+        );
+        self.core.upper.without_room(error, &needs)
     }
 
     /// Has the whiteouts of what was copied hide only. The paths are locked, so they were not renamed meanwhile.

@@ -69,6 +69,8 @@ pub struct Outcome {
     pub failed: Option<Error>,
     /// What stays in the upper folder, and why.
     pub kept: KeptKeys,
+    /// What the store cannot hold and is not in the upper folder any more: the keys, and what of them.
+    pub lost: KeptKeys,
 }
 
 /// Takes how many keys are done, and how many there are.
@@ -83,6 +85,7 @@ impl Outcome {
         self.put += before.put;
         self.bytes += before.bytes;
         self.erased += before.erased;
+        self.lost.extend(before.lost);
         self
     }
 
@@ -106,6 +109,11 @@ impl Overlay {
     pub fn commit(&self, config: CommitConfig, progress: &ProgressFn) -> Result<Outcome> {
         let core = &self.0;
         let _one = core.committing.lock();
+        if let Err(error) = core.store.info().check_changeable(&core.place)
+            && !self.changes()?.keys.is_empty()
+        {
+            return Err(error);
+        }
         if config.dry_run {
             return core.compare_all(config.force);
         }
@@ -117,7 +125,11 @@ impl Overlay {
                 return Ok(done);
             }
         }
-        let (frozen, left_out) = core.freeze()?;
+        let frozen = core.freeze().map_err(|error| {
+            let needs = "a commit needs 128 KiB here, and a folder for each folder with a file that is being written";
+            core.upper.without_room(error, needs)
+        });
+        let (frozen, left_out) = frozen?;
         let Some(frozen) = frozen else {
             done.kept = core.top().kept()?;
             done.kept.extend(left_out);
@@ -135,12 +147,15 @@ impl OverlayCore {
     /// Looks for conflicts of all changes.
     fn compare_all(self: &Arc<Self>, force: bool) -> Result<Outcome> {
         let overlay = Overlay(self.clone());
-        let ChangeSet { keys, kept, .. } = overlay.changes()?;
+        let ChangeSet {
+            keys, kept, lost, ..
+        } = overlay.changes()?;
         let keys = self.with_all_overwritten(keys)?;
         let shown: Arc<dyn Store> = Arc::new(overlay);
         let plan = self.plan(&shown, &self.top(), keys, force)?;
         Ok(Outcome {
             kept,
+            lost,
             ..plan.outcome
         })
     }
@@ -157,9 +172,14 @@ impl OverlayCore {
             layered: frozen,
             is_live: false,
         };
-        let outcome = commit.run(&[Key::root()], force, progress)?;
+        let mut outcome = commit.run(&[Key::root()], force, progress)?;
         if outcome.is_whole() {
-            self.thaw(frozen, &outcome.kept)?;
+            let thawed = self.thaw(frozen, &outcome.kept);
+            let needs =
+                "the store has all changes, but the folders of what stays here need some KiB";
+            outcome.failed = thawed
+                .err()
+                .map(|error| self.upper.without_room(error, needs));
         }
         Ok(outcome)
     }
@@ -217,10 +237,16 @@ impl Commit<'_> {
         let hidden = self.layered.list_hidden(paths)?;
         let mut changes = self.layered.changes_at(paths, &hidden)?;
         if hidden.iter().any(|subtree| subtree.moved.is_some()) {
-            self.fetch_moved(&hidden, &changes)?;
+            self.fetch_moved(&hidden, &changes)
+                .map_err(|error| self.without_room_for_copies(error, paths, &hidden))?;
             changes = self.layered.changes_at(paths, &hidden)?;
         }
-        let ChangeSet { mut keys, kept, .. } = changes;
+        let ChangeSet {
+            mut keys,
+            kept,
+            lost,
+            ..
+        } = changes;
         if !self.is_live {
             keys = self.core.with_overwritten(self.layered, keys)?;
         }
@@ -229,6 +255,7 @@ impl Commit<'_> {
         let conflicts = plan.outcome.conflicts;
         let mut outcome = Outcome {
             kept,
+            lost,
             left: (plan.steps.len() + conflicts.len()) as u64,
             conflicts,
             ..Outcome::default()

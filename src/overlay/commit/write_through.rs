@@ -27,6 +27,9 @@ impl OverlayCore {
             is_live: true,
         };
         let outcome = commit.run(paths, false, &|_, _| {})?.or_failed()?;
+        for (key, what) in &outcome.lost {
+            log::warn!("{key}: the store cannot hold its {what}");
+        }
         match outcome.conflicts.into_iter().next() {
             None => self.prune(&top, paths),
             Some((key, why)) => {

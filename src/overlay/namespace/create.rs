@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use rustix::fs::{Mode, OFlags};
 
+use super::check_new;
 use crate::error::{Error, Kind, Result};
 use crate::overlay::journal_line::JournalRecord;
 use crate::overlay::keys_dir::os_error;
@@ -14,7 +15,6 @@ use crate::overlay::layered_store::LayeredStore;
 use crate::overlay::name_change::NameChange;
 use crate::overlay::open_file::OpenFile;
 use crate::overlay::{OverlayCore, attributes, wrong_kind};
-use crate::store::backend::local::check_names;
 use crate::store::tree::{AttrChange, Credentials};
 use crate::store::{EntryKind, Key};
 use crate::sync::descriptors::Permit;
@@ -26,7 +26,7 @@ impl OverlayCore {
         path: &Key,
         make: impl Fn(&NameChange<'_>) -> rustix::io::Result<()>,
     ) -> Result<()> {
-        check_names(path)?;
+        check_new(path)?;
         self.change_names(std::slice::from_ref(path), |change| {
             change.check_free(path)?;
             change.make_parents(path)?;

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use rustix::fs::{OFlags, XattrFlags};
 use rustix::io::Errno;
 
-use super::keys_dir::os_error;
+use super::keys_dir::{check_length, os_error};
 use super::layered_store::{LayeredStore, stat_of_stored};
 use super::open_file::OpenFile;
 use super::{Overlay, OverlayCore, Resolved, attributes, wrong_kind};
@@ -56,7 +56,7 @@ impl Tree for Overlay {
     }
 
     fn create(&self, path: &Key, maker: &Credentials) -> Result<Arc<dyn TreeFile>> {
-        check_names(path)?;
+        check_new(path)?;
         let paths = std::slice::from_ref(path);
         let file = self
             .0
@@ -98,7 +98,7 @@ impl Tree for Overlay {
     }
 
     fn link(&self, from: &Key, to: &Key) -> Result<()> {
-        check_names(to)?;
+        check_new(to)?;
         self.0.link(from, to)
     }
 
@@ -126,7 +126,7 @@ impl Tree for Overlay {
     }
 
     fn rename(&self, from: &Key, to: &Key, onto: RenameMode) -> Result<()> {
-        check_names(to)?;
+        check_new(to)?;
         let paths = [to.clone(), from.clone()];
         self.0.remove_and_store(&paths, |change| {
             change.keep_folder(from)?;
@@ -185,6 +185,12 @@ impl Tree for Overlay {
             free_files: found.f_ffree,
         })
     }
+}
+
+/// `NotPermitted` or `NameTooLong` for a new name that no commit could put.
+fn check_new(path: &Key) -> Result<()> {
+    check_names(path)?;
+    check_length(path)
 }
 
 impl OverlayCore {

@@ -60,6 +60,11 @@ impl TreeFile for OpenFileHandle {
         self.file.sync()
     }
 
+    /// Does nothing: what is not whole does not get its key, and is found in the upper folder.
+    fn end(&self) -> Result<()> {
+        self.file.check_published()
+    }
+
     fn stat(&self) -> Result<Stat> {
         self.file.stat()
     }

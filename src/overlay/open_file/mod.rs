@@ -178,6 +178,23 @@ impl OpenFile {
         }
     }
 
+    /// Fails if something was written that is not under the file's key: says where it is after the end of this process.
+    pub(super) fn check_published(&self) -> Result<()> {
+        let state = self.lock();
+        let is_apart = state.pending.is_some() || state.is_incomplete;
+        match &state.key {
+            Some(key) if state.is_dirty && is_apart => {
+                let rescued = self.core.upper.rescued();
+                let why = format!(
+                    "a program has not closed it; the next mount moves it to {}",
+                    rescued.display()
+                );
+                Err(Error::unavailable(key, why))
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Copies the content of a file of the store to a pending file.
     pub(super) fn copy_up(&self) -> Result<()> {
         self.lock_copied(false)?.copy_up(&self.core)

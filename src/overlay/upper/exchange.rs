@@ -1,7 +1,8 @@
 //! How a layer of the upper folder is frozen, and dropped once the store has it: by renames, whose order tells after a
-//! crash how far they came.
+//! crash how far they came. What they need is made ahead, since there may be no room for it later.
 
 use std::fs;
+use std::fs::File;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
@@ -12,7 +13,7 @@ use crate::overlay::journal::Journal;
 use crate::overlay::journal_line::JournalRecord;
 use crate::overlay::keys_dir::KeysDir;
 
-/// A layer that is prepared to come over the present one.
+/// A layer that is made ahead, to come over the present one.
 const NEXT: &str = "next";
 /// Frozen layers that are in the store, until their last reader has gone; followed by a number.
 const COMMITTED: &str = "committed-";
@@ -29,17 +30,44 @@ impl Upper {
         self.path.join(FROZEN).join(KEYS)
     }
 
-    /// Prepares a layer beside the present one: an empty folder of keys, and a journal of these records.
-    pub(in crate::overlay) fn prepare_next(&self, records: &[JournalRecord]) -> Result<()> {
+    /// Makes a layer ahead, unless there is a frozen one: a commit has room then also where the disk is full when it
+    /// begins. What cannot be made now is made then.
+    pub(in crate::overlay) fn make_next_ahead(&self) {
+        // With both, `finish_freezing` would take the freeze for one that has begun.
+        if self.path.join(FROZEN).exists() {
+            return;
+        }
+        if let Err(error) = self.make_next() {
+            log::debug!("nothing is made ahead for a commit: {error}");
+        }
+    }
+
+    /// Makes what is missing of a layer to come over the present one: an empty folder of keys, an empty folder that the
+    /// present one moves to, and a journal with room for records. Returns the journal.
+    fn make_next(&self) -> Result<Journal> {
         let next = self.path.join(NEXT);
         let failed = |error| Error::os(next.display(), error);
-        let prepared = fs::create_dir_all(next.join(KEYS))
-            .and_then(|()| fs::create_dir_all(self.path.join(FROZEN)))
-            .map_err(failed)
-            .and_then(|()| {
-                let mut journal = Journal::open(&next.join(JOURNAL), &mut |_| {})?;
-                journal.rewrite(records)
-            });
+        for folder in [KEYS, FROZEN] {
+            fs::create_dir_all(next.join(folder)).map_err(failed)?;
+        }
+        let journal = next.join(JOURNAL);
+        if journal.metadata().is_ok_and(|found| found.len() > 0) {
+            fs::remove_file(&journal).map_err(failed)?;
+        }
+        let mut journal = Journal::open(&journal, &mut |_| {})?;
+        journal.reserve(0);
+        Ok(journal)
+    }
+
+    /// Prepares the layer that was made ahead to come over the present one, with these records in its journal.
+    pub(in crate::overlay) fn prepare_next(&self, records: &[JournalRecord]) -> Result<()> {
+        let failed = |error| Error::os(self.path.join(NEXT).display(), error);
+        let prepared = self.make_next().and_then(|mut journal| {
+            let mut records = records.chunks(1);
+            records.try_for_each(|record| journal.append(record))?;
+            let synced = journal.file().and_then(|file| file.sync_all());
+            synced.map_err(failed)
+        });
         prepared.inspect_err(|_| self.drop_next())
     }
 
@@ -63,6 +91,9 @@ impl Upper {
         let rename = |from: PathBuf, to: PathBuf| {
             fs::rename(&from, to).map_err(|error| Error::os(from.display(), error))
         };
+        if !frozen.exists() {
+            rename(next.join(FROZEN), frozen.clone())?;
+        }
         if next.join(KEYS).exists() {
             if !frozen.join(KEYS).exists() {
                 rename(self.path.join(KEYS), frozen.join(KEYS))?;
@@ -73,7 +104,7 @@ impl Upper {
             rename(self.journal(), frozen.join(JOURNAL))?;
         }
         rename(next.join(JOURNAL), self.journal())?;
-        fs::remove_dir(&next).map_err(|error| Error::os(next.display(), error))
+        fs::remove_dir_all(&next).map_err(|error| Error::os(next.display(), error))
     }
 
     /// Takes back what `swap_in_next` had begun when it failed, as far as that is possible.
@@ -115,6 +146,10 @@ impl Upper {
             let committed = self.path.join(format!("{COMMITTED}{number}"));
             if !committed.exists() {
                 fs::rename(&frozen, &committed).map_err(failed)?;
+                // The room that its journal takes is enough for what the next commit needs, before others take it.
+                let journal = File::options().write(true).open(committed.join(JOURNAL));
+                let _ = journal.and_then(|journal| journal.set_len(0));
+                self.make_next_ahead();
                 return Ok(committed);
             }
         }
@@ -146,7 +181,8 @@ mod tests {
     use crate::store::Key;
 
     /// The names of `swap_in_next`, in its order.
-    const RENAMES: [(&str, &str); 4] = [
+    const RENAMES: [(&str, &str); 5] = [
+        ("next/frozen", "frozen"),
         ("keys", "frozen/keys"),
         ("next/keys", "keys"),
         ("journal", "frozen/journal"),
@@ -173,7 +209,7 @@ mod tests {
                 Journal::open(&path.join(journal), &mut |record| records.push(record)).unwrap();
                 records
             };
-            let is_frozen = cut > 0;
+            let is_frozen = cut > 1;
             let (old, journal) = if is_frozen {
                 ("frozen/keys/a", "frozen/journal")
             } else {
@@ -186,6 +222,11 @@ mod tests {
             if is_frozen {
                 assert_eq!(first("journal"), [record("new")], "cut at {cut}");
             }
+            // With a frozen layer, the next freeze is still to come.
+            upper.make_next_ahead();
+            assert_eq!(path.join("next").exists(), !is_frozen, "cut at {cut}");
+            upper.finish_freezing().unwrap();
+            assert_eq!(upper.frozen_journal().is_some(), is_frozen, "cut at {cut}");
         }
     }
 }

@@ -22,6 +22,7 @@ use serde_json::{Value, json};
 use super::journal::open_or_look;
 use super::keys_dir::KeysDir;
 use crate::error::{Error, Kind, Result};
+use crate::store;
 use crate::store::Key;
 
 mod exchange;
@@ -50,6 +51,8 @@ const RESCUED: &str = "rescued";
 const SPARE: &str = "spare-";
 const JOURNAL: &str = "journal";
 const IDENTITY: &str = "zarrfs.json";
+/// The name that `zarrfs.json` has while it is written.
+const NEW_IDENTITY: &str = "zarrfs.json.new";
 const LOCK: &str = "lock";
 
 /// The version of the layout that is written and read. In that of zarrfs 0.1 files can have several names, and there can
@@ -68,6 +71,7 @@ This folder holds changes of a Zarr store that are not in the store yet.
     pending/      files that are being written at this moment, and replaced ones
                   that are needed until the disk has the new ones
     frozen/       keys and journal of changes that a commit has begun with
+    next/         what the next commit needs, made ahead for a disk that is full
     rescued/      files that were not whole when zarrfs ended
 
 `zarrfs status`, `diff`, `commit` and `discard` work on this folder. Look at
@@ -75,11 +79,11 @@ everything; change it by them, or through the mount.
 ";
 
 impl Upper {
-    /// Opens the upper folder at `path` of the store that is shown as `store`, and makes it if it is missing or empty.
-    /// Without `store` it has to be there.
+    /// Opens the upper folder at `path` of the store at `store`, a path or URL without secrets, and makes it if it is
+    /// missing or empty. Without `store` it has to be there, and may belong to any.
     ///
-    /// `Exists` if another process has it open, `Invalid` if it belongs to another store, `NotEmpty` if it holds
-    /// something else.
+    /// `Exists` if another process has it open, `Invalid` if it belongs to a store in another place, `NotEmpty` if it
+    /// holds something else.
     pub(super) fn open(path: &Path, store: Option<&str>) -> Result<Upper> {
         let failed = |error: std::io::Error| Error::os(path.display(), error);
         let is_new = !path.join(IDENTITY).exists();
@@ -102,8 +106,10 @@ impl Upper {
             _ => {}
         }
         let found = belongs_to(&path)?;
-        if let Some(store) = store.filter(|store| *store != found) {
-            let why = format!("holds changes of {found}, not of {store}");
+        if let Some(store) = store.filter(|store| !is_same_place(store, &found)) {
+            let why = format!(
+                "holds changes of {found}, not of {store}; if the store was moved there, `zarrfs mount --rebind` takes it"
+            );
             return Err(Error::invalid(path.display(), why));
         }
         Ok(Upper {
@@ -119,6 +125,18 @@ impl Upper {
         &self.path
     }
 
+    /// Returns where files go that were being written when the program ended.
+    pub(super) fn rescued(&self) -> PathBuf {
+        self.path.join(RESCUED)
+    }
+
+    /// Has the folder belong to the store at `store` from now on.
+    pub(super) fn rebind(&self, store: &str) -> Result<()> {
+        let written =
+            write_identity(&self.path, store).and_then(|()| File::open(&self.path)?.sync_all());
+        written.map_err(|error| Error::os(self.path.display(), error))
+    }
+
     /// Returns where the journal is.
     pub(super) fn journal(&self) -> PathBuf {
         self.path.join(JOURNAL)
@@ -127,6 +145,17 @@ impl Upper {
     /// Returns where the folder of keys is.
     pub(super) fn keys(&self) -> PathBuf {
         self.path.join(KEYS)
+    }
+
+    /// Returns an error with what needs room in the folder, if it is that there is none; any other error as it is.
+    pub(super) fn without_room(&self, error: Error, needs: &str) -> Error {
+        match error.kind() {
+            Kind::NoSpace => {
+                let why = format!("the disk is full: {needs}");
+                Error::new(Kind::NoSpace, self.path.display(), why)
+            }
+            _ => error,
+        }
     }
 
     /// Keeps the names in the folder itself through a loss of power.
@@ -233,8 +262,8 @@ impl Upper {
     }
 
     /// Returns the paths of the files in `rescued/`.
-    pub(super) fn rescued(&self) -> Result<Vec<String>> {
-        let folder = self.path.join(RESCUED);
+    pub(super) fn rescued_files(&self) -> Result<Vec<String>> {
+        let folder = self.rescued();
         let failed = |error| Error::os(folder.display(), error);
         let entries = match fs::read_dir(&folder) {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -281,7 +310,7 @@ impl Upper {
         if empty {
             return fs::remove_file(from).map_err(failed);
         }
-        let rescued = self.path.join(RESCUED);
+        let rescued = self.rescued();
         fs::create_dir_all(&rescued).map_err(failed)?;
         let free = (0..).map(|number| {
             let mut name = name.to_os_string();
@@ -321,7 +350,7 @@ fn check_empty(path: &Path) -> Result<()> {
         Err(error) => return Err(Error::os(path.display(), error)),
     };
     // An upper folder whose making was cut off has at most these.
-    let begun = [README_NAME, LOCK, KEYS, PENDING, JOURNAL];
+    let begun = [README_NAME, LOCK, KEYS, PENDING, JOURNAL, NEW_IDENTITY];
     let has_others = names.any(|entry| {
         entry.is_ok_and(|entry| !begun.iter().any(|name| entry.file_name() == **name))
     });
@@ -360,8 +389,13 @@ fn initialize(path: &Path, store: &str) -> std::io::Result<()> {
         fs::create_dir_all(path.join(name))?;
     }
     fs::write(path.join(README_NAME), README)?;
-    let identity = json!({ "zarrfs": FORMAT_VERSION, "store": store });
-    let replacement = path.join("zarrfs.json.new");
+    write_identity(path, store)
+}
+
+/// Writes which store an upper folder belongs to, by its place.
+fn write_identity(path: &Path, store: &str) -> std::io::Result<()> {
+    let identity = json!({ "zarrfs": FORMAT_VERSION, "store": store::place(store) });
+    let replacement = path.join(NEW_IDENTITY);
     fs::write(&replacement, format!("{identity:#}\n"))?;
     File::open(&replacement)?.sync_all()?;
     fs::rename(replacement, path.join(IDENTITY))?;
@@ -370,7 +404,13 @@ fn initialize(path: &Path, store: &str) -> std::io::Result<()> {
         .map_or(Ok(()), |above| File::open(above)?.sync_all())
 }
 
-/// Returns the store whose changes an upper folder holds. `Corrupt` or `Unsupported` if `zarrfs.json` cannot be read.
+/// Whether two paths or URLs lead to one store. The one in `zarrfs.json` may have been written as it was typed.
+pub(super) fn is_same_place(one: &str, other: &str) -> bool {
+    one == other || store::place(one) == store::place(other)
+}
+
+/// Returns where the store is whose changes an upper folder holds. `Corrupt` or `Unsupported` if `zarrfs.json` cannot be
+/// read.
 pub fn belongs_to(path: &Path) -> Result<String> {
     let name = path.join(IDENTITY);
     let text = fs::read_to_string(&name).map_err(|error| Error::os(name.display(), error))?;
@@ -435,6 +475,46 @@ mod tests {
         });
         Upper::open(&path, Some("s3://a/b")).unwrap();
         ending.join().unwrap();
+    }
+
+    #[test]
+    fn a_folder_knows_its_store_by_its_place() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path().canonicalize().unwrap();
+        let (store, path) = (root.join("data.zarr"), root.join("upper"));
+        fs::create_dir(&store).unwrap();
+        std::os::unix::fs::symlink("data.zarr", root.join("link")).unwrap();
+        let name = |spelled: &str| root.join(spelled).to_str().unwrap().to_string();
+        Upper::open(&path, Some(&name("link/"))).unwrap();
+        assert_eq!(belongs_to(&path).unwrap(), name("data.zarr"));
+        for spelled in ["data.zarr", "data.zarr/", "link"] {
+            Upper::open(&path, Some(&name(spelled))).unwrap();
+        }
+        // As it was typed, which is what was written before.
+        let identity = json!({"zarrfs": 2, "store": name("link/")});
+        fs::write(path.join(IDENTITY), identity.to_string()).unwrap();
+        Upper::open(&path, Some(&name("data.zarr"))).unwrap();
+        let other = Upper::open(&path, Some(&name("other"))).err().unwrap();
+        assert!(other.to_string().contains("--rebind"), "{other}");
+        let upper = Upper::open(&path, None).unwrap();
+        upper.rebind(&name("other/")).unwrap();
+        drop(upper);
+        assert_eq!(belongs_to(&path).unwrap(), name("other"));
+    }
+
+    /// The disk was full when the last file was to be written.
+    #[test]
+    fn a_folder_whose_making_was_cut_off_is_made() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("upper");
+        drop(Upper::open(&path, Some("/x")).unwrap());
+        fs::remove_file(path.join(IDENTITY)).unwrap();
+        for name in [README_NAME, NEW_IDENTITY] {
+            fs::write(path.join(name), "{\"zarr").unwrap();
+        }
+        drop(Upper::open(&path, Some("/x")).unwrap());
+        assert_eq!(belongs_to(&path).unwrap(), "/x");
+        assert_eq!(fs::read_to_string(path.join(README_NAME)).unwrap(), README);
     }
 
     #[test]

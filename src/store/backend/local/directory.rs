@@ -63,6 +63,11 @@ impl StoreRoot {
         self.root.path()
     }
 
+    /// Whether the directory lies in a mount of zarrfs.
+    pub(super) fn is_in_our_mount(&self) -> bool {
+        self.root.is_in_our_mount()
+    }
+
     /// Opens a key, following all links that may be followed.
     pub(super) fn open(&self, key: &Key, flags: OFlags) -> rustix::io::Result<OwnedFd> {
         match self.open_once(key, flags) {

@@ -50,6 +50,11 @@ pub fn check_names(path: &Key) -> Result<()> {
     Ok(())
 }
 
+/// Why nothing is put into a mount of zarrfs: an object would arrive there under a name of `check_names`, which no mount
+/// takes, since its own commit could not put such a key.
+const IN_OUR_MOUNT: &str = "lies in a mount of zarrfs, into which no other zarrfs writes: name the store that is mounted \
+    there";
+
 /// How long the metadata of a local file may be cached.
 const FRESHNESS: Duration = Duration::from_secs(1);
 
@@ -70,9 +75,14 @@ impl LocalStore {
         let (changes, clock) = (info.changes.clone(), info.clock.clone());
         let directory = StoreRoot::new(path, config.follow_symlinks, changes, clock)?;
         let folder = Some(directory.path().to_path_buf());
+        let unchangeable = directory.is_in_our_mount().then_some(IN_OUR_MOUNT);
         Ok(LocalStore {
             directory: Arc::new(directory),
-            info: StoreInfo { folder, ..info },
+            info: StoreInfo {
+                folder,
+                unchangeable,
+                ..info
+            },
         })
     }
 

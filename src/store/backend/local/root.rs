@@ -57,6 +57,14 @@ fn is_on_disk(fd: &OwnedFd) -> bool {
     kind.is_ok_and(|kind| kind.is_ok_and(|kind| ON_DISK.contains(&kind)))
 }
 
+/// The number by which the kernel tells mounts of FUSE.
+const FUSE: u64 = 0x6573_5546;
+
+fn is_fuse(fd: &OwnedFd) -> bool {
+    let kind = rustix::fs::fstatfs(fd).map(|system| u64::try_from(system.f_type));
+    kind.is_ok_and(|kind| kind == Ok(FUSE))
+}
+
 impl OpenRoot {
     fn open(path: &Path) -> rustix::io::Result<OpenRoot> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::NONBLOCK;
@@ -110,6 +118,12 @@ impl PresentRoot {
             }
         }
         self.existing().ok_or(GONE)
+    }
+
+    /// Whether the directory lies in a mount of zarrfs now.
+    pub(super) fn is_in_our_mount(&self) -> bool {
+        let root = self.existing();
+        root.is_some_and(|root| is_fuse(&root.fd) && is_our_mount(&root))
     }
 
     /// Like `get`, if the path need not be resolved for that and the root is on this machine.

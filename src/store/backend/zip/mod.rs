@@ -40,6 +40,10 @@ pub struct ZipStore {
     info: StoreInfo,
 }
 
+/// Why nothing in an archive is changed.
+const UNCHANGEABLE: &str = "a zip archive is only read: --cow keeps changes in a folder, and 'zarrfs commit --to' writes a \
+    new store with them";
+
 impl ZipStore {
     /// Opens the folder `inner` of the archive that is the object `archive` of the store `base`; messages call
     /// it `shown`.
@@ -54,6 +58,7 @@ impl ZipStore {
         let info = StoreInfo {
             clock,
             not_shown: Arc::new(NotShownEntries::new(within(inner, not_shown))),
+            unchangeable: Some(UNCHANGEABLE),
             ..info
         };
         let zip = ZipStore {
