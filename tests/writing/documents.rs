@@ -7,9 +7,10 @@ use zarrfs::error::{Error, Kind};
 use zarrfs::hierarchy::HierarchyConfig;
 use zarrfs::store::backend::memory::MemoryStore;
 use zarrfs::store::tree::{OpenMode, RenameMode};
-use zarrfs::store::{Store, Tree};
+use zarrfs::store::{Key, Store, Tree};
 use zarrfs::view::View;
 
+use crate::broken_nodes::names;
 use crate::common;
 use crate::files::sized;
 use crate::fixture::{Fixture, MAKER, tree};
@@ -110,7 +111,11 @@ fn all_else_is_left_to_the_store_view() {
         assert!(view.lookup(&metadata).unwrap().unwrap().is_read_only);
         refused(write(&tree, "a/b/zarr.json", "{}"), Kind::Denied);
         refused(tree.change(&metadata, &sized(0)), Kind::Denied);
-        for file in ["attributes.json", "zarr.json", "b.npy", "chunks/0.0.npy"] {
+        for file in ["a/x", "a/b/.zattrs", "a/b/chunks/x"] {
+            let made = tree.create(&key(file), &MAKER).map(drop);
+            refused(made, Kind::NotPermitted);
+        }
+        for file in ["zarr.json", "b.npy", "chunks/0.0.npy"] {
             let file = key(&format!("a/b/{file}"));
             refused(tree.unlink(&file), Kind::NotPermitted);
             let renamed = tree.rename(&file, &key("a/b/other"), RenameMode::NoReplace);
@@ -170,63 +175,156 @@ fn attributes_that_are_metadata_cannot_spoil_chunks() {
     assert_eq!(common::read(&view, "a/b/b.raw").unwrap(), content);
 }
 
+/// Makes a file with these bytes, as `open(path, O_CREAT | O_EXCL)` does.
+fn make(tree: &Arc<dyn Tree>, path: &str, text: &str) -> Result<(), Error> {
+    let file = tree.create(&key(path), &MAKER)?;
+    file.write_at(0, text.as_bytes())?;
+    file.flush()
+}
+
+const DOCUMENT: &str = "a/b/attributes.json";
+
 #[test]
-fn programs_that_write_beside_and_rename_just_work() {
-    let memory = written::v2();
-    let (view, tree) = tree(Arc::new(memory.clone()));
-    let attributes = key("a/b/attributes.json");
-    for (number, name) in ["sedX1yZ2", ".attributes.json.Q3x8", "4913"]
-        .iter()
-        .enumerate()
-    {
-        let beside = key(&format!("a/b/{name}"));
-        let file = tree.create(&beside, &MAKER).unwrap();
-        file.write_at(0, format!("{{\"n\": {number}}}").as_bytes())
-            .unwrap();
-        file.flush().unwrap();
+fn a13_a_file_that_is_renamed_onto_a_document_is_an_edit() {
+    let (view, tree) = tree(Arc::new(written::v2()));
+    let attributes = key(DOCUMENT);
+    let temporary = ["sedX1yZ2", ".attributes.json.Q3x8", "4913", "new", "x.txt"];
+    for (number, name) in temporary.iter().enumerate() {
+        let (path, text) = (format!("a/b/{name}"), format!("{{\"n\": {number}}}"));
+        let beside = key(&path);
+        make(&tree, &path, &text).unwrap();
         assert_eq!(view.lookup(&beside).unwrap().unwrap().size, 8);
-        assert_eq!(
-            common::read(&view, beside.to_string().as_str())
-                .unwrap()
-                .len(),
-            8
-        );
-        assert!(tree.create(&beside, &MAKER).is_err());
+        assert_eq!(common::read(&view, &path).unwrap(), text.into_bytes());
+        let listed = names(&view, "a/b");
+        assert!(listed.iter().any(|listed| listed == name), "{listed:?}");
+        let error = tree.create(&beside, &MAKER).err().unwrap();
+        assert_eq!(error.kind(), Kind::Exists);
         tree.rename(&beside, &attributes, RenameMode::Replace)
             .unwrap();
         assert!(view.lookup(&beside).unwrap().is_none());
-        assert_eq!(
-            read_json(&view, "a/b/attributes.json"),
-            json!({"n": number})
-        );
+        assert_eq!(read_json(&view, DOCUMENT), json!({"n": number}));
     }
-    // vim puts the old one aside, and writes a new one.
-    tree.rename(
-        &attributes,
-        &key("a/b/attributes.json~"),
-        RenameMode::Replace,
-    )
-    .unwrap();
-    assert_eq!(read_json(&view, "a/b/attributes.json~"), json!({"n": 2}));
-    write(&tree, "a/b/attributes.json", r#"{"n": 3}"#).unwrap();
-    tree.unlink(&key("a/b/attributes.json~")).unwrap();
-    assert!(view.lookup(&key("a/b/attributes.json~")).unwrap().is_none());
     // What does not parse is not taken over, and is not lost.
-    let beside = key("a/b/attributes.json.tmp");
-    tree.create(&beside, &MAKER)
-        .unwrap()
-        .write_at(0, b"{")
-        .unwrap();
-    let error = tree
-        .rename(&beside, &attributes, RenameMode::Replace)
-        .unwrap_err();
+    make(&tree, "a/b/new", "{").unwrap();
+    let rename = |to: &str| tree.rename(&key("a/b/new"), &key(to), RenameMode::Replace);
+    assert_eq!(rename(DOCUMENT).unwrap_err().kind(), Kind::Invalid);
+    assert_eq!(common::read(&view, "a/b/new").unwrap(), b"{");
+    assert_eq!(read_json(&view, DOCUMENT), json!({"n": 4}));
+    assert_eq!(rename("a/b/b.npy").unwrap_err().kind(), Kind::NotPermitted);
+    let onto = tree.rename(&key("a/b/new"), &attributes, RenameMode::NoReplace);
+    assert_eq!(onto.unwrap_err().kind(), Kind::Exists);
+}
+
+#[test]
+fn a13_an_old_document_is_kept_under_another_name() {
+    let (view, tree) = tree(Arc::new(written::v2()));
+    let [attributes, backup] = [DOCUMENT, "a/b/attributes.json~"].map(key);
+    write(&tree, DOCUMENT, r#"{"n": 2}"#).unwrap();
+    let rename = |from: &Key, to: &Key| tree.rename(from, to, RenameMode::Replace);
+    // vim puts the old one aside, and makes a new one.
+    rename(&attributes, &backup).unwrap();
+    assert!(view.lookup(&attributes).unwrap().is_none());
+    let listed = names(&view, "a/b");
+    assert!(
+        listed.contains(&"attributes.json~".to_string())
+            && !listed.contains(&"attributes.json".to_string())
+    );
+    assert_eq!(read_json(&view, "a/b/attributes.json~"), json!({"n": 2}));
+    make(&tree, DOCUMENT, r#"{"n": 3}"#).unwrap();
+    assert_eq!(read_json(&view, DOCUMENT), json!({"n": 3}));
+    tree.unlink(&backup).unwrap();
+    assert!(view.lookup(&backup).unwrap().is_none());
+    // A second name has the bytes that the document has by then.
+    tree.link(&attributes, &backup).unwrap();
+    make(&tree, "a/b/new", r#"{"n": 4}"#).unwrap();
+    rename(&key("a/b/new"), &attributes).unwrap();
+    assert_eq!(read_json(&view, "a/b/attributes.json~"), json!({"n": 3}));
+    assert_eq!(
+        tree.link(&attributes, &backup).unwrap_err().kind(),
+        Kind::Exists
+    );
+    // What could not be saved gets its old name again.
+    rename(&attributes, &key("a/b/aside")).unwrap();
+    let error = make(&tree, DOCUMENT, "{").unwrap_err();
     assert_eq!(error.kind(), Kind::Invalid);
-    assert!(view.lookup(&beside).unwrap().is_some());
-    assert_eq!(read_json(&view, "a/b/attributes.json"), json!({"n": 3}));
-    let error = tree
-        .rename(&beside, &key("a/b/b.npy"), RenameMode::Replace)
-        .unwrap_err();
+    rename(&key("a/b/aside"), &attributes).unwrap();
+    assert_eq!(read_json(&view, DOCUMENT), json!({"n": 4}));
+    // Attributes of one node do not move to another one.
+    let error = rename(&attributes, &key("a/b/zarr.json")).unwrap_err();
     assert_eq!(error.kind(), Kind::NotPermitted);
+}
+
+#[test]
+fn a13_a_document_that_was_removed_is_made_anew() {
+    for (name, memory) in stores() {
+        let (view, tree) = tree(Arc::new(memory));
+        let attributes = key(DOCUMENT);
+        let make = |text| make(&tree, DOCUMENT, text);
+        tree.unlink(&attributes).unwrap();
+        assert!(view.lookup(&attributes).unwrap().is_none(), "{name}");
+        assert_eq!(tree.unlink(&attributes).unwrap_err().kind(), Kind::NotFound);
+        make(r#"{"n": 1}"#).unwrap();
+        assert_eq!(read_json(&view, DOCUMENT), json!({"n": 1}), "{name}");
+        assert_eq!(make("{}").unwrap_err().kind(), Kind::Exists);
+        // The new file is there from when it is made; what is in it counts when it is closed.
+        tree.unlink(&attributes).unwrap();
+        let file = tree.create(&attributes, &MAKER).unwrap();
+        file.write_at(0, b"{\"n\"").unwrap();
+        let shown = view.lookup(&attributes).unwrap().unwrap();
+        assert_eq!((shown.size, shown.is_read_only), (4, false));
+        assert_eq!(file.flush().unwrap_err().kind(), Kind::Invalid);
+        assert_eq!(file.sync().unwrap_err().kind(), Kind::Invalid);
+        // One that never parses leaves the old attributes.
+        drop(file);
+        assert_eq!(read_json(&view, DOCUMENT), json!({"n": 1}), "{name}");
+        // A file that was removed while it was open is nowhere.
+        tree.unlink(&attributes).unwrap();
+        let lost = tree.create(&attributes, &MAKER).unwrap();
+        lost.write_at(0, br#"{"n": 2}"#).unwrap();
+        tree.unlink(&attributes).unwrap();
+        make(r#"{"n": 3}"#).unwrap();
+        lost.flush().unwrap();
+        assert_eq!(read_json(&view, DOCUMENT), json!({"n": 3}), "{name}");
+        // A rename is an edit, too, where there is nothing.
+        tree.unlink(&attributes).unwrap();
+        self::make(&tree, "a/b/new", r#"{"n": 4}"#).unwrap();
+        tree.rename(&key("a/b/new"), &attributes, RenameMode::NoReplace)
+            .unwrap();
+        assert_eq!(read_json(&view, DOCUMENT), json!({"n": 4}), "{name}");
+        // What is made is empty, which is no document.
+        tree.unlink(&attributes).unwrap();
+        assert_eq!(make("").unwrap_err().kind(), Kind::Invalid);
+        assert_eq!(read_json(&view, DOCUMENT), json!({"n": 4}), "{name}");
+    }
+}
+
+#[test]
+fn a13_a_document_that_nobody_makes_anew_is_there_again() {
+    let (view, tree) = tree(Arc::new(written::v3()));
+    let before = read_json(&view, DOCUMENT);
+    let attributes = key(DOCUMENT);
+    tree.unlink(&attributes).unwrap();
+    let started = std::time::Instant::now();
+    while view.lookup(&attributes).unwrap().is_none() {
+        assert!(started.elapsed().as_secs() < 20);
+        std::thread::sleep(std::time::Duration::from_millis(100));
+    }
+    assert!(started.elapsed().as_secs() >= 4);
+    assert_eq!(read_json(&view, DOCUMENT), before);
+}
+
+#[test]
+fn a13_scratch_files_are_few_and_short() {
+    let (view, tree) = tree(Arc::new(written::v3()));
+    let path = |number: usize| key(&format!("a/b/x{number}"));
+    let file = tree.create(&path(0), &MAKER).unwrap();
+    let error = file.write_at(16 << 20, b"x").unwrap_err();
+    assert_eq!(error.kind(), Kind::TooLarge);
+    let full = (0..1000).find_map(|number| tree.create(&path(number + 1), &MAKER).err());
+    assert_eq!(full.unwrap().kind(), Kind::NoSpace);
+    assert!(names(&view, "a/b").len() < 300);
+    tree.unlink(&path(0)).unwrap();
+    tree.create(&path(0), &MAKER).unwrap();
 }
 
 #[test]

@@ -122,6 +122,38 @@ fn a03_a_document_that_was_read_and_is_replaced() {
     );
 }
 
+/// As archivers and `install` do: the document is removed, and made anew.
+#[test]
+fn a13_a_document_that_was_read_and_is_made_anew() {
+    edited(
+        |mount| annotated(&common::read(&mount.view, PATH).unwrap()),
+        |mount, text| {
+            mount.tree.unlink(&key(PATH)).unwrap();
+            let file = mount.tree.create(&key(PATH), &MAKER).unwrap();
+            file.write_at(0, text.as_bytes()).unwrap();
+            let closed = file.flush();
+            let _ = file.flush();
+            closed
+        },
+        |_| {},
+    );
+}
+
+/// vim gives the old file its name again when it could not write the new one.
+#[test]
+fn a13_an_old_document_does_not_replace_what_another_program_wrote() {
+    let beside = key(&format!("{PATH}~"));
+    edited(
+        |mount| {
+            common::read(&mount.view, PATH).unwrap();
+            let aside = mount.tree.rename(&key(PATH), &beside, RenameMode::Replace);
+            aside.unwrap();
+        },
+        |mount, ()| mount.tree.rename(&beside, &key(PATH), RenameMode::Replace),
+        |_| {},
+    );
+}
+
 #[test]
 fn a03_a_document_that_nobody_has_read_is_replaced() {
     let sample = Sample::new(&[4], &[4], Form::Plain);

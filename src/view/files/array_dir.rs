@@ -13,7 +13,7 @@ use crate::store::listing::NameList;
 use crate::store::{EntryKind, Listing};
 use crate::view::files::array_files::ArrayPlace;
 use crate::view::files::listings::ChunkListing;
-use crate::view::files::{ATTRIBUTES, CHUNKS, FilesView, METADATA};
+use crate::view::files::{CHUNKS, FilesView};
 
 /// Returns names as lines.
 fn lines(names: impl IntoIterator<Item = Vec<u8>>) -> Vec<u8> {
@@ -32,7 +32,9 @@ impl FilesView {
             Some(subject) if is_sparse => self.forms.asked(subject),
             Some(subject) => self.forms.listed(subject),
         };
-        let documents = [METADATA, ATTRIBUTES].map(|name| (name.to_vec(), EntryKind::File));
+        let file = |name| (name, EntryKind::File);
+        let documents = self.documents_shown(&found.path).into_iter().map(file);
+        let scratch = self.unstored.names_in(&found.path).into_iter().map(file);
         let files = formats
             .into_iter()
             .map(|format| (self.file_name(found, format), EntryKind::File));
@@ -40,7 +42,7 @@ impl FilesView {
         let files = files.filter(|(name, _)| found.path.child(name).is_ok());
         let chunks = (CHUNKS.to_vec(), EntryKind::Directory);
         let chunks = (is_sparse || self.forms.chunks).then_some(chunks);
-        let names = documents.into_iter().chain(files).chain(chunks);
+        let names = documents.chain(files).chain(chunks).chain(scratch);
         Ok(Box::new(NameList::new(names)))
     }
 

@@ -13,22 +13,34 @@ use crate::dialect::text_of;
 use crate::error::{Error, Kind, Result};
 use crate::hierarchy::{NodeEntry, SeenNode};
 use crate::model::{Attributes, Node};
-use crate::store::tree::{AttrChange, Stat, TreeFile};
+use crate::store::tree::{AttrChange, Stat, Time, TreeFile};
 use crate::store::{EntryKind, Key, Meta, Version};
 use crate::view::files::path_target::PathTarget;
+use crate::view::files::scratch::Scratch;
 use crate::view::files::seen::SeenDocument;
 use crate::view::files::shown_document::document;
-use crate::view::files::unstored::{Scratch, content_of};
 use crate::view::files::{ATTRIBUTES, FilesView};
 
 /// The longest document that can be written, in bytes.
 const MAX_DOCUMENT: u64 = 16 << 20;
 
-/// `attributes.json` of a node, or a file beside it.
+/// What the bytes of a file are for.
+#[derive(Clone, Copy, PartialEq)]
+enum Role {
+    /// They become the attributes of the node.
+    Document,
+    /// The same, if the file still has the name of the document, which it was made under after that was removed.
+    NewDocument,
+    /// They stay in memory.
+    Scratch,
+}
+
+/// `attributes.json` of a node, or a scratch file beside it.
 pub(super) struct DocumentFile {
     files: FilesView,
     path: Key,
-    bytes: Scratch,
+    role: Role,
+    bytes: Arc<Scratch>,
     /// The number that tells the file from others.
     content: u64,
     /// Whether something was written that is not stored yet.
@@ -39,8 +51,6 @@ pub(super) struct DocumentFile {
     seen: Mutex<Option<SeenDocument>>,
     /// Whether it was read.
     is_read: AtomicBool,
-    /// Whether it is a document, not a file beside one.
-    is_document: bool,
 }
 
 impl DocumentFile {
@@ -55,33 +65,49 @@ impl DocumentFile {
         Arc::new(DocumentFile {
             files: files.clone(),
             path: path.clone(),
-            bytes: Arc::new(Mutex::new(text.to_vec())),
+            role: Role::Document,
+            bytes: Scratch::of_document(text, found.modified),
             content: found.version,
             is_dirty: Mutex::new(false),
             seen: Mutex::new(opened.clone()),
             opened,
             is_read: AtomicBool::new(false),
-            is_document: true,
         })
     }
 
-    /// Opens a file beside a document.
-    pub(super) fn scratch(files: &FilesView, path: &Key, bytes: Scratch) -> Arc<DocumentFile> {
+    /// Opens the file that was made in the place of a document. One that `is_made` just now and is closed without a byte
+    /// is refused as the document.
+    pub(super) fn new_document(
+        files: &FilesView,
+        path: &Key,
+        bytes: Arc<Scratch>,
+        is_made: bool,
+    ) -> Arc<DocumentFile> {
         Arc::new(DocumentFile {
+            role: Role::NewDocument,
+            is_dirty: Mutex::new(is_made),
+            seen: Mutex::new(files.unstored.seen(path)),
+            ..DocumentFile::in_memory(files, path, bytes)
+        })
+    }
+
+    /// Opens a scratch file.
+    pub(super) fn scratch(files: &FilesView, path: &Key, bytes: Arc<Scratch>) -> Arc<DocumentFile> {
+        Arc::new(DocumentFile::in_memory(files, path, bytes))
+    }
+
+    fn in_memory(files: &FilesView, path: &Key, bytes: Arc<Scratch>) -> DocumentFile {
+        DocumentFile {
             files: files.clone(),
             path: path.clone(),
-            content: content_of(&bytes),
+            role: Role::Scratch,
+            content: bytes.number(),
             bytes,
             is_dirty: Mutex::new(false),
             opened: None,
             seen: Mutex::new(None),
             is_read: AtomicBool::new(false),
-            is_document: false,
-        })
-    }
-
-    fn bytes(&self) -> MutexGuard<'_, Vec<u8>> {
-        self.bytes.lock()
+        }
     }
 
     fn dirty(&self) -> MutexGuard<'_, bool> {
@@ -91,7 +117,8 @@ impl DocumentFile {
     /// Makes the document longer, with zeros, or shorter.
     pub(super) fn resize(&self, length: u64) -> Result<()> {
         let length = self.checked(length)?;
-        self.bytes().resize(length, 0);
+        let resized = self.bytes.resize(length);
+        resized.map_err(|error| error.about(&self.path))?;
         let was_dirty = std::mem::replace(&mut *self.dirty(), true);
         if length == 0 && !was_dirty && !self.is_read.load(Ordering::Acquire) {
             // What was read of it, if anything, was read before it was opened.
@@ -111,7 +138,7 @@ impl DocumentFile {
     }
 
     fn note_write(&self) {
-        if !self.is_document {
+        if self.role == Role::Scratch {
             self.files.unstored.note_written(&self.path);
         }
     }
@@ -125,41 +152,45 @@ impl DocumentFile {
             }
         }
     }
-}
 
-/// Returns what `stat` shows of bytes in memory.
-fn stat_of(length: usize, content: u64) -> Stat {
-    let meta = Meta {
-        kind: EntryKind::File,
-        size: length as u64,
-        stored: length as u64,
-        modified: SystemTime::now(),
-        version: Version::NONE,
-    };
-    Stat {
-        meta,
-        posix: None,
-        content,
+    /// Whether the bytes are to become the attributes. Those of a file that has lost the name of the document are not, as
+    /// those of a file that was removed are nowhere.
+    fn is_to_be_stored(&self) -> bool {
+        match self.role {
+            Role::Document => true,
+            Role::NewDocument => {
+                let is_in_place = || self.files.unstored.is_in_place(&self.path, &self.bytes);
+                self.bytes.is_stored() || is_in_place()
+            }
+            Role::Scratch => false,
+        }
+    }
+
+    /// Stores the bytes as the attributes.
+    fn store(&self) -> Result<()> {
+        let seen = self.seen.lock().clone();
+        let saved = self
+            .files
+            .save(&self.path, &self.bytes.bytes(), seen.as_ref())?;
+        *self.seen.lock() = Some(saved);
+        if self.role == Role::NewDocument && !self.bytes.is_stored() {
+            self.bytes.note_stored();
+            self.files.unstored.show_document(&self.path);
+        }
+        Ok(())
     }
 }
 
 impl TreeFile for DocumentFile {
     fn read_at(&self, offset: u64, len: usize) -> Result<Vec<u8>> {
         self.note_read();
-        let bytes = self.bytes();
-        let start = usize::try_from(offset).map_or(bytes.len(), |start| start.min(bytes.len()));
-        let end = start.saturating_add(len).min(bytes.len());
-        Ok(bytes.get(start..end).unwrap_or_default().to_vec())
+        Ok(self.bytes.read_at(offset, len))
     }
 
     fn write_at(&self, offset: u64, new: &[u8]) -> Result<()> {
         let end = self.checked(offset.saturating_add(new.len() as u64))?;
-        let mut bytes = self.bytes();
-        if bytes.len() < end {
-            bytes.resize(end, 0);
-        }
-        bytes[end - new.len()..end].copy_from_slice(new);
-        drop(bytes);
+        let written = self.bytes.write(end, new);
+        written.map_err(|error| error.about(&self.path))?;
         *self.dirty() = true;
         self.note_write();
         Ok(())
@@ -168,7 +199,7 @@ impl TreeFile for DocumentFile {
     fn allocate(&self, mode: i32, (offset, length): (u64, u64)) -> Result<()> {
         let end = offset.saturating_add(length);
         match mode {
-            0 if end > self.bytes().len() as u64 => self.resize(end),
+            0 if end > self.bytes.len() => self.resize(end),
             0 => Ok(()),
             _ => Err(Error::unsupported(
                 &self.path,
@@ -179,11 +210,8 @@ impl TreeFile for DocumentFile {
 
     fn flush(&self) -> Result<()> {
         let mut dirty = self.dirty();
-        if *dirty && self.is_document {
-            let bytes = self.bytes().clone();
-            let seen = self.seen.lock().clone();
-            let saved = self.files.save(&self.path, &bytes, seen.as_ref())?;
-            *self.seen.lock() = Some(saved);
+        if *dirty && self.is_to_be_stored() {
+            self.store()?;
         }
         *dirty = false;
         Ok(())
@@ -195,14 +223,32 @@ impl TreeFile for DocumentFile {
     }
 
     fn stat(&self) -> Result<Stat> {
-        Ok(stat_of(self.bytes().len(), self.content))
+        let length = self.bytes.len();
+        let meta = Meta {
+            kind: EntryKind::File,
+            size: length,
+            stored: length,
+            modified: self.bytes.modified(),
+            version: Version::NONE,
+        };
+        Ok(Stat {
+            meta,
+            posix: None,
+            content: self.content,
+        })
     }
 
+    /// Owner and mode are those of the mount: setting them is allowed and changes nothing.
     fn change(&self, change: &AttrChange) -> Result<()> {
-        match change.size {
-            Some(size) => self.resize(size),
-            None => Ok(()),
+        if let Some(size) = change.size {
+            self.resize(size)?;
         }
+        match change.modified {
+            Some(Time::At(time)) => self.bytes.set_modified(time),
+            Some(Time::Now) => self.bytes.set_modified(SystemTime::now()),
+            None => {}
+        }
+        Ok(())
     }
 }
 
@@ -219,7 +265,8 @@ impl FilesView {
             Some(PathTarget::Document(found, name)) if name == ATTRIBUTES => found,
             _ => return Err(Error::not_found(path)),
         };
-        let attributes = parsed(text).map_err(|error| Error::invalid(path, error))?;
+        let attributes = parsed(text)
+            .map_err(|error| Error::invalid(path, format!("{error}; the old attributes stay")))?;
         let shown = |node: &Node| document(node, ATTRIBUTES);
         let is_shown_by = |node: &Node| seen.is_none_or(|seen| seen.is(&shown(node)));
         let seen = seen.map(|seen| SeenNode {

@@ -1,13 +1,14 @@
 //! The files view as a tree that can be changed.
 //!
-//! `attributes.json` is edited in place or by a temporary file renamed over it (`documents`), and decoded elements are
-//! written in place (`writing`). Nothing else changes here: nodes are made, moved and removed, and other metadata edited,
-//! in the store view.
+//! `attributes.json` is edited in place, by a scratch file that is renamed over it, or by one that is made anew after it
+//! was unlinked (`documents`, `unstored`), and decoded elements are written in place (`writing`). Nothing else changes
+//! here: nodes are made, moved and removed, and other metadata edited, in the store view.
 
 use std::sync::Arc;
 
 use crate::error::{Error, Kind, Result};
 use crate::hierarchy::NodeEntry;
+use crate::model::document::is_in_node_folder;
 use crate::store::backend::local::check_names;
 use crate::store::tree::{
     AttrChange, Credentials, FreeSpace, OpenMode, RenameMode, Stat, TreeFile,
@@ -17,9 +18,10 @@ use crate::sync::change_permit::ChangePermit;
 use crate::view::View;
 use crate::view::files::array_files::DecodedTarget;
 use crate::view::files::documents::DocumentFile;
-use crate::view::files::path_target::PathTarget;
+use crate::view::files::path_target::{PathTarget, ShownFile};
+use crate::view::files::scratch::Scratch;
+use crate::view::files::seen::SeenDocument;
 use crate::view::files::shown_document::{document, length_of};
-use crate::view::files::unstored::is_temporary;
 use crate::view::files::writing::{DecodedWriter, check_length};
 use crate::view::files::{ATTRIBUTES, FilesView};
 
@@ -33,18 +35,29 @@ impl Editing {
         Editing { files }
     }
 
-    fn target(&self, path: &Key) -> Result<PathTarget> {
-        let target = self.files.resolve(path)?;
-        target.ok_or_else(|| Error::not_found(path))
+    /// Returns what a path has; `NotFound` if that is nothing.
+    fn shown(&self, path: &Key) -> Result<ShownFile> {
+        let shown = self.files.shown(path)?;
+        shown.ok_or_else(|| Error::not_found(path))
     }
 
-    /// Fails if no file can be made at a path; one that programs rename onto `attributes.json` can.
-    fn check_temporary(&self, path: &Key) -> Result<()> {
+    /// Fails unless a scratch file can be made at a path: beside an `attributes.json` that can be edited, and not under a
+    /// name by which a Zarr library would take it for stored metadata.
+    fn check_beside(&self, path: &Key) -> Result<()> {
         let parent = path.parent().unwrap_or_default();
-        match self.target(&parent)? {
-            PathTarget::Node(_) if is_temporary(path.name()) => Ok(()),
-            PathTarget::Node(_) | PathTarget::Chunks(_) => {
-                Err(refused(path, "this view has no files of its own"))
+        match self.shown(&parent)? {
+            ShownFile::Target(PathTarget::Node(found)) => {
+                if !found.is_described() || found.node.is_err() {
+                    let why = "this directory has no attributes that can be edited";
+                    Err(refused(path, why))
+                } else if is_in_node_folder(path.name()) {
+                    Err(refused(path, "metadata are not made here"))
+                } else {
+                    Ok(())
+                }
+            }
+            ShownFile::Target(PathTarget::Chunks(_)) => {
+                Err(refused(path, "this directory has no files of its own"))
             }
             _ => Err(Error::new(Kind::NotADirectory, parent, "is a file")),
         }
@@ -65,33 +78,55 @@ impl Editing {
         Ok(file)
     }
 
-    /// Gives a file beside a document another name, or makes it the document if that is the new name.
-    fn rename_scratch(&self, from: &Key, bytes: &[u8], to: &Key, onto: RenameMode) -> Result<()> {
-        match self.files.resolve(to)? {
-            None => {
-                self.check_temporary(to)?;
-                let _permit = ChangePermit::take()?;
-                self.files.unstored.rename_scratch(from, to);
-                return Ok(());
-            }
-            Some(target) if target.is_directory() => return Err(is_directory(to)),
-            Some(target) if !target.is_editable() => return Err(not_edited(to)),
-            Some(_) if !matches!(onto, RenameMode::Replace) => {
-                return Err(Error::new(Kind::Exists, to, "is there already"));
-            }
-            Some(_) => {}
+    /// Opens a file that is not stored. One that has the name of a document was made in its place.
+    fn open_unstored(&self, path: &Key, bytes: Arc<Scratch>) -> Arc<DocumentFile> {
+        if path.name() == ATTRIBUTES {
+            DocumentFile::new_document(&self.files, path, bytes, false)
+        } else {
+            DocumentFile::scratch(&self.files, path, bytes)
         }
+    }
+
+    /// Makes the bytes of the scratch file at `from` the document at `to`, which shows them from then on.
+    fn replace_document(&self, from: &Key, bytes: &[u8], to: &Key) -> Result<()> {
+        let unstored = &self.files.unstored;
         // The kernel repeats a rename that is `Changed`.
-        if let Some(error) = self.files.unstored.refusal(from, to) {
+        if let Some(error) = unstored.refusal(from, to) {
             return Err(error);
         }
-        let seen = self.files.unstored.seen(to);
+        let seen = unstored.origin(from).or_else(|| unstored.seen(to));
         if let Err(error) = self.files.save(to, bytes, seen.as_ref()) {
-            self.files.unstored.note_refusal(from, to, &error);
+            unstored.note_refusal(from, to, &error);
+            if error.kind() == Kind::Changed {
+                // What another program has written is there, whether the document was taken away or not.
+                unstored.show_document(to);
+            }
             return Err(error);
         }
-        self.files.unstored.remove_scratch(from);
+        unstored.show_document(to);
         Ok(())
+    }
+
+    /// Gives a document, or a scratch file, the name of a scratch file. Editors keep the old content of a document so.
+    fn rename_beside(
+        &self,
+        from: &Key,
+        source: &ShownFile,
+        to: &Key,
+        onto: RenameMode,
+    ) -> Result<()> {
+        self.check_beside(to)?;
+        let _permit = ChangePermit::take()?;
+        match source {
+            ShownFile::Scratch(_) => self.files.unstored.rename_scratch(from, to, onto),
+            ShownFile::Target(target) => {
+                let found = target.node();
+                let text = document(found.node()?, ATTRIBUTES);
+                let origin = SeenDocument::shown(found, &text);
+                let unstored = &self.files.unstored;
+                unstored.rename_document(from, (text.to_vec(), origin), to, onto)
+            }
+        }
     }
 
     fn open_decoded(
@@ -131,6 +166,10 @@ fn read_only(path: &Key) -> Error {
     Error::new(Kind::Denied, path, why)
 }
 
+fn exists(path: &Key) -> Error {
+    Error::new(Kind::Exists, path, "is there already")
+}
+
 fn is_directory(path: &Key) -> Error {
     Error::new(Kind::IsADirectory, path, "is a directory")
 }
@@ -156,26 +195,35 @@ impl Tree for Editing {
     }
 
     fn create(&self, path: &Key, _credentials: &Credentials) -> Result<Arc<dyn TreeFile>> {
-        if self.files.lookup(path)?.is_some() {
-            return Err(Error::new(Kind::Exists, path, "is there already"));
+        if self.files.shown(path)?.is_some() {
+            return Err(exists(path));
         }
         check_names(path)?;
-        self.check_temporary(path)?;
+        let unstored = &self.files.unstored;
+        if self.files.resolve(path)?.is_some() {
+            let _permit = ChangePermit::take()?;
+            let bytes = unstored.make_document(path)?;
+            return Ok(DocumentFile::new_document(&self.files, path, bytes, true));
+        }
+        self.check_beside(path)?;
         let _permit = ChangePermit::take()?;
-        let bytes = self.files.unstored.make_scratch(path, Vec::new())?;
+        let bytes = unstored.make_scratch(path, Vec::new(), None)?;
         Ok(DocumentFile::scratch(&self.files, path, bytes))
     }
 
     fn open(&self, path: &Key, mode: OpenMode) -> Result<Arc<dyn TreeFile>> {
         let truncate = mode == OpenMode::Truncate;
-        if let Some(bytes) = self.files.unstored.scratch(path) {
-            let file = DocumentFile::scratch(&self.files, path, bytes);
-            if truncate {
-                file.resize(0)?;
+        let target = match self.shown(path)? {
+            ShownFile::Scratch(bytes) => {
+                let file = self.open_unstored(path, bytes);
+                if truncate {
+                    file.resize(0)?;
+                }
+                return Ok(file);
             }
-            return Ok(file);
-        }
-        match self.target(path)? {
+            ShownFile::Target(target) => target,
+        };
+        match target {
             target if target.is_directory() => Err(is_directory(path)),
             target if target.is_read_only() => Err(read_only(path)),
             PathTarget::Decoded(target) => self.open_decoded(path, target, truncate),
@@ -185,10 +233,12 @@ impl Tree for Editing {
 
     /// Owner, mode and times are those of the mount: setting them is allowed and changes nothing.
     fn change(&self, path: &Key, change: &AttrChange) -> Result<()> {
-        if self.files.unstored.scratch(path).is_some() {
-            return self.open(path, OpenMode::Write)?.change(change);
-        }
-        let target = self.target(path)?;
+        let target = match self.shown(path)? {
+            ShownFile::Scratch(bytes) => {
+                return self.open_unstored(path, bytes).change(change);
+            }
+            ShownFile::Target(target) => target,
+        };
         let Some(size) = change.size else {
             return Ok(());
         };
@@ -209,25 +259,35 @@ impl Tree for Editing {
     }
 
     fn make_folder(&self, path: &Key, _credentials: &Credentials) -> Result<()> {
-        if self.files.lookup(path)?.is_some() {
-            return Err(Error::new(Kind::Exists, path, "is there already"));
+        if self.files.shown(path)?.is_some() {
+            return Err(exists(path));
         }
         check_names(path)?;
         Err(refused(path, "nodes are not made here"))
     }
 
+    /// A document that is unlinked is missing until a program makes it anew, as archivers do, or a few seconds have passed.
     fn unlink(&self, path: &Key) -> Result<()> {
-        if self.files.unstored.remove_scratch(path) {
-            return Ok(());
+        let unstored = &self.files.unstored;
+        match self.shown(path)? {
+            ShownFile::Scratch(_) => {
+                let _permit = ChangePermit::take()?;
+                if !unstored.remove_scratch(path) {
+                    unstored.remove_document(path)?;
+                }
+                Ok(())
+            }
+            ShownFile::Target(target) if target.is_directory() => Err(is_directory(path)),
+            ShownFile::Target(target) if target.is_editable() => {
+                let _permit = ChangePermit::take()?;
+                unstored.remove_document(path)
+            }
+            ShownFile::Target(_) => Err(not_edited(path)),
         }
-        if self.target(path)?.is_directory() {
-            return Err(is_directory(path));
-        }
-        Err(not_edited(path))
     }
 
     fn remove_folder(&self, path: &Key) -> Result<()> {
-        if !self.target(path)?.is_directory() {
+        if !self.shown(path)?.is_directory() {
             return Err(Error::new(Kind::NotADirectory, path, "is a file"));
         }
         Err(not_edited(path))
@@ -235,19 +295,55 @@ impl Tree for Editing {
 
     fn rename(&self, from: &Key, to: &Key, onto: RenameMode) -> Result<()> {
         check_names(to)?;
-        if let Some(bytes) = self.files.unstored.scratch(from) {
-            let bytes = bytes.lock().clone();
-            return self.rename_scratch(from, &bytes, to, onto);
-        }
-        let target = self.target(from)?;
-        if !target.is_editable() || !is_temporary(to.name()) {
+        let source = self.shown(from)?;
+        if matches!(&source, ShownFile::Target(target) if !target.is_editable()) {
             return Err(not_edited(from));
         }
-        // Editors keep the old content under another name.
-        self.check_temporary(to)?;
-        let bytes = document(target.node().node()?, ATTRIBUTES).to_vec();
+        match self.files.resolve(to)? {
+            None => return self.rename_beside(from, &source, to, onto),
+            Some(target) if target.is_directory() => return Err(is_directory(to)),
+            Some(target) if !target.is_editable() => return Err(not_edited(to)),
+            Some(_) if onto == RenameMode::NoReplace && self.files.shown(to)?.is_some() => {
+                return Err(exists(to));
+            }
+            Some(_) => {}
+        }
+        match source {
+            ShownFile::Scratch(bytes) if from.name() != ATTRIBUTES => {
+                self.replace_document(from, &bytes.bytes(), to)?;
+                self.files.unstored.remove_scratch(from);
+                Ok(())
+            }
+            _ => {
+                let why = "attributes do not move from node to node: copy the file";
+                Err(Error::new(Kind::NotPermitted, from, why))
+            }
+        }
+    }
+
+    /// Makes a scratch file, or a document that is taken away, with the bytes of another file.
+    fn link(&self, from: &Key, to: &Key) -> Result<()> {
+        check_names(to)?;
+        let (bytes, origin) = match self.shown(from)? {
+            ShownFile::Scratch(bytes) => (bytes.bytes(), None),
+            ShownFile::Target(target) if target.is_editable() => {
+                let found = target.node();
+                let text = document(found.node()?, ATTRIBUTES);
+                let origin = SeenDocument::shown(found, &text);
+                (text.to_vec(), Some(origin))
+            }
+            ShownFile::Target(_) => return Err(not_edited(from)),
+        };
+        if self.files.shown(to)?.is_some() {
+            return Err(exists(to));
+        }
+        if self.files.resolve(to)?.is_some() {
+            return self.replace_document(from, &bytes, to);
+        }
+        self.check_beside(to)?;
         let _permit = ChangePermit::take()?;
-        self.files.unstored.make_scratch(to, bytes).map(drop)
+        let unstored = &self.files.unstored;
+        unstored.make_scratch(to, bytes, origin).map(drop)
     }
 
     fn sync_folder(&self, _path: &Key) -> Result<()> {

@@ -12,8 +12,6 @@ use crate::grid::joined_indices;
 use crate::hierarchy::{Hierarchy, NodeEntry};
 use crate::store::listing::NameList;
 use crate::store::{EntryKind, Listing, Name};
-use crate::view::files::broken::names_of;
-use crate::view::files::{ATTRIBUTES, METADATA};
 
 /// A group's children, then its own files. A broken node is listed as a group, with those that it has.
 pub(super) struct GroupListing {
@@ -32,17 +30,12 @@ pub(super) struct GroupListing {
 const LAST_CURSOR: u64 = i64::MAX as u64 - 3;
 
 impl GroupListing {
-    /// Opens the listing of a group, with these of its own files beside its documents.
+    /// Opens the listing of a group that has these files of its own.
     pub(super) fn new(
         hierarchy: &Arc<Hierarchy>,
         found: &Arc<NodeEntry>,
-        others: Vec<Vec<u8>>,
+        files: Vec<Vec<u8>>,
     ) -> Result<GroupListing> {
-        let mut files = match &found.node {
-            Ok(_) => [METADATA, ATTRIBUTES].map(<[u8]>::to_vec).into(),
-            Err(_) => names_of(found),
-        };
-        files.extend(others);
         Ok(GroupListing {
             children: children_of(hierarchy, found)?,
             hierarchy: hierarchy.clone(),

@@ -7,7 +7,7 @@
 //! does not read is a directory of its documents as they are stored.
 
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use crate::array::Arrays;
 use crate::error::{Error, Kind, Result};
@@ -17,13 +17,15 @@ use crate::known::Known;
 use crate::model::Node;
 use crate::store::{Key, Listing, Tree};
 use crate::view::files::array_files::DecodedTarget;
+use crate::view::files::broken::names_of;
 use crate::view::files::editing::Editing;
 use crate::view::files::forms::ListedForms;
 use crate::view::files::listings::GroupListing;
-use crate::view::files::path_target::PathTarget;
+use crate::view::files::path_target::{PathTarget, ShownFile};
+use crate::view::files::scratch::Scratch;
 use crate::view::files::seen::SeenDocument;
 use crate::view::files::shown_document::document;
-use crate::view::files::unstored::{UnstoredState, content_of};
+use crate::view::files::unstored::UnstoredState;
 use crate::view::text_file::{TextFile, directory_attr, file_attr};
 use crate::view::{Attr, ChildName, FILES_ATTRIBUTE, OpenedFile, View, ViewDir};
 
@@ -38,6 +40,7 @@ mod forms;
 mod group_files;
 mod listings;
 mod path_target;
+mod scratch;
 mod seen;
 mod shown_document;
 mod unstored;
@@ -174,16 +177,6 @@ impl FilesView {
         Arc::as_ptr(&self.unstored).addr()
     }
 
-    /// Returns what `stat` shows of a file that is not stored.
-    fn scratch_attr(&self, path: &Key) -> Option<Attr> {
-        let bytes = self.unstored.scratch(path)?;
-        let size = bytes.lock().len() as u64;
-        Some(Attr {
-            content: Some(content_of(&bytes)),
-            ..file_attr(size, SystemTime::now(), Duration::ZERO)
-        })
-    }
-
     /// Returns what `stat` shows of what a path was found to stand for, if it is known without waiting.
     fn attr_now(&self, target: &PathTarget, fresh: Duration) -> Known<Attr> {
         match target {
@@ -199,27 +192,25 @@ impl FilesView {
         }
     }
 
-    fn open_scratch(&self, path: &Key) -> Result<OpenedFile> {
-        let bytes = self.unstored.scratch(path);
-        let scratch = bytes.ok_or_else(|| Error::not_found(path))?;
-        let bytes = scratch.lock().clone();
-        Ok(OpenedFile {
-            file: Arc::new(TextFile {
-                bytes: bytes.into(),
-                version: 0,
-                modified: SystemTime::now(),
-            }),
-            content: Some(content_of(&scratch)),
-            version: None,
-            direct: true,
-            tree_file: None,
-        })
+    /// Returns what `stat` shows of what a path was found to show, if it is known without waiting.
+    fn shown_now(&self, shown: Result<Option<ShownFile>>, fresh: Duration) -> Known<Attr> {
+        match shown {
+            Ok(Some(ShownFile::Target(target))) => self.attr_now(&target, fresh),
+            Ok(Some(ShownFile::Scratch(scratch))) => Known::Is(scratch_attr(&scratch)),
+            Ok(None) => Known::Missing,
+            Err(_) => Known::Unknown,
+        }
     }
 
     fn list_node(&self, found: &Arc<NodeEntry>) -> Result<Box<dyn Listing>> {
         match &found.node {
             Ok(Node::Group(_)) | Err(_) => {
-                let files = self.group_file_names(found, &self.forms.of_groups);
+                let mut files = match &found.node {
+                    Ok(_) => self.documents_shown(&found.path),
+                    Err(_) => names_of(found),
+                };
+                files.extend(self.group_file_names(found, &self.forms.of_groups));
+                files.extend(self.unstored.names_in(&found.path));
                 let listing = GroupListing::new(&self.hierarchy, found, files)?;
                 Ok(Box::new(listing))
             }
@@ -243,6 +234,29 @@ fn attr_of_file(target: &PathTarget, size: u64, fresh: Duration) -> Attr {
     }
 }
 
+/// Returns what `stat` shows of a file in memory.
+fn scratch_attr(scratch: &Arc<Scratch>) -> Attr {
+    Attr {
+        content: Some(scratch.number()),
+        ..file_attr(scratch.len(), scratch.modified(), Duration::ZERO)
+    }
+}
+
+/// Opens a file in memory for reading, as it is now.
+fn open_scratch(scratch: &Arc<Scratch>) -> OpenedFile {
+    OpenedFile {
+        file: Arc::new(TextFile {
+            bytes: scratch.bytes().into(),
+            version: 0,
+            modified: scratch.modified(),
+        }),
+        content: Some(scratch.number()),
+        version: None,
+        direct: true,
+        tree_file: None,
+    }
+}
+
 /// Whether an error says that a file has a length that cannot be told: it does not decode, or is longer than
 /// any file.
 fn is_untold(kind: Kind) -> bool {
@@ -251,23 +265,29 @@ fn is_untold(kind: Kind) -> bool {
 
 impl View for FilesView {
     fn lookup(&self, path: &Key) -> Result<Option<Attr>> {
-        let (target, fresh) = self.resolved(|| self.resolve(path));
-        match target? {
-            Some(target) => self.attr(&target, fresh).map(Some),
-            None => Ok(self.scratch_attr(path)),
+        let (shown, fresh) = self.resolved(|| self.shown(path));
+        match shown? {
+            Some(ShownFile::Target(target)) => self.attr(&target, fresh).map(Some),
+            Some(ShownFile::Scratch(scratch)) => Ok(Some(scratch_attr(&scratch))),
+            None => Ok(None),
         }
     }
 
     fn measure(&self, path: &Key) -> Result<Option<Attr>> {
-        let (target, fresh) = self.resolved(|| self.resolve(path));
-        match target? {
-            Some(target) => self.exact_attr(&target, fresh).map(Some),
-            None => Ok(self.scratch_attr(path)),
+        let (shown, fresh) = self.resolved(|| self.shown(path));
+        match shown? {
+            Some(ShownFile::Target(target)) => self.exact_attr(&target, fresh).map(Some),
+            Some(ShownFile::Scratch(scratch)) => Ok(Some(scratch_attr(&scratch))),
+            None => Ok(None),
         }
     }
 
     fn attribute(&self, path: &Key, name: &[u8]) -> Result<Option<Vec<u8>>> {
-        match self.resolve(path)? {
+        let target = match self.shown(path)? {
+            Some(ShownFile::Target(target)) => Some(target),
+            Some(ShownFile::Scratch(_)) | None => None,
+        };
+        match target {
             Some(PathTarget::Node(found)) if name == FILES_ATTRIBUTE => {
                 self.names_that_open(&found)
             }
@@ -277,12 +297,9 @@ impl View for FilesView {
     }
 
     fn lookup_now(&self, path: &Key) -> Known<Attr> {
-        let (target, fresh) = self.resolved(|| self.resolve_now(path));
-        match target {
-            Ok(Some(target)) => self.attr_now(&target, fresh),
-            Ok(None) => self.scratch_attr(path).into(),
-            Err(_) => Known::Unknown,
-        }
+        let resolve = || self.shown_instead(path, || self.resolve_now(path));
+        let (shown, fresh) = self.resolved(resolve);
+        self.shown_now(shown, fresh)
     }
 
     fn dir_now(&self, path: &Key) -> Option<ViewDir> {
@@ -298,45 +315,49 @@ impl View for FilesView {
     }
 
     fn child_now(&self, dir: &ViewDir, name: &ChildName<'_>) -> Known<Attr> {
-        let (target, fresh) = self.resolved(|| self.resolve_child_now(dir, name));
-        match (target, dir) {
-            (Ok(Some(target)), _) => self.attr_now(&target, fresh),
-            (Ok(None), ViewDir::Path(path) | ViewDir::Node(path)) => {
-                let path = path.child(name.bytes);
-                path.map_or(Known::Unknown, |path| self.scratch_attr(&path).into())
+        let find = || self.resolve_child_now(dir, name);
+        let resolve = || match dir {
+            // Chunks have no files beside them.
+            ViewDir::Chunks(_) => Ok(find()?.map(ShownFile::Target)),
+            ViewDir::Path(path) | ViewDir::Node(path) => {
+                self.shown_instead(&path.child(name.bytes)?, find)
             }
-            (Ok(None), ViewDir::Chunks(_)) => Known::Missing,
-            (Err(_), _) => Known::Unknown,
-        }
+        };
+        let (shown, fresh) = self.resolved(resolve);
+        self.shown_now(shown, fresh)
     }
 
     fn list(&self, path: &Key) -> Result<Box<dyn Listing>> {
-        match self.resolve(path)? {
+        match self.shown(path)? {
             None => Err(Error::not_found(path)),
-            Some(PathTarget::Node(found)) => self.list_node(&found),
-            Some(PathTarget::Chunks(found)) => self.list_chunks(&found),
+            Some(ShownFile::Target(PathTarget::Node(found))) => self.list_node(&found),
+            Some(ShownFile::Target(PathTarget::Chunks(found))) => self.list_chunks(&found),
             Some(_) => Err(Error::new(Kind::NotADirectory, path, "is not a directory")),
         }
     }
 
     fn open(&self, path: &Key) -> Result<OpenedFile> {
-        match self.resolve(path)? {
-            None => self.open_scratch(path),
-            Some(PathTarget::Node(_) | PathTarget::Chunks(_)) => {
+        let target = match self.shown(path)? {
+            None => return Err(Error::not_found(path)),
+            Some(ShownFile::Scratch(scratch)) => return Ok(open_scratch(&scratch)),
+            Some(ShownFile::Target(target)) => target,
+        };
+        match target {
+            PathTarget::Node(_) | PathTarget::Chunks(_) => {
                 Err(Error::new(Kind::IsADirectory, path, "is a directory"))
             }
-            Some(PathTarget::Document(found, name)) => {
+            PathTarget::Document(found, name) => {
                 let text = document(found.node()?, &name);
                 self.unstored
                     .note_seen(path, SeenDocument::shown(&found, &text));
                 Ok(shown_document::open(&found, text))
             }
-            Some(PathTarget::AsFound(found, document)) => self.open_as_found(&found, &document),
-            Some(PathTarget::ErrorText(found)) => {
+            PathTarget::AsFound(found, document) => self.open_as_found(&found, &document),
+            PathTarget::ErrorText(found) => {
                 Ok(broken::text_file(&found, broken::error_text(&found)))
             }
-            Some(PathTarget::GroupFile(target)) => target.open(),
-            Some(PathTarget::Decoded(target)) => {
+            PathTarget::GroupFile(target) => target.open(),
+            PathTarget::Decoded(target) => {
                 let export = self.export(&target)?;
                 // An array that does not decode fails when it is opened, not with each read.
                 target.array.check_decodable()?;

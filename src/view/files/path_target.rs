@@ -13,6 +13,8 @@ use crate::store::Key;
 use crate::view::files::array_files::{ArrayPlace, DecodedTarget};
 use crate::view::files::broken::{ERROR_TEXT, not_readable};
 use crate::view::files::group_files::GroupTarget;
+use crate::view::files::scratch::Scratch;
+use crate::view::files::unstored::Instead;
 use crate::view::files::{ATTRIBUTES, CHUNKS, FilesView, METADATA};
 use crate::view::{ChildName, ViewDir};
 
@@ -71,7 +73,62 @@ impl PathTarget {
     }
 }
 
+/// What a path shows: what it stands for, or a file in memory.
+pub(super) enum ShownFile {
+    /// What is made of the store.
+    Target(PathTarget),
+    /// A scratch file, or a new one in the place of a document.
+    Scratch(Arc<Scratch>),
+}
+
+impl ShownFile {
+    /// Whether it is a directory.
+    pub(super) fn is_directory(&self) -> bool {
+        matches!(self, ShownFile::Target(target) if target.is_directory())
+    }
+}
+
 impl FilesView {
+    /// Finds what a path shows; `None` if there is no such path.
+    pub(super) fn shown(&self, path: &Key) -> Result<Option<ShownFile>> {
+        self.shown_instead(path, || self.resolve(path))
+    }
+
+    /// Finds what a path shows, where `resolve` finds what it stands for: what is made of the store comes before a scratch
+    /// file, but for a document that a program has taken away.
+    pub(super) fn shown_instead(
+        &self,
+        path: &Key,
+        resolve: impl FnOnce() -> Result<Option<PathTarget>>,
+    ) -> Result<Option<ShownFile>> {
+        match self.instead(path) {
+            Some(Instead::Nothing) => return Ok(None),
+            Some(Instead::File(scratch)) => return Ok(Some(ShownFile::Scratch(scratch))),
+            None => {}
+        }
+        Ok(match resolve()? {
+            Some(target) => Some(ShownFile::Target(target)),
+            None => self.unstored.scratch(path).map(ShownFile::Scratch),
+        })
+    }
+
+    /// Returns what a path has instead of a document that was taken away; `None` if it is none.
+    fn instead(&self, path: &Key) -> Option<Instead> {
+        let is_document = path.name() == ATTRIBUTES;
+        is_document.then(|| self.unstored.instead(path)).flatten()
+    }
+
+    /// Returns the names of the documents that the directory of a node shows.
+    pub(super) fn documents_shown(&self, node: &Key) -> Vec<Vec<u8>> {
+        let attributes = node.child(ATTRIBUTES).ok();
+        let instead = attributes.and_then(|path| self.unstored.instead(&path));
+        let mut names = vec![METADATA.to_vec()];
+        if !matches!(instead, Some(Instead::Nothing)) {
+            names.push(ATTRIBUTES.to_vec());
+        }
+        names
+    }
+
     /// Finds what a path stands for, from the root down; nothing if there is no such path.
     pub(super) fn resolve(&self, path: &Key) -> Result<Option<PathTarget>> {
         let Some(root) = self.hierarchy.root()? else {

@@ -1,19 +1,24 @@
-//! In-memory state of the files view: files that programs make beside `attributes.json` before they rename them onto it,
-//! and what programs have seen of that document.
+//! In-memory state of the files view: scratch files beside `attributes.json`, documents that a program has taken away to
+//! make them anew, and what programs have seen of documents.
+//!
+//! Programs save a document by another file that gets its name, or remove it and make it anew. Nothing of that reaches the
+//! store before the new text does. A scratch file lives until it is unlinked, becomes the document, or the mount ends.
 
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::num::NonZeroUsize;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use lru::LruCache;
 
 use crate::error::{Error, Kind, Result};
 use crate::store::Key;
+use crate::store::tree::RenameMode;
+use crate::view::files::scratch::{Scratch, ScratchRoom};
 use crate::view::files::seen::SeenDocument;
 
-/// The most files that are kept beside documents.
+/// The most scratch files, and the most documents that are taken away.
 const MAX_FILES: usize = 256;
 
 /// The most documents of which is known what was seen of them.
@@ -22,25 +27,102 @@ const MAX_SEEN: NonZeroUsize = NonZeroUsize::new(1024).unwrap();
 /// How long a truncation by path waits for the open that follows it.
 const TRUNCATION_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The bytes of a file that is not stored.
-pub(super) type Scratch = Arc<Mutex<Vec<u8>>>;
-
-/// Returns the number that tells such a file from others.
-pub(super) fn content_of(scratch: &Scratch) -> u64 {
-    Arc::as_ptr(scratch).addr() as u64
-}
+/// How long a document that was removed is missing if nobody makes it anew: programs do so at once.
+const REMOVAL_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A file beside a document.
 struct ScratchFile {
-    bytes: Scratch,
+    scratch: Arc<Scratch>,
+    /// The document that the bytes are of, as it was then; `None` once they are written to. A program that could not save
+    /// the document gives such a file its name again.
+    origin: Option<SeenDocument>,
     /// The document that the file was to replace, and the error that this was refused with since the document has
     /// changed. It stays refused until other bytes are written to the file.
     refusal: Option<(Key, Error)>,
 }
 
+impl ScratchFile {
+    fn new(scratch: Arc<Scratch>, origin: Option<SeenDocument>) -> ScratchFile {
+        ScratchFile {
+            scratch,
+            origin,
+            refusal: None,
+        }
+    }
+}
+
+/// Why a document does not show the attributes of its node.
+enum TakenAway {
+    /// It was removed, or got another name, at this time.
+    Removed(Instant),
+    /// It was made anew; what is written counts once it is closed. Only its handles hold the file.
+    MadeAnew(Weak<Scratch>),
+}
+
+impl TakenAway {
+    /// Whether the document shows the attributes again, since nobody has made it anew in time, or nobody has the new file
+    /// open any more.
+    fn is_over(&self) -> bool {
+        match self {
+            TakenAway::Removed(since) => since.elapsed() >= REMOVAL_TIMEOUT,
+            TakenAway::MadeAnew(scratch) => scratch.strong_count() == 0,
+        }
+    }
+}
+
+/// What a path has instead of a document.
+pub(super) enum Instead {
+    /// Nothing.
+    Nothing,
+    /// A new file, which will be the document.
+    File(Arc<Scratch>),
+}
+
+/// The files that are not stored, and the documents that they stand for.
+#[derive(Default)]
+struct UnstoredFiles {
+    scratch: HashMap<Key, ScratchFile>,
+    taken: HashMap<Key, TakenAway>,
+}
+
+impl UnstoredFiles {
+    /// Fails with `NoSpace` if there are too many scratch files to make one at a path.
+    fn check_scratch(&self, path: &Key) -> Result<()> {
+        check_count(path, &self.scratch, "files are kept beside documents")
+    }
+
+    /// Notes that a document is removed; `NoSpace` if too many are.
+    fn remove_document(&mut self, path: &Key) -> Result<()> {
+        self.taken.retain(|_, taken| !taken.is_over());
+        check_count(path, &self.taken, "documents can be removed at a time")?;
+        let removed = TakenAway::Removed(Instant::now());
+        self.taken.insert(path.clone(), removed);
+        Ok(())
+    }
+
+    /// Returns the file that was made in the place of a document and is still open.
+    fn made_anew(&self, path: &Key) -> Option<Arc<Scratch>> {
+        match self.taken.get(path)? {
+            TakenAway::MadeAnew(scratch) => scratch.upgrade(),
+            TakenAway::Removed(_) => None,
+        }
+    }
+}
+
+/// Fails with `NoSpace` if a table has no room for one more path.
+fn check_count<T>(path: &Key, table: &HashMap<Key, T>, what: &str) -> Result<()> {
+    if table.len() < MAX_FILES || table.contains_key(path) {
+        return Ok(());
+    }
+    let why = format!("at most {MAX_FILES} {what}");
+    Err(Error::new(Kind::NoSpace, path, why))
+}
+
 /// The state that all clones of a view share.
 pub(super) struct UnstoredState {
-    scratch: Mutex<HashMap<Key, ScratchFile>>,
+    files: Mutex<UnstoredFiles>,
+    /// How many bytes scratch files take.
+    room: Arc<ScratchRoom>,
     /// What programs saw last of documents.
     seen: Mutex<LruCache<Key, SeenDocument>>,
     /// Lengths that documents are to have when they are opened next, and since when.
@@ -50,7 +132,8 @@ pub(super) struct UnstoredState {
 impl Default for UnstoredState {
     fn default() -> UnstoredState {
         UnstoredState {
-            scratch: Mutex::default(),
+            files: Mutex::default(),
+            room: Arc::default(),
             seen: Mutex::new(LruCache::new(MAX_SEEN)),
             truncated: Mutex::default(),
         }
@@ -58,10 +141,123 @@ impl Default for UnstoredState {
 }
 
 impl UnstoredState {
-    /// Returns a file that is not stored.
-    pub(super) fn scratch(&self, path: &Key) -> Option<Scratch> {
-        let files = self.scratch.lock();
-        files.get(path).map(|file| file.bytes.clone())
+    /// Returns the scratch file at a path.
+    pub(super) fn scratch(&self, path: &Key) -> Option<Arc<Scratch>> {
+        let files = self.files.lock();
+        files.scratch.get(path).map(|file| file.scratch.clone())
+    }
+
+    /// Returns the names of the scratch files in a directory.
+    pub(super) fn names_in(&self, folder: &Key) -> Vec<Vec<u8>> {
+        let files = self.files.lock();
+        let paths = files.scratch.keys();
+        let inside = paths.filter(|path| path.parent().as_ref() == Some(folder));
+        let mut names: Vec<Vec<u8>> = inside.map(|path| path.name().to_vec()).collect();
+        names.sort();
+        names
+    }
+
+    /// Returns what a path has instead of its document; `None` if the document is not taken away.
+    pub(super) fn instead(&self, path: &Key) -> Option<Instead> {
+        let mut files = self.files.lock();
+        if files.taken.get(path)?.is_over() {
+            files.taken.remove(path);
+            return None;
+        }
+        let made_anew = files.made_anew(path);
+        Some(made_anew.map_or(Instead::Nothing, Instead::File))
+    }
+
+    /// Makes a scratch file; `Exists` if there is one, `NoSpace` if there is no room. `origin` is the document that the
+    /// bytes are of.
+    pub(super) fn make_scratch(
+        &self,
+        path: &Key,
+        bytes: Vec<u8>,
+        origin: Option<SeenDocument>,
+    ) -> Result<Arc<Scratch>> {
+        let scratch = Scratch::new(&self.room, bytes).map_err(|error| error.about(path))?;
+        let mut files = self.files.lock();
+        if files.scratch.contains_key(path) {
+            return Err(Error::new(Kind::Exists, path, "is there already"));
+        }
+        files.check_scratch(path)?;
+        let file = ScratchFile::new(scratch.clone(), origin);
+        files.scratch.insert(path.clone(), file);
+        Ok(scratch)
+    }
+
+    /// Removes a scratch file; returns whether there was one.
+    pub(super) fn remove_scratch(&self, path: &Key) -> bool {
+        self.files.lock().scratch.remove(path).is_some()
+    }
+
+    /// Gives a file that is not stored the name of a scratch file.
+    pub(super) fn rename_scratch(&self, from: &Key, to: &Key, onto: RenameMode) -> Result<()> {
+        let mut files = self.files.lock();
+        if onto == RenameMode::NoReplace && files.scratch.contains_key(to) {
+            return Err(Error::new(Kind::Exists, to, "is there already"));
+        }
+        if let Some(file) = files.scratch.remove(from) {
+            files.scratch.insert(to.clone(), file);
+            return Ok(());
+        }
+        let made_anew = files.made_anew(from);
+        let scratch = made_anew.ok_or_else(|| Error::not_found(from))?;
+        files.check_scratch(to)?;
+        files.remove_document(from)?;
+        let file = ScratchFile::new(scratch, None);
+        files.scratch.insert(to.clone(), file);
+        Ok(())
+    }
+
+    /// Gives a document that has this text the name of a scratch file.
+    pub(super) fn rename_document(
+        &self,
+        from: &Key,
+        (text, origin): (Vec<u8>, SeenDocument),
+        to: &Key,
+        onto: RenameMode,
+    ) -> Result<()> {
+        let scratch = Scratch::new(&self.room, text).map_err(|error| error.about(to))?;
+        let mut files = self.files.lock();
+        if onto == RenameMode::NoReplace && files.scratch.contains_key(to) {
+            return Err(Error::new(Kind::Exists, to, "is there already"));
+        }
+        files.check_scratch(to)?;
+        files.remove_document(from)?;
+        let file = ScratchFile::new(scratch, Some(origin));
+        files.scratch.insert(to.clone(), file);
+        Ok(())
+    }
+
+    /// Takes a document away; it shows its old text again if nobody makes it anew in time. `NoSpace` if too many are.
+    pub(super) fn remove_document(&self, path: &Key) -> Result<()> {
+        self.files.lock().remove_document(path)
+    }
+
+    /// Makes a document anew that was removed; `Exists` if it shows its old text again, or was made anew already.
+    pub(super) fn make_document(&self, path: &Key) -> Result<Arc<Scratch>> {
+        let scratch = Scratch::new(&self.room, Vec::new()).map_err(|error| error.about(path))?;
+        let mut files = self.files.lock();
+        match files.taken.get_mut(path).filter(|taken| !taken.is_over()) {
+            Some(taken @ TakenAway::Removed(_)) => {
+                *taken = TakenAway::MadeAnew(Arc::downgrade(&scratch));
+                Ok(scratch)
+            }
+            _ => Err(Error::new(Kind::Exists, path, "is there already")),
+        }
+    }
+
+    /// Whether a new file is still in the place of a document: neither removed nor replaced.
+    pub(super) fn is_in_place(&self, path: &Key, scratch: &Arc<Scratch>) -> bool {
+        let found = self.files.lock().made_anew(path);
+        found.is_some_and(|found| Arc::ptr_eq(&found, scratch))
+    }
+
+    /// Notes that a document was stored: it shows its new text.
+    pub(super) fn show_document(&self, path: &Key) {
+        self.files.lock().taken.remove(path);
     }
 
     /// Notes what a program sees of a document.
@@ -86,55 +282,31 @@ impl UnstoredState {
         self.seen.lock().pop(path);
     }
 
-    /// Returns the error with which a file beside a document was refused as the document, as it is now.
+    /// Returns the document, as it was then, that a scratch file has the bytes of.
+    pub(super) fn origin(&self, path: &Key) -> Option<SeenDocument> {
+        self.files.lock().scratch.get(path)?.origin.clone()
+    }
+
+    /// Returns the error with which a scratch file was refused as the document, as it is now.
     pub(super) fn refusal(&self, from: &Key, to: &Key) -> Option<Error> {
-        let files = self.scratch.lock();
-        let (refused, error) = files.get(from)?.refusal.as_ref()?;
+        let files = self.files.lock();
+        let (refused, error) = files.scratch.get(from)?.refusal.as_ref()?;
         (refused == to).then(|| error.clone())
     }
 
-    /// Notes that a file beside a document was refused as the document because that has changed.
+    /// Notes that a scratch file was refused as the document because that has changed.
     pub(super) fn note_refusal(&self, from: &Key, to: &Key, error: &Error) {
-        if let Some(file) = self.scratch.lock().get_mut(from)
+        if let Some(file) = self.files.lock().scratch.get_mut(from)
             && error.kind() == Kind::Changed
         {
             file.refusal = Some((to.clone(), error.clone()));
         }
     }
 
-    /// Notes that a file beside a document is written.
+    /// Notes that a scratch file is written.
     pub(super) fn note_written(&self, path: &Key) {
-        if let Some(file) = self.scratch.lock().get_mut(path) {
-            file.refusal = None;
-        }
-    }
-
-    /// Makes such a file, or replaces its bytes; `NoSpace` if there are too many.
-    pub(super) fn make_scratch(&self, path: &Key, bytes: Vec<u8>) -> Result<Scratch> {
-        let mut files = self.scratch.lock();
-        if files.len() >= MAX_FILES && !files.contains_key(path) {
-            let why = format!("at most {MAX_FILES} files are kept beside documents");
-            return Err(Error::new(Kind::NoSpace, path, why));
-        }
-        let bytes = Arc::new(Mutex::new(bytes));
-        let file = ScratchFile {
-            bytes: bytes.clone(),
-            refusal: None,
-        };
-        files.insert(path.clone(), file);
-        Ok(bytes)
-    }
-
-    /// Removes such a file; returns whether there was one.
-    pub(super) fn remove_scratch(&self, path: &Key) -> bool {
-        self.scratch.lock().remove(path).is_some()
-    }
-
-    /// Gives such a file another name.
-    pub(super) fn rename_scratch(&self, from: &Key, to: &Key) {
-        let mut files = self.scratch.lock();
-        if let Some(file) = files.remove(from) {
-            files.insert(to.clone(), file);
+        if let Some(file) = self.files.lock().scratch.get_mut(path) {
+            (file.refusal, file.origin) = (None, None);
         }
     }
 
@@ -151,49 +323,5 @@ impl UnstoredState {
     pub(super) fn take_truncated(&self, path: &Key) -> Option<u64> {
         let (length, since) = self.truncated.lock().remove(path)?;
         (since.elapsed() < TRUNCATION_TIMEOUT).then_some(length)
-    }
-}
-
-/// Whether a name is one that programs give to a file that will replace another, or to the old content of one that
-/// they replace.
-pub(super) fn is_temporary(name: &[u8]) -> bool {
-    let holds = |word: &[u8]| name.windows(word.len()).any(|part| part == word);
-    let starts = |words: &[&[u8]]| words.iter().any(|word| name.starts_with(word));
-    let ends = |words: &[&[u8]]| words.iter().any(|word| name.ends_with(word));
-    let is_number = name.iter().all(u8::is_ascii_digit);
-    holds(b"attributes.json")
-        || starts(&[b"sed", b"tmp", b".tmp", b".nfs", b".fuse_hidden"])
-        || ends(&[
-            b"~",
-            b".tmp",
-            b".swp",
-            b".swx",
-            b".part",
-            b".partial",
-            b".bak",
-        ])
-        || is_number
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn names_of_editors_are_temporary() {
-        for name in [
-            "sedAb12xY",
-            ".attributes.json.swp",
-            "4913",
-            "attributes.json~",
-            ".attributes.json.Ax3Fq1",
-            "attributes.json.8f3.partial",
-            "tmpk3x",
-        ] {
-            assert!(is_temporary(name.as_bytes()), "{name}");
-        }
-        for name in ["data.csv", "a.npy", "temp", "README"] {
-            assert!(!is_temporary(name.as_bytes()), "{name}");
-        }
     }
 }
