@@ -108,11 +108,18 @@ fn encode_digest(digest: Option<u128>) -> Option<String> {
     digest.map(|digest| format!("{digest:032x}"))
 }
 
-/// Returns the member `digest`, which may be null.
-fn decode_digest(members: &Map<String, Value>) -> Option<Option<u128>> {
-    match members.get("digest")? {
-        Value::Null => Some(None),
-        digest => u128::from_str_radix(digest.as_str()?, 16).ok().map(Some),
+/// The member `digest` of a record, which may be null.
+struct DigestMember(Option<u128>);
+
+impl DigestMember {
+    fn of(members: &Map<String, Value>) -> Option<DigestMember> {
+        match members.get("digest")? {
+            Value::Null => Some(DigestMember(None)),
+            digest => {
+                let digest = u128::from_str_radix(digest.as_str()?, 16).ok()?;
+                Some(DigestMember(Some(digest)))
+            }
+        }
     }
 }
 
@@ -174,7 +181,7 @@ fn from_json(value: &Value) -> Option<JournalRecord> {
         },
         "try" => JournalRecord::Tried {
             key: key()?,
-            digest: decode_digest(members)?,
+            digest: DigestMember::of(members)?.0,
         },
         "let" => JournalRecord::Reverted(key()?),
         "white" => JournalRecord::Whiteout {
@@ -198,7 +205,7 @@ fn from_json(value: &Value) -> Option<JournalRecord> {
             mark: Mark {
                 inode: members.get("inode")?.as_u64()?,
                 length: members.get("length")?.as_u64()?,
-                digest: decode_digest(members)?,
+                digest: DigestMember::of(members)?.0,
             },
         },
         "gone" => JournalRecord::Removed(key()?),
