@@ -554,7 +554,7 @@ fn a_copy_that_a_signal_ends_leaves_nothing() {
     let (from, to) = (folder.path().join("s"), folder.path().join("to"));
     store(
         &from,
-        &[("zarr.json", array(&[1 << 30], &[1 << 20]).as_bytes())],
+        &[("zarr.json", array(&[1 << 32], &[1 << 20]).as_bytes())],
     );
     fs::create_dir(&to).unwrap();
     let names = || fs::read_dir(&to).unwrap().map(Result::unwrap);
