@@ -7,7 +7,7 @@ use std::os::unix::fs::FileExt;
 use twox_hash::XxHash3_128;
 
 use super::attributes;
-use super::marks::Mark;
+use super::journal_line::Mark;
 use crate::error::{Error, Kind, Result};
 use crate::store::Reader;
 use crate::store::holes::data_after;

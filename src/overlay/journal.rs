@@ -238,7 +238,7 @@ impl Damage {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::overlay::marks::Mark;
+    use crate::overlay::journal_line::Mark;
     use crate::store::{Key, StoreVersion};
 
     fn sample() -> Vec<JournalRecord> {

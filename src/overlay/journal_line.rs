@@ -6,7 +6,6 @@
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, percent_encode};
 use serde_json::{Map, Value, json};
 
-use super::marks::Mark;
 use crate::store::{Key, StoreVersion};
 
 /// One change of an upper folder that its files alone do not show.
@@ -54,6 +53,23 @@ pub(super) enum JournalRecord {
     Forgotten(Key),
     /// The disk has everything, and nothing was changed since.
     Closed,
+}
+
+/// What tells one content of a key from another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Mark {
+    pub(super) inode: u64,
+    /// Length in bytes.
+    pub(super) length: u64,
+    /// xxh3 of the bytes; `None` for a file that is changed in place, of which the inode alone tells.
+    pub(super) digest: Option<u128>,
+}
+
+impl Mark {
+    /// Whether a file of this inode and length has the content, which the disk has.
+    pub(super) fn is_file(&self, inode: u64, length: u64) -> bool {
+        self.inode == inode && (self.digest.is_none() || self.length == length)
+    }
 }
 
 /// Length of the checksum at the start of a line: eight digits and a blank.

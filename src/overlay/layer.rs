@@ -13,9 +13,8 @@ use rustix::io::Errno;
 
 use super::attributes;
 use super::journal::Journal;
-use super::journal_line::JournalRecord;
+use super::journal_line::{JournalRecord, Mark};
 use super::keys_dir::{KeysDir, os_error};
-use super::marks::Mark;
 use super::records::{BaseVersion, Records};
 use super::upper::Upper;
 use super::write_numbers::WriteNumbers;

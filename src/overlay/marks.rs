@@ -7,26 +7,9 @@
 
 use std::collections::BTreeMap;
 
-use super::journal_line::JournalRecord;
-use super::records::below;
+use super::journal_line::{JournalRecord, Mark};
+use super::key_ranges::below;
 use crate::store::Key;
-
-/// What tells one content of a key from another.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Mark {
-    pub(super) inode: u64,
-    /// Length in bytes.
-    pub(super) length: u64,
-    /// xxh3 of the bytes; `None` for a file that is changed in place, of which the inode alone tells.
-    pub(super) digest: Option<u128>,
-}
-
-impl Mark {
-    /// Whether a file of this inode and length has the content, which the disk has.
-    pub(super) fn is_file(&self, inode: u64, length: u64) -> bool {
-        self.inode == inode && (self.digest.is_none() || self.length == length)
-    }
-}
 
 /// A content that a key got since its last synced one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -35,6 +35,7 @@ mod file_ids;
 mod folders;
 mod journal;
 mod journal_line;
+mod key_ranges;
 mod keys_dir;
 mod layer;
 mod layered_reads;

@@ -4,9 +4,9 @@
 //! (after a rename). The nearest whiteout at or above a key decides. Files of the upper folder show in any case.
 
 use std::collections::{BTreeMap, HashSet};
-use std::ops::Bound;
 
 use super::journal_line::JournalRecord;
+use super::key_ranges::below;
 use super::marks::Marks;
 use crate::store::{Key, StoreVersion};
 
@@ -255,18 +255,6 @@ pub(super) fn tries(key: &Key, digests: &[Option<u128>]) -> Vec<JournalRecord> {
         digest: *digest,
     };
     digests.iter().map(tried).collect()
-}
-
-/// Returns the entries of keys at and below a prefix.
-pub(super) fn below<'a, V>(
-    map: &'a BTreeMap<Key, V>,
-    prefix: &'a Key,
-) -> impl Iterator<Item = (&'a Key, &'a V)> {
-    let from = (Bound::Included(prefix), Bound::Unbounded);
-    // Keys are sorted by their bytes: `a-b` lies between `a` and `a/b`.
-    map.range::<Key, _>(from)
-        .take_while(|(key, _)| key.as_bytes().starts_with(prefix.as_bytes()))
-        .filter(|(key, _)| key.below(prefix).is_some())
 }
 
 /// Returns the key `rest` below `prefix`.

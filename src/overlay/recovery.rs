@@ -16,10 +16,9 @@ use std::path::Path;
 use rustix::fs::{OFlags, RenameFlags};
 
 use super::content;
-use super::journal_line::JournalRecord;
+use super::journal_line::{JournalRecord, Mark};
 use super::keys_dir::os_error;
 use super::layer::ChangeLayer;
-use super::marks::Mark;
 use super::namespace::rename;
 use super::upper::{PendingFile, Upper};
 use crate::error::{Error, Kind, Result};

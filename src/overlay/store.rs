@@ -9,10 +9,9 @@ use std::sync::Arc;
 
 use twox_hash::XxHash3_128;
 
-use super::journal_line::JournalRecord;
+use super::journal_line::{JournalRecord, Mark};
 use super::keys_dir::os_error;
 use super::layered_store::{LayeredStore, Shown, etag_of};
-use super::marks::Mark;
 use super::name_change::NameChange;
 use super::{Overlay, OverlayCore, Resolved, attributes, content, listing, wrong_kind};
 use crate::error::{Error, Kind, Result};

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use super::records::below;
+use super::key_ranges::below;
 use crate::store::Key;
 
 /// The number of the last write of each key. No number is given twice, so that a key which was forgotten and

@@ -9,9 +9,9 @@ use std::fs::File;
 use std::sync::Arc;
 
 use crate::error::{Error, Kind, Result};
+use crate::overlay::journal_line::Mark;
 use crate::overlay::keys_dir::os_error;
 use crate::overlay::layered_store::LayeredStore;
-use crate::overlay::marks::Mark;
 use crate::overlay::name_change::NameChange;
 use crate::overlay::open_file::OpenFile;
 use crate::overlay::{OverlayCore, attributes, content};

@@ -1,0 +1,18 @@
+//! Ranges of sorted keys: those at and below a prefix.
+
+use std::collections::BTreeMap;
+use std::ops::Bound;
+
+use crate::store::Key;
+
+/// Returns the entries of keys at and below a prefix.
+pub(super) fn below<'a, V>(
+    map: &'a BTreeMap<Key, V>,
+    prefix: &'a Key,
+) -> impl Iterator<Item = (&'a Key, &'a V)> {
+    let from = (Bound::Included(prefix), Bound::Unbounded);
+    // Keys are sorted by their bytes: `a-b` lies between `a` and `a/b`.
+    map.range::<Key, _>(from)
+        .take_while(|(key, _)| key.as_bytes().starts_with(prefix.as_bytes()))
+        .filter(|(key, _)| key.below(prefix).is_some())
+}
