@@ -1,5 +1,6 @@
 """Random operations through one view while a file is open in the other."""
 
+import errno
 import json
 import os
 from contextlib import suppress
@@ -80,7 +81,7 @@ class Held(DecodedNodes):
         return new
 
     def hold_stored(self):
-        """Writes a chunk's file, and another chunk by the files view before it is closed."""
+        """Writes a chunk's file, which keeps the decoded files of the array from being written until it is closed."""
         path, array = self.array()
         if not array.shape:
             raise Again
@@ -98,11 +99,16 @@ class Held(DecodedNodes):
         with opened(self.subject.store / key, os.O_RDWR | os.O_CREAT) as file:
             os.pwrite(file, bytes_, 0)
             os.ftruncate(file, len(bytes_))
-            with opened(place) as decoded:
-                os.pwrite(decoded, row, start)
-                self.assign(path, [(start, row)])
+            try:
+                with opened(place):
+                    raise AssertionError(f"{place} opens for writing beside {key}")
+            except OSError as error:
+                assert error.errno == errno.EBUSY, error
             check_place(self.subject.store / key, self.subject.store / key)
         (self.model / key).write_bytes(bytes_)
+        with opened(place) as decoded:
+            os.pwrite(decoded, row, start)
+            self.assign(path, [(start, row)])
         self.check(path)
 
     def hold_attributes(self):
