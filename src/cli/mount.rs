@@ -21,7 +21,6 @@ use crate::fuse::serve::MountServer;
 use crate::fuse::session::SessionSettings;
 use crate::mount::open::{ViewKind, Views};
 use crate::mount::{control_socket, open};
-use crate::overlay::Overlay;
 use crate::stats::Stats;
 use crate::store;
 use crate::sync::allocator;
@@ -88,8 +87,11 @@ fn serve(plan: &MountPlan, parent: Option<&Parent>) -> Result<()> {
     views.arrays().refuse_writes();
     vfs.end_all();
     views.arrays().store_left_over();
-    if let Some(Err(error)) = views.overlay().map(Overlay::close) {
-        log::warn!("the changes are checked at the next mount: {error}");
+    if let Some(overlay) = views.overlay() {
+        control_socket::end(overlay);
+        if let Err(error) = overlay.close() {
+            log::warn!("the changes are checked at the next mount: {error}");
+        }
     }
     remove_dir(plan);
     Ok(())

@@ -34,6 +34,14 @@ pub fn serve(overlay: Overlay, arrays: Arc<Arrays>) -> Result<()> {
         .map_err(|error| Error::os("starting a thread", error))
 }
 
+/// Takes the socket away before the process ends: commands open the upper folder themselves from then on.
+pub fn end(overlay: &Overlay) {
+    let removed = socket_path(overlay.path()).map(|(_folder, path)| fs::remove_file(path));
+    if let Err(error) = removed {
+        log::debug!("{error}");
+    }
+}
+
 fn accept(overlay: &Overlay, arrays: &Arc<Arrays>, listener: &UnixListener) {
     for stream in listener.incoming() {
         let stream = match stream {

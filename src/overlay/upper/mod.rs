@@ -364,8 +364,8 @@ fn check_empty(path: &Path) -> Result<()> {
 const README_NAME: &str = "README";
 
 /// How often, and how far apart, the lock of an upper folder is tried: a daemon whose mount was unmounted a moment ago
-/// has it for a little longer.
-const LOCK_ATTEMPTS: usize = 100;
+/// has it until the disk has all changes.
+const LOCK_ATTEMPTS: usize = 250;
 const LOCK_PAUSE: Duration = Duration::from_millis(20);
 
 /// Takes the lock of an upper folder. `Exists` if another process has it and keeps it.
