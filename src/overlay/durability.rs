@@ -66,10 +66,16 @@ impl OverlayCore {
         }
     }
 
-    fn has_made_room(&self) -> bool {
+    /// Whether there may be more room once the disk has everything.
+    pub(super) fn has_retained(&self) -> bool {
         let top = self.top();
         let mut layers = top.frozen.iter().chain([&top]);
-        layers.any(|layered| layered.layer.has_retained()) && self.sync_all().is_ok()
+        layers.any(|layered| layered.layer.has_retained())
+    }
+
+    /// Makes room by a sync, if that may be; returns whether it was made.
+    pub(super) fn has_made_room(&self) -> bool {
+        self.has_retained() && self.sync_all().is_ok()
     }
 
     /// Has the disk keep everything, and the journals say so.

@@ -65,7 +65,7 @@ impl OpenFile {
             Ok(file) => file,
             Err(error) => return Some(Err(error)),
         };
-        Some(state.write(&self.core, &file, offset, bytes))
+        state.write_now(&self.core, &file, offset, bytes)
     }
 
     /// Keeps room for a range, as fallocate(2) with `mode` does.

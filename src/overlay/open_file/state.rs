@@ -359,7 +359,8 @@ impl FileState {
         }
     }
 
-    /// Writes to the file that `writable` returned, and notes which bytes are missing if that fails.
+    /// Writes to the file that `writable` returned, and notes which bytes are missing if that fails. On a full disk it waits
+    /// for room if there may be some.
     pub(super) fn write(
         &mut self,
         core: &OverlayCore,
@@ -367,24 +368,55 @@ impl FileState {
         offset: u64,
         bytes: &[u8],
     ) -> Result<()> {
-        let range = offset..offset.saturating_add(bytes.len() as u64);
-        self.note_range(file, range.clone())?;
-        let write = || {
-            let done = file.write_all_at(bytes, offset);
-            done.map_err(|error| self.os_error(error))
-        };
-        let done = core.with_room(write);
-        self.note_write(core);
-        match done {
-            Ok(()) => {
-                self.clear_failed(core, |failed| failed.without(range));
-                Ok(())
-            }
-            Err(error) => {
-                self.add_failed(core, range, &error);
-                Err(error)
-            }
+        let mut done = self.write_once(core, file, offset, bytes);
+        if is_full(&done) && core.has_made_room() {
+            done = self.write_once(core, file, offset, bytes);
         }
+        self.note_outcome(core, offset, bytes, done)
+    }
+
+    /// The same without waiting; `None` if there may be room after a wait.
+    pub(super) fn write_now(
+        &mut self,
+        core: &OverlayCore,
+        file: &File,
+        offset: u64,
+        bytes: &[u8],
+    ) -> Option<Result<()>> {
+        let done = self.write_once(core, file, offset, bytes);
+        if is_full(&done) && core.has_retained() {
+            return None;
+        }
+        Some(self.note_outcome(core, offset, bytes, done))
+    }
+
+    fn write_once(
+        &mut self,
+        core: &OverlayCore,
+        file: &File,
+        offset: u64,
+        bytes: &[u8],
+    ) -> Result<()> {
+        self.note_range(file, offset..offset.saturating_add(bytes.len() as u64))?;
+        let done = file.write_all_at(bytes, offset);
+        self.note_write(core);
+        done.map_err(|error| self.os_error(error))
+    }
+
+    /// Notes which bytes of the content are missing after a write.
+    fn note_outcome(
+        &mut self,
+        core: &OverlayCore,
+        offset: u64,
+        bytes: &[u8],
+        done: Result<()>,
+    ) -> Result<()> {
+        let range = offset..offset.saturating_add(bytes.len() as u64);
+        match &done {
+            Ok(()) => self.clear_failed(core, |failed| failed.without(range)),
+            Err(error) => self.add_failed(core, range, error),
+        }
+        done
     }
 
     /// Notes that a range is about to be written; what lies between the end of the file and the range becomes zeros.
@@ -424,6 +456,12 @@ impl FileState {
     pub(super) fn os_error(&self, error: impl Into<std::io::Error>) -> Error {
         Error::os(self.key_or_root(), error.into())
     }
+}
+
+/// Whether a write has failed since the disk is full.
+fn is_full(done: &Result<()>) -> bool {
+    done.as_ref()
+        .is_err_and(|error| error.kind() == Kind::NoSpace)
 }
 
 /// Returns the record of a base, for a change of the content or of attributes alone.
