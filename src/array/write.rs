@@ -205,6 +205,13 @@ impl OpenArray {
         let is_shown =
             edit.source == WriteSource::Pages && self.dirty.writers().has_shown(&indices);
         let is_whole = edit.is_whole && !is_shown;
+        if is_shown
+            && let Some(read) = self.dirty.read_of(chunk, place)
+            && self.dirty.writers().has_shown_other(&indices, read)
+        {
+            // The pages are of before what was read to write the rest.
+            return self.refuse_pages(decoder, piece, &location);
+        }
         let permit = ChangePermit::take()?;
         if self.dirty.edit(chunk, place, is_whole, edit.apply)? {
             return Ok(());
@@ -215,7 +222,7 @@ impl OpenArray {
             Some(written) => (Piece::Data(written), Basis::Written),
             None => match self.unwritten_piece(decoder, (piece, &location), is_shown)? {
                 Some(found) => found,
-                None => return self.refuse_pages(decoder, &location),
+                None => return self.refuse_pages(decoder, piece, &location),
             },
         };
         let mut fresh = self.editable(decoder, piece, &location, current)?;
@@ -241,7 +248,6 @@ impl OpenArray {
         let (current, version) = self.versioned_piece(decoder, piece, location)?;
         let (indices, digest) = (decoder.pieces.indices(piece), current.digest());
         if is_shown && self.dirty.writers().has_shown_other(&indices, digest) {
-            self.dirty.writers().forget(&indices);
             return Ok(None);
         }
         Ok(Some((current, Basis::Stored(version, digest))))
