@@ -188,6 +188,8 @@ fn show_lower(layer: &ChangeLayer, path: &Key, old_names: Vec<Key>) -> Result<us
     let whiteouts = whiteouts.into_iter().map(|(key, _)| key);
     records.extend(whiteouts.map(JournalRecord::WhiteoutRemoved));
     layer.record(records)?;
+    // The disk must not have the removals that follow without this.
+    layer.sync_journal()?;
     Ok(shown)
 }
 
@@ -252,6 +254,14 @@ mod tests {
         drop(file);
         let layer = overlay.0.top().layer.clone();
         show_lower(&layer, &key("a"), Vec::new()).unwrap();
+        let (synced, length) = {
+            let state = layer.lock();
+            (state.journal.synced(), state.journal.len())
+        };
+        assert_eq!(
+            synced, length,
+            "after a loss of power the store shows as well"
+        );
         drop((layer, overlay));
         let overlay = open(folder.path(), &store);
         let found = Store::get(&overlay, &key("a"), 100).unwrap();

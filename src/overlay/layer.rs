@@ -237,20 +237,28 @@ impl ChangeLayer {
         !self.lock().retained.is_empty()
     }
 
-    /// Notes that the disk has a content of a key, its name and its mark, if it is still the last one. Returns the names
-    /// in `pending/` of files that are not needed any more.
-    pub(super) fn note_synced(&self, key: &Key, mark: &Mark) -> Result<Vec<String>> {
-        if self.last_mark(key) != Some(*mark) {
-            return Ok(Vec::new());
-        }
-        if self.synced(key) != Some(*mark) {
+    /// Has the disk keep the journal.
+    pub(super) fn sync_journal(&self) -> Result<()> {
+        let end = self.lock().journal.end();
+        end.sync()
+    }
+
+    /// Notes that the disk has a content of a key and its name, if it is still the last one, and has the disk keep that: until
+    /// then the journal says that the content before it is the synced one.
+    pub(super) fn note_synced(&self, key: &Key, mark: &Mark) -> Result<()> {
+        if self.last_mark(key) == Some(*mark) && self.synced(key) != Some(*mark) {
             let (key, inode) = (key.clone(), mark.inode);
             self.record(vec![JournalRecord::Synced { key, inode }])?;
         }
+        self.sync_journal()
+    }
+
+    /// Takes the retained files of a key whose last content is synced; returns their names in `pending/`.
+    pub(super) fn take_replaced(&self, key: &Key) -> Vec<String> {
         let mut state = self.lock();
         let is_idle = state.is_synced(key);
         let names = is_idle.then(|| state.retained.remove(key));
-        Ok(names.flatten().unwrap_or_default())
+        names.flatten().unwrap_or_default()
     }
 
     fn synced(&self, key: &Key) -> Option<Mark> {
@@ -281,6 +289,7 @@ impl ChangeLayer {
     /// Notes that the disk has everything from before a sync began.
     pub(super) fn end_sync(&self, upper: &Upper, number: u64) -> Result<()> {
         self.record(vec![JournalRecord::SyncFinished(number)])?;
+        self.sync_journal()?;
         self.drop_retained(upper, |state, key| state.is_synced(key));
         Ok(())
     }
@@ -316,7 +325,7 @@ impl ChangeLayer {
         let epoch = state.records.marks.epoch();
         let records = [JournalRecord::SyncFinished(epoch), JournalRecord::Closed];
         state.journal.append(&records)?;
-        state.journal.sync()?;
+        state.journal.end().sync()?;
         records
             .into_iter()
             .for_each(|record| state.records.apply(record));

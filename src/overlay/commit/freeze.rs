@@ -36,7 +36,9 @@ type FilesLeftOut = BTreeMap<Key, &'static str>;
 impl OverlayCore {
     /// Freezes the layer of changes, over which no frozen one may lie. Returns it, or nothing if there is nothing to
     /// commit in it, and the files that are not part of it.
-    pub(super) fn freeze(self: &Arc<Self>) -> Result<(Option<Arc<LayeredStore>>, KeptKeys)> {
+    pub(in crate::overlay) fn freeze(
+        self: &Arc<Self>,
+    ) -> Result<(Option<Arc<LayeredStore>>, KeptKeys)> {
         self.wait_for_closes();
         let is_stored = self.config.write_through;
         let _paths = is_stored.then(|| self.path_locks.lock(&[Key::root()]));
@@ -133,6 +135,7 @@ impl OverlayCore {
         let mut records = Records::default();
         let (keys, journal) = self.upper.open_next()?;
         let journal = Journal::open(&journal, &mut |record| records.apply(record))?;
+        journal.end().sync()?;
         Ok(ChangeLayer::new(keys, journal, records, numbers))
     }
 }

@@ -47,7 +47,11 @@ impl OverlayCore {
         let _names = self.names.lock();
         let top = self.top();
         let records = bases_in_store(&top.layer, &frozen.layer);
-        top.layer.record(records)?;
+        if !records.is_empty() {
+            top.layer.record(records)?;
+            // Without its frozen layer a base would say nothing any more.
+            top.layer.sync_journal()?;
+        }
         // Readers do not look in the frozen layer for what has left it before the layers are exchanged.
         let shape = frozen.layer.reshape();
         for (key, _) in kept {

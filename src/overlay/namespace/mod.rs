@@ -282,7 +282,7 @@ impl OverlayCore {
         }
     }
 
-    /// Keeps the name of a file of a layer, the folders above it and the journal through a loss of power.
+    /// Keeps the name of a file of a layer, and the folders above it, through a loss of power.
     pub(super) fn sync_name(&self, layered: &LayeredStore, key: &Key) -> Result<()> {
         let keys = &layered.layer.keys;
         for folder in std::iter::successors(key.parent(), Key::parent) {
@@ -293,9 +293,7 @@ impl OverlayCore {
                 Ok(fd) => rustix::fs::fsync(fd).map_err(|error| os_error(&folder, error))?,
             }
         }
-        let journal = layered.layer.lock().journal.file();
-        let synced = journal.and_then(|file| file.sync_data());
-        synced.map_err(|error| Error::os(self.upper.journal().display(), error))
+        Ok(())
     }
 }
 

@@ -159,12 +159,14 @@ impl OpenFile {
         };
         self.core.sync_name(&top, &key)?;
         let stat = rustix::fs::fstat(&file).map_err(Error::from)?;
-        match mark.filter(|mark| mark.inode == stat.st_ino) {
+        match mark {
+            // Written meanwhile: that is another file, and this one has the key.
+            Some(mark) if mark.inode != stat.st_ino => self.core.sync_all(),
             Some(mark) => {
-                let replaced = top.layer.note_synced(&key, &mark)?;
-                self.drop_replaced(replaced)
+                top.layer.note_synced(&key, &mark)?;
+                self.drop_replaced(top.layer.take_replaced(&key))
             }
-            None => Ok(()),
+            None => top.layer.sync_journal(),
         }
     }
 

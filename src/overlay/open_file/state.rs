@@ -348,7 +348,7 @@ impl FileState {
         let key = key.clone();
         let written = JournalRecord::Written { key, mark };
         layer.record(base.into_iter().chain([written]).collect())?;
-        layer.lock().journal.sync()
+        layer.sync_journal()
     }
 
     /// Notes a write of the content: before it is made, so that a reader does not take a part of it for the

@@ -194,8 +194,11 @@ impl Upper {
         let (folder, name) = keys.parent(key)?;
         rustix::fs::renameat_with(&self.pending, pending, folder, name, RenameFlags::EXCHANGE)?;
         let retained = self.unused_name(key);
-        rustix::fs::renameat(&self.pending, pending, &self.pending, &retained)?;
-        Ok(retained)
+        match rustix::fs::renameat(&self.pending, pending, &self.pending, &retained) {
+            Ok(()) => Ok(retained),
+            // The exchange is made: the old file keeps the name of the new one.
+            Err(_) => Ok(pending.to_string()),
+        }
     }
 
     /// Gives a file in `pending/` a name under which it is dropped, not rescued, after a crash; returns that.
