@@ -121,10 +121,12 @@ impl DirtyChunks {
         is_here.then(|| ReadDigest(found.read.get(inner).copied().flatten()))
     }
 
-    /// Returns the digest of what was read of a piece to write the rest of it, which is `None` if it was not stored; nothing
-    /// if the piece is not here, or was written whole.
-    pub(super) fn read_of(&self, chunk: &Coordinates, inner: &[usize]) -> Option<Option<u64>> {
-        self.lock().peek(chunk)?.read.get(inner).copied()
+    /// Returns the digest of what was read of a piece to write the rest of it; `None` if the piece is not here, or was written
+    /// whole.
+    pub(super) fn rest_digest(&self, chunk: &Coordinates, inner: &[usize]) -> Option<ReadDigest> {
+        let chunks = self.lock();
+        let read = chunks.peek(chunk)?.read.get(inner);
+        read.copied().map(ReadDigest)
     }
 
     /// Like `find`, but does not wait while another thread has the table locked: a write copies its bytes under the lock.

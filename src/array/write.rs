@@ -9,7 +9,7 @@ use std::ops::Range;
 use std::sync::{Arc, Weak};
 
 use crate::array::decoder::{Decoder, PieceLocation};
-use crate::array::dirty_chunk::{Basis, WrittenPiece};
+use crate::array::dirty_chunk::{Basis, ReadDigest, WrittenPiece};
 use crate::array::flat_file::{FlatFile, in_buffer};
 use crate::array::parts::Part;
 use crate::array::piece::{Decoded, Piece};
@@ -206,7 +206,7 @@ impl OpenArray {
             edit.source == WriteSource::Pages && self.dirty.writers().has_shown(&indices);
         let is_whole = edit.is_whole && !is_shown;
         if is_shown
-            && let Some(read) = self.dirty.read_of(chunk, place)
+            && let Some(ReadDigest(read)) = self.dirty.rest_digest(chunk, place)
             && self.dirty.writers().has_shown_other(&indices, read)
         {
             // The pages are of before what was read to write the rest.

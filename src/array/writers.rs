@@ -65,7 +65,7 @@ struct ShownPiece {
     /// Whether what was written to the piece was dropped: its pages are refused until the kernel has dropped them.
     is_refused: bool,
     /// The digest of the content that was read since, if the piece was read.
-    read_since: Option<Option<u64>>,
+    read_since: Option<ReadDigest>,
 }
 
 impl ShownPiece {
@@ -174,7 +174,7 @@ impl Writers {
         let mut open = self.open.lock();
         let Some(writers) = &mut *open else { return };
         match writers.shown.peek_mut(&piece) {
-            Some(shown) if shown.is_new_to_reader() => shown.read_since = Some(digest),
+            Some(shown) if shown.is_new_to_reader() => shown.read_since = Some(ReadDigest(digest)),
             Some(_) => {}
             None => writers.add(piece, digest),
         }
@@ -222,7 +222,7 @@ impl Writers {
         let refused: Vec<Coordinates> = refused.map(|(piece, _)| piece.clone()).collect();
         for piece in refused {
             let shown = writers.shown.pop(&piece);
-            if let Some(digest) = shown.and_then(|shown| shown.read_since) {
+            if let Some(ReadDigest(digest)) = shown.and_then(|shown| shown.read_since) {
                 writers.shown.put(piece, ShownPiece::of(digest));
             }
         }

@@ -321,10 +321,8 @@ fn each_program_that_may_have_changed_a_page_learns_that_it_was_dropped() {
 #[test]
 fn a03_a_page_that_was_read_before_a_change_that_a_write_has_seen() {
     let sample = Sample::new(&[8], &[8], Form::Plain);
-    for ((mode, kind), is_stored) in everywhere()
-        .into_iter()
-        .flat_map(|place| [true, false].map(|is_stored| (place, is_stored)))
-    {
+    let places = everywhere().flat_map(|place| [true, false].map(|is_stored| (place, is_stored)));
+    for ((mode, kind), is_stored) in places {
         let mount = Shared::of(mode, kind, &sample);
         let file = mount.open("a/a.raw");
         let mut page = file.read_at(0, 16).unwrap();
