@@ -228,14 +228,16 @@ impl OpenArray {
         let mut fresh = self.editable(decoder, piece, &location, current)?;
         let _permit = ChangePermit::take()?;
         (edit.apply)(&mut fresh.bytes);
-        self.engine.note_writer(self);
         let written = WrittenPiece {
             place: location.inner.into_vec(),
             indices,
             decoded: Arc::new(fresh),
             basis,
         };
-        self.dirty.put(&location.indices, written)
+        self.dirty.put(&location.indices, written)?;
+        // Another array drops those from the list that have nothing to store.
+        self.engine.note_writer(self);
+        Ok(())
     }
 
     /// Returns a piece that is not written, and what it was read of; nothing if it was shown with another content.
