@@ -8,6 +8,7 @@
 //! shard.
 
 use std::ops::Range;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -18,6 +19,8 @@ use crate::array::OpenArray;
 use crate::array::decoder::{Decoder, PieceLocation};
 use crate::array::dirty_chunk::{DirtyChunk, ReadDigest};
 use crate::array::flat_file::FlatFile;
+use crate::array::piece::Decoded;
+use crate::codec::Pipeline;
 use crate::error::{Error, Kind, Result};
 use crate::grid::{ChunkIndex, Coordinates};
 use crate::store::Key;
@@ -182,13 +185,18 @@ impl Writers {
 
     /// Notes that a chunk was stored: pages of its pieces hold what was written, also if the file has shown none of them. One
     /// that was shown with another content than was read to write it stays as it was shown.
-    pub(super) fn note_stored(&self, chunk: &DirtyChunk) {
+    pub(super) fn note_stored(&self, chunk: &DirtyChunk, pipeline: &Pipeline) {
+        if !self.are_some() {
+            return;
+        }
+        let digest = |(place, piece): (_, &Arc<Decoded>)| {
+            let indices = chunk.indices.get(place)?;
+            Some((place, indices, piece.digest_as_stored(pipeline)))
+        };
+        let digests: Vec<_> = chunk.pieces.iter().filter_map(digest).collect();
         let mut open = self.open.lock();
         let Some(writers) = &mut *open else { return };
-        for (place, piece) in &chunk.pieces {
-            let Some(indices) = chunk.indices.get(place) else {
-                continue;
-            };
+        for (place, indices, digest) in digests {
             match writers.shown.peek_mut(indices) {
                 Some(shown) if shown.is_refused => {}
                 Some(shown) => {
@@ -197,10 +205,10 @@ impl Writers {
                         .get(place)
                         .is_none_or(|read| *read == shown.digest)
                     {
-                        shown.digest = Some(piece.digest());
+                        shown.digest = Some(digest);
                     }
                 }
-                None => writers.add(indices.clone(), Some(piece.digest())),
+                None => writers.add(indices.clone(), Some(digest)),
             }
         }
     }
