@@ -239,6 +239,7 @@ impl Damage {
 mod tests {
     use super::*;
     use crate::overlay::journal_line::Mark;
+    use crate::overlay::kept_attributes::KeptAttributes;
     use crate::store::{Key, StoreVersion};
 
     fn sample() -> Vec<JournalRecord> {
@@ -248,14 +249,17 @@ mod tests {
                 key: key(b"a/\xff %\n\"b"),
                 version: Some(StoreVersion(u64::MAX)),
                 is_frozen: false,
-                same_content: true,
             },
             JournalRecord::Base {
                 key: key(b"b"),
                 version: None,
                 is_frozen: true,
-                same_content: false,
             },
+            JournalRecord::Attributes {
+                key: key(b"b"),
+                attributes: KeptAttributes::sample(),
+            },
+            JournalRecord::AttributesDropped(key(b"b")),
             JournalRecord::Committed {
                 key: key(b"b"),
                 version: StoreVersion(5),

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use super::journal_line::JournalRecord;
 use super::layered_store::LayeredStore;
 use super::listing;
-use super::{OpenFile, OverlayCore, Resolved};
+use super::{OverlayCore, Resolved};
 use crate::error::{Error, Kind, Result};
 use crate::model::document::describes_node;
 use crate::store::{EntryKind, Key, LogPosition, Meta, Version};
@@ -45,8 +45,6 @@ enum Question {
     Version(Key),
     /// The first name that a folder of the overlay shows.
     FirstName(Key),
-    /// The content of a file, in the upper folder.
-    CopyUp(Key),
 }
 
 /// A name that a folder showed, nothing if it was empty, and when that was.
@@ -58,8 +56,6 @@ struct Answers {
     heads: RefCell<HashMap<Key, Option<Meta>>>,
     versions: RefCell<HashMap<Key, Option<Version>>>,
     first_names: RefCell<HashMap<Key, FirstName>>,
-    /// Files that were copied up, which stay open until the change is made.
-    copied_up: RefCell<Vec<Arc<OpenFile>>>,
     missing: RefCell<Vec<Question>>,
 }
 
@@ -67,7 +63,6 @@ enum Answer {
     Head(Option<Meta>),
     Version(Option<Version>),
     FirstName(LogPosition, Option<Vec<u8>>),
-    CopiedUp(Arc<OpenFile>),
 }
 
 /// How many questions are asked at a time.
@@ -169,7 +164,6 @@ impl OverlayCore {
                     let mut names = answers.first_names.borrow_mut();
                     names.insert(key, (position, name));
                 }
-                (_, Answer::CopiedUp(file)) => answers.copied_up.borrow_mut().push(file),
                 _ => {}
             }
         }
@@ -183,11 +177,6 @@ impl OverlayCore {
             Question::FirstName(prefix) => {
                 let position = self.info.changes.position();
                 Answer::FirstName(position, self.first_name(prefix)?)
-            }
-            Question::CopyUp(key) => {
-                let file = self.open_file(key)?;
-                file.copy_up()?;
-                Answer::CopiedUp(file)
             }
         })
     }
@@ -282,11 +271,6 @@ impl NameChange<'_> {
         Ok(found.map(|(lower, meta)| Resolved::Lower(lower, meta)))
     }
 
-    /// Has the content of a file copied to the upper folder before the change begins again.
-    pub(super) fn need_copy(&self, key: &Key) -> Error {
-        self.lack(Question::CopyUp(key.clone()))
-    }
-
     /// `NotEmpty` for a folder that shows a name, `Unsupported` for one of a store that does not list its keys: what lies in
     /// it is not known.
     pub(super) fn check_empty(&self, prefix: &Key) -> Result<()> {
@@ -322,7 +306,7 @@ impl NameChange<'_> {
     /// recorded before.
     pub(super) fn base_record(&self, key: &Key) -> Result<Option<JournalRecord>> {
         let (version, is_frozen) = match self.top.layer.base(key) {
-            Some(base) if !base.same_content => return Ok(None),
+            Some(base) if !base.is_committed => return Ok(None),
             Some(base) => (base.version, base.is_frozen),
             None if self.is_frozen(key)? => (None, true),
             None => match self.stored_version(key)? {
@@ -336,7 +320,6 @@ impl NameChange<'_> {
             key: key.clone(),
             version,
             is_frozen,
-            same_content: false,
         }))
     }
 
@@ -361,7 +344,6 @@ impl NameChange<'_> {
             key: from.clone(),
             version,
             is_frozen,
-            same_content: false,
         }))
     }
 }

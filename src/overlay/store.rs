@@ -182,8 +182,8 @@ pub(super) struct OverlayHints {
 impl Hints for OverlayHints {
     fn head_now(&self, key: &Key) -> Known<Meta> {
         let core = &self.overlay.0;
-        // The attributes of an open file may have to come from the store.
-        if core.registered(key).is_some() {
+        // The attributes of an open file may have to come from the store, and others show over those of the store.
+        if core.registered(key).is_some() || core.top().layer.kept_attributes(key).is_some() {
             return Known::Unknown;
         }
         let position = core.info.changes.position();
@@ -267,9 +267,10 @@ impl OverlayCore {
             at = end;
         }
         let top = self.top();
-        let change = match top.stat_in_layers(key)? {
-            Some(posix) => attributes::owner_and_mode(&posix),
-            None => self.initial_attributes(top.stored_attributes(key), None),
+        let change = match (top.layer.kept_attributes(key), top.stat_in_layers(key)?) {
+            (Some(kept), _) => kept.owner_and_mode(),
+            (None, Some(posix)) => attributes::owner_and_mode(&posix),
+            (None, None) => self.initial_attributes(top.stored_attributes(key), None),
         };
         attributes::set_open(file, &change).map_err(Error::from)?;
         content::mark_with(file, Some(digest.finish_128())).map_err(|error| Error::os(key, error))
@@ -306,13 +307,10 @@ impl NameChange<'_> {
             return Err(Error::new(Kind::Changed, key, why));
         };
         Ok(record.map(|record| match record {
-            JournalRecord::Base {
-                key, same_content, ..
-            } => JournalRecord::Base {
+            JournalRecord::Base { key, .. } => JournalRecord::Base {
                 key,
                 version: Some(expected),
                 is_frozen: false,
-                same_content,
             },
             other => other,
         }))
@@ -350,6 +348,7 @@ impl NameChange<'_> {
         open.ids.set(key, id, mark.inode);
         drop(open);
         layer.publish(&self.upper, pending, key)?;
+        layer.drop_kept_attributes(key)?;
         self.revoke(key);
         drop(shape);
         self.note_write(key);

@@ -14,6 +14,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod attributes;
 mod commits;
 mod conflicts;
 mod fixture;

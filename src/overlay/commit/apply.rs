@@ -205,7 +205,6 @@ impl Apply<'_> {
                 key,
                 version: Some(version),
                 is_frozen: false,
-                same_content: false,
             },
         ])
     }

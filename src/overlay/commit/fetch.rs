@@ -197,6 +197,5 @@ fn base_record(key: &Key, version: Option<StoreVersion>) -> JournalRecord {
         key: key.clone(),
         version,
         is_frozen: false,
-        same_content: false,
     }
 }

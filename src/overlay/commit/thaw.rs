@@ -148,17 +148,13 @@ impl OverlayCore {
         if frozen.keys.stat(key)?.is_none() {
             return Ok(());
         }
-        let base = frozen.base(key);
-        if base.is_some() && shown != *key {
-            // Attributes alone: what was renamed since has those of its new name.
-            return Ok(());
-        }
+        // What was renamed since has that of its new name.
+        let base = frozen.base(key).filter(|_| shown == *key);
         copy_folders_above(&frozen.keys, &top.layer.keys, &shown)?;
         let base = base.map(|base| JournalRecord::Base {
             key: key.clone(),
             version: base.version,
             is_frozen: false,
-            same_content: base.same_content,
         });
         let written = frozen.last_mark(key).map(|mark| JournalRecord::Written {
             key: shown.clone(),
@@ -216,13 +212,12 @@ fn committed_version(frozen: &ChangeLayer, key: &Key) -> Option<StoreVersion> {
 fn bases_in_store(top: &ChangeLayer, frozen: &ChangeLayer) -> Vec<JournalRecord> {
     let bases = top.lock().records.bases_below(&Key::root());
     let mut records = Vec::new();
-    for (key, base) in bases.into_iter().filter(|(_, base)| base.is_frozen) {
+    for (key, _) in bases.into_iter().filter(|(_, base)| base.is_frozen) {
         records.push(JournalRecord::Reverted(key.clone()));
         records.push(JournalRecord::Base {
             version: committed_version(frozen, &key),
             key,
             is_frozen: false,
-            same_content: base.same_content,
         });
     }
     records
@@ -237,7 +232,7 @@ mod tests {
     use crate::overlay::{Overlay, OverlayConfig};
     use crate::store::Store;
     use crate::store::backend::memory::MemoryStore;
-    use crate::store::tree::{AttrChange, OpenMode, Tree};
+    use crate::store::tree::{OpenMode, Tree};
 
     const MOMENT: Duration = Duration::from_millis(200);
 
@@ -267,11 +262,7 @@ mod tests {
         };
         let overlay = Overlay::open(&folder.path().join("upper"), store, "a store", config);
         let overlay = overlay.unwrap();
-        let mode = AttrChange {
-            mode: Some(0o600),
-            ..AttrChange::default()
-        };
-        Tree::change(&overlay, &key("kept"), &mode).unwrap();
+        write(&overlay, &key("kept"));
         write(&overlay, &key("changed"));
         let (frozen, _) = overlay.0.freeze().unwrap();
         let (frozen, top) = (frozen.unwrap(), overlay.0.top());
@@ -291,7 +282,7 @@ mod tests {
             .unwrap();
             drop(numbers);
             let found = get.join().unwrap().unwrap();
-            assert_eq!(found.map(|object| object.bytes), Some(b"old".to_vec()));
+            assert_eq!(found.map(|object| object.bytes), Some(b"new".to_vec()));
             assert!(etag.join().unwrap().unwrap().is_some());
         });
     }

@@ -49,7 +49,10 @@ impl NameChange<'_> {
         self.make_parents(path)?;
         let created = JournalRecord::Created(path.clone());
         let shape = self.top.layer.reshape();
-        self.record(base.into_iter().chain([created]).collect())?;
+        // Another program may have removed a file that had some.
+        let mut records = self.top.layer.dropped_attributes(path);
+        records.extend(base.into_iter().chain([created]));
+        self.record(records)?;
         match self.create_in_upper(path, maker) {
             Ok(file) => {
                 self.note_write(path);

@@ -29,6 +29,7 @@ impl NameChange<'_> {
         if is_in_upper {
             records.push(JournalRecord::Removed(key.clone()));
         }
+        records.extend(layer.dropped_attributes(key));
         let shape = layer.reshape();
         self.record(records)?;
         if is_in_upper {
@@ -66,7 +67,7 @@ impl NameChange<'_> {
         let is_stored = stored?.is_some();
         empty?;
         let layer = &self.top.layer;
-        let mut records = Vec::new();
+        let mut records = layer.dropped_attributes(path);
         if is_stored {
             let below = layer.whiteouts(path).into_iter().map(|(key, _)| key);
             records.extend(below.map(JournalRecord::WhiteoutRemoved));

@@ -93,8 +93,10 @@ impl NameChange<'_> {
         records.extend(self.incomplete_after_rename(&incomplete, from, to));
         records.extend(self.marks_after_rename(from, to));
         let replaces = !in_upper && layer.keys.stat(to)?.is_some();
-        let is_one_step = whiteouts.is_empty() && !replaces;
+        let attributes = self.renamed_attributes(from, to);
+        let is_one_step = whiteouts.is_empty() && attributes.is_empty() && !replaces;
         records.extend(whiteouts);
+        records.extend(attributes);
         if !is_one_step {
             let (from, to) = (from.clone(), to.clone());
             records.push(JournalRecord::RenameStarted { from, to, in_upper });
@@ -230,6 +232,19 @@ impl NameChange<'_> {
             }
             records.push(JournalRecord::Removed(old));
         }
+        records
+    }
+
+    /// Returns the records by which attributes go with what is renamed.
+    fn renamed_attributes(&self, from: &Key, to: &Key) -> Vec<JournalRecord> {
+        let layer = &self.top.layer;
+        let moved = layer.lock().records.kept_attributes_below(from);
+        let mut records = layer.dropped_attributes(to);
+        records.extend(layer.dropped_attributes(from));
+        records.extend(moved.into_iter().filter_map(|(key, attributes)| {
+            let key = joined(to, &key.below(from)?);
+            Some(JournalRecord::Attributes { key, attributes })
+        }));
         records
     }
 

@@ -34,6 +34,10 @@ impl OpenFile {
             state.is_copying = false;
             self.copied.notify_all();
             let (name, file) = copy?;
+            // They may have been set during the copy.
+            if let Some(kept) = self.core.top().layer.kept_attributes(&state.key_or_root()) {
+                kept.give_to(&file)?;
+            }
             self.core.open.lock().ids.note_write(self.id);
             state.set_copy(name, Arc::new(file));
         }
