@@ -238,7 +238,7 @@ impl Damage {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::overlay::journal_line::Mark;
+    use crate::overlay::journal_line::{ContentDigest, Mark};
     use crate::overlay::kept_attributes::KeptAttributes;
     use crate::store::{Key, StoreVersion};
 
@@ -249,11 +249,16 @@ mod tests {
                 key: key(b"a/\xff %\n\"b"),
                 version: Some(StoreVersion(u64::MAX)),
                 is_frozen: false,
+                content: Some(ContentDigest {
+                    length: u64::MAX,
+                    digest: 1,
+                }),
             },
             JournalRecord::Base {
                 key: key(b"b"),
                 version: None,
                 is_frozen: true,
+                content: None,
             },
             JournalRecord::Attributes {
                 key: key(b"b"),

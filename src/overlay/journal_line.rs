@@ -23,6 +23,8 @@ pub(super) enum JournalRecord {
         version: Option<StoreVersion>,
         /// What a frozen layer had was changed: its commit tells the store's version.
         is_frozen: bool,
+        /// Length and digest of what the store had, if they are known.
+        content: Option<ContentDigest>,
     },
     /// The content that the upper folder has of a key is in the store, under this version.
     Committed { key: Key, version: StoreVersion },
@@ -66,6 +68,15 @@ pub(super) enum JournalRecord {
     Closed,
 }
 
+/// Length and digest of a content: what two objects of the same bytes have in common.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ContentDigest {
+    /// Length in bytes.
+    pub length: u64,
+    /// xxh3 of the bytes.
+    pub digest: u128,
+}
+
 /// What tells one content of a key from another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Mark {
@@ -77,6 +88,13 @@ pub(super) struct Mark {
 }
 
 impl Mark {
+    /// Returns what the content has in common with others of the same bytes, if that is known.
+    pub(super) fn content(&self) -> Option<ContentDigest> {
+        let length = self.length;
+        let digest = self.digest?;
+        Some(ContentDigest { length, digest })
+    }
+
     /// Whether a file of this inode and length has the content, which the disk has.
     pub(super) fn is_file(&self, inode: u64, length: u64) -> bool {
         self.inode == inode && (self.digest.is_none() || self.length == length)
@@ -160,11 +178,16 @@ fn to_json(record: &JournalRecord) -> Value {
             key,
             version,
             is_frozen,
+            content,
         } => {
             let version = version.map(|version| format!("{:016x}", version.0));
             let mut record = json!({"held": encode_key(key), "version": version});
             if *is_frozen {
                 record["frozen"] = json!(true);
+            }
+            if let Some(content) = content {
+                record["length"] = json!(content.length);
+                record["digest"] = json!(encode_digest(Some(content.digest)));
             }
             record
         }
@@ -265,6 +288,13 @@ fn base_of(key: Key, members: &Map<String, Value>) -> Option<JournalRecord> {
             version => Some(decode_version(version)?),
         },
         is_frozen: members.get("frozen").is_some(),
+        content: match members.get("length") {
+            None => None,
+            Some(length) => Some(ContentDigest {
+                length: length.as_u64()?,
+                digest: DigestMember::of(members)?.0?,
+            }),
+        },
     })
 }
 

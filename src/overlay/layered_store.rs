@@ -12,6 +12,7 @@ use std::sync::Arc;
 use rustix::fs::{OFlags, Stat as Native};
 use rustix::io::Errno;
 
+use super::journal_line::ContentDigest;
 use super::kept_attributes::KeptAttributes;
 use super::keys_dir::os_error;
 use super::layer::{ChangeLayer, Located};
@@ -109,6 +110,12 @@ impl LayeredStore {
         let mut tried = self.layer.lock().records.tried(key).to_vec();
         tried.extend(self.frozen.iter().flat_map(|frozen| frozen.tried(key)));
         tried
+    }
+
+    /// Returns length and digest of what the store had of a key when it was first changed, if they are known.
+    pub(super) fn base_content(&self, key: &Key) -> Option<ContentDigest> {
+        let own = self.layer.base(key).and_then(|base| base.content);
+        own.or_else(|| self.frozen.as_ref()?.base_content(key))
     }
 
     /// Returns owner and mode of a file that a layer has.

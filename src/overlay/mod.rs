@@ -70,6 +70,7 @@ use upper::Upper;
 use write_numbers::WriteNumbers;
 
 pub use discard::Discarded;
+pub use journal_line::ContentDigest;
 pub use records::BaseVersion;
 pub use upper::belongs_to;
 
@@ -339,6 +340,13 @@ impl OverlayCore {
     fn note_removal(&self, key: &Key) {
         self.top().layer.lock().write_numbers.forget(key);
         self.note_change(key);
+    }
+
+    /// Whether length and digest of what the store had are noted with the first change of a key: inode and change time of
+    /// a file, by which a folder of this machine tells contents apart, may change without it. A change that is stored at
+    /// once needs none.
+    fn takes_digests(&self) -> bool {
+        self.store.info().folder.is_some() && !self.config.write_through
     }
 
     /// Returns the open file of a key, if there is one.

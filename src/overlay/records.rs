@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
-use super::journal_line::JournalRecord;
+use super::journal_line::{ContentDigest, JournalRecord};
 use super::kept_attributes::KeptAttributes;
 use super::key_ranges::below;
 use super::marks::Marks;
@@ -19,6 +19,8 @@ pub struct BaseVersion {
     pub version: Option<StoreVersion>,
     /// What a frozen layer had was changed: its commit tells the store's version.
     pub is_frozen: bool,
+    /// Length and digest of what the store had, if they are known. Where the version is another one since, they decide.
+    pub content: Option<ContentDigest>,
     /// The content was committed: the upper folder need not keep it.
     pub is_committed: bool,
 }
@@ -56,11 +58,13 @@ impl Records {
                 key,
                 version,
                 is_frozen,
+                content,
             } => self.note_base(
                 key,
                 BaseVersion {
                     version,
                     is_frozen,
+                    content,
                     is_committed: false,
                 },
             ),
@@ -102,6 +106,7 @@ impl Records {
         let base = BaseVersion {
             version: Some(version),
             is_frozen: false,
+            content: None,
             is_committed: true,
         };
         self.tried.remove(&key);
@@ -146,6 +151,7 @@ impl Records {
                     key,
                     version,
                     is_frozen: base.is_frozen,
+                    content: base.content,
                 },
             }
         });
@@ -349,6 +355,7 @@ mod tests {
                 key,
                 version,
                 is_frozen: false,
+                content: None,
             });
         }
         let base = records.base(&key("a")).unwrap();
@@ -371,11 +378,16 @@ mod tests {
                 key: key("h"),
                 version: None,
                 is_frozen: true,
+                content: None,
             },
             JournalRecord::Base {
                 key: key("l"),
                 version: Some(StoreVersion(4)),
                 is_frozen: false,
+                content: Some(ContentDigest {
+                    length: 5,
+                    digest: 6,
+                }),
             },
             JournalRecord::Attributes {
                 key: key("k"),

@@ -289,7 +289,7 @@ impl NameChange<'_> {
     /// Returns the base of an object that is put on a condition; `None` if there is one already. `Changed` if the upper
     /// folder has another content than the condition names.
     fn base_of_put(&self, key: &Key, condition: &Condition) -> Result<Option<JournalRecord>> {
-        let record = self.base_record(key)?;
+        let record = self.base_record(key, content::MAX_REPLACED)?;
         let found = self.find(key)?;
         let is_stored = match &found {
             None | Some(Resolved::Upper(_)) => false,
@@ -307,10 +307,16 @@ impl NameChange<'_> {
             return Err(Error::new(Kind::Changed, key, why));
         };
         Ok(record.map(|record| match record {
-            JournalRecord::Base { key, .. } => JournalRecord::Base {
+            JournalRecord::Base {
+                key,
+                version,
+                content,
+                ..
+            } => JournalRecord::Base {
                 key,
                 version: Some(expected),
                 is_frozen: false,
+                content: content.filter(|_| version == Some(expected)),
             },
             other => other,
         }))
@@ -330,7 +336,7 @@ impl NameChange<'_> {
             && layer.lower_key(key).as_ref() != Some(key)
             && let Some((from, meta)) = self.find_lower(key)?
         {
-            records.extend(self.moved_base_record(&from, meta.version)?);
+            records.extend(self.moved_base_record(&from, meta.version, None)?);
         }
         if layer.lock().records.is_incomplete(key) {
             // The file that was being written there is replaced.

@@ -29,5 +29,6 @@ mod mounted;
 mod parallel_puts;
 mod random;
 mod reference;
+mod same_bytes;
 mod steps;
 mod uppers;

@@ -205,6 +205,7 @@ impl Apply<'_> {
                 key,
                 version: Some(version),
                 is_frozen: false,
+                content: None,
             },
         ])
     }

@@ -190,6 +190,7 @@ fn records_of(layer: &ChangeLayer, left_out: &FilesLeftOut) -> Result<Vec<Journa
                 key: key.clone(),
                 version,
                 is_frozen,
+                content: base.content.filter(|_| !is_frozen),
             },
         }));
         list.extend(tries(key, state.records.tried(key)));

@@ -13,7 +13,7 @@ use super::freeze::copy_folders_above;
 use crate::error::Result;
 use crate::overlay::OverlayCore;
 use crate::overlay::changes::KeptKeys;
-use crate::overlay::journal_line::JournalRecord;
+use crate::overlay::journal_line::{ContentDigest, JournalRecord};
 use crate::overlay::keys_dir::os_error;
 use crate::overlay::layer::{ChangeLayer, Located};
 use crate::overlay::layered_store::LayeredStore;
@@ -128,6 +128,7 @@ impl OverlayCore {
             return;
         };
         let version = committed_version(frozen, &key);
+        state.opened_content = committed_content(frozen, &key);
         match (version, &state.source) {
             (_, ContentSource::Lower(_)) => {
                 // The store's object that was renamed is gone.
@@ -155,6 +156,7 @@ impl OverlayCore {
             key: key.clone(),
             version: base.version,
             is_frozen: false,
+            content: base.content,
         });
         let written = frozen.last_mark(key).map(|mark| JournalRecord::Written {
             key: shown.clone(),
@@ -208,6 +210,12 @@ fn committed_version(frozen: &ChangeLayer, key: &Key) -> Option<StoreVersion> {
     base.version.filter(|_| !is_removed)
 }
 
+/// Returns length and digest of what a frozen layer has brought into the store.
+fn committed_content(frozen: &ChangeLayer, key: &Key) -> Option<ContentDigest> {
+    let base = frozen.base(key).filter(|base| base.is_committed);
+    base.and_then(|_| frozen.last_mark(key)?.content())
+}
+
 /// Returns the records by which changes of a frozen layer's content become changes of the store's.
 fn bases_in_store(top: &ChangeLayer, frozen: &ChangeLayer) -> Vec<JournalRecord> {
     let bases = top.lock().records.bases_below(&Key::root());
@@ -216,6 +224,7 @@ fn bases_in_store(top: &ChangeLayer, frozen: &ChangeLayer) -> Vec<JournalRecord>
         records.push(JournalRecord::Reverted(key.clone()));
         records.push(JournalRecord::Base {
             version: committed_version(frozen, &key),
+            content: committed_content(frozen, &key),
             key,
             is_frozen: false,
         });

@@ -77,7 +77,7 @@ impl OverlayCore {
         let was_changed = Cell::new(false);
         let publish = |change: &NameChange<'_>| {
             change.check_free(to)?;
-            let base = change.base_record(to)?;
+            let base = change.base_record(to, content::MAX_REPLACED)?;
             was_changed.set(base.is_none());
             change.publish_object(to, pending, mark, base)
         };

@@ -16,7 +16,7 @@ use crate::overlay::layered_store::LayeredStore;
 use crate::overlay::name_change::{NameChange, keys_not_known};
 use crate::overlay::open_file::OpenFile;
 use crate::overlay::records::joined;
-use crate::overlay::{Resolved, wrong_kind};
+use crate::overlay::{Resolved, content, wrong_kind};
 use crate::store::tree::RenameMode;
 use crate::store::{EntryKind, Key, Meta};
 
@@ -175,17 +175,23 @@ impl NameChange<'_> {
                 let replaced = stored.as_ref();
                 let replaced = replaced.filter(|stored| is_file(stored) && stored.0 != *to);
                 if let Some((from, meta)) = replaced {
-                    records.extend(self.moved_base_record(from, meta.version)?);
+                    records.extend(self.moved_base_record(from, meta.version, None)?);
                 }
             }
             if stored.map_or(!moves_folder && key == to, |stored| is_file(&stored)) {
-                records.extend(self.file_base_record(key)?);
+                let limit = if key == from {
+                    content::MAX_REMOVED
+                } else {
+                    content::MAX_REPLACED
+                };
+                records.extend(self.file_base_record(key, limit)?);
             }
         }
         let below = self.top.layer.lock().records.bases_below(from);
         let rests = below.iter().filter_map(|(key, _)| key.below(from));
         let targets = rests.filter(|rest| !rest.is_root());
-        let targets = targets.map(|rest| self.file_base_record(&joined(to, &rest)));
+        let targets =
+            targets.map(|rest| self.file_base_record(&joined(to, &rest), content::MAX_REPLACED));
         // Those that the store has to be asked about are asked about at once.
         let targets: Vec<Result<Option<JournalRecord>>> = targets.collect();
         for record in targets {
@@ -195,10 +201,10 @@ impl NameChange<'_> {
     }
 
     /// Returns the base record of a key, unless it is a folder of the upper folder.
-    fn file_base_record(&self, key: &Key) -> Result<Option<JournalRecord>> {
+    fn file_base_record(&self, key: &Key, limit: u64) -> Result<Option<JournalRecord>> {
         match self.top.layer.keys.kind(key)? {
             Some(EntryKind::Directory) => Ok(None),
-            _ => self.base_record(key),
+            _ => self.base_record(key, limit),
         }
     }
 

@@ -83,6 +83,7 @@ impl OpenFile {
                 needs_write_through: false,
                 failed_writes: None,
                 opened_as,
+                opened_content: None,
             }),
         }
     }
@@ -156,6 +157,7 @@ impl OpenFile {
         let mut state = self.lock();
         if let Some(key) = state.key.clone() {
             state.opened_as = OpenedAs::Stored(key, version);
+            state.opened_content = None;
         }
     }
 

@@ -13,11 +13,12 @@ use super::OpenedAs;
 use super::failed_writes::FailedWrites;
 use super::spare::{SpareFile, WrittenRanges};
 use crate::error::{Error, Kind, Result};
-use crate::overlay::journal_line::{JournalRecord, Mark};
+use crate::overlay::content::StoredContent;
+use crate::overlay::journal_line::{ContentDigest, JournalRecord, Mark};
 use crate::overlay::keys_dir::{inode_of, os_error};
 use crate::overlay::name_change::NameChange;
 use crate::overlay::{OverlayCore, content};
-use crate::store::{Key, Reader};
+use crate::store::{Key, Reader, Version};
 
 /// The state of an open file.
 pub(in crate::overlay) struct FileState {
@@ -47,6 +48,8 @@ pub(in crate::overlay) struct FileState {
     pub(super) needs_write_through: bool,
     pub(super) failed_writes: Option<FailedWrites>,
     pub(in crate::overlay) opened_as: OpenedAs,
+    /// Length and digest of the content that the file was opened on, if they are known.
+    pub(in crate::overlay) opened_content: Option<ContentDigest>,
 }
 
 /// Where the content of an open file is.
@@ -159,6 +162,15 @@ impl FileState {
         self.pending = Some(name);
         self.written = WrittenRanges::default();
         self.mark = None;
+    }
+
+    /// Notes which content the store had when it was copied, unless the file was opened on another one.
+    pub(super) fn note_opened_content(&mut self, copied: Option<StoredContent>) {
+        let OpenedAs::Stored(_, opened) = self.opened_as else {
+            return;
+        };
+        let copied = copied.filter(|(version, _)| *version == Version::from(opened));
+        self.opened_content = copied.map(|(_, content)| content);
     }
 
     /// Notes that a file that was replaced has this name in `pending/`, until the disk has the one that took its place.
@@ -275,7 +287,8 @@ impl FileState {
             OpenedAs::Stored(from, version) if from == key => opened_version = Some(*version),
             // Renamed in the store: for the new key the content is another one, and the old key goes.
             OpenedAs::Stored(from, version) => {
-                records.extend(change.moved_base_record(from, (*version).into())?);
+                let content = self.opened_content;
+                records.extend(change.moved_base_record(from, (*version).into(), content)?);
             }
             OpenedAs::Upper | OpenedAs::Frozen => {}
         }
@@ -288,8 +301,9 @@ impl FileState {
                 key: key.clone(),
                 version: Some(version),
                 is_frozen: false,
+                content: self.opened_content,
             }),
-            _ => change.base_record(key)?,
+            _ => change.base_record(key, content::MAX_REPLACED)?,
         };
         records.extend(found);
         Ok(records)
@@ -331,6 +345,7 @@ impl FileState {
             key: key.clone(),
             version: base.version,
             is_frozen: base.is_frozen,
+            content: None,
         });
         let mark = content::mark_with(file, None).map_err(|error| Error::os(key, error))?;
         let key = key.clone();
