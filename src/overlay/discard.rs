@@ -101,6 +101,7 @@ fn check_changed(core: &OverlayCore, layers: &[Arc<ChangeLayer>], path: &Key) ->
         let state = layer.lock();
         is_changed |= !state.records.bases_below(path).is_empty();
         is_changed |= !state.records.whiteouts(path).is_empty();
+        is_changed |= !state.records.kept_attributes_below(path).is_empty();
         drop(state);
         is_changed |= !path.is_root() && layer.keys.stat(path)?.is_some();
         is_changed |= !layer.keys.names(path).unwrap_or_default().is_empty();
@@ -161,9 +162,11 @@ fn discard_in_layer(
     let marked = layer.lock().records.marks.keys_below(path);
     layer.record(marked.into_iter().map(JournalRecord::Removed).collect())?;
     let removed = remove_all(layer, path)?;
-    let changed = bases.len().max(shown) as u64;
     let incomplete = layer.lock().records.incomplete_below(path).into_iter();
     let mut records: Vec<_> = incomplete.map(JournalRecord::Completed).collect();
+    let attributes = layer.dropped_attributes(path);
+    let changed = (bases.len().max(shown) + attributes.len()) as u64;
+    records.extend(attributes);
     let bases = bases.into_iter().map(|(key, _)| key);
     records.extend(bases.map(JournalRecord::Reverted));
     layer.record(records)?;

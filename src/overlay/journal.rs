@@ -291,7 +291,8 @@ impl Damage {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::overlay::journal_line::Mark;
+    use crate::overlay::journal_line::{ContentDigest, Mark};
+    use crate::overlay::kept_attributes::KeptAttributes;
     use crate::store::{Key, StoreVersion};
 
     fn sample() -> Vec<JournalRecord> {
@@ -301,14 +302,22 @@ mod tests {
                 key: key(b"a/\xff %\n\"b"),
                 version: Some(StoreVersion(u64::MAX)),
                 is_frozen: false,
-                same_content: true,
+                content: Some(ContentDigest {
+                    length: u64::MAX,
+                    digest: 1,
+                }),
             },
             JournalRecord::Base {
                 key: key(b"b"),
                 version: None,
                 is_frozen: true,
-                same_content: false,
+                content: None,
             },
+            JournalRecord::Attributes {
+                key: key(b"b"),
+                attributes: KeptAttributes::sample(),
+            },
+            JournalRecord::AttributesDropped(key(b"b")),
             JournalRecord::Committed {
                 key: key(b"b"),
                 version: StoreVersion(5),

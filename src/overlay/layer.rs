@@ -7,6 +7,7 @@ use std::collections::HashMap;
 use std::fs;
 use std::fs::File;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use rustix::fs::{AtFlags, FileType, Stat as Native};
 use rustix::io::Errno;
@@ -14,6 +15,7 @@ use rustix::io::Errno;
 use super::attributes;
 use super::journal::Journal;
 use super::journal_line::{JournalRecord, Mark};
+use super::kept_attributes::KeptAttributes;
 use super::keys_dir::{KeysDir, os_error};
 use super::records::{BaseVersion, Records};
 use super::upper::Upper;
@@ -344,6 +346,38 @@ impl ChangeLayer {
         self.lock().records.base(key)
     }
 
+    /// Returns the attributes that were set of a key. They count as long as the layer has no content of the key.
+    pub(super) fn kept_attributes(&self, key: &Key) -> Option<Arc<KeptAttributes>> {
+        self.lock().records.kept_attributes(key)
+    }
+
+    /// Drops the attributes of a key, whose file has them or which is gone. Without room on the disk the next mount drops
+    /// them.
+    pub(super) fn drop_kept_attributes(&self, key: &Key) -> Result<()> {
+        if self.kept_attributes(key).is_none() {
+            return Ok(());
+        }
+        self.record_if_room(vec![JournalRecord::AttributesDropped(key.clone())])
+    }
+
+    /// Returns the records that drop the attributes of all keys at a prefix and below.
+    pub(super) fn dropped_attributes(&self, prefix: &Key) -> Vec<JournalRecord> {
+        let kept = self.lock().records.kept_attributes_below(prefix);
+        let keys = kept.into_iter().map(|(key, _)| key);
+        keys.map(JournalRecord::AttributesDropped).collect()
+    }
+
+    /// Drops attributes of keys of which the layer has a content, or which it hides: the program ended in between.
+    pub(super) fn drop_stale_attributes(&self) -> Result<()> {
+        let kept = self.lock().records.kept_attributes_below(&Key::root());
+        for (key, _) in kept {
+            if !matches!(self.locate(&key)?, Located::Lower(_)) {
+                self.record(vec![JournalRecord::AttributesDropped(key)])?;
+            }
+        }
+        Ok(())
+    }
+
     /// Returns the whiteouts at and below a prefix, with the keys of the store below that show there instead.
     pub(super) fn whiteouts(&self, prefix: &Key) -> Vec<Whiteout> {
         self.lock().records.whiteouts(prefix)
@@ -386,6 +420,9 @@ impl ChangeLayer {
     }
 }
 
+/// So many bytes of extended attributes take the place of a record in the journal, where up to three stand for each.
+const XATTR_BYTES_OF_RECORD: usize = 256;
+
 /// Names in `pending/` of files that the disk had under these keys.
 pub(super) type RetainedFiles = Vec<(Key, Vec<String>)>;
 
@@ -398,7 +435,8 @@ impl LayerState {
 
     /// Writes the journal anew if it is much longer than its records need, and there is room for both.
     pub(super) fn compact(&mut self) -> Result<()> {
-        if !self.journal.is_oversized(self.records.len()) {
+        let records = self.records.len() + self.records.xattr_bytes() / XATTR_BYTES_OF_RECORD;
+        if !self.journal.is_oversized(records) {
             return Ok(());
         }
         match self.journal.rewrite(&self.records.summary()) {

@@ -55,6 +55,7 @@ pub(super) fn recover(
             layer.record(vec![JournalRecord::Reverted(key)])?;
         }
     }
+    layer.drop_stale_attributes()?;
     layer.lock().compact()
 }
 

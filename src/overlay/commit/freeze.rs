@@ -120,6 +120,7 @@ impl OverlayCore {
         layer.add_retained(top.layer.take_retained(left_out.keys()));
         *self.top.write() = Arc::new(next);
         drop(shape);
+        top.layer.lock().records.forget_attributes();
         moved.into_iter().collect::<Result<()>>()?;
         let forgotten = left_out.keys().cloned().map(JournalRecord::Forgotten);
         if let Err(error) = top.layer.record(forgotten.collect()) {
@@ -170,32 +171,40 @@ fn has_changes(layer: &ChangeLayer, left_out: &FilesLeftOut) -> Result<bool> {
     }
     layer.keys.for_each_file(&Key::root(), &mut |key| {
         let base = layer.base(key);
-        let is_content = base.is_none_or(|base| !base.same_content);
+        let is_content = base.is_none_or(|base| !base.is_committed);
         Ok(is_content && !left_out.contains_key(key))
     })
 }
 
-/// Returns the records of the files that are left out, as the next layer has them.
+/// Returns the records that the next layer has: of the files that are left out, and all attributes without a content.
 fn records_of(layer: &ChangeLayer, left_out: &FilesLeftOut) -> Result<Vec<JournalRecord>> {
     let state = layer.lock();
     let mut list = Vec::new();
     for key in left_out.keys() {
         // Without its file, the layer may still hide or show another content there.
         let is_frozen = state.records.lower_key(key).as_ref() != Some(key);
-        if let Some(base) = state.records.base(key) {
-            list.push(JournalRecord::Base {
+        let base = state.records.base(key);
+        list.extend(base.map(|base| match base.version.filter(|_| !is_frozen) {
+            Some(version) if base.is_committed => JournalRecord::Committed {
                 key: key.clone(),
-                version: base.version.filter(|_| !is_frozen),
+                version,
+            },
+            version => JournalRecord::Base {
+                key: key.clone(),
+                version,
                 is_frozen,
-                same_content: base.same_content,
-            });
-        }
+                content: base.content.filter(|_| !is_frozen),
+            },
+        }));
         list.extend(tries(key, state.records.tried(key)));
         if state.records.is_incomplete(key) {
             list.push(JournalRecord::Created(key.clone()));
         }
         list.extend(state.records.marks.records_of(key));
     }
+    let kept = state.records.kept_attributes_below(&Key::root());
+    let kept = kept.into_iter();
+    list.extend(kept.map(|(key, attributes)| JournalRecord::Attributes { key, attributes }));
     Ok(list)
 }
 
