@@ -130,12 +130,19 @@ pub(super) fn short_content(reader: &dyn Reader, limit: u64) -> Result<Option<St
     Ok(is_same.then_some((before.version, content)))
 }
 
-/// Copies owner, mode and extended attributes of a file to another one.
+/// Gives a file owner, mode and extended attributes of another one, and no other extended attributes.
 pub(super) fn copy_attributes(from: &File, to: &File) -> rustix::io::Result<()> {
     let stat = rustix::fs::fstat(from)?;
     let change = attributes::owner_and_mode(&attributes::posix_of(&stat));
     attributes::set_open(to, &change)?;
-    for name in attributes::xattr_names(from)? {
+    let names = attributes::xattr_names(from)?;
+    for name in attributes::xattr_names(to)? {
+        // The system's own stay.
+        if name.starts_with(b"user.") && !names.contains(&name) {
+            rustix::fs::fremovexattr(to, name.as_slice())?;
+        }
+    }
+    for name in names {
         let value = attributes::xattr(from, &name)?;
         rustix::fs::fsetxattr(
             to,

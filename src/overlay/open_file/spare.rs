@@ -88,7 +88,7 @@ mod tests {
     use super::*;
     use crate::overlay::{Overlay, OverlayConfig};
     use crate::store::backend::memory::MemoryStore;
-    use crate::store::tree::{AttrChange, OpenMode, Tree, TreeFile};
+    use crate::store::tree::{AttrChange, OpenMode, Setting, Tree, TreeFile};
     use crate::store::{Key, Store};
 
     fn open(folder: &Path) -> Overlay {
@@ -121,6 +121,27 @@ mod tests {
         drop(file);
         let pending = std::fs::read_dir(overlay.path().join("pending"));
         assert_eq!(pending.unwrap().count(), 0);
+    }
+
+    #[test]
+    fn an_attribute_that_was_removed_does_not_come_back_with_a_spare_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let overlay = open(folder.path());
+        let (file, key) = (open_a(&overlay), Key::new("a").unwrap());
+        let names = || Tree::attributes(&overlay, &key).unwrap();
+        let write = |byte: u8| {
+            file.write_at(0, &[byte]).unwrap();
+            file.sync().unwrap();
+        };
+        write(1);
+        Tree::set_attribute(&overlay, &key, b"user.note", b"x", Setting::Any).unwrap();
+        write(2);
+        write(3);
+        assert_eq!(names().len(), 1);
+        Tree::remove_attribute(&overlay, &key, b"user.note").unwrap();
+        write(4);
+        write(5);
+        assert!(names().is_empty());
     }
 
     /// Writes, cuts and syncs at random places leave what they leave in a vector.
