@@ -16,6 +16,7 @@ mod common;
 
 mod commits;
 mod conflicts;
+mod encodings;
 mod fixture;
 mod full;
 mod hooked;

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use rustix::fs::{OFlags, XattrFlags};
 use rustix::io::Errno;
 
+use super::encodings::NewContent;
 use super::keys_dir::{check_length, os_error};
 use super::layered_store::{LayeredStore, stat_of_stored};
 use super::open_file::OpenFile;
@@ -57,6 +58,7 @@ impl Tree for Overlay {
 
     fn create(&self, path: &Key, maker: &Credentials) -> Result<Arc<dyn TreeFile>> {
         check_new(path)?;
+        self.0.find_metadata(path)?;
         let paths = std::slice::from_ref(path);
         let file = self
             .0
@@ -65,6 +67,9 @@ impl Tree for Overlay {
     }
 
     fn open(&self, path: &Key, mode: OpenMode) -> Result<Arc<dyn TreeFile>> {
+        if mode != OpenMode::Read {
+            self.0.find_metadata(path)?;
+        }
         let file = self.0.open_file(path)?.open_as(mode);
         if mode == OpenMode::Truncate {
             file.change(&AttrChange {
@@ -81,6 +86,7 @@ impl Tree for Overlay {
         if LayeredStore::kind(&found) != EntryKind::File {
             return self.0.change_special(path, change);
         }
+        self.0.find_metadata(path)?;
         let file = self.0.open_file(path)?;
         file.change(change)?;
         // There may be no open handle whose close would flush it.
@@ -99,10 +105,12 @@ impl Tree for Overlay {
 
     fn link(&self, from: &Key, to: &Key) -> Result<()> {
         check_new(to)?;
+        self.0.find_metadata(to)?;
         self.0.link(from, to)
     }
 
     fn unlink(&self, path: &Key) -> Result<()> {
+        self.0.find_metadata(path)?;
         self.0
             .remove_and_store(std::slice::from_ref(path), |change| {
                 match change.find(path)? {
@@ -113,7 +121,8 @@ impl Tree for Overlay {
                     Some(_) => {}
                 }
                 change.keep_folder(path)?;
-                change.remove_name(path)
+                change.remove_name(path)?;
+                change.note_document(path, &NewContent::Nothing)
             })
     }
 
@@ -127,10 +136,17 @@ impl Tree for Overlay {
 
     fn rename(&self, from: &Key, to: &Key, onto: RenameMode) -> Result<()> {
         check_new(to)?;
+        self.0.find_metadata(to)?;
+        let renamed = self.0.content_as(from, to)?;
         let paths = [to.clone(), from.clone()];
         self.0.remove_and_store(&paths, |change| {
             change.keep_folder(from)?;
-            change.rename(from, to, onto)
+            change.rename(from, to, onto)?;
+            if from == to {
+                return Ok(());
+            }
+            change.note_document(from, &NewContent::Nothing)?;
+            change.note_document(to, &renamed)
         })
     }
 
