@@ -164,3 +164,15 @@ def test_an_array_that_is_replaced_on_the_mount_is_committed(store, upper, mount
     other[0:4] = [9, 9, 9, 9]
     refused = zarrfs("commit", mount.path, check=False)
     assert refused.returncode == 1 and refused.stdout.startswith(f"a/c/0: {WORDS}"), refused
+
+
+def test_a_new_store_has_no_chunk_of_another_array(store, upper, mounted, tmp_path):
+    mount = mounted(store, "--cow", upper)
+    Library(mount).write()
+    make(store, dtype="<i4")
+    refused = zarrfs("commit", "--to", tmp_path / "new.zarr", mount.path, check=False)
+    assert refused.returncode == 1 and refused.stdout.startswith(f"a/c/0: {WORDS}"), refused
+    assert not list((tmp_path / "new.zarr").iterdir())
+    zarrfs("discard", mount.path, "a/c/0")
+    zarrfs("commit", "--to", tmp_path / "new.zarr", mount.path)
+    assert zarr.open_array(tmp_path / "new.zarr/a", mode="r").dtype == np.int32
