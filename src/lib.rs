@@ -34,11 +34,11 @@ pub mod grid;
 
 pub mod store;
 
-pub mod overlay;
-
 pub mod dialect;
 
 pub mod codec;
+
+pub mod overlay;
 
 pub mod hierarchy;
 

@@ -11,9 +11,10 @@ use crate::array::OpenArray;
 use crate::array::decoder::Decoder;
 use crate::array::dirty_chunk::DirtyChunk;
 use crate::codec::{InnerChunks, Pipeline};
+use crate::dialect::encoding;
 use crate::error::{Error, Kind, Result};
 use crate::grid::{ChunkIndex, Coordinates};
-use crate::store::{Condition, Key, PutBody};
+use crate::store::{Condition, EncodedBy, Key, PutBody};
 use crate::sync::budget::Reservation;
 use crate::sync::buffer;
 use crate::sync::pool::parallel_map;
@@ -87,7 +88,8 @@ impl OpenArray {
                 read => read,
             };
             let body = PutBody::Bytes(&encoded.bytes);
-            let (put, stamp) = self.ask(|store| store.put(&key, body, needed));
+            let by = self.encoded_by();
+            let (put, stamp) = self.ask(|store| store.put_chunk(&key, body, needed, by));
             let error = match put {
                 Ok(etag) => {
                     self.versions.note_put(number.0, etag.version, stamp);
@@ -107,6 +109,12 @@ impl OpenArray {
             }
             return Err(self.note_refusal(decoder, number, (&key, &encoded.bytes), error));
         }
+    }
+
+    /// Returns by which metadata chunks are encoded, which are a condition of their commit.
+    fn encoded_by(&self) -> Option<&EncodedBy> {
+        let by = || encoding::of_array(&self.path, &self.array);
+        self.encoded_by.get_or_init(by).as_ref()
     }
 
     /// Returns the key that a chunk is stored under, or the first that it may have.

@@ -9,8 +9,8 @@
 
 use parking_lot::Mutex;
 use std::collections::HashMap;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Instant, SystemTime};
 
 use crate::array::decoder::Decoder;
@@ -25,7 +25,7 @@ use crate::grid::{ChunkIndex, Grid};
 use crate::hierarchy::{Hierarchy, NodeEntry};
 use crate::known::Known;
 use crate::model::Array;
-use crate::store::{Key, QueryStamp, Store, Version};
+use crate::store::{EncodedBy, Key, QueryStamp, Store, Version};
 use crate::sync::budget::Reservation;
 
 mod arrays;
@@ -121,6 +121,8 @@ pub struct OpenArray {
     seen_lengths: SeenLengths,
     /// What was written and is not stored yet.
     dirty: Arc<DirtyChunks>,
+    /// By which metadata chunks are encoded, once that was asked.
+    encoded_by: OnceLock<Option<EncodedBy>>,
     /// Lengths of files that had to be read to know them.
     lengths: Mutex<HashMap<String, VersionedLength>>,
     /// Whether next to nothing of it was stored, and how old the answer is.
@@ -166,6 +168,7 @@ impl OpenArray {
             stored,
             decoder,
             dirty,
+            encoded_by: OnceLock::new(),
             groups: ShardGroups::default(),
             seen_lengths: SeenLengths::default(),
             lengths: Mutex::default(),

@@ -16,6 +16,7 @@ use crate::error::{Error, Kind, Result};
 use crate::mount::commands;
 use crate::mount::protocol::{CommitReport, ControlAnswer, ControlRequest};
 use crate::overlay;
+use crate::overlay::commit;
 use crate::overlay::commit::copy;
 use crate::overlay::{Overlay, OverlayConfig};
 use crate::stats::Stats;
@@ -67,6 +68,13 @@ pub(super) fn copy_to(args: &PlaceArgs, to: &str) -> Result<CommitReport> {
         }
         fs::create_dir_all(folder).map_err(|error| Error::os(folder.display(), error))?;
     }
+    let conflicts = chunks_of_other_arrays(args)?;
+    if !conflicts.is_empty() {
+        return Ok(CommitReport {
+            conflicts,
+            ..CommitReport::default()
+        });
+    }
     let target = open_store(args, to, true)?;
     let bar = Progress::new(progress::KEYS);
     let show = |done: usize, total: usize| bar.show(done as u64, total as u64);
@@ -76,6 +84,20 @@ pub(super) fn copy_to(args: &PlaceArgs, to: &str) -> Result<CommitReport> {
     };
     let outcome = copy::copy_all(&*from, &*target, &show)?;
     Ok(outcome.into())
+}
+
+/// Returns the chunks whose arrays other programs have replaced in the store: a copy would have the new array with them.
+fn chunks_of_other_arrays(args: &PlaceArgs) -> Result<Vec<(String, String)>> {
+    let (dry_run, force) = (true, false);
+    let mut conflicts = match ask(args, &ControlRequest::Commit { dry_run, force }) {
+        Ok(ControlAnswer::Commit(report)) => report.conflicts,
+        Ok(_) => Vec::new(),
+        // An archive, which takes no commit.
+        Err(error) if error.kind() == Kind::ReadOnly => Vec::new(),
+        Err(error) => return Err(error),
+    };
+    conflicts.retain(|(_, why)| commit::is_of_array(why));
+    Ok(conflicts)
 }
 
 /// `Unsupported` for a new store that is named like an archive.

@@ -14,6 +14,7 @@ pub mod consolidated;
 mod document;
 pub mod draft;
 mod edit;
+pub mod encoding;
 pub mod fill;
 pub mod fill_json;
 mod members;

@@ -128,7 +128,7 @@ pub struct ArraysReport {
 }
 
 /// What a commit did or would do, as `zarrfs commit --json` prints it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CommitReport {
     /// Keys that were put.
     pub put: u64,

@@ -169,6 +169,8 @@ fn discard_in_layer(
     records.extend(attributes);
     let bases = bases.into_iter().map(|(key, _)| key);
     records.extend(bases.map(JournalRecord::Reverted));
+    let encoded = layer.lock().records.encoded_below(path).into_iter();
+    records.extend(encoded.map(|(at, _)| JournalRecord::EncodedBy { at, by: None }));
     layer.record(records)?;
     layer.forget_contents(upper, path)?;
     layer.lock().write_numbers.forget_below(path);

@@ -293,7 +293,7 @@ mod tests {
     use super::*;
     use crate::overlay::journal_line::{ContentDigest, Mark};
     use crate::overlay::kept_attributes::KeptAttributes;
-    use crate::store::{Key, StoreVersion};
+    use crate::store::{EncodedBy, Key, StoreVersion};
 
     fn sample() -> Vec<JournalRecord> {
         let key = |bytes: &[u8]| Key::new(bytes).unwrap();
@@ -331,6 +331,17 @@ mod tests {
                 digest: None,
             },
             JournalRecord::Reverted(key(b"b")),
+            JournalRecord::EncodedBy {
+                at: Key::root(),
+                by: Some(EncodedBy {
+                    document: key(b"zarr.json"),
+                    digest: u128::MAX,
+                }),
+            },
+            JournalRecord::EncodedBy {
+                at: key(b"b"),
+                by: None,
+            },
             JournalRecord::Whiteout {
                 key: key(b"c/0/1"),
                 source: Some(Key::root()),

@@ -12,7 +12,7 @@ use serde_json::{Map, Value, json};
 
 use super::attributes::{spec_of, time_of};
 use super::kept_attributes::KeptAttributes;
-use crate::store::{Key, StoreVersion};
+use crate::store::{EncodedBy, Key, StoreVersion};
 
 /// One change of an upper folder that its files alone do not show.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,6 +31,9 @@ pub(super) enum JournalRecord {
     /// A content of this digest is about to be put under a key, or the key is about to be removed: the store may have done
     /// so although no answer came.
     Tried { key: Key, digest: Option<u128> },
+    /// The metadata that changed chunks at a key and below were encoded by; `None` if that does not matter. The nearest
+    /// such record at or above a chunk's key counts.
+    EncodedBy { at: Key, by: Option<EncodedBy> },
     /// A key is as in the store again: its base is forgotten.
     Reverted(Key),
     /// The store's objects at a key and below are hidden, or replaced by those at and below `source`.
@@ -197,6 +200,13 @@ fn to_json(record: &JournalRecord) -> Value {
         JournalRecord::Tried { key, digest } => {
             json!({"try": encode_key(key), "digest": encode_digest(*digest)})
         }
+        JournalRecord::EncodedBy { at, by } => match by {
+            None => json!({"encoded": encode_key(at), "by": null}),
+            Some(by) => json!({
+                "encoded": encode_key(at), "by": encode_key(&by.document),
+                "digest": encode_digest(Some(by.digest)),
+            }),
+        },
         JournalRecord::Reverted(key) => json!({"let": encode_key(key)}),
         JournalRecord::Whiteout { key, source } => {
             json!({"white": encode_key(key), "of": source.as_ref().map(encode_key)})
@@ -236,6 +246,16 @@ fn from_json(value: &Value) -> Option<JournalRecord> {
         "try" => JournalRecord::Tried {
             key: key()?,
             digest: DigestMember::of(members)?.0,
+        },
+        "encoded" => JournalRecord::EncodedBy {
+            at: key()?,
+            by: match members.get("by")? {
+                Value::Null => None,
+                document => Some(EncodedBy {
+                    document: decode_key(Some(document))?,
+                    digest: DigestMember::of(members)?.0?,
+                }),
+            },
         },
         "let" => JournalRecord::Reverted(key()?),
         "white" => JournalRecord::Whiteout {

@@ -19,7 +19,7 @@ use super::layer::{ChangeLayer, Located};
 use super::{Resolved, attributes};
 use crate::error::Result;
 use crate::store::tree::{AttrChange, Posix, Stat};
-use crate::store::{ETag, EntryKind, Key, Meta, Store, StoreInfo};
+use crate::store::{ETag, EncodedBy, EntryKind, Key, Meta, Store, StoreInfo};
 
 /// A layer of changes over a store.
 pub(super) struct LayeredStore {
@@ -116,6 +116,18 @@ impl LayeredStore {
     pub(super) fn base_content(&self, key: &Key) -> Option<ContentDigest> {
         let own = self.layer.base(key).and_then(|base| base.content);
         own.or_else(|| self.frozen.as_ref()?.base_content(key))
+    }
+
+    /// Returns the metadata by which the chunk of a key was encoded, in each layer that has changed it.
+    pub(super) fn encoded_by(&self, key: &Key) -> Vec<EncodedBy> {
+        let state = self.layer.lock();
+        let mut found: Vec<EncodedBy> = Vec::new();
+        if state.records.base(key).is_some() {
+            found.extend(state.records.encoded_by(key).map(|(_, by)| by.clone()));
+        }
+        drop(state);
+        found.extend(self.frozen.iter().flat_map(|frozen| frozen.encoded_by(key)));
+        found
     }
 
     /// Returns owner and mode of a file that a layer has.

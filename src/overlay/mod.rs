@@ -3,9 +3,10 @@
 //! What is written lies in a layer of changes (`layer`) under its key; what is removed or renamed, and attributes that were
 //! set of what was not written (`kept_attributes`), stand in the layer's journal. A reader finds the layer's file first,
 //! then the store's object, unless a whiteout hides it. After a crash at any point each key has the state before a change
-//! or the one after it. `changes` lists the changes, `discard` drops them; `moved_store` knows a store that was moved.
-//! `commit` freezes the layer and opens an empty one over it, in one step: programs go on in the new layer, and the commit
-//! brings the frozen one, which does not change, into the store. Then the frozen layer is dropped, since the store has it.
+//! or the one after it. `changes` lists the changes, `discard` drops them; `moved_store` knows a store that was moved,
+//! `encodings` by which metadata chunks were encoded. `commit` freezes the layer and opens an empty one over it, in one
+//! step: programs go on in the new layer, and the commit brings the frozen one, which does not change, into the store.
+//! Then the frozen layer is dropped, since the store has it.
 //!
 //! Locks are taken in this order: `path_locks` (with write-through alone: changes of one path come one after another,
 //! also while they are stored), `names` (one change of names, one publication or one exchange of layers at a time),
@@ -22,7 +23,7 @@ use rustix::fs::Stat as Native;
 
 use crate::error::{Error, Kind, Result};
 use crate::store::tree::{AttrChange, Time};
-use crate::store::{Hints, Key, Meta, PathLocks, Store, StoreInfo, StoreStack};
+use crate::store::{EncodedBy, Hints, Key, Meta, PathLocks, Store, StoreInfo, StoreStack};
 use crate::sync::locks::{Mutex, RwLock};
 
 mod attributes;
@@ -31,6 +32,7 @@ pub mod commit;
 mod content;
 mod discard;
 mod durability;
+mod encodings;
 mod file_ids;
 mod folders;
 mod journal;
@@ -56,6 +58,7 @@ mod store;
 mod upper;
 mod write_numbers;
 
+use encodings::SeenMetadata;
 use file_ids::FileIds;
 use journal::Journal;
 use journal_line::JournalRecord;
@@ -103,6 +106,8 @@ struct OverlayCore {
     names: Mutex<()>,
     /// Held during a commit.
     committing: Mutex<()>,
+    /// The metadata of arrays that programs have seen.
+    seen: SeenMetadata,
     /// Whether a thread syncs what was changed.
     is_syncing: AtomicBool,
     open: Mutex<OpenState>,
@@ -201,6 +206,7 @@ impl Overlay {
             path_locks: PathLocks::default(),
             names: Mutex::default(),
             committing: Mutex::default(),
+            seen: SeenMetadata::default(),
             is_syncing: AtomicBool::new(false),
             open: Mutex::new(OpenState {
                 files: OpenFileTable::default(),
@@ -303,8 +309,15 @@ impl OverlayCore {
         }
     }
 
-    /// Appends records to the journal of the layer on top, then applies them. The names must be locked.
+    /// Appends records to the journal of the layer on top, then applies them, with those of what changed chunks were
+    /// encoded by. The names must be locked.
     fn record(&self, list: Vec<JournalRecord>) -> Result<()> {
+        self.record_encoded(list, None)
+    }
+
+    /// The same of chunks that were encoded by these metadata.
+    fn record_encoded(&self, mut list: Vec<JournalRecord>, said: Option<&EncodedBy>) -> Result<()> {
+        list.extend(self.encoding_records(&list, said));
         let completed = list.iter().filter_map(|record| match record {
             JournalRecord::Completed(key) => Some(key.clone()),
             _ => None,

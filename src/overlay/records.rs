@@ -10,7 +10,7 @@ use super::journal_line::{ContentDigest, JournalRecord};
 use super::kept_attributes::KeptAttributes;
 use super::key_ranges::below;
 use super::marks::Marks;
-use crate::store::{Key, StoreVersion};
+use crate::store::{EncodedBy, Key, StoreVersion};
 
 /// The store's state of a key when it was first changed here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,6 +40,8 @@ pub(super) struct Records {
     whiteouts: BTreeMap<Key, Option<Key>>,
     /// Digests of contents that the store may have of a key, and nothing for none: no answer came.
     tried: BTreeMap<Key, Vec<Option<u128>>>,
+    /// By which metadata changed chunks were encoded, by their folders or keys; `None` if that does not matter.
+    encoded: BTreeMap<Key, Option<EncodedBy>>,
     /// Files that were created and are not complete.
     incomplete: HashSet<Key>,
     attributes: BTreeMap<Key, Arc<KeptAttributes>>,
@@ -70,6 +72,7 @@ impl Records {
             ),
             JournalRecord::Committed { key, version } => self.note_committed(key, version),
             JournalRecord::Tried { key, digest } => self.note_try(key, digest),
+            JournalRecord::EncodedBy { at, by } => self.note_encoded(at, by),
             JournalRecord::Reverted(key) => {
                 self.tried.remove(&key);
                 self.bases.remove(&key);
@@ -111,6 +114,13 @@ impl Records {
         };
         self.tried.remove(&key);
         self.bases.insert(key, base);
+    }
+
+    fn note_encoded(&mut self, at: Key, by: Option<EncodedBy>) {
+        self.encoded.remove(&at);
+        if by.is_some() || self.encoded_by(&at).is_some() {
+            self.encoded.insert(at, by);
+        }
     }
 
     fn note_whiteout(&mut self, key: Key, source: Option<Key>) {
@@ -162,6 +172,11 @@ impl Records {
         });
         let tried = self.tried.iter();
         let tried = tried.flat_map(|(key, digests)| tries(key, digests));
+        let encoded = self.encoded.iter();
+        let encoded = encoded.map(|(at, by)| JournalRecord::EncodedBy {
+            at: at.clone(),
+            by: by.clone(),
+        });
         let incomplete = self.incomplete.iter().cloned().map(JournalRecord::Created);
         let attributes = self.attributes.iter();
         let attributes = attributes.map(|(key, attributes)| JournalRecord::Attributes {
@@ -177,6 +192,7 @@ impl Records {
         bases
             .chain(tried)
             .chain(whiteouts)
+            .chain(encoded)
             .chain(incomplete)
             .chain(attributes)
             .chain(renaming)
@@ -191,6 +207,7 @@ impl Records {
         self.bases.len()
             + tried
             + self.whiteouts.len()
+            + self.encoded.len()
             + self.incomplete.len()
             + self.attributes.len()
             + renaming
@@ -272,6 +289,26 @@ impl Records {
             .collect()
     }
 
+    /// Returns the metadata that the chunk of a key was encoded by, and the key that they are recorded at: its own or one
+    /// above it. `None` if they are not known or do not matter.
+    pub(super) fn encoded_by(&self, key: &Key) -> Option<(Key, &EncodedBy)> {
+        let mut above = std::iter::successors(Some(key.clone()), Key::parent);
+        let (at, by) = above.find_map(|at| self.encoded.get_key_value(&at))?;
+        by.as_ref().map(|by| (at.clone(), by))
+    }
+
+    /// Whether something is recorded at this very key.
+    pub(super) fn is_encoded_at(&self, at: &Key) -> bool {
+        self.encoded.contains_key(at)
+    }
+
+    /// Returns all that is recorded at a prefix and below.
+    pub(super) fn encoded_below(&self, prefix: &Key) -> Vec<(Key, Option<EncodedBy>)> {
+        below(&self.encoded, prefix)
+            .map(|(at, by)| (at.clone(), by.clone()))
+            .collect()
+    }
+
     /// Returns the incomplete files at a prefix and below.
     pub(super) fn incomplete_below(&self, prefix: &Key) -> Vec<Key> {
         let incomplete = self.incomplete.iter();
@@ -323,6 +360,21 @@ mod tests {
         JournalRecord::Whiteout {
             key: key(at),
             source: source.map(key),
+        }
+    }
+
+    fn encoded(at: &str, digest: u128) -> JournalRecord {
+        let by = Some(EncodedBy {
+            document: key("x/zarr.json"),
+            digest,
+        });
+        JournalRecord::EncodedBy { at: key(at), by }
+    }
+
+    fn of_no_matter(at: &str) -> JournalRecord {
+        JournalRecord::EncodedBy {
+            at: key(at),
+            by: None,
         }
     }
 
@@ -393,6 +445,11 @@ mod tests {
                 key: key("k"),
                 attributes: KeptAttributes::sample(),
             },
+            encoded("x", 1),
+            encoded("x/c/0", 2),
+            encoded("y", 3),
+            of_no_matter("y"),
+            of_no_matter("x/c/2"),
         ] {
             records.apply(record);
         }
@@ -414,6 +471,12 @@ mod tests {
         again.apply(JournalRecord::AttributesDropped(key("k")));
         assert_eq!(again.xattr_bytes(), 0);
         assert_eq!(again.tried(&key("h")), [Some(3)]);
+        for records in [&records, &again] {
+            let digest = |at: &str| records.encoded_by(&key(at)).map(|(_, by)| by.digest);
+            let found = ["x", "x/c/1", "x/c/0", "x/c/2", "xy", "y"].map(digest);
+            assert_eq!(found, [Some(1), Some(1), Some(2), None, None, None]);
+            assert_eq!(records.encoded.len(), 3);
+        }
         assert_eq!(records.len(), records.summary().len());
     }
 

@@ -17,8 +17,8 @@ use super::{Overlay, OverlayCore, Resolved, attributes, content, listing, wrong_
 use crate::error::{Error, Kind, Result};
 use crate::known::Known;
 use crate::store::{
-    ByteRange, Condition, ETag, EntryKind, FlatListing, Hints, Key, Listing, Meta, Object, PutBody,
-    Reader, Store, StoreInfo, Tree, Version,
+    ByteRange, Condition, ETag, EncodedBy, EntryKind, FlatListing, Hints, Key, Listing, Meta,
+    Object, PutBody, Reader, Store, StoreInfo, Tree, Version,
 };
 
 impl Overlay {
@@ -134,7 +134,17 @@ impl Store for Overlay {
     }
 
     fn put(&self, key: &Key, body: PutBody<'_>, condition: &Condition) -> Result<ETag> {
-        self.0.put(key, body, condition)?;
+        self.put_chunk(key, body, condition, None)
+    }
+
+    fn put_chunk(
+        &self,
+        key: &Key,
+        body: PutBody<'_>,
+        condition: &Condition,
+        encoded_by: Option<&EncodedBy>,
+    ) -> Result<ETag> {
+        self.0.put(key, body, condition, encoded_by)?;
         let etag = self.etag(key)?;
         etag.ok_or_else(|| Error::not_found(key))
     }
@@ -220,7 +230,13 @@ impl OverlayCore {
     /// by now, that is `Changed`. What the store below has is compared by the commit: the version is recorded as the
     /// base of the change. What an overlay that writes through cannot bring into the store, because another program
     /// was first, is not kept.
-    fn put(self: &Arc<Self>, key: &Key, body: PutBody<'_>, condition: &Condition) -> Result<()> {
+    fn put(
+        self: &Arc<Self>,
+        key: &Key,
+        body: PutBody<'_>,
+        condition: &Condition,
+        encoded_by: Option<&EncodedBy>,
+    ) -> Result<()> {
         let (name, file) = self
             .upper
             .create_pending(key)
@@ -237,7 +253,7 @@ impl OverlayCore {
                 }
                 let base = change.base_of_put(key, condition)?;
                 was_changed.set(base.is_none());
-                change.publish_object(key, &name, mark, base)
+                change.publish_object(key, (&name, mark), base, encoded_by)
             };
             self.change_names_and(paths, publish, || match self.write_through(paths) {
                 Err(error) if error.kind() == Kind::Changed && !was_changed.get() => {
@@ -322,13 +338,14 @@ impl NameChange<'_> {
         }))
     }
 
-    /// Gives a pending file, of this name and with this mark, the key of its object.
+    /// Gives a pending file, of this name and with this mark, the key of its object. It may be a chunk, and say by which
+    /// metadata it was encoded.
     pub(super) fn publish_object(
         &self,
         key: &Key,
-        pending: &str,
-        mark: Mark,
+        (pending, mark): (&str, Mark),
         base: Option<JournalRecord>,
+        encoded_by: Option<&EncodedBy>,
     ) -> Result<()> {
         let layer = &self.top.layer;
         let mut records: Vec<JournalRecord> = base.into_iter().collect();
@@ -347,7 +364,7 @@ impl NameChange<'_> {
             mark,
         });
         self.make_parents(key)?;
-        self.record(records)?;
+        self.record_encoded(records, encoded_by)?;
         let shape = layer.reshape();
         let mut open = self.open.lock();
         let id = open.ids.new_id();

@@ -22,6 +22,7 @@ mod answer_time;
 pub mod backend;
 mod change_log;
 pub mod condition;
+mod encoded_by;
 pub(crate) mod holes;
 mod key;
 pub mod layer;
@@ -39,6 +40,7 @@ mod version;
 pub use answer_time::note_memory;
 pub use change_log::{ChangeLog, Dependencies, LogPosition, MovingPosition};
 pub use condition::{Condition, ETag, PutBody};
+pub use encoded_by::EncodedBy;
 pub use key::Key;
 pub use location::{local_folder, local_path, normalized, place, shown};
 pub use not_shown::{NotShown, NotShownEntries, NotShownReason};
@@ -375,6 +377,18 @@ pub trait Store: Send + Sync {
     /// Puts an object under a key if the condition holds (`Changed` if not): whole or not at all. Returns the
     /// ETag of what is there now.
     fn put(&self, key: &Key, body: PutBody<'_>, condition: &Condition) -> Result<ETag>;
+
+    /// Puts a chunk as `put` does. A store that keeps changes for later remembers by which metadata the chunk was
+    /// encoded: these are a condition of its commit.
+    fn put_chunk(
+        &self,
+        key: &Key,
+        body: PutBody<'_>,
+        condition: &Condition,
+        _encoded_by: Option<&EncodedBy>,
+    ) -> Result<ETag> {
+        self.put(key, body, condition)
+    }
 
     /// Removes an object if the condition holds (`Changed` if not). A missing object is no error where the condition
     /// allows it.

@@ -17,6 +17,7 @@ mod common;
 mod attributes;
 mod commits;
 mod conflicts;
+mod encodings;
 mod fixture;
 mod full;
 mod hooked;

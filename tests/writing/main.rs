@@ -22,6 +22,7 @@ mod conflicts;
 mod consolidated;
 mod contents;
 mod documents;
+mod encodings;
 mod files;
 mod fixture;
 #[path = "../dialects/hierarchies.rs"]

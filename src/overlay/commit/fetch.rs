@@ -176,6 +176,11 @@ impl Commit<'_> {
         let mut records = Vec::new();
         if let Some(version) = base {
             records.push(base_record(key, version, None));
+            if layer.lock().records.encoded_by(key).is_some() {
+                // It came with its folder, and with the metadata in there.
+                let (at, by) = (key.clone(), None);
+                records.push(JournalRecord::EncodedBy { at, by });
+            }
         }
         let is_hidden = layer.lower_key(from).as_ref() != Some(from);
         if is_hidden && layer.base(from).is_none() {

@@ -196,6 +196,10 @@ fn records_of(layer: &ChangeLayer, left_out: &FilesLeftOut) -> Result<Vec<Journa
                 content: base.content.filter(|_| !is_frozen),
             },
         }));
+        if let Some((at, by)) = state.records.encoded_by(key) {
+            let by = Some(by.clone());
+            list.push(JournalRecord::EncodedBy { at, by });
+        }
         list.extend(tries(key, state.records.tried(key)));
         if state.records.is_incomplete(key) {
             list.push(JournalRecord::Created(key.clone()));

@@ -1,7 +1,8 @@
 //! Commit: brings the upper folder's changes into the store, or tells which keys are in conflict.
 //!
 //! A commit is a snapshot: it freezes the layer of changes (`freeze`), and works from that alone while programs go on in
-//! a new layer above. Every key is compared with the store before any is changed (`plan`). What was renamed in the
+//! a new layer above. Every key is compared with the store before any is changed (`plan`),
+//! and the arrays of chunks with what these were encoded by (`arrays`). What was renamed in the
 //! store is first copied to the frozen layer (`fetch`). Chunks come before the metadata that names them, removals last;
 //! each change has the version that was compared as its condition (`apply`). At the end the frozen layer is dropped in
 //! one step (`thaw`). After a conflict, an error or a kill it stays where it is and shows as before; the next commit
@@ -18,9 +19,11 @@ use crate::error::{Error, Result};
 use crate::store::{Key, Store};
 use crate::sync::pool::parallel_map;
 use apply::{Applied, Apply};
+use arrays::ChangedArrays;
 use plan::Plan;
 
 mod apply;
+mod arrays;
 pub mod copy;
 mod fetch;
 mod freeze;
@@ -29,6 +32,8 @@ mod plan;
 mod prune;
 mod thaw;
 mod write_through;
+
+pub use arrays::is_of_array;
 
 /// The most keys that are compared, fetched or put at a time: each has a thread.
 const MAX_PARALLEL_KEYS: usize = 256;
@@ -155,7 +160,9 @@ impl OverlayCore {
         } = overlay.changes()?;
         let keys = self.with_all_overwritten(keys)?;
         let shown: Arc<dyn Store> = Arc::new(overlay);
-        let plan = self.plan(&shown, &self.top(), keys, force)?;
+        let top = self.top();
+        let arrays = self.changed_arrays((&shown, &top), &keys, false)?;
+        let plan = self.plan(&shown, &top, (keys, &arrays), force)?;
         Ok(Outcome {
             kept,
             lost,
@@ -192,7 +199,7 @@ impl OverlayCore {
         &self,
         shown: &Arc<dyn Store>,
         layered: &LayeredStore,
-        keys: Vec<ChangedKey>,
+        (keys, arrays): (Vec<ChangedKey>, &ChangedArrays),
         force: bool,
     ) -> Result<Plan> {
         let mut plan = Plan::default();
@@ -200,7 +207,8 @@ impl OverlayCore {
         let obstacles = plan::files_above(&self.store, &keys)?;
         for step in parallel_map(parallel_keys(&*self.store), keys, &probe) {
             let step = step?;
-            match step.conflict().filter(|_| !force) {
+            let array = || arrays.conflict(layered, &step.change.key);
+            match step.conflict(array).filter(|_| !force) {
                 Some(why) => {
                     let conflict = (step.change.key, why.to_string());
                     plan.outcome.conflicts.push(conflict);
@@ -254,7 +262,11 @@ impl Commit<'_> {
             keys = self.core.with_overwritten(self.layered, keys)?;
         }
         let shown: Arc<dyn Store> = self.layered.clone();
-        let plan = self.core.plan(&shown, self.layered, keys, force)?;
+        let names = (&shown, &**self.layered);
+        let arrays = self.core.changed_arrays(names, &keys, self.is_live)?;
+        let plan = self
+            .core
+            .plan(&shown, self.layered, (keys, &arrays), force)?;
         let conflicts = plan.outcome.conflicts;
         let mut outcome = Outcome {
             kept,
@@ -276,6 +288,12 @@ impl Commit<'_> {
         match done {
             Ok(conflicts) => outcome.conflicts = conflicts,
             Err(error) => outcome.failed = Some(error),
+        }
+        if outcome.is_whole() && !self.is_live && !force {
+            match arrays.replaced_meanwhile(self) {
+                Ok(conflicts) => outcome.conflicts = conflicts,
+                Err(error) => outcome.failed = Some(error),
+            }
         }
         if outcome.is_whole() && !self.is_live {
             let mut emptied = hidden.iter().map(|subtree| &subtree.folders);

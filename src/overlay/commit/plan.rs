@@ -36,13 +36,20 @@ pub(super) struct CommitStep {
 }
 
 impl CommitStep {
-    /// Returns what another program did to the key since it was first changed here.
-    pub(super) fn conflict(&self) -> Option<&'static str> {
+    /// Returns what another program did to the key since it was first changed here, or to the array of a chunk, of which
+    /// `array` tells.
+    pub(super) fn conflict(
+        &self,
+        array: impl FnOnce() -> Option<&'static str>,
+    ) -> Option<&'static str> {
         if self.is_done {
             return None;
         }
         if self.is_folder {
             return Some("is a folder in the store");
+        }
+        if let Some(why) = array() {
+            return Some(why);
         }
         let now = self.now.as_ref().map(|etag| etag.version);
         match (self.change.base, now) {

@@ -61,10 +61,19 @@ impl OverlayCore {
         // In a bucket a folder disappears with its last key, so the upper folder keeps it.
         let keeps_folders = self.config.write_through && self.store.info().folder.is_some();
         self.change_names_and(paths, change, || {
-            self.write_through(paths)?;
+            self.write_through(paths).map_err(not_repeated)?;
             let mut emptied = paths.iter().filter(|_| keeps_folders);
             emptied.try_for_each(|path| self.remove_empty_parents(path))
         })
+    }
+}
+
+/// Returns the error of a removal or a rename that is in conflict. At ESTALE the kernel would walk the path again, and tell
+/// the program that there is no such name: it was changed here.
+fn not_repeated(error: Error) -> Error {
+    match error.kind() {
+        Kind::Changed => Error::unavailable(error.subject(), error.detail()),
+        _ => error,
     }
 }
 

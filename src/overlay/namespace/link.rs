@@ -43,7 +43,7 @@ impl OverlayCore {
         let linked = self
             .copy_to(&source, from, &file)
             .and_then(|()| content::mark_of(&file).map_err(|error| Error::os(to, error)))
-            .and_then(|mark| self.publish_link(to, &name, mark));
+            .and_then(|mark| self.publish_link((from, to), &name, mark));
         linked.inspect_err(|_| self.upper.discard_pending(&name))
     }
 
@@ -71,15 +71,23 @@ impl OverlayCore {
         set.map_err(Error::from)
     }
 
-    /// Gives a pending file, of this name, the key `to` if it is free, also in the store if the overlay writes through.
-    fn publish_link(self: &Arc<Self>, to: &Key, pending: &str, mark: Mark) -> Result<()> {
+    /// Gives a pending file, of this name and with the bytes of `from`, the key `to` if it is free, also in the store if the
+    /// overlay writes through.
+    fn publish_link(
+        self: &Arc<Self>,
+        (from, to): (&Key, &Key),
+        pending: &str,
+        mark: Mark,
+    ) -> Result<()> {
         let paths = std::slice::from_ref(to);
         let was_changed = Cell::new(false);
+        let linked = self.content_as(from, to)?;
         let publish = |change: &NameChange<'_>| {
             change.check_free(to)?;
             let base = change.base_record(to, content::MAX_REPLACED)?;
             was_changed.set(base.is_none());
-            change.publish_object(to, pending, mark, base)
+            change.publish_object(to, (pending, mark), base, None)?;
+            change.note_document(to, &linked)
         };
         self.change_names_and(paths, publish, || {
             if !self.config.write_through {

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use rustix::fs::{OFlags, XattrFlags};
 use rustix::io::Errno;
 
+use super::encodings::NewContent;
 use super::kept_attributes::KeptAttributes;
 use super::keys_dir::{check_length, os_error};
 use super::layered_store::{LayeredStore, stat_of_stored};
@@ -61,6 +62,7 @@ impl Tree for Overlay {
 
     fn create(&self, path: &Key, maker: &Credentials) -> Result<Arc<dyn TreeFile>> {
         check_new(path)?;
+        self.0.find_metadata(path)?;
         let paths = std::slice::from_ref(path);
         let file = self
             .0
@@ -69,6 +71,9 @@ impl Tree for Overlay {
     }
 
     fn open(&self, path: &Key, mode: OpenMode) -> Result<Arc<dyn TreeFile>> {
+        if mode != OpenMode::Read {
+            self.0.find_metadata(path)?;
+        }
         let file = self.0.open_file(path)?.open_as(mode);
         if mode == OpenMode::Truncate {
             file.change(&AttrChange {
@@ -104,10 +109,12 @@ impl Tree for Overlay {
 
     fn link(&self, from: &Key, to: &Key) -> Result<()> {
         check_new(to)?;
+        self.0.find_metadata(to)?;
         self.0.link(from, to)
     }
 
     fn unlink(&self, path: &Key) -> Result<()> {
+        self.0.find_metadata(path)?;
         self.0
             .remove_and_store(std::slice::from_ref(path), |change| {
                 match change.find(path)? {
@@ -118,7 +125,8 @@ impl Tree for Overlay {
                     Some(_) => {}
                 }
                 change.keep_folder(path)?;
-                change.remove_name(path)
+                change.remove_name(path)?;
+                change.note_document(path, &NewContent::Nothing)
             })
     }
 
@@ -132,10 +140,17 @@ impl Tree for Overlay {
 
     fn rename(&self, from: &Key, to: &Key, onto: RenameMode) -> Result<()> {
         check_new(to)?;
+        self.0.find_metadata(to)?;
+        let renamed = self.0.content_as(from, to)?;
         let paths = [to.clone(), from.clone()];
         self.0.remove_and_store(&paths, |change| {
             change.keep_folder(from)?;
-            change.rename(from, to, onto)
+            change.rename(from, to, onto)?;
+            if from == to {
+                return Ok(());
+            }
+            change.note_document(from, &NewContent::Nothing)?;
+            change.note_document(to, &renamed)
         })
     }
 

@@ -58,12 +58,14 @@ impl NameChange<'_> {
         for file in self.registered_below(from) {
             file.publish_if_complete(self)?;
         }
-        if is_folder(&old) {
-            self.check_movable(from)?;
-        } else {
+        if !is_folder(&old) {
             self.check_removable(from)?;
+            return self.rename_onto(from, to);
         }
-        self.rename_onto(from, to)
+        self.check_movable(from)?;
+        self.rename_onto(from, to)?;
+        self.seen.rename(from, to);
+        Ok(())
     }
 
     /// `Unsupported` for a folder that may have keys of a store which does not list them: a commit could not rename those.
@@ -92,6 +94,7 @@ impl NameChange<'_> {
         let incomplete = layer.lock().records.incomplete_below(from);
         records.extend(self.incomplete_after_rename(&incomplete, from, to));
         records.extend(self.marks_after_rename(from, to));
+        records.extend(self.encodings_after_rename(from, to));
         let replaces = !in_upper && layer.keys.stat(to)?.is_some();
         let attributes = self.renamed_attributes(from, to);
         let is_one_step = whiteouts.is_empty() && attributes.is_empty() && !replaces;

@@ -33,7 +33,14 @@ impl Drop for OpenFileHandle {
 
 impl TreeFile for OpenFileHandle {
     fn read_at(&self, offset: u64, len: usize) -> Result<Vec<u8>> {
-        Reader::read_at(&*self.file, offset, len)
+        let bytes = Reader::read_at(&*self.file, offset, len)?;
+        if offset == 0
+            && let Some(key) = self.file.key()
+        {
+            let is_whole = bytes.len() < len;
+            self.file.core.note_document_read(&key, &bytes, is_whole);
+        }
+        Ok(bytes)
     }
 
     fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {

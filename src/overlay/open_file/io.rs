@@ -9,6 +9,8 @@ use super::spare::WrittenRanges;
 use super::state::ContentSource;
 use super::{OpenFile, OpenedAs};
 use crate::error::{Error, Result};
+use crate::model::document::describes_node;
+use crate::overlay::encodings::{MAX_DOCUMENT, NewContent};
 use crate::overlay::keys_dir::os_error;
 use crate::overlay::layered_store::stat_of_stored;
 use crate::overlay::{attributes, content};
@@ -126,17 +128,34 @@ impl OpenFile {
     fn flush_as(&self, key: &Key) -> Result<bool> {
         self.lock().needs_write_through = self.core.config.write_through;
         let paths = std::slice::from_ref(key);
+        let content = self.new_content(key)?;
         let is_flushed = self.core.change_and_store(paths, |change| {
             if self.key().as_ref() != Some(key) {
                 return Ok(false);
             }
             self.publish_if_complete(change)?;
+            if let Some(content) = &content {
+                change.note_document(key, content)?;
+            }
             Ok(true)
         })?;
         if is_flushed {
             self.lock().needs_write_through = false;
         }
         Ok(is_flushed)
+    }
+
+    /// Returns what was written to a document; `None` for any other file.
+    fn new_content(&self, key: &Key) -> Result<Option<NewContent>> {
+        match self.source() {
+            ContentSource::Upper(file) if describes_node(key.name()) => {
+                let length = usize::try_from(MAX_DOCUMENT).unwrap_or(usize::MAX);
+                let bytes = content::read_file(&file, 0, length);
+                let bytes = bytes.map_err(|error| self.lock().os_error(error))?;
+                Ok(Some(NewContent::of(key, &bytes)))
+            }
+            _ => Ok(None),
+        }
     }
 
     /// Keeps what was written so that a machine that loses power loses nothing.

@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use crate::error::Result;
 use crate::store::{
-    ByteRange, Condition, ETag, FlatListing, Key, Listing, Meta, Object, PutBody, Reader, Store,
-    StoreInfo, Version,
+    ByteRange, Condition, ETag, EncodedBy, FlatListing, Key, Listing, Meta, Object, PutBody,
+    Reader, Store, StoreInfo, Version,
 };
 
 pub mod counting;
@@ -65,6 +65,16 @@ pub trait Layer: Send + Sync {
 
     fn put(&self, key: &Key, body: PutBody<'_>, condition: &Condition) -> Result<ETag> {
         self.below().put(key, body, condition)
+    }
+
+    fn put_chunk(
+        &self,
+        key: &Key,
+        body: PutBody<'_>,
+        condition: &Condition,
+        _encoded_by: Option<&EncodedBy>,
+    ) -> Result<ETag> {
+        Layer::put(self, key, body, condition)
     }
 
     fn erase(&self, key: &Key, condition: &Condition) -> Result<()> {
@@ -128,6 +138,16 @@ impl<L: Layer> Store for L {
 
     fn put(&self, key: &Key, body: PutBody<'_>, condition: &Condition) -> Result<ETag> {
         Layer::put(self, key, body, condition)
+    }
+
+    fn put_chunk(
+        &self,
+        key: &Key,
+        body: PutBody<'_>,
+        condition: &Condition,
+        encoded_by: Option<&EncodedBy>,
+    ) -> Result<ETag> {
+        Layer::put_chunk(self, key, body, condition, encoded_by)
     }
 
     fn erase(&self, key: &Key, condition: &Condition) -> Result<()> {

@@ -1,0 +1,161 @@
+//! Digests of what metadata say of the encoding of chunks, to tell whether an array was replaced by another one.
+//!
+//! Attributes, names of dimensions and the shape are not part of it: who changes these leaves every chunk what it is. A
+//! digest is written down, and so is made of the words of final v3, whatever the dialect.
+
+use serde_json::{Value, json};
+use twox_hash::XxHash3_128;
+
+use crate::dialect::{DIALECTS, Dialect, Document, consolidated, v3};
+use crate::model::document::{ZARR_JSON, ZMETADATA, describes_node};
+use crate::model::{Array, Node};
+use crate::store::{EncodedBy, Key};
+
+/// The members of final v3 that say how chunks are encoded, beside the fill value.
+const MEMBERS: [&str; 4] = ["data_type", "chunk_grid", "chunk_key_encoding", "codecs"];
+
+/// Returns what chunks of an array are encoded by; nothing for an array of a draft, whose document does not stand above
+/// its chunks.
+pub fn of_array(path: &Key, array: &Array) -> Option<EncodedBy> {
+    let dialect = DIALECTS.iter().find(|known| known.name == array.dialect)?;
+    let document = (dialect.documents)(path).ok()?.into_iter().next()?;
+    Some(EncodedBy {
+        document,
+        digest: digest(array),
+    })
+}
+
+/// Returns the same, given a document that a program has read or written; nothing if it does not describe an array.
+pub fn of_document(key: &Key, bytes: &[u8]) -> Option<EncodedBy> {
+    let path = key.parent()?;
+    let is_of = |dialect: &&&Dialect| {
+        let documents = (dialect.documents)(&path).unwrap_or_default();
+        documents.first() == Some(key)
+    };
+    let dialect = DIALECTS.iter().find(is_of)?;
+    let document = |own: Key| Document {
+        bytes: (own == *key).then(|| bytes.to_vec().into()),
+        key: own,
+        ..Document::default()
+    };
+    let documents = (dialect.documents)(&path).ok()?.into_iter();
+    let documents: Vec<Document> = documents.map(document).collect();
+    match (dialect.parse)(&path, &documents).ok()??.node {
+        Node::Array(array) => of_array(&path, &array),
+        Node::Group(_) => None,
+    }
+}
+
+/// Returns the same of each array of which a document with consolidated metadata has a copy; nothing for other documents.
+pub fn of_copies(key: &Key, bytes: &[u8]) -> Vec<EncodedBy> {
+    let places = match key.name() {
+        name if name == ZMETADATA.as_bytes() => consolidated::parse_document(bytes),
+        name if name == ZARR_JSON.as_bytes() => {
+            consolidated::parse_member(bytes).map(Option::unwrap_or_default)
+        }
+        _ => return Vec::new(),
+    };
+    let folder = key.parent().unwrap_or_default();
+    let copied = |(document, place): (Key, _)| -> Option<EncodedBy> {
+        if !describes_node(document.name()) {
+            return None;
+        }
+        let below = document
+            .names()
+            .try_fold(folder.clone(), |above, name| above.child(name));
+        of_document(&below.ok()?, bytes.get(place)?)
+    };
+    places
+        .unwrap_or_default()
+        .into_iter()
+        .filter_map(copied)
+        .collect()
+}
+
+fn digest(array: &Array) -> u128 {
+    let rendered = v3::render(&Node::Array(Box::new(array.without_attributes())));
+    let members = MEMBERS.map(|name| rendered.get(name).unwrap_or(&Value::Null));
+    let fill = &array.fill_value.bytes;
+    let mut all = json!([members, fill, array.shape.len(), array.undecodable]);
+    all.sort_all_objects();
+    XxHash3_128::oneshot(all.to_string().as_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(text: &str) -> Key {
+        Key::new(text).unwrap()
+    }
+
+    fn v3(changes: &Value) -> Value {
+        let mut document = json!({
+            "zarr_format": 3, "node_type": "array", "shape": [4], "data_type": "int16",
+            "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [2]}},
+            "chunk_key_encoding": {"name": "default", "configuration": {"separator": "/"}},
+            "fill_value": 0, "codecs": [
+                {"name": "bytes", "configuration": {"endian": "little"}},
+                {"name": "gzip", "configuration": {"level": 1}},
+            ],
+        });
+        for (name, value) in changes.as_object().unwrap() {
+            document[name] = value.clone();
+        }
+        document
+    }
+
+    fn digest_of(name: &str, document: &Value) -> Option<u128> {
+        let by = of_document(&key(name), document.to_string().as_bytes())?;
+        assert_eq!(by.document, key(name));
+        Some(by.digest)
+    }
+
+    #[test]
+    fn a09_a_digest_is_of_what_says_how_chunks_are_encoded() {
+        let of = |changes: Value| digest_of("a/zarr.json", &v3(&changes)).unwrap();
+        let plain = of(json!({}));
+        for same in [
+            json!({"shape": [7], "attributes": {"x": 1}, "dimension_names": ["x"]}),
+            json!({"storage_transformers": [], "chunk_key_encoding": "default"}),
+        ] {
+            assert_eq!(of(same.clone()), plain, "{same}");
+        }
+        for other in [
+            json!({"data_type": "uint16"}),
+            json!({"fill_value": 1}),
+            json!({"codecs": ["bytes"]}),
+            json!({"shape": [4, 4], "chunk_grid":
+                {"name": "regular", "configuration": {"chunk_shape": [2, 2]}}}),
+            json!({"chunk_key_encoding": {"name": "default", "configuration": {"separator": "."}}}),
+        ] {
+            assert_ne!(of(other.clone()), plain, "{other}");
+        }
+        // Digests are written down: the next version of the program compares them.
+        assert_eq!(plain, 0x28e6_f6a2_7f09_7323_f953_eda4_70a2_e9cc);
+        let group = json!({"zarr_format": 3, "node_type": "group"});
+        assert_eq!(digest_of("a/zarr.json", &group), None);
+        assert_eq!(digest_of("a/zarr.json", &json!({})), None);
+        assert_eq!(digest_of("a/c/0", &v3(&json!({}))), None);
+    }
+
+    #[test]
+    fn a09_copies_count_as_their_documents() {
+        let own = v3(&json!({}));
+        let v2 = json!({"zarr_format": 2, "shape": [4], "chunks": [2], "dtype": "<i2",
+            "compressor": null, "filters": null, "fill_value": 0, "order": "C"});
+        let group = json!({"zarr_format": 3, "node_type": "group", "consolidated_metadata":
+            {"kind": "inline", "metadata": {"a/b": own, "g": {"node_type": "group"}}}});
+        let consolidated = json!({"zarr_consolidated_format": 1, "metadata":
+            {"a/.zarray": v2, "a/.zattrs": {}, ".zgroup": {"zarr_format": 2}}});
+        for (holder, text, name, document) in [
+            ("r/zarr.json", group, "r/a/b/zarr.json", own),
+            (".zmetadata", consolidated, "a/.zarray", v2),
+        ] {
+            let found = of_copies(&key(holder), text.to_string().as_bytes());
+            assert_eq!(found.len(), 1);
+            assert_eq!(found[0].document, key(name));
+            assert_eq!(Some(found[0].digest), digest_of(name, &document));
+        }
+    }
+}

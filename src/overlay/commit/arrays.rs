@@ -1,0 +1,133 @@
+//! Whether the arrays of changed chunks are still those that the chunks were encoded for.
+//!
+//! The document that the store will have after the commit is compared: the one that it puts, or else the store's own. A
+//! document that is changed on the mount and left out, since a program has it open, comes with a later commit, and so is
+//! no conflict either. The store's may be replaced while chunks are put, so a commit looks again when it has put them;
+//! nothing but the next look would tell.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use super::{Commit, Conflicts, parallel_keys};
+use crate::dialect::encoding;
+use crate::error::Result;
+use crate::overlay::changes::ChangedKey;
+use crate::overlay::encodings::{MAX_DOCUMENT, may_be_chunk, readable};
+use crate::overlay::layered_store::LayeredStore;
+use crate::overlay::{Overlay, OverlayCore};
+use crate::store::{Key, Store};
+use crate::sync::pool::parallel_map;
+
+/// What the arrays of changed chunks are, by the documents that describe them.
+#[derive(Default)]
+pub(super) struct ChangedArrays(HashMap<Key, ChangedArray>);
+
+/// Digests of the metadata of an array; `None` if a document describes no array.
+struct ChangedArray {
+    /// Those that the store has, or will have.
+    stored: Option<u128>,
+    /// Whether the document is not part of the changes.
+    is_of_store: bool,
+    /// Those that the mount shows, if it has changed the document.
+    shown: Option<u128>,
+}
+
+/// Why a chunk is in conflict.
+const REPLACED: &str = "its array was replaced by somebody else: \
+    data type, chunks, codecs or fill value differ from those that it was encoded by";
+const REMOVED: &str = "its array was removed by somebody else";
+const REPLACED_MEANWHILE: &str = "was replaced by somebody else while chunks of it were put: \
+    they are in the store, and may not be read by it";
+
+/// Whether a chunk that is in conflict for this reason would be wrong in any store that has its array.
+pub fn is_of_array(why: &str) -> bool {
+    [REPLACED, REMOVED].contains(&why)
+}
+
+impl ChangedArrays {
+    /// Returns the reason why a chunk does not fit its array, if it does not.
+    pub(super) fn conflict(&self, layered: &LayeredStore, key: &Key) -> Option<&'static str> {
+        if !may_be_chunk(key) {
+            return None;
+        }
+        let encoded = layered.encoded_by(key).into_iter();
+        let found = encoded.map(|by| {
+            let array = self.0.get(&by.document)?;
+            let is_it = [array.stored, array.shown].contains(&Some(by.digest));
+            let why = array.stored.map_or(REMOVED, |_| REPLACED);
+            (!is_it).then_some(why)
+        });
+        found.flatten().next()
+    }
+
+    /// Looks again, after the chunks of these changes were put; returns the documents of arrays that were replaced
+    /// meanwhile.
+    pub(super) fn replaced_meanwhile(&self, commit: &Commit<'_>) -> Result<Conflicts> {
+        let documents = self.0.iter().filter(|(_, array)| array.is_of_store);
+        let documents = documents.map(|(document, _)| document.clone()).collect();
+        let look = |document: Key| {
+            let now = commit.core.stored_metadata(&document)?;
+            let before = self.0.get(&document).and_then(|array| array.stored);
+            Ok((now != before).then_some(document))
+        };
+        let found = parallel_map(parallel_keys(&*commit.core.store), documents, &look);
+        let found: Result<Vec<Option<Key>>> = found.into_iter().collect();
+        let replaced = found?.into_iter().flatten();
+        Ok(replaced
+            .map(|document| (document, REPLACED_MEANWHILE.to_string()))
+            .collect())
+    }
+}
+
+impl OverlayCore {
+    /// Looks at the arrays of these changes. `shown` has the contents, `layered` the names; `is_live` if they are paths of
+    /// the layer on top, of which each is committed for itself.
+    pub(super) fn changed_arrays(
+        self: &Arc<Self>,
+        (shown, layered): (&Arc<dyn Store>, &LayeredStore),
+        changes: &[ChangedKey],
+        is_live: bool,
+    ) -> Result<ChangedArrays> {
+        let chunks = changes.iter().filter(|change| may_be_chunk(&change.key));
+        let encoded = chunks.flat_map(|change| layered.encoded_by(&change.key));
+        let documents: HashSet<Key> = encoded.map(|by| by.document).collect();
+        let changed: HashSet<&Key> = changes.iter().map(|change| &change.key).collect();
+        let look = |document: Key| -> Result<(Key, ChangedArray)> {
+            let is_of_store = !changed.contains(&document);
+            let stored = if is_of_store {
+                self.stored_metadata(&document)?
+            } else {
+                digest(&**shown, &document)?
+            };
+            let is_changed = !is_live && self.top().stored_key(&document).is_none();
+            let shown = if is_changed {
+                digest(&Overlay(self.clone()), &document)?
+            } else {
+                None
+            };
+            let array = ChangedArray {
+                stored,
+                is_of_store,
+                shown,
+            };
+            Ok((document, array))
+        };
+        let documents = documents.into_iter().collect();
+        let found = parallel_map(parallel_keys(&*self.store), documents, &look);
+        found.into_iter().collect::<Result<_>>().map(ChangedArrays)
+    }
+
+    /// Returns the digest of the metadata that the store has now.
+    fn stored_metadata(&self, document: &Key) -> Result<Option<u128>> {
+        // Caches forget another version then.
+        self.store.etag(document)?;
+        digest(&*self.store, document)
+    }
+}
+
+/// Returns the digest of an array's metadata in a document; nothing if it describes no array.
+fn digest(store: &dyn Store, document: &Key) -> Result<Option<u128>> {
+    let object = readable(store.get(document, MAX_DOCUMENT))?;
+    let by = object.and_then(|object| encoding::of_document(document, &object.bytes));
+    Ok(by.map(|by| by.digest))
+}
