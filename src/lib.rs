@@ -34,9 +34,9 @@ pub mod grid;
 
 pub mod store;
 
-pub mod overlay;
-
 pub mod dialect;
+
+pub mod overlay;
 
 pub mod codec;
 

@@ -5,10 +5,11 @@
 use std::collections::{BTreeMap, HashSet};
 
 use super::Overlay;
+use super::key_ranges::joined;
 use super::keys_dir::is_too_long;
 use super::layered_store::LayeredStore;
 use super::listing::{Subtree, list_recursive};
-use super::records::{BaseVersion, joined};
+use super::records::BaseVersion;
 use crate::error::Result;
 use crate::store::{EntryKind, Key, StoreVersion, Version};
 

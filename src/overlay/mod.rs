@@ -11,7 +11,10 @@
 //! also while they are stored), `names` (one change of names, one publication or one exchange of layers at a time),
 //! the state of an open file, `open_files`, the state of a layer. None but `path_locks` is held during a request to the
 //! store, so that a store that does not answer blocks no request that does not need its answer: `name_change` asks before
-//! it locks. `committing` is held during a commit and a discard.
+//! it locks. `committing` is held during a commit and a discard. `copying` comes after `path_locks` and is held during the
+//! requests that bring copies of documents into the store (`commit/copies`), which take turns.
+//!
+//! Copies in consolidated metadata are no changes: `derived` makes them of the documents when they are read.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -29,6 +32,7 @@ mod attributes;
 pub mod changes;
 pub mod commit;
 mod content;
+mod derived;
 mod discard;
 mod durability;
 mod file_ids;
@@ -47,6 +51,7 @@ mod name_change;
 mod namespace;
 mod open_file;
 mod open_folders;
+mod program_copies;
 mod records;
 mod recovery;
 #[cfg(test)]
@@ -55,6 +60,7 @@ mod store;
 mod upper;
 mod write_numbers;
 
+use derived::DerivedTable;
 use file_ids::FileIds;
 use journal::Journal;
 use journal_line::JournalRecord;
@@ -101,6 +107,10 @@ struct OverlayCore {
     names: Mutex<()>,
     /// Held during a commit.
     committing: Mutex<()>,
+    /// Held while the store gets copies of documents that were committed.
+    copying: Mutex<()>,
+    /// What is known of documents whose copies are derived.
+    derived: DerivedTable,
     /// Whether a thread syncs what was changed.
     is_syncing: AtomicBool,
     open: Mutex<OpenState>,
@@ -199,6 +209,8 @@ impl Overlay {
             path_locks: PathLocks::default(),
             names: Mutex::default(),
             committing: Mutex::default(),
+            copying: Mutex::default(),
+            derived: DerivedTable::default(),
             is_syncing: AtomicBool::new(false),
             open: Mutex::new(OpenState {
                 files: OpenFileTable::default(),
@@ -320,11 +332,13 @@ impl OverlayCore {
     /// Notes that what a key shows, or its attributes, changed: answers that were remembered do not count any more.
     fn note_change(&self, key: &Key) {
         self.info.changes.note(key);
+        self.note_copies_of(key);
     }
 
     /// Notes the same of a key and all that is below it.
     fn note_tree_change(&self, prefix: &Key) {
         self.info.changes.note_tree(prefix);
+        self.note_copies_below(prefix);
     }
 
     /// Notes that the layer on top has another content of a key.

@@ -35,6 +35,9 @@ impl Tree for Overlay {
         if let Some(file) = self.0.registered(path).filter(|file| file.is_pending()) {
             return file.stat().map(Some);
         }
+        if let Some(derived) = self.0.derived(path)? {
+            return Ok(Some(derived.stat()));
+        }
         let stat = self.0.look(|top| top.stat(path))?;
         Ok(stat.map(|stat| self.0.with_id(path, stat)))
     }
@@ -48,7 +51,11 @@ impl Tree for Overlay {
             let stat = top.layer.keys.stat(path)?;
             Ok(stat.map(|stat| top.upper_stat(path, &stat)))
         });
-        Some(self.0.with_id(path, stat.ok()??))
+        let stat = stat.ok()??;
+        if self.0.may_be_derived(path, stat.meta.version) {
+            return None;
+        }
+        Some(self.0.with_id(path, stat))
     }
 
     fn content_of(&self, path: &Key, found: &Meta) -> u64 {

@@ -13,6 +13,7 @@ use super::OpenedAs;
 use super::failed_writes::FailedWrites;
 use super::spare::{SpareFile, WrittenRanges};
 use crate::error::{Error, Kind, Result};
+use crate::overlay::derived::{DerivedDocument, has_program_copies};
 use crate::overlay::journal_line::{JournalRecord, Mark};
 use crate::overlay::keys_dir::{inode_of, os_error};
 use crate::overlay::name_change::NameChange;
@@ -47,6 +48,8 @@ pub(in crate::overlay) struct FileState {
     pub(super) needs_write_through: bool,
     pub(super) failed_writes: Option<FailedWrites>,
     pub(in crate::overlay) opened_as: OpenedAs,
+    /// The document that the content was when the file was opened, if its copies are derived.
+    pub(super) derived: Option<Arc<DerivedDocument>>,
 }
 
 /// Where the content of an open file is.
@@ -227,6 +230,7 @@ impl FileState {
             records.push(JournalRecord::Completed(key.clone()));
         }
         records.extend(self.mark_record(&key)?);
+        records.extend(self.copies_record(&key)?);
         change.make_parents(&key)?;
         change.record(records)?;
         self.is_incomplete = false;
@@ -264,6 +268,17 @@ impl FileState {
         Ok(Some(JournalRecord::Written { key, mark }))
     }
 
+    /// Returns the record of copies of documents that a program has written.
+    fn copies_record(&self, key: &Key) -> Result<Option<JournalRecord>> {
+        let is_written = self.is_dirty || self.derived.is_some();
+        match &self.source {
+            ContentSource::Upper(file) if is_written && has_program_copies(key, file)? => {
+                Ok(Some(JournalRecord::CopiesWritten(key.clone())))
+            }
+            _ => Ok(None),
+        }
+    }
+
     /// Gives the layer's file the number of this one.
     fn set_id(&self, change: &NameChange<'_>, key: &Key, id: u64) -> Result<()> {
         if let ContentSource::Upper(file) = &self.source {
@@ -276,7 +291,8 @@ impl FileState {
     /// Returns the records of the store's versions that the content replaces, unless they were recorded before.
     fn base_records(&self, change: &NameChange<'_>, key: &Key) -> Result<Vec<JournalRecord>> {
         let mut records = Vec::new();
-        let mut same_content = !self.is_dirty;
+        // A document whose copies were derived is not what the store has, though only its attributes were changed.
+        let mut same_content = !self.is_dirty && self.derived.is_none();
         let mut opened_version = None;
         match &self.opened_as {
             OpenedAs::Stored(from, version) if from == key => opened_version = Some(*version),
