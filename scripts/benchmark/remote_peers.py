@@ -20,7 +20,7 @@ DIRECT = Path(__file__).with_name("direct_read.py")
 
 # The fastest found for reading small files and for listing. Caching whole files (--vfs-cache-mode full), several
 # streams a file, other buffers and chunk sizes made no difference to small files; times of the server save a
-# request each. hadro's ETags are no checksums.
+# request each. The server's ETags are no checksums.
 RCLONE = [
     "--read-only",
     "--no-checksum",

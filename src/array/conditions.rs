@@ -73,8 +73,10 @@ impl OpenArray {
         let kept = held.ok().flatten().filter(|held| held.bytes == bytes);
         if error.kind() != Kind::Changed {
             if let Some(kept) = kept {
-                if let Some(chunk) = self.dirty.get(&indices) {
-                    self.dirty.writers().note_stored(&chunk);
+                if let Some(chunk) = self.dirty.get(&indices)
+                    && let Ok(pipeline) = decoder.pipeline_of(number)
+                {
+                    self.dirty.writers().note_stored(&chunk, &pipeline);
                 }
                 self.dirty.note_kept(&indices, kept.version);
             }

@@ -36,6 +36,7 @@ pub(super) struct WrittenPiece {
 }
 
 /// The digest of a piece when it was read to be written; `None` if it was not stored, or was written whole.
+#[derive(Clone, Copy, Debug)]
 pub(super) struct ReadDigest(pub(super) Option<u64>);
 
 /// A chunk that has to be stored.

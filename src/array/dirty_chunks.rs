@@ -121,6 +121,14 @@ impl DirtyChunks {
         is_here.then(|| ReadDigest(found.read.get(inner).copied().flatten()))
     }
 
+    /// Returns the digest of what was read of a piece to write the rest of it; `None` if the piece is not here, or was written
+    /// whole.
+    pub(super) fn rest_digest(&self, chunk: &Coordinates, inner: &[usize]) -> Option<ReadDigest> {
+        let chunks = self.lock();
+        let read = chunks.peek(chunk)?.read.get(inner);
+        read.copied().map(ReadDigest)
+    }
+
     /// Like `find`, but does not wait while another thread has the table locked: a write copies its bytes under the lock.
     pub(super) fn find_now(&self, chunk: &Coordinates, inner: &[usize]) -> Known<Arc<Decoded>> {
         let Some(chunks) = self.chunks.try_lock() else {
@@ -249,13 +257,15 @@ impl DirtyChunks {
     /// Drops a chunk that cannot be stored any more; each writer of the array gets the error. Needs the chunk's
     /// lock.
     pub(super) fn lose(&self, chunk: &Coordinates, error: &Error) {
-        if let Some(lost) = self.get(chunk) {
-            lost.indices
-                .values()
-                .for_each(|piece| self.writers.forget(piece));
-        }
+        self.refuse_pages(chunk);
         self.remove(chunk);
         self.note_lost(error);
+    }
+
+    /// Refuses pages of a chunk from now on, which have what was written to it.
+    fn refuse_pages(&self, chunk: &Coordinates) {
+        let pieces = self.get(chunk).into_iter().flat_map(|lost| lost.indices);
+        pieces.for_each(|(_, piece)| self.writers.refuse(&piece));
     }
 
     /// Notes that something which was written is not kept; each writer of the array gets the error.
@@ -298,6 +308,7 @@ impl DirtyChunks {
         let chunks = self.chunks();
         for chunk in &chunks {
             let _lock = self.lock_chunk(chunk);
+            self.refuse_pages(chunk);
             self.remove(chunk);
         }
         self.content.renew();

@@ -55,17 +55,21 @@ impl OpenArray {
         let decoder = self.decoder()?;
         // The chunk may lie outside of an array that became smaller.
         let stored = match decoder.stored.index(indices) {
-            Some(number) => self.put_chunk(decoder, number, &chunk),
+            Some(number) => self.store_chunk(decoder, number, &chunk),
             None => Ok(()),
         };
         match &stored {
-            Ok(()) => {
-                self.dirty.writers().note_stored(&chunk);
-                self.dirty.remove(indices);
-            }
+            Ok(()) => self.dirty.remove(indices),
             Err(_) => self.dirty.note_failure(indices),
         }
         stored
+    }
+
+    fn store_chunk(&self, decoder: &Decoder, number: ChunkIndex, chunk: &DirtyChunk) -> Result<()> {
+        self.put_chunk(decoder, number, chunk)?;
+        let pipeline = decoder.pipeline_of(number)?;
+        self.dirty.writers().note_stored(chunk, &pipeline);
+        Ok(())
     }
 
     /// Encodes and puts a chunk on its condition, again if its key has changed meanwhile and the chunk does not depend

@@ -103,6 +103,16 @@ impl Decoded {
         XxHash64::oneshot(0, &self.bytes)
     }
 
+    /// Returns the number of the content that the piece has once it is stored: lossy codecs change it.
+    pub(super) fn digest_as_stored(&self, pipeline: &Pipeline) -> u64 {
+        if !pipeline.is_lossy() {
+            return self.digest();
+        }
+        let encoded = pipeline.encode(&self.bytes);
+        let decoded = encoded.and_then(|encoded| pipeline.decode(encoded));
+        decoded.map_or_else(|_| self.digest(), |bytes| XxHash64::oneshot(0, &bytes))
+    }
+
     /// Builds a piece that was written and is not stored yet.
     pub(super) fn dirty(bytes: Vec<u8>, room: Reservation) -> Decoded {
         Decoded {

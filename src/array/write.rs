@@ -9,7 +9,7 @@ use std::ops::Range;
 use std::sync::{Arc, Weak};
 
 use crate::array::decoder::{Decoder, PieceLocation};
-use crate::array::dirty_chunk::{Basis, WrittenPiece};
+use crate::array::dirty_chunk::{Basis, ReadDigest, WrittenPiece};
 use crate::array::flat_file::{FlatFile, in_buffer};
 use crate::array::parts::Part;
 use crate::array::piece::{Decoded, Piece};
@@ -205,6 +205,13 @@ impl OpenArray {
         let is_shown =
             edit.source == WriteSource::Pages && self.dirty.writers().has_shown(&indices);
         let is_whole = edit.is_whole && !is_shown;
+        if is_shown
+            && let Some(ReadDigest(read)) = self.dirty.rest_digest(chunk, place)
+            && self.dirty.writers().has_shown_other(&indices, read)
+        {
+            // The pages are of before what was read to write the rest.
+            return self.refuse_pages(decoder, piece, &location);
+        }
         let permit = ChangePermit::take()?;
         if self.dirty.edit(chunk, place, is_whole, edit.apply)? {
             return Ok(());
@@ -215,20 +222,22 @@ impl OpenArray {
             Some(written) => (Piece::Data(written), Basis::Written),
             None => match self.unwritten_piece(decoder, (piece, &location), is_shown)? {
                 Some(found) => found,
-                None => return self.refuse_pages(decoder, &location),
+                None => return self.refuse_pages(decoder, piece, &location),
             },
         };
         let mut fresh = self.editable(decoder, piece, &location, current)?;
         let _permit = ChangePermit::take()?;
         (edit.apply)(&mut fresh.bytes);
-        self.engine.note_writer(self);
         let written = WrittenPiece {
             place: location.inner.into_vec(),
             indices,
             decoded: Arc::new(fresh),
             basis,
         };
-        self.dirty.put(&location.indices, written)
+        self.dirty.put(&location.indices, written)?;
+        // Another array drops those from the list that have nothing to store.
+        self.engine.note_writer(self);
+        Ok(())
     }
 
     /// Returns a piece that is not written, and what it was read of; nothing if it was shown with another content.
@@ -241,7 +250,6 @@ impl OpenArray {
         let (current, version) = self.versioned_piece(decoder, piece, location)?;
         let (indices, digest) = (decoder.pieces.indices(piece), current.digest());
         if is_shown && self.dirty.writers().has_shown_other(&indices, digest) {
-            self.dirty.writers().forget(&indices);
             return Ok(None);
         }
         Ok(Some((current, Basis::Stored(version, digest))))

@@ -8,7 +8,8 @@
 //! shard.
 
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use lru::LruCache;
@@ -18,6 +19,8 @@ use crate::array::OpenArray;
 use crate::array::decoder::{Decoder, PieceLocation};
 use crate::array::dirty_chunk::{DirtyChunk, ReadDigest};
 use crate::array::flat_file::FlatFile;
+use crate::array::piece::Decoded;
+use crate::codec::Pipeline;
 use crate::error::{Error, Kind, Result};
 use crate::grid::{ChunkIndex, Coordinates};
 use crate::store::Key;
@@ -36,6 +39,8 @@ pub(super) struct Writers {
     are_some: AtomicBool,
     open: Mutex<Option<OpenWriters>>,
     closed: Condvar,
+    /// How many pages were written. The kernel writes a page back by any handle by which a program has mapped the file.
+    page_writes: AtomicU64,
 }
 
 /// The handles of one file.
@@ -43,9 +48,42 @@ struct OpenWriters {
     /// The path of the file in the mount.
     file: String,
     handles: usize,
-    /// The digests of the pieces that the file has shown, by their indices among all pieces of the array; `None` for a piece
-    /// that was not stored.
-    shown: LruCache<Coordinates, Option<u64>>,
+    /// The pieces that the file has shown, by their indices among all pieces of the array.
+    shown: LruCache<Coordinates, ShownPiece>,
+}
+
+impl OpenWriters {
+    fn add(&mut self, piece: Coordinates, digest: Option<u64>) {
+        self.shown.put(piece, ShownPiece::of(digest));
+        if self.shown.len() > MAX_PIECES {
+            self.shown.pop_lru();
+        }
+    }
+}
+
+/// A piece of which the kernel has pages.
+struct ShownPiece {
+    /// The digest of the content that the pages are of; `None` for a piece that was not stored.
+    digest: Option<u64>,
+    /// Whether what was written to the piece was dropped: its pages are refused until the kernel has dropped them.
+    is_refused: bool,
+    /// The digest of the content that was read since, if the piece was read.
+    read_since: Option<ReadDigest>,
+}
+
+impl ShownPiece {
+    fn of(digest: Option<u64>) -> ShownPiece {
+        ShownPiece {
+            digest,
+            is_refused: false,
+            read_since: None,
+        }
+    }
+
+    /// Whether a read of the piece has to be noted.
+    fn is_new_to_reader(&self) -> bool {
+        self.is_refused && self.read_since.is_none()
+    }
 }
 
 impl Writers {
@@ -120,45 +158,81 @@ impl Writers {
         open.is_some_and(|writers| writers.shown.contains(piece))
     }
 
-    /// Whether a piece was shown with another content.
+    /// Whether a read of a piece has to be noted.
+    fn must_note(&self, piece: &Coordinates) -> bool {
+        let open = self.open.lock();
+        let shown = open.as_ref().map(|writers| writers.shown.peek(piece));
+        shown.is_some_and(|shown| shown.is_none_or(ShownPiece::is_new_to_reader))
+    }
+
+    /// Whether the pages of a piece may be of another content.
     pub(super) fn has_shown_other(&self, piece: &Coordinates, digest: Option<u64>) -> bool {
         let open = self.open.lock();
         let shown = open.as_ref().and_then(|writers| writers.shown.peek(piece));
-        shown.is_some_and(|shown| *shown != digest)
+        shown.is_some_and(|shown| shown.is_refused || shown.digest != digest)
     }
 
     /// Notes the content with which a piece is shown, unless it was shown before: pages may still hold the old one.
     fn note(&self, piece: Coordinates, digest: Option<u64>) {
-        if let Some(writers) = &mut *self.open.lock()
-            && !writers.shown.contains(&piece)
-        {
-            writers.shown.put(piece, digest);
-            if writers.shown.len() > MAX_PIECES {
-                writers.shown.pop_lru();
-            }
-        }
-    }
-
-    /// Notes that a chunk was stored: pages of its pieces hold what was written. One that was shown with another content
-    /// than was read to write it stays as it was shown.
-    pub(super) fn note_stored(&self, chunk: &DirtyChunk) {
         let mut open = self.open.lock();
         let Some(writers) = &mut *open else { return };
-        for (place, piece) in &chunk.pieces {
-            let shown = chunk.indices.get(place);
-            let shown = shown.and_then(|indices| writers.shown.peek_mut(indices));
-            if let Some(shown) = shown
-                && chunk.read.get(place).is_none_or(|read| read == shown)
-            {
-                *shown = Some(piece.digest());
+        match writers.shown.peek_mut(&piece) {
+            Some(shown) if shown.is_new_to_reader() => shown.read_since = Some(ReadDigest(digest)),
+            Some(_) => {}
+            None => writers.add(piece, digest),
+        }
+    }
+
+    /// Notes that a chunk was stored: pages of its pieces hold what was written, also if the file has shown none of them. One
+    /// that was shown with another content than was read to write it stays as it was shown.
+    pub(super) fn note_stored(&self, chunk: &DirtyChunk, pipeline: &Pipeline) {
+        if !self.are_some() {
+            return;
+        }
+        let digest = |(place, piece): (_, &Arc<Decoded>)| {
+            let indices = chunk.indices.get(place)?;
+            Some((place, indices, piece.digest_as_stored(pipeline)))
+        };
+        let digests: Vec<_> = chunk.pieces.iter().filter_map(digest).collect();
+        let mut open = self.open.lock();
+        let Some(writers) = &mut *open else { return };
+        for (place, indices, digest) in digests {
+            match writers.shown.peek_mut(indices) {
+                Some(shown) if shown.is_refused => {}
+                Some(shown) => {
+                    if chunk
+                        .read
+                        .get(place)
+                        .is_none_or(|read| *read == shown.digest)
+                    {
+                        shown.digest = Some(digest);
+                    }
+                }
+                None => writers.add(indices.clone(), Some(digest)),
             }
         }
     }
 
-    /// Forgets a piece whose pages the kernel drops.
-    pub(super) fn forget(&self, piece: &Coordinates) {
-        if let Some(writers) = &mut *self.open.lock() {
-            writers.shown.pop(piece);
+    /// Refuses the pages of a piece from now on: what was written to it was dropped.
+    pub(super) fn refuse(&self, piece: &Coordinates) {
+        if let Some(writers) = &mut *self.open.lock()
+            && let Some(shown) = writers.shown.peek_mut(piece)
+        {
+            shown.is_refused = true;
+        }
+    }
+
+    /// Notes that the kernel has dropped the pages of the file: those of refused pieces are what was read since.
+    fn note_pages_dropped(&self) {
+        let mut open = self.open.lock();
+        let Some(writers) = &mut *open else { return };
+        let refused = writers.shown.iter().filter(|(_, shown)| shown.is_refused);
+        let refused: Vec<Coordinates> = refused.map(|(piece, _)| piece.clone()).collect();
+        for piece in refused {
+            let shown = writers.shown.pop(&piece);
+            if let Some(ReadDigest(digest)) = shown.and_then(|shown| shown.read_since) {
+                writers.shown.put(piece, ShownPiece::of(digest));
+            }
         }
     }
 }
@@ -182,6 +256,22 @@ impl OpenArray {
         self.dirty.writers().remove();
     }
 
+    /// Notes that the kernel has dropped its pages of the file that is open for writing.
+    pub fn note_pages_dropped(&self) {
+        self.dirty.writers().note_pages_dropped();
+    }
+
+    /// Notes that pages are written.
+    pub fn note_page_write(&self) {
+        let writes = &self.dirty.writers().page_writes;
+        writes.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// Returns how many times pages were written.
+    pub fn page_writes(&self) -> u64 {
+        self.dirty.writers().page_writes.load(Ordering::Acquire)
+    }
+
     /// Whether the array is open for writing.
     pub fn is_open_for_writing(&self) -> bool {
         self.dirty.writers().are_some()
@@ -189,8 +279,14 @@ impl OpenArray {
 
     /// Drops pages that were written back to a piece which another program has changed since they were read. Their
     /// writers get the error when they close the file or sync it: the kernel has no error of its own for that.
-    pub(super) fn refuse_pages(&self, decoder: &Decoder, location: &PieceLocation) -> Result<()> {
+    pub(super) fn refuse_pages(
+        &self,
+        decoder: &Decoder,
+        piece: ChunkIndex,
+        location: &PieceLocation,
+    ) -> Result<()> {
         let key = self.key_of(&location.indices)?;
+        self.dirty.writers().refuse(&decoder.pieces.indices(piece));
         let why = "was changed since it was read; what was written to it here is dropped";
         self.dirty.note_lost(&Error::new(Kind::Changed, &key, why));
         self.fetch_version(decoder, location.stored).map(drop)
@@ -226,7 +322,7 @@ impl FlatFile {
         let writers = self.array.dirty.writers();
         let mut fresh: Vec<ChunkIndex> = Vec::new();
         self.visit_pieces(decoder, range, |piece, _, _| {
-            if !writers.has_shown(&decoder.pieces.indices(piece)) {
+            if writers.must_note(&decoder.pieces.indices(piece)) {
                 fresh.push(piece);
             }
         });
@@ -259,6 +355,29 @@ mod tests {
         });
         writers.remove();
         assert!(!writers.are_some());
+    }
+
+    #[test]
+    fn pages_of_a_piece_are_refused_until_the_kernel_has_dropped_them() {
+        let (writers, piece) = (Writers::default(), Coordinates::from_slice(&[1, 2]));
+        writers.add("a.npy").unwrap();
+        writers.note(piece.clone(), Some(1));
+        for read_since in [None, Some(2)] {
+            writers.refuse(&piece);
+            assert!(writers.has_shown_other(&piece, Some(1)) && writers.must_note(&piece));
+            if read_since.is_some() {
+                writers.note(piece.clone(), read_since);
+                writers.note(piece.clone(), Some(3));
+            }
+            assert!(
+                writers.has_shown_other(&piece, Some(2)),
+                "it may be an old page"
+            );
+            writers.note_pages_dropped();
+            assert_eq!(writers.has_shown(&piece), read_since.is_some());
+            assert!(!writers.has_shown_other(&piece, Some(2)));
+            writers.note(piece.clone(), Some(1));
+        }
     }
 
     #[test]

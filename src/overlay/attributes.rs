@@ -87,7 +87,7 @@ pub(super) fn owner_and_mode(posix: &Posix) -> AttrChange {
     }
 }
 
-fn time_of(seconds: i64, nanoseconds: u64) -> SystemTime {
+pub(super) fn time_of(seconds: i64, nanoseconds: u64) -> SystemTime {
     let whole = Duration::from_secs(seconds.unsigned_abs());
     let time = if seconds < 0 {
         UNIX_EPOCH.checked_sub(whole)
@@ -158,7 +158,7 @@ fn timespec(time: Option<Time>) -> Timespec {
 }
 
 /// Returns a time as seconds since 1970, rounded down, and the nanoseconds after them.
-fn spec_of(time: SystemTime) -> Timespec {
+pub(super) fn spec_of(time: SystemTime) -> Timespec {
     match time.duration_since(UNIX_EPOCH) {
         Ok(after) => Timespec {
             tv_sec: i64::try_from(after.as_secs()).unwrap_or(i64::MAX),

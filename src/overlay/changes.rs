@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, HashSet};
 use super::Overlay;
 use super::key_ranges::joined;
 use super::keys_dir::is_too_long;
+use super::layer::Located;
 use super::layered_store::LayeredStore;
 use super::listing::{Subtree, list_recursive};
 use super::records::BaseVersion;
@@ -209,12 +210,27 @@ impl LayeredStore {
                 collector.add_moved(&subtree.at, moved)?;
             }
         }
+        collector.kept.extend(self.keys_with_attributes(paths)?);
         Ok(ChangeSet {
             keys: collector.keys.into_values().collect(),
             kept: collector.kept,
             lost: collector.lost,
             frozen: HashSet::new(),
         })
+    }
+
+    /// Returns the keys at these paths and below of which attributes alone were set: no store can hold those.
+    pub(super) fn keys_with_attributes(&self, paths: &[Key]) -> Result<KeptKeys> {
+        let mut kept = KeptKeys::new();
+        for path in paths {
+            let below = self.layer.lock().records.kept_attributes_below(path);
+            for (key, _) in below {
+                if matches!(self.layer.locate(&key)?, Located::Lower(_)) {
+                    kept.push((key, "owner, mode, times or extended attributes"));
+                }
+            }
+        }
+        Ok(kept)
     }
 
     /// Returns the key below `at` that shows `from`, which is below `source`; `None` if another one shows there, or
@@ -297,16 +313,10 @@ impl ChangeCollector<'_> {
     fn add_upper_file(&mut self, key: Key) -> Result<()> {
         let state = self.layered.layer.lock();
         let base = state.records.base(&key);
-        let kept = if state.records.is_incomplete(&key) {
-            Some("a file that is not written whole")
-        } else if base.is_some_and(|base| base.same_content && !base.is_committed) {
-            Some("owner, mode, times or extended attributes")
-        } else {
-            None
-        };
+        let is_incomplete = state.records.is_incomplete(&key);
         drop(state);
-        if let Some(why) = kept {
-            self.kept.push((key, why));
+        if is_incomplete {
+            self.kept.push((key, "a file that is not written whole"));
         } else if base.is_none_or(|base| !base.is_committed)
             && let Some(size) = self.layered.layer.complete_file_size(&key)?
         {

@@ -7,10 +7,10 @@ use std::os::unix::fs::FileExt;
 use twox_hash::XxHash3_128;
 
 use super::attributes;
-use super::journal_line::Mark;
+use super::journal_line::{ContentDigest, Mark};
 use crate::error::{Error, Kind, Result};
-use crate::store::Reader;
 use crate::store::holes::data_after;
+use crate::store::{Reader, Version};
 
 /// Bytes that are copied at a time.
 const COPY_BUFFER: usize = 1 << 20;
@@ -72,13 +72,22 @@ fn piece_of(range: Range<u64>) -> usize {
     length.unwrap_or(COPY_BUFFER).min(COPY_BUFFER)
 }
 
-/// Copies an object of the store. `Changed` if it is replaced during each of several attempts.
-pub(super) fn copy_stored(reader: &dyn Reader, to: &File) -> Result<()> {
+/// The version of a content, and its length and digest.
+pub(super) type StoredContent = (Version, ContentDigest);
+
+/// Copies an object of the store; returns which content that is. `Changed` if it is replaced during each
+/// of several attempts.
+pub(super) fn copy_stored(reader: &dyn Reader, to: &File) -> Result<StoredContent> {
     for _ in 0..MAX_COPY_ATTEMPTS {
         let version = reader.meta()?.version;
-        let length = copy_once(reader, to)?;
+        let content = read_all(reader, |bytes, at| {
+            let written = to.write_all_at(bytes, at);
+            written.map_err(|error| Error::os("", error))
+        })?;
         if reader.meta()?.version == version {
-            return to.set_len(length).map_err(|error| Error::os("", error));
+            let cut = to.set_len(content.length);
+            cut.map_err(|error| Error::os("", error))?;
+            return Ok((version, content));
         }
     }
     let why = "is written each time it is read";
@@ -88,18 +97,37 @@ pub(super) fn copy_stored(reader: &dyn Reader, to: &File) -> Result<()> {
 /// How often an object is copied again that changes while it is copied.
 const MAX_COPY_ATTEMPTS: usize = 4;
 
-/// Copies an object; returns its length in bytes.
-fn copy_once(reader: &dyn Reader, to: &File) -> Result<u64> {
-    let mut at = 0;
+/// Reads an object and gives its bytes to `take`; returns their length and digest.
+fn read_all(reader: &dyn Reader, take: impl Fn(&[u8], u64) -> Result<()>) -> Result<ContentDigest> {
+    let mut hasher = XxHash3_128::new();
+    let mut length = 0;
     loop {
-        let bytes = reader.read_at(at, COPY_BUFFER)?;
+        let bytes = reader.read_at(length, COPY_BUFFER)?;
         if bytes.is_empty() {
-            return Ok(at);
+            let digest = hasher.finish_128();
+            return Ok(ContentDigest { length, digest });
         }
-        to.write_all_at(&bytes, at)
-            .map_err(|error| Error::os("", error))?;
-        at += bytes.len() as u64;
+        take(&bytes, length)?;
+        hasher.write(&bytes);
+        length += bytes.len() as u64;
     }
+}
+
+/// The most bytes of an object that are read for a digest when it is replaced: about as many are written then.
+pub(super) const MAX_REPLACED: u64 = 16 << 20;
+
+/// The same of one that is removed or renamed. That takes 0.4 ms, and to read a MiB that is in memory takes as long.
+pub(super) const MAX_REMOVED: u64 = 64 << 10;
+
+/// Returns which content an object of at most `limit` bytes has; `None` if it is longer or was replaced meanwhile.
+pub(super) fn short_content(reader: &dyn Reader, limit: u64) -> Result<Option<StoredContent>> {
+    let before = reader.meta()?;
+    if before.size > limit {
+        return Ok(None);
+    }
+    let content = digest(reader)?;
+    let is_same = reader.meta()?.version == before.version;
+    Ok(is_same.then_some((before.version, content)))
 }
 
 /// Copies owner, mode and extended attributes of a file to another one.
@@ -119,18 +147,9 @@ pub(super) fn copy_attributes(from: &File, to: &File) -> rustix::io::Result<()> 
     Ok(())
 }
 
-/// Returns a digest of the bytes of an object.
-pub(super) fn digest(reader: &dyn Reader) -> Result<u128> {
-    let mut hasher = XxHash3_128::new();
-    let mut at = 0;
-    loop {
-        let bytes = reader.read_at(at, COPY_BUFFER)?;
-        if bytes.is_empty() {
-            return Ok(hasher.finish_128());
-        }
-        hasher.write(&bytes);
-        at += bytes.len() as u64;
-    }
+/// Returns length and digest of an object.
+pub(super) fn digest(reader: &dyn Reader) -> Result<ContentDigest> {
+    read_all(reader, |_, _| Ok(()))
 }
 
 /// Returns the mark of a file's content.

@@ -194,7 +194,7 @@ impl OverlayCore {
             self.derived.put(key, KnownHolder::Unchanged(state));
             return Ok((None, true));
         }
-        let stat = top.stat(key)?;
+        let (stat, _) = top.stat(key)?;
         let Some(stat) = stat.filter(|stat| stat.meta.kind == EntryKind::File) else {
             return Ok((None, true));
         };
@@ -216,6 +216,7 @@ impl OverlayCore {
         let is_current = self.top().state() == state
             && top
                 .stat(key)?
+                .0
                 .is_some_and(|stat| stat.meta.version == source);
         if !text.has_copies {
             if is_current {
@@ -351,10 +352,6 @@ impl LayeredStore {
             (None, None) => return Ok(None),
             (None, Some(lower)) => lower,
             (Some(own), None) => HolderText::of_stored(holder, own),
-            (Some(own), Some(lower)) if self.has_content_of_below(key) => HolderText {
-                is_derived: lower.is_derived || lower.bytes != own.bytes,
-                ..lower
-            },
             (Some(own), Some(lower)) => edited_text(holder, own, &lower),
         };
         if !text.has_copies {
@@ -386,11 +383,6 @@ impl LayeredStore {
         text.modified = modified;
         text.bytes = bytes;
         Ok(Some(text))
-    }
-
-    /// Whether the layer changed attributes alone of a file.
-    fn has_content_of_below(&self, key: &Key) -> bool {
-        self.layer.base(key).is_some_and(|base| base.same_content)
     }
 
     /// Returns the text that shows below the layer.

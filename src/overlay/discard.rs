@@ -104,6 +104,7 @@ fn check_changed(core: &OverlayCore, layers: &[Arc<ChangeLayer>], path: &Key) ->
         let state = layer.lock();
         is_changed |= !state.records.bases_below(path).is_empty();
         is_changed |= !state.records.whiteouts(path).is_empty();
+        is_changed |= !state.records.kept_attributes_below(path).is_empty();
         drop(state);
         is_changed |= !path.is_root() && layer.keys.stat(path)?.is_some();
         is_changed |= !layer.keys.names(path).unwrap_or_default().is_empty();
@@ -164,9 +165,11 @@ fn discard_in_layer(
     let marked = layer.lock().records.marks.keys_below(path);
     layer.record(marked.into_iter().map(JournalRecord::Removed).collect())?;
     let removed = remove_all(layer, path)?;
-    let changed = bases.len().max(shown) as u64;
     let incomplete = layer.lock().records.incomplete_below(path).into_iter();
     let mut records: Vec<_> = incomplete.map(JournalRecord::Completed).collect();
+    let attributes = layer.dropped_attributes(path);
+    let changed = (bases.len().max(shown) + attributes.len()) as u64;
+    records.extend(attributes);
     let bases = bases.into_iter().map(|(key, _)| key);
     records.extend(bases.map(JournalRecord::Reverted));
     layer.record(records)?;
@@ -191,6 +194,8 @@ fn show_lower(layer: &ChangeLayer, path: &Key, old_names: Vec<Key>) -> Result<us
     let whiteouts = whiteouts.into_iter().map(|(key, _)| key);
     records.extend(whiteouts.map(JournalRecord::WhiteoutRemoved));
     layer.record(records)?;
+    // The disk must not have the removals that follow without this.
+    layer.sync_journal()?;
     Ok(shown)
 }
 
@@ -255,6 +260,14 @@ mod tests {
         drop(file);
         let layer = overlay.0.top().layer.clone();
         show_lower(&layer, &key("a"), Vec::new()).unwrap();
+        let (synced, length) = {
+            let state = layer.lock();
+            (state.journal.synced(), state.journal.len())
+        };
+        assert_eq!(
+            synced, length,
+            "after a loss of power the store shows as well"
+        );
         drop((layer, overlay));
         let overlay = open(folder.path(), &store);
         let found = Store::get(&overlay, &key("a"), 100).unwrap();

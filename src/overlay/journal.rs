@@ -13,6 +13,8 @@ use std::io;
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::fs::FallocateFlags;
 use rustix::io::Errno;
@@ -22,13 +24,51 @@ use crate::error::{Error, Result};
 
 /// The journal file, open for appending.
 pub(super) struct Journal {
-    file: File,
+    file: Arc<JournalFile>,
     path: PathBuf,
     length: u64,
     /// Whether the disk has all of the layer.
     is_closed: bool,
     /// Space on disk is allocated up to this offset, in bytes.
     reserved: u64,
+}
+
+/// A file of a journal, which can be synced without the lock that guards the journal.
+pub(super) struct JournalFile {
+    file: File,
+    /// How many bytes the disk has for certain.
+    synced: AtomicU64,
+}
+
+impl JournalFile {
+    fn new(file: File) -> Arc<JournalFile> {
+        let synced = AtomicU64::new(0);
+        Arc::new(JournalFile { file, synced })
+    }
+
+    /// Keeps the first `length` bytes through a loss of power.
+    fn sync(&self, length: u64) -> io::Result<()> {
+        if self.synced.load(Ordering::Acquire) < length {
+            self.file.sync_data()?;
+            self.synced.fetch_max(length, Ordering::AcqRel);
+        }
+        Ok(())
+    }
+}
+
+/// What a journal has at a moment.
+pub(super) struct JournalEnd {
+    file: Arc<JournalFile>,
+    path: PathBuf,
+    length: u64,
+}
+
+impl JournalEnd {
+    /// Keeps all of it through a loss of power.
+    pub(super) fn sync(&self) -> Result<()> {
+        let synced = self.file.sync(self.length);
+        synced.map_err(|error| Error::os(self.path.display(), error))
+    }
 }
 
 /// Space on disk that is allocated ahead, in bytes: enough for some hundreds of removals.
@@ -56,7 +96,7 @@ impl Journal {
             file.set_len(length).map_err(failed)?;
         }
         Ok(Journal {
-            file,
+            file: JournalFile::new(file),
             path: path.to_path_buf(),
             length,
             is_closed,
@@ -73,9 +113,9 @@ impl Journal {
     pub(super) fn append(&mut self, records: &[JournalRecord]) -> Result<()> {
         let line = encode_line(records);
         self.reserve(line.len() as u64);
-        if let Err(error) = self.file.write_all_at(&line, self.length) {
+        if let Err(error) = self.file.file.write_all_at(&line, self.length) {
             // If this fails as well, the incomplete line is dropped when the journal is read.
-            let _ = self.file.set_len(self.length);
+            let _ = self.file.file.set_len(self.length);
             self.reserved = 0;
             return Err(match error.raw_os_error() {
                 // It was opened to be looked at.
@@ -85,7 +125,7 @@ impl Journal {
         }
         self.length += line.len() as u64;
         if std::mem::take(&mut self.is_closed) {
-            self.sync()?;
+            self.end().sync()?;
         }
         self.is_closed = records.last() == Some(&JournalRecord::Closed);
         Ok(())
@@ -96,12 +136,6 @@ impl Journal {
         self.is_closed
     }
 
-    /// Keeps all lines through a loss of power.
-    pub(super) fn sync(&self) -> Result<()> {
-        let synced = self.file.sync_data();
-        synced.map_err(|error| Error::os(self.path.display(), error))
-    }
-
     /// Allocates space ahead for this many bytes and some more, so that keys can still be removed when the disk is full.
     pub(super) fn reserve(&mut self, bytes: u64) {
         let end = self.length + bytes;
@@ -109,15 +143,25 @@ impl Journal {
             return;
         }
         let (flags, length) = (FallocateFlags::KEEP_SIZE, end - self.length + RESERVE);
-        match rustix::fs::fallocate(&self.file, flags, self.length, length) {
+        match rustix::fs::fallocate(&self.file.file, flags, self.length, length) {
             Err(Errno::NOSPC | Errno::DQUOT) => {}
             _ => self.reserved = end + RESERVE,
         }
     }
 
-    /// Returns another handle of the file, so that it can be synced without the lock that guards the journal.
-    pub(super) fn file(&self) -> io::Result<File> {
-        self.file.try_clone()
+    /// Returns what the journal has now.
+    pub(super) fn end(&self) -> JournalEnd {
+        JournalEnd {
+            file: self.file.clone(),
+            path: self.path.clone(),
+            length: self.length,
+        }
+    }
+
+    /// Returns how many bytes the disk has for certain.
+    #[cfg(test)]
+    pub(super) fn synced(&self) -> u64 {
+        self.file.synced.load(Ordering::Acquire)
     }
 
     /// Returns the length in bytes.
@@ -148,17 +192,26 @@ impl Journal {
         let written = file
             .write_all_at(&bytes, 0)
             .and_then(|()| file.sync_all())
-            .and_then(|()| std::fs::rename(&replacement, &self.path));
+            .and_then(|()| std::fs::rename(&replacement, &self.path))
+            .and_then(|()| sync_folder_of(&self.path));
         written.map_err(|error| {
             // On a disk that is full it would keep room from others.
             let _ = std::fs::remove_file(&replacement);
             failed(error)
         })?;
-        (self.file, self.length, self.reserved) = (file, bytes.len() as u64, 0);
+        (self.length, self.reserved) = (bytes.len() as u64, 0);
+        self.file = JournalFile::new(file);
+        self.file.synced.store(self.length, Ordering::Release);
         self.is_closed = records.is_empty();
         self.reserve(0);
         Ok(())
     }
+}
+
+/// Keeps the names in the folder of a file through a loss of power.
+fn sync_folder_of(path: &Path) -> io::Result<()> {
+    let folder = path.parent().unwrap_or(Path::new("."));
+    File::open(folder)?.sync_all()
 }
 
 /// Opens a file to read and to write it, and makes it; to read it where nothing can be written: an upper folder on such a
@@ -238,7 +291,8 @@ impl Damage {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::overlay::journal_line::Mark;
+    use crate::overlay::journal_line::{ContentDigest, Mark};
+    use crate::overlay::kept_attributes::KeptAttributes;
     use crate::store::{Key, StoreVersion};
 
     fn sample() -> Vec<JournalRecord> {
@@ -248,14 +302,22 @@ mod tests {
                 key: key(b"a/\xff %\n\"b"),
                 version: Some(StoreVersion(u64::MAX)),
                 is_frozen: false,
-                same_content: true,
+                content: Some(ContentDigest {
+                    length: u64::MAX,
+                    digest: 1,
+                }),
             },
             JournalRecord::Base {
                 key: key(b"b"),
                 version: None,
                 is_frozen: true,
-                same_content: false,
+                content: None,
             },
+            JournalRecord::Attributes {
+                key: key(b"b"),
+                attributes: KeptAttributes::sample(),
+            },
+            JournalRecord::AttributesDropped(key(b"b")),
             JournalRecord::Committed {
                 key: key(b"b"),
                 version: StoreVersion(5),

@@ -3,9 +3,15 @@
 //! A line reads as it was written or not at all. The words of the records are a format on disk and stay as they are.
 //! `journal` appends lines and reads them; what the records mean together is in `records`.
 
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::SystemTime;
+
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, percent_encode};
 use serde_json::{Map, Value, json};
 
+use super::attributes::{spec_of, time_of};
+use super::kept_attributes::KeptAttributes;
 use crate::store::{Key, StoreVersion};
 
 /// One change of an upper folder that its files alone do not show.
@@ -17,8 +23,8 @@ pub(super) enum JournalRecord {
         version: Option<StoreVersion>,
         /// What a frozen layer had was changed: its commit tells the store's version.
         is_frozen: bool,
-        /// Only attributes were changed: the content in the upper folder is still the store's.
-        same_content: bool,
+        /// Length and digest of what the store had, if they are known.
+        content: Option<ContentDigest>,
     },
     /// The content that the upper folder has of a key is in the store, under this version.
     Committed { key: Key, version: StoreVersion },
@@ -35,6 +41,13 @@ pub(super) enum JournalRecord {
     Created(Key),
     /// The file of this key is complete.
     Completed(Key),
+    /// Attributes of a key are set whose content the layer does not have.
+    Attributes {
+        key: Key,
+        attributes: Arc<KeptAttributes>,
+    },
+    /// They are dropped.
+    AttributesDropped(Key),
     /// A rename begins; `in_upper` if the upper folder has what is renamed.
     RenameStarted { from: Key, to: Key, in_upper: bool },
     /// The rename is done.
@@ -59,6 +72,15 @@ pub(super) enum JournalRecord {
     Closed,
 }
 
+/// Length and digest of a content: what two objects of the same bytes have in common.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ContentDigest {
+    /// Length in bytes.
+    pub length: u64,
+    /// xxh3 of the bytes.
+    pub digest: u128,
+}
+
 /// What tells one content of a key from another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Mark {
@@ -70,6 +92,13 @@ pub(super) struct Mark {
 }
 
 impl Mark {
+    /// Returns what the content has in common with others of the same bytes, if that is known.
+    pub(super) fn content(&self) -> Option<ContentDigest> {
+        let length = self.length;
+        let digest = self.digest?;
+        Some(ContentDigest { length, digest })
+    }
+
     /// Whether a file of this inode and length has the content, which the disk has.
     pub(super) fn is_file(&self, inode: u64, length: u64) -> bool {
         self.inode == inode && (self.digest.is_none() || self.length == length)
@@ -111,7 +140,11 @@ const UNESCAPED: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'+');
 
 fn encode_key(key: &Key) -> String {
-    percent_encode(key.as_bytes(), UNESCAPED).to_string()
+    encode_bytes(key.as_bytes())
+}
+
+fn encode_bytes(bytes: &[u8]) -> String {
+    percent_encode(bytes, UNESCAPED).to_string()
 }
 
 fn decode_key(value: Option<&Value>) -> Option<Key> {
@@ -149,13 +182,16 @@ fn to_json(record: &JournalRecord) -> Value {
             key,
             version,
             is_frozen,
-            same_content,
+            content,
         } => {
             let version = version.map(|version| format!("{:016x}", version.0));
-            let mut record =
-                json!({"held": encode_key(key), "version": version, "same": same_content});
+            let mut record = json!({"held": encode_key(key), "version": version});
             if *is_frozen {
                 record["frozen"] = json!(true);
+            }
+            if let Some(content) = content {
+                record["length"] = json!(content.length);
+                record["digest"] = json!(encode_digest(Some(content.digest)));
             }
             record
         }
@@ -172,6 +208,8 @@ fn to_json(record: &JournalRecord) -> Value {
         JournalRecord::WhiteoutRemoved(key) => json!({"show": encode_key(key)}),
         JournalRecord::Created(key) => json!({"born": encode_key(key)}),
         JournalRecord::Completed(key) => json!({"whole": encode_key(key)}),
+        JournalRecord::Attributes { key, attributes } => attributes_to_json(key, attributes),
+        JournalRecord::AttributesDropped(key) => json!({"plain": encode_key(key)}),
         JournalRecord::RenameStarted { from, to, in_upper } => {
             json!({"move": encode_key(from), "to": encode_key(to), "native": in_upper})
         }
@@ -218,6 +256,11 @@ fn from_json(value: &Value) -> Option<JournalRecord> {
         "show" => JournalRecord::WhiteoutRemoved(key()?),
         "born" => JournalRecord::Created(key()?),
         "whole" => JournalRecord::Completed(key()?),
+        "attributes" => JournalRecord::Attributes {
+            key: key()?,
+            attributes: Arc::new(attributes_of(members)?),
+        },
+        "plain" => JournalRecord::AttributesDropped(key()?),
         "move" => JournalRecord::RenameStarted {
             from: key()?,
             to: decode_key(members.get("to"))?,
@@ -260,6 +303,51 @@ fn base_of(key: Key, members: &Map<String, Value>) -> Option<JournalRecord> {
             version => Some(decode_version(version)?),
         },
         is_frozen: members.get("frozen").is_some(),
-        same_content: members.get("same")?.as_bool()?,
+        content: match members.get("length") {
+            None => None,
+            Some(length) => Some(ContentDigest {
+                length: length.as_u64()?,
+                digest: DigestMember::of(members)?.0?,
+            }),
+        },
+    })
+}
+
+fn attributes_to_json(key: &Key, kept: &KeptAttributes) -> Value {
+    let time = |time| {
+        let spec = spec_of(time);
+        json!([spec.tv_sec, spec.tv_nsec])
+    };
+    let version = kept.version.map(|version| format!("{:016x}", version.0));
+    let xattrs = kept.xattrs.iter();
+    let xattrs = xattrs.map(|(name, value)| (encode_bytes(name), encode_bytes(value).into()));
+    json!({
+        "attributes": encode_key(key), "mode": kept.mode, "uid": kept.uid, "gid": kept.gid,
+        "accessed": time(kept.accessed), "modified": time(kept.modified), "changed": time(kept.changed),
+        "version": version, "xattrs": Value::Object(xattrs.collect()),
+    })
+}
+
+fn attributes_of(members: &Map<String, Value>) -> Option<KeptAttributes> {
+    let number = |name| u32::try_from(members.get(name)?.as_u64()?).ok();
+    let time = |name| -> Option<SystemTime> {
+        let spec = members.get(name)?.as_array()?;
+        Some(time_of(spec.first()?.as_i64()?, spec.get(1)?.as_u64()?))
+    };
+    let decode = |text: &str| -> Vec<u8> { percent_decode_str(text).collect() };
+    let xattrs = members.get("xattrs")?.as_object()?.iter();
+    let xattrs = xattrs.map(|(name, value)| Some((decode(name), decode(value.as_str()?))));
+    Some(KeptAttributes {
+        mode: number("mode")?,
+        uid: number("uid")?,
+        gid: number("gid")?,
+        accessed: time("accessed")?,
+        modified: time("modified")?,
+        changed: time("changed")?,
+        version: match members.get("version")? {
+            Value::Null => None,
+            version => Some(decode_version(version)?),
+        },
+        xattrs: xattrs.collect::<Option<BTreeMap<_, _>>>()?,
     })
 }

@@ -7,6 +7,7 @@ use std::collections::HashMap;
 use std::fs;
 use std::fs::File;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use rustix::fs::{AtFlags, FileType, Stat as Native};
 use rustix::io::Errno;
@@ -14,6 +15,7 @@ use rustix::io::Errno;
 use super::attributes;
 use super::journal::Journal;
 use super::journal_line::{JournalRecord, Mark};
+use super::kept_attributes::KeptAttributes;
 use super::keys_dir::{KeysDir, os_error};
 use super::records::{BaseVersion, Records};
 use super::upper::Upper;
@@ -237,20 +239,28 @@ impl ChangeLayer {
         !self.lock().retained.is_empty()
     }
 
-    /// Notes that the disk has a content of a key, its name and its mark, if it is still the last one. Returns the names
-    /// in `pending/` of files that are not needed any more.
-    pub(super) fn note_synced(&self, key: &Key, mark: &Mark) -> Result<Vec<String>> {
-        if self.last_mark(key) != Some(*mark) {
-            return Ok(Vec::new());
-        }
-        if self.synced(key) != Some(*mark) {
+    /// Has the disk keep the journal.
+    pub(super) fn sync_journal(&self) -> Result<()> {
+        let end = self.lock().journal.end();
+        end.sync()
+    }
+
+    /// Notes that the disk has a content of a key and its name, if it is still the last one, and has the disk keep that: until
+    /// then the journal says that the content before it is the synced one.
+    pub(super) fn note_synced(&self, key: &Key, mark: &Mark) -> Result<()> {
+        if self.last_mark(key) == Some(*mark) && self.synced(key) != Some(*mark) {
             let (key, inode) = (key.clone(), mark.inode);
             self.record(vec![JournalRecord::Synced { key, inode }])?;
         }
+        self.sync_journal()
+    }
+
+    /// Takes the retained files of a key whose last content is synced; returns their names in `pending/`.
+    pub(super) fn take_replaced(&self, key: &Key) -> Vec<String> {
         let mut state = self.lock();
         let is_idle = state.is_synced(key);
         let names = is_idle.then(|| state.retained.remove(key));
-        Ok(names.flatten().unwrap_or_default())
+        names.flatten().unwrap_or_default()
     }
 
     fn synced(&self, key: &Key) -> Option<Mark> {
@@ -281,6 +291,7 @@ impl ChangeLayer {
     /// Notes that the disk has everything from before a sync began.
     pub(super) fn end_sync(&self, upper: &Upper, number: u64) -> Result<()> {
         self.record(vec![JournalRecord::SyncFinished(number)])?;
+        self.sync_journal()?;
         self.drop_retained(upper, |state, key| state.is_synced(key));
         Ok(())
     }
@@ -316,7 +327,7 @@ impl ChangeLayer {
         let epoch = state.records.marks.epoch();
         let records = [JournalRecord::SyncFinished(epoch), JournalRecord::Closed];
         state.journal.append(&records)?;
-        state.journal.sync()?;
+        state.journal.end().sync()?;
         records
             .into_iter()
             .for_each(|record| state.records.apply(record));
@@ -333,6 +344,38 @@ impl ChangeLayer {
     /// Returns the base of a key; `None` if the key was not changed.
     pub(super) fn base(&self, key: &Key) -> Option<BaseVersion> {
         self.lock().records.base(key)
+    }
+
+    /// Returns the attributes that were set of a key. They count as long as the layer has no content of the key.
+    pub(super) fn kept_attributes(&self, key: &Key) -> Option<Arc<KeptAttributes>> {
+        self.lock().records.kept_attributes(key)
+    }
+
+    /// Drops the attributes of a key, whose file has them or which is gone. Without room on the disk the next mount drops
+    /// them.
+    pub(super) fn drop_kept_attributes(&self, key: &Key) -> Result<()> {
+        if self.kept_attributes(key).is_none() {
+            return Ok(());
+        }
+        self.record_if_room(vec![JournalRecord::AttributesDropped(key.clone())])
+    }
+
+    /// Returns the records that drop the attributes of all keys at a prefix and below.
+    pub(super) fn dropped_attributes(&self, prefix: &Key) -> Vec<JournalRecord> {
+        let kept = self.lock().records.kept_attributes_below(prefix);
+        let keys = kept.into_iter().map(|(key, _)| key);
+        keys.map(JournalRecord::AttributesDropped).collect()
+    }
+
+    /// Drops attributes of keys of which the layer has a content, or which it hides: the program ended in between.
+    pub(super) fn drop_stale_attributes(&self) -> Result<()> {
+        let kept = self.lock().records.kept_attributes_below(&Key::root());
+        for (key, _) in kept {
+            if !matches!(self.locate(&key)?, Located::Lower(_)) {
+                self.record(vec![JournalRecord::AttributesDropped(key)])?;
+            }
+        }
+        Ok(())
     }
 
     /// Returns the whiteouts at and below a prefix, with the keys of the store below that show there instead.
@@ -377,6 +420,9 @@ impl ChangeLayer {
     }
 }
 
+/// So many bytes of extended attributes take the place of a record in the journal, where up to three stand for each.
+const XATTR_BYTES_OF_RECORD: usize = 256;
+
 /// Names in `pending/` of files that the disk had under these keys.
 pub(super) type RetainedFiles = Vec<(Key, Vec<String>)>;
 
@@ -389,7 +435,8 @@ impl LayerState {
 
     /// Writes the journal anew if it is much longer than its records need, and there is room for both.
     pub(super) fn compact(&mut self) -> Result<()> {
-        if !self.journal.is_oversized(self.records.len()) {
+        let records = self.records.len() + self.records.xattr_bytes() / XATTR_BYTES_OF_RECORD;
+        if !self.journal.is_oversized(records) {
             return Ok(());
         }
         match self.journal.rewrite(&self.records.summary()) {

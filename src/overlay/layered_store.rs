@@ -12,6 +12,8 @@ use std::sync::Arc;
 use rustix::fs::{OFlags, Stat as Native};
 use rustix::io::Errno;
 
+use super::journal_line::ContentDigest;
+use super::kept_attributes::KeptAttributes;
 use super::keys_dir::os_error;
 use super::layer::{ChangeLayer, Located};
 use super::{Resolved, attributes};
@@ -110,6 +112,12 @@ impl LayeredStore {
         tried
     }
 
+    /// Returns length and digest of what the store had of a key when it was first changed, if they are known.
+    pub(super) fn base_content(&self, key: &Key) -> Option<ContentDigest> {
+        let own = self.layer.base(key).and_then(|base| base.content);
+        own.or_else(|| self.frozen.as_ref()?.base_content(key))
+    }
+
     /// Returns owner and mode of a file that a layer has.
     pub(super) fn stat_in_layers(&self, key: &Key) -> Result<Option<Posix>> {
         match (self.layer.locate(key)?, &self.frozen) {
@@ -157,13 +165,27 @@ impl LayeredStore {
         }
     }
 
-    /// Returns what `stat` shows of a key: files of a layer have owner and mode of their own.
-    pub(super) fn stat(&self, key: &Key) -> Result<Option<Stat>> {
-        Ok(match self.find(key)? {
+    /// Returns what `stat` shows of a key but for attributes that were set alone, and those.
+    pub(super) fn stat(&self, key: &Key) -> Result<(Option<Stat>, Option<Arc<KeptAttributes>>)> {
+        loop {
+            let kept = self.layer.kept_attributes(key);
+            let found = self.find(key)?;
+            let is_below = matches!(found, Some(Resolved::Lower(..)));
+            let stat = self.stat_of(key, found)?;
+            // A rename takes them along, a content takes them over.
+            if self.layer.kept_attributes(key) == kept {
+                return Ok((stat, kept.filter(|_| is_below)));
+            }
+        }
+    }
+
+    /// Returns what `stat` shows of what was found: files of a layer have owner and mode of their own.
+    fn stat_of(&self, key: &Key, found: Option<Resolved>) -> Result<Option<Stat>> {
+        Ok(match found {
             None => None,
             Some(Resolved::Upper(stat)) => Some(self.upper_stat(key, &stat)),
             Some(Resolved::Lower(lower, meta)) => match &self.frozen {
-                Some(frozen) => frozen.stat(&lower)?,
+                Some(frozen) => frozen.stat_of(&lower, frozen.find(&lower)?)?,
                 None => Some(stat_of_stored(meta)),
             },
         })

@@ -28,8 +28,9 @@ struct KeyMarks {
     later: Vec<LaterContent>,
 }
 
-/// The last content may not be in place yet when the process ends: the one before it is.
-const LATER_CONTENTS: usize = 2;
+/// The last content may not be in place yet when the process ends: the one before it is. A rename over a file notes two, that
+/// the file goes and that another one comes.
+const LATER_CONTENTS: usize = 3;
 
 /// The marks of a layer's files.
 #[derive(Debug, Default)]

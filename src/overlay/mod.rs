@@ -1,11 +1,11 @@
 //! The overlay: a store over a store. It can be changed, while the one below stays as it is until a commit.
 //!
-//! What is written lies in a layer of changes (`layer`) under its key; what is removed or renamed stands in the layer's
-//! journal. A reader finds the layer's file first, then the store's object, unless a whiteout hides it. After a crash
-//! at any point each key has the state before a change or the one after it. `changes` lists the changes, `discard`
-//! drops them; `moved_store` knows a store that was moved. `commit` freezes the layer and opens an empty one over it, in one step: programs go on in the new
-//! layer, and the commit brings the frozen one, which does not change, into the store. Then the frozen layer
-//! is dropped, since the store has it.
+//! What is written lies in a layer of changes (`layer`) under its key; what is removed or renamed, and attributes that were
+//! set of what was not written (`kept_attributes`), stand in the layer's journal. A reader finds the layer's file first,
+//! then the store's object, unless a whiteout hides it. After a crash at any point each key has the state before a change
+//! or the one after it. `changes` lists the changes, `discard` drops them; `moved_store` knows a store that was moved.
+//! `commit` freezes the layer and opens an empty one over it, in one step: programs go on in the new layer, and the commit
+//! brings the frozen one, which does not change, into the store. Then the frozen layer is dropped, since the store has it.
 //!
 //! Locks are taken in this order: `path_locks` (with write-through alone: changes of one path come one after another,
 //! also while they are stored), `names` (one change of names, one publication or one exchange of layers at a time),
@@ -39,6 +39,7 @@ mod file_ids;
 mod folders;
 mod journal;
 mod journal_line;
+mod kept_attributes;
 mod key_ranges;
 mod keys_dir;
 mod layer;
@@ -75,6 +76,7 @@ use upper::Upper;
 use write_numbers::WriteNumbers;
 
 pub use discard::Discarded;
+pub use journal_line::ContentDigest;
 pub use records::BaseVersion;
 pub use upper::belongs_to;
 
@@ -286,6 +288,7 @@ fn open_frozen(
         return Ok(None);
     };
     let layer = read_layer(&journal, &upper.frozen_keys())?;
+    layer.lock().records.forget_attributes();
     recovery::recover(upper, &layer, &upper.frozen_keys(), Some(above))?;
     Ok(Some(Arc::new(LayeredStore {
         layer: Arc::new(layer),
@@ -351,6 +354,13 @@ impl OverlayCore {
     fn note_removal(&self, key: &Key) {
         self.top().layer.lock().write_numbers.forget(key);
         self.note_change(key);
+    }
+
+    /// Whether length and digest of what the store had are noted with the first change of a key: inode and change time of
+    /// a file, by which a folder of this machine tells contents apart, may change without it. A change that is stored at
+    /// once needs none.
+    fn takes_digests(&self) -> bool {
+        self.store.info().folder.is_some() && !self.config.write_through
     }
 
     /// Returns the open file of a key, if there is one.

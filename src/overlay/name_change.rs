@@ -11,13 +11,12 @@ use std::collections::HashMap;
 use std::ops::Deref;
 use std::sync::Arc;
 
-use super::journal_line::JournalRecord;
+use super::journal_line::{ContentDigest, JournalRecord};
 use super::layered_store::LayeredStore;
-use super::listing;
-use super::{OpenFile, OverlayCore, Resolved};
+use super::{OverlayCore, Resolved, content, listing};
 use crate::error::{Error, Kind, Result};
 use crate::model::document::describes_node;
-use crate::store::{EntryKind, Key, LogPosition, Meta, Version};
+use crate::store::{EntryKind, Key, LogPosition, Meta, Store, Version};
 use crate::sync::change_permit::ChangePermit;
 use crate::sync::pool::parallel_map;
 
@@ -41,13 +40,14 @@ impl Deref for NameChange<'_> {
 enum Question {
     /// What a key of the store below is.
     Head(Key),
-    /// The version of an object of the store below.
-    Version(Key),
+    /// Which content an object of the store below has: its digest too, if it has at most this many bytes.
+    Content(Key, u64),
     /// The first name that a folder of the overlay shows.
     FirstName(Key),
-    /// The content of a file, in the upper folder.
-    CopyUp(Key),
 }
+
+/// The version of a content, and its length and digest if these are known.
+type FoundContent = (Version, Option<ContentDigest>);
 
 /// A name that a folder showed, nothing if it was empty, and when that was.
 type FirstName = (LogPosition, Option<Vec<u8>>);
@@ -56,18 +56,15 @@ type FirstName = (LogPosition, Option<Vec<u8>>);
 #[derive(Default)]
 struct Answers {
     heads: RefCell<HashMap<Key, Option<Meta>>>,
-    versions: RefCell<HashMap<Key, Option<Version>>>,
+    contents: RefCell<HashMap<Key, Option<FoundContent>>>,
     first_names: RefCell<HashMap<Key, FirstName>>,
-    /// Files that were copied up, which stay open until the change is made.
-    copied_up: RefCell<Vec<Arc<OpenFile>>>,
     missing: RefCell<Vec<Question>>,
 }
 
 enum Answer {
     Head(Option<Meta>),
-    Version(Option<Version>),
+    Content(Option<FoundContent>),
     FirstName(LogPosition, Option<Vec<u8>>),
-    CopiedUp(Arc<OpenFile>),
 }
 
 /// How many questions are asked at a time.
@@ -162,14 +159,13 @@ impl OverlayCore {
                 (Question::Head(key), Answer::Head(meta)) => {
                     answers.heads.borrow_mut().insert(key, meta);
                 }
-                (Question::Version(key), Answer::Version(version)) => {
-                    answers.versions.borrow_mut().insert(key, version);
+                (Question::Content(key, _), Answer::Content(content)) => {
+                    answers.contents.borrow_mut().insert(key, content);
                 }
                 (Question::FirstName(key), Answer::FirstName(position, name)) => {
                     let mut names = answers.first_names.borrow_mut();
                     names.insert(key, (position, name));
                 }
-                (_, Answer::CopiedUp(file)) => answers.copied_up.borrow_mut().push(file),
                 _ => {}
             }
         }
@@ -179,17 +175,30 @@ impl OverlayCore {
     fn ask(self: &Arc<Self>, top: &Arc<LayeredStore>, question: &Question) -> Result<Answer> {
         Ok(match question {
             Question::Head(key) => Answer::Head(top.lower.head(key)?),
-            Question::Version(key) => Answer::Version(top.lower.version(key)?),
+            Question::Content(key, limit) => {
+                Answer::Content(self.content_below(&*top.lower, key, *limit)?)
+            }
             Question::FirstName(prefix) => {
                 let position = self.info.changes.position();
                 Answer::FirstName(position, self.first_name(prefix)?)
             }
-            Question::CopyUp(key) => {
-                let file = self.open_file(key)?;
-                file.copy_up()?;
-                Answer::CopiedUp(file)
-            }
         })
+    }
+
+    /// Returns which content an object of the store below has. One that cannot be read can be replaced and removed.
+    fn content_below(
+        &self,
+        below: &dyn Store,
+        key: &Key,
+        limit: u64,
+    ) -> Result<Option<FoundContent>> {
+        let digested = self.takes_digests().then(|| below.open(key, None));
+        let digested = digested.and_then(Result::ok);
+        let digested = digested.and_then(|reader| content::short_content(&*reader, limit).ok()?);
+        match digested {
+            Some((version, digest)) => Ok(Some((version, Some(digest)))),
+            None => Ok(below.version(key)?.map(|version| (version, None))),
+        }
     }
 
     /// Returns a name that a folder shows; `None` if it is empty or not there.
@@ -256,11 +265,11 @@ impl NameChange<'_> {
         }
     }
 
-    /// Returns the version of an object of the store below.
-    fn stored_version(&self, lower: &Key) -> Result<Option<Version>> {
-        match self.answers.versions.borrow().get(lower) {
-            Some(version) => Ok(*version),
-            None => Err(self.lack(Question::Version(lower.clone()))),
+    /// Returns which content an object of the store below has.
+    fn stored_content(&self, lower: &Key, limit: u64) -> Result<Option<FoundContent>> {
+        match self.answers.contents.borrow().get(lower) {
+            Some(content) => Ok(*content),
+            None => Err(self.lack(Question::Content(lower.clone(), limit))),
         }
     }
 
@@ -280,11 +289,6 @@ impl NameChange<'_> {
         }
         let found = self.find_lower(key)?;
         Ok(found.map(|(lower, meta)| Resolved::Lower(lower, meta)))
-    }
-
-    /// Has the content of a file copied to the upper folder before the change begins again.
-    pub(super) fn need_copy(&self, key: &Key) -> Error {
-        self.lack(Question::CopyUp(key.clone()))
     }
 
     /// `NotEmpty` for a folder that shows a name, `Unsupported` for one of a store that does not list its keys: what lies in
@@ -319,33 +323,34 @@ impl NameChange<'_> {
     }
 
     /// Returns the record of the store's version of a key whose content is about to change; `None` if it was
-    /// recorded before.
-    pub(super) fn base_record(&self, key: &Key) -> Result<Option<JournalRecord>> {
-        let (version, is_frozen) = match self.top.layer.base(key) {
-            Some(base) if !base.same_content => return Ok(None),
-            Some(base) => (base.version, base.is_frozen),
-            None if self.is_frozen(key)? => (None, true),
-            None => match self.stored_version(key)? {
-                None => (None, false),
-                Some(Version::Store(version)) => (Some(version), false),
+    /// recorded before. An object of at most `limit` bytes is read for its digest.
+    pub(super) fn base_record(&self, key: &Key, limit: u64) -> Result<Option<JournalRecord>> {
+        let (version, is_frozen, content) = match self.top.layer.base(key) {
+            Some(base) if !base.is_committed => return Ok(None),
+            Some(base) => (base.version, base.is_frozen, None),
+            None if self.is_frozen(key)? => (None, true, None),
+            None => match self.stored_content(key, limit)? {
+                None => (None, false, None),
+                Some((Version::Store(version), content)) => (Some(version), false, content),
                 // A commit has copied it to the frozen layer meanwhile.
-                Some(Version::Upper(_)) => (None, true),
+                Some((Version::Upper(_), _)) => (None, true, None),
             },
         };
         Ok(Some(JournalRecord::Base {
             key: key.clone(),
             version,
             is_frozen,
-            same_content: false,
+            content,
         }))
     }
 
     /// Returns the record of the version of a key that is hidden because it shows under another name; `None` if it
-    /// is not hidden, or was recorded before.
+    /// is not hidden, or was recorded before. `content` is what that version has, if it is known.
     pub(super) fn moved_base_record(
         &self,
         from: &Key,
         version: Version,
+        content: Option<ContentDigest>,
     ) -> Result<Option<JournalRecord>> {
         let layer = &self.top.layer;
         let is_hidden = layer.lower_key(from).as_ref() != Some(from);
@@ -361,7 +366,7 @@ impl NameChange<'_> {
             key: from.clone(),
             version,
             is_frozen,
-            same_content: false,
+            content: content.filter(|_| !is_frozen),
         }))
     }
 }

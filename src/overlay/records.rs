@@ -4,8 +4,10 @@
 //! (after a rename). The nearest whiteout at or above a key decides. Files of the upper folder show in any case.
 
 use std::collections::{BTreeMap, HashSet};
+use std::sync::Arc;
 
-use super::journal_line::{JournalRecord, Mark};
+use super::journal_line::{ContentDigest, JournalRecord, Mark};
+use super::kept_attributes::KeptAttributes;
 use super::key_ranges::{below, joined};
 use super::marks::Marks;
 use super::program_copies::ProgramCopies;
@@ -19,8 +21,8 @@ pub struct BaseVersion {
     pub version: Option<StoreVersion>,
     /// What a frozen layer had was changed: its commit tells the store's version.
     pub is_frozen: bool,
-    /// Only attributes were changed: the content in the upper folder is still the store's.
-    pub same_content: bool,
+    /// Length and digest of what the store had, if they are known. Where the version is another one since, they decide.
+    pub content: Option<ContentDigest>,
     /// The content was committed: the upper folder need not keep it.
     pub is_committed: bool,
 }
@@ -42,6 +44,9 @@ pub(super) struct Records {
     tried: BTreeMap<Key, Vec<Option<u128>>>,
     /// Files that were created and are not complete.
     incomplete: HashSet<Key>,
+    attributes: BTreeMap<Key, Arc<KeptAttributes>>,
+    /// Bytes of their extended attributes.
+    xattr_bytes: usize,
     /// From, to, and whether the upper folder has it.
     renaming: Option<(Key, Key, bool)>,
     pub(super) marks: Marks,
@@ -59,8 +64,16 @@ impl Records {
                 key,
                 version,
                 is_frozen,
-                same_content,
-            } => self.note_base(key, version, is_frozen, same_content),
+                content,
+            } => self.note_base(
+                key,
+                BaseVersion {
+                    version,
+                    is_frozen,
+                    content,
+                    is_committed: false,
+                },
+            ),
             JournalRecord::Committed { key, version } => self.note_committed(key, version),
             JournalRecord::Tried { key, digest } => self.note_try(key, digest),
             JournalRecord::Reverted(key) => {
@@ -71,6 +84,10 @@ impl Records {
             JournalRecord::WhiteoutRemoved(key) => drop(self.whiteouts.remove(&key)),
             JournalRecord::Created(key) => drop(self.incomplete.insert(key)),
             JournalRecord::Completed(key) => drop(self.incomplete.remove(&key)),
+            JournalRecord::Attributes { key, attributes } => {
+                self.set_attributes(key, Some(attributes));
+            }
+            JournalRecord::AttributesDropped(key) => self.set_attributes(key, None),
             JournalRecord::RenameStarted { from, to, in_upper } => {
                 self.renaming = Some((from, to, in_upper));
             }
@@ -150,29 +167,17 @@ impl Records {
         self.document_changes += 1;
     }
 
-    fn note_base(
-        &mut self,
-        key: Key,
-        version: Option<StoreVersion>,
-        is_frozen: bool,
-        same_content: bool,
-    ) {
+    fn note_base(&mut self, key: Key, base: BaseVersion) {
         // The first version stays: it is what the store had before any change.
-        let base = self.bases.entry(key).or_insert(BaseVersion {
-            version,
-            is_frozen,
-            same_content,
-            is_committed: false,
-        });
-        base.same_content &= same_content;
-        base.is_committed &= same_content;
+        let first = self.bases.entry(key).or_insert(base);
+        first.is_committed = false;
     }
 
     fn note_committed(&mut self, key: Key, version: StoreVersion) {
         let base = BaseVersion {
             version: Some(version),
             is_frozen: false,
-            same_content: true,
+            content: None,
             is_committed: true,
         };
         self.tried.remove(&key);
@@ -186,6 +191,16 @@ impl Records {
         if !is_back {
             self.whiteouts.insert(key, source);
         }
+    }
+
+    fn set_attributes(&mut self, key: Key, attributes: Option<Arc<KeptAttributes>>) {
+        let added = attributes.as_ref().map_or(0, |kept| kept.xattr_bytes());
+        let before = match attributes {
+            Some(attributes) => self.attributes.insert(key, attributes),
+            None => self.attributes.remove(&key),
+        };
+        self.xattr_bytes += added;
+        self.xattr_bytes -= before.map_or(0, |kept| kept.xattr_bytes());
     }
 
     fn note_try(&mut self, key: Key, digest: Option<u128>) {
@@ -207,7 +222,7 @@ impl Records {
                     key,
                     version,
                     is_frozen: base.is_frozen,
-                    same_content: base.same_content,
+                    content: base.content,
                 },
             }
         });
@@ -219,6 +234,11 @@ impl Records {
         let tried = self.tried.iter();
         let tried = tried.flat_map(|(key, digests)| tries(key, digests));
         let incomplete = self.incomplete.iter().cloned().map(JournalRecord::Created);
+        let attributes = self.attributes.iter();
+        let attributes = attributes.map(|(key, attributes)| JournalRecord::Attributes {
+            key: key.clone(),
+            attributes: attributes.clone(),
+        });
         let renaming = self.renaming.iter().cloned();
         let renaming = renaming.map(|(from, to, in_upper)| JournalRecord::RenameStarted {
             from,
@@ -229,6 +249,7 @@ impl Records {
             .chain(tried)
             .chain(whiteouts)
             .chain(incomplete)
+            .chain(attributes)
             .chain(renaming)
             .chain(self.marks.summary())
             .chain(self.program_copies.summary())
@@ -243,9 +264,33 @@ impl Records {
             + tried
             + self.whiteouts.len()
             + self.incomplete.len()
+            + self.attributes.len()
             + renaming
             + self.marks.len()
             + self.program_copies.len()
+    }
+
+    /// Returns about how many bytes a summary has for extended attributes.
+    pub(super) fn xattr_bytes(&self) -> usize {
+        self.xattr_bytes
+    }
+
+    /// Returns the attributes that were set of a key.
+    pub(super) fn kept_attributes(&self, key: &Key) -> Option<Arc<KeptAttributes>> {
+        self.attributes.get(key).cloned()
+    }
+
+    /// Returns the attributes that were set of keys at and below a prefix.
+    pub(super) fn kept_attributes_below(&self, prefix: &Key) -> Vec<(Key, Arc<KeptAttributes>)> {
+        below(&self.attributes, prefix)
+            .map(|(key, kept)| (key.clone(), kept.clone()))
+            .collect()
+    }
+
+    /// Forgets all attributes: the layer above has them since this one is frozen.
+    pub(super) fn forget_attributes(&mut self) {
+        self.attributes.clear();
+        self.xattr_bytes = 0;
     }
 
     /// Returns which key of the store shows at `key`; `None` if it is hidden.
@@ -368,20 +413,17 @@ mod tests {
     #[test]
     fn the_first_version_counts() {
         let mut records = Records::default();
-        for (version, same_content) in [(Some(StoreVersion(1)), true), (None, false)] {
+        for version in [Some(StoreVersion(1)), None] {
             let key = key("a");
             records.apply(JournalRecord::Base {
                 key,
                 version,
                 is_frozen: false,
-                same_content,
+                content: None,
             });
         }
         let base = records.base(&key("a")).unwrap();
-        assert_eq!(
-            (base.version, base.same_content),
-            (Some(StoreVersion(1)), false)
-        );
+        assert_eq!(base.version, Some(StoreVersion(1)));
     }
 
     #[test]
@@ -400,7 +442,20 @@ mod tests {
                 key: key("h"),
                 version: None,
                 is_frozen: true,
-                same_content: true,
+                content: None,
+            },
+            JournalRecord::Base {
+                key: key("l"),
+                version: Some(StoreVersion(4)),
+                is_frozen: false,
+                content: Some(ContentDigest {
+                    length: 5,
+                    digest: 6,
+                }),
+            },
+            JournalRecord::Attributes {
+                key: key("k"),
+                attributes: KeptAttributes::sample(),
             },
         ] {
             records.apply(record);
@@ -414,7 +469,14 @@ mod tests {
             again.incomplete_below(&Key::root()),
             records.incomplete_below(&Key::root())
         );
-        assert_eq!(again.base(&key("h")), records.base(&key("h")));
+        for name in ["h", "l"] {
+            assert_eq!(again.base(&key(name)), records.base(&key(name)));
+        }
+        let kept = again.kept_attributes(&key("k"));
+        assert_eq!(kept, records.kept_attributes(&key("k")));
+        assert_eq!(again.xattr_bytes(), records.xattr_bytes());
+        again.apply(JournalRecord::AttributesDropped(key("k")));
+        assert_eq!(again.xattr_bytes(), 0);
         assert_eq!(again.tried(&key("h")), [Some(3)]);
         assert_eq!(records.len(), records.summary().len());
     }

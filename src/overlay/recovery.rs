@@ -55,6 +55,7 @@ pub(super) fn recover(
             layer.record(vec![JournalRecord::Reverted(key)])?;
         }
     }
+    layer.drop_stale_attributes()?;
     layer.lock().compact()
 }
 
@@ -142,6 +143,7 @@ impl<'a> Check<'a> {
     /// strays to `rescued/`. All that the layer has is synced then.
     fn restore(mut self, above: Option<&ChangeLayer>) -> Result<()> {
         let marked = self.layer.lock().records.marks.keys_below(&Key::root());
+        let has_moved = |key: &Key| above.is_some_and(|above| above.last_mark(key).is_some());
         for key in &marked {
             let synced = {
                 let state = self.layer.lock();
@@ -149,15 +151,15 @@ impl<'a> Check<'a> {
                 // Without a last content the key was removed, and the journal knows.
                 marks.last(key).and(marks.synced(key))
             };
-            let has_moved = above.is_some_and(|above| above.last_mark(key).is_some());
-            if let Some(mark) = synced.filter(|_| !has_moved && !self.whole.contains_key(key)) {
+            if let Some(mark) = synced.filter(|_| !has_moved(key) && !self.whole.contains_key(key))
+            {
                 self.put_back(key, mark)?;
             }
         }
         for key in std::mem::take(&mut self.strays).into_keys() {
             self.rescue(&key)?;
         }
-        self.drop_replaced(&marked);
+        self.drop_replaced(marked.iter().filter(|key| !has_moved(key)));
         self.upper.sync_disk()?;
         let mut state = self.layer.lock();
         state.records.replace_marks(self.whole);
@@ -216,11 +218,11 @@ impl<'a> Check<'a> {
     }
 
     /// Removes files from `pending/` that were kept until the disk had what took their places.
-    fn drop_replaced(&self, marked: &[Key]) {
+    fn drop_replaced<'k>(&self, marked: impl Iterator<Item = &'k Key>) {
         let contents: HashSet<(u64, u64)> = {
             let state = self.layer.lock();
             let marks = &state.records.marks;
-            let synced = marked.iter().filter_map(|key| marks.synced(key));
+            let synced = marked.filter_map(|key| marks.synced(key));
             synced.map(|mark| (mark.inode, mark.length)).collect()
         };
         let replaced = |file: &&PendingFile| contents.contains(&(file.inode, file.length));
@@ -298,6 +300,13 @@ mod tests {
         /// Notes what the disk has of the journal.
         fn sync_journal(&mut self) {
             self.journal = fs::read(self.folder.path().join("upper/journal")).unwrap();
+        }
+
+        /// Notes the least that the disk may have of the journal.
+        fn keep_synced_journal(&mut self) {
+            self.sync_journal();
+            let synced = self.overlay.0.top().layer.lock().journal.synced();
+            self.journal.truncate(usize::try_from(synced).unwrap());
         }
 
         /// Cuts the power: the disk has all names, the journal as it was noted, and each file as `damage` leaves it.
@@ -410,6 +419,69 @@ mod tests {
             assert_eq!(machine.found("e/x"), None);
             assert_eq!(machine.rescued(), 0);
         }
+    }
+
+    /// The disk need not have any line of the journal that nobody has synced.
+    #[test]
+    fn what_was_synced_is_known_for_that_without_later_lines() {
+        for (syncs_all, damage) in [(false, 0), (false, 3), (true, 3)] {
+            let mut machine = Machine::start();
+            machine.put("a", b"synced");
+            if syncs_all {
+                machine.overlay.sync().unwrap();
+            } else {
+                let file = Tree::open(&machine.overlay, &key("a"), OpenMode::Write).unwrap();
+                file.sync().unwrap();
+            }
+            machine.put("a", b"newest");
+            machine.keep_synced_journal();
+            let machine = machine.cut(tear("a", damage));
+            assert_eq!(machine.found("a").as_deref(), Some("synced"), "{damage}");
+        }
+    }
+
+    /// Two files take turns: the one that had the key before is written again.
+    #[test]
+    fn a_file_that_is_written_again_is_not_taken_for_what_was_synced() {
+        let mut machine = Machine::start();
+        let file = Tree::open(&machine.overlay, &key("a"), OpenMode::Write).unwrap();
+        for content in [b"first!", b"synced"] {
+            file.write_at(0, content).unwrap();
+            file.sync().unwrap();
+        }
+        file.write_at(0, b"newest").unwrap();
+        file.flush().unwrap();
+        machine.keep_synced_journal();
+        drop(file);
+        let mixed = |disk: &Path| fs::write(disk.join("keys/a"), b"newst!").unwrap();
+        let machine = machine.cut(mixed);
+        assert_eq!(machine.found("a").as_deref(), Some("synced"));
+    }
+
+    /// A file that was open for writing when a commit began belongs to the layer above. The disk need not have the line of
+    /// the frozen journal that says so.
+    #[test]
+    fn what_was_synced_before_a_commit_is_kept_for_the_layer_above() {
+        let mut machine = Machine::start();
+        machine.put("b", b"change");
+        let file = Tree::open(&machine.overlay, &key("a"), OpenMode::Write).unwrap();
+        file.write_at(0, b"synced").unwrap();
+        file.sync().unwrap();
+        let frozen = machine.folder.path().join("upper/journal");
+        let frozen = fs::read(frozen).unwrap();
+        machine.overlay.0.freeze().unwrap();
+        file.write_at(0, b"newest").unwrap();
+        file.flush().unwrap();
+        machine.keep_synced_journal();
+        drop(file);
+        let machine = machine.cut(|disk| {
+            tear("a", 3)(disk);
+            let journal = disk.join("frozen/journal");
+            fs::remove_file(&journal).unwrap();
+            fs::write(&journal, &frozen).unwrap();
+        });
+        assert_eq!(machine.found("a").as_deref(), Some("synced"));
+        assert_eq!(machine.found("b").as_deref(), Some("change"));
     }
 
     #[test]

@@ -17,7 +17,7 @@ use super::open_file::OpenFile;
 use super::{Overlay, OverlayConfig};
 use crate::error::{Error, Kind, Result};
 use crate::store::backend::memory::MemoryStore;
-use crate::store::tree::{OpenMode, RenameMode, Tree, TreeFile};
+use crate::store::tree::{AttrChange, OpenMode, RenameMode, Tree, TreeFile};
 use crate::store::{Condition, Key, PutBody, Reader, Store};
 
 /// A file that is changed in place is so long, in bytes; others are of one.
@@ -34,6 +34,9 @@ const PCT_DEPTH: usize = 3;
 
 /// Many more steps than any scenario has, in which threads that wait for each other are found.
 const MAX_STEPS: usize = 100_000;
+
+/// A mode that files do not have before it is set.
+const MODE: u32 = 0o604;
 
 /// What an actor has seen, read by read.
 type Reads = Vec<Option<u8>>;
@@ -165,6 +168,21 @@ impl Core {
     fn rename(&self, from: char, to: char) -> bool {
         let rename = || Tree::rename(&self.overlay, &key(from), &key(to), RenameMode::Replace);
         found(rename).is_some()
+    }
+
+    /// Sets a mode that no other file has; returns whether there was a file.
+    fn set_mode(&self, name: char) -> bool {
+        let mode = AttrChange {
+            mode: Some(MODE),
+            ..AttrChange::default()
+        };
+        found(|| Tree::change(&self.overlay, &key(name), &mode)).is_some()
+    }
+
+    /// Returns whether the file has that mode.
+    fn has_mode(&self, name: char) -> Option<bool> {
+        let stat = Tree::stat(&self.overlay, &key(name)).unwrap()?;
+        Some(stat.posix.is_some_and(|posix| posix.mode & 0o7777 == MODE))
     }
 
     fn remove(&self, name: char) -> bool {
@@ -315,10 +333,9 @@ impl Scenario {
             "wrong: {reads:?}, then {stored:?}"
         );
         let left = core.overlay.changes().unwrap();
-        assert!(
-            left.keys.is_empty() && left.kept.is_empty(),
-            "wrong: {left:?}"
-        );
+        let is_of_attributes = |why: &str| why.starts_with("owner, mode");
+        let are_kept = left.kept.iter().all(|(_, why)| is_of_attributes(why));
+        assert!(left.keys.is_empty() && are_kept, "wrong: {left:?}");
     }
 }
 
@@ -611,6 +628,35 @@ const DISCARD: Scenario = Scenario {
     ..PUBLISH
 };
 
+/// A commit of another key, a rename of what the store has, and one that sets its mode: that goes along.
+const ATTRIBUTES_RENAMED: Scenario = Scenario {
+    files: &[('c', 2)],
+    objects: &[('a', 1)],
+    actors: [COMMIT, RENAME, |core| {
+        assert!(core.set_mode('a') || core.set_mode('b'));
+        let has_mode = core.has_mode('a').or_else(|| core.has_mode('b'));
+        vec![has_mode.map(u8::from)]
+    }],
+    is_right: |[_, _, has_mode], stored| {
+        has_mode[..] == [Some(1)] && stored == [('b', 1), ('c', 2)]
+    },
+    ..PUBLISH
+};
+
+/// A commit, a writer of what the store has, and one that sets its mode: neither keeps the other's from the key.
+const ATTRIBUTES_WRITTEN: Scenario = Scenario {
+    files: &[],
+    objects: &[('a', 1)],
+    actors: [COMMIT, WRITE, |core| {
+        assert!(core.set_mode('a'));
+        vec![core.get('a')]
+    }],
+    is_right: |[_, written, read], stored| {
+        written[..] == [Some(3)] && matches!(read[..], [Some(1 | 3)]) && stored == [('a', 3)]
+    },
+    ..PUBLISH
+};
+
 /// Two commits at once beside a writer.
 const TWO_COMMITS: Scenario = Scenario {
     files: &[('a', 1), ('b', 2)],
@@ -665,6 +711,8 @@ scenarios! {
     commit_and_publication: PUBLISH,
     commit_and_removal: REMOVE,
     commit_and_discard: DISCARD,
+    commit_attributes_and_rename: ATTRIBUTES_RENAMED,
+    commit_attributes_and_writer: ATTRIBUTES_WRITTEN,
     commit_writer_and_rename_over: WRITE_AND_RENAME,
     commit_and_writer_in_place: WRITE_IN_PLACE,
     commit_and_writer_of_renamed_key: WRITE_RENAMED,

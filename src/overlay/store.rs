@@ -197,8 +197,8 @@ pub(super) struct OverlayHints {
 impl Hints for OverlayHints {
     fn head_now(&self, key: &Key) -> Known<Meta> {
         let core = &self.overlay.0;
-        // The attributes of an open file may have to come from the store.
-        if core.registered(key).is_some() {
+        // The attributes of an open file may have to come from the store, and others show over those of the store.
+        if core.registered(key).is_some() || core.top().layer.kept_attributes(key).is_some() {
             return Known::Unknown;
         }
         let position = core.info.changes.position();
@@ -359,9 +359,10 @@ impl OverlayCore {
             at = end;
         }
         let top = self.top();
-        let change = match top.stat_in_layers(key)? {
-            Some(posix) => attributes::owner_and_mode(&posix),
-            None => self.initial_attributes(top.stored_attributes(key), None),
+        let change = match (top.layer.kept_attributes(key), top.stat_in_layers(key)?) {
+            (Some(kept), _) => kept.owner_and_mode(),
+            (None, Some(posix)) => attributes::owner_and_mode(&posix),
+            (None, None) => self.initial_attributes(top.stored_attributes(key), None),
         };
         attributes::set_open(file, &change).map_err(Error::from)?;
         content::mark_with(file, Some(digest.finish_128())).map_err(|error| Error::os(key, error))
@@ -380,7 +381,7 @@ impl NameChange<'_> {
     /// Returns the base of an object that is put on a condition; `None` if there is one already. `Changed` if the upper
     /// folder has another content than the condition names.
     fn base_of_put(&self, key: &Key, condition: &Condition) -> Result<Option<JournalRecord>> {
-        let record = self.base_record(key)?;
+        let record = self.base_record(key, content::MAX_REPLACED)?;
         let found = self.find(key)?;
         let is_stored = match &found {
             None | Some(Resolved::Upper(_)) => false,
@@ -399,12 +400,15 @@ impl NameChange<'_> {
         };
         Ok(record.map(|record| match record {
             JournalRecord::Base {
-                key, same_content, ..
+                key,
+                version,
+                content,
+                ..
             } => JournalRecord::Base {
                 key,
                 version: Some(expected),
                 is_frozen: false,
-                same_content,
+                content: content.filter(|_| version == Some(expected)),
             },
             other => other,
         }))
@@ -423,7 +427,7 @@ impl NameChange<'_> {
             && layer.lower_key(key).as_ref() != Some(key)
             && let Some((from, meta)) = self.find_lower(key)?
         {
-            records.extend(self.moved_base_record(&from, meta.version)?);
+            records.extend(self.moved_base_record(&from, meta.version, None)?);
         }
         if layer.lock().records.is_incomplete(key) {
             // The file that was being written there is replaced.
@@ -444,6 +448,7 @@ impl NameChange<'_> {
         open.ids.set(key, id, pending.mark.inode);
         drop(open);
         layer.publish(&self.upper, pending.name, key)?;
+        layer.drop_kept_attributes(key)?;
         self.revoke(key);
         drop(shape);
         self.note_write(key);

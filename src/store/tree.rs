@@ -140,6 +140,8 @@ pub trait TreeFile: Send + Sync {
     fn write_pages(&self, offset: u64, bytes: &[u8]) -> Result<()> {
         self.write_at(offset, bytes)
     }
+    /// Notes that the kernel has dropped its pages of the file, after an error of `flush` or `sync`.
+    fn note_pages_dropped(&self) {}
     /// Writes if that need not wait for a disk or a network; nothing, and does nothing, otherwise.
     fn write_now(&self, _offset: u64, _bytes: &[u8]) -> Option<Result<()>> {
         None

@@ -110,6 +110,14 @@ impl Vfs {
             .drop_unless(ino, || self.is_written(ino), drop_pages);
     }
 
+    /// Notes that the kernel has dropped its pages of an inode, which may be open for writing.
+    pub fn note_pages_dropped(&self, ino: Ino) {
+        let open = self.open_file(ino, |open| open.writer().is_ok());
+        if let Some(Ok(file)) = open.as_ref().map(|open| open.writer()) {
+            file.note_pages_dropped();
+        }
+    }
+
     pub(super) fn file(&self, fh: Fh) -> Result<Arc<Handle>> {
         let files = self.files.read();
         let open = files.get(&fh).cloned();

@@ -14,6 +14,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod attributes;
 mod commits;
 mod conflicts;
 mod fixture;
@@ -28,5 +29,6 @@ mod mounted;
 mod parallel_puts;
 mod random;
 mod reference;
+mod same_bytes;
 mod steps;
 mod uppers;

@@ -227,7 +227,8 @@ fn a03_a_page_that_was_read_before_another_program_changed_the_chunk() {
                 continue;
             }
             mount.keeps_nothing("a/c/0");
-            // A page that is read anew has the change of the other program.
+            // The mount has the kernel drop its pages. One that is read anew has the change of the other program.
+            file.note_pages_dropped();
             let mut page = file.read_at(0, 16).unwrap();
             assert_eq!(page[2..4], [2, 2], "{mode:?} {kind}");
             page[..2].copy_from_slice(&[1, 1]);
@@ -239,11 +240,89 @@ fn a03_a_page_that_was_read_before_another_program_changed_the_chunk() {
     }
 }
 
+/// A program changes two elements of one chunk in different pages, of which the kernel writes one after the other.
+#[test]
+fn pages_of_a_chunk_are_refused_until_the_kernel_has_dropped_them() {
+    let sample = Sample::new(&[8], &[8], Form::Plain);
+    for (mode, kind) in everywhere() {
+        let mount = Shared::of(mode, kind, &sample);
+        let file = mount.open("a/a.raw");
+        let page = file.read_at(0, 16).unwrap();
+        let stored = || {
+            assert_eq!(mount.conflicts(), [""; 0], "{mode:?} {kind}");
+            mount.stored("a/c/0")
+        };
+        let put = |byte: u8| {
+            let (overlay, body): (&dyn Store, _) = (&mount.overlay, [byte; 16]);
+            let body = PutBody::Bytes(&body);
+            overlay.put(&key("a/c/0"), body, &Condition::Any).unwrap();
+        };
+        put(9);
+        file.write_pages(0, &page[..8]).unwrap();
+        file.write_pages(8, &page[8..]).unwrap();
+        is_changed(&file.flush().unwrap_err(), "a/c/0");
+        assert_eq!(stored(), [9; 16], "{mode:?} {kind}");
+        // Read before the kernel has dropped the old pages.
+        assert_eq!(file.read_at(0, 8).unwrap(), [9; 8]);
+        file.write_pages(8, &page[8..]).unwrap();
+        is_changed(&file.flush().unwrap_err(), "a/c/0");
+        file.note_pages_dropped();
+        file.write_pages(0, &[1, 1, 9, 9, 9, 9, 9, 9]).unwrap();
+        file.flush().unwrap();
+        let mut expected = [9; 16];
+        expected[..2].fill(1);
+        assert_eq!(stored(), expected, "{mode:?} {kind}");
+        put(7);
+        file.write_pages(0, &expected[..8]).unwrap();
+        is_changed(&file.flush().unwrap_err(), "a/c/0");
+        assert_eq!(stored(), [7; 16], "{mode:?} {kind}");
+    }
+}
+
+/// The kernel has pages of what a program has written, and not read.
+#[test]
+fn a_page_that_was_written_before_another_program_changed_the_chunk() {
+    let sample = Sample::new(&[8], &[8], Form::Plain);
+    for (mode, kind) in everywhere() {
+        let mount = Shared::of(mode, kind, &sample);
+        let file = mount.open("a/a.raw");
+        file.write_at(0, &[1; 16]).unwrap();
+        file.flush().unwrap();
+        let overlay: &dyn Store = &mount.overlay;
+        let body = PutBody::Bytes(&[9; 16]);
+        overlay.put(&key("a/c/0"), body, &Condition::Any).unwrap();
+        file.write_pages(0, &[2, 2, 1, 1, 1, 1, 1, 1]).unwrap();
+        is_changed(&file.flush().unwrap_err(), "a/c/0");
+        assert_eq!(mount.conflicts(), [""; 0], "{mode:?} {kind}");
+        assert_eq!(mount.stored("a/c/0"), [9; 16], "{mode:?} {kind}");
+    }
+}
+
+/// The kernel writes a page back by whatever handle of the file, and each program that has mapped it may have changed it.
+#[test]
+fn each_program_that_may_have_changed_a_page_learns_that_it_was_dropped() {
+    let sample = Sample::new(&[8], &[8], Form::Plain);
+    for (mode, kind) in everywhere() {
+        let mount = Shared::of(mode, kind, &sample);
+        let [first, second] = [(); 2].map(|()| mount.open("a/a.raw"));
+        let page = first.read_at(0, 16).unwrap();
+        let overlay: &dyn Store = &mount.overlay;
+        let body = PutBody::Bytes(&[9; 16]);
+        overlay.put(&key("a/c/0"), body, &Condition::Any).unwrap();
+        second.write_pages(0, &page).unwrap();
+        for file in [&first, &second] {
+            is_changed(&file.flush().unwrap_err(), "a/c/0");
+            file.flush().unwrap();
+        }
+    }
+}
+
 /// The kernel still has the page that was read first, though a write has seen the change of another program since.
 #[test]
 fn a03_a_page_that_was_read_before_a_change_that_a_write_has_seen() {
     let sample = Sample::new(&[8], &[8], Form::Plain);
-    for (mode, kind) in everywhere() {
+    let places = everywhere().flat_map(|place| [true, false].map(|is_stored| (place, is_stored)));
+    for ((mode, kind), is_stored) in places {
         let mount = Shared::of(mode, kind, &sample);
         let file = mount.open("a/a.raw");
         let mut page = file.read_at(0, 16).unwrap();
@@ -251,7 +330,9 @@ fn a03_a_page_that_was_read_before_a_change_that_a_write_has_seen() {
         let body = PutBody::Bytes(&[9; 16]);
         overlay.put(&key("a/c/0"), body, &Condition::Any).unwrap();
         file.write_at(4, &[3, 3]).unwrap();
-        file.flush().unwrap();
+        if is_stored {
+            file.flush().unwrap();
+        }
         page[..2].copy_from_slice(&[1, 1]);
         file.write_pages(0, &page).unwrap();
         is_changed(&file.flush().unwrap_err(), "a/c/0");

@@ -206,7 +206,7 @@ impl Apply<'_> {
                 key,
                 version: Some(version),
                 is_frozen: false,
-                same_content: false,
+                content: None,
             },
         ])
     }

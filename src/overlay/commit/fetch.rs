@@ -7,7 +7,7 @@ use rustix::io::Errno;
 use super::{Commit, parallel_keys};
 use crate::error::{Error, Kind, Result};
 use crate::overlay::changes::{ChangeAction, ChangeSet, ChangedKey, HiddenSubtree, MovedSubtree};
-use crate::overlay::journal_line::{JournalRecord, Mark};
+use crate::overlay::journal_line::{ContentDigest, JournalRecord, Mark};
 use crate::overlay::keys_dir::os_error;
 use crate::overlay::layer::Located;
 use crate::overlay::{attributes, content, mode};
@@ -118,13 +118,13 @@ impl Commit<'_> {
         };
         let pending = core.upper.create_pending(key);
         let (name, file) = pending.map_err(|error| os_error(key, error))?;
-        let copied = content::copy_stored(&*reader, &file).and_then(|()| {
-            let meta = reader.meta()?;
+        let copied = content::copy_stored(&*reader, &file).and_then(|(version, content)| {
             let stored = self.layered.stored_attributes(key);
-            let change = core.initial_attributes(stored, Some(meta.modified));
+            let change = core.initial_attributes(stored, Some(reader.meta()?.modified));
             attributes::set_open(&file, &change).map_err(Error::from)?;
-            let version = meta.version.told_of(from)?;
-            let mark = content::mark_of(&file).map_err(|error| Error::os(key, error))?;
+            let version = version.told_of(from)?;
+            let mark = content::mark_with(&file, Some(content.digest));
+            let mark = mark.map_err(|error| Error::os(key, error))?;
             self.give_key((from, version), key, (&name, mark))
         });
         copied.map_err(|error| {
@@ -175,11 +175,12 @@ impl Commit<'_> {
         }
         let mut records = Vec::new();
         if let Some(version) = base {
-            records.push(base_record(key, version));
+            records.push(base_record(key, version, None));
         }
         let is_hidden = layer.lower_key(from).as_ref() != Some(from);
         if is_hidden && layer.base(from).is_none() {
-            records.push(base_record(from, Some(version)));
+            let content = mark.content().filter(|_| core.takes_digests());
+            records.push(base_record(from, Some(version), content));
         }
         let written = key.clone();
         records.push(JournalRecord::Written { key: written, mark });
@@ -192,11 +193,15 @@ impl Commit<'_> {
     }
 }
 
-fn base_record(key: &Key, version: Option<StoreVersion>) -> JournalRecord {
+fn base_record(
+    key: &Key,
+    version: Option<StoreVersion>,
+    content: Option<ContentDigest>,
+) -> JournalRecord {
     JournalRecord::Base {
         key: key.clone(),
         version,
         is_frozen: false,
-        same_content: false,
+        content,
     }
 }

@@ -37,7 +37,9 @@ type FilesLeftOut = BTreeMap<Key, &'static str>;
 impl OverlayCore {
     /// Freezes the layer of changes, over which no frozen one may lie. Returns it, or nothing if there is nothing to
     /// commit in it, and the files that are not part of it.
-    pub(super) fn freeze(self: &Arc<Self>) -> Result<(Option<Arc<LayeredStore>>, KeptKeys)> {
+    pub(in crate::overlay) fn freeze(
+        self: &Arc<Self>,
+    ) -> Result<(Option<Arc<LayeredStore>>, KeptKeys)> {
         self.wait_for_closes();
         let is_stored = self.config.write_through;
         let _paths = is_stored.then(|| self.path_locks.lock(&[Key::root()]));
@@ -119,6 +121,7 @@ impl OverlayCore {
         layer.add_retained(top.layer.take_retained(left_out.keys()));
         *self.top.write() = Arc::new(next);
         drop(shape);
+        top.layer.lock().records.forget_attributes();
         moved.into_iter().collect::<Result<()>>()?;
         let forgotten = left_out.keys().cloned().map(JournalRecord::Forgotten);
         if let Err(error) = top.layer.record(forgotten.collect()) {
@@ -134,6 +137,7 @@ impl OverlayCore {
         let mut records = Records::default();
         let (keys, journal) = self.upper.open_next()?;
         let journal = Journal::open(&journal, &mut |record| records.apply(record))?;
+        journal.end().sync()?;
         Ok(ChangeLayer::new(keys, journal, records, numbers))
     }
 }
@@ -169,27 +173,32 @@ fn has_changes(layer: &ChangeLayer, left_out: &FilesLeftOut) -> Result<bool> {
     layer.keys.for_each_file(&Key::root(), &mut |key| {
         let base = layer.base(key);
         // A write-through that ended early has put a document, and not the copies of it.
-        let is_put = base.is_some_and(|base| base.is_committed) && is_document(key.name());
-        let is_content = is_put || base.is_none_or(|base| !base.same_content);
+        let is_put = is_document(key.name());
+        let is_content = is_put || base.is_none_or(|base| !base.is_committed);
         Ok(is_content && !left_out.contains_key(key))
     })
 }
 
-/// Returns the records of the files that are left out, as the next layer has them.
+/// Returns the records that the next layer has: of the files that are left out, and all attributes without a content.
 fn records_of(layer: &ChangeLayer, left_out: &FilesLeftOut) -> Result<Vec<JournalRecord>> {
     let state = layer.lock();
     let mut list = Vec::new();
     for key in left_out.keys() {
         // Without its file, the layer may still hide or show another content there.
         let is_frozen = state.records.lower_key(key).as_ref() != Some(key);
-        if let Some(base) = state.records.base(key) {
-            list.push(JournalRecord::Base {
+        let base = state.records.base(key);
+        list.extend(base.map(|base| match base.version.filter(|_| !is_frozen) {
+            Some(version) if base.is_committed => JournalRecord::Committed {
                 key: key.clone(),
-                version: base.version.filter(|_| !is_frozen),
+                version,
+            },
+            version => JournalRecord::Base {
+                key: key.clone(),
+                version,
                 is_frozen,
-                same_content: base.same_content,
-            });
-        }
+                content: base.content.filter(|_| !is_frozen),
+            },
+        }));
         list.extend(tries(key, state.records.tried(key)));
         if state.records.is_incomplete(key) {
             list.push(JournalRecord::Created(key.clone()));
@@ -197,6 +206,9 @@ fn records_of(layer: &ChangeLayer, left_out: &FilesLeftOut) -> Result<Vec<Journa
         list.extend(state.records.marks.records_of(key));
         list.extend(state.records.program_copies.records_of(key));
     }
+    let kept = state.records.kept_attributes_below(&Key::root());
+    let kept = kept.into_iter();
+    list.extend(kept.map(|(key, attributes)| JournalRecord::Attributes { key, attributes }));
     Ok(list)
 }
 

@@ -128,7 +128,8 @@ impl Overlay {
             }
         }
         let frozen = core.freeze().map_err(|error| {
-            let needs = "a commit needs 128 KiB here, and a folder for each folder with a file that is being written";
+            let needs = "a commit needs 128 KiB here, a folder for each folder with a file that is being written, \
+                         and 300 bytes for each file of which attributes alone were set";
             core.upper.without_room(error, needs)
         });
         let (frozen, left_out) = frozen?;
@@ -141,6 +142,8 @@ impl Overlay {
             .commit_frozen(&frozen, config.force, progress)?
             .after(done);
         outcome.kept.extend(left_out);
+        let with_attributes = core.top().keys_with_attributes(&[Key::root()])?;
+        outcome.kept.extend(with_attributes);
         Ok(outcome)
     }
 }

@@ -1,7 +1,7 @@
 //! The steps of a commit: each change with what the store has now, and their order.
 //!
-//! Nothing is changed here. Changes of other programs are seen from the versions; what an earlier commit did that was
-//! cut off, from the content.
+//! Nothing is changed here. Changes of other programs are seen from the versions and, where the store had another one, from
+//! length and digest of the content if these were recorded; what an earlier commit did that was cut off, from the content.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -73,7 +73,7 @@ pub(super) fn probe(
         }
         _ => false,
     };
-    if !is_done && !is_expected && is_own(&**store, layered, &change.key, now.as_ref())? {
+    if !is_done && !is_expected && is_known(&**store, layered, &change.key, now.as_ref())? {
         let now = now.as_ref().map(|etag| etag.version.told_of(&change.key));
         change.base = BaseState::Known(now.transpose()?);
     }
@@ -89,23 +89,29 @@ pub(super) fn probe(
     })
 }
 
-/// Whether what the store has of a key was put from here, or was removed from here, though no answer came.
-fn is_own(
+/// Whether the change of a key may be made although the store has another version of it than before: it has the same bytes,
+/// or what was put from here, or lost what was removed from here, though no answer came.
+fn is_known(
     store: &dyn Store,
     layered: &LayeredStore,
     key: &Key,
     now: Option<&ETag>,
 ) -> Result<bool> {
-    let tried = layered.tried(key);
-    let Some(now) = now.filter(|_| !tried.is_empty()) else {
+    let (tried, base) = (layered.tried(key), layered.base_content(key));
+    let Some(now) = now.filter(|_| !tried.is_empty() || base.is_some()) else {
         return Ok(tried.contains(&None));
     };
     let reader = match store.open(key, None) {
         Err(error) if error.kind() == Kind::NotFound => return Ok(false),
         reader => reader?,
     };
-    let digest = content::digest(&*reader)?;
-    Ok(tried.contains(&Some(digest)) && reader.meta()?.version == now.version)
+    let size = reader.meta()?.size;
+    if tried.is_empty() && base.is_none_or(|base| base.length != size) {
+        return Ok(false);
+    }
+    let found = content::digest(&*reader)?;
+    let is_known = tried.contains(&Some(found.digest)) || base == Some(found);
+    Ok(is_known && reader.meta()?.version == now.version)
 }
 
 fn is_folder(store: &dyn Store, key: &Key) -> Result<bool> {

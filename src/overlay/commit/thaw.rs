@@ -13,7 +13,7 @@ use super::freeze::copy_folders_above;
 use crate::error::Result;
 use crate::overlay::OverlayCore;
 use crate::overlay::changes::KeptKeys;
-use crate::overlay::journal_line::JournalRecord;
+use crate::overlay::journal_line::{ContentDigest, JournalRecord};
 use crate::overlay::key_ranges::joined;
 use crate::overlay::keys_dir::os_error;
 use crate::overlay::layer::{ChangeLayer, Located};
@@ -47,7 +47,11 @@ impl OverlayCore {
         let _names = self.names.lock();
         let top = self.top();
         let records = bases_in_store(&top.layer, &frozen.layer);
-        top.layer.record(records)?;
+        if !records.is_empty() {
+            top.layer.record(records)?;
+            // Without its frozen layer a base would say nothing any more.
+            top.layer.sync_journal()?;
+        }
         // Readers do not look in the frozen layer for what has left it before the layers are exchanged.
         let shape = frozen.layer.reshape();
         for (key, _) in kept {
@@ -128,6 +132,7 @@ impl OverlayCore {
             return;
         };
         let version = committed_version(frozen, &key);
+        state.opened_content = committed_content(frozen, &key);
         match (version, &state.source) {
             (_, ContentSource::Lower(_)) => {
                 // The store's object that was renamed is gone.
@@ -148,17 +153,14 @@ impl OverlayCore {
         if frozen.keys.stat(key)?.is_none() {
             return Ok(());
         }
-        let base = frozen.base(key);
-        if base.is_some() && shown != *key {
-            // Attributes alone: what was renamed since has those of its new name.
-            return Ok(());
-        }
+        // What was renamed since has that of its new name.
+        let base = frozen.base(key).filter(|_| shown == *key);
         copy_folders_above(&frozen.keys, &top.layer.keys, &shown)?;
         let base = base.map(|base| JournalRecord::Base {
             key: key.clone(),
             version: base.version,
             is_frozen: false,
-            same_content: base.same_content,
+            content: base.content,
         });
         let written = frozen.last_mark(key).map(|mark| JournalRecord::Written {
             key: shown.clone(),
@@ -212,17 +214,23 @@ fn committed_version(frozen: &ChangeLayer, key: &Key) -> Option<StoreVersion> {
     base.version.filter(|_| !is_removed)
 }
 
+/// Returns length and digest of what a frozen layer has brought into the store.
+fn committed_content(frozen: &ChangeLayer, key: &Key) -> Option<ContentDigest> {
+    let base = frozen.base(key).filter(|base| base.is_committed);
+    base.and_then(|_| frozen.last_mark(key)?.content())
+}
+
 /// Returns the records by which changes of a frozen layer's content become changes of the store's.
 fn bases_in_store(top: &ChangeLayer, frozen: &ChangeLayer) -> Vec<JournalRecord> {
     let bases = top.lock().records.bases_below(&Key::root());
     let mut records = Vec::new();
-    for (key, base) in bases.into_iter().filter(|(_, base)| base.is_frozen) {
+    for (key, _) in bases.into_iter().filter(|(_, base)| base.is_frozen) {
         records.push(JournalRecord::Reverted(key.clone()));
         records.push(JournalRecord::Base {
             version: committed_version(frozen, &key),
+            content: committed_content(frozen, &key),
             key,
             is_frozen: false,
-            same_content: base.same_content,
         });
     }
     records
@@ -237,7 +245,7 @@ mod tests {
     use crate::overlay::{Overlay, OverlayConfig};
     use crate::store::Store;
     use crate::store::backend::memory::MemoryStore;
-    use crate::store::tree::{AttrChange, OpenMode, Tree};
+    use crate::store::tree::{OpenMode, Tree};
 
     const MOMENT: Duration = Duration::from_millis(200);
 
@@ -267,11 +275,7 @@ mod tests {
         };
         let overlay = Overlay::open(&folder.path().join("upper"), store, "a store", config);
         let overlay = overlay.unwrap();
-        let mode = AttrChange {
-            mode: Some(0o600),
-            ..AttrChange::default()
-        };
-        Tree::change(&overlay, &key("kept"), &mode).unwrap();
+        write(&overlay, &key("kept"));
         write(&overlay, &key("changed"));
         let (frozen, _) = overlay.0.freeze().unwrap();
         let (frozen, top) = (frozen.unwrap(), overlay.0.top());
@@ -291,7 +295,7 @@ mod tests {
             .unwrap();
             drop(numbers);
             let found = get.join().unwrap().unwrap();
-            assert_eq!(found.map(|object| object.bytes), Some(b"old".to_vec()));
+            assert_eq!(found.map(|object| object.bytes), Some(b"new".to_vec()));
             assert!(etag.join().unwrap().unwrap().is_some());
         });
     }

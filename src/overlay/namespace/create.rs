@@ -14,7 +14,7 @@ use crate::overlay::keys_dir::os_error;
 use crate::overlay::layered_store::LayeredStore;
 use crate::overlay::name_change::NameChange;
 use crate::overlay::open_file::OpenFile;
-use crate::overlay::{OverlayCore, attributes, wrong_kind};
+use crate::overlay::{OverlayCore, attributes, content, wrong_kind};
 use crate::store::tree::{AttrChange, Credentials};
 use crate::store::{EntryKind, Key};
 use crate::sync::descriptors::Permit;
@@ -43,13 +43,16 @@ impl NameChange<'_> {
         self.check_free(path)?;
         let permit = Permit::take().map_err(|error| error.about(path))?;
         let base = match self.top.layer.base(path) {
-            None => self.base_record(path)?,
+            None => self.base_record(path, content::MAX_REPLACED)?,
             Some(_) => None,
         };
         self.make_parents(path)?;
         let created = JournalRecord::Created(path.clone());
         let shape = self.top.layer.reshape();
-        self.record(base.into_iter().chain([created]).collect())?;
+        // Another program may have removed a file that had some.
+        let mut records = self.top.layer.dropped_attributes(path);
+        records.extend(base.into_iter().chain([created]));
+        self.record(records)?;
         match self.create_in_upper(path, maker) {
             Ok(file) => {
                 self.note_write(path);

@@ -59,15 +59,19 @@ impl OverlayCore {
     fn copy_to(&self, source: &OpenFile, from: &Key, to: &File) -> Result<()> {
         content::copy_stored(source, to).map_err(|error| error.about(from))?;
         let modified = source.meta()?.modified;
-        let set = match source.upper_file() {
-            Some(upper) => content::copy_attributes(&upper, to).and_then(|()| {
-                let times = AttrChange {
-                    modified: Some(Time::At(modified)),
-                    ..AttrChange::default()
-                };
-                attributes::set_open(to, &times)
-            }),
-            None => {
+        let kept = self.top().layer.kept_attributes(from);
+        let times = AttrChange {
+            modified: Some(Time::At(modified)),
+            ..AttrChange::default()
+        };
+        let set = match (kept, source.upper_file()) {
+            (Some(kept), _) => kept
+                .give_to(to)
+                .and_then(|()| attributes::set_open(to, &times)),
+            (None, Some(upper)) => {
+                content::copy_attributes(&upper, to).and_then(|()| attributes::set_open(to, &times))
+            }
+            (None, None) => {
                 let stored = self.top().stored_attributes(from);
                 attributes::set_open(to, &self.initial_attributes(stored, Some(modified)))
             }
@@ -81,7 +85,7 @@ impl OverlayCore {
         let was_changed = Cell::new(false);
         let publish = |change: &NameChange<'_>| {
             change.check_free(to)?;
-            let base = change.base_record(to)?;
+            let base = change.base_record(to, content::MAX_REPLACED)?;
             was_changed.set(base.is_none());
             change.publish_object(to, pending, base)
         };

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use rustix::fs::{OFlags, XattrFlags};
 use rustix::io::Errno;
 
+use super::kept_attributes::KeptAttributes;
 use super::keys_dir::{check_length, os_error};
 use super::layered_store::{LayeredStore, stat_of_stored};
 use super::open_file::OpenFile;
@@ -35,11 +36,16 @@ impl Tree for Overlay {
         if let Some(file) = self.0.registered(path).filter(|file| file.is_pending()) {
             return file.stat().map(Some);
         }
-        if let Some(derived) = self.0.derived(path)? {
-            return Ok(Some(derived.stat()));
+        let derived = self.0.derived(path)?;
+        let (stat, kept) = self.0.look(|top| top.stat(path))?;
+        if let Some(derived) = derived {
+            let stat = derived.stat();
+            return Ok(Some(kept.map_or(stat, |kept| kept.over(stat))));
         }
-        let stat = self.0.look(|top| top.stat(path))?;
-        Ok(stat.map(|stat| self.0.with_id(path, stat)))
+        Ok(stat.map(|stat| {
+            let stat = self.0.with_id(path, stat);
+            kept.map_or(stat, |kept| kept.over(stat))
+        }))
     }
 
     fn stat_now(&self, path: &Key) -> Option<Stat> {
@@ -88,10 +94,11 @@ impl Tree for Overlay {
         if LayeredStore::kind(&found) != EntryKind::File {
             return self.0.change_special(path, change);
         }
-        let file = self.0.open_file(path)?;
-        file.change(change)?;
-        // There may be no open handle whose close would flush it.
-        file.flush()
+        self.0.change_file(path, |file| {
+            file.change(change)?;
+            // There may be no open handle whose close would flush it.
+            file.flush()
+        })
     }
 
     fn make_folder(&self, path: &Key, maker: &Credentials) -> Result<()> {
@@ -146,16 +153,22 @@ impl Tree for Overlay {
     }
 
     fn attribute(&self, path: &Key, name: &[u8]) -> Result<Option<Vec<u8>>> {
-        match self.0.file_of_xattrs(path)? {
-            None => Ok(None),
-            Some(file) => attributes::xattr(&file, name).map_err(|error| os_error(path, error)),
+        match self.0.xattrs(path)? {
+            Xattrs::None => Ok(None),
+            Xattrs::Kept(kept) => Ok(kept.xattrs.get(name).cloned()),
+            Xattrs::Of(file) => {
+                attributes::xattr(&file, name).map_err(|error| os_error(path, error))
+            }
         }
     }
 
     fn attributes(&self, path: &Key) -> Result<Vec<Vec<u8>>> {
-        match self.0.file_of_xattrs(path)? {
-            None => Ok(Vec::new()),
-            Some(file) => attributes::xattr_names(&file).map_err(|error| os_error(path, error)),
+        match self.0.xattrs(path)? {
+            Xattrs::None => Ok(Vec::new()),
+            Xattrs::Kept(kept) => Ok(kept.xattrs.keys().cloned().collect()),
+            Xattrs::Of(file) => {
+                attributes::xattr_names(&file).map_err(|error| os_error(path, error))
+            }
         }
     }
 
@@ -192,6 +205,16 @@ impl Tree for Overlay {
             free_files: found.f_ffree,
         })
     }
+}
+
+/// Where extended attributes are.
+enum Xattrs {
+    /// Nowhere: there are none.
+    None,
+    /// They were set while the layer does not have the content.
+    Kept(Arc<KeptAttributes>),
+    /// This file or folder of the upper folder has them.
+    Of(Arc<File>),
 }
 
 /// `NotPermitted` or `NameTooLong` for a new name that no commit could put.
@@ -253,31 +276,41 @@ impl OverlayCore {
         })
     }
 
-    /// Returns the upper folder's file or folder of a key; `None` where nothing can have extended attributes.
-    fn file_of_xattrs(&self, key: &Key) -> Result<Option<Arc<File>>> {
+    /// Returns where the extended attributes of a key are.
+    fn xattrs(&self, key: &Key) -> Result<Xattrs> {
         self.look(|top| {
+            let kept = top.layer.kept_attributes(key);
             let found = top.find(key)?.ok_or_else(|| Error::not_found(key))?;
-            match (LayeredStore::kind(&found), found) {
-                (EntryKind::File, _) => {
-                    match self.registered(key).and_then(|file| file.upper_file()) {
-                        Some(file) => Ok(Some(file)),
-                        None => Ok(top.frozen_file(key)?.map(|(file, _)| Arc::new(file))),
-                    }
-                }
-                (EntryKind::Directory, Resolved::Upper(_)) => open_folder(top, key).map(Some),
-                _ => Ok(None),
+            let is_below = matches!(found, Resolved::Lower(..));
+            match LayeredStore::kind(&found) {
+                EntryKind::File => {}
+                EntryKind::Directory if !is_below => return open_folder(top, key).map(Xattrs::Of),
+                _ => return Ok(Xattrs::None),
             }
+            let open = self.registered(key);
+            let kept = match &open {
+                Some(file) => file.kept_attributes()?,
+                None => kept.filter(|_| is_below),
+            };
+            Ok(match (kept, open.and_then(|file| file.upper_file())) {
+                (Some(kept), _) => Xattrs::Kept(kept),
+                (None, Some(file)) => Xattrs::Of(file),
+                (None, None) => match top.frozen_file(key)? {
+                    Some((file, _)) => Xattrs::Of(Arc::new(file)),
+                    None => Xattrs::None,
+                },
+            })
         })
     }
 
-    /// Calls `set` with the upper folder's file or folder of a key, copied up if only the store has it.
+    /// Changes extended attributes by `set`, which is given a file or folder that has those of a key.
     ///
     /// `Unsupported` for links.
     fn change_xattrs(self: &Arc<Self>, key: &Key, set: &dyn Fn(&File) -> Result<()>) -> Result<()> {
         let found = self.look(|top| top.find(key))?;
         let found = found.ok_or_else(|| Error::not_found(key))?;
         match LayeredStore::kind(&found) {
-            EntryKind::File => self.open_file(key)?.change_attributes(set),
+            EntryKind::File => self.change_file(key, |file| file.change_attributes(set)),
             EntryKind::Directory => self.change_own(key, |change| {
                 change.copy_up_folder(key)?;
                 set(&*open_folder(&change.top, key)?)
@@ -289,7 +322,7 @@ impl OverlayCore {
         }
     }
 
-    /// Keeps the name of a file of a layer, the folders above it and the journal through a loss of power.
+    /// Keeps the name of a file of a layer, and the folders above it, through a loss of power.
     pub(super) fn sync_name(&self, layered: &LayeredStore, key: &Key) -> Result<()> {
         let keys = &layered.layer.keys;
         for folder in std::iter::successors(key.parent(), Key::parent) {
@@ -300,9 +333,7 @@ impl OverlayCore {
                 Ok(fd) => rustix::fs::fsync(fd).map_err(|error| os_error(&folder, error))?,
             }
         }
-        let journal = layered.layer.lock().journal.file();
-        let synced = journal.and_then(|file| file.sync_data());
-        synced.map_err(|error| Error::os(self.upper.journal().display(), error))
+        Ok(())
     }
 }
 

@@ -6,7 +6,7 @@ use crate::error::{Error, Result};
 use crate::overlay::journal_line::JournalRecord;
 use crate::overlay::layered_store::LayeredStore;
 use crate::overlay::name_change::NameChange;
-use crate::overlay::wrong_kind;
+use crate::overlay::{content, wrong_kind};
 use crate::store::{EntryKind, Key};
 
 impl NameChange<'_> {
@@ -17,9 +17,9 @@ impl NameChange<'_> {
         let is_in_upper = layer.keys.stat(key)?.is_some();
         let mut records = Vec::new();
         if let Some((stored, meta)) = self.find_lower(key)? {
-            records.extend(self.base_record(key)?);
+            records.extend(self.base_record(key, content::MAX_REMOVED)?);
             if stored != *key && !is_in_upper {
-                records.extend(self.moved_base_record(&stored, meta.version)?);
+                records.extend(self.moved_base_record(&stored, meta.version, None)?);
             }
             records.push(JournalRecord::Whiteout {
                 key: key.clone(),
@@ -29,6 +29,7 @@ impl NameChange<'_> {
         if is_in_upper {
             records.push(JournalRecord::Removed(key.clone()));
         }
+        records.extend(layer.dropped_attributes(key));
         let shape = layer.reshape();
         self.record(records)?;
         if is_in_upper {
@@ -66,7 +67,7 @@ impl NameChange<'_> {
         let is_stored = stored?.is_some();
         empty?;
         let layer = &self.top.layer;
-        let mut records = Vec::new();
+        let mut records = layer.dropped_attributes(path);
         if is_stored {
             let below = layer.whiteouts(path).into_iter().map(|(key, _)| key);
             records.extend(below.map(JournalRecord::WhiteoutRemoved));

@@ -19,7 +19,7 @@ use crate::overlay::keys_dir::{KeysDir, os_error};
 use crate::overlay::layered_store::LayeredStore;
 use crate::overlay::name_change::{NameChange, keys_not_known};
 use crate::overlay::open_file::OpenFile;
-use crate::overlay::{Resolved, wrong_kind};
+use crate::overlay::{Resolved, content, wrong_kind};
 use crate::store::tree::RenameMode;
 use crate::store::{EntryKind, Key, Meta};
 
@@ -99,8 +99,10 @@ impl NameChange<'_> {
             records.push(JournalRecord::CopiesWritten(to.clone()));
         }
         let replaces = !in_upper && layer.keys.stat(to)?.is_some();
-        let is_one_step = whiteouts.is_empty() && !replaces;
+        let attributes = self.renamed_attributes(from, to);
+        let is_one_step = whiteouts.is_empty() && attributes.is_empty() && !replaces;
         records.extend(whiteouts);
+        records.extend(attributes);
         if !is_one_step {
             let (from, to) = (from.clone(), to.clone());
             records.push(JournalRecord::RenameStarted { from, to, in_upper });
@@ -179,17 +181,23 @@ impl NameChange<'_> {
                 let replaced = stored.as_ref();
                 let replaced = replaced.filter(|stored| is_file(stored) && stored.0 != *to);
                 if let Some((from, meta)) = replaced {
-                    records.extend(self.moved_base_record(from, meta.version)?);
+                    records.extend(self.moved_base_record(from, meta.version, None)?);
                 }
             }
             if stored.map_or(!moves_folder && key == to, |stored| is_file(&stored)) {
-                records.extend(self.file_base_record(key)?);
+                let limit = if key == from {
+                    content::MAX_REMOVED
+                } else {
+                    content::MAX_REPLACED
+                };
+                records.extend(self.file_base_record(key, limit)?);
             }
         }
         let below = self.top.layer.lock().records.bases_below(from);
         let rests = below.iter().filter_map(|(key, _)| key.below(from));
         let targets = rests.filter(|rest| !rest.is_root());
-        let targets = targets.map(|rest| self.file_base_record(&joined(to, &rest)));
+        let targets =
+            targets.map(|rest| self.file_base_record(&joined(to, &rest), content::MAX_REPLACED));
         // Those that the store has to be asked about are asked about at once.
         let targets: Vec<Result<Option<JournalRecord>>> = targets.collect();
         for record in targets {
@@ -199,10 +207,10 @@ impl NameChange<'_> {
     }
 
     /// Returns the base record of a key, unless it is a folder of the upper folder.
-    fn file_base_record(&self, key: &Key) -> Result<Option<JournalRecord>> {
+    fn file_base_record(&self, key: &Key, limit: u64) -> Result<Option<JournalRecord>> {
         match self.top.layer.keys.kind(key)? {
             Some(EntryKind::Directory) => Ok(None),
-            _ => self.base_record(key),
+            _ => self.base_record(key, limit),
         }
     }
 
@@ -248,6 +256,19 @@ impl NameChange<'_> {
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK;
         let file = self.top.layer.keys.open_key(from, flags);
         file.map_or(Ok(false), |file| has_program_copies(to, &File::from(file)))
+    }
+
+    /// Returns the records by which attributes go with what is renamed.
+    fn renamed_attributes(&self, from: &Key, to: &Key) -> Vec<JournalRecord> {
+        let layer = &self.top.layer;
+        let moved = layer.lock().records.kept_attributes_below(from);
+        let mut records = layer.dropped_attributes(to);
+        records.extend(layer.dropped_attributes(from));
+        records.extend(moved.into_iter().filter_map(|(key, attributes)| {
+            let key = joined(to, &key.below(from)?);
+            Some(JournalRecord::Attributes { key, attributes })
+        }));
+        records
     }
 
     /// Returns the changes of whiteouts after which `to` shows what the store has at `from` and below.

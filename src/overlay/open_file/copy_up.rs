@@ -8,11 +8,21 @@ use std::sync::Arc;
 
 use super::OpenFile;
 use super::state::{ContentSource, FileState};
-use crate::error::{Error, Result};
+use crate::error::Result;
+use crate::overlay::content::StoredContent;
 use crate::overlay::keys_dir::os_error;
 use crate::overlay::{attributes, content};
 use crate::store::{Key, Reader};
 use crate::sync::locks::MutexGuard;
+
+/// A copy of what the store has.
+struct PendingCopy {
+    /// Its name in `pending/`.
+    name: String,
+    file: File,
+    /// What was copied or, if all of it will be replaced, what the store had.
+    content: Option<StoredContent>,
+}
 
 impl OpenFile {
     /// Locks the file, whose content is not only in the store then. `empty` if all of it will be replaced.
@@ -33,33 +43,53 @@ impl OpenFile {
             state = self.lock();
             state.is_copying = false;
             self.copied.notify_all();
-            let (name, file) = copy?;
+            let copy = copy?;
+            // They may have been set during the copy.
+            if let Some(kept) = self.core.top().layer.kept_attributes(&state.key_or_root()) {
+                kept.give_to(&copy.file)?;
+            }
             self.core.open.lock().ids.note_write(self.id);
-            state.set_copy(name, Arc::new(file));
+            state.set_copy(copy.name, Arc::new(copy.file));
+            state.note_opened_content(copy.content);
         }
     }
 
-    /// Copies what a reader has, or its attributes alone, to a pending file; returns its name in `pending/`.
-    fn copy_of(&self, reader: &dyn Reader, key: &Key, empty: bool) -> Result<(String, File)> {
+    /// Copies what a reader has, or its attributes alone, to a pending file.
+    fn copy_of(&self, reader: &dyn Reader, key: &Key, empty: bool) -> Result<PendingCopy> {
         let upper = &self.core.upper;
         let pending = upper.create_pending(key);
         let (name, file) = pending.map_err(|error| os_error(key, error))?;
-        let stored = self.core.top().stored_attributes(key);
-        let filled = (|| {
-            if !empty {
-                self.core
-                    .with_room(|| content::copy_stored(reader, &file))?;
-            }
-            let modified = Some(reader.meta()?.modified);
-            let change = self.core.initial_attributes(stored, modified);
-            attributes::set_open(&file, &change).map_err(Error::from)
-        })();
-        match filled {
-            Ok(()) => Ok((name, file)),
+        match self.fill_copy(reader, key, &file, empty) {
+            Ok(content) => Ok(PendingCopy {
+                name,
+                file,
+                content,
+            }),
             Err(error) => {
                 upper.discard_pending(&name);
                 Err(error.about(key))
             }
         }
+    }
+
+    /// Does that; returns which content the store has, if that is known.
+    fn fill_copy(
+        &self,
+        reader: &dyn Reader,
+        key: &Key,
+        to: &File,
+        empty: bool,
+    ) -> Result<Option<StoredContent>> {
+        let core = &self.core;
+        let mut content = None;
+        if !empty {
+            content = Some(core.with_room(|| content::copy_stored(reader, to))?);
+        } else if core.takes_digests() {
+            content = content::short_content(reader, content::MAX_REPLACED)?;
+        }
+        let stored = core.top().stored_attributes(key);
+        let change = core.initial_attributes(stored, Some(reader.meta()?.modified));
+        attributes::set_open(to, &change)?;
+        Ok(content.filter(|_| core.takes_digests()))
     }
 }

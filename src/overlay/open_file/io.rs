@@ -144,8 +144,8 @@ impl OpenFile {
         self.lock().check_revoked()?;
         self.flush()?;
         let file = match self.source() {
-            // The store has it.
-            ContentSource::Lower(_) => return Ok(()),
+            // The store has the content.
+            ContentSource::Lower(_) => return self.sync_kept_attributes(),
             ContentSource::Frozen(..) => return self.core.sync_all(),
             ContentSource::Upper(file) => file,
         };
@@ -159,12 +159,14 @@ impl OpenFile {
         };
         self.core.sync_name(&top, &key)?;
         let stat = rustix::fs::fstat(&file).map_err(Error::from)?;
-        match mark.filter(|mark| mark.inode == stat.st_ino) {
+        match mark {
+            // Written meanwhile: that is another file, and this one has the key.
+            Some(mark) if mark.inode != stat.st_ino => self.core.sync_all(),
             Some(mark) => {
-                let replaced = top.layer.note_synced(&key, &mark)?;
-                self.drop_replaced(replaced)
+                top.layer.note_synced(&key, &mark)?;
+                self.drop_replaced(top.layer.take_replaced(&key))
             }
-            None => Ok(()),
+            None => top.layer.sync_journal(),
         }
     }
 
@@ -186,6 +188,13 @@ impl OpenFile {
 
     /// Returns what `stat` shows now, also if the file has no name any more.
     pub(in crate::overlay) fn stat(&self) -> Result<Stat> {
+        let stat = self.stat_of_content()?;
+        let kept = self.kept_attributes()?;
+        Ok(kept.map_or(stat, |kept| kept.over(stat)))
+    }
+
+    /// Returns that without the attributes that were set of the file without its content.
+    pub(super) fn stat_of_content(&self) -> Result<Stat> {
         let stat = match self.source() {
             ContentSource::Lower(reader) => stat_of_stored(reader.meta()?),
             _ => self.stat_of_copy()?,

@@ -19,6 +19,7 @@ use handle::OpenFileHandle;
 use spare::WrittenRanges;
 use state::{ContentSource, FileState};
 
+mod attributes;
 mod copy_up;
 pub(super) mod failed_writes;
 mod handle;
@@ -83,6 +84,7 @@ impl OpenFile {
                 failed_writes: None,
                 opened_as,
                 derived: None,
+                opened_content: None,
             }),
         }
     }
@@ -179,14 +181,14 @@ impl OpenFile {
         let mut state = self.lock();
         if let Some(key) = state.key.clone() {
             state.opened_as = OpenedAs::Stored(key, version);
+            state.opened_content = None;
         }
     }
 
     /// Publishes what was written, if nothing of it is missing.
     pub(super) fn publish_if_complete(&self, change: &NameChange<'_>) -> Result<()> {
         let mut state = self.lock();
-        let is_changed = state.is_dirty || state.pending.is_some();
-        if is_changed && state.missing().is_none() {
+        if state.is_dirty && state.missing().is_none() {
             state.publish(change, self.id)
         } else {
             Ok(())
@@ -216,53 +218,6 @@ impl OpenFile {
                 Err(Error::unavailable(key, why))
             }
             _ => Ok(()),
-        }
-    }
-
-    /// Copies the content of a file of the store to a pending file.
-    pub(super) fn copy_up(&self) -> Result<()> {
-        self.lock_copied(false)?.copy_up(&self.core)
-    }
-
-    /// Calls `set` with the upper folder's file, to change its attributes; the content is copied up first. That is done
-    /// under the lock of the names: a commit freezes the file before it or after it.
-    ///
-    /// `ReadOnly` for a file without a name that the layer on top does not have.
-    pub(super) fn change_attributes(&self, set: &dyn Fn(&File) -> Result<()>) -> Result<()> {
-        loop {
-            let Some(key) = self.key() else {
-                let file = self.upper_file();
-                return set(&*file.ok_or_else(|| Error::read_only(Key::root()))?);
-            };
-            let set_as_key = |change: &NameChange<'_>| self.change_attributes_as(&key, change, set);
-            if self.core.change_own(&key, set_as_key)? {
-                return Ok(());
-            }
-        }
-    }
-
-    /// Does that for a file that has this key; returns whether it still had it.
-    fn change_attributes_as(
-        &self,
-        key: &Key,
-        change: &NameChange<'_>,
-        set: &dyn Fn(&File) -> Result<()>,
-    ) -> Result<bool> {
-        let mut state = self.lock();
-        if state.key.as_ref() != Some(key) {
-            return Ok(false);
-        }
-        if state.needs_copy()? {
-            // Copied without the lock of the names. It may be written meanwhile, or committed: then again.
-            return Err(change.need_copy(key));
-        }
-        // What is written is published by a flush.
-        if state.pending.is_some() && !state.is_dirty {
-            state.publish(change, self.id)?;
-        }
-        match &state.source {
-            ContentSource::Upper(file) => set(file).map(|()| true),
-            _ => Err(Error::read_only(key)),
         }
     }
 

@@ -13,12 +13,13 @@ use super::OpenedAs;
 use super::failed_writes::FailedWrites;
 use super::spare::{SpareFile, WrittenRanges};
 use crate::error::{Error, Kind, Result};
+use crate::overlay::content::StoredContent;
 use crate::overlay::derived::{DerivedDocument, has_program_copies};
-use crate::overlay::journal_line::{JournalRecord, Mark};
+use crate::overlay::journal_line::{ContentDigest, JournalRecord, Mark};
 use crate::overlay::keys_dir::{inode_of, os_error};
 use crate::overlay::name_change::NameChange;
 use crate::overlay::{OverlayCore, content};
-use crate::store::{Key, Reader};
+use crate::store::{Key, Reader, Version};
 
 /// The state of an open file.
 pub(in crate::overlay) struct FileState {
@@ -50,6 +51,8 @@ pub(in crate::overlay) struct FileState {
     pub(in crate::overlay) opened_as: OpenedAs,
     /// The document that the content was when the file was opened, if its copies are derived.
     pub(super) derived: Option<Arc<DerivedDocument>>,
+    /// Length and digest of the content that the file was opened on, if they are known.
+    pub(in crate::overlay) opened_content: Option<ContentDigest>,
 }
 
 /// Where the content of an open file is.
@@ -89,19 +92,6 @@ impl FileState {
         }
     }
 
-    /// Whether the layer on top does not have the content.
-    pub(super) fn needs_copy(&self) -> Result<bool> {
-        Ok(!matches!(self.source, ContentSource::Upper(_)) || self.is_committed()?)
-    }
-
-    /// Makes a pending file with a copy of the content, if the layer on top does not have the content.
-    pub(super) fn copy_up(&mut self, core: &OverlayCore) -> Result<()> {
-        if self.needs_copy()? {
-            self.start_pending(core, false)?;
-        }
-        Ok(())
-    }
-
     /// `Changed` once the file has lost its key to another content.
     pub(super) fn check_revoked(&self) -> Result<()> {
         if self.is_revoked && self.is_dirty {
@@ -132,7 +122,12 @@ impl FileState {
             .upper
             .create_pending(&key)
             .map_err(|error| os_error(&key, error))?;
-        if let Err(error) = core.with_room(|| self.fill(&file, empty)) {
+        let kept = core.top().layer.kept_attributes(&key);
+        let filled = core.with_room(|| self.fill(&file, empty)).and_then(|()| {
+            let given = kept.map_or(Ok(()), |kept| kept.give_to(&file));
+            given.map_err(Error::from)
+        });
+        if let Err(error) = filled {
             core.upper.discard_pending(&name);
             return Err(error.about(&key));
         }
@@ -170,6 +165,15 @@ impl FileState {
         self.pending = Some(name);
         self.written = WrittenRanges::default();
         self.mark = None;
+    }
+
+    /// Notes which content the store had when it was copied, unless the file was opened on another one.
+    pub(super) fn note_opened_content(&mut self, copied: Option<StoredContent>) {
+        let OpenedAs::Stored(_, opened) = self.opened_as else {
+            return;
+        };
+        let copied = copied.filter(|(version, _)| *version == Version::from(opened));
+        self.opened_content = copied.map(|(_, content)| content);
     }
 
     /// Notes that a file that was replaced has this name in `pending/`, until the disk has the one that took its place.
@@ -243,6 +247,8 @@ impl FileState {
                 self.note_replaced(name, inode);
             }
             self.pending = None;
+            // The file has them.
+            change.top.layer.drop_kept_attributes(&key)?;
             change.note_write(&key);
         }
         self.is_dirty = false;
@@ -291,22 +297,18 @@ impl FileState {
     /// Returns the records of the store's versions that the content replaces, unless they were recorded before.
     fn base_records(&self, change: &NameChange<'_>, key: &Key) -> Result<Vec<JournalRecord>> {
         let mut records = Vec::new();
-        // A document whose copies were derived is not what the store has, though only its attributes were changed.
-        let mut same_content = !self.is_dirty && self.derived.is_none();
         let mut opened_version = None;
         match &self.opened_as {
             OpenedAs::Stored(from, version) if from == key => opened_version = Some(*version),
             // Renamed in the store: for the new key the content is another one, and the old key goes.
             OpenedAs::Stored(from, version) => {
-                same_content = false;
-                records.extend(change.moved_base_record(from, (*version).into())?);
+                let content = self.opened_content;
+                records.extend(change.moved_base_record(from, (*version).into(), content)?);
             }
             OpenedAs::Upper | OpenedAs::Frozen => {}
         }
         let base = change.top.layer.base(key);
-        let is_recorded =
-            base.is_some_and(|base| base.same_content == same_content || same_content);
-        if is_recorded {
+        if base.is_some_and(|base| !base.is_committed) {
             return Ok(records);
         }
         let found = match (base, opened_version) {
@@ -314,11 +316,11 @@ impl FileState {
                 key: key.clone(),
                 version: Some(version),
                 is_frozen: false,
-                same_content,
+                content: self.opened_content,
             }),
-            _ => change.base_record(key)?,
+            _ => change.base_record(key, content::MAX_REPLACED)?,
         };
-        records.extend(found.map(|record| with_content(record, same_content)));
+        records.extend(found);
         Ok(records)
     }
 
@@ -341,8 +343,8 @@ impl FileState {
         }
     }
 
-    /// Records that the content under a key is about to change in place. Such a file has a base, by which only its
-    /// attributes may have been changed before. Its inode alone tells from now on that the key has it; the disk knows
+    /// Records that the content under a key is about to change in place. Such a file has a base, by which the store may have
+    /// the content that it had. Its inode alone tells from now on that the key has it; the disk knows
     /// that before it has a part of the change.
     fn record_change_in_place(&self, core: &OverlayCore) -> Result<()> {
         let is_in_place = self.pending.is_none() && !self.is_incomplete;
@@ -353,18 +355,18 @@ impl FileState {
             return Ok(());
         };
         let layer = &core.top().layer;
-        let base = layer.base(key).filter(|base| base.same_content);
+        let base = layer.base(key).filter(|base| base.is_committed);
         let base = base.map(|base| JournalRecord::Base {
             key: key.clone(),
             version: base.version,
             is_frozen: base.is_frozen,
-            same_content: false,
+            content: None,
         });
         let mark = content::mark_with(file, None).map_err(|error| Error::os(key, error))?;
         let key = key.clone();
         let written = JournalRecord::Written { key, mark };
         layer.record(base.into_iter().chain([written]).collect())?;
-        layer.lock().journal.sync()
+        layer.sync_journal()
     }
 
     /// Notes a write of the content: before it is made, so that a reader does not take a part of it for the
@@ -478,22 +480,4 @@ impl FileState {
 fn is_full(done: &Result<()>) -> bool {
     done.as_ref()
         .is_err_and(|error| error.kind() == Kind::NoSpace)
-}
-
-/// Returns the record of a base, for a change of the content or of attributes alone.
-fn with_content(record: JournalRecord, same_content: bool) -> JournalRecord {
-    match record {
-        JournalRecord::Base {
-            key,
-            version,
-            is_frozen,
-            ..
-        } => JournalRecord::Base {
-            key,
-            version,
-            is_frozen,
-            same_content,
-        },
-        other => other,
-    }
 }

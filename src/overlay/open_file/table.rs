@@ -88,6 +88,23 @@ impl OverlayCore {
         Err(Error::new(Kind::Changed, key, why))
     }
 
+    /// Changes the file of a key by `change`; the one that has the key then if the first one loses it before it was changed.
+    pub(in crate::overlay) fn change_file(
+        self: &Arc<Self>,
+        key: &Key,
+        change: impl Fn(&OpenFile) -> Result<()>,
+    ) -> Result<()> {
+        for _ in 0..MAX_OPEN_ATTEMPTS {
+            let file = self.open_file(key)?;
+            match change(&file) {
+                Err(error) if error.kind() == Kind::ReadOnly && file.key().is_none() => {}
+                done => return done,
+            }
+        }
+        let why = "is replaced each time it is changed";
+        Err(Error::new(Kind::Changed, key, why))
+    }
+
     fn shows(&self, key: &Key) -> Result<bool> {
         self.look(|top| Ok(top.find(key)?.is_some()))
     }

@@ -61,12 +61,10 @@ impl Upper {
 
     /// Prepares the layer that was made ahead to come over the present one, with these records in its journal.
     pub(in crate::overlay) fn prepare_next(&self, records: &[JournalRecord]) -> Result<()> {
-        let failed = |error| Error::os(self.path.join(NEXT).display(), error);
         let prepared = self.make_next().and_then(|mut journal| {
             let mut records = records.chunks(1);
             records.try_for_each(|record| journal.append(record))?;
-            let synced = journal.file().and_then(|file| file.sync_all());
-            synced.map_err(failed)
+            journal.end().sync()
         });
         prepared.inspect_err(|_| self.drop_next())
     }

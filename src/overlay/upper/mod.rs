@@ -67,7 +67,8 @@ This folder holds changes of a Zarr store that are not in the store yet.
 
     zarrfs.json   which store they belong to
     keys/         every key that was written, as a file under its name
-    journal       what was deleted or renamed, and what the store held before
+    journal       what was deleted or renamed, what the store held before, and
+                  attributes of files whose content was not changed
     pending/      files that are being written at this moment, and replaced ones
                   that are needed until the disk has the new ones
     frozen/       keys and journal of changes that a commit has begun with
@@ -194,8 +195,11 @@ impl Upper {
         let (folder, name) = keys.parent(key)?;
         rustix::fs::renameat_with(&self.pending, pending, folder, name, RenameFlags::EXCHANGE)?;
         let retained = self.unused_name(key);
-        rustix::fs::renameat(&self.pending, pending, &self.pending, &retained)?;
-        Ok(retained)
+        match rustix::fs::renameat(&self.pending, pending, &self.pending, &retained) {
+            Ok(()) => Ok(retained),
+            // The exchange is made: the old file keeps the name of the new one.
+            Err(_) => Ok(pending.to_string()),
+        }
     }
 
     /// Gives a file in `pending/` a name under which it is dropped, not rescued, after a crash; returns that.

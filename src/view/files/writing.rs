@@ -24,6 +24,8 @@ pub(super) struct DecodedWriter {
     store: Arc<dyn Store>,
     /// Whether something was written since the last flush.
     has_written: AtomicBool,
+    /// How many times pages of the array had been written at the last flush.
+    page_writes: AtomicU64,
     /// How many chunks of the array were dropped when that was looked at last.
     lost_chunks: AtomicU64,
 }
@@ -38,6 +40,7 @@ impl DecodedWriter {
         store: Arc<dyn Store>,
     ) -> Result<DecodedWriter> {
         export.array().begin_writing(&format!("{shown_in}{path}"))?;
+        let page_writes = AtomicU64::new(export.array().page_writes());
         Ok(DecodedWriter {
             path: path.clone(),
             lost_chunks: AtomicU64::new(export.array().lost().0),
@@ -45,7 +48,16 @@ impl DecodedWriter {
             export,
             store,
             has_written: AtomicBool::new(false),
+            page_writes,
         })
+    }
+
+    /// Whether something was written since it was asked last that may be this writer's: the kernel writes a page of a map
+    /// back by whatever handle of the file.
+    fn take_written(&self) -> bool {
+        let page_writes = self.export.array().page_writes();
+        let has_pages = self.page_writes.swap(page_writes, Ordering::AcqRel) != page_writes;
+        self.has_written.swap(false, Ordering::AcqRel) || has_pages
     }
 
     /// Fails if chunks that this writer may have written were dropped since it asked last, by whomever they were
@@ -90,7 +102,7 @@ impl TreeFile for DecodedWriter {
     }
 
     fn write_pages(&self, offset: u64, bytes: &[u8]) -> Result<()> {
-        self.has_written.store(true, Ordering::Release);
+        self.export.array().note_page_write();
         let written = self.export.write_pages(offset, bytes);
         written.map_err(|error| error.about(&self.path))
     }
@@ -114,7 +126,7 @@ impl TreeFile for DecodedWriter {
     }
 
     fn flush(&self) -> Result<()> {
-        let has_written = self.has_written.swap(false, Ordering::AcqRel);
+        let has_written = self.take_written();
         let flushed = self.export.array().flush();
         let lost = self.check_lost(has_written);
         if flushed.is_err() && has_written {
@@ -127,6 +139,10 @@ impl TreeFile for DecodedWriter {
     fn sync(&self) -> Result<()> {
         self.flush()?;
         self.store.sync()
+    }
+
+    fn note_pages_dropped(&self) {
+        self.export.array().note_pages_dropped();
     }
 
     fn stat(&self) -> Result<Stat> {

@@ -5,7 +5,7 @@ use std::fs;
 use std::sync::Mutex;
 use std::sync::atomic::Ordering;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use proptest::prelude::*;
 use rustix::process::Pid;
@@ -335,9 +335,35 @@ fn small_folders_are_walked_with_few_requests() {
     let memo = fake.memo(LONG);
     let walked = tree(&memo, &Key::root());
     let asked = fake.asked();
-    // 729 objects, 81 in each folder.
-    assert!(asked.len() <= 5 + 8, "{asked:?}");
+    // 729 objects, 81 in each folder, one of which fits a page.
+    assert!(asked.len() <= 5 + 9, "{asked:?}");
     assert_eq!(walked, tree(&fake.memory, &Key::root()));
+}
+
+#[test]
+fn pages_are_read_side_by_side_once_it_is_known_where_they_begin() {
+    let keys = grid(9);
+    let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
+    let fake = Fake::holding(&keys, Order::Bytes);
+    let memo = fake.memo(LONG);
+    names(&memo, &Key::root());
+    for name in ["a", "a/c", "a/c/0", "a/c/0/0", "a/c/0/1"] {
+        names(&memo, &key(name));
+    }
+    let end = Instant::now() + Duration::from_secs(10);
+    while fake.count() < 5 + 9 && Instant::now() < end {
+        thread::sleep(Duration::from_millis(1));
+    }
+    let asked = fake.asked();
+    for number in 2..9 {
+        let page = format!("page a/c/{number}/0/0");
+        assert!(asked.contains(&page), "{asked:?}");
+    }
+    for number in 1..9 {
+        let folder = key(&format!("a/c/{number}/8"));
+        assert_eq!(names(&memo, &folder).len(), 9);
+    }
+    assert!(fake.asked().is_empty(), "all of it is known");
 }
 
 #[test]

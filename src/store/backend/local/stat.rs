@@ -1,7 +1,8 @@
 //! Conversion of the kernel's file status to a store's metadata, version and ETag.
 //!
 //! The version is made of inode, size, mtime and ctime: it changes with every write that the clock of the file
-//! system can tell from the one before. The text of the ETag leaves ctime out, which a change of the mode alters.
+//! system can tell from the one before. The text of the ETag leaves ctime out, which a change of the mode alters; where
+//! the version is another one than was written down, the overlay compares length and digest.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 

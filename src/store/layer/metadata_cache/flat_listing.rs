@@ -2,7 +2,9 @@
 //!
 //! A client that lists a second directory beside another one will list the rest too. Then all keys from there on are read
 //! as one flat listing, ahead of the client, in a thread that ends with it: those below the parent, or below the
-//! directory from which the client came down level by level.
+//! directory from which the client came down level by level. Each page has the token of the next one, so that pages come
+//! one after the other; where the first page shows how many directories a page has, and their names are known, flat
+//! listings that begin at later ones are read beside it (`listing_parts`).
 
 use parking_lot::Mutex;
 use std::sync::{Arc, Weak};
@@ -22,7 +24,7 @@ use crate::store::{FlatListing, Key, LogPosition, Meta, QueryStamp, Store};
 use crate::sync::clock::Clock;
 use crate::sync::single_flight::SingleFlight;
 
-/// How many flat listings are under way at a time.
+/// How many clients' flat listings are under way at a time.
 const MAX_FLAT_LISTINGS: usize = 4;
 
 /// Lists directories of a store, and remembers them.
@@ -61,16 +63,19 @@ impl DirLister {
             return Ok(dir);
         }
         let top = self.history.lock().note(prefix);
-        let prefetch = self.prefetch_to(prefix);
-        let prefetch = prefetch.or_else(|| self.start(top?, prefix));
-        if let Some(prefetch) = prefetch {
-            if !prefetch.wait_for(prefix) && !prefetch.is_deep_in(prefix) {
+        let mut prefetch = self.prefetch_to(prefix);
+        prefetch = prefetch.or_else(|| self.start(top?, prefix));
+        while let Some(ahead) = prefetch {
+            let has_passed = ahead.wait_for(prefix);
+            if !has_passed && !ahead.is_deep_in(prefix) {
                 // A flat listing of directories larger than that is no faster than a listing of each.
-                self.back_off(&prefetch);
+                self.back_off(&ahead);
             }
             if let Some(dir) = self.known(prefix) {
                 return Ok(dir);
             }
+            // Another one may read on from before this directory.
+            prefetch = has_passed.then(|| self.prefetch_to(prefix)).flatten();
         }
         let question = self.changes.question_below(prefix);
         self.listings
@@ -125,13 +130,24 @@ impl DirLister {
     /// Starts a flat listing of what lies in `top`, from a directory on.
     fn start(self: &Arc<Self>, top: Key, dir: &Key) -> Option<Arc<ListingPrefetch>> {
         let mut prefetches = self.prefetches.lock();
-        if prefetches.len() >= MAX_FLAT_LISTINGS {
+        // Those that end where another one begins are the same client's.
+        let clients = prefetches.iter().filter(|other| !other.is_bounded());
+        if clients.count() >= MAX_FLAT_LISTINGS {
             return None;
         }
-        let prefetch = Arc::new(ListingPrefetch::new(top.clone(), dir.clone()));
+        let prefetch = Arc::new(ListingPrefetch::new(top, dir.clone()));
         prefetches.push(prefetch.clone());
         drop(prefetches);
-        let listing = self.inner.list_all(&top, dir).ok().flatten();
+        self.spawn(prefetch)
+    }
+
+    /// Begins to read a flat listing, which is one of `prefetches`.
+    pub(super) fn spawn(
+        self: &Arc<Self>,
+        prefetch: Arc<ListingPrefetch>,
+    ) -> Option<Arc<ListingPrefetch>> {
+        let listing = self.inner.list_all(&prefetch.prefix, &prefetch.from);
+        let listing = listing.ok().flatten();
         let is_started = listing.is_some_and(|listing| {
             let (lister, on) = (Arc::downgrade(self), prefetch.clone());
             let clock = self.inner.info().clock.clone();
@@ -207,7 +223,8 @@ fn run(
         prefetch,
         clock,
         assembler: DirAssembler::new(prefetch.prefix.clone()),
-        keys: 0,
+        keys: prefetch.keys(),
+        pages: 0,
         published: Vec::new(),
     };
     if let Err(Unsorted) = reading.read(listing) {
@@ -242,6 +259,7 @@ struct FlatRead<'a> {
     clock: Clock,
     assembler: DirAssembler,
     keys: u64,
+    pages: u64,
     /// The directories that were published.
     published: Vec<Key>,
 }
@@ -256,7 +274,11 @@ impl FlatRead<'_> {
             }
             let asked = self.clock.now();
             match listing.next() {
-                Ok(page) => self.take(page.unwrap_or_default(), asked)?,
+                Ok(page) => {
+                    if self.take(page.unwrap_or_default(), asked)? {
+                        return Ok(());
+                    }
+                }
                 Err(error) => {
                     log::debug!("{}: a walk ended: {error}", self.prefetch.prefix);
                     return Ok(());
@@ -269,20 +291,35 @@ impl FlatRead<'_> {
         Ok(())
     }
 
-    /// Takes a page; nothing of it is published unless all of it is in order.
-    fn take(&mut self, page: Vec<(Key, Meta)>, asked: Instant) -> Ordered<()> {
-        let last = page.last().map(|(key, _)| key.clone());
+    /// Takes a page; nothing of it is published unless all of it is in order. Returns whether another flat listing reads on.
+    fn take(&mut self, page: Vec<(Key, Meta)>, asked: Instant) -> Ordered<bool> {
+        let (first, length) = (self.pages == 0, page.len() as u64);
+        self.pages += 1;
         let mut complete = Vec::new();
+        let mut last = None;
+        let mut is_at_end = false;
         for (key, meta) in page {
             self.keys += 1;
-            complete.extend(self.assembler.take(key, meta, asked)?);
+            // The first key from there on completes the directories before it.
+            is_at_end = self.prefetch.is_at_end(&key);
+            complete.extend(self.assembler.take(key.clone(), meta, asked)?);
+            last = Some(key);
+            if is_at_end {
+                break;
+            }
         }
         self.publish(complete);
         if let Some(last) = last {
             let by_names = self.assembler.is_by_names();
-            self.prefetch.note_page(self.keys, last, by_names);
+            self.prefetch.note_page(self.keys, last.clone(), by_names);
+            if first
+                && !is_at_end
+                && let Some(lister) = self.lister.upgrade()
+            {
+                lister.read_beside(self.prefetch, &last, length);
+            }
         }
-        Ok(())
+        Ok(is_at_end)
     }
 
     fn publish(&mut self, dirs: Vec<AssembledDir>) {

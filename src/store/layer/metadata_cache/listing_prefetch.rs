@@ -27,22 +27,44 @@ const MAX_PAGES_AWAITED: u64 = 2;
 /// A flat listing of the directories below `prefix`, from `from` on, which may lie deeper.
 pub(super) struct ListingPrefetch {
     pub(super) prefix: Key,
-    from: Key,
+    pub(super) from: Key,
     state: Mutex<PrefetchState>,
     changed: Condvar,
+    readers: Arc<Readers>,
 }
 
 struct PrefetchState {
     pages: u64,
+    /// How many keys came, with those that come in the listings before this one.
     keys: u64,
     /// The last key that came.
     last: Key,
     /// Whether keys come sorted by names, directory by directory, rather than by bytes.
     by_names: bool,
+    /// The directory from which on another listing reads.
+    until: Option<Key>,
+    ended: bool,
+}
+
+/// Who lists the directories that flat listings find which were begun together.
+struct Readers {
+    state: Mutex<ReaderState>,
+    changed: Condvar,
+}
+
+struct ReaderState {
     /// How many keys had been read when the last directory came that a reader asked for.
     followed: u64,
     last_followed: Instant,
-    ended: bool,
+}
+
+impl Readers {
+    fn note(&self, keys: u64) {
+        let mut state = self.state.lock();
+        state.followed = state.followed.max(keys);
+        state.last_followed = Instant::now();
+        self.changed.notify_all();
+    }
 }
 
 /// Where a flat listing found a directory: after how many keys.
@@ -55,20 +77,57 @@ pub(super) struct PassedDir {
 impl ListingPrefetch {
     /// Describes a flat listing that reads its first page next.
     pub(super) fn new(prefix: Key, from: Key) -> ListingPrefetch {
+        let readers = Readers {
+            state: Mutex::new(ReaderState {
+                followed: 0,
+                last_followed: Instant::now(),
+            }),
+            changed: Condvar::new(),
+        };
+        ListingPrefetch::begun(prefix, from, 0, Arc::new(readers))
+    }
+
+    /// Describes one of the same directories and for the same readers that begins later, after `keys` keys.
+    pub(super) fn later(&self, from: Key, keys: u64) -> ListingPrefetch {
+        ListingPrefetch::begun(self.prefix.clone(), from, keys, self.readers.clone())
+    }
+
+    fn begun(prefix: Key, from: Key, keys: u64, readers: Arc<Readers>) -> ListingPrefetch {
         ListingPrefetch {
             prefix,
             from,
             state: Mutex::new(PrefetchState {
                 pages: 0,
-                keys: 0,
+                keys,
                 last: Key::root(),
                 by_names: false,
-                followed: 0,
-                last_followed: Instant::now(),
+                until: None,
                 ended: false,
             }),
             changed: Condvar::new(),
+            readers,
         }
+    }
+
+    /// Returns how many keys came so far, with those before it.
+    pub(super) fn keys(&self) -> u64 {
+        self.state.lock().keys
+    }
+
+    /// Has it end at a directory, from which on another one reads.
+    pub(super) fn end_at(&self, dir: Key) {
+        self.state.lock().until = Some(dir);
+        self.changed.notify_all();
+    }
+
+    /// Whether another one reads from some directory on.
+    pub(super) fn is_bounded(&self) -> bool {
+        self.state.lock().until.is_some()
+    }
+
+    /// Whether it has come to the directory from which on another one reads.
+    pub(super) fn is_at_end(&self, key: &Key) -> bool {
+        self.state.lock().ends_before(key)
     }
 
     /// Whether it comes to all names of a directory: not of those above the first one.
@@ -82,23 +141,23 @@ impl ListingPrefetch {
         let rest = dir.below(&self.prefix);
         let lies_below = rest.is_some_and(|rest| !rest.is_root());
         let state = self.state.lock();
-        lies_below && !state.ended && *dir >= self.from && !state.has_passed(dir)
+        lies_below && *dir >= self.from && state.may_come_to(dir)
     }
 
-    /// Waits until the flat listing has passed a directory or has ended; false if that takes too many pages.
+    /// Waits until the flat listing has passed a directory, or will not come to it; false if that takes too many pages.
     pub(super) fn wait_for(&self, dir: &Key) -> bool {
-        let mut state = self.state.lock();
-        let pages = state.pages;
-        while !state.ended && !state.has_passed(dir) {
+        let pages = self.state.lock().pages;
+        loop {
+            self.readers.note(self.keys());
+            let mut state = self.state.lock();
+            if !state.may_come_to(dir) {
+                return true;
+            }
             if state.pages >= pages + MAX_PAGES_AWAITED {
                 return false;
             }
-            state.last_followed = Instant::now();
-            state.followed = state.keys;
-            self.changed.notify_all();
             self.changed.wait(&mut state);
         }
-        true
     }
 
     /// Whether it is in a directory inside this one: the names here are not complete yet, those there soon are.
@@ -110,10 +169,7 @@ impl ListingPrefetch {
 
     /// Notes that a directory was read which it found after so many keys.
     pub(super) fn note_reader(&self, keys: u64) {
-        let mut state = self.state.lock();
-        state.followed = state.followed.max(keys);
-        state.last_followed = Instant::now();
-        self.changed.notify_all();
+        self.readers.note(keys);
     }
 
     /// Notes a page whose last key was `last`.
@@ -128,16 +184,18 @@ impl ListingPrefetch {
 
     /// Waits until another page may be read; false if the flat listing should end.
     pub(super) fn may_go_on(&self) -> bool {
-        let mut state = self.state.lock();
+        let mut readers = self.readers.state.lock();
         loop {
-            let idle = state.last_followed.elapsed();
-            if state.ended || idle >= IDLE_TIMEOUT || state.keys >= MAX_KEYS {
+            let idle = readers.last_followed.elapsed();
+            let keys = self.keys();
+            if self.has_ended() || idle >= IDLE_TIMEOUT || keys >= MAX_KEYS {
                 return false;
             }
-            if state.keys <= state.followed + MAX_KEYS_AHEAD {
+            if keys <= readers.followed + MAX_KEYS_AHEAD {
                 return true;
             }
-            self.changed.wait_for(&mut state, IDLE_TIMEOUT - idle);
+            let wait = IDLE_TIMEOUT - idle;
+            self.readers.changed.wait_for(&mut readers, wait);
         }
     }
 
@@ -150,10 +208,20 @@ impl ListingPrefetch {
     pub(super) fn end(&self) {
         self.state.lock().ended = true;
         self.changed.notify_all();
+        let _readers = self.readers.state.lock();
+        self.readers.changed.notify_all();
     }
 }
 
 impl PrefetchState {
+    fn ends_before(&self, key: &Key) -> bool {
+        self.until.as_ref().is_some_and(|until| key >= until)
+    }
+
+    fn may_come_to(&self, dir: &Key) -> bool {
+        !self.ended && !self.ends_before(dir) && !self.has_passed(dir)
+    }
+
     /// Whether no key below `dir` can come any more.
     fn has_passed(&self, dir: &Key) -> bool {
         if self.pages == 0 || self.last.below(dir).is_some() {
@@ -275,7 +343,7 @@ mod tests {
         prefetch.note_reader(MAX_KEYS);
         assert!(!prefetch.may_go_on());
         let other = ListingPrefetch::new(key("a"), key("a/b"));
-        other.state.lock().last_followed = Instant::now() - IDLE_TIMEOUT;
+        other.readers.state.lock().last_followed = Instant::now() - IDLE_TIMEOUT;
         assert!(!other.may_go_on());
         other.note_reader(0);
         assert!(other.may_go_on());

@@ -42,6 +42,7 @@ mod keys;
 mod known_answers;
 mod listed_below;
 mod listing;
+mod listing_parts;
 mod listing_prefetch;
 mod name_orders;
 mod state;

@@ -126,8 +126,9 @@ const MIN_SEQUENTIAL: usize = 2;
 const MAX_BEFORE_LISTING: usize = 16;
 
 /// How far the names of a directory have been used: files that were opened, or directories that were gone through.
-#[derive(Default)]
 pub(super) struct DirScan {
+    /// How many names in order make the directory read sequentially.
+    least: usize,
     pub(super) names: Option<Arc<DirNames>>,
     orders: [NameOrder; 2],
     /// Names that were used before the directory was listed.
@@ -147,12 +148,31 @@ pub(super) struct Upcoming {
 }
 
 impl DirScan {
+    /// Starts a directory in which a name is used.
+    pub(super) fn new(name: &[u8], kind: EntryKind) -> DirScan {
+        // A directory with a number for a name is one of many that hold the chunks of one array.
+        let is_number = name.iter().all(u8::is_ascii_digit);
+        DirScan {
+            least: if kind == EntryKind::Directory && is_number {
+                1
+            } else {
+                MIN_SEQUENTIAL
+            },
+            names: None,
+            orders: Default::default(),
+            before_listing: Vec::new(),
+            has_ended: false,
+        }
+    }
+
     /// Starts a directory that is likely to be read sequentially, of which `fetched` names were fetched.
     pub(super) fn sequential(names: Arc<DirNames>, fetched: usize) -> DirScan {
         DirScan {
+            least: MIN_SEQUENTIAL,
             names: Some(names),
             orders: [NameOrder::at_first(MIN_SEQUENTIAL, fetched); 2],
-            ..DirScan::default()
+            before_listing: Vec::new(),
+            has_ended: false,
         }
     }
 
@@ -184,7 +204,8 @@ impl DirScan {
         };
         self.note_place(&names, name);
         let orders = SORTINGS.into_iter().zip(&mut self.orders);
-        let orders = orders.filter(|(_, order)| order.count() >= MIN_SEQUENTIAL);
+        let least = self.least;
+        let orders = orders.filter(|(_, order)| order.count() >= least);
         // Of orders that fit alike, one that does not end here.
         let (sorting, order) =
             orders.min_by_key(|(_, order)| (order.deviation(), order.next() >= names.len()))?;
@@ -199,9 +220,9 @@ impl DirScan {
         })
     }
 
-    /// Returns how many names were used before the directory was listed; 0 once it was.
-    pub(super) fn unlisted(&self) -> usize {
-        self.before_listing.len()
+    /// Whether the names of the directory are wanted now, which are not known.
+    pub(super) fn must_list(&self) -> bool {
+        self.names.is_none() && self.before_listing.len() == self.least
     }
 }
 
@@ -209,9 +230,12 @@ impl DirScan {
 mod tests {
     use super::*;
 
-    fn names(count: usize) -> Arc<DirNames> {
+    fn files(count: usize) -> DirScan {
         let name = |number: usize| (format!("0.{number}").into_bytes(), Some(1));
-        Arc::new(DirNames::new((0..count).map(name).collect()))
+        let names = DirNames::new((0..count).map(name).collect());
+        let mut scan = DirScan::new(b"0.0", EntryKind::File);
+        scan.set_names(Arc::new(names), 4);
+        scan
     }
 
     fn issued(scan: &mut DirScan, name: &str) -> Vec<String> {
@@ -228,17 +252,11 @@ mod tests {
 
     #[test]
     fn both_orders_are_followed() {
-        let mut scan = DirScan {
-            names: Some(names(30)),
-            ..DirScan::default()
-        };
+        let mut scan = files(30);
         issued(&mut scan, "0.8");
         assert_eq!(issued(&mut scan, "0.9")[..2], ["0.10", "0.11"]);
         assert_eq!(issued(&mut scan, "0.10"), ["0.14"]);
-        let mut scan = DirScan {
-            names: Some(names(30)),
-            ..DirScan::default()
-        };
+        let mut scan = files(30);
         issued(&mut scan, "0.19");
         issued(&mut scan, "0.2");
         assert!(issued(&mut scan, "0.20").contains(&"0.24".to_string()));
@@ -264,10 +282,7 @@ mod tests {
 
     #[test]
     fn jumps_are_no_order() {
-        let mut scan = DirScan {
-            names: Some(names(2000)),
-            ..DirScan::default()
-        };
+        let mut scan = files(2000);
         for place in [1900, 900, 1700, 100, 1400] {
             assert!(issued(&mut scan, &format!("0.{place}")).is_empty());
         }

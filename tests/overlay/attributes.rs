@@ -1,0 +1,528 @@
+//! Owner, mode, times and extended attributes of files whose content was not changed: they are kept without the content,
+//! so that what other programs write to the store shows.
+
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use tempfile::TempDir;
+use zarrfs::error::Result;
+use zarrfs::overlay::Overlay;
+use zarrfs::overlay::commit::{CommitConfig, Outcome};
+use zarrfs::store::backend::local::LocalStore;
+use zarrfs::store::backend::memory::MemoryStore;
+use zarrfs::store::tree::{AttrChange, OpenMode, RenameMode, Setting, Stat, Time, Tree as _};
+use zarrfs::store::{self, Condition, Key, PutBody, Store, StoreConfig};
+
+use crate::fixture::{Lower, MAKER, NAME, folder, key, opened_with};
+use crate::hooked::{Hook, Hooked};
+
+const NAME_OF_XATTR: &[u8] = b"user.note";
+
+fn time(seconds: u64) -> SystemTime {
+    UNIX_EPOCH + Duration::from_secs(seconds)
+}
+
+/// A mount of a store, which other programs change past it.
+struct Mount {
+    folder: TempDir,
+    lower: Arc<dyn Store>,
+    write_through: bool,
+    overlay: Option<Overlay>,
+}
+
+impl Mount {
+    fn new(lower: Lower, write_through: bool) -> Mount {
+        let folder = folder();
+        let lower: Arc<dyn Store> = match lower {
+            Lower::Memory => Arc::new(MemoryStore::default()),
+            Lower::Local => {
+                let path = folder.path().join("store");
+                std::fs::create_dir(&path).unwrap();
+                Arc::new(LocalStore::open(&path, &StoreConfig::default()).unwrap())
+            }
+        };
+        let mut mount = Mount {
+            folder,
+            lower,
+            write_through,
+            overlay: None,
+        };
+        for name in ["a/0", "a/1", "b"] {
+            mount.others_write(name, b"old");
+        }
+        mount.remount();
+        mount
+    }
+
+    /// Calls `test` with mounts of stores of all kinds.
+    fn each(test: impl Fn(Mount)) {
+        for lower in [Lower::Memory, Lower::Local] {
+            for write_through in [false, true] {
+                test(Mount::new(lower, write_through));
+            }
+        }
+    }
+
+    fn upper(&self) -> PathBuf {
+        self.folder.path().join("upper")
+    }
+
+    fn remount(&mut self) {
+        self.overlay = None;
+        let overlay = opened_with(&self.upper(), &self.lower, NAME, self.write_through);
+        self.overlay = Some(overlay.unwrap());
+    }
+
+    fn overlay(&self) -> &Overlay {
+        self.overlay.as_ref().unwrap()
+    }
+
+    fn others_write(&self, name: &str, bytes: &[u8]) {
+        let body = PutBody::Bytes(bytes);
+        self.lower.put(&key(name), body, &Condition::Any).unwrap();
+    }
+
+    fn write(&self, name: &str, bytes: &[u8]) {
+        let file = store::Tree::open(self.overlay(), &key(name), OpenMode::Truncate).unwrap();
+        file.write_at(0, bytes).unwrap();
+        file.flush().unwrap();
+    }
+
+    fn change(&self, name: &str, change: AttrChange) {
+        self.overlay().change(&key(name), &change).unwrap();
+    }
+
+    fn set_mode(&self, name: &str, mode: u32) {
+        let mode = Some(mode);
+        self.change(
+            name,
+            AttrChange {
+                mode,
+                ..AttrChange::default()
+            },
+        );
+    }
+
+    fn set_xattr(&self, name: &str, value: &[u8]) {
+        let overlay = self.overlay();
+        let set = overlay.set_attribute(&key(name), NAME_OF_XATTR, value, Setting::Any);
+        set.unwrap();
+    }
+
+    fn xattr(&self, name: &str) -> Option<Vec<u8>> {
+        let overlay = self.overlay();
+        overlay.attribute(&key(name), NAME_OF_XATTR).unwrap()
+    }
+
+    fn stat(&self, name: &str) -> Stat {
+        let stat = store::Tree::stat(self.overlay(), &key(name)).unwrap();
+        stat.unwrap()
+    }
+
+    fn mode(&self, name: &str) -> Option<u32> {
+        let posix = self.stat(name).posix;
+        posix.map(|posix| posix.mode & 0o7777)
+    }
+
+    fn shown(&self, name: &str) -> Vec<u8> {
+        let object = self.overlay().get(&key(name), 100).unwrap().unwrap();
+        let file = store::Tree::open(self.overlay(), &key(name), OpenMode::Read).unwrap();
+        assert_eq!(file.read_at(0, 100).unwrap(), object.bytes);
+        assert_eq!(file.stat().unwrap(), self.stat(name));
+        object.bytes
+    }
+
+    fn commit(&self) -> Outcome {
+        let config = CommitConfig::default();
+        let done = self.overlay().commit(config, &|_, _| {});
+        let outcome = done.and_then(Outcome::or_failed).unwrap();
+        assert_eq!(outcome.conflicts, []);
+        outcome
+    }
+
+    /// The keys of which the upper folder has a content.
+    fn held(&self) -> Vec<String> {
+        let mut held = Vec::new();
+        let mut folders = vec![self.upper().join("keys"), self.upper().join("pending")];
+        while let Some(folder) = folders.pop() {
+            for entry in std::fs::read_dir(folder).unwrap() {
+                let path = entry.unwrap().path();
+                if path.is_dir() {
+                    folders.push(path);
+                } else {
+                    held.push(path.file_name().unwrap().to_str().unwrap().to_string());
+                }
+            }
+        }
+        held
+    }
+
+    /// The keys whose attributes `status` names.
+    fn kept(&self) -> Vec<Key> {
+        let changes = self.overlay().changes().unwrap();
+        let what = "owner, mode, times or extended attributes";
+        assert!(changes.kept.iter().all(|(_, why)| *why == what));
+        changes.kept.into_iter().map(|(key, _)| key).collect()
+    }
+}
+
+type Setter = (&'static str, fn(&Mount));
+
+/// Ways to set attributes of `b`.
+const SETTERS: [Setter; 5] = [
+    ("touch", |mount| {
+        let modified = Some(Time::Now);
+        mount.change(
+            "b",
+            AttrChange {
+                modified,
+                ..AttrChange::default()
+            },
+        );
+    }),
+    ("chmod", |mount| mount.set_mode("b", 0o640)),
+    ("chown", |mount| {
+        let own = rustix::process::getegid().as_raw();
+        let gid = rustix::process::geteuid().is_root().then_some(7);
+        mount.change(
+            "b",
+            AttrChange {
+                gid: gid.or(Some(own)),
+                ..AttrChange::default()
+            },
+        );
+        let found = mount.stat("b").posix.unwrap().gid;
+        assert_eq!(found, gid.unwrap_or(own));
+    }),
+    ("setfattr", |mount| mount.set_xattr("b", b"x")),
+    ("an open file", |mount| {
+        let file = store::Tree::open(mount.overlay(), &key("b"), OpenMode::Write).unwrap();
+        file.change(&AttrChange {
+            mode: Some(0o600),
+            accessed: Some(Time::At(time(1))),
+            modified: Some(Time::At(time(2))),
+            ..AttrChange::default()
+        })
+        .unwrap();
+        let stat = file.stat().unwrap();
+        assert_eq!(stat.meta.modified, time(2));
+        assert_eq!(stat.posix.unwrap().accessed, time(1));
+        file.flush().unwrap();
+        file.sync().unwrap();
+    }),
+];
+
+#[test]
+fn what_others_write_shows_after_attributes_were_set() {
+    for (name, set) in SETTERS {
+        Mount::each(|mut mount| {
+            set(&mount);
+            assert_eq!(mount.held(), [""; 0], "{name}");
+            assert_eq!(mount.shown("b"), b"old");
+            assert_eq!(mount.kept(), [key("b")]);
+            assert_eq!(mount.overlay().changes().unwrap().keys, []);
+            mount.others_write("b", b"by others");
+            assert_eq!(mount.shown("b"), b"by others", "{name}");
+            mount.write("a/0", b"own");
+            let kept = mount.commit().kept;
+            assert_eq!(kept.len(), 1, "{name}: {kept:?}");
+            mount.others_write("b", b"again");
+            assert_eq!(mount.shown("b"), b"again", "{name}");
+            mount.remount();
+            assert_eq!(mount.shown("b"), b"again", "{name}");
+            mount.others_write("b", b"and again");
+            assert_eq!(mount.shown("b"), b"and again", "{name}");
+            assert_eq!(mount.kept(), [key("b")]);
+            assert_eq!(mount.held(), [""; 0], "{name}");
+        });
+    }
+}
+
+#[test]
+fn attributes_outlive_contents_of_others_commits_and_mounts() {
+    Mount::each(|mut mount| {
+        mount.set_mode("b", 0o640);
+        mount.set_xattr("b", b"x");
+        for turn in 0..3 {
+            mount.others_write("b", b"by others");
+            mount.write("a/0", &[turn]);
+            mount.commit();
+            mount.remount();
+            assert_eq!(mount.mode("b"), Some(0o640));
+            assert_eq!(mount.xattr("b").as_deref(), Some(&b"x"[..]));
+        }
+        let names = mount.overlay().attributes(&key("b")).unwrap();
+        assert!(names.iter().any(|name| name == NAME_OF_XATTR));
+        let replaced =
+            mount
+                .overlay()
+                .set_attribute(&key("b"), NAME_OF_XATTR, b"y", Setting::Create);
+        assert!(replaced.is_err(), "it is there");
+        let overlay = mount.overlay();
+        overlay.remove_attribute(&key("b"), NAME_OF_XATTR).unwrap();
+        assert!(overlay.remove_attribute(&key("b"), NAME_OF_XATTR).is_err());
+        assert_eq!(mount.xattr("b"), None);
+        assert_eq!(mount.mode("b"), Some(0o640));
+    });
+}
+
+/// A time that was set is that of one content.
+#[test]
+fn a_time_shows_until_the_content_is_another_one() {
+    Mount::each(|mut mount| {
+        let touched = AttrChange {
+            accessed: Some(Time::At(time(10))),
+            modified: Some(Time::At(time(20))),
+            ..AttrChange::default()
+        };
+        mount.change("b", touched);
+        mount.set_mode("b", 0o600);
+        for _ in 0..2 {
+            let stat = mount.stat("b");
+            assert_eq!(stat.meta.modified, time(20));
+            assert_eq!(stat.posix.unwrap().accessed, time(10));
+            assert_eq!(
+                mount.overlay().head(&key("b")).unwrap().unwrap().modified,
+                time(20)
+            );
+            mount.remount();
+        }
+        mount.others_write("b", b"by others");
+        let stored = mount.lower.head(&key("b")).unwrap().unwrap().modified;
+        let stat = mount.stat("b");
+        assert_eq!(stat.meta.modified, stored);
+        let posix = stat.posix.unwrap();
+        assert_eq!((posix.mode & 0o7777, posix.accessed), (0o600, stored));
+        assert!(posix.changed >= stored);
+        // Another change does not bring the time of the old content back.
+        mount.set_mode("b", 0o644);
+        assert_eq!(mount.stat("b").meta.modified, stored);
+    });
+}
+
+#[test]
+fn a_write_takes_attributes_over() {
+    for lower in [Lower::Memory, Lower::Local] {
+        let mut mount = Mount::new(lower, false);
+        for (name, write) in [("a/0", 0), ("a/1", 1), ("b", 2)] {
+            mount.set_mode(name, 0o640);
+            mount.set_xattr(name, b"x");
+            let (overlay, at) = (mount.overlay(), key(name));
+            match write {
+                0 => mount.write(name, b"own"),
+                1 => {
+                    let file = store::Tree::open(overlay, &at, OpenMode::Write).unwrap();
+                    file.write_at(1, b"wn").unwrap();
+                    file.flush().unwrap();
+                }
+                _ => {
+                    let body = PutBody::Bytes(b"own");
+                    overlay.put(&at, body, &Condition::Any).unwrap();
+                }
+            }
+            let has_xattrs = write < 2;
+            for _ in 0..2 {
+                assert_eq!(mount.mode(name), Some(0o640), "{name}");
+                assert_eq!(mount.xattr(name).is_some(), has_xattrs, "{name}");
+                assert_eq!(mount.kept(), [], "{name}: it has a content");
+                mount.remount();
+            }
+            // What is set now is of the file in the layer.
+            mount.set_mode(name, 0o604);
+            assert_eq!((mount.mode(name), mount.kept()), (Some(0o604), Vec::new()));
+        }
+        mount.commit();
+        if lower == Lower::Local {
+            use std::os::unix::fs::MetadataExt as _;
+            let stored = mount.folder.path().join("store/b").metadata().unwrap();
+            assert_eq!(stored.mode() & 0o7777, 0o604);
+        }
+        assert_eq!((mount.held(), mount.kept()), (Vec::new(), Vec::new()));
+    }
+}
+
+#[test]
+fn attributes_go_with_a_rename() {
+    Mount::each(|mut mount| {
+        mount.set_mode("a/0", 0o600);
+        mount.set_xattr("a/0", b"x");
+        mount.set_mode("a/1", 0o640);
+        let rename = |mount: &Mount, from: &str, to: &str| {
+            let done = mount
+                .overlay()
+                .rename(&key(from), &key(to), RenameMode::Replace);
+            done.unwrap();
+        };
+        rename(&mount, "a", "c");
+        rename(&mount, "c/0", "b");
+        for turn in 0..3 {
+            assert_eq!(mount.mode("b"), Some(0o600), "turn {turn}");
+            assert_eq!(mount.xattr("b").as_deref(), Some(&b"x"[..]));
+            assert_eq!(mount.mode("c/1"), Some(0o640));
+            assert_eq!(mount.shown("b"), b"old");
+            if turn == 1 {
+                mount.commit();
+                assert_eq!(mount.held(), [""; 0]);
+            }
+            mount.remount();
+        }
+        // The old name has none of them, and neither has what is renamed over the new one.
+        mount.others_write("a/0", b"by others");
+        assert_eq!(mount.mode("a/0"), None);
+        mount.others_write("d", b"plain");
+        rename(&mount, "d", "b");
+        for _ in 0..2 {
+            assert_eq!((mount.mode("b"), mount.xattr("b")), (None, None));
+            mount.remount();
+        }
+    });
+}
+
+#[test]
+fn attributes_go_with_an_unlink_and_a_discard() {
+    Mount::each(|mut mount| {
+        for name in ["a/0", "a/1", "b"] {
+            mount.set_mode(name, 0o600);
+        }
+        let overlay = mount.overlay();
+        overlay.unlink(&key("b")).unwrap();
+        overlay.discard(&key("a/1")).unwrap();
+        assert!(overlay.discard(&key("a/1")).is_err(), "nothing is left");
+        assert_eq!((mount.mode("a/1"), mount.mode("a/0")), (None, Some(0o600)));
+        mount
+            .overlay()
+            .create(&key("b"), &MAKER)
+            .unwrap()
+            .flush()
+            .unwrap();
+        mount.commit();
+        mount.remount();
+        assert_ne!(mount.mode("b"), Some(0o600));
+        assert_eq!(mount.kept(), [key("a/0")]);
+        mount.overlay().discard(&Key::root()).unwrap();
+        assert_eq!((mount.mode("a/0"), mount.kept()), (None, Vec::new()));
+    });
+}
+
+#[test]
+fn a_second_key_gets_the_attributes_of_the_first() {
+    Mount::each(|mount| {
+        mount.change(
+            "b",
+            AttrChange {
+                mode: Some(0o600),
+                modified: Some(Time::At(time(5))),
+                ..AttrChange::default()
+            },
+        );
+        mount.overlay().link(&key("b"), &key("c")).unwrap();
+        if mount.write_through {
+            return assert_eq!(
+                mount.lower.get(&key("c"), 9).unwrap().unwrap().bytes,
+                b"old"
+            );
+        }
+        let stat = mount.stat("c");
+        assert_eq!(stat.posix.unwrap().mode & 0o7777, 0o600);
+        assert_eq!(stat.meta.modified, time(5));
+        assert_eq!(mount.kept(), [key("b")]);
+    });
+}
+
+/// The program ends between the content that takes attributes over and the record of that.
+#[test]
+fn attributes_of_a_file_that_has_a_content_are_dropped_at_the_next_mount() {
+    let mut mount = Mount::new(Lower::Local, false);
+    mount.set_mode("b", 0o600);
+    mount.overlay = None;
+    let keys = mount.upper().join("keys");
+    let journal = mount.upper().join("journal");
+    let before = std::fs::read(&journal).unwrap();
+    mount.remount();
+    mount.write("b", b"own");
+    let bytes = std::fs::read(&journal).unwrap();
+    let lines = bytes.split_inclusive(|byte| *byte == b'\n');
+    let is_dropped = |line: &&[u8]| line.windows(7).any(|part| part == b"\"plain\"");
+    let cut: usize = lines
+        .take_while(|line| !is_dropped(line))
+        .map(<[u8]>::len)
+        .sum();
+    assert!(before.len() <= cut && cut < bytes.len());
+    let copy = mount.folder.path().join("copy");
+    let copied = std::process::Command::new("cp")
+        .args(["-a"])
+        .args([&mount.upper(), &copy])
+        .status();
+    assert!(copied.unwrap().success() && keys.join("b").exists());
+    std::fs::write(copy.join("journal"), &bytes[..cut]).unwrap();
+    let again = opened_with(&copy, &mount.lower, NAME, false).unwrap();
+    let found = store::Tree::stat(&again, &key("b")).unwrap().unwrap();
+    assert_eq!(found.posix.unwrap().mode & 0o7777, 0o600);
+    assert_eq!(again.changes().unwrap().kept, []);
+    again.commit(CommitConfig::default(), &|_, _| {}).unwrap();
+    let found = store::Tree::stat(&again, &key("b")).unwrap().unwrap();
+    assert_eq!(found.posix, None, "the store has the content");
+}
+
+/// A journal of a version that copied the content when attributes were set: it is a change of the content.
+#[test]
+fn a_journal_of_before_reads() {
+    let mut mount = Mount::new(Lower::Memory, false);
+    mount.overlay = None;
+    let version = mount
+        .lower
+        .etag(&key("b"))
+        .unwrap()
+        .unwrap()
+        .version
+        .number();
+    let text = format!(r#"[{{"held":"b","version":"{version:016x}","same":true}}]"#);
+    let line = format!("{:08x} {text}\n", crc32c::crc32c(text.as_bytes()));
+    let mark = r#"[{"file":"b","inode":1,"length":3,"digest":null},{"closed":true}]"#;
+    let closed = format!("{:08x} {mark}\n", crc32c::crc32c(mark.as_bytes()));
+    std::fs::write(mount.upper().join("journal"), line + &closed).unwrap();
+    std::fs::write(mount.upper().join("keys/b"), "old").unwrap();
+    mount.remount();
+    assert_eq!(mount.shown("b"), b"old");
+    mount.commit();
+    assert_eq!(mount.held(), [""; 0]);
+}
+
+/// Sets a mode when the store's content is read for a copy.
+#[derive(Default)]
+struct ModeDuringCopy(Mutex<Option<Overlay>>);
+
+impl Hook for ModeDuringCopy {
+    fn before(&self, call: &str, asked: &Key) -> Result<()> {
+        let overlay = match call {
+            "read_at" => self.0.lock().unwrap().take(),
+            _ => None,
+        };
+        overlay.map_or(Ok(()), |overlay| {
+            let mode = AttrChange {
+                mode: Some(0o604),
+                ..AttrChange::default()
+            };
+            overlay.change(asked, &mode)
+        })
+    }
+}
+
+#[test]
+fn a_mode_that_is_set_during_a_copy_is_that_of_the_written_file() {
+    let memory = Arc::new(MemoryStore::default());
+    memory.set(key("b"), b"old".to_vec());
+    let hook: Arc<ModeDuringCopy> = Arc::default();
+    let lower: Arc<dyn Store> = Arc::new(Hooked::new(memory, hook.clone()));
+    let folder = folder();
+    let overlay = opened_with(&folder.path().join("upper"), &lower, NAME, false).unwrap();
+    let file = store::Tree::open(&overlay, &key("b"), OpenMode::Write).unwrap();
+    *hook.0.lock().unwrap() = Some(overlay.clone());
+    file.write_at(1, b"wn").unwrap();
+    file.flush().unwrap();
+    assert!(hook.0.lock().unwrap().is_none());
+    let stat = store::Tree::stat(&overlay, &key("b")).unwrap().unwrap();
+    assert_eq!(stat.posix.unwrap().mode & 0o7777, 0o604);
+    assert_eq!(overlay.changes().unwrap().kept, []);
+}

@@ -1,0 +1,231 @@
+//! Another program leaves the bytes of a key of the store as they were, or writes the same ones: no conflict. Where the bytes
+//! differ it is one, whatever else is as before.
+
+use std::fs;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::Path;
+use std::process::Command;
+use std::sync::Arc;
+
+use tempfile::TempDir;
+use zarrfs::overlay::Overlay;
+use zarrfs::overlay::commit::{CommitConfig, Outcome};
+use zarrfs::store::backend::local::LocalStore;
+use zarrfs::store::tree::{OpenMode, RenameMode, Tree as _};
+use zarrfs::store::{self, Store, StoreConfig};
+
+use crate::fixture::{MAKER, NAME, folder, key, opened, opened_with};
+
+/// The keys that are changed, by all ways to change one.
+const CHANGED: [&str; 6] = ["edited", "emptied", "replaced", "removed", "put", "renamed"];
+
+/// Objects of so many bytes are not read when they are replaced, nor when they are removed.
+const LARGE: usize = (16 << 20) + 1;
+
+fn local(path: &Path) -> Arc<dyn Store> {
+    Arc::new(LocalStore::open(path, &StoreConfig::default()).unwrap())
+}
+
+/// Makes a store with keys of this length, and changes of them all in an upper folder; returns their folder.
+fn changed(length: usize) -> TempDir {
+    let folder = folder();
+    let path = folder.path().join("store");
+    fs::create_dir(&path).unwrap();
+    for name in CHANGED {
+        fs::write(path.join(name), vec![b'o'; length]).unwrap();
+    }
+    let overlay = opened(&folder.path().join("upper"), &local(&path), NAME).unwrap();
+    let open = |name, mode| store::Tree::open(&overlay, &key(name), mode).unwrap();
+    let file = open("edited", OpenMode::Write);
+    file.write_at(0, b"own").unwrap();
+    file.flush().unwrap();
+    let file = open("emptied", OpenMode::Truncate);
+    file.write_at(0, b"own").unwrap();
+    file.flush().unwrap();
+    let file = overlay.create(&key("new"), &MAKER).unwrap();
+    file.write_at(0, b"own").unwrap();
+    file.flush().unwrap();
+    drop(file);
+    let replaced = overlay.rename(&key("new"), &key("replaced"), RenameMode::Replace);
+    replaced.unwrap();
+    overlay.unlink(&key("removed")).unwrap();
+    let body = store::PutBody::Bytes(b"own");
+    overlay
+        .put(&key("put"), body, &store::Condition::Any)
+        .unwrap();
+    let renamed = overlay.rename(&key("renamed"), &key("moved"), RenameMode::Replace);
+    renamed.unwrap();
+    folder
+}
+
+fn commit(overlay: &Overlay, dry_run: bool) -> Vec<String> {
+    let config = CommitConfig {
+        dry_run,
+        ..CommitConfig::default()
+    };
+    let outcome = overlay.commit(config, &|_, _| {});
+    let outcome = outcome.and_then(Outcome::or_failed).unwrap();
+    let conflicts = outcome.conflicts.iter();
+    let mut keys: Vec<String> = conflicts.map(|(key, _)| key.to_string()).collect();
+    keys.sort();
+    keys
+}
+
+/// Checks that a commit from a folder finds no conflict, and does what was changed.
+fn assert_commits(folder: &Path, name: &str) {
+    let store = folder.join("store");
+    let overlay = opened(&folder.join("upper"), &local(&store), NAME).unwrap();
+    for dry_run in [true, false] {
+        assert_eq!(commit(&overlay, dry_run), [""; 0], "{name}");
+    }
+    assert_eq!(fs::read(store.join("edited")).unwrap(), b"own", "{name}");
+    assert_eq!(fs::read(store.join("moved")).unwrap(), b"ooo", "{name}");
+    for gone in ["removed", "renamed"] {
+        assert!(!store.join(gone).exists(), "{name}: {gone}");
+    }
+}
+
+fn run(program: &str, words: &[&Path]) {
+    let done = Command::new(program).args(words).status().unwrap();
+    assert!(done.success(), "{program} {words:?}");
+}
+
+type Cause = (&'static str, fn(&Path));
+
+/// What other programs do with a file that leaves its bytes as they are.
+const HARMLESS: [Cause; 7] = [
+    ("a hard link", |path| {
+        fs::hard_link(path, path.with_extension("link")).unwrap();
+    }),
+    ("chmod", |path| {
+        fs::set_permissions(path, fs::Permissions::from_mode(0o600)).unwrap();
+    }),
+    ("touch -a", |path| run("touch", &[Path::new("-a"), path])),
+    ("touch", |path| run("touch", &[path])),
+    ("setfattr", |path| {
+        let set = rustix::fs::setxattr(path, "user.note", b"x", rustix::fs::XattrFlags::empty());
+        set.unwrap();
+    }),
+    ("a rename away and back", |path| {
+        let away = path.with_extension("away");
+        fs::rename(path, &away).unwrap();
+        fs::rename(&away, path).unwrap();
+    }),
+    ("the same bytes again", |path| {
+        let (new, bytes) = (path.with_extension("new"), fs::read(path).unwrap());
+        fs::write(&new, bytes).unwrap();
+        fs::rename(&new, path).unwrap();
+    }),
+];
+
+#[test]
+fn what_leaves_the_bytes_of_a_key_as_they_are_is_no_conflict() {
+    for (name, cause) in HARMLESS {
+        let folder = changed(3);
+        // Where times have one value for a moment a change in it might not be seen.
+        std::thread::sleep(std::time::Duration::from_millis(10));
+        for name in CHANGED {
+            cause(&folder.path().join("store").join(name));
+        }
+        assert_commits(folder.path(), name);
+    }
+}
+
+#[test]
+fn a_copy_of_store_and_upper_folder_is_committed() {
+    let from = changed(3);
+    let to = tempfile::tempdir().unwrap();
+    for name in ["store", "upper"] {
+        run("cp", &[Path::new("-a"), &from.path().join(name), to.path()]);
+    }
+    assert_commits(to.path(), "cp -a");
+    assert_commits(from.path(), "the one that was copied");
+}
+
+#[test]
+fn other_bytes_of_the_same_length_and_time_are_a_conflict() {
+    let folder = changed(3);
+    std::thread::sleep(std::time::Duration::from_millis(10));
+    for name in CHANGED {
+        let path = folder.path().join("store").join(name);
+        let before = path.metadata().unwrap();
+        fs::write(&path, b"oXo").unwrap();
+        let file = fs::File::options().write(true).open(&path).unwrap();
+        file.set_modified(before.modified().unwrap()).unwrap();
+        let now = path.metadata().unwrap();
+        assert_eq!(
+            (before.ino(), before.mtime_nsec()),
+            (now.ino(), now.mtime_nsec())
+        );
+    }
+    let store = local(&folder.path().join("store"));
+    let overlay = opened(&folder.path().join("upper"), &store, NAME).unwrap();
+    let mut expected = CHANGED.map(str::to_string);
+    expected.sort();
+    assert_eq!(commit(&overlay, true), expected);
+    assert_eq!(commit(&overlay, false), expected);
+}
+
+/// Large keys are not read for it when they are replaced or removed: any sign of a change is one.
+#[test]
+fn a_large_key_that_was_not_read_is_in_conflict_with_any_change() {
+    let (_, chmod) = HARMLESS[1];
+    let of_removed = &["removed", "renamed"][..];
+    let of_all = &["emptied", "put", "removed", "renamed", "replaced"];
+    for (length, expected) in [(100_000, of_removed), (LARGE, of_all)] {
+        let folder = changed(length);
+        std::thread::sleep(std::time::Duration::from_millis(10));
+        for name in CHANGED {
+            chmod(&folder.path().join("store").join(name));
+        }
+        let store = local(&folder.path().join("store"));
+        let overlay = opened(&folder.path().join("upper"), &store, NAME).unwrap();
+        assert_eq!(commit(&overlay, true), expected);
+    }
+}
+
+/// What a commit has put is the base of the next change, also of a file that stays open.
+#[test]
+fn a_change_after_a_commit_has_its_content_for_a_base() {
+    let folder = folder();
+    let path = folder.path().join("store");
+    fs::create_dir(&path).unwrap();
+    fs::write(path.join("a"), "old").unwrap();
+    let overlay = opened(&folder.path().join("upper"), &local(&path), NAME).unwrap();
+    let open = |mode| store::Tree::open(&overlay, &key("a"), mode).unwrap();
+    let reader = open(OpenMode::Read);
+    let write = |bytes: &[u8]| {
+        let file = open(OpenMode::Write);
+        file.write_at(0, bytes).unwrap();
+        file.flush().unwrap();
+    };
+    write(b"one");
+    assert_eq!(commit(&overlay, false), [""; 0]);
+    write(b"two");
+    for (others, conflicts) in [("old", &["a"][..]), ("one", &[])] {
+        std::thread::sleep(std::time::Duration::from_millis(10));
+        fs::write(path.join("a"), others).unwrap();
+        assert_eq!(commit(&overlay, true), conflicts);
+    }
+    assert_eq!(commit(&overlay, false), [""; 0]);
+    assert_eq!(fs::read(path.join("a")).unwrap(), b"two");
+    assert_eq!(reader.read_at(0, 9).unwrap(), b"two");
+}
+
+/// Changes that are stored at once need no digest, and a store that does not take one has a conflict with any change.
+#[test]
+fn a_write_through_reads_nothing_for_a_digest() {
+    let folder = folder();
+    let path = folder.path().join("store");
+    fs::create_dir(&path).unwrap();
+    fs::write(path.join("a"), "old").unwrap();
+    let upper = folder.path().join("upper");
+    let overlay = opened_with(&upper, &local(&path), NAME, true).unwrap();
+    overlay.unlink(&key("a")).unwrap();
+    drop(overlay);
+    let journal = fs::read_to_string(upper.join("journal")).unwrap();
+    assert!(
+        journal.contains("held") && !journal.contains("length"),
+        "{journal}"
+    );
+}
