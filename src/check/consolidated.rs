@@ -16,8 +16,9 @@ use crate::check::findings::NodeFindings;
 use crate::dialect::consolidated::{
     DocumentPlaces, MEMBER, names_of_nothing, parse_document, parse_member,
 };
+use crate::dialect::copies::CopyHolder;
 use crate::error::Result;
-use crate::hierarchy::{CopyHolder, MAX_DOCUMENT};
+use crate::hierarchy::MAX_DOCUMENT;
 use crate::json_text::{self, ObjectText};
 use crate::model::document::is_consolidated;
 use crate::store::Key;

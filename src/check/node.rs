@@ -23,10 +23,11 @@ use crate::check::node_findings::{
     collisions, copies_without_group, implied, node_fault, other_dialect, undecodable,
 };
 use crate::dialect::DIALECTS;
+use crate::dialect::copies::CopyHolder;
 use crate::dialect::draft::EntryPoint;
 use crate::dialect::text_of as text_of_bytes;
 use crate::error::Result;
-use crate::hierarchy::{CopyHolder, MAX_DOCUMENT, NodeEntry};
+use crate::hierarchy::{MAX_DOCUMENT, NodeEntry};
 use crate::json_text::visit_members;
 use crate::model::document::{ATTRIBUTES_JSON, ZARR_JSON, ZGROUP, ZMETADATA, is_in_node_folder};
 use crate::store::Key;

@@ -11,6 +11,7 @@ use crate::store::Key;
 
 mod attributes;
 pub mod consolidated;
+pub mod copies;
 mod document;
 pub mod draft;
 mod edit;

@@ -70,7 +70,7 @@ impl EditPlan {
 }
 
 impl Hierarchy {
-    /// Replaces the attributes of a node, and updates consolidated metadata.
+    /// Replaces the attributes of a node.
     ///
     /// Fails with `Invalid` if the changed documents would read as another node, or if no document describes the node;
     /// `Changed` if the documents are not those any more that the author of the edit has `seen`.
@@ -81,18 +81,16 @@ impl Hierarchy {
         seen: Option<SeenNode<'_>>,
     ) -> Result<EditedNode> {
         let edit = || self.try_edits(found, attributes, seen);
-        let (edited, changed) = self.editing.with(&found.path, edit)?;
-        self.update_consolidated(&changed)?;
-        Ok(edited)
+        self.editing.with(&found.path, edit)
     }
 
-    /// Plans an edit and puts its documents, again if they changed meanwhile; returns the keys of those that changed.
+    /// Plans an edit and puts its documents, again if they changed meanwhile.
     fn try_edits(
         &self,
         found: &NodeEntry,
         attributes: &Attributes,
         seen: Option<SeenNode<'_>>,
-    ) -> Result<(EditedNode, Vec<Key>)> {
+    ) -> Result<EditedNode> {
         let path = &found.path;
         let mut refused = None;
         for _ in 0..MAX_ATTEMPTS {
@@ -100,12 +98,10 @@ impl Hierarchy {
             if plan.changes.is_empty() {
                 // A put that was refused may show here all the same, but is not in the store.
                 return match refused {
-                    None => Ok((plan.edited(Vec::new()), Vec::new())),
+                    None => Ok(plan.edited(Vec::new())),
                     Some(error) => Err(error),
                 };
             }
-            let keys: Vec<Key> = plan.changes.iter().map(|(key, _)| key.clone()).collect();
-            self.check_consolidated(&keys)?;
             let unseen = seen.filter(|seen| !(seen.is_shown_by)(&plan.old));
             let read = match unseen {
                 None => Some(plan.read.as_slice()),
@@ -118,7 +114,7 @@ impl Hierarchy {
                 Err(error) if error.kind() == Kind::Changed && unseen.is_none() => {
                     refused = Some(error);
                 }
-                published => return Ok((plan.edited(published?), keys)),
+                published => return Ok(plan.edited(published?)),
             }
         }
         Err(refused.unwrap_or_else(|| changed(path)))

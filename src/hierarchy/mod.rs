@@ -24,7 +24,6 @@ mod children;
 mod consolidated;
 mod consolidation;
 mod copied;
-mod copies;
 mod detect;
 mod document_locks;
 mod edit;
@@ -39,14 +38,13 @@ mod scope;
 
 pub use broken::{BrokenDocument, BrokenNode};
 pub use copied::{Copied, DocumentCopy};
-pub use copies::CopyHolder;
 pub use edit::{EditedNode, SeenNode};
 pub use node_entry::NodeEntry;
 pub use publish::DocumentVersions;
 pub use rebuild::RebuiltCopies;
 
 /// The longest metadata document that is read, 64 MiB.
-pub const MAX_DOCUMENT: u64 = 64 << 20;
+pub const MAX_DOCUMENT: u64 = crate::dialect::copies::MAX_DOCUMENT;
 
 /// The bytes that nodes may take unless the configuration has another number.
 const USUAL_MEMORY: u64 = 256 << 20;

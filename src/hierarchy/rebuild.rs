@@ -7,9 +7,9 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use crate::dialect::copies::{Copies, CopyHolder};
 use crate::dialect::{consolidated, text_of};
 use crate::error::{Error, Kind, Result};
-use crate::hierarchy::copies::{Copies, CopyHolder};
 use crate::hierarchy::{Hierarchy, MAX_DOCUMENT};
 use crate::json_text::{self, MemberChange, ObjectText};
 use crate::store::{Condition, Key};
@@ -109,7 +109,8 @@ impl Hierarchy {
         let length = AtomicUsize::new(0);
         let read = |((_, name), document): ((usize, String), Key)| -> Result<MemberChange> {
             check_length(holder, length.load(Ordering::Relaxed))?;
-            let text = self.copy_of(holder, &document)?;
+            let text = self.store.get(&document, MAX_DOCUMENT)?;
+            let text = text.and_then(|object| holder.copy_of(&object.bytes));
             let own = text.as_ref().map_or(0, |text| name.len() + text.len());
             check_length(holder, length.fetch_add(own, Ordering::Relaxed) + own)?;
             Ok((name, text))

@@ -5,11 +5,12 @@
 use std::collections::{BTreeMap, HashSet};
 
 use super::Overlay;
+use super::key_ranges::joined;
 use super::keys_dir::is_too_long;
 use super::layer::Located;
 use super::layered_store::LayeredStore;
 use super::listing::{Subtree, list_recursive};
-use super::records::{BaseVersion, joined};
+use super::records::BaseVersion;
 use crate::error::Result;
 use crate::store::{EntryKind, Key, StoreVersion, Version};
 

@@ -34,6 +34,9 @@ impl Overlay {
     pub fn discard(&self, path: &Key) -> Result<Discarded> {
         let core = &self.0;
         let _one = core.committing.lock();
+        if let Err(error) = core.finish_copies(path) {
+            log::warn!("copies of what a commit has put may be old: {error}");
+        }
         let discarded = core.change_names(std::slice::from_ref(path), |change| {
             let layers = change.layers();
             let mut undone = Vec::new();

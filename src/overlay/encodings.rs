@@ -15,8 +15,8 @@ use std::sync::Arc;
 use lru::LruCache;
 
 use super::journal_line::JournalRecord;
+use super::key_ranges::joined;
 use super::name_change::NameChange;
-use super::records::joined;
 use super::{Overlay, OverlayCore};
 use crate::dialect::encoding;
 use crate::error::{Kind, Result};

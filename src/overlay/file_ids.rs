@@ -9,7 +9,7 @@ use std::num::NonZeroUsize;
 
 use lru::LruCache;
 
-use super::records::joined;
+use super::key_ranges::joined;
 use crate::store::{Key, StoreVersion, Version};
 
 /// How many keys have a number of their own.

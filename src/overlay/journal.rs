@@ -378,6 +378,11 @@ mod tests {
             JournalRecord::Removed(key(b"h")),
             JournalRecord::SyncStarted(7),
             JournalRecord::Forgotten(key(b"g")),
+            JournalRecord::CopiesWritten(key(b"zarr.json")),
+            JournalRecord::CopiesStale {
+                holder: key(b"zarr.json"),
+                path: key(b"a"),
+            },
         ]
     }
 

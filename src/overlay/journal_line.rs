@@ -67,6 +67,10 @@ pub(super) enum JournalRecord {
     SyncFinished(u64),
     /// The file of a key is none of the layer's any more: its contents are forgotten.
     Forgotten(Key),
+    /// The file of a key has copies of documents that a program wrote.
+    CopiesWritten(Key),
+    /// What is at `path` and below was changed since a program wrote the copies that `holder` has.
+    CopiesStale { holder: Key, path: Key },
     /// The disk has everything, and nothing was changed since.
     Closed,
 }
@@ -229,6 +233,10 @@ fn to_json(record: &JournalRecord) -> Value {
         JournalRecord::SyncStarted(number) => json!({"sync": number}),
         JournalRecord::SyncFinished(number) => json!({"done": number}),
         JournalRecord::Forgotten(key) => json!({"forget": encode_key(key)}),
+        JournalRecord::CopiesWritten(key) => json!({"copies": encode_key(key)}),
+        JournalRecord::CopiesStale { holder, path } => {
+            json!({"copies": encode_key(holder), "stale": encode_key(path)})
+        }
         JournalRecord::Closed => json!({"closed": true}),
     }
 }
@@ -295,6 +303,13 @@ fn from_json(value: &Value) -> Option<JournalRecord> {
         "sync" => JournalRecord::SyncStarted(first.as_u64()?),
         "done" => JournalRecord::SyncFinished(first.as_u64()?),
         "forget" => JournalRecord::Forgotten(key()?),
+        "copies" => match members.get("stale") {
+            None => JournalRecord::CopiesWritten(key()?),
+            path => JournalRecord::CopiesStale {
+                holder: key()?,
+                path: decode_key(path)?,
+            },
+        },
         "closed" => JournalRecord::Closed,
         _ => return None,
     })

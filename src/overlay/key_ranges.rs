@@ -1,4 +1,4 @@
-//! Ranges of sorted keys: those at and below a prefix.
+//! Keys at and below a prefix: ranges of sorted ones, and the one of a given rest.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -15,4 +15,13 @@ pub(super) fn below<'a, V>(
     map.range::<Key, _>(from)
         .take_while(|(key, _)| key.as_bytes().starts_with(prefix.as_bytes()))
         .filter(|(key, _)| key.below(prefix).is_some())
+}
+
+/// Returns the key `rest` below `prefix`.
+pub(super) fn joined(prefix: &Key, rest: &Key) -> Key {
+    let names = rest.names();
+    names.fold(prefix.clone(), |key, name| {
+        // Names of a key are valid names.
+        key.child(name).unwrap_or(key)
+    })
 }

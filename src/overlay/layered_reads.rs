@@ -18,7 +18,7 @@ use crate::store::{
 
 impl LayeredStore {
     /// Opens the layer's file of a key; nothing if it has none.
-    fn upper_reader(&self, key: &Key) -> Result<Option<FrozenReader>> {
+    pub(super) fn own_reader(&self, key: &Key) -> Result<Option<FrozenReader>> {
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK;
         let file = match self.layer.keys.open_key(key, flags) {
             Ok(fd) => File::from(fd),
@@ -42,7 +42,7 @@ impl LayeredStore {
             if let Some(found) = self.ask_below(key, &below)? {
                 return Ok(found);
             }
-            if let Some(reader) = self.upper_reader(key)? {
+            if let Some(reader) = self.own_reader(key)? {
                 return own(reader).map(Some);
             }
             // The end of a commit, or a discard, took the file away between the two looks, unless there is none.
@@ -161,7 +161,7 @@ impl Store for LayeredStore {
 }
 
 /// An open file of a frozen layer.
-struct FrozenReader {
+pub(super) struct FrozenReader {
     file: File,
     meta: Meta,
 }

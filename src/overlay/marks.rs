@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 
 use super::journal_line::{JournalRecord, Mark};
 use super::key_ranges::below;
+use crate::model::document::is_document;
 use crate::store::Key;
 
 /// A content that a key got since its last synced one.
@@ -37,6 +38,8 @@ pub(super) struct Marks {
     /// How many syncs have begun.
     epoch: u64,
     by_key: BTreeMap<Key, KeyMarks>,
+    /// Those of the keys that are names of documents: chunks are many more.
+    documents: BTreeMap<Key, ()>,
 }
 
 impl Marks {
@@ -44,6 +47,9 @@ impl Marks {
     pub(super) fn set(&mut self, key: Key, mark: Option<Mark>) {
         if mark.is_none() && !self.by_key.contains_key(&key) {
             return;
+        }
+        if is_document(key.name()) {
+            self.documents.insert(key.clone(), ());
         }
         let epoch = self.epoch;
         let later = &mut self.by_key.entry(key).or_default().later;
@@ -85,6 +91,8 @@ impl Marks {
             }
             marks.synced.is_some() || !marks.later.is_empty()
         });
+        self.documents
+            .retain(|key, ()| self.by_key.contains_key(key));
     }
 
     /// Takes these contents, which the disk has, for all that there are.
@@ -95,11 +103,14 @@ impl Marks {
         };
         let synced = synced.into_iter();
         self.by_key = synced.map(|(key, mark)| (key, marks(mark))).collect();
+        let documents = self.by_key.keys().filter(|key| is_document(key.name()));
+        self.documents = documents.map(|key| (key.clone(), ())).collect();
     }
 
     /// Forgets a key.
     pub(super) fn forget(&mut self, key: &Key) {
         self.by_key.remove(key);
+        self.documents.remove(key);
     }
 
     /// Returns how many syncs of everything have begun.
@@ -132,6 +143,11 @@ impl Marks {
         below(&self.by_key, prefix)
             .map(|(key, _)| key.clone())
             .collect()
+    }
+
+    /// Returns the documents at and below a prefix that have marks.
+    pub(super) fn documents_below<'a>(&'a self, prefix: &'a Key) -> impl Iterator<Item = &'a Key> {
+        below(&self.documents, prefix).map(|(key, ())| key)
     }
 
     /// Returns the records of a key's marks.

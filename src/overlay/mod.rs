@@ -12,7 +12,10 @@
 //! also while they are stored), `names` (one change of names, one publication or one exchange of layers at a time),
 //! the state of an open file, `open_files`, the state of a layer. None but `path_locks` is held during a request to the
 //! store, so that a store that does not answer blocks no request that does not need its answer: `name_change` asks before
-//! it locks. `committing` is held during a commit and a discard.
+//! it locks. `committing` is held during a commit and a discard. `copying` comes after `path_locks` and is held during the
+//! requests that bring copies of documents into the store (`commit/copies`), which take turns.
+//!
+//! Copies in consolidated metadata are no changes: `derived` makes them of the documents when they are read.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -30,6 +33,7 @@ mod attributes;
 pub mod changes;
 pub mod commit;
 mod content;
+mod derived;
 mod discard;
 mod durability;
 mod encodings;
@@ -50,6 +54,7 @@ mod name_change;
 mod namespace;
 mod open_file;
 mod open_folders;
+mod program_copies;
 mod records;
 mod recovery;
 #[cfg(test)]
@@ -58,6 +63,7 @@ mod store;
 mod upper;
 mod write_numbers;
 
+use derived::DerivedTable;
 use encodings::SeenMetadata;
 use file_ids::FileIds;
 use journal::Journal;
@@ -106,6 +112,10 @@ struct OverlayCore {
     names: Mutex<()>,
     /// Held during a commit.
     committing: Mutex<()>,
+    /// Held while the store gets copies of documents that were committed.
+    copying: Mutex<()>,
+    /// What is known of documents whose copies are derived.
+    derived: DerivedTable,
     /// The metadata of arrays that programs have seen.
     seen: SeenMetadata,
     /// Whether a thread syncs what was changed.
@@ -206,6 +216,8 @@ impl Overlay {
             path_locks: PathLocks::default(),
             names: Mutex::default(),
             committing: Mutex::default(),
+            copying: Mutex::default(),
+            derived: DerivedTable::default(),
             seen: SeenMetadata::default(),
             is_syncing: AtomicBool::new(false),
             open: Mutex::new(OpenState {
@@ -336,11 +348,13 @@ impl OverlayCore {
     /// Notes that what a key shows, or its attributes, changed: answers that were remembered do not count any more.
     fn note_change(&self, key: &Key) {
         self.info.changes.note(key);
+        self.note_copies_of(key);
     }
 
     /// Notes the same of a key and all that is below it.
     fn note_tree_change(&self, prefix: &Key) {
         self.info.changes.note_tree(prefix);
+        self.note_copies_below(prefix);
     }
 
     /// Notes that the layer on top has another content of a key.

@@ -6,10 +6,12 @@
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
-use super::journal_line::{ContentDigest, JournalRecord};
+use super::journal_line::{ContentDigest, JournalRecord, Mark};
 use super::kept_attributes::KeptAttributes;
-use super::key_ranges::below;
+use super::key_ranges::{below, joined};
 use super::marks::Marks;
+use super::program_copies::ProgramCopies;
+use crate::model::document::is_document;
 use crate::store::{EncodedBy, Key, StoreVersion};
 
 /// The store's state of a key when it was first changed here.
@@ -50,11 +52,15 @@ pub(super) struct Records {
     /// From, to, and whether the upper folder has it.
     renaming: Option<(Key, Key, bool)>,
     pub(super) marks: Marks,
+    pub(super) program_copies: ProgramCopies,
+    /// How often a document, or what may hold some, was changed.
+    document_changes: u64,
 }
 
 impl Records {
     /// Applies one record.
     pub(super) fn apply(&mut self, record: JournalRecord) {
+        self.note_documents(&record);
         match record {
             JournalRecord::Base {
                 key,
@@ -90,13 +96,78 @@ impl Records {
             }
             JournalRecord::RenameFinished => self.renaming = None,
             JournalRecord::Written { key, mark } => self.marks.set(key, Some(mark)),
-            JournalRecord::Removed(key) => self.marks.set(key, None),
+            JournalRecord::Removed(key) => {
+                self.program_copies.remove(&key);
+                self.marks.set(key, None);
+            }
             JournalRecord::Synced { key, inode } => self.marks.set_synced(&key, inode),
             JournalRecord::SyncStarted(epoch) => self.marks.begin_epoch(epoch),
             JournalRecord::SyncFinished(epoch) => self.marks.end_epoch(epoch),
-            JournalRecord::Forgotten(key) => self.marks.forget(&key),
+            JournalRecord::Forgotten(key) => {
+                self.program_copies.remove(&key);
+                self.marks.forget(&key);
+            }
+            JournalRecord::CopiesWritten(key) => self.program_copies.add(key),
+            JournalRecord::CopiesStale { holder, path } => {
+                self.program_copies.note_stale(&holder, path);
+            }
             JournalRecord::Closed => {}
         }
+    }
+
+    /// Notes that copies of documents are stale after a record.
+    fn note_documents(&mut self, record: &JournalRecord) {
+        match record {
+            JournalRecord::Written { key, .. }
+            | JournalRecord::Removed(key)
+            | JournalRecord::Forgotten(key)
+            | JournalRecord::Reverted(key) => {
+                if !is_document(key.name()) {
+                    return;
+                }
+                self.program_copies.note_document(key);
+            }
+            JournalRecord::Whiteout { key, .. } | JournalRecord::WhiteoutRemoved(key) => {
+                if !self.may_hide_documents(key) {
+                    return;
+                }
+                self.program_copies.note_tree(key);
+            }
+            JournalRecord::CopiesWritten(_) | JournalRecord::CopiesStale { .. } => {}
+            _ => return,
+        }
+        self.document_changes += 1;
+    }
+
+    /// Whether a whiteout at a key may hide documents or show others: it is not that of a chunk's file, which has a base.
+    fn may_hide_documents(&self, key: &Key) -> bool {
+        is_document(key.name()) || !self.bases.contains_key(key)
+    }
+
+    /// Returns a number that is another one after each change of a document.
+    pub(super) fn document_changes(&self) -> u64 {
+        self.document_changes
+    }
+
+    /// Returns the documents at and below a prefix that are files of the layer, or were.
+    pub(super) fn documents_below(&self, prefix: &Key) -> Vec<Key> {
+        self.marks.documents_below(prefix).cloned().collect()
+    }
+
+    /// Returns the whiteouts at and below a prefix that may hide documents, with what shows there instead.
+    pub(super) fn whiteouts_of_documents<'a>(
+        &'a self,
+        prefix: &'a Key,
+    ) -> impl Iterator<Item = (&'a Key, &'a Option<Key>)> {
+        below(&self.whiteouts, prefix).filter(|(key, _)| self.may_hide_documents(key))
+    }
+
+    /// Takes these contents, which the disk has, for all that there are.
+    pub(super) fn replace_marks(&mut self, synced: BTreeMap<Key, Mark>) {
+        self.program_copies
+            .retain(|holder| synced.contains_key(holder));
+        self.marks.replace(synced);
+        self.document_changes += 1;
     }
 
     fn note_base(&mut self, key: Key, base: BaseVersion) {
@@ -197,6 +268,7 @@ impl Records {
             .chain(attributes)
             .chain(renaming)
             .chain(self.marks.summary())
+            .chain(self.program_copies.summary())
             .collect()
     }
 
@@ -212,6 +284,7 @@ impl Records {
             + self.attributes.len()
             + renaming
             + self.marks.len()
+            + self.program_copies.len()
     }
 
     /// Returns about how many bytes a summary has for extended attributes.
@@ -337,15 +410,6 @@ pub(super) fn tries(key: &Key, digests: &[Option<u128>]) -> Vec<JournalRecord> {
         digest: *digest,
     };
     digests.iter().map(tried).collect()
-}
-
-/// Returns the key `rest` below `prefix`.
-pub(super) fn joined(prefix: &Key, rest: &Key) -> Key {
-    let names = rest.names();
-    names.fold(prefix.clone(), |key, name| {
-        // Names of a key are valid names.
-        key.child(name).unwrap_or(key)
-    })
 }
 
 #[cfg(test)]

@@ -162,7 +162,7 @@ impl<'a> Check<'a> {
         self.drop_replaced(marked.iter().filter(|key| !has_moved(key)));
         self.upper.sync_disk()?;
         let mut state = self.layer.lock();
-        state.records.marks.replace(self.whole);
+        state.records.replace_marks(self.whole);
         let summary = state.records.summary();
         match state.journal.rewrite(&summary) {
             // The old journal leads here as well.

@@ -14,6 +14,7 @@ use super::keys_dir::os_error;
 use super::layered_store::{LayeredStore, Shown, etag_of};
 use super::name_change::NameChange;
 use super::{Overlay, OverlayCore, Resolved, attributes, content, listing, wrong_kind};
+use crate::dialect::copies::{CopyHolder, MAX_DOCUMENT};
 use crate::error::{Error, Kind, Result};
 use crate::known::Known;
 use crate::store::{
@@ -53,6 +54,21 @@ impl Overlay {
         Err(Error::new(Kind::Changed, key, why))
     }
 
+    /// Returns a whole object.
+    fn get_shown(&self, key: &Key, limit: u64) -> Result<Option<Object>> {
+        if let Some(derived) = self.0.derived(key)? {
+            check_limit(key, derived.meta.size, limit)?;
+            return Ok(Some(derived.object(0..derived.meta.size)));
+        }
+        if let Some(found) = self.get_below(key, |store, lower| store.get(lower, limit))? {
+            return Ok(found);
+        }
+        self.object(key, |size| {
+            check_limit(key, size, limit)?;
+            Ok(0..size)
+        })
+    }
+
     /// Calls `get` with the store below and its key that shows at `key`; `None` if the upper folder has it, or a
     /// whiteout hides it.
     fn get_below<T>(
@@ -76,19 +92,18 @@ const MAX_READ_ATTEMPTS: usize = 4;
 
 impl Store for Overlay {
     fn get(&self, key: &Key, limit: u64) -> Result<Option<Object>> {
-        if let Some(found) = self.get_below(key, |store, lower| store.get(lower, limit))? {
-            return Ok(found);
+        let position = self.0.info.changes.position();
+        let found = self.get_shown(key, limit)?;
+        if let Some(object) = &found {
+            self.0.note_read(key, &object.bytes, position);
         }
-        self.object(key, |size| {
-            if size > limit {
-                let why = format!("{size} bytes, at most {limit} are read");
-                return Err(Error::too_large(key, why));
-            }
-            Ok(0..size)
-        })
+        Ok(found)
     }
 
     fn get_range(&self, key: &Key, range: ByteRange) -> Result<Option<Object>> {
+        if let Some(derived) = self.0.derived(key)? {
+            return Ok(Some(derived.object(range.within(derived.meta.size))));
+        }
         let get = |store: &dyn Store, lower: &Key| store.get_range(lower, range.clone());
         if let Some(found) = self.get_below(key, get)? {
             return Ok(found);
@@ -203,7 +218,11 @@ impl Hints for OverlayHints {
             Ok(Shown::Hidden) => Known::Missing,
             Ok(Shown::Stored(lower)) => self.below.head_now(&lower),
         };
-        if core.info.changes.changed_since(position, key) {
+        let is_derived = match &known {
+            Known::Is(meta) => core.may_be_derived(key, meta.version),
+            _ => false,
+        };
+        if is_derived || core.info.changes.changed_since(position, key) {
             Known::Unknown
         } else {
             known
@@ -216,6 +235,32 @@ impl Hints for OverlayHints {
         let keys: Vec<Key> = stored.collect();
         self.below.prefetch(&keys);
     }
+}
+
+/// `TooLarge` for an object of more bytes than are to be read.
+fn check_limit(key: &Key, size: u64, limit: u64) -> Result<()> {
+    if size <= limit {
+        return Ok(());
+    }
+    let why = format!("{size} bytes, at most {limit} are read");
+    Err(Error::too_large(key, why))
+}
+
+/// A file in `pending/` that is about to be given its key.
+#[derive(Clone, Copy)]
+pub(super) struct PendingObject<'a> {
+    pub(super) name: &'a str,
+    pub(super) mark: Mark,
+    /// Whether a program wrote copies of documents that it holds.
+    pub(super) has_program_copies: bool,
+}
+
+/// What is put of a document that may hold copies of others.
+struct HolderEdit {
+    bytes: Vec<u8>,
+    condition: Condition,
+    /// Whether the copies are others than those that were shown.
+    has_new_copies: bool,
 }
 
 fn is_no_empty_folder(error: &Error) -> bool {
@@ -237,6 +282,12 @@ impl OverlayCore {
         condition: &Condition,
         encoded_by: Option<&EncodedBy>,
     ) -> Result<()> {
+        let edit = self.holder_edit(key, &body, condition)?;
+        let has_program_copies = edit.as_ref().is_some_and(|edit| edit.has_new_copies);
+        let (body, condition) = match &edit {
+            Some(edit) => (PutBody::Bytes(&edit.bytes), &edit.condition),
+            None => (body, condition),
+        };
         let (name, file) = self
             .upper
             .create_pending(key)
@@ -253,7 +304,12 @@ impl OverlayCore {
                 }
                 let base = change.base_of_put(key, condition)?;
                 was_changed.set(base.is_none());
-                change.publish_object(key, (&name, mark), base, encoded_by)
+                let pending = PendingObject {
+                    name: &name,
+                    mark,
+                    has_program_copies,
+                };
+                change.publish_object(key, pending, base, encoded_by)
             };
             self.change_names_and(paths, publish, || match self.write_through(paths) {
                 Err(error) if error.kind() == Kind::Changed && !was_changed.get() => {
@@ -268,6 +324,42 @@ impl OverlayCore {
             self.upper.discard_pending(&name);
             error.about(key)
         })
+    }
+
+    /// Returns what is to be put of a document that may hold copies: an edit of other members leaves the copies as they
+    /// are below or in the layer, and has the version of that text as its condition. `None` for anything else.
+    fn holder_edit(
+        self: &Arc<Self>,
+        key: &Key,
+        body: &PutBody<'_>,
+        condition: &Condition,
+    ) -> Result<Option<HolderEdit>> {
+        let Some(holder) = CopyHolder::of_key(key).filter(|_| body.len() <= MAX_DOCUMENT) else {
+            return Ok(None);
+        };
+        let bytes = body.read()?;
+        if !holder.may_have_copies(&bytes) {
+            return Ok(None);
+        }
+        let derived = self.derived(key)?;
+        let condition = match (&derived, condition) {
+            (Some(derived), Condition::Version(read)) if *read == derived.meta.version => {
+                Condition::Version(derived.source)
+            }
+            _ => condition.clone(),
+        };
+        let stored = self.look(|top| Store::get(&**top, key, MAX_DOCUMENT))?;
+        let stored = stored.map(|object| object.bytes).unwrap_or_default();
+        let shown = derived.as_ref().map_or(&stored, |derived| &derived.bytes);
+        // Documents may have changed since the text was read that is edited.
+        let has_new_copies =
+            !holder.has_same_copies(&bytes, shown) && !holder.has_same_copies(&bytes, &stored);
+        let edited = holder.with_copies_of(&bytes, &stored);
+        Ok(Some(HolderEdit {
+            bytes: edited.filter(|_| !has_new_copies).unwrap_or(bytes),
+            condition,
+            has_new_copies,
+        }))
     }
 
     /// Writes an object to a pending file, which gets the mode of the file that it replaces; returns the content's mark.
@@ -338,12 +430,11 @@ impl NameChange<'_> {
         }))
     }
 
-    /// Gives a pending file, of this name and with this mark, the key of its object. It may be a chunk, and say by which
-    /// metadata it was encoded.
+    /// Gives a pending file the key of its object. It may be a chunk, and say by which metadata it was encoded.
     pub(super) fn publish_object(
         &self,
         key: &Key,
-        (pending, mark): (&str, Mark),
+        pending: PendingObject<'_>,
         base: Option<JournalRecord>,
         encoded_by: Option<&EncodedBy>,
     ) -> Result<()> {
@@ -361,16 +452,19 @@ impl NameChange<'_> {
         }
         records.push(JournalRecord::Written {
             key: key.clone(),
-            mark,
+            mark: pending.mark,
         });
+        if pending.has_program_copies {
+            records.push(JournalRecord::CopiesWritten(key.clone()));
+        }
         self.make_parents(key)?;
         self.record_encoded(records, encoded_by)?;
         let shape = layer.reshape();
         let mut open = self.open.lock();
         let id = open.ids.new_id();
-        open.ids.set(key, id, mark.inode);
+        open.ids.set(key, id, pending.mark.inode);
         drop(open);
-        layer.publish(&self.upper, pending, key)?;
+        layer.publish(&self.upper, pending.name, key)?;
         layer.drop_kept_attributes(key)?;
         self.revoke(key);
         drop(shape);

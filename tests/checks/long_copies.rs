@@ -3,8 +3,9 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use zarrfs::dialect::copies::CopyHolder;
 use zarrfs::error::{Kind, Result};
-use zarrfs::hierarchy::{CopyHolder, Hierarchy};
+use zarrfs::hierarchy::Hierarchy;
 use zarrfs::store::backend::memory::MemoryStore;
 use zarrfs::store::layer::Layer;
 use zarrfs::store::{Key, Object, Store};

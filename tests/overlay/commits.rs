@@ -22,13 +22,76 @@ const HELD: [(&str, &[u8]); 9] = [
     ("folder/x", b"4"),
 ];
 
-/// Returns a fixture with every kind of change.
-fn changed(lower: Lower, trap: &Arc<Trap>) -> Fixture {
-    let plain = Fixture::new(lower, &HELD);
+/// Documents and copies of them.
+const COPIED: [(&str, &[u8]); 10] = [
+    (
+        "zarr.json",
+        br#"{"node_type":"group","consolidated_metadata":{"metadata":{"a":{"n":1},"b":{"n":2},"x":{}}}}"#,
+    ),
+    ("a/zarr.json", br#"{"n":1}"#),
+    ("b/zarr.json", br#"{"n":2}"#),
+    (
+        ".zmetadata",
+        br#"{"zarr_consolidated_format":1,"metadata":{"c/.zattrs":{"n":3},"f/.zattrs":{"n":4}}}"#,
+    ),
+    ("c/.zgroup", b"{}"),
+    ("c/.zattrs", br#"{"n":3}"#),
+    ("c/.zmetadata", br#"{"metadata":{".zattrs":{"n":3},".zgroup":{}}}"#),
+    ("f/.zarray", b"{}"),
+    ("f/.zattrs", br#"{"n":4}"#),
+    ("f/0", b"chunk"),
+];
+
+/// Makes the fixture of a store whose calls a trap counts.
+type MakeFixture = fn(Lower, &Arc<Trap>) -> Fixture;
+
+/// Returns a fixture of a store that holds these objects.
+fn trapped(lower: Lower, trap: &Arc<Trap>, held: &[(&str, &[u8])]) -> Fixture {
+    let plain = Fixture::new(lower, held);
     let (folder, inner) = (crate::fixture::folder(), plain.lower.clone());
     let hook = trap.clone();
     let mut fixture = Fixture::over(folder, Arc::new(Hooked::new(inner, hook)));
     fixture.keep(plain);
+    fixture
+}
+
+/// Returns a fixture with changes of documents of which there are copies.
+fn changed_documents(lower: Lower, trap: &Arc<Trap>) -> Fixture {
+    let mut fixture = trapped(lower, trap, &COPIED);
+    let path = |text: &str| text.to_string();
+    fixture.write("a/zarr.json", br#"{"n":10}"#);
+    for step in [
+        Step::Unlink(path("b/zarr.json")),
+        Step::RemoveFolder(path("b")),
+        Step::Rename(path("c"), path("d")),
+        Step::MakeFolder(path("e")),
+    ] {
+        fixture.take(&step).unwrap();
+    }
+    fixture.write("e/zarr.json", br#"{"n":50}"#);
+    fixture.write("e/.zattrs", br#"{"n":51}"#);
+    fixture.write("f/.zattrs", br#"{"n":40}"#);
+    let shown = fixture.shown();
+    for (name, copies) in [
+        ("zarr.json", r#"{"a":{"n":10},"x":{},"e":{"n":50}}"#),
+        (
+            ".zmetadata",
+            r#"{"f/.zattrs":{"n":40},"d/.zattrs":{"n":3},"d/.zgroup":{},"e/.zattrs":{"n":51}}"#,
+        ),
+        ("d/.zmetadata", r#"{".zattrs":{"n":3},".zgroup":{}}"#),
+    ] {
+        let Some(Shown::File(bytes)) = shown.get(name) else {
+            panic!("{name} is missing");
+        };
+        let text = String::from_utf8(bytes.clone()).unwrap();
+        assert!(text.contains(copies), "{name}: {text}");
+    }
+    fixture
+}
+
+/// Returns a fixture with every kind of change.
+fn changed(lower: Lower, trap: &Arc<Trap>) -> Fixture {
+    let mut fixture = trapped(lower, trap, &HELD);
     let path = |text: &str| text.to_string();
     fixture.write("changed/c/0", b"new");
     fixture.write("changed/zarr.json", b"{\"new\": 1}");
@@ -65,10 +128,15 @@ fn files(tree: Tree) -> Tree {
 }
 
 /// Has each call of a commit fail, and commits again; returns how many calls there were.
-fn each_call_fails(lower: Lower, is_late: bool, again: &dyn Fn(&mut Fixture)) -> i64 {
+fn each_call_fails(
+    make: MakeFixture,
+    lower: Lower,
+    is_late: bool,
+    again: &dyn Fn(&mut Fixture),
+) -> i64 {
     for calls in 1.. {
         let trap = Arc::new(Trap::new(is_late));
-        let mut fixture = changed(lower, &trap);
+        let mut fixture = make(lower, &trap);
         let wanted = fixture.shown();
         trap.set(calls);
         let first = commit(&fixture);
@@ -93,17 +161,24 @@ fn each_call_fails(lower: Lower, is_late: bool, again: &dyn Fn(&mut Fixture)) ->
 #[test]
 fn a_commit_with_a_call_that_fails_is_run_again() {
     for lower in [Lower::Memory, Lower::Local] {
-        assert!(each_call_fails(lower, false, &|_| {}) > 50);
-        each_call_fails(lower, false, &|fixture| fixture.remount());
+        assert!(each_call_fails(changed, lower, false, &|_| {}) > 50);
+        each_call_fails(changed, lower, false, &|fixture| fixture.remount());
     }
 }
 
 #[test]
 fn a_commit_whose_answer_is_lost_is_run_again() {
     for lower in [Lower::Memory, Lower::Local] {
-        assert!(each_call_fails(lower, true, &|_| {}) > 20);
-        each_call_fails(lower, true, &|fixture| fixture.remount());
+        assert!(each_call_fails(changed, lower, true, &|_| {}) > 20);
+        each_call_fails(changed, lower, true, &|fixture| fixture.remount());
     }
+}
+
+#[test]
+fn a_commit_of_copies_with_a_call_that_fails_is_run_again() {
+    let make: MakeFixture = changed_documents;
+    assert!(each_call_fails(make, Lower::Memory, false, &|_| {}) > 20);
+    each_call_fails(make, Lower::Local, true, &|fixture| fixture.remount());
 }
 
 /// Metadata comes after the chunks that it names, and goes before them.

@@ -6,15 +6,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde_json::{Value, json};
 use zarrfs::error::Result;
+use zarrfs::overlay::commit::CommitConfig;
 use zarrfs::store::backend::memory::MemoryStore;
 use zarrfs::store::layer::Layer;
 use zarrfs::store::{Condition, ETag, Key, PutBody, Store, Tree};
 
 use crate::common::sample::{Form, Sample};
 use crate::documents::write;
-use crate::fixture::tree;
 use crate::hierarchies::key;
-use crate::shared::{Mode, Shared, everywhere, is_changed};
+use crate::shared::{Mode, Shared, everywhere, folder};
 
 const NODES: usize = 8;
 const ROUNDS: usize = 20;
@@ -111,14 +111,6 @@ impl Dialect {
 
 #[test]
 fn a12_nodes_that_are_edited_at_once() {
-    for dialect in [v2(), v3()] {
-        let (_, tree) = tree(Arc::new(dialect.memory.clone()));
-        dialect.edit_all(&tree, &dialect.memory);
-    }
-}
-
-#[test]
-fn a12_nodes_that_are_edited_at_once_on_a_mount() {
     for (mode, kind) in everywhere() {
         for dialect in [v2(), v3()] {
             let mount = Shared::over(mode, kind, &dialect.memory);
@@ -139,20 +131,26 @@ fn a12_nodes_that_are_edited_at_once_on_a_mount() {
 /// The group whose document holds the copies is edited beside the nodes below it.
 #[test]
 fn a12_a_group_and_the_nodes_below_it() {
-    let dialect = v3();
-    let (_, tree) = tree(Arc::new(dialect.memory.clone()));
-    std::thread::scope(|scope| {
-        scope.spawn(|| {
-            for round in 1..=ROUNDS {
-                let attributes = json!({"round": round});
-                write(&tree, "attributes.json", &attributes.to_string()).unwrap();
-            }
+    for (mode, kind) in everywhere() {
+        let dialect = v3();
+        let mount = Shared::over(mode, kind, &dialect.memory);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for round in 1..=ROUNDS {
+                    let attributes = json!({"round": round});
+                    write(&mount.tree, "attributes.json", &attributes.to_string()).unwrap();
+                }
+            });
+            dialect.edit_all(&mount.tree, &mount.overlay);
         });
-        dialect.edit_all(&tree, &dialect.memory);
-    });
-    let object = dialect.memory.get(&key("zarr.json"), 1 << 20).unwrap();
-    let all: Value = serde_json::from_slice(&object.unwrap().bytes).unwrap();
-    assert_eq!(all["attributes"], json!({"round": ROUNDS}));
+        assert_eq!(mount.conflicts(), [""; 0], "{mode:?} {kind}");
+        let all: Value = serde_json::from_slice(&mount.stored("zarr.json")).unwrap();
+        assert_eq!(all["attributes"], json!({"round": ROUNDS}));
+        for node in 0..NODES {
+            let copied = dialect.copied(&*mount.lower, node);
+            assert_eq!(copied, json!({"round": ROUNDS}), "{mode:?} {kind}");
+        }
+    }
 }
 
 /// What another program does to a document.
@@ -166,6 +164,7 @@ struct Meddled {
     /// Whether it does so each time.
     always: bool,
     is_done: AtomicBool,
+    is_calm: AtomicBool,
 }
 
 impl Layer for Meddled {
@@ -174,7 +173,11 @@ impl Layer for Meddled {
     }
 
     fn put(&self, key: &Key, body: PutBody<'_>, condition: &Condition) -> Result<ETag> {
-        if *key == self.document && (!self.is_done.swap(true, Ordering::SeqCst) || self.always) {
+        let is_calm = self.is_calm.load(Ordering::SeqCst);
+        if *key == self.document
+            && !is_calm
+            && (!self.is_done.swap(true, Ordering::SeqCst) || self.always)
+        {
             let object = self.memory.get(key, 1 << 20).unwrap().unwrap();
             let mut document = serde_json::from_slice(&object.bytes).unwrap();
             (self.change)(&mut document);
@@ -191,6 +194,7 @@ fn meddled(dialect: &Dialect, always: bool, change: Change) -> Arc<Meddled> {
         change,
         always,
         is_done: AtomicBool::new(false),
+        is_calm: AtomicBool::new(false),
     })
 }
 
@@ -206,24 +210,45 @@ fn a12_what_another_program_consolidates_meanwhile_stays() {
         }),
     ];
     for (dialect, change) in cases {
-        let (_, tree) = tree(meddled(&dialect, false, change));
-        write(&tree, "n0/attributes.json", r#"{"ours": 1}"#).unwrap();
-        assert_eq!(dialect.copied(&dialect.memory, 0), json!({"ours": 1}));
-        assert_eq!(dialect.copied(&dialect.memory, 1), json!({"theirs": 1}));
+        for mode in [Mode::Cow, Mode::WriteThrough] {
+            let mount = Shared::new(mode, meddled(&dialect, false, change), folder());
+            write(&mount.tree, "n0/attributes.json", r#"{"ours": 1}"#).unwrap();
+            assert_eq!(mount.conflicts(), [""; 0]);
+            assert_eq!(dialect.copied(&dialect.memory, 0), json!({"ours": 1}));
+            assert_eq!(dialect.copied(&dialect.memory, 1), json!({"theirs": 1}));
+        }
     }
 }
 
+/// No conflict of the user: what was changed is in the store, and the next commit brings the copies there.
 #[test]
-fn a12_a_document_that_changes_without_end_is_a_conflict() {
+fn a12_a_document_that_changes_without_end() {
     let dialect = v2();
     let change: Change = |all| {
         let count = all["metadata"]["n1/.zattrs"]["count"].as_u64().unwrap_or(0);
         all["metadata"]["n1/.zattrs"] = json!({"count": count + 1});
     };
-    let (_, tree) = tree(meddled(&dialect, true, change));
-    let error = write(&tree, "n0/attributes.json", r#"{"ours": 1}"#).unwrap_err();
-    is_changed(&error, ".zmetadata");
-    assert_eq!(dialect.copied(&dialect.memory, 0), json!({"round": 0}));
+    let meddled = meddled(&dialect, true, change);
+    let mount = Shared::new(Mode::Cow, meddled.clone(), folder());
+    write(&mount.tree, "n0/attributes.json", r#"{"ours": 1}"#).unwrap();
+    let commit = || {
+        mount
+            .overlay
+            .commit(CommitConfig::default(), &|_, _| {})
+            .unwrap()
+    };
+    let outcome = commit();
+    let error = outcome.failed.unwrap();
+    assert!(error.to_string().contains(".zmetadata"), "{error}");
+    assert_eq!((outcome.put, outcome.conflicts), (1, Vec::new()));
+    assert_eq!(dialect.copied(&mount.overlay, 0), json!({"ours": 1}));
+    meddled.is_calm.store(true, Ordering::SeqCst);
+    let outcome = commit();
+    assert_eq!(
+        (outcome.failed.is_none(), outcome.conflicts),
+        (true, Vec::new())
+    );
+    assert_eq!(dialect.copied(&dialect.memory, 0), json!({"ours": 1}));
 }
 
 /// A commit finds what another program consolidated in the store meanwhile.
@@ -236,6 +261,8 @@ fn a12_consolidated_metadata_that_another_program_changed() {
         let mut all: Value = serde_json::from_slice(&mount.stored(".zmetadata")).unwrap();
         all["metadata"]["n1/.zattrs"] = json!({"theirs": 1});
         mount.put_outside(".zmetadata", &text(&all));
-        assert_eq!(mount.conflicts(), [".zmetadata"]);
+        assert_eq!(mount.conflicts(), [""; 0]);
+        assert_eq!(dialect.copied(&*mount.lower, 0), json!({"ours": 1}));
+        assert_eq!(dialect.copied(&*mount.lower, 1), json!({"theirs": 1}));
     }
 }

@@ -16,6 +16,7 @@ use crate::files::sized;
 use crate::fixture::{Fixture, MAKER, tree};
 use crate::hierarchies;
 use crate::hierarchies::{documents, key};
+use crate::shared::{Mode, Shared};
 use crate::written;
 
 /// Returns every store that has an array at `a/b`.
@@ -353,12 +354,12 @@ fn a_document_is_read_back_as_it_is_written() {
 }
 
 /// Returns a store with consolidated metadata, read as they say.
-fn consolidated(store: &MemoryStore) -> Arc<zarrfs::hierarchy::Hierarchy> {
+fn consolidated(store: Arc<dyn Store>) -> Arc<zarrfs::hierarchy::Hierarchy> {
     let config = HierarchyConfig {
         consolidated: true,
         ..HierarchyConfig::default()
     };
-    hierarchies::configured(Arc::new(store.clone()), config)
+    hierarchies::configured(store, config)
 }
 
 #[test]
@@ -384,10 +385,15 @@ fn consolidated_metadata_say_what_the_documents_say() {
         copies.to_string().into_bytes(),
     );
     for memory in [v2, v3, draft] {
-        let (_, tree) = tree(Arc::new(memory.clone()));
-        write(&tree, "a/b/attributes.json", r#"{"new": 2}"#).unwrap();
-        let array = hierarchies::array(&consolidated(&memory), "a/b");
-        assert_eq!(Value::Object(array.attributes.to_map()), json!({"new": 2}));
+        let mount = Shared::over(Mode::Cow, "memory", &memory);
+        write(&mount.tree, "a/b/attributes.json", r#"{"new": 2}"#).unwrap();
+        let store: Arc<dyn Store> = Arc::new(mount.overlay.clone());
+        let shown = hierarchies::array(&consolidated(store), "a/b");
+        assert_eq!(mount.conflicts(), [""; 0]);
+        let stored = hierarchies::array(&consolidated(mount.lower.clone()), "a/b");
+        for array in [shown, stored] {
+            assert_eq!(Value::Object(array.attributes.to_map()), json!({"new": 2}));
+        }
     }
 }
 
@@ -395,8 +401,9 @@ fn consolidated_metadata_say_what_the_documents_say() {
 fn a_broken_document_of_others_is_left_alone() {
     let memory = documents(&[("zarr.json", json!({"zarr_format": 3, "node_type": "group"}))]);
     memory.set(key(".zmetadata"), b"{ broken".to_vec());
-    let (_, tree) = tree(Arc::new(memory.clone()));
-    write(&tree, "attributes.json", r#"{"x": 1}"#).unwrap();
+    let mount = Shared::over(Mode::Cow, "memory", &memory);
+    write(&mount.tree, "attributes.json", r#"{"x": 1}"#).unwrap();
+    assert_eq!(mount.conflicts(), [""; 0]);
     let object = memory.get(&key(".zmetadata"), 100).unwrap().unwrap();
     assert_eq!(object.bytes, b"{ broken");
     assert!(

@@ -11,6 +11,7 @@ use crate::common;
 use crate::documents::{stores, write};
 use crate::fixture::tree;
 use crate::hierarchies::{self, key};
+use crate::shared::{Mode, Shared};
 use crate::written;
 
 /// Attributes that no reader of JSON gives back as they are.
@@ -118,8 +119,8 @@ fn consolidated(odd: &str) -> (MemoryStore, String) {
 fn c01_an_edit_leaves_every_other_copy_as_it_is() {
     let odd = r#"{"_FillValue": NaN, "valid_max":Infinity , "id": 123456789012345678901234567890, "n": 1e5}"#;
     let (v2, text) = consolidated(odd);
-    let (_, v2_tree) = tree(Arc::new(v2.clone()));
-    write(&v2_tree, "a/b/attributes.json", r#"{"new": 1}"#).unwrap();
+    let mount = Shared::over(Mode::WriteThrough, "memory", &v2);
+    write(&mount.tree, "a/b/attributes.json", r#"{"new": 1}"#).unwrap();
     let new = ",\n        \"a/b/.zattrs\": {\n            \"new\": 1\n        }\n    },\n    \"zarr_consol";
     let expected = text.replace("\n    },\n    \"zarr_consol", new);
     assert!(
@@ -134,8 +135,8 @@ fn c01_an_edit_leaves_every_other_copy_as_it_is() {
            "metadata":{{"x":{{"zarr_format":3,"node_type":"group","attributes":{odd}}}}},"must_understand":false}}}}"#
     );
     v3.set(key("zarr.json"), text.clone().into_bytes());
-    let (_, v3_tree) = tree(Arc::new(v3.clone()));
-    write(&v3_tree, "a/b/attributes.json", r#"{"new": 1}"#).unwrap();
+    let mount = Shared::over(Mode::WriteThrough, "memory", &v3);
+    write(&mount.tree, "a/b/attributes.json", r#"{"new": 1}"#).unwrap();
     let texts = texts(&v3);
     let (_, after) = texts.iter().find(|(name, _)| *name == "zarr.json").unwrap();
     let (head, rest) = text.split_at(text.find("},\"must").unwrap());
@@ -199,12 +200,14 @@ fn c01_documents_with_a_name_twice_are_not_rewritten() {
     is_refused(&memory, "x", || {
         write(&v2_tree, "a/b/attributes.json", r#"{"x": 1, "x": 1}"#)
     });
+    // A copy that has a name twice stays as it is beside those that are derived.
     let (memory, text) = consolidated(r#"{"x": 1, "x": 2}"#);
-    let (_, tree) = tree(Arc::new(memory.clone()));
-    is_refused(&memory, ".zmetadata", || {
-        write(&tree, "a/b/attributes.json", r#"{"x": 3}"#)
-    });
-    assert!(texts(&memory).contains(&(".zmetadata", text)));
+    let mount = Shared::over(Mode::WriteThrough, "memory", &memory);
+    write(&mount.tree, "a/b/attributes.json", r#"{"x": 3}"#).unwrap();
+    let new =
+        ",\n        \"a/b/.zattrs\": {\n            \"x\": 3\n        }\n    },\n    \"zarr_consol";
+    let expected = text.replace("\n    },\n    \"zarr_consol", new);
+    assert!(texts(&memory).contains(&(".zmetadata", expected)));
 }
 
 #[test]

@@ -21,6 +21,7 @@ mod changed_keys;
 mod conflicts;
 mod consolidated;
 mod contents;
+mod derived_copies;
 mod documents;
 mod encodings;
 mod files;

@@ -44,7 +44,7 @@ pub struct Shared {
     pub arrays: Arc<Arrays>,
     pub view: Arc<dyn View>,
     pub tree: Arc<dyn Tree>,
-    _folder: TempDir,
+    folder: TempDir,
 }
 
 impl Shared {
@@ -98,8 +98,23 @@ impl Shared {
             arrays,
             view: Arc::new(view),
             tree,
-            _folder: folder,
+            folder,
         }
+    }
+
+    /// Ends the mount, as a kill would, and makes it again.
+    pub fn again(self, lower: Arc<dyn Store>) -> Shared {
+        let Shared {
+            mode,
+            overlay,
+            arrays,
+            view,
+            tree,
+            folder,
+            ..
+        } = self;
+        drop((tree, view, arrays, overlay));
+        Shared::new(mode, lower, folder)
     }
 
     /// Opens a file of the files view for writing.

@@ -10,6 +10,7 @@ use rustix::fs::OFlags;
 
 use super::plan::{CommitStep, phases};
 use super::{Commit, Conflicts, Outcome, ProgressFn, parallel_keys};
+use crate::dialect::copies::{CopyHolder, MAX_DOCUMENT};
 use crate::error::{Error, Kind, Result};
 use crate::overlay::OverlayCore;
 use crate::overlay::changes::{ChangeAction, ChangedKey};
@@ -181,7 +182,7 @@ impl Apply<'_> {
         let file = self.upper_file(key)?;
         let etag = match &step.now {
             Some(etag) if step.is_done => etag.clone(),
-            _ => self.put_file(key, &file, condition)?,
+            _ => self.put_file(step, &file, condition)?,
         };
         let (record_key, version) = (key.clone(), etag.version.told_of(key)?);
         let committed = JournalRecord::Committed {
@@ -210,7 +211,16 @@ impl Apply<'_> {
         ])
     }
 
-    fn put_file(&self, key: &Key, file: &File, condition: &Condition) -> Result<ETag> {
+    fn put_file(&self, step: &CommitStep, file: &File, condition: &Condition) -> Result<ETag> {
+        let key = &step.change.key;
+        if let Some(bytes) = self.with_stored_copies(step, file)? {
+            self.commit.note_put(key, &bytes)?;
+            return self
+                .commit
+                .core
+                .store
+                .put(key, PutBody::Bytes(&bytes), condition);
+        }
         self.note_try(key, Some(file))?;
         let length = file
             .metadata()
@@ -218,6 +228,35 @@ impl Apply<'_> {
             .len();
         let body = PutBody::FileAsIs(file, length);
         self.commit.core.store.put(key, body, condition)
+    }
+
+    /// Returns what is put of a document of which zarrfs itself edited members other than the copies: those stay as the
+    /// store has them. `None` for any other file.
+    fn with_stored_copies(&self, step: &CommitStep, file: &File) -> Result<Option<Vec<u8>>> {
+        let (key, store) = (&step.change.key, &self.commit.core.store);
+        let layer = &self.commit.layered.layer;
+        let is_program = layer.lock().records.program_copies.stale(key).is_some();
+        let Some(holder) = CopyHolder::of_key(key).filter(|_| !is_program) else {
+            return Ok(None);
+        };
+        let length = file
+            .metadata()
+            .map_err(|error| Error::os(key, error))?
+            .len();
+        let length = usize::try_from(length.min(MAX_DOCUMENT)).unwrap_or(usize::MAX);
+        let own = content::read_file(file, 0, length).map_err(|error| Error::os(key, error))?;
+        if !holder.may_have_copies(&own) {
+            return Ok(None);
+        }
+        // What is remembered may be older than what was compared.
+        store.info().changes.note(key);
+        let stored = store.get(key, MAX_DOCUMENT)?;
+        let read = stored.as_ref().map(|object| object.version);
+        if !self.force && read != step.now.as_ref().map(|etag| etag.version) {
+            let why = "was changed since it was compared";
+            return Err(Error::new(Kind::Changed, key, why));
+        }
+        Ok(stored.and_then(|stored| holder.with_copies_of(&own, &stored.bytes)))
     }
 
     /// Notes what is put, or that the key is removed, for the case that the store does it and no answer

@@ -12,6 +12,7 @@ use rustix::fs::{Mode, RenameFlags};
 use rustix::io::Errno;
 
 use crate::error::Result;
+use crate::model::document::is_document;
 use crate::overlay::changes::KeptKeys;
 use crate::overlay::journal::Journal;
 use crate::overlay::journal_line::JournalRecord;
@@ -171,7 +172,9 @@ fn has_changes(layer: &ChangeLayer, left_out: &FilesLeftOut) -> Result<bool> {
     }
     layer.keys.for_each_file(&Key::root(), &mut |key| {
         let base = layer.base(key);
-        let is_content = base.is_none_or(|base| !base.is_committed);
+        // A write-through that ended early has put a document, and not the copies of it.
+        let is_put = is_document(key.name());
+        let is_content = is_put || base.is_none_or(|base| !base.is_committed);
         Ok(is_content && !left_out.contains_key(key))
     })
 }
@@ -205,6 +208,7 @@ fn records_of(layer: &ChangeLayer, left_out: &FilesLeftOut) -> Result<Vec<Journa
             list.push(JournalRecord::Created(key.clone()));
         }
         list.extend(state.records.marks.records_of(key));
+        list.extend(state.records.program_copies.records_of(key));
     }
     let kept = state.records.kept_attributes_below(&Key::root());
     let kept = kept.into_iter();

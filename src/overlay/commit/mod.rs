@@ -8,7 +8,8 @@
 //! one step (`thaw`). After a conflict, an error or a kill it stays where it is and shows as before; the next commit
 //! goes on with it: what the store already has is seen by its content, neither put twice nor taken for the change of
 //! another program; what was put and others have changed since is a conflict (`overwritten`). `write_through` brings
-//! single paths of the layer on top into the store.
+//! single paths of the layer on top into the store. After each of them the store's copies of the documents in
+//! consolidated metadata are brought up to date (`copies`).
 
 use std::sync::Arc;
 
@@ -24,6 +25,7 @@ use plan::Plan;
 
 mod apply;
 mod arrays;
+mod copies;
 pub mod copy;
 mod fetch;
 mod freeze;
@@ -278,6 +280,7 @@ impl Commit<'_> {
         if !outcome.conflicts.is_empty() {
             return Ok(outcome);
         }
+        let holders = self.holders(paths);
         let apply = Apply {
             commit: self,
             force,
@@ -286,7 +289,10 @@ impl Commit<'_> {
         let done = apply.run(plan.steps, &plan.files_above, progress);
         apply.applied.add_to(&mut outcome);
         match done {
-            Ok(conflicts) => outcome.conflicts = conflicts,
+            Ok(conflicts) => {
+                outcome.conflicts = conflicts;
+                outcome.failed = self.update_copies(paths, holders).err();
+            }
             Err(error) => outcome.failed = Some(error),
         }
         if outcome.is_whole() && !self.is_live && !force {

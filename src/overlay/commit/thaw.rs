@@ -14,12 +14,12 @@ use crate::error::Result;
 use crate::overlay::OverlayCore;
 use crate::overlay::changes::KeptKeys;
 use crate::overlay::journal_line::{ContentDigest, JournalRecord};
+use crate::overlay::key_ranges::joined;
 use crate::overlay::keys_dir::os_error;
 use crate::overlay::layer::{ChangeLayer, Located};
 use crate::overlay::layered_store::LayeredStore;
 use crate::overlay::open_file::state::ContentSource;
 use crate::overlay::open_file::{OpenFile, OpenedAs};
-use crate::overlay::records::joined;
 use crate::store::{Key, LogPosition, StoreVersion};
 use crate::sync::locks::RwLockWriteGuard;
 

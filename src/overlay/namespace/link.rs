@@ -9,11 +9,12 @@ use std::fs::File;
 use std::sync::Arc;
 
 use crate::error::{Error, Kind, Result};
-use crate::overlay::journal_line::Mark;
+use crate::overlay::derived::has_program_copies;
 use crate::overlay::keys_dir::os_error;
 use crate::overlay::layered_store::LayeredStore;
 use crate::overlay::name_change::NameChange;
 use crate::overlay::open_file::OpenFile;
+use crate::overlay::store::PendingObject;
 use crate::overlay::{OverlayCore, attributes, content};
 use crate::store::tree::{AttrChange, Time};
 use crate::store::{EntryKind, Key, Reader};
@@ -43,7 +44,14 @@ impl OverlayCore {
         let linked = self
             .copy_to(&source, from, &file)
             .and_then(|()| content::mark_of(&file).map_err(|error| Error::os(to, error)))
-            .and_then(|mark| self.publish_link((from, to), &name, mark));
+            .and_then(|mark| {
+                let pending = PendingObject {
+                    name: &name,
+                    mark,
+                    has_program_copies: has_program_copies(to, &file)?,
+                };
+                self.publish_link((from, to), pending)
+            });
         linked.inspect_err(|_| self.upper.discard_pending(&name))
     }
 
@@ -71,13 +79,11 @@ impl OverlayCore {
         set.map_err(Error::from)
     }
 
-    /// Gives a pending file, of this name and with the bytes of `from`, the key `to` if it is free, also in the store if the
-    /// overlay writes through.
+    /// Gives a pending file with the bytes of `from` the key `to` if it is free, also in the store if the overlay writes through.
     fn publish_link(
         self: &Arc<Self>,
         (from, to): (&Key, &Key),
-        pending: &str,
-        mark: Mark,
+        pending: PendingObject<'_>,
     ) -> Result<()> {
         let paths = std::slice::from_ref(to);
         let was_changed = Cell::new(false);
@@ -86,7 +92,7 @@ impl OverlayCore {
             change.check_free(to)?;
             let base = change.base_record(to, content::MAX_REPLACED)?;
             was_changed.set(base.is_none());
-            change.publish_object(to, (pending, mark), base, None)?;
+            change.publish_object(to, pending, base, None)?;
             change.note_document(to, &linked)
         };
         self.change_names_and(paths, publish, || {

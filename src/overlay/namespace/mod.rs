@@ -37,7 +37,12 @@ impl Tree for Overlay {
         if let Some(file) = self.0.registered(path).filter(|file| file.is_pending()) {
             return file.stat().map(Some);
         }
+        let derived = self.0.derived(path)?;
         let (stat, kept) = self.0.look(|top| top.stat(path))?;
+        if let Some(derived) = derived {
+            let stat = derived.stat();
+            return Ok(Some(kept.map_or(stat, |kept| kept.over(stat))));
+        }
         Ok(stat.map(|stat| {
             let stat = self.0.with_id(path, stat);
             kept.map_or(stat, |kept| kept.over(stat))
@@ -53,7 +58,11 @@ impl Tree for Overlay {
             let stat = top.layer.keys.stat(path)?;
             Ok(stat.map(|stat| top.upper_stat(path, &stat)))
         });
-        Some(self.0.with_id(path, stat.ok()??))
+        let stat = stat.ok()??;
+        if self.0.may_be_derived(path, stat.meta.version) {
+            return None;
+        }
+        Some(self.0.with_id(path, stat))
     }
 
     fn content_of(&self, path: &Key, found: &Meta) -> u64 {
@@ -89,6 +98,9 @@ impl Tree for Overlay {
         let found = found.ok_or_else(|| Error::not_found(path))?;
         if LayeredStore::kind(&found) != EntryKind::File {
             return self.0.change_special(path, change);
+        }
+        if change.size.is_some() {
+            self.0.find_metadata(path)?;
         }
         self.0.change_file(path, |file| {
             file.change(change)?;

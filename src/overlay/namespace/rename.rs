@@ -4,18 +4,21 @@
 //! old one as its source. Both are one step: the journal says that a rename starts, and recovery finishes it after a
 //! crash.
 
+use std::fs::File;
 use std::sync::Arc;
 
-use rustix::fs::{AtFlags, RenameFlags};
+use rustix::fs::{AtFlags, OFlags, RenameFlags};
 use rustix::io::Errno;
 
+use crate::dialect::copies::may_hold_copies;
 use crate::error::{Error, Kind, Result};
+use crate::overlay::derived::has_program_copies;
 use crate::overlay::journal_line::JournalRecord;
+use crate::overlay::key_ranges::joined;
 use crate::overlay::keys_dir::{KeysDir, os_error};
 use crate::overlay::layered_store::LayeredStore;
 use crate::overlay::name_change::{NameChange, keys_not_known};
 use crate::overlay::open_file::OpenFile;
-use crate::overlay::records::joined;
 use crate::overlay::{Resolved, content, wrong_kind};
 use crate::store::tree::RenameMode;
 use crate::store::{EntryKind, Key, Meta};
@@ -95,6 +98,9 @@ impl NameChange<'_> {
         records.extend(self.incomplete_after_rename(&incomplete, from, to));
         records.extend(self.marks_after_rename(from, to));
         records.extend(self.encodings_after_rename(from, to));
+        if self.has_program_copies(from, to)? {
+            records.push(JournalRecord::CopiesWritten(to.clone()));
+        }
         let replaces = !in_upper && layer.keys.stat(to)?.is_some();
         let attributes = self.renamed_attributes(from, to);
         let is_one_step = whiteouts.is_empty() && attributes.is_empty() && !replaces;
@@ -241,7 +247,18 @@ impl NameChange<'_> {
             }
             records.push(JournalRecord::Removed(old));
         }
+        records.extend(state.records.program_copies.renamed(from, to));
         records
+    }
+
+    /// Whether the file of the layer at `from` has copies of documents, which it is to have under the name `to`.
+    fn has_program_copies(&self, from: &Key, to: &Key) -> Result<bool> {
+        if !may_hold_copies(to) {
+            return Ok(false);
+        }
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK;
+        let file = self.top.layer.keys.open_key(from, flags);
+        file.map_or(Ok(false), |file| has_program_copies(to, &File::from(file)))
     }
 
     /// Returns the records by which attributes go with what is renamed.

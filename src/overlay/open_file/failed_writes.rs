@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::ops::Range;
 
 use crate::error::{Error, Kind};
-use crate::overlay::records::joined;
+use crate::overlay::key_ranges::joined;
 use crate::store::Key;
 
 /// The range of bytes that could not be written, and why.

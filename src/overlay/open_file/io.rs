@@ -218,8 +218,10 @@ impl OpenFile {
             ContentSource::Lower(reader) => stat_of_stored(reader.meta()?),
             _ => self.stat_of_copy()?,
         };
+        let derived = self.derived_posix();
         Ok(Stat {
             content: self.id,
+            posix: stat.posix.or(derived),
             ..stat
         })
     }

@@ -11,8 +11,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use super::OverlayCore;
 use super::name_change::NameChange;
 use crate::error::{Error, Result};
-use crate::store::tree::OpenMode;
-use crate::store::{Key, StoreVersion};
+use crate::store::tree::{OpenMode, Posix};
+use crate::store::{Key, StoreVersion, Version};
 use crate::sync::descriptors::Permit;
 use crate::sync::locks::{Condvar, Mutex, MutexGuard};
 use handle::OpenFileHandle;
@@ -83,6 +83,7 @@ impl OpenFile {
                 needs_write_through: false,
                 failed_writes: None,
                 opened_as,
+                derived: None,
                 opened_content: None,
             }),
         }
@@ -119,6 +120,29 @@ impl OpenFile {
     /// Whether something was written that no flush has published.
     pub(super) fn is_dirty(&self) -> bool {
         self.lock().is_dirty
+    }
+
+    /// Whether a program has written something of the layer's file, or may do so.
+    pub(super) fn is_being_written(&self) -> bool {
+        let state = self.lock();
+        let is_upper = matches!(state.source, ContentSource::Upper(_));
+        state.pending.is_some() || is_upper && (state.is_dirty || self.is_open_for_writing())
+    }
+
+    /// Returns the version of the document that the content is, if its copies are derived and it was not written.
+    pub(super) fn derived_version(&self) -> Option<Version> {
+        let state = self.lock();
+        let derived = state.derived.as_ref();
+        derived
+            .filter(|_| matches!(state.source, ContentSource::Lower(_)))
+            .map(|derived| derived.meta.version)
+    }
+
+    /// Returns owner and mode of the layer's file of a document whose copies are derived.
+    fn derived_posix(&self) -> Option<Posix> {
+        let state = self.lock();
+        let is_lower = matches!(state.source, ContentSource::Lower(_));
+        state.derived.as_ref().filter(|_| is_lower)?.posix
     }
 
     /// Returns the key; `None` once the file has no name.

@@ -14,6 +14,7 @@ use super::failed_writes::FailedWrites;
 use super::spare::{SpareFile, WrittenRanges};
 use crate::error::{Error, Kind, Result};
 use crate::overlay::content::StoredContent;
+use crate::overlay::derived::{DerivedDocument, has_program_copies};
 use crate::overlay::journal_line::{ContentDigest, JournalRecord, Mark};
 use crate::overlay::keys_dir::{inode_of, os_error};
 use crate::overlay::name_change::NameChange;
@@ -48,6 +49,8 @@ pub(in crate::overlay) struct FileState {
     pub(super) needs_write_through: bool,
     pub(super) failed_writes: Option<FailedWrites>,
     pub(in crate::overlay) opened_as: OpenedAs,
+    /// The document that the content was when the file was opened, if its copies are derived.
+    pub(super) derived: Option<Arc<DerivedDocument>>,
     /// Length and digest of the content that the file was opened on, if they are known.
     pub(in crate::overlay) opened_content: Option<ContentDigest>,
 }
@@ -231,6 +234,7 @@ impl FileState {
             records.push(JournalRecord::Completed(key.clone()));
         }
         records.extend(self.mark_record(&key)?);
+        records.extend(self.copies_record(&key)?);
         change.make_parents(&key)?;
         change.record(records)?;
         self.is_incomplete = false;
@@ -268,6 +272,17 @@ impl FileState {
         self.mark = Some((self.changes, mark));
         let key = key.clone();
         Ok(Some(JournalRecord::Written { key, mark }))
+    }
+
+    /// Returns the record of copies of documents that a program has written.
+    fn copies_record(&self, key: &Key) -> Result<Option<JournalRecord>> {
+        let is_written = self.is_dirty || self.derived.is_some();
+        match &self.source {
+            ContentSource::Upper(file) if is_written && has_program_copies(key, file)? => {
+                Ok(Some(JournalRecord::CopiesWritten(key.clone())))
+            }
+            _ => Ok(None),
+        }
     }
 
     /// Gives the layer's file the number of this one.

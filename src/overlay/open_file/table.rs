@@ -10,6 +10,7 @@ use rustix::io::Errno;
 use super::state::ContentSource;
 use super::{OpenFile, OpenedAs};
 use crate::error::{Error, Kind, Result};
+use crate::overlay::derived::DerivedDocument;
 use crate::overlay::keys_dir::{inode_of, os_error};
 use crate::overlay::layered_store::LayeredStore;
 use crate::overlay::{OverlayCore, Resolved, wrong_kind};
@@ -65,7 +66,7 @@ impl OverlayCore {
     pub(in crate::overlay) fn open_file(self: &Arc<Self>, key: &Key) -> Result<Arc<OpenFile>> {
         for _ in 0..MAX_OPEN_ATTEMPTS {
             if let Some(file) = self.registered(key) {
-                if self.is_content_of_store(&file)? {
+                if self.is_shown(key, &file)? {
                     return Ok(file);
                 }
                 // Open handles keep its content.
@@ -108,6 +109,24 @@ impl OverlayCore {
         self.look(|top| Ok(top.find(key)?.is_some()))
     }
 
+    /// Whether a file that is open has what its key shows.
+    fn is_shown(&self, key: &Key, file: &Arc<OpenFile>) -> Result<bool> {
+        let derived = self.derived(key)?.map(|derived| derived.meta.version);
+        match (file.derived_version(), derived) {
+            (None, None) => self.is_content_of_store(file),
+            (own, derived) if own == derived => Ok(true),
+            _ => {
+                // Nobody can write to a file of the layer that is read alone.
+                let is_upper = file.upper_file().is_some();
+                if is_upper && !file.is_being_written() {
+                    self.open.lock().files.unregister(key, file);
+                    file.detach();
+                }
+                Ok(is_upper && file.is_being_written())
+            }
+        }
+    }
+
     /// Whether the store still has what a file was opened on. Only a file that was not written can be out of date.
     fn is_content_of_store(&self, file: &OpenFile) -> Result<bool> {
         let Some((lower, version)) = file.unwritten_version() else {
@@ -133,6 +152,15 @@ impl OverlayCore {
         let permit = Permit::take().map_err(|error| error.about(key))?;
         let (top, position) = (self.top(), self.info.changes.position());
         let found = top.find(key)?.ok_or_else(|| Error::not_found(key))?;
+        if let Some(derived) = self.derived(key)? {
+            let opened_as = opened_as(&top, &found)?;
+            let found = FoundIn {
+                lower: lower_key(&found),
+                top,
+                position,
+            };
+            return Ok((self.open_derived(key, derived, opened_as, permit), found));
+        }
         match (LayeredStore::kind(&found), found) {
             (EntryKind::Directory, _) => Err(wrong_kind(key, true)),
             (EntryKind::File, Resolved::Upper(_)) => {
@@ -161,6 +189,21 @@ impl OverlayCore {
                 Ok((file, found))
             }
         }
+    }
+
+    /// Opens a document whose copies are derived.
+    fn open_derived(
+        self: &Arc<Self>,
+        key: &Key,
+        derived: Arc<DerivedDocument>,
+        opened_as: OpenedAs,
+        permit: Permit,
+    ) -> OpenFile {
+        let source = ContentSource::Lower(derived.clone());
+        let id = derived.stat().content;
+        let file = OpenFile::new(self, key, id, source, opened_as, permit);
+        file.lock().derived = Some(derived);
+        file
     }
 
     /// Opens what the store or a frozen layer has at `lower`, which shows at `key`.
@@ -211,6 +254,9 @@ impl OverlayCore {
         }
         match (file.source(), top.layer.keys.stat(key)?) {
             (ContentSource::Upper(file), Some(_)) => top.layer.is_file_of(key, &file),
+            (ContentSource::Lower(_), Some(_)) if file.derived_version().is_some() => {
+                Ok(!self.info.changes.changed_since(found.position, key))
+            }
             (ContentSource::Lower(_) | ContentSource::Frozen(..), None) => {
                 // It may have been replaced meanwhile, and be in the store by now, where it shows as before.
                 let is_same = !self.info.changes.changed_since(found.position, key);
@@ -268,6 +314,29 @@ struct FoundIn {
     lower: Option<Key>,
     /// Where the log of changes was before.
     position: LogPosition,
+}
+
+/// Returns the key of the store below where something was found, if the layer on top does not have it.
+fn lower_key(found: &Resolved) -> Option<Key> {
+    match found {
+        Resolved::Upper(_) => None,
+        Resolved::Lower(lower, _) => Some(lower.clone()),
+    }
+}
+
+/// Returns what a document was opened on whose copies are derived.
+fn opened_as(top: &LayeredStore, found: &Resolved) -> Result<OpenedAs> {
+    let Resolved::Lower(lower, meta) = found else {
+        return Ok(OpenedAs::Upper);
+    };
+    let is_frozen = match &top.frozen {
+        Some(frozen) => frozen.layer.is_changed(lower)?,
+        None => false,
+    };
+    Ok(match meta.version.stored().filter(|_| !is_frozen) {
+        Some(version) => OpenedAs::Stored(lower.clone(), version),
+        None => OpenedAs::Frozen,
+    })
 }
 
 fn open_upper(top: &LayeredStore, key: &Key) -> Result<File> {

@@ -6,13 +6,17 @@
 use crate::dialect::draft::EntryPoint;
 use crate::dialect::{consolidated, text_of};
 use crate::error::{Error, Kind, Result};
-use crate::json_text::{MemberChange, ObjectText};
-use crate::model::document::{CONSOLIDATED_2020, ZARR_JSON, ZARRAY, ZATTRS, ZGROUP, ZMETADATA};
+use crate::json_text::{self, MemberChange, ObjectText, find_member};
+use crate::model::document::{
+    CONSOLIDATED_2020, ZARR_JSON, ZARRAY, ZATTRS, ZGROUP, ZMETADATA, is_draft_document,
+};
 use crate::store::Key;
 
+/// The longest document that is read to find copies in it, or to make one of it: 64 MiB.
+pub const MAX_DOCUMENT: u64 = 64 << 20;
+
 /// The copies that the copy of a final-v3 group has.
-pub(super) const NO_COPIES: &str =
-    r#"{"kind": "inline", "must_understand": false, "metadata": {}}"#;
+const NO_COPIES: &str = r#"{"kind": "inline", "must_understand": false, "metadata": {}}"#;
 
 /// How a document holds copies of others.
 #[derive(Clone, Copy, PartialEq)]
@@ -65,31 +69,78 @@ impl CopyHolder {
         Ok(entry.consolidated()?.map(holder))
     }
 
-    /// Returns those that may hold copies of the changed documents.
-    pub(super) fn above(changed: &[Key]) -> Result<Vec<CopyHolder>> {
-        let mut folders: Vec<Key> = Vec::new();
-        for key in changed {
-            let mut folder = key.parent();
-            while let Some(at) = folder {
-                folder = at.parent();
-                if !folders.contains(&at) {
-                    folders.push(at);
-                }
+    /// Returns the document that this key may be; `None` if no document of that name holds copies.
+    pub fn of_key(key: &Key) -> Option<CopyHolder> {
+        if !may_hold_copies(key) {
+            return None;
+        }
+        let group = key.parent()?;
+        if key.name() == ZARR_JSON.as_bytes() {
+            return CopyHolder::of_v3(&group).ok();
+        }
+        let mut top = key.clone();
+        for name in CONSOLIDATED_2020.rsplit('/') {
+            if top.name() != name.as_bytes() {
+                return CopyHolder::of_v2(&group).ok();
             }
+            top = top.parent()?;
         }
-        let mut holders = Vec::new();
-        for folder in folders {
-            let drafted = CONSOLIDATED_2020
-                .split('/')
-                .try_fold(folder.clone(), |key, name| key.child(name.as_bytes()))?;
-            holders.extend([CopyHolder::of_v2(&folder)?, CopyHolder::of_v3(&folder)?]);
-            holders.push(CopyHolder {
-                key: drafted,
-                is_draft: true,
-                ..CopyHolder::of_v2(&folder)?
-            });
-        }
-        Ok(holders)
+        CopyHolder::drafted(&top).ok()
+    }
+
+    /// Returns the document of a draft's hierarchy whose entry point is in a folder.
+    fn drafted(top: &Key) -> Result<CopyHolder> {
+        let mut names = CONSOLIDATED_2020.split('/');
+        Ok(CopyHolder {
+            key: names.try_fold(top.clone(), |key, name| key.child(name.as_bytes()))?,
+            is_draft: true,
+            ..CopyHolder::of_v2(top)?
+        })
+    }
+
+    /// Returns the documents that may hold a copy of this one.
+    pub fn above_document(document: &Key) -> Vec<CopyHolder> {
+        let holders = CopyHolder::in_folders_above(document);
+        let holds = |holder: &CopyHolder| holder.copy_name(document).is_some();
+        holders.into_iter().filter(holds).collect()
+    }
+
+    /// Returns the documents that may hold copies of documents at a path and below.
+    pub fn above_tree(path: &Key) -> Vec<CopyHolder> {
+        let holders = CopyHolder::in_folders_above(path);
+        let may_hold = |holder: &CopyHolder| !holder.is_draft || holder.is_of_meta(path);
+        holders.into_iter().filter(may_hold).collect()
+    }
+
+    fn in_folders_above(path: &Key) -> Vec<CopyHolder> {
+        let folders = std::iter::successors(path.parent(), Key::parent);
+        let holders = |folder: Key| {
+            let drafted = CopyHolder::drafted(&folder);
+            [
+                CopyHolder::of_v2(&folder),
+                CopyHolder::of_v3(&folder),
+                drafted,
+            ]
+        };
+        folders.flat_map(holders).filter_map(Result::ok).collect()
+    }
+
+    /// Whether a path is in the folder where a draft has its metadata.
+    fn is_of_meta(&self, path: &Key) -> bool {
+        let meta = CONSOLIDATED_2020.split('/').next().unwrap_or_default();
+        let below = path.below(&self.folder);
+        below.is_some_and(|rest| rest.names().next() == Some(meta.as_bytes()))
+    }
+
+    /// Returns the name of the copy that this may hold of a document; `None` for one of another dialect or place.
+    pub fn copy_name(&self, document: &Key) -> Option<String> {
+        let is = |name: &str| document.name() == name.as_bytes();
+        let is_kind = match (self.is_draft, self.form) {
+            (true, _) => self.is_of_meta(document) && is_draft_document(document.name()),
+            (false, CopyForm::ByKey) => is(ZGROUP) || is(ZARRAY) || is(ZATTRS),
+            (false, CopyForm::ByNode) => is(ZARR_JSON),
+        };
+        is_kind.then(|| self.name_of(document)).flatten()
     }
 
     /// Returns its key.
@@ -103,7 +154,7 @@ impl CopyHolder {
     }
 
     /// Whether copies are members of a member of the document, which holds something else too.
-    pub(super) fn is_member(&self) -> bool {
+    pub fn is_member(&self) -> bool {
         self.form == CopyForm::ByNode
     }
 
@@ -125,7 +176,7 @@ impl CopyHolder {
     }
 
     /// Returns the name of a document's copy; nothing if it has none here.
-    pub(super) fn name_of(&self, document: &Key) -> Option<String> {
+    pub fn name_of(&self, document: &Key) -> Option<String> {
         let copied = match self.form {
             CopyForm::ByKey => document.below(&self.folder)?,
             CopyForm::ByNode if document.name() == ZARR_JSON.as_bytes() => {
@@ -138,7 +189,7 @@ impl CopyHolder {
     }
 
     /// Returns the key of the document whose copy has this name; nothing if it is not the name of one.
-    pub(super) fn document_of(&self, name: &str) -> Option<Key> {
+    pub fn document_of(&self, name: &str) -> Option<Key> {
         let named = Key::new(name).ok().filter(|key| !key.is_root())?;
         let above = self.folder.as_bytes();
         let slash: &[u8] = if self.folder.is_root() { b"" } else { b"/" };
@@ -150,8 +201,49 @@ impl CopyHolder {
         (self.name_of(&document).as_deref() == Some(name)).then_some(document)
     }
 
+    /// Returns the copy of a document with these bytes; `None` if they are no JSON object.
+    pub fn copy_of(&self, bytes: &[u8]) -> Option<String> {
+        let text = ObjectText::parse(text_of(bytes).ok()?).ok()?;
+        Some(self.copied(&text).trim().to_string())
+    }
+
+    /// Returns a document that is edited, with the copies that another text of it holds; `None` if one of them holds
+    /// none, or if this document holds nothing but copies.
+    pub fn with_copies_of(&self, bytes: &[u8], other: &[u8]) -> Option<Vec<u8>> {
+        let other = self.member(other)?;
+        let own = self.member(bytes)?;
+        let text = text_of(bytes).ok()?;
+        let mark = bytes.get(..bytes.len() - text.len()).unwrap_or_default();
+        let text = ObjectText::parse(text).ok()?;
+        if own == other {
+            return Some(bytes.to_vec());
+        }
+        Some([mark, text.replaced(consolidated::MEMBER, other).as_bytes()].concat())
+    }
+
+    /// Whether two texts of the document hold the same copies, though other members may differ.
+    pub fn has_same_copies(&self, one: &[u8], other: &[u8]) -> bool {
+        match (self.member(one), self.member(other)) {
+            (Some(one), Some(other)) => json_text::is_same(one, other),
+            (one, other) => one.is_none() && other.is_none() && self.is_member(),
+        }
+    }
+
+    /// Returns the member of the document that holds the copies, if it has something else too.
+    fn member<'a>(&self, bytes: &'a [u8]) -> Option<&'a str> {
+        let text = text_of(bytes).ok().filter(|_| self.is_member())?;
+        let found = find_member(text, consolidated::MEMBER).ok()??;
+        text.get(found)
+    }
+
+    /// Whether a text of the document may hold copies; costs no more than a look through its bytes.
+    pub fn may_have_copies(&self, bytes: &[u8]) -> bool {
+        let member = consolidated::MEMBER.as_bytes();
+        !self.is_member() || bytes.windows(member.len()).any(|part| part == member)
+    }
+
     /// Returns the text of a document as it stands here.
-    pub(super) fn copied(&self, document: &ObjectText<'_>) -> String {
+    fn copied(&self, document: &ObjectText<'_>) -> String {
         let is_group = document
             .value("node_type")
             .is_some_and(|kind| kind == "\"group\"");
@@ -165,10 +257,16 @@ impl CopyHolder {
         }
     }
 
+    /// Finds the copies in a text of the document; `None` if it holds none or does not read. Of two with one name the last
+    /// counts.
+    pub fn find_copies<'a>(&self, bytes: &'a [u8]) -> Option<Copies<'a>> {
+        Copies::find(bytes, self.form)
+    }
+
     /// Finds the copies in the document; nothing if it holds none or does not read, `Invalid` if an object in it has a
     /// name twice.
-    pub(super) fn copies<'a>(&self, bytes: &'a [u8]) -> Result<Option<Copies<'a>>> {
-        let Some(copies) = Copies::find(bytes, self.form) else {
+    pub fn copies<'a>(&self, bytes: &'a [u8]) -> Result<Option<Copies<'a>>> {
+        let Some(copies) = self.find_copies(bytes) else {
             return Ok(None);
         };
         copies.top.check_unique().map_err(|error| {
@@ -179,8 +277,13 @@ impl CopyHolder {
     }
 }
 
+/// Whether a key has the name of a document that may hold copies of others.
+pub fn may_hold_copies(key: &Key) -> bool {
+    [ZARR_JSON.as_bytes(), ZMETADATA.as_bytes()].contains(&key.name())
+}
+
 /// Copies of documents in the text of another one.
-pub(super) struct Copies<'a> {
+pub struct Copies<'a> {
     bytes: &'a [u8],
     top: ObjectText<'a>,
     /// The member of the document that holds the copies in a member of its own, if it is not the document.
@@ -210,12 +313,12 @@ impl<'a> Copies<'a> {
     }
 
     /// Returns the copies by their names.
-    pub(super) fn members(&self) -> impl Iterator<Item = (&str, &'a str)> {
+    pub fn members(&self) -> impl Iterator<Item = (&str, &'a str)> {
         self.copies.members()
     }
 
     /// Returns the whole document with copies changed.
-    pub(super) fn edited(&self, changes: &[MemberChange]) -> Vec<u8> {
+    pub fn edited(&self, changes: &[MemberChange]) -> Vec<u8> {
         let name = consolidated::DOCUMENTS;
         let text = match &self.member {
             None => self.top.replaced(name, &self.copies.edited(changes, 2)),

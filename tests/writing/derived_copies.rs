@@ -1,0 +1,775 @@
+//! Copies in consolidated metadata agree with the nodes that a mount shows, and after a commit with those of the store.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering};
+
+use serde_json::{Value, json};
+use zarrfs::error::{Error, Kind, Result};
+use zarrfs::hierarchy::{Hierarchy, HierarchyConfig};
+use zarrfs::overlay::commit::{CommitConfig, Outcome};
+use zarrfs::store::backend::memory::MemoryStore;
+use zarrfs::store::layer::Layer;
+use zarrfs::store::tree::{AttrChange, OpenMode, RenameMode, TreeFile};
+use zarrfs::store::{Condition, ETag, EntryKind, Key, Object, PutBody, Store, Tree};
+
+use crate::documents::write;
+use crate::fixture::MAKER;
+use crate::hierarchies::key;
+use crate::shared::{Mode, Shared, everywhere, folder};
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Form {
+    V2,
+    V3,
+}
+
+const FORMS: [Form; 2] = [Form::V2, Form::V3];
+
+impl Form {
+    /// Returns the names of the documents of a node, attributes last.
+    fn documents(self, is_array: bool) -> &'static [&'static str] {
+        match (self, is_array) {
+            (Form::V2, true) => &[".zarray", ".zattrs"],
+            (Form::V2, false) => &[".zgroup", ".zattrs"],
+            (Form::V3, _) => &["zarr.json"],
+        }
+    }
+
+    /// Returns the name of the document that holds copies.
+    fn holder(self) -> &'static str {
+        match self {
+            Form::V2 => ".zmetadata",
+            Form::V3 => "zarr.json",
+        }
+    }
+
+    /// Returns the documents of an array of this many elements.
+    fn array(self, length: u64, attributes: Value) -> Vec<(&'static str, Value)> {
+        match self {
+            Form::V2 => vec![
+                (
+                    ".zarray",
+                    json!({"zarr_format": 2, "shape": [length], "chunks": [2], "dtype": "<u2",
+                        "compressor": null, "fill_value": 0, "order": "C", "filters": null}),
+                ),
+                (".zattrs", attributes),
+            ],
+            Form::V3 => vec![(
+                "zarr.json",
+                json!({"zarr_format": 3, "node_type": "array", "shape": [length],
+                    "data_type": "uint16", "fill_value": 0, "attributes": attributes,
+                    "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [2]}},
+                    "chunk_key_encoding": {"name": "default"},
+                    "codecs": [{"name": "bytes", "configuration": {"endian": "little"}}]}),
+            )],
+        }
+    }
+
+    fn group(self) -> Vec<(&'static str, Value)> {
+        match self {
+            Form::V2 => vec![
+                (".zgroup", json!({"zarr_format": 2})),
+                (".zattrs", json!({})),
+            ],
+            Form::V3 => vec![(
+                "zarr.json",
+                json!({"zarr_format": 3, "node_type": "group", "attributes": {}}),
+            )],
+        }
+    }
+
+    /// Returns a store with the arrays `g/x` and `y`, consolidated at the root and in `g`.
+    fn store(self) -> MemoryStore {
+        let memory = MemoryStore::default();
+        let put = |folder: &str, documents: Vec<(&str, Value)>| {
+            for (name, document) in documents {
+                memory.set(key(&format!("{folder}{name}")), text(&document));
+            }
+        };
+        put("", self.group());
+        put("g/", self.group());
+        put("g/x/", self.array(4, json!({"n": 0})));
+        put("y/", self.array(4, json!({"n": 0})));
+        memory.set(key(&self.chunk("y")), vec![1, 0, 1, 0]);
+        for folder in ["g", ""] {
+            self.consolidate(&memory, folder);
+        }
+        memory
+    }
+
+    fn chunk(self, array: &str) -> String {
+        match self {
+            Form::V2 => format!("{array}/0"),
+            Form::V3 => format!("{array}/c/0"),
+        }
+    }
+
+    /// Consolidates a group as zarr-python does.
+    fn consolidate(self, memory: &MemoryStore, folder: &str) {
+        let copies: serde_json::Map<String, Value> =
+            self.expected(memory, folder).into_iter().collect();
+        let holder = place(folder, self.holder());
+        let document = match self {
+            Form::V2 => json!({"metadata": copies, "zarr_consolidated_format": 1}),
+            Form::V3 => {
+                let mut group = json_of(memory, &holder);
+                group["consolidated_metadata"] =
+                    json!({"kind": "inline", "must_understand": false, "metadata": copies});
+                group
+            }
+        };
+        let pretty = serde_json::to_vec_pretty(&document).unwrap();
+        memory.set(key(&holder), pretty);
+    }
+
+    /// Returns the copies that a group should have of the documents in a store.
+    fn expected(self, store: &dyn Store, folder: &str) -> BTreeMap<String, Value> {
+        let mut copies = BTreeMap::new();
+        let mut folders = vec![key(folder)];
+        while let Some(at) = folders.pop() {
+            let mut names = store.list(&at).unwrap();
+            while let Some(name) = names.next().unwrap() {
+                let found = at.child(&name.name).unwrap();
+                let rest = found.below(&key(folder)).unwrap().to_string();
+                let file = String::from_utf8(name.name.clone()).unwrap();
+                let is_copied = match self {
+                    Form::V2 => [".zgroup", ".zarray", ".zattrs"].contains(&&*file),
+                    Form::V3 => file == "zarr.json" && rest != file,
+                };
+                if name.kind == EntryKind::Directory {
+                    folders.push(found);
+                } else if is_copied {
+                    let mut document = json_of(store, &found.to_string());
+                    if self == Form::V3 && document["node_type"] == "group" {
+                        document["consolidated_metadata"] =
+                            json!({"kind": "inline", "must_understand": false, "metadata": {}});
+                    }
+                    let name = rest.strip_suffix("/zarr.json").unwrap_or(&rest);
+                    copies.insert(name.to_string(), document);
+                }
+            }
+        }
+        copies
+    }
+
+    /// Returns the copies that a group has.
+    fn copies(self, store: &dyn Store, folder: &str) -> BTreeMap<String, Value> {
+        let document = json_of(store, &place(folder, self.holder()));
+        let copies = match self {
+            Form::V2 => &document["metadata"],
+            Form::V3 => &document["consolidated_metadata"]["metadata"],
+        };
+        let copies = copies.as_object().unwrap().clone();
+        copies.into_iter().collect()
+    }
+
+    /// Returns the document that has the attributes of a node.
+    fn attributes(self, node: &str) -> String {
+        place(node, self.documents(true).last().unwrap())
+    }
+}
+
+fn text(value: &Value) -> Vec<u8> {
+    value.to_string().into_bytes()
+}
+
+fn place(folder: &str, name: &str) -> String {
+    if folder.is_empty() {
+        name.to_string()
+    } else {
+        format!("{folder}/{name}")
+    }
+}
+
+fn bytes_of(store: &dyn Store, name: &str) -> Vec<u8> {
+    store.get(&key(name), 1 << 20).unwrap().unwrap().bytes
+}
+
+fn json_of(store: &dyn Store, name: &str) -> Value {
+    serde_json::from_slice(&bytes_of(store, name)).unwrap()
+}
+
+/// What is done on a mount.
+type Change<'a> = &'a dyn Fn(&Case);
+
+/// A mount of such a store.
+struct Case {
+    form: Form,
+    mount: Shared,
+}
+
+impl Case {
+    fn new(form: Form, mode: Mode, kind: &str) -> Case {
+        let mount = Shared::over(mode, kind, &form.store());
+        Case { form, mount }
+    }
+
+    /// Returns a case for each form and kind of store, with a layer of changes.
+    fn all() -> impl Iterator<Item = Case> {
+        let kinds = |form| ["memory", "local"].map(|kind| Case::new(form, Mode::Cow, kind));
+        FORMS.into_iter().flat_map(kinds)
+    }
+
+    fn overlay(&self) -> &zarrfs::overlay::Overlay {
+        &self.mount.overlay
+    }
+
+    /// Edits the attributes of a node in the files view.
+    fn edit(&self, node: &str, n: u64) {
+        let path = place(node, "attributes.json");
+        write(&self.mount.tree, &path, &json!({"n": n}).to_string()).unwrap();
+    }
+
+    /// Writes a file as programs do in the store view.
+    fn write(&self, name: &str, bytes: &[u8]) {
+        let (overlay, path) = (self.overlay(), key(name));
+        let file: Arc<dyn TreeFile> = match Tree::stat(overlay, &path).unwrap() {
+            Some(_) => Tree::open(overlay, &path, OpenMode::Truncate).unwrap(),
+            None => overlay.create(&path, &MAKER).unwrap(),
+        };
+        file.write_at(0, bytes).unwrap();
+        file.flush().unwrap();
+    }
+
+    /// Replaces a file as zarr-python does.
+    fn replace(&self, name: &str, bytes: &[u8]) {
+        let temporary = format!("{name}.partial");
+        self.write(&temporary, bytes);
+        let done = self
+            .overlay()
+            .rename(&key(&temporary), &key(name), RenameMode::Replace);
+        done.unwrap();
+    }
+
+    fn make_array(&self, node: &str, length: u64) {
+        if Tree::stat(self.overlay(), &key(node)).unwrap().is_none() {
+            self.overlay().make_folder(&key(node), &MAKER).unwrap();
+        }
+        for (name, document) in self.form.array(length, json!({"n": 0})) {
+            self.replace(&place(node, name), &text(&document));
+        }
+    }
+
+    /// Removes all at a path and below.
+    fn remove(&self, path: &str) {
+        let overlay = self.overlay();
+        let mut names = Vec::new();
+        let mut listing = overlay.list(&key(path)).unwrap();
+        while let Some(name) = listing.next().unwrap() {
+            names.push((place(path, str::from_utf8(&name.name).unwrap()), name.kind));
+        }
+        for (name, kind) in names {
+            match kind {
+                EntryKind::Directory => self.remove(&name),
+                _ => overlay.unlink(&key(&name)).unwrap(),
+            }
+        }
+        overlay.remove_folder(&key(path)).unwrap();
+    }
+
+    fn discard(&self, path: &str) {
+        self.overlay().discard(&key(path)).unwrap();
+    }
+
+    fn try_commit(&self) -> Outcome {
+        let outcome = self.overlay().commit(CommitConfig::default(), &|_, _| {});
+        outcome.unwrap()
+    }
+
+    fn commit(&self) -> Outcome {
+        let outcome = self.try_commit().or_failed().unwrap();
+        assert_eq!(outcome.conflicts, []);
+        outcome
+    }
+
+    fn changed(&self) -> Vec<String> {
+        let changes = self.overlay().changes().unwrap().keys;
+        changes
+            .iter()
+            .map(|change| change.key.to_string())
+            .collect()
+    }
+
+    /// Expects that all copies which a store has are those of the documents that it has.
+    #[track_caller]
+    fn agrees(&self, store: &dyn Store) {
+        for folder in ["", "g"] {
+            let holder = key(&place(folder, self.form.holder()));
+            let Some(meta) = store.head(&holder).unwrap() else {
+                continue;
+            };
+            let (copies, expected) = (
+                self.form.copies(store, folder),
+                self.form.expected(store, folder),
+            );
+            assert_eq!(copies, expected, "{:?} {folder:?}", self.form);
+            // Size, version and bytes are of one text, however it is asked for.
+            let object = store.get(&holder, 1 << 20).unwrap().unwrap();
+            assert_eq!((meta.size, meta.version), (object.size, object.version));
+            assert_eq!(object.bytes.len() as u64, object.size);
+            let reader = store.open(&holder, None).unwrap();
+            assert_eq!(reader.read_at(0, 1 << 20).unwrap(), object.bytes);
+            let opened = reader.meta().unwrap();
+            assert_eq!((opened.size, opened.version), (meta.size, meta.version));
+        }
+    }
+
+    #[track_caller]
+    fn shows_agreement(&self) {
+        self.agrees(self.overlay());
+    }
+
+    /// Makes another change, commits, and expects that the store agrees with itself.
+    #[track_caller]
+    fn commits_agreement(&self) {
+        self.edit("y", 77);
+        self.commit();
+        self.agrees(&*self.mount.lower);
+        self.shows_agreement();
+        assert_eq!(self.changed(), [""; 0]);
+        assert_eq!(
+            json_of(&*self.mount.lower, &self.form.attributes("y"))
+                .to_string()
+                .matches("77")
+                .count(),
+            1
+        );
+    }
+}
+
+#[test]
+fn a04_attributes_that_are_edited_and_discarded() {
+    for case in Case::all() {
+        let before = bytes_of(case.overlay(), case.form.holder());
+        case.edit("g/x", 5);
+        case.shows_agreement();
+        let copies = case.form.copies(case.overlay(), "");
+        assert!(json!(copies).to_string().contains("\"n\":5"));
+        assert_eq!(case.changed(), [case.form.attributes("g/x")]);
+        case.edit("g/x", 6);
+        case.shows_agreement();
+        case.discard("g/x");
+        case.shows_agreement();
+        assert_eq!(bytes_of(case.overlay(), case.form.holder()), before);
+        case.commits_agreement();
+        let copies = case.form.copies(&*case.mount.lower, "g");
+        assert!(json!(copies).to_string().contains("\"n\":0"));
+    }
+}
+
+#[test]
+fn a04_what_is_made_resized_or_removed_and_discarded() {
+    let changes: [(&str, Change); 4] = [
+        ("made", &|case| case.make_array("g/new", 7)),
+        ("resized", &|case| case.make_array("g/x", 1)),
+        ("removed", &|case| case.remove("g/x")),
+        ("edited and removed", &|case| {
+            case.edit("g/x", 3);
+            case.remove("g/x");
+        }),
+    ];
+    for (name, change) in changes {
+        for case in Case::all() {
+            let before = bytes_of(case.overlay(), case.form.holder());
+            change(&case);
+            case.shows_agreement();
+            assert_ne!(
+                bytes_of(case.overlay(), case.form.holder()),
+                before,
+                "{name}"
+            );
+            case.discard("g");
+            assert_eq!(
+                bytes_of(case.overlay(), case.form.holder()),
+                before,
+                "{name}"
+            );
+            case.shows_agreement();
+            case.commits_agreement();
+        }
+        for case in Case::all() {
+            change(&case);
+            case.commits_agreement();
+        }
+    }
+}
+
+#[test]
+fn a04_groups_that_are_renamed_or_removed() {
+    for case in Case::all() {
+        let rename = |from: &str, to: &str| {
+            let done = case
+                .overlay()
+                .rename(&key(from), &key(to), RenameMode::Replace);
+            done.unwrap();
+            case.shows_agreement();
+        };
+        rename("g/x", "g/z");
+        case.edit("g/z", 4);
+        case.shows_agreement();
+        rename("y", "g/y");
+        rename("g", "h");
+        let copies = case.form.copies(case.overlay(), "h");
+        assert_eq!(copies, case.form.expected(case.overlay(), "h"));
+        case.commit();
+        case.shows_agreement();
+        case.agrees(&*case.mount.lower);
+        let copies = case.form.copies(&*case.mount.lower, "h");
+        assert_eq!(copies, case.form.expected(&*case.mount.lower, "h"));
+        case.remove("h");
+        case.shows_agreement();
+        case.commit();
+        case.agrees(&*case.mount.lower);
+    }
+}
+
+#[test]
+fn a04_changes_that_go_to_the_store_at_once() {
+    for (mode, kind) in everywhere().filter(|(mode, _)| *mode == Mode::WriteThrough) {
+        for form in FORMS {
+            let case = Case::new(form, mode, kind);
+            let both = || {
+                case.shows_agreement();
+                case.agrees(&*case.mount.lower);
+            };
+            case.edit("g/x", 5);
+            both();
+            case.edit("g", 6);
+            both();
+            case.edit("", 7);
+            both();
+            case.make_array("g/new", 3);
+            both();
+            case.remove("g/x");
+            both();
+            let renamed = case
+                .overlay()
+                .rename(&key("g/new"), &key("z"), RenameMode::Replace);
+            renamed.unwrap();
+            both();
+            assert_eq!(case.changed(), [""; 0]);
+        }
+    }
+}
+
+/// The attributes of the group whose own document holds the copies.
+#[test]
+fn a04_a_group_that_is_edited_keeps_no_copies_of_what_is_discarded() {
+    for case in Case::all() {
+        case.edit("g/x", 5);
+        case.edit("g", 6);
+        case.edit("", 7);
+        case.edit("g/x", 8);
+        case.shows_agreement();
+        case.discard("g/x");
+        case.shows_agreement();
+        let copies = json!(case.form.copies(case.overlay(), "g")).to_string();
+        assert!(copies.contains("\"n\":0"), "{copies}");
+        case.commits_agreement();
+        let copies = json!(case.form.copies(&*case.mount.lower, "")).to_string();
+        assert!(copies.contains("\"n\":6"), "{copies}");
+        let root = json_of(&*case.mount.lower, &case.form.attributes(""));
+        assert!(root.to_string().contains("\"n\":7"), "{root}");
+    }
+}
+
+#[test]
+fn a04_what_a_program_writes_is_the_programs() {
+    for case in Case::all() {
+        let name = case.form.holder();
+        case.edit("y", 3);
+        let shown = String::from_utf8(bytes_of(case.overlay(), name)).unwrap();
+        // A copy that no document has, and one that is not the document's.
+        let theirs = shown
+            .replace("\"n\": 0", "\"n\": 99")
+            .replace("\"n\": 3", "\"n\": 98");
+        for write in [Case::write, Case::replace] {
+            write(&case, name, theirs.as_bytes());
+            assert_eq!(bytes_of(case.overlay(), name), theirs.as_bytes());
+        }
+        // What is changed later is derived, and nothing else.
+        case.edit("y", 4);
+        let expected = theirs.replace("\"n\": 98", "\"n\": 4");
+        assert_eq!(bytes_of(case.overlay(), name), expected.as_bytes());
+        case.commit();
+        assert_eq!(bytes_of(case.overlay(), name), expected.as_bytes());
+        assert_eq!(bytes_of(&*case.mount.lower, name), expected.as_bytes());
+    }
+}
+
+/// A library makes an array and consolidates, and the array is discarded.
+#[test]
+fn a04_what_a_program_consolidated_and_is_discarded_then() {
+    for case in Case::all() {
+        case.make_array("new", 3);
+        let name = case.form.holder();
+        let shown = bytes_of(case.overlay(), name);
+        case.replace(name, &shown);
+        assert_eq!(bytes_of(case.overlay(), name), shown);
+        case.edit("g/x", 5);
+        case.discard("new");
+        case.shows_agreement();
+        case.commits_agreement();
+        assert!(
+            !case
+                .form
+                .copies(&*case.mount.lower, "")
+                .keys()
+                .any(|name| name.contains("new"))
+        );
+    }
+}
+
+/// A program changes a part of the document in place: it goes on from the text that it saw.
+#[test]
+fn a04_a_document_that_is_changed_in_place() {
+    for case in Case::all() {
+        let name = case.form.holder();
+        let read = Tree::open(case.overlay(), &key(name), OpenMode::Read).unwrap();
+        let before = read.read_at(0, 1 << 20).unwrap();
+        case.edit("y", 3);
+        let shown = bytes_of(case.overlay(), name);
+        assert_eq!(
+            read.read_at(0, 1 << 20).unwrap(),
+            before,
+            "an open file stays as it was"
+        );
+        let file = Tree::open(case.overlay(), &key(name), OpenMode::Write).unwrap();
+        assert_eq!(
+            file.stat().unwrap(),
+            Tree::stat(case.overlay(), &key(name)).unwrap().unwrap()
+        );
+        assert_eq!(file.read_at(0, 1 << 20).unwrap(), shown);
+        assert!(!case.changed().contains(&name.to_string()));
+        file.append(b"\n").unwrap();
+        file.flush().unwrap();
+        drop(file);
+        let expected = [&shown[..], b"\n"].concat();
+        assert_eq!(bytes_of(case.overlay(), name), expected);
+        case.commits_agreement();
+    }
+}
+
+/// A store of which a put fails, before it is made or after, and that counts requests.
+struct Failing {
+    memory: MemoryStore,
+    document: Key,
+    /// How many puts of the document are made before one fails.
+    left: AtomicI64,
+    is_late: AtomicBool,
+    gets: AtomicUsize,
+}
+
+impl Layer for Failing {
+    fn below(&self) -> &dyn Store {
+        &self.memory
+    }
+
+    fn get(&self, key: &Key, limit: u64) -> Result<Option<Object>> {
+        self.gets.fetch_add(1, Ordering::SeqCst);
+        self.memory.get(key, limit)
+    }
+
+    fn put(&self, key: &Key, body: PutBody<'_>, condition: &Condition) -> Result<ETag> {
+        let fails = *key == self.document && self.left.fetch_sub(1, Ordering::SeqCst) == 0;
+        let failed = || Error::new(Kind::Unavailable, key, "made to fail");
+        if fails && !self.is_late.load(Ordering::SeqCst) {
+            return Err(failed());
+        }
+        let put = self.memory.put(key, body, condition)?;
+        if fails { Err(failed()) } else { Ok(put) }
+    }
+}
+
+fn failing(form: Form, left: i64, mode: Mode) -> (Arc<Failing>, Case) {
+    let store = Arc::new(Failing {
+        memory: form.store(),
+        document: key(form.holder()),
+        left: AtomicI64::new(left),
+        is_late: AtomicBool::new(false),
+        gets: AtomicUsize::new(0),
+    });
+    let mount = Shared::new(mode, store.clone(), folder());
+    (store, Case { form, mount })
+}
+
+/// The commit ends between the documents and the copies; the next one goes on.
+#[test]
+fn a04_a_commit_that_ends_before_the_copies_is_gone_on_with() {
+    for (form, is_late) in [
+        (Form::V2, false),
+        (Form::V2, true),
+        (Form::V3, false),
+        (Form::V3, true),
+    ] {
+        for edits_root in [false, true] {
+            for left in 0..2 {
+                let (store, case) = failing(form, left, Mode::Cow);
+                store.is_late.store(is_late, Ordering::SeqCst);
+                case.edit("g/x", 5);
+                case.remove("y");
+                if edits_root {
+                    case.edit("", 6);
+                }
+                let outcome = case.try_commit();
+                let puts = if edits_root && form == Form::V3 { 2 } else { 1 };
+                assert_eq!(outcome.failed.is_some(), left < puts, "{form:?} {left}");
+                case.shows_agreement();
+                case.commit();
+                case.agrees(&*case.mount.lower);
+                case.shows_agreement();
+                assert_eq!(case.changed(), [""; 0]);
+            }
+        }
+    }
+}
+
+/// The same where what is left is discarded: the store agrees with what it has.
+#[test]
+fn a04_a_commit_that_ends_before_the_copies_is_discarded() {
+    for form in FORMS {
+        let (_, case) = failing(form, 0, Mode::Cow);
+        case.edit("g/x", 5);
+        case.remove("y");
+        let outcome = case.try_commit();
+        assert!(outcome.failed.is_some());
+        case.discard("");
+        case.shows_agreement();
+        case.agrees(&*case.mount.lower);
+        let copies = json!(form.copies(&*case.mount.lower, "g")).to_string();
+        assert!(copies.contains("\"n\":5"), "{copies}");
+    }
+}
+
+/// The store takes a document at once, and not the copies of it: the next commit brings them there.
+#[test]
+fn a04_copies_that_the_store_does_not_take_at_once() {
+    for form in FORMS {
+        for remounts in [false, true] {
+            let (store, case) = failing(form, 0, Mode::WriteThrough);
+            let path = place("g/x", "attributes.json");
+            let written = write(&case.mount.tree, &path, r#"{"n": 5}"#);
+            assert_eq!(written.unwrap_err().kind(), Kind::Unavailable);
+            let mount = if remounts {
+                case.mount.again(store)
+            } else {
+                case.mount
+            };
+            let case = Case { form, mount };
+            case.shows_agreement();
+            case.commit();
+            case.agrees(&*case.mount.lower);
+            case.shows_agreement();
+            assert_eq!(case.changed(), [""; 0]);
+        }
+    }
+}
+
+/// A document of which a program has changed nothing but the mode.
+#[test]
+fn a04_a_mode_keeps_no_copies() {
+    for case in Case::all() {
+        let name = key(case.form.holder());
+        let mode = AttrChange {
+            mode: Some(0o600),
+            ..AttrChange::default()
+        };
+        Tree::change(case.overlay(), &name, &mode).unwrap();
+        case.edit("g/x", 5);
+        case.shows_agreement();
+        let stat = Tree::stat(case.overlay(), &name).unwrap().unwrap();
+        assert_eq!(stat.posix.unwrap().mode & 0o777, 0o600);
+        case.commit();
+        case.agrees(&*case.mount.lower);
+        case.shows_agreement();
+        case.edit("g/x", 6);
+        case.shows_agreement();
+        case.discard("g/x");
+        case.shows_agreement();
+    }
+}
+
+/// Nodes that are read from the copies are those that the mount shows.
+#[test]
+fn a04_nodes_that_are_read_from_copies() {
+    for form in FORMS {
+        let case = Case::new(form, Mode::Cow, "memory");
+        let config = HierarchyConfig {
+            consolidated: true,
+            ..HierarchyConfig::default()
+        };
+        let store: Arc<dyn Store> = Arc::new(case.overlay().clone());
+        let hierarchy = Hierarchy::configured(store, config).of_tree();
+        let attributes = || {
+            let node = hierarchy.node(&key("g/x")).unwrap().unwrap();
+            node.array().unwrap().attributes.to_map()
+        };
+        for n in [5, 6, 7] {
+            case.edit("g/x", n);
+            assert_eq!(Value::Object(attributes()), json!({"n": n}), "{form:?}");
+        }
+        case.discard("g/x");
+        assert_eq!(Value::Object(attributes()), json!({"n": 0}), "{form:?}");
+    }
+}
+
+/// A commit changes the copies of a group that was edited again meanwhile.
+#[test]
+fn a04_a_commit_of_copies_is_no_conflict_of_its_own() {
+    for form in FORMS {
+        let (_, case) = failing(form, 0, Mode::Cow);
+        case.edit("g/x", 5);
+        let outcome = case.try_commit();
+        assert!(outcome.failed.is_some());
+        case.edit("", 6);
+        case.edit("g", 7);
+        let name = form.holder();
+        case.shows_agreement();
+        case.commit();
+        case.shows_agreement();
+        case.agrees(&*case.mount.lower);
+        // The same of what a program writes.
+        let (_, case) = failing(form, 0, Mode::Cow);
+        case.edit("g/x", 5);
+        let outcome = case.try_commit();
+        assert!(outcome.failed.is_some());
+        let shown = bytes_of(case.overlay(), name);
+        case.write(name, &[&shown[..], b"\n"].concat());
+        case.commit();
+        case.agrees(&*case.mount.lower);
+    }
+}
+
+/// Who reads a document costs the store no more than without the copies while no document below was changed.
+#[test]
+fn a04_reading_costs_nothing_where_no_document_was_changed() {
+    for form in FORMS {
+        let (store, case) = failing(form, -1, Mode::Cow);
+        case.write(&form.chunk("y"), b"1234");
+        let chunk = key(&form.chunk("g/x"));
+        let put = |bytes: &[u8]| {
+            let body = PutBody::Bytes(bytes);
+            case.overlay().put(&chunk, body, &Condition::Any).unwrap();
+        };
+        put(b"1234");
+        case.overlay().unlink(&key(&form.chunk("y"))).unwrap();
+        let count = || store.gets.swap(0, Ordering::SeqCst);
+        count();
+        for folder in ["", "g"] {
+            let name = place(folder, form.holder());
+            bytes_of(case.overlay(), &name);
+            assert_eq!(count(), 1, "{name}");
+            case.overlay().head(&key(&name)).unwrap();
+            assert_eq!(count(), 0, "{name}");
+        }
+        // Once a document was changed, the text is derived once.
+        case.edit("g/x", 5);
+        bytes_of(case.overlay(), form.holder());
+        count();
+        bytes_of(case.overlay(), form.holder());
+        put(b"5678");
+        bytes_of(case.overlay(), form.holder());
+        assert_eq!(count(), 0);
+    }
+}
