@@ -341,6 +341,31 @@ fn every_invariant_has_its_test() {
     items.iter().for_each(|item| check_tests(item));
 }
 
+/// Returns the paragraphs of a page in mdoc(7) between two headings.
+fn paragraphs<'a>(page: &'a str, from: &str, to: &str) -> Vec<&'a str> {
+    let begin = page.find(&format!(".Sh {from}\n")).unwrap();
+    let end = page.find(&format!(".Sh {to}\n")).unwrap();
+    let text = page[begin..end].split(".Pp\n");
+    text.flat_map(|part| part.split(".Ss ")).collect()
+}
+
+/// The page says what is promised of writing, and names the tests of each paragraph in comments: a file, and a test in it.
+#[test]
+fn every_promise_of_writing_has_its_test() {
+    let page = read("man/zarrfs-writing.7");
+    for paragraph in paragraphs(&page, "THE STORE VIEW", "EXAMPLES") {
+        let tests = paragraph
+            .lines()
+            .filter_map(|line| line.strip_prefix(".\\\" "));
+        let tests: Vec<&str> = tests.collect();
+        assert!(!tests.is_empty(), "no test: {paragraph}");
+        for test in tests {
+            let (path, name) = test.split_once(' ').unwrap();
+            assert!(has_test(path, name), "{path} has no test {name}");
+        }
+    }
+}
+
 /// Returns the items of the lists in a text, a line each.
 fn items(text: &str) -> Vec<String> {
     let mut items: Vec<String> = Vec::new();
