@@ -3,7 +3,7 @@
 //! Attributes, names of dimensions and the shape are not part of it: who changes these leaves every chunk what it is. A
 //! digest is written down, and so is made of the words of final v3, whatever the dialect.
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use twox_hash::XxHash3_128;
 
 use crate::dialect::{DIALECTS, Dialect, Document, consolidated, v3};
@@ -73,12 +73,70 @@ pub fn of_copies(key: &Key, bytes: &[u8]) -> Vec<EncodedBy> {
 }
 
 fn digest(array: &Array) -> u128 {
-    let rendered = v3::render(&Node::Array(Box::new(array.without_attributes())));
+    let mut rendered = v3::render(&Node::Array(Box::new(array.without_attributes())));
+    if let Some(codecs) = rendered.get_mut("codecs") {
+        normalize(codecs, array.fill_value.bytes.len());
+    }
     let members = MEMBERS.map(|name| rendered.get(name).unwrap_or(&Value::Null));
     let fill = &array.fill_value.bytes;
     let mut all = json!([members, fill, array.shape.len(), array.undecodable]);
     all.sort_all_objects();
     XxHash3_128::oneshot(all.to_string().as_bytes())
+}
+
+/// Codecs whose bytes tell the decoder all that it needs: their configuration is for the encoder alone.
+const SELF_DESCRIBING: [&str; 14] = [
+    "blosc",
+    "bz2",
+    "bzip2",
+    "gzip",
+    "lz4",
+    "numcodecs.blosc",
+    "numcodecs.bz2",
+    "numcodecs.gzip",
+    "numcodecs.lz4",
+    "numcodecs.zlib",
+    "numcodecs.zstd",
+    "xz",
+    "zlib",
+    "zstd",
+];
+
+/// Length of an entry of a shard's index in bytes.
+const INDEX_ELEMENT: usize = 8;
+
+/// Leaves of codecs what their bytes are decoded by, for elements of `element` bytes. Libraries put a document in other
+/// words when they change an attribute or consolidate metadata: zarr-python adds the defaults of compressors, and drops
+/// the order of the bytes where elements have one.
+fn normalize(codecs: &mut Value, element: usize) {
+    for codec in codecs.as_array_mut().into_iter().flatten() {
+        let Some(members) = codec.as_object_mut() else {
+            continue;
+        };
+        let name = members.get("name").and_then(Value::as_str);
+        let name = name.unwrap_or_default().to_string();
+        let mut configuration = members.remove("configuration");
+        let options = configuration.as_mut().and_then(Value::as_object_mut);
+        match (name.as_str(), options) {
+            (name, _) if SELF_DESCRIBING.contains(&name) => configuration = None,
+            ("bytes" | "endian", Some(options)) if element == 1 => {
+                options.remove("endian");
+            }
+            ("sharding_indexed", Some(options)) => {
+                options.entry("index_location").or_insert(json!("end"));
+                for (inner, element) in [("codecs", element), ("index_codecs", INDEX_ELEMENT)] {
+                    if let Some(codecs) = options.get_mut(inner) {
+                        normalize(codecs, element);
+                    }
+                }
+            }
+            _ => {}
+        }
+        let is_empty = |configuration: &Value| configuration.as_object().is_some_and(Map::is_empty);
+        if let Some(configuration) = configuration.filter(|found| !is_empty(found)) {
+            members.insert("configuration".to_string(), configuration);
+        }
+    }
 }
 
 #[cfg(test)]
@@ -131,8 +189,37 @@ mod tests {
         ] {
             assert_ne!(of(other.clone()), plain, "{other}");
         }
+        let zstd = |configuration: Value| {
+            let codecs = json!(["bytes", {"name": "zstd", "configuration": configuration}]);
+            let shard = json!([{"name": "sharding_indexed", "configuration":
+                {"chunk_shape": [1], "codecs": codecs, "index_codecs": ["bytes", "crc32c"]}}]);
+            [codecs, shard].map(|codecs| of(json!({"data_type": "uint8", "codecs": codecs})))
+        };
+        let respelled = |endian: bool| {
+            let bytes = if endian {
+                json!({"name": "bytes", "configuration": {"endian": "little"}})
+            } else {
+                json!("bytes")
+            };
+            let blosc = json!({"name": "blosc", "configuration": if endian {
+                json!({"cname": "zstd", "clevel": 1})
+            } else {
+                json!({"cname": "zstd", "clevel": 1, "typesize": 1, "shuffle": "noshuffle", "blocksize": 0})
+            }});
+            of(json!({"data_type": "uint8", "codecs": [bytes, blosc]}))
+        };
+        assert_eq!(
+            zstd(json!({"level": 3})),
+            zstd(json!({"level": 3, "checksum": false}))
+        );
+        assert_eq!(respelled(true), respelled(false));
+        let order = |endian: &str| {
+            let bytes = json!({"name": "bytes", "configuration": {"endian": endian}});
+            of(json!({"codecs": [bytes, "gzip"]}))
+        };
+        assert_ne!(order("little"), order("big"));
         // Digests are written down: the next version of the program compares them.
-        assert_eq!(plain, 0x28e6_f6a2_7f09_7323_f953_eda4_70a2_e9cc);
+        assert_eq!(plain, 0x3abd_0a63_4223_0b41_f556_61fc_932d_c1ac);
         let group = json!({"zarr_format": 3, "node_type": "group"});
         assert_eq!(digest_of("a/zarr.json", &group), None);
         assert_eq!(digest_of("a/zarr.json", &json!({})), None);

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use zarrfs::error::{Kind, Result};
+use zarrfs::error::{Error, Kind, Result};
 use zarrfs::overlay::Overlay;
 use zarrfs::overlay::commit::{CommitConfig, Outcome};
 use zarrfs::store::layer::metadata_cache::{MetadataCache, MetadataCacheConfig};
@@ -488,6 +488,8 @@ fn a09_a_program_that_has_read_no_metadata() {
 struct Meddler {
     store: Arc<dyn Store>,
     is_done: Mutex<bool>,
+    /// Whether the store fails once, when the next chunk is put.
+    fails: Mutex<bool>,
 }
 
 impl Hook for Meddler {
@@ -497,7 +499,67 @@ impl Hook for Meddler {
             *is_done = true;
             put(&*self.store, "a/zarr.json", others()[0].1.as_bytes());
         }
+        if call == "put" && *at == key("b") && std::mem::take(&mut *self.fails.lock().unwrap()) {
+            return Err(Error::unavailable(at, "on purpose"));
+        }
         Ok(())
+    }
+}
+
+/// A commit that ended early has put the chunks: the next one finds what became of their array.
+#[test]
+fn an_array_that_was_replaced_while_a_commit_that_failed_put_its_chunks() {
+    for kind in KINDS {
+        let plain = fixture(kind);
+        let meddler = Meddler {
+            store: plain.lower.clone(),
+            is_done: Mutex::new(false),
+            fails: Mutex::new(true),
+        };
+        let hooked = Hooked::new(plain.lower.clone(), Arc::new(meddler));
+        let fixture = Fixture::over(folder(), Arc::new(hooked));
+        fixture.write("a/c/0", &[2; 16]);
+        fixture.write("b", b"new");
+        let config = CommitConfig::default();
+        let outcome = fixture.overlay().commit(config, &|_, _| {}).unwrap();
+        assert!(outcome.failed.is_some());
+        assert_eq!(stored(&*plain.lower, "a/c/0"), [2; 16], "{kind:?}");
+        for _ in 0..2 {
+            let outcome = commit(&fixture, false, false);
+            let [(key, why)] = &outcome.conflicts[..] else {
+                panic!("{:?}", outcome.conflicts)
+            };
+            assert_eq!(key.to_string(), "a/zarr.json");
+            assert!(why.contains("while chunks of it were put"), "{why}");
+        }
+        assert!(commit(&fixture, false, true).conflicts.is_empty());
+    }
+}
+
+/// Libraries put documents in other words when they consolidate metadata or change attributes.
+#[test]
+fn another_spelling_of_the_metadata_is_no_other_array() {
+    let zstd = |configuration: Value| {
+        let bytes = json!({"name": "bytes", "configuration": {"endian": "little"}});
+        let zstd = json!({"name": "zstd", "configuration": configuration});
+        array(json!({"codecs": [bytes, zstd]}))
+    };
+    let (own, other) = (
+        zstd(json!({"level": 3})),
+        zstd(json!({"level": 3, "checksum": false})),
+    );
+    for kind in KINDS {
+        let fixture = fixture(kind);
+        let copy: Value = serde_json::from_str(&other).unwrap();
+        let root = json!({"zarr_format": 3, "node_type": "group", "consolidated_metadata":
+            {"kind": "inline", "must_understand": false, "metadata": {"a": copy}}});
+        put(&*fixture.lower, "zarr.json", root.to_string().as_bytes());
+        put(&*fixture.lower, "a/zarr.json", own.as_bytes());
+        read(fixture.overlay(), "zarr.json");
+        replace(fixture.overlay(), "a/c/0", &[2; 16]).unwrap();
+        assert!(conflicts(&fixture).is_empty());
+        put(&*fixture.lower, "a/zarr.json", other.as_bytes());
+        assert!(commit(&fixture, false, false).conflicts.is_empty());
     }
 }
 
@@ -508,6 +570,7 @@ fn a09_an_array_that_is_replaced_while_its_chunks_are_put() {
         let meddler = Meddler {
             store: plain.lower.clone(),
             is_done: Mutex::new(false),
+            fails: Mutex::new(false),
         };
         let hooked = Hooked::new(plain.lower.clone(), Arc::new(meddler));
         let fixture = Fixture::over(folder(), Arc::new(hooked));

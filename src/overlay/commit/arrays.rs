@@ -30,6 +30,8 @@ struct ChangedArray {
     is_of_store: bool,
     /// Those that the mount shows, if it has changed the document.
     shown: Option<u128>,
+    /// Those by which chunks were encoded that an earlier commit of the layer has put.
+    put_before: HashSet<u128>,
 }
 
 /// Why a chunk is in conflict.
@@ -61,14 +63,18 @@ impl ChangedArrays {
     }
 
     /// Looks again, after the chunks of these changes were put; returns the documents of arrays that were replaced
-    /// meanwhile.
+    /// meanwhile, or while an earlier commit of the layer put chunks.
     pub(super) fn replaced_meanwhile(&self, commit: &Commit<'_>) -> Result<Conflicts> {
         let documents = self.0.iter().filter(|(_, array)| array.is_of_store);
         let documents = documents.map(|(document, _)| document.clone()).collect();
         let look = |document: Key| {
             let now = commit.core.stored_metadata(&document)?;
-            let before = self.0.get(&document).and_then(|array| array.stored);
-            Ok((now != before).then_some(document))
+            let Some(array) = self.0.get(&document) else {
+                return Ok(None);
+            };
+            let fits = |digest: &u128| [now, array.shown].contains(&Some(*digest));
+            let is_same = now == array.stored && array.put_before.iter().all(fits);
+            Ok((!is_same).then_some(document))
         };
         let found = parallel_map(parallel_keys(&*commit.core.store), documents, &look);
         let found: Result<Vec<Option<Key>>> = found.into_iter().collect();
@@ -88,11 +94,22 @@ impl OverlayCore {
         changes: &[ChangedKey],
         is_live: bool,
     ) -> Result<ChangedArrays> {
+        let mut documents: HashMap<Key, HashSet<u128>> = HashMap::new();
         let chunks = changes.iter().filter(|change| may_be_chunk(&change.key));
-        let encoded = chunks.flat_map(|change| layered.encoded_by(&change.key));
-        let documents: HashSet<Key> = encoded.map(|by| by.document).collect();
+        for by in chunks.flat_map(|change| layered.encoded_by(&change.key)) {
+            documents.entry(by.document).or_default();
+        }
+        let put_before = if is_live {
+            Vec::new()
+        } else {
+            self.put_before(layered)
+        };
+        let put_before = put_before.iter().filter(|key| may_be_chunk(key));
+        for by in put_before.flat_map(|key| layered.encoded_by(key)) {
+            documents.entry(by.document).or_default().insert(by.digest);
+        }
         let changed: HashSet<&Key> = changes.iter().map(|change| &change.key).collect();
-        let look = |document: Key| -> Result<(Key, ChangedArray)> {
+        let look = |(document, put_before): (Key, HashSet<u128>)| -> Result<(Key, ChangedArray)> {
             let is_of_store = !changed.contains(&document);
             let stored = if is_of_store {
                 self.stored_metadata(&document)?
@@ -109,12 +126,24 @@ impl OverlayCore {
                 stored,
                 is_of_store,
                 shown,
+                put_before,
             };
             Ok((document, array))
         };
         let documents = documents.into_iter().collect();
         let found = parallel_map(parallel_keys(&*self.store), documents, &look);
         found.into_iter().collect::<Result<_>>().map(ChangedArrays)
+    }
+
+    /// Returns the keys that a commit of a frozen layer has put which ended early.
+    fn put_before(&self, layered: &LayeredStore) -> Vec<Key> {
+        // What was written through was looked at when it was.
+        if self.config.write_through {
+            return Vec::new();
+        }
+        let bases = layered.layer.lock().records.bases_below(&Key::root());
+        let put = bases.into_iter().filter(|(_, base)| base.is_committed);
+        put.map(|(key, _)| key).collect()
     }
 
     /// Returns the digest of the metadata that the store has now.
