@@ -184,6 +184,24 @@ fn a_large_key_that_was_not_read_is_in_conflict_with_any_change() {
     }
 }
 
+/// A commit that was in conflict has copied what another program wrote to a renamed key, which writes the old bytes again.
+#[test]
+fn a_renamed_key_that_is_changed_back_after_it_was_copied() {
+    let folder = folder();
+    let path = folder.path().join("store");
+    fs::create_dir(&path).unwrap();
+    fs::write(path.join("f"), "old").unwrap();
+    let overlay = opened(&folder.path().join("upper"), &local(&path), NAME).unwrap();
+    let renamed = overlay.rename(&key("f"), &key("g"), RenameMode::Replace);
+    renamed.unwrap();
+    fs::write(path.join("f"), "other").unwrap();
+    assert_eq!(commit(&overlay, false), ["f"]);
+    fs::write(path.join("f"), "old").unwrap();
+    assert_eq!(commit(&overlay, false), ["f"]);
+    assert_eq!(fs::read(path.join("f")).unwrap(), b"old");
+    assert!(!path.join("g").exists());
+}
+
 /// What a commit has put is the base of the next change, also of a file that stays open.
 #[test]
 fn a_change_after_a_commit_has_its_content_for_a_base() {

@@ -183,9 +183,19 @@ impl Commit<'_> {
             }
         }
         let is_hidden = layer.lower_key(from).as_ref() != Some(from);
-        if is_hidden && layer.base(from).is_none() {
-            let content = mark.content().filter(|_| core.takes_digests());
-            records.push(base_record(from, Some(version), content));
+        let copied = mark.content();
+        match layer.base(from) {
+            None if is_hidden => {
+                let content = copied.filter(|_| core.takes_digests());
+                records.push(base_record(from, Some(version), content));
+            }
+            // Another program has changed it. If it changes it back, the copy is still of the other content: the digest
+            // must not tell that all is as it was.
+            Some(base) if base.content.is_some() && base.content != copied => {
+                records.push(JournalRecord::Reverted(from.clone()));
+                records.push(base_record(from, base.version, None));
+            }
+            _ => {}
         }
         let written = key.clone();
         records.push(JournalRecord::Written { key: written, mark });
