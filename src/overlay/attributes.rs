@@ -1,12 +1,15 @@
 //! Attributes of the upper folder's files: what `stat` shows of them, and how they are set.
 
+use std::collections::BTreeMap;
 use std::ffi::OsStr;
+use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd};
 use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rustix::fs::{
     AtFlags, FileType, Gid, Mode, Stat, Timespec, Timestamps, UTIME_NOW, UTIME_OMIT, Uid,
+    XattrFlags,
 };
 use rustix::io::Errno;
 
@@ -188,6 +191,42 @@ pub(super) fn xattr(file: impl AsFd, name: &[u8]) -> rustix::io::Result<Option<V
         Err(error) => Err(error),
     }
 }
+
+/// Returns all extended attributes of a file.
+pub(super) fn xattrs(file: impl AsFd) -> rustix::io::Result<Xattrs> {
+    let mut found = Xattrs::new();
+    for name in xattr_names(&file)? {
+        let value = xattr(&file, &name)?;
+        found.insert(name, value.unwrap_or_default());
+    }
+    Ok(found)
+}
+
+/// Gives an open file these extended attributes and, of those that programs set, no others; then owner and mode.
+pub(super) fn set_all(
+    file: &File,
+    xattrs: &Xattrs,
+    owner_and_mode: &AttrChange,
+) -> rustix::io::Result<()> {
+    let names = xattr_names(file)?;
+    let removed = |name: &&Vec<u8>| name.starts_with(b"user.") && !xattrs.contains_key(*name);
+    let removed: Vec<&Vec<u8>> = names.iter().filter(removed).collect();
+    if !removed.is_empty() || !xattrs.is_empty() {
+        // Without its write bit a file takes none of anybody but root.
+        let mode = Mode::from_raw_mode(rustix::fs::fstat(file)?.st_mode) | Mode::WUSR;
+        rustix::fs::fchmod(file, mode & Mode::from_bits_truncate(PERMISSIONS))?;
+    }
+    for name in removed {
+        rustix::fs::fremovexattr(file, name.as_slice())?;
+    }
+    for (name, value) in xattrs {
+        rustix::fs::fsetxattr(file, name.as_slice(), value, XattrFlags::empty())?;
+    }
+    set_open(file, owner_and_mode)
+}
+
+/// Extended attributes: values by names.
+pub(super) type Xattrs = BTreeMap<Vec<u8>, Vec<u8>>;
 
 /// Returns the names of a file's extended attributes.
 pub(super) fn xattr_names(file: impl AsFd) -> rustix::io::Result<Vec<Vec<u8>>> {

@@ -134,24 +134,7 @@ pub(super) fn short_content(reader: &dyn Reader, limit: u64) -> Result<Option<St
 pub(super) fn copy_attributes(from: &File, to: &File) -> rustix::io::Result<()> {
     let stat = rustix::fs::fstat(from)?;
     let change = attributes::owner_and_mode(&attributes::posix_of(&stat));
-    attributes::set_open(to, &change)?;
-    let names = attributes::xattr_names(from)?;
-    for name in attributes::xattr_names(to)? {
-        // The system's own stay.
-        if name.starts_with(b"user.") && !names.contains(&name) {
-            rustix::fs::fremovexattr(to, name.as_slice())?;
-        }
-    }
-    for name in names {
-        let value = attributes::xattr(from, &name)?;
-        rustix::fs::fsetxattr(
-            to,
-            name.as_slice(),
-            &value.unwrap_or_default(),
-            rustix::fs::XattrFlags::empty(),
-        )?;
-    }
-    Ok(())
+    attributes::set_all(to, &attributes::xattrs(from)?, &change)
 }
 
 /// Returns length and digest of an object.

@@ -4,7 +4,6 @@
 //! They belong to the layer on top: a freeze hands them on to the next one. They are dropped when the layer has got a
 //! content of the key, whose file has them from then on. `open_file/attributes` sets them.
 
-use std::collections::BTreeMap;
 use std::fs::File;
 #[cfg(test)]
 use std::sync::Arc;
@@ -12,9 +11,8 @@ use std::sync::Arc;
 use std::time::Duration;
 use std::time::SystemTime;
 
-use rustix::fs::XattrFlags;
-
 use super::attributes;
+use super::attributes::Xattrs;
 use crate::store::tree::{AttrChange, Posix, Stat};
 use crate::store::{EntryKind, Meta, StoreVersion, Version};
 
@@ -31,7 +29,7 @@ pub(super) struct KeptAttributes {
     pub(super) changed: SystemTime,
     /// The store's version of the content that the times are of; `None` if a frozen layer had that content.
     pub(super) version: Option<StoreVersion>,
-    pub(super) xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
+    pub(super) xattrs: Xattrs,
 }
 
 impl KeptAttributes {
@@ -39,11 +37,6 @@ impl KeptAttributes {
     pub(super) fn of(file: &File, version: Version) -> rustix::io::Result<KeptAttributes> {
         let stat = rustix::fs::fstat(file)?;
         let posix = attributes::posix_of(&stat);
-        let mut xattrs = BTreeMap::new();
-        for name in attributes::xattr_names(file)? {
-            let value = attributes::xattr(file, &name)?;
-            xattrs.insert(name, value.unwrap_or_default());
-        }
         Ok(KeptAttributes {
             mode: posix.mode,
             uid: posix.uid,
@@ -52,17 +45,13 @@ impl KeptAttributes {
             modified: attributes::meta_of(&stat, 0).modified,
             changed: posix.changed,
             version: version.stored(),
-            xattrs,
+            xattrs: attributes::xattrs(file)?,
         })
     }
 
     /// Gives a file these attributes, but for the times.
     pub(super) fn give_to(&self, file: &File) -> rustix::io::Result<()> {
-        attributes::set_open(file, &self.owner_and_mode())?;
-        for (name, value) in &self.xattrs {
-            rustix::fs::fsetxattr(file, name.as_slice(), value, XattrFlags::empty())?;
-        }
-        Ok(())
+        attributes::set_all(file, &self.xattrs, &self.owner_and_mode())
     }
 
     /// Returns the change that gives something the owner and the mode.

@@ -239,7 +239,7 @@ mod tests {
     use super::*;
     use crate::overlay::{Overlay, OverlayConfig};
     use crate::store::backend::memory::MemoryStore;
-    use crate::store::tree::{OpenMode, RenameMode, Tree};
+    use crate::store::tree::{AttrChange, OpenMode, RenameMode, Tree};
     use crate::store::{Condition, PutBody, Store};
 
     /// An upper folder, and what the disk has of it.
@@ -482,6 +482,25 @@ mod tests {
         });
         assert_eq!(machine.found("a").as_deref(), Some("synced"));
         assert_eq!(machine.found("b").as_deref(), Some("change"));
+    }
+
+    #[test]
+    fn attributes_of_an_unchanged_file_that_were_synced_are_kept() {
+        let mut machine = Machine::start();
+        // The first line of a journal is synced in any case.
+        machine.put("b", b"change");
+        let file = Tree::open(&machine.overlay, &key("a"), OpenMode::Write).unwrap();
+        let change = AttrChange {
+            mode: Some(0o600),
+            ..AttrChange::default()
+        };
+        file.change(&change).unwrap();
+        file.sync().unwrap();
+        machine.keep_synced_journal();
+        drop(file);
+        let machine = machine.cut(intact);
+        let stat = Tree::stat(&machine.overlay, &key("a")).unwrap().unwrap();
+        assert_eq!(stat.posix.unwrap().mode & 0o777, 0o600);
     }
 
     #[test]

@@ -301,6 +301,27 @@ fn a_time_shows_until_the_content_is_another_one() {
     });
 }
 
+/// A commit that is in conflict leaves the content of a file frozen.
+#[test]
+fn an_attribute_that_was_removed_does_not_come_back_with_a_frozen_content() {
+    for lower in [Lower::Memory, Lower::Local] {
+        let mount = Mount::new(lower, false);
+        mount.write("a/0", b"own");
+        mount.set_xattr("a/0", b"x");
+        mount.write("b", b"own");
+        mount.others_write("b", b"others");
+        let outcome = mount.overlay().commit(CommitConfig::default(), &|_, _| {});
+        assert_eq!(outcome.unwrap().conflicts.len(), 1);
+        let removed = mount.overlay().remove_attribute(&key("a/0"), NAME_OF_XATTR);
+        removed.unwrap();
+        assert_eq!(mount.xattr("a/0"), None);
+        let file = store::Tree::open(mount.overlay(), &key("a/0"), OpenMode::Write).unwrap();
+        file.write_at(1, b"wn").unwrap();
+        file.flush().unwrap();
+        assert_eq!(mount.xattr("a/0"), None);
+    }
+}
+
 #[test]
 fn a_write_takes_attributes_over() {
     for lower in [Lower::Memory, Lower::Local] {

@@ -79,7 +79,11 @@ impl OpenFile {
     /// Has the disk keep attributes that were set of the file without its content.
     pub(super) fn sync_kept_attributes(&self) -> Result<()> {
         match (self.kept_attributes()?, self.key()) {
-            (Some(_), Some(key)) => self.core.sync_name(&self.core.top(), &key),
+            (Some(_), Some(key)) => {
+                let top = self.core.top();
+                self.core.sync_name(&top, &key)?;
+                top.layer.sync_journal()
+            }
             _ => Ok(()),
         }
     }
