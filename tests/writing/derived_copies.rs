@@ -1,8 +1,8 @@
 //! Copies in consolidated metadata agree with the nodes that a mount shows, and after a commit with those of the store.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 
 use serde_json::{Value, json};
 use zarrfs::error::{Error, Kind, Result};
@@ -283,6 +283,20 @@ impl Case {
         outcome
     }
 
+    /// Has another program set the attributes of an array in the store, without consolidating.
+    fn edit_outside(&self, node: &str, n: u64) {
+        let documents = self.form.array(4, json!({"n": n}));
+        let (name, document) = documents.last().unwrap();
+        self.mount.put_outside(&place(node, name), &text(document));
+    }
+
+    /// Commits, and expects a conflict.
+    fn is_in_conflict(&self) {
+        let outcome = self.try_commit();
+        assert!(outcome.failed.is_none());
+        assert!(!outcome.conflicts.is_empty());
+    }
+
     fn changed(&self) -> Vec<String> {
         let changes = self.overlay().changes().unwrap().keys;
         changes
@@ -559,6 +573,10 @@ struct Failing {
     left: AtomicI64,
     is_late: AtomicBool,
     gets: AtomicUsize,
+    /// Whether no document can be read.
+    is_down: AtomicBool,
+    /// What another thread does just before the next put of the document is made.
+    before_put: Mutex<Option<Box<dyn FnOnce() + Send>>>,
 }
 
 impl Layer for Failing {
@@ -568,6 +586,9 @@ impl Layer for Failing {
 
     fn get(&self, key: &Key, limit: u64) -> Result<Option<Object>> {
         self.gets.fetch_add(1, Ordering::SeqCst);
+        if self.is_down.load(Ordering::SeqCst) {
+            return Err(Error::new(Kind::Unavailable, key, "made to fail"));
+        }
         self.memory.get(key, limit)
     }
 
@@ -576,6 +597,10 @@ impl Layer for Failing {
         let failed = || Error::new(Kind::Unavailable, key, "made to fail");
         if fails && !self.is_late.load(Ordering::SeqCst) {
             return Err(failed());
+        }
+        let before = (*key == self.document).then(|| self.before_put.lock().unwrap().take());
+        if let Some(before) = before.flatten() {
+            before();
         }
         let put = self.memory.put(key, body, condition)?;
         if fails { Err(failed()) } else { Ok(put) }
@@ -589,6 +614,8 @@ fn failing(form: Form, left: i64, mode: Mode) -> (Arc<Failing>, Case) {
         left: AtomicI64::new(left),
         is_late: AtomicBool::new(false),
         gets: AtomicUsize::new(0),
+        is_down: AtomicBool::new(false),
+        before_put: Mutex::new(None),
     });
     let mount = Shared::new(mode, store.clone(), folder());
     (store, Case { form, mount })
@@ -771,5 +798,49 @@ fn a04_reading_costs_nothing_where_no_document_was_changed() {
         put(b"5678");
         bytes_of(case.overlay(), form.holder());
         assert_eq!(count(), 0);
+    }
+}
+
+/// A program consolidates while a conflict keeps what it saw from the store, and that is discarded then.
+#[test]
+fn a04_what_is_discarded_below_what_a_program_consolidated() {
+    for case in Case::all() {
+        let name = case.form.holder();
+        case.edit("g/x", 5);
+        case.edit("y", 6);
+        case.edit_outside("y", 7);
+        case.is_in_conflict();
+        let shown = bytes_of(case.overlay(), name);
+        case.write(name, &shown);
+        assert_eq!(bytes_of(case.overlay(), name), shown);
+        case.discard("g/x");
+        let copies = json!(case.form.copies(case.overlay(), "")).to_string();
+        assert!(!copies.contains("\"n\":5"), "{copies}");
+        case.discard("y");
+        case.commit();
+        let copies = case.form.copies(&*case.mount.lower, "");
+        assert_eq!(copies, case.form.expected(&*case.mount.lower, ""));
+    }
+}
+
+/// The same of what was renamed: its old name shows again.
+#[test]
+fn a04_a_rename_that_is_discarded_below_what_a_program_consolidated() {
+    for case in Case::all() {
+        let name = case.form.holder();
+        let (from, to) = (key("g/x"), key("z"));
+        case.overlay()
+            .rename(&from, &to, RenameMode::Replace)
+            .unwrap();
+        case.edit("y", 6);
+        case.edit_outside("y", 7);
+        case.is_in_conflict();
+        let shown = bytes_of(case.overlay(), name);
+        case.write(name, &shown);
+        case.discard("z");
+        case.discard("y");
+        case.commit();
+        let copies = case.form.copies(&*case.mount.lower, "");
+        assert_eq!(copies, case.form.expected(&*case.mount.lower, ""));
     }
 }
