@@ -844,3 +844,37 @@ fn a04_a_rename_that_is_discarded_below_what_a_program_consolidated() {
         assert_eq!(copies, case.form.expected(&*case.mount.lower, ""));
     }
 }
+
+/// A handle that a reader keeps over a commit, which puts the document with other copies than those of the layer's file.
+#[test]
+fn a04_a_reader_that_keeps_a_document_open_over_a_commit() {
+    for edits in [false, true] {
+        for case in Case::all() {
+            let name = case.form.holder();
+            if edits {
+                case.edit("", 6);
+            } else {
+                case.write(name, &bytes_of(case.overlay(), name));
+            }
+            let reader = Tree::open(case.overlay(), &key(name), OpenMode::Read).unwrap();
+            let before = reader.read_at(0, 1 << 20).unwrap();
+            case.edit("g/x", 55555);
+            case.commit();
+            case.agrees(&*case.mount.lower);
+            case.shows_agreement();
+            assert_eq!(reader.read_at(0, 1 << 20).unwrap(), before);
+            let stored = bytes_of(&*case.mount.lower, name);
+            let again = Tree::open(case.overlay(), &key(name), OpenMode::Read).unwrap();
+            assert_eq!(again.read_at(0, 1 << 20).unwrap(), stored);
+            let writer = Tree::open(case.overlay(), &key(name), OpenMode::Write).unwrap();
+            writer.append(b"\n").unwrap();
+            writer.flush().unwrap();
+            drop((writer, again));
+            case.commit();
+            let expected = [&stored[..], b"\n"].concat();
+            assert_eq!(bytes_of(&*case.mount.lower, name), expected);
+            case.agrees(&*case.mount.lower);
+            drop(reader);
+        }
+    }
+}
