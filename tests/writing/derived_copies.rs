@@ -878,3 +878,70 @@ fn a04_a_reader_that_keeps_a_document_open_over_a_commit() {
         }
     }
 }
+
+/// What is renamed over a document with copies has its own ones.
+#[test]
+fn a04_a_document_that_is_renamed_keeps_its_copies() {
+    for kind in ["memory", "local"] {
+        let memory = Form::V3.store();
+        let text = String::from_utf8(bytes_of(&memory, "zarr.json")).unwrap();
+        let backup = text.replacen("\"n\": 0", "\"n\": 3", 1);
+        memory.set(key("zarr.json.bak"), backup.into_bytes());
+        let mount = Shared::over(Mode::Cow, kind, &memory);
+        let case = Case {
+            form: Form::V3,
+            mount,
+        };
+        let (from, to) = (key("zarr.json.bak"), key("zarr.json"));
+        case.overlay()
+            .rename(&from, &to, RenameMode::Replace)
+            .unwrap();
+        let shown = bytes_of(case.overlay(), "zarr.json");
+        case.commit();
+        let stored = bytes_of(&*case.mount.lower, "zarr.json");
+        assert_eq!(String::from_utf8(stored), String::from_utf8(shown));
+    }
+}
+
+/// A group takes the place of another, of which one alone has copies.
+#[test]
+fn a04_groups_that_are_exchanged_keep_their_copies() {
+    for kind in ["memory", "local"] {
+        for is_new_without in [false, true] {
+            let memory = Form::V3.store();
+            for (name, document) in Form::V3.array(4, json!({"n": 0})) {
+                memory.set(key(&place("g_new/x", name)), text(&document));
+            }
+            for (name, document) in Form::V3.group() {
+                memory.set(key(&place("g_new", name)), text(&document));
+            }
+            Form::V3.consolidate(&memory, "g_new");
+            let without = if is_new_without { "g_new" } else { "g" };
+            let without = place(without, "zarr.json");
+            let mut document = json_of(&memory, &without);
+            document["consolidated_metadata"] = Value::Null;
+            memory.set(key(&without), text(&document));
+            Form::V3.consolidate(&memory, "");
+            let mount = Shared::over(Mode::Cow, kind, &memory);
+            let case = Case {
+                form: Form::V3,
+                mount,
+            };
+            for (from, to) in [("g", "old"), ("g_new", "g")] {
+                let done = case
+                    .overlay()
+                    .rename(&key(from), &key(to), RenameMode::Replace);
+                done.unwrap();
+            }
+            let shown = ["g/zarr.json", "old/zarr.json"].map(|name| {
+                let bytes = bytes_of(case.overlay(), name);
+                (name, String::from_utf8(bytes).unwrap())
+            });
+            case.commit();
+            for (name, shown) in shown {
+                let stored = bytes_of(&*case.mount.lower, name);
+                assert_eq!(String::from_utf8(stored).unwrap(), shown, "{name}");
+            }
+        }
+    }
+}
