@@ -290,6 +290,15 @@ impl Case {
         self.mount.put_outside(&place(node, name), &text(document));
     }
 
+    /// Returns the stored texts of the documents that hold copies.
+    fn stored_holders(&self) -> Vec<Vec<u8>> {
+        let holders = ["", "g"].map(|folder| place(folder, self.form.holder()));
+        holders
+            .iter()
+            .map(|name| bytes_of(&*self.mount.lower, name))
+            .collect()
+    }
+
     /// Commits, and expects a conflict.
     fn is_in_conflict(&self) {
         let outcome = self.try_commit();
@@ -608,9 +617,13 @@ impl Layer for Failing {
 }
 
 fn failing(form: Form, left: i64, mode: Mode) -> (Arc<Failing>, Case) {
+    failing_at(form, form.holder(), left, mode)
+}
+
+fn failing_at(form: Form, document: &str, left: i64, mode: Mode) -> (Arc<Failing>, Case) {
     let store = Arc::new(Failing {
         memory: form.store(),
-        document: key(form.holder()),
+        document: key(document),
         left: AtomicI64::new(left),
         is_late: AtomicBool::new(false),
         gets: AtomicUsize::new(0),
@@ -943,5 +956,59 @@ fn a04_groups_that_are_exchanged_keep_their_copies() {
                 assert_eq!(String::from_utf8(stored).unwrap(), shown, "{name}");
             }
         }
+    }
+}
+
+/// What a commit has put nothing of is discarded: the store's copies are no matter of that.
+#[test]
+fn a04_a_discard_after_a_conflict_leaves_the_store_alone() {
+    for form in FORMS {
+        let (store, case) = failing(form, -1, Mode::Cow);
+        case.edit("g/x", 5);
+        case.edit_outside("g/x", 3);
+        case.is_in_conflict();
+        let before = case.stored_holders();
+        store.gets.store(0, Ordering::SeqCst);
+        case.discard("g/x");
+        assert_eq!(store.gets.load(Ordering::SeqCst), 0, "{form:?}");
+        assert_eq!(case.stored_holders(), before);
+    }
+    // The same of an array that is removed here, and of one that is renamed.
+    let changes: [(&str, Change); 2] = [
+        ("g/x", &|case| case.remove("g/x")),
+        ("z", &|case| {
+            let done = case
+                .overlay()
+                .rename(&key("g/x"), &key("z"), RenameMode::Replace);
+            done.unwrap();
+        }),
+    ];
+    for (path, change) in changes {
+        for case in Case::all() {
+            change(&case);
+            case.edit_outside("g/x", 3);
+            case.edit("y", 5);
+            case.edit_outside("y", 6);
+            case.is_in_conflict();
+            let before = case.stored_holders();
+            case.discard(path);
+            assert_eq!(case.stored_holders(), before);
+        }
+    }
+}
+
+/// The store has put a document, of which no answer came, and what is left is discarded.
+#[test]
+fn a04_a_put_without_an_answer_that_is_discarded() {
+    for form in FORMS {
+        let (store, case) = failing_at(form, &form.attributes("g/x"), 0, Mode::Cow);
+        store.is_late.store(true, Ordering::SeqCst);
+        case.edit("g/x", 5);
+        assert!(case.try_commit().failed.is_some());
+        case.discard("g/x");
+        case.shows_agreement();
+        case.agrees(&*case.mount.lower);
+        let copies = json!(form.copies(&*case.mount.lower, "g")).to_string();
+        assert!(copies.contains("\"n\":5"), "{copies}");
     }
 }
