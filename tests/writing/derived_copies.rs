@@ -1012,3 +1012,32 @@ fn a04_a_put_without_an_answer_that_is_discarded() {
         assert!(copies.contains("\"n\":5"), "{copies}");
     }
 }
+
+/// A program opens a document and writes it just before a commit puts the copies in it.
+#[test]
+fn a04_a_document_that_is_written_while_its_copies_are_put() {
+    for form in FORMS {
+        for edits in [true, false] {
+            let (store, case) = failing(form, -1, Mode::Cow);
+            let case = Arc::new(case);
+            case.edit("g/x", 5);
+            let theirs = case.clone();
+            let write = move || {
+                if edits {
+                    return theirs.edit("", 6);
+                }
+                let name = theirs.form.holder();
+                let shown = bytes_of(theirs.overlay(), name);
+                theirs.write(name, &[&shown[..], b"\n"].concat());
+            };
+            *store.before_put.lock().unwrap() = Some(Box::new(write));
+            case.commit();
+            assert!(store.before_put.lock().unwrap().is_none());
+            assert_eq!(case.changed().len(), 1);
+            case.shows_agreement();
+            case.commit();
+            case.agrees(&*case.mount.lower);
+            assert_eq!(case.changed(), [""; 0]);
+        }
+    }
+}

@@ -277,16 +277,12 @@ impl Commit<'_> {
             key: key.clone(),
             digest: Some(XxHash3_128::oneshot(bytes)),
         };
-        let top = self.core.top();
-        let mut layers = vec![&top.layer];
-        if !self.is_live {
-            layers.push(&self.layered.layer);
-        }
-        for layer in layers {
-            let is_known = layer.base(key).is_some() || self.core.registered(key).is_some();
-            if is_known {
-                layer.record_if_room(vec![tried.clone()])?;
-            }
+        // A program may have opened the document, and write it before the put is made: nothing is known of it yet.
+        self.core.top().layer.record_if_room(vec![tried.clone()])?;
+        let layer = &self.layered.layer;
+        let is_known = layer.base(key).is_some() || self.core.registered(key).is_some();
+        if is_known && !self.is_live {
+            layer.record_if_room(vec![tried])?;
         }
         Ok(())
     }
