@@ -1041,3 +1041,21 @@ fn a04_a_document_that_is_written_while_its_copies_are_put() {
         }
     }
 }
+
+/// The document of an array that the layer has costs the store nothing, which may not be there.
+#[test]
+fn a04_a_document_of_the_layer_without_copies_is_not_asked_for() {
+    let (store, case) = failing(Form::V3, -1, Mode::Cow);
+    case.make_array("new", 3);
+    store.is_down.store(true, Ordering::SeqCst);
+    store.gets.store(0, Ordering::SeqCst);
+    let name = "new/zarr.json";
+    let stat = Tree::stat(case.overlay(), &key(name)).unwrap().unwrap();
+    let file = Tree::open(case.overlay(), &key(name), OpenMode::Read).unwrap();
+    assert_eq!(
+        file.read_at(0, 1 << 20).unwrap().len() as u64,
+        stat.meta.size
+    );
+    bytes_of(case.overlay(), name);
+    assert_eq!(store.gets.load(Ordering::SeqCst), 0);
+}
