@@ -892,6 +892,29 @@ fn a04_a_reader_that_keeps_a_document_open_over_a_commit() {
     }
 }
 
+/// Another program puts back what the layer's file had, which is not what the commit left in the store.
+#[test]
+fn a04_a_document_that_another_program_puts_back_is_a_conflict() {
+    for form in FORMS {
+        let (store, case) = failing(form, -1, Mode::Cow);
+        let (case, name) = (Arc::new(case), form.holder());
+        let written = bytes_of(case.overlay(), name);
+        case.write(name, &written);
+        case.edit("g/x", 5);
+        let theirs = case.clone();
+        let write = move || {
+            let shown = bytes_of(theirs.overlay(), name);
+            theirs.write(name, &[&shown[..], b"\n"].concat());
+        };
+        *store.before_put.lock().unwrap() = Some(Box::new(write));
+        case.commit();
+        assert_ne!(case.mount.stored(name), written);
+        case.mount.put_outside(name, &written);
+        case.is_in_conflict();
+        assert_eq!(case.mount.stored(name), written);
+    }
+}
+
 /// What is renamed over a document with copies has its own ones.
 #[test]
 fn a04_a_document_that_is_renamed_keeps_its_copies() {
