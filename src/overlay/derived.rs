@@ -340,7 +340,10 @@ impl LayeredStore {
     /// that is too long to be read.
     fn holder_text(&self, holder: &CopyHolder) -> Result<Option<HolderText>> {
         let key = holder.key();
-        let own = self.own_object(key)?;
+        let mut own = self.own_object(key)?;
+        if let Some(own) = own.take_if(|own| !holder.may_have_copies(&own.bytes)) {
+            return Ok(Some(HolderText::of_stored(holder, own)));
+        }
         let stale = self.layer.lock().records.program_copies.stale(key).cloned();
         let is_program = own.is_some() && stale.is_some();
         let lower = if is_program {

@@ -12,6 +12,7 @@ use super::layer::{ChangeLayer, Whiteout};
 use super::name_change::NameChange;
 use super::upper::Upper;
 use super::{Overlay, OverlayCore};
+use crate::dialect::copies::CopyHolder;
 use crate::error::{Error, Kind, Result};
 use crate::store::{EntryKind, Key};
 
@@ -48,6 +49,7 @@ impl Overlay {
                 file.key().iter().for_each(|key| core.revoke(key));
             }
             core.open.lock().ids.remove_below(path);
+            note_stale_on_top(&layers, path, &undone)?;
             let mut discarded = Discarded::default();
             for (layer, undone) in layers.iter().zip(undone) {
                 discarded.stored += committed(layer, path);
@@ -148,6 +150,29 @@ fn check_unused(layer: &ChangeLayer, old_name: &Key, new_name: &Key) -> Result<(
     }
     let why = format!("was renamed from {old_name}, which was changed since: discard that too");
     Err(Error::invalid(new_name, why))
+}
+
+/// Notes in the layer on top that copies which a program wrote there may be others than what shows once the changes of a
+/// frozen layer are dropped, and its renames `undone`: they may be of those.
+fn note_stale_on_top(layers: &[Arc<ChangeLayer>], path: &Key, undone: &[Vec<Key>]) -> Result<()> {
+    let [top, _frozen] = layers else {
+        return Ok(());
+    };
+    let old_names = undone.iter().skip(1).flatten();
+    let mut records = Vec::new();
+    let state = top.lock();
+    for path in std::iter::once(path).chain(old_names) {
+        for holder in CopyHolder::above_tree(path) {
+            if state.records.program_copies.stale(holder.key()).is_some() {
+                records.push(JournalRecord::CopiesStale {
+                    holder: holder.key().clone(),
+                    path: path.clone(),
+                });
+            }
+        }
+    }
+    drop(state);
+    top.record(records)
 }
 
 /// Drops what a layer changes at a path and below, and shows again what was renamed from these `old_names`; returns how

@@ -1,8 +1,8 @@
 //! Copies in consolidated metadata agree with the nodes that a mount shows, and after a commit with those of the store.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 
 use serde_json::{Value, json};
 use zarrfs::error::{Error, Kind, Result};
@@ -283,6 +283,29 @@ impl Case {
         outcome
     }
 
+    /// Has another program set the attributes of an array in the store, without consolidating.
+    fn edit_outside(&self, node: &str, n: u64) {
+        let documents = self.form.array(4, json!({"n": n}));
+        let (name, document) = documents.last().unwrap();
+        self.mount.put_outside(&place(node, name), &text(document));
+    }
+
+    /// Returns the stored texts of the documents that hold copies.
+    fn stored_holders(&self) -> Vec<Vec<u8>> {
+        let holders = ["", "g"].map(|folder| place(folder, self.form.holder()));
+        holders
+            .iter()
+            .map(|name| bytes_of(&*self.mount.lower, name))
+            .collect()
+    }
+
+    /// Commits, and expects a conflict.
+    fn is_in_conflict(&self) {
+        let outcome = self.try_commit();
+        assert!(outcome.failed.is_none());
+        assert!(!outcome.conflicts.is_empty());
+    }
+
     fn changed(&self) -> Vec<String> {
         let changes = self.overlay().changes().unwrap().keys;
         changes
@@ -559,6 +582,10 @@ struct Failing {
     left: AtomicI64,
     is_late: AtomicBool,
     gets: AtomicUsize,
+    /// Whether no document can be read.
+    is_down: AtomicBool,
+    /// What another thread does just before the next put of the document is made.
+    before_put: Mutex<Option<Box<dyn FnOnce() + Send>>>,
 }
 
 impl Layer for Failing {
@@ -568,6 +595,9 @@ impl Layer for Failing {
 
     fn get(&self, key: &Key, limit: u64) -> Result<Option<Object>> {
         self.gets.fetch_add(1, Ordering::SeqCst);
+        if self.is_down.load(Ordering::SeqCst) {
+            return Err(Error::new(Kind::Unavailable, key, "made to fail"));
+        }
         self.memory.get(key, limit)
     }
 
@@ -577,18 +607,28 @@ impl Layer for Failing {
         if fails && !self.is_late.load(Ordering::SeqCst) {
             return Err(failed());
         }
+        let before = (*key == self.document).then(|| self.before_put.lock().unwrap().take());
+        if let Some(before) = before.flatten() {
+            before();
+        }
         let put = self.memory.put(key, body, condition)?;
         if fails { Err(failed()) } else { Ok(put) }
     }
 }
 
 fn failing(form: Form, left: i64, mode: Mode) -> (Arc<Failing>, Case) {
+    failing_at(form, form.holder(), left, mode)
+}
+
+fn failing_at(form: Form, document: &str, left: i64, mode: Mode) -> (Arc<Failing>, Case) {
     let store = Arc::new(Failing {
         memory: form.store(),
-        document: key(form.holder()),
+        document: key(document),
         left: AtomicI64::new(left),
         is_late: AtomicBool::new(false),
         gets: AtomicUsize::new(0),
+        is_down: AtomicBool::new(false),
+        before_put: Mutex::new(None),
     });
     let mount = Shared::new(mode, store.clone(), folder());
     (store, Case { form, mount })
@@ -772,4 +812,273 @@ fn a04_reading_costs_nothing_where_no_document_was_changed() {
         bytes_of(case.overlay(), form.holder());
         assert_eq!(count(), 0);
     }
+}
+
+/// A program consolidates while a conflict keeps what it saw from the store, and that is discarded then.
+#[test]
+fn a04_what_is_discarded_below_what_a_program_consolidated() {
+    for case in Case::all() {
+        let name = case.form.holder();
+        case.edit("g/x", 5);
+        case.edit("y", 6);
+        case.edit_outside("y", 7);
+        case.is_in_conflict();
+        let shown = bytes_of(case.overlay(), name);
+        case.write(name, &shown);
+        assert_eq!(bytes_of(case.overlay(), name), shown);
+        case.discard("g/x");
+        let copies = json!(case.form.copies(case.overlay(), "")).to_string();
+        assert!(!copies.contains("\"n\":5"), "{copies}");
+        case.discard("y");
+        case.commit();
+        let copies = case.form.copies(&*case.mount.lower, "");
+        assert_eq!(copies, case.form.expected(&*case.mount.lower, ""));
+    }
+}
+
+/// The same of what was renamed: its old name shows again.
+#[test]
+fn a04_a_rename_that_is_discarded_below_what_a_program_consolidated() {
+    for case in Case::all() {
+        let name = case.form.holder();
+        let (from, to) = (key("g/x"), key("z"));
+        case.overlay()
+            .rename(&from, &to, RenameMode::Replace)
+            .unwrap();
+        case.edit("y", 6);
+        case.edit_outside("y", 7);
+        case.is_in_conflict();
+        let shown = bytes_of(case.overlay(), name);
+        case.write(name, &shown);
+        case.discard("z");
+        case.discard("y");
+        case.commit();
+        let copies = case.form.copies(&*case.mount.lower, "");
+        assert_eq!(copies, case.form.expected(&*case.mount.lower, ""));
+    }
+}
+
+/// A handle that a reader keeps over a commit, which puts the document with other copies than those of the layer's file.
+#[test]
+fn a04_a_reader_that_keeps_a_document_open_over_a_commit() {
+    for edits in [false, true] {
+        for case in Case::all() {
+            let name = case.form.holder();
+            if edits {
+                case.edit("", 6);
+            } else {
+                case.write(name, &bytes_of(case.overlay(), name));
+            }
+            let reader = Tree::open(case.overlay(), &key(name), OpenMode::Read).unwrap();
+            let before = reader.read_at(0, 1 << 20).unwrap();
+            case.edit("g/x", 55555);
+            case.commit();
+            case.agrees(&*case.mount.lower);
+            case.shows_agreement();
+            assert_eq!(reader.read_at(0, 1 << 20).unwrap(), before);
+            let stored = bytes_of(&*case.mount.lower, name);
+            let again = Tree::open(case.overlay(), &key(name), OpenMode::Read).unwrap();
+            assert_eq!(again.read_at(0, 1 << 20).unwrap(), stored);
+            let writer = Tree::open(case.overlay(), &key(name), OpenMode::Write).unwrap();
+            writer.append(b"\n").unwrap();
+            writer.flush().unwrap();
+            drop((writer, again));
+            case.commit();
+            let expected = [&stored[..], b"\n"].concat();
+            assert_eq!(bytes_of(&*case.mount.lower, name), expected);
+            case.agrees(&*case.mount.lower);
+            drop(reader);
+        }
+    }
+}
+
+/// Another program puts back what the layer's file had, which is not what the commit left in the store.
+#[test]
+fn a04_a_document_that_another_program_puts_back_is_a_conflict() {
+    for form in FORMS {
+        let (store, case) = failing(form, -1, Mode::Cow);
+        let (case, name) = (Arc::new(case), form.holder());
+        let written = bytes_of(case.overlay(), name);
+        case.write(name, &written);
+        case.edit("g/x", 5);
+        let theirs = case.clone();
+        let write = move || {
+            let shown = bytes_of(theirs.overlay(), name);
+            theirs.write(name, &[&shown[..], b"\n"].concat());
+        };
+        *store.before_put.lock().unwrap() = Some(Box::new(write));
+        case.commit();
+        assert_ne!(case.mount.stored(name), written);
+        case.mount.put_outside(name, &written);
+        case.is_in_conflict();
+        assert_eq!(case.mount.stored(name), written);
+    }
+}
+
+/// What is renamed over a document with copies has its own ones.
+#[test]
+fn a04_a_document_that_is_renamed_keeps_its_copies() {
+    for kind in ["memory", "local"] {
+        let memory = Form::V3.store();
+        let text = String::from_utf8(bytes_of(&memory, "zarr.json")).unwrap();
+        let backup = text.replacen("\"n\": 0", "\"n\": 3", 1);
+        memory.set(key("zarr.json.bak"), backup.into_bytes());
+        let mount = Shared::over(Mode::Cow, kind, &memory);
+        let case = Case {
+            form: Form::V3,
+            mount,
+        };
+        let (from, to) = (key("zarr.json.bak"), key("zarr.json"));
+        case.overlay()
+            .rename(&from, &to, RenameMode::Replace)
+            .unwrap();
+        let shown = bytes_of(case.overlay(), "zarr.json");
+        case.commit();
+        let stored = bytes_of(&*case.mount.lower, "zarr.json");
+        assert_eq!(String::from_utf8(stored), String::from_utf8(shown));
+    }
+}
+
+/// A group takes the place of another, of which one alone has copies.
+#[test]
+fn a04_groups_that_are_exchanged_keep_their_copies() {
+    for kind in ["memory", "local"] {
+        for is_new_without in [false, true] {
+            let memory = Form::V3.store();
+            for (name, document) in Form::V3.array(4, json!({"n": 0})) {
+                memory.set(key(&place("g_new/x", name)), text(&document));
+            }
+            for (name, document) in Form::V3.group() {
+                memory.set(key(&place("g_new", name)), text(&document));
+            }
+            Form::V3.consolidate(&memory, "g_new");
+            let without = if is_new_without { "g_new" } else { "g" };
+            let without = place(without, "zarr.json");
+            let mut document = json_of(&memory, &without);
+            document["consolidated_metadata"] = Value::Null;
+            memory.set(key(&without), text(&document));
+            Form::V3.consolidate(&memory, "");
+            let mount = Shared::over(Mode::Cow, kind, &memory);
+            let case = Case {
+                form: Form::V3,
+                mount,
+            };
+            for (from, to) in [("g", "old"), ("g_new", "g")] {
+                let done = case
+                    .overlay()
+                    .rename(&key(from), &key(to), RenameMode::Replace);
+                done.unwrap();
+            }
+            let shown = ["g/zarr.json", "old/zarr.json"].map(|name| {
+                let bytes = bytes_of(case.overlay(), name);
+                (name, String::from_utf8(bytes).unwrap())
+            });
+            case.commit();
+            for (name, shown) in shown {
+                let stored = bytes_of(&*case.mount.lower, name);
+                assert_eq!(String::from_utf8(stored).unwrap(), shown, "{name}");
+            }
+        }
+    }
+}
+
+/// What a commit has put nothing of is discarded: the store's copies are no matter of that.
+#[test]
+fn a04_a_discard_after_a_conflict_leaves_the_store_alone() {
+    for form in FORMS {
+        let (store, case) = failing(form, -1, Mode::Cow);
+        case.edit("g/x", 5);
+        case.edit_outside("g/x", 3);
+        case.is_in_conflict();
+        let before = case.stored_holders();
+        store.gets.store(0, Ordering::SeqCst);
+        case.discard("g/x");
+        assert_eq!(store.gets.load(Ordering::SeqCst), 0, "{form:?}");
+        assert_eq!(case.stored_holders(), before);
+    }
+    // The same of an array that is removed here, and of one that is renamed.
+    let changes: [(&str, Change); 2] = [
+        ("g/x", &|case| case.remove("g/x")),
+        ("z", &|case| {
+            let done = case
+                .overlay()
+                .rename(&key("g/x"), &key("z"), RenameMode::Replace);
+            done.unwrap();
+        }),
+    ];
+    for (path, change) in changes {
+        for case in Case::all() {
+            change(&case);
+            case.edit_outside("g/x", 3);
+            case.edit("y", 5);
+            case.edit_outside("y", 6);
+            case.is_in_conflict();
+            let before = case.stored_holders();
+            case.discard(path);
+            assert_eq!(case.stored_holders(), before);
+        }
+    }
+}
+
+/// The store has put a document, of which no answer came, and what is left is discarded.
+#[test]
+fn a04_a_put_without_an_answer_that_is_discarded() {
+    for form in FORMS {
+        let (store, case) = failing_at(form, &form.attributes("g/x"), 0, Mode::Cow);
+        store.is_late.store(true, Ordering::SeqCst);
+        case.edit("g/x", 5);
+        assert!(case.try_commit().failed.is_some());
+        case.discard("g/x");
+        case.shows_agreement();
+        case.agrees(&*case.mount.lower);
+        let copies = json!(form.copies(&*case.mount.lower, "g")).to_string();
+        assert!(copies.contains("\"n\":5"), "{copies}");
+    }
+}
+
+/// A program opens a document and writes it just before a commit puts the copies in it.
+#[test]
+fn a04_a_document_that_is_written_while_its_copies_are_put() {
+    for form in FORMS {
+        for edits in [true, false] {
+            let (store, case) = failing(form, -1, Mode::Cow);
+            let case = Arc::new(case);
+            case.edit("g/x", 5);
+            let theirs = case.clone();
+            let write = move || {
+                if edits {
+                    return theirs.edit("", 6);
+                }
+                let name = theirs.form.holder();
+                let shown = bytes_of(theirs.overlay(), name);
+                theirs.write(name, &[&shown[..], b"\n"].concat());
+            };
+            *store.before_put.lock().unwrap() = Some(Box::new(write));
+            case.commit();
+            assert!(store.before_put.lock().unwrap().is_none());
+            assert_eq!(case.changed().len(), 1);
+            case.shows_agreement();
+            case.commit();
+            case.agrees(&*case.mount.lower);
+            assert_eq!(case.changed(), [""; 0]);
+        }
+    }
+}
+
+/// The document of an array that the layer has costs the store nothing, which may not be there.
+#[test]
+fn a04_a_document_of_the_layer_without_copies_is_not_asked_for() {
+    let (store, case) = failing(Form::V3, -1, Mode::Cow);
+    case.make_array("new", 3);
+    store.is_down.store(true, Ordering::SeqCst);
+    store.gets.store(0, Ordering::SeqCst);
+    let name = "new/zarr.json";
+    let stat = Tree::stat(case.overlay(), &key(name)).unwrap().unwrap();
+    let file = Tree::open(case.overlay(), &key(name), OpenMode::Read).unwrap();
+    assert_eq!(
+        file.read_at(0, 1 << 20).unwrap().len() as u64,
+        stat.meta.size
+    );
+    bytes_of(case.overlay(), name);
+    assert_eq!(store.gets.load(Ordering::SeqCst), 0);
 }

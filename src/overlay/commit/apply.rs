@@ -231,12 +231,13 @@ impl Apply<'_> {
     }
 
     /// Returns what is put of a document of which zarrfs itself edited members other than the copies: those stay as the
-    /// store has them. `None` for any other file.
+    /// store has them. `None` for any other file, as one that was renamed: the store has another document there.
     fn with_stored_copies(&self, step: &CommitStep, file: &File) -> Result<Option<Vec<u8>>> {
         let (key, store) = (&step.change.key, &self.commit.core.store);
         let layer = &self.commit.layered.layer;
         let is_program = layer.lock().records.program_copies.stale(key).is_some();
-        let Some(holder) = CopyHolder::of_key(key).filter(|_| !is_program) else {
+        let is_edited = !is_program && layer.lower_key(key).as_ref() == Some(key);
+        let Some(holder) = CopyHolder::of_key(key).filter(|_| is_edited) else {
             return Ok(None);
         };
         let length = file

@@ -23,6 +23,14 @@ use crate::sync::pool::parallel_map;
 /// How often a document is read again that other programs change each time before its copies are put.
 const MAX_ATTEMPTS: usize = 16;
 
+/// Of which changes of a layer the copies are brought up to date.
+#[derive(Clone, Copy, PartialEq)]
+enum Scope {
+    All,
+    /// Those that a commit which ended early has made.
+    Made,
+}
+
 /// Documents that may hold copies, by their keys.
 pub(super) type Holders = BTreeMap<Key, CopyHolder>;
 
@@ -39,7 +47,8 @@ impl OverlayCore {
             is_live: false,
         };
         let paths = std::slice::from_ref(path);
-        commit.update_copies(paths, commit.holders(paths))
+        let holders = commit.holders_of(paths, Scope::Made);
+        commit.update_each(paths, holders, Scope::Made)
     }
 }
 
@@ -47,11 +56,21 @@ impl Commit<'_> {
     /// Returns the documents that may hold copies of what the layer changes at these paths and below. Asked before the
     /// changes are made: records of those that are made tell less.
     pub(super) fn holders(&self, paths: &[Key]) -> Holders {
+        self.holders_of(paths, Scope::All)
+    }
+
+    fn holders_of(&self, paths: &[Key], scope: Scope) -> Holders {
         let layer = &self.layered.layer;
         let state = layer.lock();
+        let is_meant = |document: &Key| {
+            let is_tried = !state.records.tried(document).is_empty();
+            let base = state.records.base(document);
+            scope == Scope::All || is_tried || base.is_some_and(|base| base.is_committed)
+        };
         let mut holders = Vec::new();
         for path in paths {
-            for document in state.records.documents_below(path) {
+            let documents = state.records.documents_below(path).into_iter();
+            for document in documents.filter(is_meant) {
                 holders.extend(CopyHolder::above_document(&document));
                 // What a program wrote may have copies of documents that were discarded since.
                 let stale = state.records.program_copies.stale(&document);
@@ -59,6 +78,10 @@ impl Commit<'_> {
                 holders.extend(CopyHolder::of_key(&document).filter(|_| is_stale));
             }
             for (at, _) in state.records.whiteouts_of_documents(path) {
+                // A removal that was made has no base any more. That of a folder never had one: the store is asked.
+                if state.records.base(at).is_some() && !is_meant(at) {
+                    continue;
+                }
                 holders.extend(CopyHolder::above_tree(at));
             }
         }
@@ -76,6 +99,10 @@ impl Commit<'_> {
 
     /// Brings the copies of what the layer changed at these paths and below up to date.
     pub(super) fn update_copies(&self, paths: &[Key], holders: Holders) -> Result<()> {
+        self.update_each(paths, holders, Scope::All)
+    }
+
+    fn update_each(&self, paths: &[Key], holders: Holders, scope: Scope) -> Result<()> {
         if holders.is_empty() {
             return Ok(());
         }
@@ -89,19 +116,19 @@ impl Commit<'_> {
         let holders = holders.into_iter().collect();
         for holder in parallel_map(parallel_keys(&*self.core.store), holders, &look) {
             if let Some(holder) = holder? {
-                self.update_holder(paths, &holder)?;
+                self.update_holder(paths, &holder, scope)?;
             }
         }
         Ok(())
     }
 
-    fn update_holder(&self, paths: &[Key], holder: &CopyHolder) -> Result<()> {
+    fn update_holder(&self, paths: &[Key], holder: &CopyHolder, scope: Scope) -> Result<()> {
         let (key, store) = (holder.key(), &self.core.store);
         for _ in 0..MAX_ATTEMPTS {
             let Some(stored) = self.stored(key)? else {
                 return Ok(());
             };
-            let Some(bytes) = self.with_copies(paths, holder, &stored.bytes)? else {
+            let Some(bytes) = self.with_copies((paths, scope), holder, &stored.bytes)? else {
                 return Ok(());
             };
             self.note_put(key, &bytes)?;
@@ -132,7 +159,7 @@ impl Commit<'_> {
     /// Returns a document of the store with the right copies; `None` if it has these already, or holds none.
     fn with_copies(
         &self,
-        paths: &[Key],
+        (paths, scope): (&[Key], Scope),
         holder: &CopyHolder,
         bytes: &[u8],
     ) -> Result<Option<Vec<u8>>> {
@@ -142,24 +169,56 @@ impl Commit<'_> {
         let Some(copies) = holder.find_copies(bytes) else {
             return Ok(None);
         };
-        let documents = match self.stale_since_put(holder) {
-            Some(stale) => self
-                .layered
-                .stale_documents(holder, &copies, stale.iter())?,
-            None => self.changed_documents(paths, holder, &copies)?,
+        // What the store has of a program's text was put after the documents below.
+        let (documents, scope) = match self.stale_since_put(holder) {
+            Some(stale) => {
+                let layered = self.layered;
+                let stale = layered.stale_documents(holder, &copies, stale.iter())?;
+                (stale, Scope::All)
+            }
+            None => (self.changed_documents(paths, holder, &copies)?, scope),
         };
-        let read = |(name, document): (String, Key)| -> Result<MemberChange> {
+        let read = |(name, document): (String, Key)| -> Result<Option<MemberChange>> {
+            let is_made = scope == Scope::Made;
+            if is_made && !self.may_be_made(&document) {
+                return Ok(None);
+            }
             let object = self.committed(&document)?;
-            Ok((
-                name,
-                object.and_then(|object| holder.copy_of(&object.bytes)),
-            ))
+            if is_made && !self.is_made(&document, object.as_ref()) {
+                return Ok(None);
+            }
+            let copy = object.and_then(|object| holder.copy_of(&object.bytes));
+            Ok(Some((name, copy)))
         };
         let documents = documents.into_iter().collect();
         let changes = parallel_map(parallel_keys(&*self.core.store), documents, &read);
-        let changes = changes.into_iter().collect::<Result<Vec<MemberChange>>>()?;
+        let changes = changes.into_iter().filter_map(Result::transpose);
+        let changes = changes.collect::<Result<Vec<MemberChange>>>()?;
         let edited = copies.edited(&changes);
         Ok((edited != bytes).then_some(edited))
+    }
+
+    /// Whether the store may have the layer's change of a document already.
+    fn may_be_made(&self, document: &Key) -> bool {
+        let state = self.layered.layer.lock();
+        let is_tried = !state.records.tried(document).is_empty();
+        match state.records.base(document) {
+            Some(base) => base.is_committed || is_tried,
+            None => state.records.lower_key(document).as_ref() != Some(document),
+        }
+    }
+
+    /// Whether the store, which has this of a document, has the layer's change of it, though no answer came.
+    fn is_made(&self, document: &Key, stored: Option<&Object>) -> bool {
+        let state = self.layered.layer.lock();
+        match state.records.base(document) {
+            Some(base) if base.is_committed => true,
+            Some(_) => {
+                let digest = stored.map(|object| XxHash3_128::oneshot(&object.bytes));
+                state.records.tried(document).contains(&digest)
+            }
+            None => stored.is_none(),
+        }
     }
 
     /// Returns the paths at and below which something was changed since a program wrote a document, if the store has what
@@ -218,16 +277,12 @@ impl Commit<'_> {
             key: key.clone(),
             digest: Some(XxHash3_128::oneshot(bytes)),
         };
-        let top = self.core.top();
-        let mut layers = vec![&top.layer];
-        if !self.is_live {
-            layers.push(&self.layered.layer);
-        }
-        for layer in layers {
-            let is_known = layer.base(key).is_some() || self.core.registered(key).is_some();
-            if is_known {
-                layer.record_if_room(vec![tried.clone()])?;
-            }
+        // A program may have opened the document, and write it before the put is made: nothing is known of it yet.
+        self.core.top().layer.record_if_room(vec![tried.clone()])?;
+        let layer = &self.layered.layer;
+        let is_known = layer.base(key).is_some() || self.core.registered(key).is_some();
+        if is_known && !self.is_live {
+            layer.record_if_room(vec![tried])?;
         }
         Ok(())
     }

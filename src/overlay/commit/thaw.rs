@@ -10,9 +10,11 @@ use std::sync::Arc;
 use rustix::fs::{RenameFlags, Stat};
 
 use super::freeze::copy_folders_above;
+use crate::dialect::copies::may_hold_copies;
 use crate::error::Result;
 use crate::overlay::OverlayCore;
 use crate::overlay::changes::KeptKeys;
+use crate::overlay::derived::has_program_copies;
 use crate::overlay::journal_line::{ContentDigest, JournalRecord};
 use crate::overlay::key_ranges::joined;
 use crate::overlay::keys_dir::os_error;
@@ -133,15 +135,21 @@ impl OverlayCore {
         };
         let version = committed_version(frozen, &key);
         state.opened_content = committed_content(frozen, &key);
-        match (version, &state.source) {
-            (_, ContentSource::Lower(_)) => {
-                // The store's object that was renamed is gone.
+        let is_replaced = match &state.source {
+            // The store's object that was renamed is gone.
+            ContentSource::Lower(_) => true,
+            // The store has the document with other copies by now.
+            ContentSource::Frozen(file, _) => has_program_copies(&key, file).unwrap_or(true),
+            ContentSource::Upper(_) => false,
+        };
+        match version {
+            _ if is_replaced => {
                 (state.key, state.is_revoked) = (None, true);
                 drop(state);
                 self.open.lock().files.unregister(&key, file);
             }
-            (Some(version), _) => state.opened_as = OpenedAs::Stored(key, version),
-            (None, _) => state.opened_as = OpenedAs::Upper,
+            Some(version) => state.opened_as = OpenedAs::Stored(key, version),
+            None => state.opened_as = OpenedAs::Upper,
         }
     }
 
@@ -214,9 +222,11 @@ fn committed_version(frozen: &ChangeLayer, key: &Key) -> Option<StoreVersion> {
     base.version.filter(|_| !is_removed)
 }
 
-/// Returns length and digest of what a frozen layer has brought into the store.
+/// Returns length and digest of what a frozen layer has brought into the store; `None` for a document that the store may
+/// have with other copies than the layer.
 fn committed_content(frozen: &ChangeLayer, key: &Key) -> Option<ContentDigest> {
     let base = frozen.base(key).filter(|base| base.is_committed);
+    let base = base.filter(|_| !may_hold_copies(key));
     base.and_then(|_| frozen.last_mark(key)?.content())
 }
 
