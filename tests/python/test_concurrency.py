@@ -227,17 +227,3 @@ def test_one_file_of_an_array_is_open_for_writing_at_a_time(cow, option):
                 pass
     named = (mount.path / ".zarrfs/errors").read_text()
     assert "a/c/0 is open for writing" in named and "a/a.npy is open for writing" in named
-
-
-@pytest.mark.skipif(not IS_STRESS, reason="scripts/stress has bindfs")
-def test_bindfs_loses_nothing_either(tmp_path):
-    """Losses that the test above finds are not the kernel's or the test's."""
-    folder, bound = tmp_path / "folder", tmp_path / "bound"
-    folder.mkdir()
-    bound.mkdir()
-    (folder / "numbers").write_bytes(bytes(8192))
-    subprocess.run(["bindfs", folder, bound], check=True)
-    try:
-        assert write_both_ways(bound / "numbers", 0) > 100
-    finally:
-        subprocess.run(["fusermount3", "-u", bound], check=True)
