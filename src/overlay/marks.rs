@@ -219,6 +219,16 @@ mod tests {
         assert_eq!(marks.contents(&key()), [mark(1), mark(2)]);
     }
 
+    /// A kill between the records of a rename over a file and the rename leaves the file of before.
+    #[test]
+    fn a_file_that_another_one_is_about_to_be_renamed_over_is_known() {
+        let mut marks = Marks::default();
+        marks.set(key(), Some(mark(1)));
+        marks.set(key(), None);
+        marks.set(key(), Some(mark(2)));
+        assert!(marks.contents(&key()).contains(&mark(1)));
+    }
+
     #[test]
     fn a_file_that_was_replaced_before_its_sync_ended_is_not_synced() {
         let mut marks = Marks::default();
