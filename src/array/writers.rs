@@ -2,10 +2,10 @@
 //!
 //! The kernel has pages of each file, and writes a page back whole once a program has changed a byte of it by way of a
 //! map. So one file of an array is open for writing at a time, by any number of handles: the pages of another one would
-//! undo what was written here, as would those of the key of a chunk (`written_keys`). Other programs may change chunks meanwhile. The pieces that were shown are therefore
-//! remembered by their digests: a page that is written back over another content is refused. A digest and no version,
-//! since a commit gives a chunk another version and leaves its content, as a change of another inner chunk does with a
-//! shard.
+//! undo what was written here, as would those of the key of a chunk (`written_keys`). Other programs may change chunks
+//! meanwhile. The pieces that were shown are therefore remembered by their digests: a page that is written back over
+//! another content is refused. A digest and no version, since a commit gives a chunk another version and leaves its
+//! content, as a change of another inner chunk does with a shard.
 
 use std::ops::Range;
 use std::sync::Arc;
