@@ -19,6 +19,7 @@
 
 pub mod error;
 pub mod known;
+pub mod request_context;
 pub mod spelling;
 
 pub mod failures;

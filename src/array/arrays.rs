@@ -15,6 +15,7 @@ use crate::array::{Engine, OpenArray, array_of};
 use crate::error::{Error, Result};
 use crate::hierarchy::{Hierarchy, NodeEntry};
 use crate::model::Array;
+use crate::request_context::RequestContext;
 use crate::store::Key;
 
 /// The open arrays of a hierarchy.
@@ -81,7 +82,7 @@ impl Arrays {
     }
 
     /// Stores all that was written to the arrays at a path and below it.
-    pub fn flush_below(&self, path: &Key) -> Result<()> {
+    pub fn flush_below(&self, context: &RequestContext, path: &Key) -> Result<()> {
         let writers: Vec<Arc<OpenArray>> = {
             let writers = self.engine.writers();
             writers.iter().filter_map(Weak::upgrade).collect()
@@ -89,7 +90,7 @@ impl Arrays {
         let mut outcome = Ok(());
         for array in writers {
             if array.path().below(path).is_some() {
-                outcome = outcome.and(array.flush());
+                outcome = outcome.and(array.flush(context));
             }
         }
         outcome
@@ -138,9 +139,9 @@ impl Arrays {
 
     /// Stores what was written to files that are closed and could not be stored then. What still cannot be stored stays,
     /// and is in the log.
-    pub fn store_left_over(&self) {
+    pub fn store_left_over(&self, context: &RequestContext) {
         for path in self.left_over() {
-            if let Err(error) = self.store_array(&path) {
+            if let Err(error) = self.store_array(context, &path) {
                 log::error!("{path}: what was written before is not stored: {error}");
             }
         }
@@ -162,9 +163,9 @@ impl Arrays {
         closed.map(|(path, _)| path).collect()
     }
 
-    fn store_array(&self, path: &Key) -> Result<()> {
-        match self.hierarchy.node(path)? {
-            Some(entry) => self.open(&entry)?.flush(),
+    fn store_array(&self, context: &RequestContext, path: &Key) -> Result<()> {
+        match self.hierarchy.node(context, path)? {
+            Some(entry) => self.open(&entry)?.flush(context),
             None => Err(Error::not_found(path)),
         }
     }

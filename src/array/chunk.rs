@@ -12,6 +12,7 @@ use crate::array::versions::VersionState;
 use crate::error::{Error, Kind, Result};
 use crate::grid::ChunkIndex;
 use crate::known::Known;
+use crate::request_context::RequestContext;
 use crate::store::Version;
 
 /// How often a piece is looked at again that appears while it is taken for missing.
@@ -76,16 +77,22 @@ impl OpenArray {
     }
 
     /// Returns the current content of a piece, fetched and decoded if need be.
-    pub(super) fn piece(&self, decoder: &Decoder, piece: ChunkIndex) -> Result<Piece> {
+    pub(super) fn piece(
+        &self,
+        context: &RequestContext,
+        decoder: &Decoder,
+        piece: ChunkIndex,
+    ) -> Result<Piece> {
         match self.written(decoder, piece) {
             Some(written) => Ok(Piece::Data(written)),
-            None => self.stored_piece(decoder, piece, &decoder.locate(piece)),
+            None => self.stored_piece(context, decoder, piece, &decoder.locate(piece)),
         }
     }
 
     /// Returns the current content of a piece as it is stored.
     fn stored_piece(
         &self,
+        context: &RequestContext,
         decoder: &Decoder,
         piece: ChunkIndex,
         location: &PieceLocation,
@@ -99,7 +106,7 @@ impl OpenArray {
             };
         }
         if state == VersionState::Stale {
-            state = VersionState::Known(self.fetch_version(decoder, location.stored)?);
+            state = VersionState::Known(self.fetch_version(context, decoder, location.stored)?);
         }
         match state {
             VersionState::Known(None) => {
@@ -112,13 +119,13 @@ impl OpenArray {
                     return Ok(Piece::Data(decoded));
                 }
                 self.forget_other(piece, version);
-                match self.load(decoder, piece, location, Some(version))? {
+                match self.load(context, decoder, piece, location, Some(version))? {
                     Piece::Data(decoded) if decoded.version == version => Ok(Piece::Data(decoded)),
-                    chunk => self.check_loaded(decoder, piece, location, chunk),
+                    chunk => self.check_loaded(context, decoder, piece, location, chunk),
                 }
             }
             VersionState::Unknown | VersionState::Stale => {
-                self.load(decoder, piece, location, None)
+                self.load(context, decoder, piece, location, None)
             }
         }
     }
@@ -127,19 +134,20 @@ impl OpenArray {
     /// nothing if the chunk is missing.
     pub(super) fn versioned_piece(
         &self,
+        context: &RequestContext,
         decoder: &Decoder,
         piece: ChunkIndex,
         location: &PieceLocation,
     ) -> Result<(Piece, Option<Version>)> {
         for _ in 0..MAX_LOOKS {
-            match self.stored_piece(decoder, piece, location)? {
+            match self.stored_piece(context, decoder, piece, location)? {
                 Piece::Data(decoded) => {
                     let version = decoded.version;
                     return Ok((Piece::Data(decoded), Some(version)));
                 }
                 Piece::Fill if location.inner.is_empty() => return Ok((Piece::Fill, None)),
                 // A shard may be there without this inner chunk.
-                Piece::Fill => match self.shard_without(decoder, (piece, location))? {
+                Piece::Fill => match self.shard_without(context, decoder, (piece, location))? {
                     Some(Lacking::Shard) => return Ok((Piece::Fill, None)),
                     Some(Lacking::InnerChunk(version)) => {
                         return Ok((Piece::Fill, Some(version)));
@@ -156,6 +164,7 @@ impl OpenArray {
     /// load that was joined may have begun before the last change.
     fn check_loaded(
         &self,
+        context: &RequestContext,
         decoder: &Decoder,
         piece: ChunkIndex,
         location: &PieceLocation,
@@ -169,12 +178,12 @@ impl OpenArray {
             VersionState::Known(known) if known == loaded => return Ok(chunk),
             _ => {}
         }
-        match self.fetch_version(decoder, location.stored)? {
+        match self.fetch_version(context, decoder, location.stored)? {
             known if known == loaded => Ok(chunk),
             None => Ok(Piece::Fill),
             Some(version) => {
                 self.forget_other(piece, version);
-                self.load(decoder, piece, location, Some(version))
+                self.load(context, decoder, piece, location, Some(version))
             }
         }
     }
@@ -202,10 +211,17 @@ impl OpenArray {
     }
 
     /// Asks the store for the version of a stored chunk; nothing if it is missing.
-    pub(super) fn fetch_version(&self, decoder: &Decoder, stored: u64) -> Result<Option<Version>> {
+    pub(super) fn fetch_version(
+        &self,
+        context: &RequestContext,
+        decoder: &Decoder,
+        stored: u64,
+    ) -> Result<Option<Version>> {
         let keys = self.keys(&decoder.stored.indices(ChunkIndex(stored)))?;
         let (version, stamp) = self.ask(|store| {
-            let mut versions = keys.iter().map(|key| store.version(key).transpose());
+            let mut versions = keys
+                .iter()
+                .map(|key| store.version(context, key).transpose());
             versions.find_map(|version| version).transpose()
         });
         let version = version?;
@@ -216,6 +232,7 @@ impl OpenArray {
 
 #[cfg(test)]
 mod tests {
+    use crate::request_context::UNLIMITED;
     use std::sync::atomic::{AtomicU64, Ordering};
     use std::thread;
     use std::time::Duration;
@@ -228,12 +245,12 @@ mod tests {
     fn a_cached_piece_whose_version_was_dropped_is_not_used_unchecked() {
         let count = 8192;
         let sample = SampleArray::new(&[count], &[1]);
-        let array = sample.open(1 << 20);
+        let array = sample.open(&UNLIMITED, 1 << 20);
         let file = FlatFile::new(array.clone(), Region::whole(&[count])).unwrap();
-        assert!(read(&file, 0..count) == values(0..count, 0));
+        assert!(read(&UNLIMITED, &file, 0..count) == values(0..count, 0));
         let key = sample.put(0, 1);
         array.hierarchy.store().info().changes.note(&key);
-        assert_eq!(read(&file, 0..1), values(0..1, 1));
+        assert_eq!(read(&UNLIMITED, &file, 0..1), values(0..1, 1));
     }
 
     /// Two readers share memory that has no room for a row of chunks, while chunks change. What is read is of one content or
@@ -242,14 +259,14 @@ mod tests {
     fn readers_at_once_see_no_content_that_was_replaced_before() {
         const PLANE: u64 = 256 * 256;
         let sample = SampleArray::new(&[32, 256, 256], &[8, 32, 32]);
-        let array = sample.open(512 << 10);
+        let array = sample.open(&UNLIMITED, 512 << 10);
         let newest = AtomicU64::new(0);
         thread::scope(|scope| {
             let (array, newest) = (&array, &newest);
             let check = move |file: &FlatFile, plane: u64| {
                 let before = newest.load(Ordering::SeqCst);
                 let range = plane * PLANE..plane * PLANE + 32;
-                let found = read(file, plane * PLANE..(plane + 1) * PLANE);
+                let found = read(&UNLIMITED, file, plane * PLANE..(plane + 1) * PLANE);
                 let after = newest.load(Ordering::SeqCst) + 1;
                 let is_of = |seed| found[..32] == values(range.clone(), seed);
                 assert!(

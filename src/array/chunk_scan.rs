@@ -8,6 +8,7 @@ use std::sync::Arc;
 use crate::array::OpenArray;
 use crate::array::stored_chunks::{FoundChunk, StoredChunks};
 use crate::error::Result;
+use crate::request_context::RequestContext;
 use crate::store::{FlatListing, Key, Meta};
 use crate::sync::pool::parallel_map;
 
@@ -39,16 +40,16 @@ enum ScannedNames {
 
 impl ChunkScan {
     /// Returns the next chunks, or nothing after the last one. A length is 0 if it was not asked for.
-    pub fn next_batch(&mut self) -> Result<Option<Vec<FoundChunk>>> {
+    pub fn next_batch(&mut self, context: &RequestContext) -> Result<Option<Vec<FoundChunk>>> {
         let found = match &mut self.names {
-            ScannedNames::Flat(listing) => match listing.next()? {
+            ScannedNames::Flat(listing) => match listing.next(context)? {
                 None => return Ok(None),
-                Some(page) => chunks_among(&self.array, page)?,
+                Some(page) => chunks_among(context, &self.array, page)?,
             },
             ScannedNames::Folders(chunks) => {
                 let mut batch = Vec::new();
                 while batch.len() < BATCH
-                    && let Some(found) = chunks.next_found()?
+                    && let Some(found) = chunks.next_found(context)?
                 {
                     batch.push(found);
                 }
@@ -60,19 +61,23 @@ impl ChunkScan {
         };
         match self.detail {
             ScanDetail::Presence => Ok(Some(found)),
-            ScanDetail::Length => self.measured(found).map(Some),
+            ScanDetail::Length => self.measured(context, found).map(Some),
         }
     }
 
     /// Asks for the lengths that are not known; what is gone by now is left out.
-    fn measured(&self, found: Vec<FoundChunk>) -> Result<Vec<FoundChunk>> {
+    fn measured(
+        &self,
+        context: &RequestContext,
+        found: Vec<FoundChunk>,
+    ) -> Result<Vec<FoundChunk>> {
         if found.iter().all(|chunk| chunk.size.is_some()) {
             return Ok(found);
         }
         let store = self.array.hierarchy.store();
         let measure = |mut chunk: FoundChunk| {
             if chunk.size.is_none() {
-                chunk.size = store.head(&chunk.key)?.map(|meta| meta.size);
+                chunk.size = store.head(context, &chunk.key)?.map(|meta| meta.size);
             }
             Ok(chunk)
         };
@@ -83,7 +88,11 @@ impl ChunkScan {
 }
 
 /// Returns the chunks among the keys below an array.
-fn chunks_among(array: &OpenArray, page: Vec<(Key, Meta)>) -> Result<Vec<FoundChunk>> {
+fn chunks_among(
+    context: &RequestContext,
+    array: &OpenArray,
+    page: Vec<(Key, Meta)>,
+) -> Result<Vec<FoundChunk>> {
     let keys = &array.array().keys;
     let grid = array.stored_grid()?;
     let mut found = Vec::new();
@@ -102,7 +111,7 @@ fn chunks_among(array: &OpenArray, page: Vec<(Key, Meta)>) -> Result<Vec<FoundCh
             },
         };
         // A chunk that has both keys was met, or will be, under its first one.
-        if is_other && array.is_stored_first(&indices)? {
+        if is_other && array.is_stored_first(context, &indices)? {
             continue;
         }
         found.push(FoundChunk {
@@ -118,6 +127,7 @@ impl OpenArray {
     /// Begins to read which chunks are stored, with `threads` requests at a time; fails as `stored_chunks` does.
     pub fn scan_chunks(
         self: &Arc<OpenArray>,
+        context: &RequestContext,
         detail: ScanDetail,
         threads: usize,
     ) -> Result<ChunkScan> {
@@ -126,7 +136,7 @@ impl OpenArray {
         let flat = if self.array.shape.is_empty() {
             None
         } else {
-            self.hierarchy.store().list_all(&folder, &folder)?
+            self.hierarchy.store().list_all(context, &folder, &folder)?
         };
         Ok(ChunkScan {
             array: self.clone(),
@@ -137,9 +147,9 @@ impl OpenArray {
     }
 
     /// Whether a chunk is stored under the likeliest of its keys.
-    fn is_stored_first(&self, indices: &[u64]) -> Result<bool> {
+    fn is_stored_first(&self, context: &RequestContext, indices: &[u64]) -> Result<bool> {
         match self.keys(indices)?.first() {
-            Some(first) => Ok(self.hierarchy.store().version(first)?.is_some()),
+            Some(first) => Ok(self.hierarchy.store().version(context, first)?.is_some()),
             None => Ok(false),
         }
     }

@@ -8,6 +8,7 @@ use crate::array::decoder::Decoder;
 use crate::array::dirty_chunk::DirtyChunk;
 use crate::error::{Error, Kind, Result};
 use crate::grid::{ChunkIndex, Coordinates};
+use crate::request_context::RequestContext;
 use crate::store::{Condition, Key, Version};
 
 impl OpenArray {
@@ -20,6 +21,7 @@ impl OpenArray {
     /// the same.
     pub(super) fn renewed_condition(
         &self,
+        context: &RequestContext,
         decoder: &Decoder,
         number: ChunkIndex,
         chunk: &DirtyChunk,
@@ -27,14 +29,14 @@ impl OpenArray {
         if chunk.condition == Condition::Any {
             return Ok(Condition::Any);
         }
-        let version = self.fetch_version(decoder, number.0)?;
+        let version = self.fetch_version(context, decoder, number.0)?;
         let now = Condition::unchanged(version);
         if now == chunk.condition {
             return Ok(now);
         }
         for (place, digest) in &chunk.read {
             let piece = chunk.indices.get(place);
-            if !self.reads_the_same(decoder, piece, *digest, version)? {
+            if !self.reads_the_same(context, decoder, piece, *digest, version)? {
                 return Ok(chunk.condition.clone());
             }
         }
@@ -44,6 +46,7 @@ impl OpenArray {
     /// Whether a piece of the stored chunk of this version is the one that was read before.
     fn reads_the_same(
         &self,
+        context: &RequestContext,
         decoder: &Decoder,
         piece: Option<&Coordinates>,
         digest: Option<u64>,
@@ -52,7 +55,7 @@ impl OpenArray {
         let Some(piece) = piece.and_then(|piece| decoder.pieces.index(piece)) else {
             return Ok(false);
         };
-        match self.versioned_piece(decoder, piece, &decoder.locate(piece)) {
+        match self.versioned_piece(context, decoder, piece, &decoder.locate(piece)) {
             Ok((found, of)) => Ok(of == version && found.digest() == digest),
             Err(error) if matches!(error.kind(), Kind::Corrupt | Kind::Changed) => Ok(false),
             Err(error) => Err(error),
@@ -63,13 +66,14 @@ impl OpenArray {
     /// dropped: what was read of it is no longer true. Otherwise it stays, and may have got its key all the same.
     pub(super) fn note_refusal(
         &self,
+        context: &RequestContext,
         decoder: &Decoder,
         number: ChunkIndex,
         (key, bytes): (&Key, &[u8]),
         error: Error,
     ) -> Error {
         let indices = decoder.stored.indices(number);
-        let held = self.hierarchy.store().get(key, bytes.len() as u64);
+        let held = self.hierarchy.store().get(context, key, bytes.len() as u64);
         let kept = held.ok().flatten().filter(|held| held.bytes == bytes);
         if error.kind() != Kind::Changed {
             if let Some(kept) = kept {
@@ -92,7 +96,7 @@ impl OpenArray {
         self.dirty.lose(&indices, &error);
         self.forget_reader(number.0);
         self.hierarchy.store().info().changes.note(key);
-        if let Err(error) = self.fetch_version(decoder, number.0) {
+        if let Err(error) = self.fetch_version(context, decoder, number.0) {
             log::debug!("{error}: the version of a changed chunk is not known");
         }
         error

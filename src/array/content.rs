@@ -5,6 +5,7 @@
 
 use crate::array::OpenArray;
 use crate::error::Result;
+use crate::request_context::RequestContext;
 use crate::store::{Key, LogPosition};
 
 /// What the content of an array was at some time.
@@ -19,7 +20,7 @@ impl OpenArray {
     /// Returns a number of the present content: another one once a stored chunk that was read has changed, and never one
     /// that another content had. Asks the store about all chunks that were read, so it may wait; nothing if these are too
     /// many.
-    pub fn content(&self) -> Result<Option<u64>> {
+    pub fn content(&self, context: &RequestContext) -> Result<Option<u64>> {
         let Ok(decoder) = self.decoder() else {
             return Ok(None);
         };
@@ -28,7 +29,7 @@ impl OpenArray {
             return Ok(None);
         };
         for number in stale {
-            self.fetch_version(decoder, number)?;
+            self.fetch_version(context, decoder, number)?;
         }
         Ok(Some(self.content_now()))
     }

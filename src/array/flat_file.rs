@@ -19,6 +19,7 @@ use crate::error::{Error, Result};
 use crate::grid::{ChunkIndex, Region};
 use crate::known::Known;
 use crate::model::bytes_of;
+use crate::request_context::RequestContext;
 use crate::store::Version;
 use crate::sync::read_bytes::ReadBytes;
 
@@ -158,7 +159,7 @@ impl FlatFile {
 
     /// Returns the bytes of a range if all pieces under it are in memory and current; if not, `read` will find its parts
     /// computed. The range must lie in the file.
-    pub fn read_now(&self, range: Range<u64>) -> Option<ReadBytes> {
+    pub fn read_now(&self, context: &RequestContext, range: Range<u64>) -> Option<ReadBytes> {
         let decoder = self.array.decoder().ok()?;
         let is_long = range.end - range.start > self.max_read(decoder);
         if self.direct || is_long || !self.array.metadata_hold() {
@@ -171,7 +172,9 @@ impl FlatFile {
         };
         let stats = &self.array.engine.stats;
         stats.cache_hit_chunks.add(pieces.len() as u64);
-        let bytes = self.gather_pieces(decoder, &range, &parts, pieces).ok()?;
+        let bytes = self
+            .gather_pieces(context, decoder, &range, &parts, pieces)
+            .ok()?;
         let (ahead, consumed) = self.tracker.note(&range);
         self.retire_consumed(decoder, &parts, consumed);
         self.prefetch(decoder, &ahead);
@@ -232,42 +235,52 @@ impl FlatFile {
     }
 
     /// Returns the bytes of a range; fetches and decodes what is missing. The range must lie in the file.
-    pub fn read(&self, range: Range<u64>) -> Result<ReadBytes> {
+    pub fn read(&self, context: &RequestContext, range: Range<u64>) -> Result<ReadBytes> {
         let decoder = self.array.decoder()?;
-        self.array.check_metadata()?;
-        let bytes = self.read_parts(decoder, range)?;
+        self.array.check_metadata(context)?;
+        let bytes = self.read_parts(context, decoder, range)?;
         self.array.check_store()?;
         Ok(bytes)
     }
 
     /// Returns the bytes of a range of any length.
-    fn read_parts(&self, decoder: &Decoder, range: Range<u64>) -> Result<ReadBytes> {
+    fn read_parts(
+        &self,
+        context: &RequestContext,
+        decoder: &Decoder,
+        range: Range<u64>,
+    ) -> Result<ReadBytes> {
         let most = self.max_read(decoder);
         if range.end - range.start <= most {
-            return self.read_part(decoder, range);
+            return self.read_part(context, decoder, range);
         }
         let mut out = Vec::with_capacity(in_buffer(range.end - range.start));
         let mut start = range.start;
         while start < range.end {
             let end = range.end.min(start.saturating_add(most));
-            out.extend_from_slice(&self.read_part(decoder, start..end)?);
+            out.extend_from_slice(&self.read_part(context, decoder, start..end)?);
             start = end;
         }
         Ok(out.into())
     }
 
     /// Returns the bytes of a range that is no longer than `max_read`.
-    fn read_part(&self, decoder: &Decoder, range: Range<u64>) -> Result<ReadBytes> {
+    fn read_part(
+        &self,
+        context: &RequestContext,
+        decoder: &Decoder,
+        range: Range<u64>,
+    ) -> Result<ReadBytes> {
         let parts = self.missed.take(&range);
         let parts = parts.unwrap_or_else(|| self.parts(decoder, &range));
         if self.direct {
             // The kernel reads the stored files ahead.
             self.tracker.note(&range);
-            return self.gather_stored(decoder, &range, &parts);
+            return self.gather_stored(context, decoder, &range, &parts);
         }
         // Before anything is decoded, so that evicted pieces which the reader needs are spilled.
         let ahead = self.tracker.begin(&range);
-        let bytes = self.gather_loading(decoder, &range, &parts, &ahead);
+        let bytes = self.gather_loading(context, decoder, &range, &parts, &ahead);
         let consumed = self.tracker.finish(&range);
         self.retire_consumed(decoder, &parts, consumed);
         bytes
@@ -318,13 +331,14 @@ mod tests {
     use crate::array::WriteSource;
     use crate::array::sample_array::{SampleArray, read, values};
     use crate::error::Kind;
+    use crate::request_context::UNLIMITED;
 
     #[test]
     fn a_miss_computes_its_parts_once() {
-        let array = SampleArray::new(&[8], &[2]).open(1 << 20);
+        let array = SampleArray::new(&[8], &[2]).open(&UNLIMITED, 1 << 20);
         let file = FlatFile::new(array, Region::whole(&[8])).unwrap();
         let expected = values(0..8, 0);
-        assert!(file.read_now(1..5).is_none());
+        assert!(file.read_now(&UNLIMITED, 1..5).is_none());
         let mut parts = file.missed.take(&(1..5)).unwrap();
         let pieces: Vec<u64> = parts.iter().map(|part| part.piece.0).collect();
         assert_eq!(pieces, [0, 1, 2]);
@@ -332,11 +346,15 @@ mod tests {
         // A read goes by the parts that were kept for it.
         parts.truncate(2);
         file.missed.keep(1..5, parts);
-        assert_eq!(file.read(0..4).unwrap()[..], expected[..4], "another range");
-        let cut = file.read(1..5).unwrap().to_vec();
+        assert_eq!(
+            file.read(&UNLIMITED, 0..4).unwrap()[..],
+            expected[..4],
+            "another range"
+        );
+        let cut = file.read(&UNLIMITED, 1..5).unwrap().to_vec();
         assert!(expected[4] != 0 && cut[3] == 0 && cut[..3] == expected[1..4]);
-        assert_eq!(file.read(1..5).unwrap()[..], expected[1..5]);
-        assert_eq!(file.read_now(1..5).unwrap()[..], expected[1..5]);
+        assert_eq!(file.read(&UNLIMITED, 1..5).unwrap()[..], expected[1..5]);
+        assert_eq!(file.read_now(&UNLIMITED, 1..5).unwrap()[..], expected[1..5]);
         assert!(file.missed.take(&(1..5)).is_none());
     }
     /// A copy that another thread is in the middle of: it goes on when it is dropped.
@@ -378,17 +396,21 @@ mod tests {
     #[test]
     fn a_read_that_copies_keeps_no_other_one_waiting() {
         let shape = [8, 256, 256];
-        let array = SampleArray::new(&shape, &[8, 16, 16]).open(64 << 20);
+        let array = SampleArray::new(&shape, &[8, 16, 16]).open(&UNLIMITED, 64 << 20);
         let mut file = FlatFile::new(array, Region::whole(&shape)).unwrap();
         let plane = 256 * 256;
         for place in 0..6 {
-            read(&file, place * plane..(place + 1) * plane);
+            read(&UNLIMITED, &file, place * plane..(place + 1) * plane);
         }
         let (copy, hold) = HeldCopy::new();
         file.while_copying = Some(Box::new(hold));
         thread::scope(|scope| {
-            let long = scope.spawn(|| file.read_now(plane..3 * plane).unwrap().to_vec());
-            let short = copy.assert_answers(|| file.read_now(0..100).unwrap().to_vec());
+            let long = scope.spawn(|| {
+                file.read_now(&UNLIMITED, plane..3 * plane)
+                    .unwrap()
+                    .to_vec()
+            });
+            let short = copy.assert_answers(|| file.read_now(&UNLIMITED, 0..100).unwrap().to_vec());
             assert_eq!(short, values(0..100, 0));
             assert!(long.join().unwrap() == values(plane..3 * plane, 0));
         });
@@ -396,10 +418,11 @@ mod tests {
 
     #[test]
     fn a_write_that_copies_keeps_no_read_waiting() {
-        let array = SampleArray::new(&[8], &[4]).open(1 << 20);
+        let array = SampleArray::new(&[8], &[4]).open(&UNLIMITED, 1 << 20);
         let file = FlatFile::new(array.clone(), Region::whole(&[8])).unwrap();
-        read(&file, 0..8);
-        file.write(1, &[1], WriteSource::Program).unwrap();
+        read(&UNLIMITED, &file, 0..8);
+        file.write(&UNLIMITED, 1, &[1], WriteSource::Program)
+            .unwrap();
         let (copy, hold) = HeldCopy::new();
         thread::scope(|scope| {
             let edit = |piece: &mut [u8]| {
@@ -409,26 +432,27 @@ mod tests {
             let chunk = [0].as_slice().into();
             let dirty = &array.dirty;
             let write = scope.spawn(move || dirty.edit(&chunk, &[], false, &edit));
-            copy.assert_answers(|| file.read_now(0..8).is_some());
+            copy.assert_answers(|| file.read_now(&UNLIMITED, 0..8).is_some());
             assert!(write.join().unwrap().unwrap());
         });
-        assert_eq!(file.read_now(0..2).unwrap()[..], [2, 1]);
+        assert_eq!(file.read_now(&UNLIMITED, 0..2).unwrap()[..], [2, 1]);
     }
 
     #[test]
     fn writes_that_come_too_late_are_refused_and_those_before_are_stored() {
-        let array = SampleArray::new(&[8], &[4]).open(1 << 20);
+        let array = SampleArray::new(&[8], &[4]).open(&UNLIMITED, 1 << 20);
         let file = FlatFile::new(array.clone(), Region::whole(&[8])).unwrap();
-        file.write(1, &[9], WriteSource::Program).unwrap();
+        file.write(&UNLIMITED, 1, &[9], WriteSource::Program)
+            .unwrap();
         array.engine.dirty_bytes.close();
         for (place, written) in [(1, 1), (1, 2), (5, 1)] {
-            let refused = file.write(place, &vec![7; written], WriteSource::Program);
+            let refused = file.write(&UNLIMITED, place, &vec![7; written], WriteSource::Program);
             assert_eq!(refused.unwrap_err().kind(), Kind::Unavailable, "{place}");
         }
-        array.flush().unwrap();
+        array.flush(&UNLIMITED).unwrap();
         assert!(array.dirty.is_empty());
         let mut expected = values(0..8, 0);
         expected[1] = 9;
-        assert_eq!(read(&file, 0..8), expected);
+        assert_eq!(read(&UNLIMITED, &file, 0..8), expected);
     }
 }

@@ -14,6 +14,7 @@ use crate::codec::{InnerChunks, Pipeline};
 use crate::dialect::encoding;
 use crate::error::{Error, Kind, Result};
 use crate::grid::{ChunkIndex, Coordinates};
+use crate::request_context::RequestContext;
 use crate::store::{Condition, EncodedBy, Key, PutBody};
 use crate::sync::budget::Reservation;
 use crate::sync::buffer;
@@ -25,21 +26,21 @@ const MAX_ATTEMPTS: usize = 8;
 impl OpenArray {
     /// Stores all that was written to the array, through any handle. Returns the first error, after all chunks were
     /// tried; `Changed` if the metadata give the chunks another meaning by now.
-    pub fn flush(&self) -> Result<()> {
+    pub fn flush(&self, context: &RequestContext) -> Result<()> {
         let chunks = self.dirty.chunks();
         if chunks.is_empty() {
             return Ok(());
         }
-        self.check_chunks_hold()?;
-        let flush = |chunk| self.flush_chunk(&chunk);
+        self.check_chunks_hold(context)?;
+        let flush = |chunk| self.flush_chunk(context, &chunk);
         let flushed = parallel_map(self.engine.encoders, chunks, &flush);
         flushed.into_iter().fold(Ok(()), Result::and)
     }
 
     /// Stores what was written to one chunk, if the metadata still give it the same meaning.
-    pub(super) fn flush_alone(&self, chunk: &Coordinates) -> Result<()> {
-        match self.check_chunks_hold() {
-            Ok(()) => self.flush_chunk(chunk),
+    pub(super) fn flush_alone(&self, context: &RequestContext, chunk: &Coordinates) -> Result<()> {
+        match self.check_chunks_hold(context) {
+            Ok(()) => self.flush_chunk(context, chunk),
             Err(error) => {
                 self.dirty.note_failure(chunk);
                 Err(error)
@@ -48,7 +49,7 @@ impl OpenArray {
     }
 
     /// Stores what was written to one chunk.
-    fn flush_chunk(&self, indices: &Coordinates) -> Result<()> {
+    fn flush_chunk(&self, context: &RequestContext, indices: &Coordinates) -> Result<()> {
         let _lock = self.dirty.lock_chunk(indices);
         let Some(chunk) = self.dirty.get(indices) else {
             return Ok(());
@@ -56,7 +57,7 @@ impl OpenArray {
         let decoder = self.decoder()?;
         // The chunk may lie outside of an array that became smaller.
         let stored = match decoder.stored.index(indices) {
-            Some(number) => self.store_chunk(decoder, number, &chunk),
+            Some(number) => self.store_chunk(context, decoder, number, &chunk),
             None => Ok(()),
         };
         match &stored {
@@ -66,8 +67,14 @@ impl OpenArray {
         stored
     }
 
-    fn store_chunk(&self, decoder: &Decoder, number: ChunkIndex, chunk: &DirtyChunk) -> Result<()> {
-        self.put_chunk(decoder, number, chunk)?;
+    fn store_chunk(
+        &self,
+        context: &RequestContext,
+        decoder: &Decoder,
+        number: ChunkIndex,
+        chunk: &DirtyChunk,
+    ) -> Result<()> {
+        self.put_chunk(context, decoder, number, chunk)?;
         let pipeline = decoder.pipeline_of(number)?;
         self.dirty.writers().note_stored(chunk, &pipeline);
         Ok(())
@@ -75,13 +82,19 @@ impl OpenArray {
 
     /// Encodes and puts a chunk on its condition, again if its key has changed meanwhile and the chunk does not depend
     /// on what changed.
-    fn put_chunk(&self, decoder: &Decoder, number: ChunkIndex, chunk: &DirtyChunk) -> Result<()> {
+    fn put_chunk(
+        &self,
+        context: &RequestContext,
+        decoder: &Decoder,
+        number: ChunkIndex,
+        chunk: &DirtyChunk,
+    ) -> Result<()> {
         let pipeline = decoder.pipeline_of(number)?;
-        let key = self.key_of(&decoder.stored.indices(number))?;
-        let mut condition = self.renewed_condition(decoder, number, chunk)?;
+        let key = self.key_of(context, &decoder.stored.indices(number))?;
+        let mut condition = self.renewed_condition(context, decoder, number, chunk)?;
         let mut attempts = MAX_ATTEMPTS;
         loop {
-            let encoded = self.encoded(&pipeline, &key, chunk);
+            let encoded = self.encoded(context, &pipeline, &key, chunk);
             let encoded = encoded.map_err(|error| error.about(&key))?;
             let needed = match &condition {
                 Condition::Any => &encoded.condition,
@@ -89,7 +102,7 @@ impl OpenArray {
             };
             let body = PutBody::Bytes(&encoded.bytes);
             let by = self.encoded_by();
-            let (put, stamp) = self.ask(|store| store.put_chunk(&key, body, needed, by));
+            let (put, stamp) = self.ask(|store| store.put_chunk(context, &key, body, needed, by));
             let error = match put {
                 Ok(etag) => {
                     self.versions.note_put(number.0, etag.version, stamp);
@@ -101,13 +114,13 @@ impl OpenArray {
             attempts -= 1;
             if error.kind() == Kind::Changed && attempts > 0 && *needed != Condition::Any {
                 self.hierarchy.store().info().changes.note(&key);
-                let renewed = self.renewed_condition(decoder, number, chunk)?;
+                let renewed = self.renewed_condition(context, decoder, number, chunk)?;
                 if renewed == Condition::Any || renewed != condition {
                     condition = renewed;
                     continue;
                 }
             }
-            return Err(self.note_refusal(decoder, number, (&key, &encoded.bytes), error));
+            return Err(self.note_refusal(context, decoder, number, (&key, &encoded.bytes), error));
         }
     }
 
@@ -118,11 +131,11 @@ impl OpenArray {
     }
 
     /// Returns the key that a chunk is stored under, or the first that it may have.
-    pub(super) fn key_of(&self, indices: &[u64]) -> Result<Key> {
+    pub(super) fn key_of(&self, context: &RequestContext, indices: &[u64]) -> Result<Key> {
         let keys = self.keys(indices)?;
         if keys.len() > 1 {
             for key in &keys {
-                if self.hierarchy.store().version(key)?.is_some() {
+                if self.hierarchy.store().version(context, key)?.is_some() {
                     return Ok(key.clone());
                 }
             }
@@ -134,6 +147,7 @@ impl OpenArray {
     /// Returns the bytes of a chunk to be stored.
     fn encoded<'a>(
         &self,
+        context: &RequestContext,
         pipeline: &Pipeline,
         key: &Key,
         chunk: &'a DirtyChunk,
@@ -161,12 +175,13 @@ impl OpenArray {
         for (place, piece) in pieces {
             inner.insert(place.clone(), pipeline.encode(piece.bytes())?);
         }
-        self.rebuilt(pipeline, key, &inner)
+        self.rebuilt(context, pipeline, key, &inner)
     }
 
     /// Returns the bytes of a shard with some of its inner chunks replaced, and all others as they are stored.
     fn rebuilt(
         &self,
+        context: &RequestContext,
         pipeline: &Pipeline,
         key: &Key,
         inner: &InnerChunks,
@@ -176,10 +191,10 @@ impl OpenArray {
         let index: u64 = levels.map(|level| level.index_bytes() as u64).sum();
         let store = self.hierarchy.store();
         loop {
-            let size = store.head(key)?.map_or(0, |meta| meta.size);
+            let size = store.head(context, key)?.map_or(0, |meta| meta.size);
             let needed = size.saturating_mul(2).saturating_add(added + index);
             let room = self.engine.cache.reserve(needed, self.engine.deadline())?;
-            let old = match store.get(key, size) {
+            let old = match store.get(context, key, size) {
                 // The shard has become longer since.
                 Err(error) if error.kind() == Kind::TooLarge => continue,
                 answer => answer?,

@@ -14,6 +14,7 @@ use crate::array::read_tracker::Prediction;
 use crate::array::readers::StoredChunk;
 use crate::error::{Error, Result};
 use crate::grid::{ChunkIndex, Layout, Runs, permuted};
+use crate::request_context::RequestContext;
 use crate::store::Version;
 use crate::sync::read_bytes::ReadBytes;
 
@@ -34,13 +35,14 @@ impl FlatFile {
     /// Returns the bytes of a range out of pieces in memory, one for the parts of each piece.
     pub(super) fn gather_pieces(
         &self,
+        context: &RequestContext,
         decoder: &Decoder,
         range: &Range<u64>,
         parts: &[Part],
         pieces: Vec<Piece>,
     ) -> Result<ReadBytes> {
         let mut pieces = pieces.into_iter();
-        self.gather(decoder, range, parts, |_| {
+        self.gather(context, decoder, range, parts, |_| {
             let piece = pieces.next().ok_or_else(|| Error::invalid("", "no piece"));
             piece.map(Source::Piece)
         })
@@ -49,11 +51,12 @@ impl FlatFile {
     /// Returns the bytes of a range out of the stored chunks themselves and what was written to them.
     pub(super) fn gather_stored(
         &self,
+        context: &RequestContext,
         decoder: &Decoder,
         range: &Range<u64>,
         parts: &[Part],
     ) -> Result<ReadBytes> {
-        self.gather(decoder, range, parts, |piece| {
+        self.gather(context, decoder, range, parts, |piece| {
             let written = self.array.written(decoder, piece);
             Ok(written.map_or(Source::Stored, |piece| Source::Piece(Piece::Data(piece))))
         })
@@ -62,6 +65,7 @@ impl FlatFile {
     /// Returns the bytes of a range, and has those decoded that come next.
     pub(super) fn gather_loading(
         &self,
+        context: &RequestContext,
         decoder: &Decoder,
         range: &Range<u64>,
         parts: &[Part],
@@ -70,15 +74,16 @@ impl FlatFile {
         let mut beside = PiecesBeside::new(self, decoder, parts);
         beside.begin();
         self.prefetch(decoder, ahead);
-        self.gather(decoder, range, parts, |piece| {
+        self.gather(context, decoder, range, parts, |piece| {
             beside.take();
-            self.source(decoder, piece)
+            self.source(context, decoder, piece)
         })
     }
 
     /// Puts the bytes of a range together out of its parts; a range inside one piece stays where it is.
     fn gather(
         &self,
+        context: &RequestContext,
         decoder: &Decoder,
         range: &Range<u64>,
         parts: &[Part],
@@ -106,7 +111,7 @@ impl FlatFile {
                 let out = out.get_or_insert_with(|| self.array.answer_buffer(length));
                 #[cfg(test)]
                 self.while_copying.iter().for_each(|called| called());
-                self.copy(decoder, (&source, piece), &runs, out)?;
+                self.copy(context, decoder, (&source, piece), &runs, out)?;
             }
         }
         let mut out = out.unwrap_or_default();
@@ -134,6 +139,7 @@ impl FlatFile {
     /// Copies runs out of a piece.
     fn copy(
         &self,
+        context: &RequestContext,
         decoder: &Decoder,
         (source, piece): (&Source, ChunkIndex),
         runs: &Runs,
@@ -142,8 +148,10 @@ impl FlatFile {
         match source {
             Source::Piece(Piece::Data(decoded)) => runs.copy(decoded.bytes(), out),
             Source::Piece(Piece::Fill) => runs.fill(&self.array.array.fill_value.bytes, out),
-            Source::Stored => self.copy_stored(decoder, piece, runs, out)?,
-            Source::Spilled(version) => self.copy_spilled(decoder, (piece, *version), runs, out)?,
+            Source::Stored => self.copy_stored(context, decoder, piece, runs, out)?,
+            Source::Spilled(version) => {
+                self.copy_spilled(context, decoder, (piece, *version), runs, out)?
+            }
         }
         Ok(())
     }
@@ -151,14 +159,15 @@ impl FlatFile {
     /// Copies runs out of an uncompressed chunk without keeping it: the kernel caches the file that it is.
     fn copy_stored(
         &self,
+        context: &RequestContext,
         decoder: &Decoder,
         piece: ChunkIndex,
         runs: &Runs,
         out: &mut [u8],
     ) -> Result<()> {
         let length = decoder.pipeline_of(piece)?.chunk_bytes();
-        let read = |stored: &StoredChunk| stored.scatter(runs, length, out);
-        let found = self.array.read_stored(decoder, piece.0, read)?;
+        let read = |stored: &StoredChunk| stored.scatter(context, runs, length, out);
+        let found = self.array.read_stored(context, decoder, piece.0, read)?;
         if found.is_none() {
             runs.fill(&self.array.array.fill_value.bytes, out);
         }
@@ -168,6 +177,7 @@ impl FlatFile {
     /// Copies runs out of a piece on disk without having it in memory.
     fn copy_spilled(
         &self,
+        context: &RequestContext,
         decoder: &Decoder,
         (piece, version): (ChunkIndex, Version),
         runs: &Runs,
@@ -181,15 +191,20 @@ impl FlatFile {
         if spill.is_some_and(|spill| spill.find_runs(&key, content, runs, out)) {
             return Ok(());
         }
-        let loaded = Source::Piece(self.array.piece(decoder, piece)?);
-        self.copy(decoder, (&loaded, piece), runs, out)
+        let loaded = Source::Piece(self.array.piece(context, decoder, piece)?);
+        self.copy(context, decoder, (&loaded, piece), runs, out)
     }
 
     /// Returns where a piece is read: on disk if it is there and not in memory.
-    fn source(&self, decoder: &Decoder, piece: ChunkIndex) -> Result<Source> {
+    fn source(
+        &self,
+        context: &RequestContext,
+        decoder: &Decoder,
+        piece: ChunkIndex,
+    ) -> Result<Source> {
         match self.array.spilled(decoder, piece) {
             Some(version) => Ok(Source::Spilled(version)),
-            None => self.array.piece(decoder, piece).map(Source::Piece),
+            None => self.array.piece(context, decoder, piece).map(Source::Piece),
         }
     }
 

@@ -14,6 +14,7 @@ use crate::array::versions::VersionState;
 use crate::array::{OpenArray, VersionedLength};
 use crate::error::{Error, Kind, Result};
 use crate::grid::Region;
+use crate::request_context::RequestContext;
 use crate::store::Version;
 use crate::store::layer::disk_cache::{EntryHeader, EntryKey};
 use crate::sync::pool::parallel_map;
@@ -56,7 +57,11 @@ impl OpenArray {
     /// Returns the version of the stored chunks under a box of elements without a fixed length; asks the store about those
     /// that are not known. `TooLarge` if the box cannot be read, `Unavailable` if the store takes longer than a request
     /// may.
-    pub fn region_version(&self, region: &Region) -> Result<RegionVersion> {
+    pub fn region_version(
+        &self,
+        context: &RequestContext,
+        region: &Region,
+    ) -> Result<RegionVersion> {
         let decoder = self.decoder()?;
         self.element_count(region)?;
         let mut versions = VersionSum {
@@ -71,17 +76,22 @@ impl OpenArray {
         decoder.stored.visit(region, |chunk, _, _| {
             versions.batch.push(chunk.0);
             if versions.batch.len() == BATCH {
-                outcome = self.add_batch(decoder, &mut versions);
+                outcome = self.add_batch(context, decoder, &mut versions);
             }
             outcome.is_ok()
         });
         outcome?;
-        self.add_batch(decoder, &mut versions)?;
+        self.add_batch(context, decoder, &mut versions)?;
         Ok(versions.sum)
     }
 
     /// Adds the versions of some chunks, in order.
-    fn add_batch(&self, decoder: &Decoder, versions: &mut VersionSum) -> Result<()> {
+    fn add_batch(
+        &self,
+        context: &RequestContext,
+        decoder: &Decoder,
+        versions: &mut VersionSum,
+    ) -> Result<()> {
         let chunks = std::mem::take(&mut versions.batch);
         let (known, now) = (self.versions.lock(), self.versions.now());
         let state = |&chunk: &u64| (chunk, self.version_in(&known, decoder, chunk, now));
@@ -94,7 +104,9 @@ impl OpenArray {
                 let why = "the versions of its chunks are not known in time";
                 Err(Error::unavailable(&self.path, why))
             }
-            VersionState::Unknown | VersionState::Stale => self.fetch_version(decoder, chunk),
+            VersionState::Unknown | VersionState::Stale => {
+                self.fetch_version(context, decoder, chunk)
+            }
         };
         let are_known = |(_, state): &(u64, VersionState)| matches!(state, VersionState::Known(_));
         let threads = if states.iter().all(are_known) {
@@ -112,6 +124,7 @@ impl OpenArray {
     /// `measure` finds. Concurrent callers measure once.
     pub fn length_of(
         &self,
+        context: &RequestContext,
         name: &str,
         region: &Region,
         measure: impl FnOnce() -> Result<u64>,
@@ -119,13 +132,13 @@ impl OpenArray {
         let key = (self.id, name.to_string());
         let flights = &self.engine.lengths;
         flights.run(&key, self.engine.deadline(), || {
-            let version = self.region_version(region)?;
+            let version = self.region_version(context, region)?;
             if let Some(length) = self.known_length(name, version) {
                 return length;
             }
             let length = measure();
             match &length {
-                Ok(length) => self.note_length(name, (region, version), *length)?,
+                Ok(length) => self.note_length(context, name, (region, version), *length)?,
                 // To find that out again would take as long.
                 Err(error) if error.kind() == Kind::TooLarge => {
                     self.remember(name, version, Err(error.clone()));
@@ -151,11 +164,12 @@ impl OpenArray {
     /// now.
     pub fn note_length(
         &self,
+        context: &RequestContext,
         name: &str,
         (region, version): (&Region, RegionVersion),
         length: u64,
     ) -> Result<()> {
-        if self.region_version(region)? == version {
+        if self.region_version(context, region)? == version {
             self.remember(name, version, Ok(length));
             self.keep_length(name, version, length);
         }

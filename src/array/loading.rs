@@ -13,6 +13,7 @@ use crate::array::piece::{Cached, Decoded, Load, Piece};
 use crate::array::seen_lengths::GuessedLengths;
 use crate::error::{Error, Kind, Result};
 use crate::grid::ChunkIndex;
+use crate::request_context::RequestContext;
 use crate::store::{Key, Object, Store, Version};
 use crate::sync::budget::Reservation;
 use crate::sync::buffer::{self, Buffer};
@@ -39,6 +40,7 @@ impl OpenArray {
     /// version that the stored chunk has.
     pub(super) fn load(
         &self,
+        context: &RequestContext,
         decoder: &Decoder,
         piece: ChunkIndex,
         location: &PieceLocation,
@@ -59,7 +61,7 @@ impl OpenArray {
                     guessed: self.guessed_lengths(decoder),
                     deadline,
                 };
-                let decoded = self.load_decoded(&load)?.ok_or_else(missing)?;
+                let decoded = self.load_decoded(context, &load)?.ok_or_else(missing)?;
                 Ok(Cached::Chunk(Arc::new(decoded)))
             });
         match loaded {
@@ -76,29 +78,32 @@ impl OpenArray {
     }
 
     /// Returns a piece from disk, else fetched and decoded; nothing if it is not stored.
-    fn load_decoded(&self, load: &Load) -> Result<Option<Decoded>> {
+    fn load_decoded(&self, context: &RequestContext, load: &Load) -> Result<Option<Decoded>> {
         if let Some(decoded) = self.load_spilled(load)? {
             return Ok(Some(decoded));
         }
-        match self.load_stored(load) {
+        match self.load_stored(context, load) {
             // It may only be longer than was guessed.
             Err(error) if load.guessed.is_some() && is_of_bytes(&error) => {
                 let pipeline = load.pipeline.clone();
-                self.load_stored(&Load {
-                    guessed: None,
-                    pipeline,
-                    ..*load
-                })
+                self.load_stored(
+                    context,
+                    &Load {
+                        guessed: None,
+                        pipeline,
+                        ..*load
+                    },
+                )
             }
             answer => answer,
         }
     }
 
     /// Returns a piece fetched and decoded; nothing if it is not stored.
-    fn load_stored(&self, load: &Load) -> Result<Option<Decoded>> {
+    fn load_stored(&self, context: &RequestContext, load: &Load) -> Result<Option<Decoded>> {
         match load.pipeline.shards() {
-            [] => self.load_whole(load),
-            _ => self.load_inner(load),
+            [] => self.load_whole(context, load),
+            _ => self.load_inner(context, load),
         }
     }
 
@@ -127,8 +132,8 @@ impl OpenArray {
     }
 
     /// Fetches and decodes a stored chunk as a whole.
-    fn load_whole(&self, load: &Load) -> Result<Option<Decoded>> {
-        let (found, stamp) = self.ask(|store| self.fetch_whole(store, load));
+    fn load_whole(&self, context: &RequestContext, load: &Load) -> Result<Option<Decoded>> {
+        let (found, stamp) = self.ask(|store| self.fetch_whole(context, store, load));
         let found = found?;
         let version = found.as_ref().map(|(_, object, _)| object.version);
         self.versions.note(load.location.stored, version, stamp);
@@ -141,6 +146,7 @@ impl OpenArray {
     /// Fetches a stored chunk, once there is room for its bytes and the decoded piece.
     fn fetch_whole(
         &self,
+        context: &RequestContext,
         store: &dyn Store,
         load: &Load,
     ) -> Result<Option<(Key, Object, Reservation)>> {
@@ -149,12 +155,12 @@ impl OpenArray {
         let usual = guessed.unwrap_or_else(|| usual_length(decoded));
         let mut room = self.reserve(load, usual)?;
         for key in self.keys(&load.location.indices)? {
-            let object = match store.get(&key, usual) {
+            let object = match store.get(context, &key, usual) {
                 Err(error) if error.kind() == Kind::TooLarge && guessed.is_none() => {
                     drop(room);
-                    let longest = check_length(store, &key, decoded)?;
+                    let longest = check_length(context, store, &key, decoded)?;
                     room = self.reserve(load, longest)?;
-                    store.get(&key, longest)?
+                    store.get(context, &key, longest)?
                 }
                 answer => answer?,
             };
@@ -227,9 +233,14 @@ impl OpenArray {
 }
 
 /// Returns the length of a chunk that is longer than usual; `Corrupt` if no codec makes one so long.
-fn check_length(store: &dyn Store, key: &Key, decoded: u64) -> Result<u64> {
+fn check_length(
+    context: &RequestContext,
+    store: &dyn Store,
+    key: &Key,
+    decoded: u64,
+) -> Result<u64> {
     let longest = max_encoded(decoded);
-    match store.head(key)? {
+    match store.head(context, key)? {
         Some(meta) if meta.size <= longest => Ok(meta.size),
         Some(meta) => Err(Error::corrupt(
             key,

@@ -25,6 +25,7 @@ use crate::grid::{ChunkIndex, Grid};
 use crate::hierarchy::{Hierarchy, NodeEntry};
 use crate::known::Known;
 use crate::model::Array;
+use crate::request_context::RequestContext;
 use crate::store::{EncodedBy, Key, QueryStamp, Store, Version};
 use crate::sync::budget::Reservation;
 
@@ -281,16 +282,16 @@ impl OpenArray {
     }
 
     /// Fails with `Changed` if the metadata are no longer those that the array was opened with.
-    fn check_metadata(&self) -> Result<()> {
-        match self.hierarchy.node(&self.path)? {
+    fn check_metadata(&self, context: &RequestContext) -> Result<()> {
+        match self.hierarchy.node(context, &self.path)? {
             Some(found) if self.is_same(&found) => Ok(()),
             _ => Err(self.changed()),
         }
     }
 
     /// Fails with `Changed` if the metadata give stored chunks another meaning by now; the shape may be another.
-    fn check_chunks_hold(&self) -> Result<()> {
-        let found = self.hierarchy.node(&self.path)?;
+    fn check_chunks_hold(&self, context: &RequestContext) -> Result<()> {
+        let found = self.hierarchy.node(context, &self.path)?;
         let array = found.as_deref().and_then(NodeEntry::array);
         match array {
             Some(array) if array.is_stored_like(&self.array) => self.check_store(),

@@ -16,6 +16,7 @@ use crate::array::parts::Part;
 use crate::array::read_tracker::{Prediction, Window};
 use crate::array::shard_group::{LoadedGroup, OrderedSpan};
 use crate::grid::ChunkIndex;
+use crate::request_context::UNLIMITED;
 
 /// Decoded bytes of a batch, so that it is worth the hand-over to another thread.
 const BATCH_BYTES: usize = 256 << 10;
@@ -223,7 +224,7 @@ impl OpenArray {
                 let is_taken = place < taken.load(Ordering::Relaxed);
                 if !is_taken && !array.has_piece(piece) && !is_passed() {
                     array.engine.stats.prefetched_chunks.add(1);
-                    let _ = array.piece(decoder, piece);
+                    let _ = array.piece(&UNLIMITED, decoder, piece);
                 }
             }
         })

@@ -14,6 +14,7 @@ use crate::array::ragged_ahead::RaggedAhead;
 use crate::error::{Error, Result};
 use crate::grid::{ChunkIndex, Region};
 use crate::model::{DataType, bytes_of};
+use crate::request_context::RequestContext;
 use crate::sync::budget::Reservation;
 
 /// Bytes of the length before an element.
@@ -175,15 +176,19 @@ impl Growing<'_> {
 impl OpenArray {
     /// Reads a box; `TooLarge` if its elements and a row of its chunks need more than half of the budget,
     /// `Corrupt` if a chunk does not have as many elements as it should.
-    pub fn records(self: &Arc<OpenArray>, region: &Region) -> Result<RaggedElements> {
+    pub fn records(
+        self: &Arc<OpenArray>,
+        context: &RequestContext,
+        region: &Region,
+    ) -> Result<RaggedElements> {
         let decoder = self.decoder()?;
-        self.check_metadata()?;
+        self.check_metadata(context)?;
         let len = self.element_count(region)?;
         let mut growing = self.growing();
         let slabs = slabs(region, decoder);
         let mut ahead = RaggedAhead::new(self, decoder, &slabs);
         for slab in &slabs {
-            let pieces = self.pieces_of(&mut ahead, slab, &mut growing)?;
+            let pieces = self.pieces_of(context, &mut ahead, slab, &mut growing)?;
             self.add_slab((decoder, pieces), slab, &mut growing)?;
         }
         self.check_store()?;
@@ -251,6 +256,7 @@ impl OpenArray {
     /// Returns the pieces under a slab, by number.
     fn pieces_of(
         &self,
+        context: &RequestContext,
         ahead: &mut RaggedAhead,
         slab: &Region,
         out: &mut Growing,
@@ -264,7 +270,7 @@ impl OpenArray {
         let mut pieces = Vec::with_capacity(numbers.len());
         for piece in numbers {
             ahead.take();
-            let chunk = self.piece(decoder, piece)?;
+            let chunk = self.piece(context, decoder, piece)?;
             out.hold(self.check_count(decoder, piece, &chunk)?)?;
             pieces.push(Cursor {
                 piece,

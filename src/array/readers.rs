@@ -18,6 +18,7 @@ use crate::array::versions::VersionState;
 use crate::codec::ShardLevel;
 use crate::error::{Error, Kind, Result};
 use crate::grid::{ChunkIndex, Runs};
+use crate::request_context::RequestContext;
 use crate::store::{ByteRange, EntryKind, Key, LogPosition, Meta, Reader, Store, Version};
 use crate::sync::descriptors::ClosesFiles;
 
@@ -79,11 +80,16 @@ impl OpenArray {
     }
 
     /// Returns a stored chunk, open and current; nothing if it is missing.
-    fn stored(&self, decoder: &Decoder, number: u64) -> Result<Option<Arc<StoredChunk>>> {
+    fn stored(
+        &self,
+        context: &RequestContext,
+        decoder: &Decoder,
+        number: u64,
+    ) -> Result<Option<Arc<StoredChunk>>> {
         let version = match self.version_state(decoder, number) {
             VersionState::Known(version) => version,
-            VersionState::Stale => self.fetch_version(decoder, number)?,
-            VersionState::Unknown => return self.open_stored(decoder, number),
+            VersionState::Stale => self.fetch_version(context, decoder, number)?,
+            VersionState::Unknown => return self.open_stored(context, decoder, number),
         };
         let Some(version) = version else {
             return Ok(None);
@@ -92,18 +98,19 @@ impl OpenArray {
             return Ok(Some(open));
         }
         self.forget_reader(number);
-        self.open_stored(decoder, number)
+        self.open_stored(context, decoder, number)
     }
 
     /// Calls `read` with a stored chunk; again with the chunk opened anew when `read` returns `Changed`, at most
     /// `MAX_REOPENS` times. Returns nothing if the chunk is missing.
     pub(super) fn read_stored<T>(
         &self,
+        context: &RequestContext,
         decoder: &Decoder,
         number: u64,
         mut read: impl FnMut(&StoredChunk) -> Result<T>,
     ) -> Result<Option<T>> {
-        let mut stored = self.stored(decoder, number)?;
+        let mut stored = self.stored(context, decoder, number)?;
         for _ in 0..MAX_REOPENS {
             let Some(open) = &stored else { return Ok(None) };
             match read(open) {
@@ -111,13 +118,18 @@ impl OpenArray {
                 answer => return answer.map(Some),
             }
             self.forget_reader(number);
-            stored = self.open_stored(decoder, number)?;
+            stored = self.open_stored(context, decoder, number)?;
         }
         stored.map(|open| read(&open)).transpose()
     }
 
     /// Opens a stored chunk; threads that want the same one at the same time open it once.
-    fn open_stored(&self, decoder: &Decoder, number: u64) -> Result<Option<Arc<StoredChunk>>> {
+    fn open_stored(
+        &self,
+        context: &RequestContext,
+        decoder: &Decoder,
+        number: u64,
+    ) -> Result<Option<Arc<StoredChunk>>> {
         let keys = self.stored_keys(decoder, number)?;
         let changes = &self.hierarchy.store().info().changes;
         let changed = keys.iter().map(|key| changes.last_change(key)).max();
@@ -131,7 +143,7 @@ impl OpenArray {
             {
                 return Ok(Some(open));
             }
-            self.open_first(decoder, number, &keys)
+            self.open_first(context, decoder, number, &keys)
         })
     }
 
@@ -144,6 +156,7 @@ impl OpenArray {
     /// Opens a stored chunk under the first of its keys that exists, and notes its version.
     fn open_first(
         &self,
+        context: &RequestContext,
         decoder: &Decoder,
         number: u64,
         keys: &[Key],
@@ -156,8 +169,8 @@ impl OpenArray {
         let level = pipeline.shards().first().filter(|_| is_enough);
         let (opened, stamp) = self.ask(|store| {
             let mut opened = keys.iter().map(|key| match level {
-                Some(level) => self.open_by_index(store, key, level),
-                None => Ok(open(store, key, None)?.map(|stored| (stored, Vec::new()))),
+                Some(level) => self.open_by_index(context, store, key, level),
+                None => Ok(open(context, store, key, None)?.map(|stored| (stored, Vec::new()))),
             });
             opened.find_map(Result::transpose).transpose()
         });
@@ -179,6 +192,7 @@ impl OpenArray {
     /// Opens a shard by a read of its index; returns the bytes of the index as well.
     fn open_by_index(
         &self,
+        context: &RequestContext,
         store: &dyn Store,
         key: &Key,
         level: &ShardLevel,
@@ -189,7 +203,7 @@ impl OpenArray {
         } else {
             ByteRange::Span(0..length)
         };
-        let Some(found) = store.get_range(key, range)? else {
+        let Some(found) = store.get_range(context, key, range)? else {
             return Ok(None);
         };
         let meta = Meta {
@@ -199,7 +213,7 @@ impl OpenArray {
             modified: found.modified.unwrap_or(self.modified),
             version: found.version,
         };
-        let Some(stored) = open(store, key, Some(&meta))? else {
+        let Some(stored) = open(context, store, key, Some(&meta))? else {
             return Ok(None);
         };
         // The store may have opened a later version.
@@ -210,13 +224,18 @@ impl OpenArray {
 }
 
 /// Opens an object; `known` is what the store said of it just now.
-fn open(store: &dyn Store, key: &Key, known: Option<&Meta>) -> Result<Option<StoredChunk>> {
-    let reader = match store.open(key, known) {
+fn open(
+    context: &RequestContext,
+    store: &dyn Store,
+    key: &Key,
+    known: Option<&Meta>,
+) -> Result<Option<StoredChunk>> {
+    let reader = match store.open(context, key, known) {
         Ok(reader) => reader,
         Err(error) if error.kind() == Kind::NotFound => return Ok(None),
         Err(error) => return Err(error),
     };
-    let (key, meta) = (key.clone(), reader.meta()?);
+    let (key, meta) = (key.clone(), reader.meta(context)?);
     Ok(Some(StoredChunk { key, meta, reader }))
 }
 
@@ -228,8 +247,8 @@ const MAX_BUFFERS: usize = 1024;
 
 impl StoredChunk {
     /// Fails with `Changed` if the object may hold something else than when it was opened.
-    pub(super) fn check_unchanged(&self) -> Result<()> {
-        if self.reader.meta()?.version != self.meta.version {
+    pub(super) fn check_unchanged(&self, context: &RequestContext) -> Result<()> {
+        if self.reader.meta(context)?.version != self.meta.version {
             return Err(self.changed());
         }
         Ok(())
@@ -241,9 +260,15 @@ impl StoredChunk {
     }
 
     /// Reads runs of an uncompressed chunk of `length` bytes directly into their places in `out`.
-    pub(super) fn scatter(&self, runs: &Runs, length: usize, out: &mut [u8]) -> Result<()> {
+    pub(super) fn scatter(
+        &self,
+        context: &RequestContext,
+        runs: &Runs,
+        length: usize,
+        out: &mut [u8],
+    ) -> Result<()> {
         if self.meta.size != length as u64 {
-            self.check_unchanged()?;
+            self.check_unchanged(context)?;
             let found = format!("expected {length} bytes, found {}", self.meta.size);
             return Err(Error::corrupt(&self.key, found));
         }
@@ -261,18 +286,24 @@ impl StoredChunk {
                     parts.push(IoSliceMut::new(part));
                     (rest, consumed) = (after, to + size);
                 }
-                self.fill(group[0].0 as u64, group.len() * size, &mut parts)?;
+                self.fill(context, group[0].0 as u64, group.len() * size, &mut parts)?;
             }
         }
         Ok(())
     }
 
-    fn fill(&self, offset: u64, length: usize, parts: &mut [IoSliceMut<'_>]) -> Result<()> {
-        let read = self.reader.read_scattered(offset, parts)?;
+    fn fill(
+        &self,
+        context: &RequestContext,
+        offset: u64,
+        length: usize,
+        parts: &mut [IoSliceMut<'_>],
+    ) -> Result<()> {
+        let read = self.reader.read_scattered(context, offset, parts)?;
         if read == length {
             return Ok(());
         }
-        self.check_unchanged()?;
+        self.check_unchanged(context)?;
         let found = format!("expected {length} bytes at {offset}, found {read}");
         Err(Error::corrupt(&self.key, found))
     }

@@ -16,6 +16,7 @@ use crate::array::readers::StoredChunk;
 use crate::codec::ShardLevel;
 use crate::error::{Error, Result};
 use crate::grid::ChunkIndex;
+use crate::request_context::RequestContext;
 use crate::sync::budget::Reservation;
 
 /// A range of a stored object that is a shard.
@@ -45,11 +46,19 @@ impl Shard<'_> {
     }
 
     /// Reads `length` bytes; `Corrupt` if there are fewer, `Changed` if they may be of another content.
-    pub(super) fn read(&self, offset: u64, length: u64) -> Result<Vec<u8>> {
+    pub(super) fn read(
+        &self,
+        context: &RequestContext,
+        offset: u64,
+        length: u64,
+    ) -> Result<Vec<u8>> {
         let key = &self.stored.key;
         let wanted = usize::try_from(length).map_err(|error| Error::too_large(key, error))?;
-        let bytes = self.stored.reader.read_at(self.start + offset, wanted)?;
-        self.stored.check_unchanged()?;
+        let bytes = self
+            .stored
+            .reader
+            .read_at(context, self.start + offset, wanted)?;
+        self.stored.check_unchanged(context)?;
         if bytes.len() == wanted {
             return Ok(bytes);
         }
@@ -60,15 +69,22 @@ impl Shard<'_> {
 
 impl OpenArray {
     /// Fetches and decodes an inner chunk; nothing if it is not stored.
-    pub(super) fn load_inner(&self, load: &Load) -> Result<Option<Decoded>> {
+    pub(super) fn load_inner(
+        &self,
+        context: &RequestContext,
+        load: &Load,
+    ) -> Result<Option<Decoded>> {
         let number = load.location.stored;
-        let read = self.read_stored(load.decoder, number, |stored| self.inner_of(load, stored));
+        let read = self.read_stored(context, load.decoder, number, |stored| {
+            self.inner_of(context, load, stored)
+        });
         Ok(read?.flatten())
     }
 
     /// Returns what lacks an inner chunk; nothing if it is stored.
     pub(super) fn shard_without(
         &self,
+        context: &RequestContext,
         decoder: &Decoder,
         (piece, location): (ChunkIndex, &PieceLocation),
     ) -> Result<Option<Lacking>> {
@@ -81,8 +97,8 @@ impl OpenArray {
             guessed: None,
             deadline: self.engine.deadline(),
         };
-        let read = self.read_stored(decoder, location.stored, |stored| {
-            let is_stored = self.find_inner(&load, stored)?.is_some();
+        let read = self.read_stored(context, decoder, location.stored, |stored| {
+            let is_stored = self.find_inner(context, &load, stored)?.is_some();
             Ok((!is_stored).then_some(stored.meta.version))
         });
         Ok(match read? {
@@ -92,13 +108,18 @@ impl OpenArray {
     }
 
     /// Finds where an inner chunk lies in its shard; nothing if it is not stored.
-    fn find_inner<'a>(&self, load: &Load, stored: &'a StoredChunk) -> Result<Option<Shard<'a>>> {
+    fn find_inner<'a>(
+        &self,
+        context: &RequestContext,
+        load: &Load,
+        stored: &'a StoredChunk,
+    ) -> Result<Option<Shard<'a>>> {
         let mut shard = Shard::whole(stored);
         for (depth, level) in load.pipeline.shards().iter().enumerate() {
             let number = index_number(load, depth);
             let depth_key =
                 u8::try_from(depth + 1).map_err(|error| Error::too_large(&stored.key, error))?;
-            let index = self.index(level, (depth_key, number), &shard, load.deadline)?;
+            let index = self.index(context, level, (depth_key, number), &shard, load.deadline)?;
             let entry = load
                 .location
                 .inner
@@ -115,8 +136,13 @@ impl OpenArray {
         Ok(Some(shard))
     }
 
-    fn inner_of(&self, load: &Load, stored: &StoredChunk) -> Result<Option<Decoded>> {
-        let Some(shard) = self.find_inner(load, stored)? else {
+    fn inner_of(
+        &self,
+        context: &RequestContext,
+        load: &Load,
+        stored: &StoredChunk,
+    ) -> Result<Option<Decoded>> {
+        let Some(shard) = self.find_inner(context, load, stored)? else {
             return Ok(None);
         };
         let decoded = load.pipeline.chunk_bytes() as u64;
@@ -126,10 +152,10 @@ impl OpenArray {
         }
         let room = self.reserve(load, shard.length)?;
         let range = shard.start..shard.start + shard.length;
-        let part = self.grouped(load, stored, &range)?;
+        let part = self.grouped(context, load, stored, &range)?;
         let encoded = match &part {
             Some(part) => Cow::Borrowed(&part[..]),
-            None => Cow::Owned(shard.read(0, shard.length)?),
+            None => Cow::Owned(shard.read(context, 0, shard.length)?),
         };
         self.decode(load, (&stored.key, stored.meta.version), encoded, room)
             .map(Some)
@@ -138,6 +164,7 @@ impl OpenArray {
     /// Returns the index of a shard by its depth and its number there, from the cache or fetched.
     pub(super) fn index(
         &self,
+        context: &RequestContext,
         level: &ShardLevel,
         (depth, number): (u8, u64),
         shard: &Shard,
@@ -151,7 +178,7 @@ impl OpenArray {
             self.engine.cache.forget(&key);
         }
         let loaded = self.engine.cache.load(&key, deadline, || {
-            self.load_index(level, shard, deadline)
+            self.load_index(context, level, shard, deadline)
                 .map(|index| Cached::Index(Arc::new(index)))
         });
         match loaded? {
@@ -167,13 +194,14 @@ impl OpenArray {
 
     fn load_index(
         &self,
+        context: &RequestContext,
         level: &ShardLevel,
         shard: &Shard,
         deadline: Instant,
     ) -> Result<CachedShardIndex> {
         let length = level.index_bytes() as u64;
         if length > shard.length {
-            shard.stored.check_unchanged()?;
+            shard.stored.check_unchanged(context)?;
             let found = format!(
                 "a shard of {} bytes has no room for an index of {length}",
                 shard.length
@@ -189,7 +217,7 @@ impl OpenArray {
         } else {
             0
         };
-        let bytes = shard.read(start, length)?;
+        let bytes = shard.read(context, start, length)?;
         let index = decoded_index(level, shard, &bytes, room);
         index.map_err(|error| error.about(&shard.stored.key))
     }

@@ -13,6 +13,7 @@ use crate::array::shard::Shard;
 use crate::codec::{Pipeline, ShardLevel};
 use crate::error::{Error, Kind, Result};
 use crate::grid::{ChunkIndex, Coordinates, Grid};
+use crate::request_context::RequestContext;
 use crate::store::{Key, Meta};
 
 /// A stored shard, or a shard in one, and its index as it is now.
@@ -53,7 +54,11 @@ impl OpenArray {
     /// Returns the shard with these indices; nothing if it is not stored or there is no such one.
     ///
     /// Fails if the store does, or the array cannot be decoded; not for an index that does not read.
-    pub fn shard_file(self: &Arc<OpenArray>, indices: &[u64]) -> Result<Option<ShardFile>> {
+    pub fn shard_file(
+        self: &Arc<OpenArray>,
+        context: &RequestContext,
+        indices: &[u64],
+    ) -> Result<Option<ShardFile>> {
         let decoder = self.decoder()?;
         let Some(ChunkIndex(number)) = self.stored_grid()?.index(indices) else {
             return Ok(None);
@@ -63,13 +68,13 @@ impl OpenArray {
             return Ok(None);
         };
         let inner = inner_grid(level)?;
-        let found = self.read_stored(decoder, number, |stored| {
+        let found = self.read_stored(context, decoder, number, |stored| {
             let place = ShardPlace {
                 depth: 0,
                 bytes: 0..stored.meta.size,
                 number,
             };
-            self.read_index(level, place, stored)
+            self.read_index(context, level, place, stored)
         });
         Ok(found?.map(|(key, meta, place, index)| ShardFile {
             key,
@@ -86,6 +91,7 @@ impl OpenArray {
     /// Reads the index of a shard; what is wrong with it is part of the answer.
     fn read_index(
         &self,
+        context: &RequestContext,
         level: &ShardLevel,
         place: ShardPlace,
         stored: &StoredChunk,
@@ -94,7 +100,7 @@ impl OpenArray {
         let depth = u8::try_from(place.depth + 1);
         let depth = depth.map_err(|error| Error::too_large(&stored.key, error))?;
         let deadline = self.engine.deadline();
-        let index = match self.index(level, (depth, place.number), &shard, deadline) {
+        let index = match self.index(context, level, (depth, place.number), &shard, deadline) {
             Err(error) if error.kind() != Kind::Corrupt => return Err(error),
             index => index,
         };
@@ -138,7 +144,7 @@ impl ShardFile {
     /// Returns the shard that an inner chunk is, by its number in C order; nothing if it is not stored or is no shard.
     ///
     /// Fails as `range` does, and with `Changed` if the stored object is another one now.
-    pub fn shard_within(&self, number: u64) -> Result<Option<ShardFile>> {
+    pub fn shard_within(&self, context: &RequestContext, number: u64) -> Result<Option<ShardFile>> {
         let levels = self.pipeline.shards();
         let Some(level) = levels.get(self.place.depth + 1) else {
             return Ok(None);
@@ -152,8 +158,9 @@ impl ShardFile {
             bytes: start.saturating_add(range.start)..start.saturating_add(range.end),
             number: self.number_within(number)?,
         };
-        let (key, meta, place, index) =
-            self.read_unchanged(|stored| self.array.read_index(level, place.clone(), stored))?;
+        let (key, meta, place, index) = self.read_unchanged(context, |stored| {
+            self.array.read_index(context, level, place.clone(), stored)
+        })?;
         Ok(Some(ShardFile {
             key,
             meta,
@@ -216,23 +223,29 @@ impl ShardFile {
     }
 
     /// Reads a part of the shard; `Changed` if the stored object is another one now, `Corrupt` if it is shorter.
-    pub fn read(&self, range: Range<u64>) -> Result<Vec<u8>> {
+    pub fn read(&self, context: &RequestContext, range: Range<u64>) -> Result<Vec<u8>> {
         let length = range.end - range.start;
-        self.read_unchanged(|stored| {
-            Shard::part(stored, self.place.bytes.clone()).read(range.start, length)
+        self.read_unchanged(context, |stored| {
+            Shard::part(stored, self.place.bytes.clone()).read(context, range.start, length)
         })
     }
 
     /// Reads of the stored object if it is the one that was found; else it is `Changed`.
-    fn read_unchanged<T>(&self, mut read: impl FnMut(&StoredChunk) -> Result<T>) -> Result<T> {
+    fn read_unchanged<T>(
+        &self,
+        context: &RequestContext,
+        mut read: impl FnMut(&StoredChunk) -> Result<T>,
+    ) -> Result<T> {
         let decoder = self.array.decoder()?;
-        let read = self.array.read_stored(decoder, self.number, |stored| {
-            if stored.meta.version != self.meta.version {
-                // Not `Changed`, by which it would be opened anew.
-                return Ok(None);
-            }
-            read(stored).map(Some)
-        });
+        let read = self
+            .array
+            .read_stored(context, decoder, self.number, |stored| {
+                if stored.meta.version != self.meta.version {
+                    // Not `Changed`, by which it would be opened anew.
+                    return Ok(None);
+                }
+                read(stored).map(Some)
+            });
         let changed = || Error::new(Kind::Changed, &self.key, "was written since it was opened");
         read?.flatten().ok_or_else(changed)
     }

@@ -23,6 +23,7 @@ use crate::array::shard::Shard;
 use crate::codec::ShardLevel;
 use crate::error::{Error, Kind, Result};
 use crate::grid::{ChunkIndex, Region};
+use crate::request_context::RequestContext;
 use crate::store::Version;
 use crate::sync::budget::{MemoryBudget, Priority, Reservation};
 use crate::sync::cache::Cache;
@@ -250,6 +251,7 @@ impl OpenArray {
     /// Fails with `Changed` if the shard may be another one by now, and as the store does.
     pub(super) fn grouped(
         &self,
+        context: &RequestContext,
         load: &Load,
         stored: &StoredChunk,
         range: &Range<u64>,
@@ -258,12 +260,12 @@ impl OpenArray {
         let Some(group) = group else { return Ok(None) };
         if let Some(span) = &group.span {
             let plan = || {
-                let plan = self.ordered_plan(span, load, stored);
-                self.read_together(&plan, load, stored);
+                let plan = self.ordered_plan(context, span, load, stored);
+                self.read_together(context, &plan, load, stored);
                 plan
             };
             let plan = group.ordered.get_or_init(plan);
-            let bytes = self.take(plan, load, stored, range)?;
+            let bytes = self.take(context, plan, load, stored, range)?;
             if bytes.is_some() {
                 return Ok(bytes);
             }
@@ -273,14 +275,14 @@ impl OpenArray {
             _ => Gaps::REMOTE,
         };
         let plan = || {
-            let plan = self.plan(group.pieces.iter().copied(), gaps, load, stored);
+            let plan = self.plan(context, group.pieces.iter().copied(), gaps, load, stored);
             if gaps == Gaps::REMOTE {
-                self.read_together(&plan, load, stored);
+                self.read_together(context, &plan, load, stored);
             }
             plan
         };
         let plan = group.alone.get_or_init(plan);
-        let bytes = self.take(plan, load, stored, range);
+        let bytes = self.take(context, plan, load, stored, range);
         if group.is_done.load(Ordering::SeqCst) {
             for run in &plan.runs {
                 self.engine.shard_runs.forget(&run.key);
@@ -291,7 +293,13 @@ impl OpenArray {
 
     /// Finds the runs of what a reader in order will want of some layers of a shard, the one of the piece among them. All
     /// pieces of these layers have the same runs. There are none if memory has no room for a single layer.
-    fn ordered_plan(&self, span: &OrderedSpan, load: &Load, stored: &StoredChunk) -> ShardPlan {
+    fn ordered_plan(
+        &self,
+        context: &RequestContext,
+        span: &OrderedSpan,
+        load: &Load,
+        stored: &StoredChunk,
+    ) -> ShardPlan {
         let (decoder, axis) = (load.decoder, span.axis);
         let shard = decoder.stored.region(&load.location.indices);
         let length = decoder.pieces.chunk_shape().get(axis).copied();
@@ -325,7 +333,7 @@ impl OpenArray {
                     pieces.push(piece);
                     true
                 });
-                let plan = self.plan(pieces.into_iter(), gaps, load, stored);
+                let plan = self.plan(context, pieces.into_iter(), gaps, load, stored);
                 // With what lies between those that are wanted.
                 let lengths = plan.runs.iter().map(|run| run.key.end - run.key.start);
                 if lengths.sum::<u64>() <= room {
@@ -352,14 +360,20 @@ impl OpenArray {
     /// Reads the runs of a plan at the same time, where there are several: one thread takes their inner chunks in order, and
     /// would wait for each run. With little memory one would be evicted before its inner chunks are taken: then each is read
     /// where it is wanted, as is one that cannot be read here.
-    fn read_together(&self, plan: &ShardPlan, load: &Load, stored: &StoredChunk) {
+    fn read_together(
+        &self,
+        context: &RequestContext,
+        plan: &ShardPlan,
+        load: &Load,
+        stored: &StoredChunk,
+    ) {
         let lengths = plan.runs.iter().map(|run| run.key.end - run.key.start);
         let has_room = lengths.sum::<u64>() <= self.engine.shard_runs.budget().limit() / 8;
         if plan.runs.len() < 2 || !has_room || plan.version != stored.meta.version {
             return;
         }
         let read = |run: &PlannedRun| {
-            let read = || self.read_run(stored, run).map(Arc::new);
+            let read = || self.read_run(context, stored, run).map(Arc::new);
             let loaded = self.engine.shard_runs.load(&run.key, load.deadline, read);
             loaded.map(drop).unwrap_or_default();
         };
@@ -373,6 +387,7 @@ impl OpenArray {
     /// Takes an inner chunk out of a run, which is read if it is not there.
     fn take(
         &self,
+        context: &RequestContext,
         plan: &ShardPlan,
         load: &Load,
         stored: &StoredChunk,
@@ -389,7 +404,7 @@ impl OpenArray {
             return Ok(None);
         };
         let (runs, key) = (&self.engine.shard_runs, &planned.key);
-        let read = || self.read_run(stored, planned).map(Arc::new);
+        let read = || self.read_run(context, stored, planned).map(Arc::new);
         match runs.load(key, load.deadline, read) {
             Ok(run) => {
                 let mut parts = run.parts.lock();
@@ -409,13 +424,15 @@ impl OpenArray {
     /// Finds the runs of some pieces in one content of their shard; none if its index does not read.
     fn plan(
         &self,
+        context: &RequestContext,
         pieces: impl Iterator<Item = ChunkIndex>,
         gaps: Gaps,
         load: &Load,
         stored: &StoredChunk,
     ) -> ShardPlan {
         let (shard, number) = (Shard::whole(stored), load.location.stored);
-        let index = |level: &ShardLevel| self.index(level, (1, number), &shard, load.deadline);
+        let index =
+            |level: &ShardLevel| self.index(context, level, (1, number), &shard, load.deadline);
         let Some(Ok(index)) = load.pipeline.shards().first().map(index) else {
             return ShardPlan::empty(stored);
         };
@@ -442,14 +459,19 @@ impl OpenArray {
     }
 
     /// Reads a run of inner chunks; `TooLarge` if there is no room for it.
-    fn read_run(&self, stored: &StoredChunk, run: &PlannedRun) -> Result<ShardRun> {
+    fn read_run(
+        &self,
+        context: &RequestContext,
+        stored: &StoredChunk,
+        run: &PlannedRun,
+    ) -> Result<ShardRun> {
         // What lies between them stays in memory with them.
         let length = run.key.end.saturating_sub(run.key.start);
         let length = length.saturating_add(PART_BYTES * run.ranges.len() as u64);
         let room = self.engine.shard_runs.budget().try_reserve(length);
         let room = room.ok_or_else(|| Error::too_large(&stored.key, "no room"))?;
-        let parts = stored.reader.read_ranges(&run.ranges)?;
-        stored.check_unchanged()?;
+        let parts = stored.reader.read_ranges(context, &run.ranges)?;
+        stored.check_unchanged(context)?;
         let placed = run.ranges.iter().zip(parts);
         let whole = placed.filter(|(range, part)| part.len() as u64 == range.end - range.start);
         Ok(ShardRun {

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use crate::array::OpenArray;
 use crate::error::{Error, Kind, Result};
 use crate::grid::{ChunkIndex, Coordinates};
+use crate::request_context::RequestContext;
 use crate::store::{EntryKind, Key, Listing, Name, QueryStamp};
 
 /// The stored chunks of an array, in the order of the store's listing.
@@ -47,23 +48,23 @@ struct ChunkFolder {
 
 impl StoredChunks {
     /// Returns the indices of the next chunk, or nothing after the last one.
-    pub fn next_chunk(&mut self) -> Result<Option<Coordinates>> {
-        Ok(self.next_found()?.map(|found| found.indices))
+    pub fn next_chunk(&mut self, context: &RequestContext) -> Result<Option<Coordinates>> {
+        Ok(self.next_found(context)?.map(|found| found.indices))
     }
 
     /// Returns the next chunk, or nothing after the last one; its length if the listing has it.
-    pub fn next_found(&mut self) -> Result<Option<FoundChunk>> {
+    pub fn next_found(&mut self, context: &RequestContext) -> Result<Option<FoundChunk>> {
         if self.array.array().shape.is_empty() {
-            return self.next_scalar();
+            return self.next_scalar(context);
         }
         loop {
             let Some(folder) = self.folders.last_mut() else {
-                if self.begin()? {
+                if self.begin(context)? {
                     continue;
                 }
                 return Ok(None);
             };
-            let Some(name) = folder.listing.next()? else {
+            let Some(name) = folder.listing.next(context)? else {
                 self.folders.pop();
                 continue;
             };
@@ -71,7 +72,7 @@ impl StoredChunks {
             let Ok(path) = folder.path.child(&name.name) else {
                 continue;
             };
-            if let Some(indices) = self.look_at(path.clone(), &name)? {
+            if let Some(indices) = self.look_at(context, path.clone(), &name)? {
                 self.found += 1;
                 // A link is as long as what it leads to, which the listing does not have.
                 let meta = name.meta.filter(|meta| meta.kind == EntryKind::File);
@@ -85,23 +86,23 @@ impl StoredChunks {
     }
 
     /// Begins to look for keys with the next separator; returns false if there is none.
-    fn begin(&mut self) -> Result<bool> {
+    fn begin(&mut self, context: &RequestContext) -> Result<bool> {
         let Some(separator) = self.separators.next() else {
             return Ok(false);
         };
         self.has_first = self.found > 0;
         self.separator = separator;
-        self.enter(Key::new(self.array.array().keys.folder())?)?;
+        self.enter(context, Key::new(self.array.array().keys.folder())?)?;
         Ok(true)
     }
 
     /// Returns the only chunk of an array without dimensions, once, if it is stored.
-    fn next_scalar(&mut self) -> Result<Option<FoundChunk>> {
+    fn next_scalar(&mut self, context: &RequestContext) -> Result<Option<FoundChunk>> {
         if self.separators.next().is_none() {
             return Ok(None);
         }
         for key in self.array.keys(&[])? {
-            if self.is_object(&key)? {
+            if self.is_object(context, &key)? {
                 return Ok(Some(FoundChunk {
                     indices: Coordinates::new(),
                     key,
@@ -113,9 +114,9 @@ impl StoredChunks {
     }
 
     /// Goes on with the names in a folder, if there is one.
-    fn enter(&mut self, path: Key) -> Result<()> {
+    fn enter(&mut self, context: &RequestContext, path: Key) -> Result<()> {
         self.entered += 1;
-        match self.array.hierarchy.store().list(&path) {
+        match self.array.hierarchy.store().list(context, &path) {
             Ok(listing) => self.folders.push(ChunkFolder { path, listing }),
             Err(error) if matches!(error.kind(), Kind::NotFound | Kind::NotADirectory) => {}
             Err(error) => return Err(error),
@@ -124,7 +125,12 @@ impl StoredChunks {
     }
 
     /// Returns the indices of the chunk that a name is; enters the folder that it may be on the way to chunks.
-    fn look_at(&mut self, path: Key, name: &Name) -> Result<Option<Coordinates>> {
+    fn look_at(
+        &mut self,
+        context: &RequestContext,
+        path: Key,
+        name: &Name,
+    ) -> Result<Option<Coordinates>> {
         let array = self.array.clone();
         let keys = &array.array().keys;
         let Some(indices) = keys.indices_of(path.as_bytes(), self.separator) else {
@@ -132,28 +138,33 @@ impl StoredChunks {
         };
         let grid = array.stored_grid()?;
         if grid.index(&indices).is_some() {
-            let is_chunk = name.kind != EntryKind::Directory || self.is_object(&path)?;
-            return Ok((is_chunk && self.is_first(&indices)?).then(|| indices.into()));
+            let is_chunk = name.kind != EntryKind::Directory || self.is_object(context, &path)?;
+            return Ok((is_chunk && self.is_first(context, &indices)?).then(|| indices.into()));
         }
         let mut counts = indices.iter().zip(grid.counts());
         let is_inside = indices.len() < grid.counts().len() && counts.all(|(i, n)| i < n);
         let may_be_folder = matches!(name.kind, EntryKind::Directory | EntryKind::Link);
         if is_inside && may_be_folder && self.separator == '/' {
-            self.enter(path)?;
+            self.enter(context, path)?;
         }
         Ok(None)
     }
 
     /// Whether a prefix of other keys is an object as well.
-    fn is_object(&self, path: &Key) -> Result<bool> {
-        Ok(self.array.hierarchy.store().version(path)?.is_some())
+    fn is_object(&self, context: &RequestContext, path: &Key) -> Result<bool> {
+        Ok(self
+            .array
+            .hierarchy
+            .store()
+            .version(context, path)?
+            .is_some())
     }
 
     /// Whether a chunk that was found was not found before, under its other key.
-    fn is_first(&self, indices: &[u64]) -> Result<bool> {
+    fn is_first(&self, context: &RequestContext, indices: &[u64]) -> Result<bool> {
         let first = self.array.keys(indices)?.into_iter().next();
         match first.filter(|_| self.has_first) {
-            Some(first) => Ok(!self.is_object(&first)?),
+            Some(first) => Ok(!self.is_object(context, &first)?),
             None => Ok(true),
         }
     }
@@ -210,7 +221,7 @@ impl OpenArray {
 
     /// Whether the array is too large to be read for nothing, and next to nothing of it is stored. Where that is not
     /// known after a request or two, it is not.
-    pub fn is_sparse(self: &Arc<OpenArray>) -> Result<bool> {
+    pub fn is_sparse(self: &Arc<OpenArray>, context: &RequestContext) -> Result<bool> {
         let grid = self.stored_grid()?;
         let is_large = grid.len() >= MIN_LARGE_CHUNKS
             || (self.array.byte_length()).is_ok_and(|bytes| bytes >= MIN_LARGE_BYTES);
@@ -223,8 +234,8 @@ impl OpenArray {
             return Ok(is_sparse);
         }
         let look = || match self.hierarchy.store().info().folder {
-            Some(_) => self.samples_are_missing(),
-            None => self.few_are_listed(),
+            Some(_) => self.samples_are_missing(context),
+            None => self.few_are_listed(context),
         };
         let (is_sparse, stamp) = self.hierarchy.store().info().ask(look);
         let is_sparse = is_sparse?;
@@ -239,7 +250,7 @@ impl OpenArray {
     }
 
     /// Whether nearly all chunks of a sample are missing.
-    fn samples_are_missing(&self) -> Result<bool> {
+    fn samples_are_missing(&self, context: &RequestContext) -> Result<bool> {
         let grid = self.stored_grid()?;
         let count = grid.len().min(SAMPLES);
         let mut stored = 0;
@@ -251,7 +262,9 @@ impl OpenArray {
             };
             let mut keys = self.keys(&grid.indices(ChunkIndex(number)))?.into_iter();
             let is_stored = keys.try_fold(false, |is_stored, key| {
-                Ok::<_, Error>(is_stored || self.hierarchy.store().version(&key)?.is_some())
+                Ok::<_, Error>(
+                    is_stored || self.hierarchy.store().version(context, &key)?.is_some(),
+                )
             });
             stored += u64::from(is_stored?);
         }
@@ -259,13 +272,13 @@ impl OpenArray {
     }
 
     /// Whether the first page of the listing of all keys in the array's folder is the last one, and has few chunks.
-    fn few_are_listed(self: &Arc<OpenArray>) -> Result<bool> {
+    fn few_are_listed(self: &Arc<OpenArray>, context: &RequestContext) -> Result<bool> {
         let (keys, grid) = (&self.array.keys, self.stored_grid()?);
         let folder = Key::new(keys.folder())?;
-        let Some(mut listing) = self.hierarchy.store().list_all(&folder, &folder)? else {
-            return self.few_are_found();
+        let Some(mut listing) = self.hierarchy.store().list_all(context, &folder, &folder)? else {
+            return self.few_are_found(context);
         };
-        let page = listing.next()?.unwrap_or_default();
+        let page = listing.next(context)?.unwrap_or_default();
         let separators = [Some(keys.separator), keys.other_separator];
         let is_chunk = |key: &Key| {
             let mut found = separators.iter().flatten();
@@ -275,15 +288,16 @@ impl OpenArray {
             })
         };
         let stored = page.iter().filter(|(key, _)| is_chunk(key)).count() as u64;
-        Ok(stored <= grid.len() / SPARSE && (listing.has_ended() || listing.next()?.is_none()))
+        Ok(stored <= grid.len() / SPARSE
+            && (listing.has_ended() || listing.next(context)?.is_none()))
     }
 
     /// The same of a store that is listed folder by folder.
-    fn few_are_found(self: &Arc<OpenArray>) -> Result<bool> {
+    fn few_are_found(self: &Arc<OpenArray>, context: &RequestContext) -> Result<bool> {
         let most = (self.stored_grid()?.len() / SPARSE).min(MAX_FOUND);
         let mut stored = self.stored_chunks()?;
         for _ in 0..=most {
-            if stored.next_chunk()?.is_none() {
+            if stored.next_chunk(context)?.is_none() {
                 return Ok(true);
             }
             if stored.entered > MAX_FOLDERS {

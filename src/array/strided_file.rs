@@ -16,6 +16,7 @@ use crate::array::piece::Piece;
 use crate::error::{Error, Result};
 use crate::grid::{ChunkIndex, Coordinates, Region, Selection, boxes, permuted};
 use crate::model::bytes_of;
+use crate::request_context::RequestContext;
 use crate::sync::buffer::Buffer;
 use crate::sync::read_bytes::ReadBytes;
 
@@ -88,12 +89,12 @@ impl StridedFile {
     }
 
     /// Returns the bytes of a range; fetches and decodes what is missing. The range must lie in the file.
-    pub fn read(&self, range: Range<u64>) -> Result<ReadBytes> {
+    pub fn read(&self, context: &RequestContext, range: Range<u64>) -> Result<ReadBytes> {
         if range.is_empty() {
             return Ok(ReadBytes::default());
         }
         let decoder = self.array.decoder()?;
-        self.array.check_metadata()?;
+        self.array.check_metadata(context)?;
         let size = self.array.element as u64;
         let elements = parts::elements(self.array.element, &range);
         let first = elements.start * size;
@@ -110,7 +111,7 @@ impl StridedFile {
         self.array.decode_ahead(decoder, others, None);
         for part in &parts {
             self.visit(decoder, part, &mut |piece, runs| {
-                let piece = self.array.piece(decoder, piece)?;
+                let piece = self.array.piece(context, decoder, piece)?;
                 self.copy(&piece, runs, elements.start, &mut out)?;
                 Ok(true)
             })?;

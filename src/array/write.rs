@@ -17,9 +17,8 @@ use crate::array::{Engine, OpenArray};
 use crate::error::{Error, Kind, Result};
 use crate::grid::{ChunkIndex, Coordinates, Layout, Runs};
 use crate::model::DataType;
+use crate::request_context::{RequestContext, UNLIMITED};
 use crate::sync::budget::Reservation;
-use crate::sync::change_permit;
-use crate::sync::change_permit::ChangePermit;
 use crate::sync::pool::parallel_map;
 
 /// Pieces that are not stored yet may hold the memory divided by this.
@@ -52,7 +51,13 @@ struct PieceEdit<'a> {
 impl FlatFile {
     /// Writes bytes at an offset. Fails with `TooLarge` beyond the end, which no write moves, with `Invalid` for a value
     /// that the data type does not have, and as `OpenArray::check_writable` does. What was written before an error stays.
-    pub fn write(&self, offset: u64, bytes: &[u8], source: WriteSource) -> Result<()> {
+    pub fn write(
+        &self,
+        context: &RequestContext,
+        offset: u64,
+        bytes: &[u8],
+        source: WriteSource,
+    ) -> Result<()> {
         self.array.check_writable()?;
         if !self.has_own_order() {
             let why = "has its dimensions in another order, and so is not written";
@@ -66,7 +71,7 @@ impl FlatFile {
             return Err(Error::too_large(&self.array.path, found));
         };
         self.array.check_values(bytes)?;
-        self.array.check_metadata()?;
+        self.array.check_metadata(context)?;
         let most = self.max_read(decoder);
         let mut start = offset;
         while start < end {
@@ -74,11 +79,8 @@ impl FlatFile {
             start = range.end;
             let given = in_buffer(range.start - offset)..in_buffer(range.end - offset);
             let given = bytes.get(given).unwrap_or_default();
-            let limit = change_permit::current();
-            let write = |part: Part| {
-                let write = || self.write_part((decoder, &part), &range, given, source);
-                change_permit::under(limit.clone(), write)
-            };
+            let write =
+                |part: Part| self.write_part(context, (decoder, &part), &range, given, source);
             let parts = self.parts(decoder, &range).into_iter();
             let (missing, others) = parts.partition(|part| self.has_to_read(decoder, part));
             let missing: Vec<Part> = missing;
@@ -101,6 +103,7 @@ impl FlatFile {
     /// Writes what a range of bytes has of one piece.
     fn write_part(
         &self,
+        context: &RequestContext,
         (decoder, part): (&Decoder, &Part),
         range: &Range<u64>,
         bytes: &[u8],
@@ -125,7 +128,7 @@ impl FlatFile {
             source,
             apply: &copy,
         };
-        self.array.edit_piece(decoder, part.piece, &edit)
+        self.array.edit_piece(context, decoder, part.piece, &edit)
     }
 }
 
@@ -192,13 +195,14 @@ impl OpenArray {
     /// shown with another content are dropped.
     fn edit_piece(
         self: &Arc<Self>,
+        context: &RequestContext,
         decoder: &Decoder,
         piece: ChunkIndex,
         edit: &PieceEdit,
     ) -> Result<()> {
         let location = decoder.locate(piece);
         // What is stored then is not what this request changes.
-        change_permit::under(None, || self.engine.make_room(self, &location.indices))?;
+        self.engine.make_room(&UNLIMITED, self, &location.indices)?;
         let _lock = self.dirty.lock_chunk(&location.indices);
         let (chunk, place) = (&location.indices, &location.inner);
         let indices = decoder.pieces.indices(piece);
@@ -210,9 +214,9 @@ impl OpenArray {
             && self.dirty.writers().has_shown_other(&indices, read)
         {
             // The pages are of before what was read to write the rest.
-            return self.refuse_pages(decoder, piece, &location);
+            return self.refuse_pages(context, decoder, piece, &location);
         }
-        let permit = ChangePermit::take()?;
+        let permit = context.permit_change()?;
         if self.dirty.edit(chunk, place, is_whole, edit.apply)? {
             return Ok(());
         }
@@ -220,13 +224,13 @@ impl OpenArray {
         let (current, basis) = match self.dirty.find(chunk, place) {
             _ if is_whole => (Piece::Fill, Basis::Nothing),
             Some(written) => (Piece::Data(written), Basis::Written),
-            None => match self.unwritten_piece(decoder, (piece, &location), is_shown)? {
+            None => match self.unwritten_piece(context, decoder, (piece, &location), is_shown)? {
                 Some(found) => found,
-                None => return self.refuse_pages(decoder, piece, &location),
+                None => return self.refuse_pages(context, decoder, piece, &location),
             },
         };
         let mut fresh = self.editable(decoder, piece, &location, current)?;
-        let _permit = ChangePermit::take()?;
+        let _permit = context.permit_change()?;
         (edit.apply)(&mut fresh.bytes);
         let written = WrittenPiece {
             place: location.inner.into_vec(),
@@ -243,11 +247,12 @@ impl OpenArray {
     /// Returns a piece that is not written, and what it was read of; nothing if it was shown with another content.
     fn unwritten_piece(
         &self,
+        context: &RequestContext,
         decoder: &Decoder,
         (piece, location): (ChunkIndex, &PieceLocation),
         is_shown: bool,
     ) -> Result<Option<(Piece, Basis)>> {
-        let (current, version) = self.versioned_piece(decoder, piece, location)?;
+        let (current, version) = self.versioned_piece(context, decoder, piece, location)?;
         let (indices, digest) = (decoder.pieces.indices(piece), current.digest());
         if is_shown && self.dirty.writers().has_shown_other(&indices, digest) {
             return Ok(None);
@@ -323,18 +328,23 @@ impl Engine {
     /// Stores the chunks that were written longest ago until written pieces hold no more than their share of the
     /// memory. A chunk that cannot be stored stays, and `OpenArray::flush` returns the error; once pieces hold twice
     /// their share, it is returned here. The chunk `kept` is left out: its writer will go on.
-    fn make_room(&self, writer: &OpenArray, kept: &Coordinates) -> Result<()> {
+    fn make_room(
+        &self,
+        context: &RequestContext,
+        writer: &OpenArray,
+        kept: &Coordinates,
+    ) -> Result<()> {
         let share = self.limits.memory / DIRTY_SHARE;
         while self.dirty_bytes.bytes() > share {
             let Some((array, chunk)) = self.oldest(writer, kept, false) else {
                 break;
             };
             // The failure is noted with the chunk.
-            let _ = array.flush_alone(&chunk);
+            let _ = array.flush_alone(context, &chunk);
         }
         while self.dirty_bytes.bytes() > share.saturating_mul(2) {
             match self.oldest(writer, kept, true) {
-                Some((array, chunk)) => array.flush_alone(&chunk)?,
+                Some((array, chunk)) => array.flush_alone(context, &chunk)?,
                 None => break,
             }
         }

@@ -23,6 +23,7 @@ use crate::array::piece::Decoded;
 use crate::codec::Pipeline;
 use crate::error::{Error, Kind, Result};
 use crate::grid::{ChunkIndex, Coordinates};
+use crate::request_context::RequestContext;
 use crate::store::Key;
 use crate::sync::read_bytes::ReadBytes;
 
@@ -281,26 +282,33 @@ impl OpenArray {
     /// writers get the error when they close the file or sync it: the kernel has no error of its own for that.
     pub(super) fn refuse_pages(
         &self,
+        context: &RequestContext,
         decoder: &Decoder,
         piece: ChunkIndex,
         location: &PieceLocation,
     ) -> Result<()> {
-        let key = self.key_of(&location.indices)?;
+        let key = self.key_of(context, &location.indices)?;
         self.dirty.writers().refuse(&decoder.pieces.indices(piece));
         let why = "was changed since it was read; what was written to it here is dropped";
         self.dirty.note_lost(&Error::new(Kind::Changed, &key, why));
-        self.fetch_version(decoder, location.stored).map(drop)
+        self.fetch_version(context, decoder, location.stored)
+            .map(drop)
     }
 
     /// Returns the digest of a piece as it is stored, or as it was when it was read to be written; `None` if it is not
     /// stored, or was written whole.
-    fn stored_digest(&self, decoder: &Decoder, piece: ChunkIndex) -> Result<Option<u64>> {
+    fn stored_digest(
+        &self,
+        context: &RequestContext,
+        decoder: &Decoder,
+        piece: ChunkIndex,
+    ) -> Result<Option<u64>> {
         let location = decoder.locate(piece);
         let read = self.dirty.read_digest(&location.indices, &location.inner);
         if let Some(ReadDigest(digest)) = read {
             return Ok(digest);
         }
-        let (found, _) = self.versioned_piece(decoder, piece, &location)?;
+        let (found, _) = self.versioned_piece(context, decoder, piece, &location)?;
         Ok(found.digest())
     }
 }
@@ -308,16 +316,16 @@ impl OpenArray {
 impl FlatFile {
     /// Returns the bytes of a range, and remembers the pieces under it while the array is open for writing. The range must
     /// lie in the file.
-    pub fn read_shown(&self, range: Range<u64>) -> Result<ReadBytes> {
+    pub fn read_shown(&self, context: &RequestContext, range: Range<u64>) -> Result<ReadBytes> {
         if self.array.is_open_for_writing() {
             // Noted before, a change in between is refused at most, and never overwritten.
-            self.note_shown(&range)?;
+            self.note_shown(context, &range)?;
         }
-        self.read(range)
+        self.read(context, range)
     }
 
     /// Remembers the pieces under a range as they are now.
-    fn note_shown(&self, range: &Range<u64>) -> Result<()> {
+    fn note_shown(&self, context: &RequestContext, range: &Range<u64>) -> Result<()> {
         let decoder = self.array.decoder()?;
         let writers = self.array.dirty.writers();
         let mut fresh: Vec<ChunkIndex> = Vec::new();
@@ -327,7 +335,7 @@ impl FlatFile {
             }
         });
         for piece in fresh {
-            let digest = self.array.stored_digest(decoder, piece)?;
+            let digest = self.array.stored_digest(context, decoder, piece)?;
             writers.note(decoder.pieces.indices(piece), digest);
         }
         Ok(())

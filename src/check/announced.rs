@@ -7,6 +7,7 @@ use crate::check::checked_node::NextChild;
 use crate::check::context::CheckContext;
 use crate::error::Result;
 use crate::hierarchy::NodeEntry;
+use crate::request_context::UNLIMITED;
 use crate::store::Key;
 
 /// Whether what lies below nodes is announced: elsewhere that would do nothing.
@@ -17,7 +18,10 @@ pub(super) fn is_announced(context: &CheckContext) -> bool {
 /// Announces all that lies below children of one group.
 pub(super) fn announce(context: &CheckContext, nodes: &[NextChild]) {
     for (top, folders) in folders_of(nodes) {
-        context.hierarchy.hints().learn_below(&top, &folders);
+        context
+            .hierarchy
+            .hints()
+            .learn_below(&UNLIMITED, &top, &folders);
     }
 }
 

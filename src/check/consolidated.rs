@@ -21,6 +21,7 @@ use crate::error::Result;
 use crate::hierarchy::MAX_DOCUMENT;
 use crate::json_text::{self, ObjectText};
 use crate::model::document::is_consolidated;
+use crate::request_context::UNLIMITED;
 use crate::store::Key;
 use crate::sync::budget::Reservation;
 use crate::sync::pool::parallel_map;
@@ -192,7 +193,7 @@ fn by(finding: Finding, section: Option<(&'static str, &'static str)>) -> Findin
 /// Compares a copy with its document.
 fn compare(context: &CheckContext, (key, full): (&Key, &Key), copy: &[u8]) -> Option<Finding> {
     let copy = str::from_utf8(copy).unwrap_or_default();
-    let stored = match context.store().get(full, MAX_DOCUMENT) {
+    let stored = match context.store().get(&UNLIMITED, full, MAX_DOCUMENT) {
         Ok(Some(object)) => object.bytes,
         Ok(None) => {
             let expected = "copies of documents that are there";

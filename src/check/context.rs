@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use crate::array::Arrays;
 use crate::error::Result;
 use crate::hierarchy::{Hierarchy, MAX_DOCUMENT};
+use crate::request_context::UNLIMITED;
 use crate::store::{EntryKind, Key, Meta, Store};
 use crate::sync::budget::{MemoryBudget, Reservation};
 
@@ -84,7 +85,7 @@ impl CheckContext {
     ) -> Result<Option<(Vec<u8>, Reservation)>> {
         let size = match listed {
             Some(size) => size,
-            None => match self.store().head(key)? {
+            None => match self.store().head(&UNLIMITED, key)? {
                 Some(meta) => meta.size,
                 None => return Ok(None),
             },
@@ -92,7 +93,7 @@ impl CheckContext {
         let needed = size.min(MAX_DOCUMENT).saturating_mul(DOCUMENT_FORMS);
         let needed = needed.min(self.memory.limit() / MEMORY_SHARE);
         let room = self.memory.reserve(needed, Instant::now() + MEMORY_WAIT)?;
-        let object = self.store().get(key, MAX_DOCUMENT)?;
+        let object = self.store().get(&UNLIMITED, key, MAX_DOCUMENT)?;
         Ok(object.map(|object| (object.bytes, room)))
     }
 
@@ -101,11 +102,11 @@ impl CheckContext {
         match meta {
             Some(meta) => Some(meta.size),
             None if self.is_remote => None,
-            None => match self.store().head(key).ok()?? {
+            None => match self.store().head(&UNLIMITED, key).ok()?? {
                 // A link is as long as its text, and not as what it leads to.
                 meta if meta.kind == EntryKind::Link => {
-                    let reader = self.store().open(key, None).ok()?;
-                    Some(reader.meta().ok()?.size)
+                    let reader = self.store().open(&UNLIMITED, key, None).ok()?;
+                    Some(reader.meta(&UNLIMITED).ok()?.size)
                 }
                 meta => Some(meta.size),
             },

@@ -12,6 +12,7 @@ use crate::check::finding::{Finding, OME_0_4, OME_0_5, SpecSection, XARRAY, sect
 use crate::error::Result;
 use crate::hierarchy::NodeEntry;
 use crate::model::{Array, Attributes, Node};
+use crate::request_context::UNLIMITED;
 use crate::store::Key;
 use crate::sync::pool::parallel_map;
 
@@ -174,7 +175,8 @@ impl ImageCheck<'_> {
     /// Looks for nodes side by side; that one is not there is a fault.
     fn look_for(&self, named: Vec<NamedNode>) -> Vec<LookedFor> {
         let look = |named: NamedNode| {
-            let node = key_of(self.group, &named.path).map(|key| self.context.hierarchy.node(&key));
+            let node = key_of(self.group, &named.path)
+                .map(|key| self.context.hierarchy.node(&UNLIMITED, &key));
             let found = match &node {
                 Ok(Ok(Some(node))) if named.is_level && !node.is_array() && node.node().is_ok() => {
                     Some("a group")

@@ -23,6 +23,7 @@ use crate::check::text_elements::check_text;
 use crate::codec::Pipeline;
 use crate::error::{Error, Result};
 use crate::grid::{ChunkIndex, Coordinates};
+use crate::request_context::UNLIMITED;
 use crate::store::Key;
 use crate::sync::buffer;
 
@@ -133,7 +134,13 @@ fn decode(context: &CheckContext, task: &ChunkTask, found: &mut NodeFindings) ->
     let pipeline = array.pipeline_of(index)?;
     let size = match task.size {
         Some(size) => size,
-        None => context.store().open(&task.key, None)?.meta()?.size,
+        None => {
+            context
+                .store()
+                .open(&UNLIMITED, &task.key, None)?
+                .meta(&UNLIMITED)?
+                .size
+        }
     };
     let is_told = pipeline
         .stored_length()
@@ -146,7 +153,7 @@ fn decode(context: &CheckContext, task: &ChunkTask, found: &mut NodeFindings) ->
     if pipeline.shards().is_empty() {
         check_bound(&task.key, size, &pipeline)?;
         let _room = room_of_chunk(context, size, &pipeline)?;
-        let object = context.store().get(&task.key, size)?;
+        let object = context.store().get(&UNLIMITED, &task.key, size)?;
         let bytes = object.ok_or_else(|| Error::not_found(&task.key))?.bytes;
         found.extend(decode_all(&pipeline, bytes, task)?);
     } else {

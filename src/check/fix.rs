@@ -17,6 +17,7 @@ use crate::error::{Error, Kind, Result};
 use crate::hierarchy::{MAX_DOCUMENT, NodeEntry, RebuiltCopies};
 use crate::json_text::find_member;
 use crate::model::document::{ZARR_JSON, ZARRAY, ZATTRS, ZGROUP, is_in_node_folder};
+use crate::request_context::UNLIMITED;
 use crate::store::Key;
 use crate::sync::pool::parallel_map;
 
@@ -71,7 +72,9 @@ pub fn rebuild_consolidated(
             Some((name, document.key.clone()))
         });
         let threads = context.threads;
-        context.hierarchy.rebuild_copies(holder, wanted, threads)
+        context
+            .hierarchy
+            .rebuild_copies(&UNLIMITED, holder, wanted, threads)
     };
     holders.iter().map(rebuild).collect()
 }
@@ -102,7 +105,7 @@ fn own_holders(context: &CheckContext, start: &NodeEntry) -> Result<Vec<CopyHold
     ] {
         if context
             .store()
-            .head(&path.child(name.as_bytes())?)?
+            .head(&UNLIMITED, &path.child(name.as_bytes())?)?
             .is_some()
         {
             holders.push(holder);
@@ -154,7 +157,10 @@ fn look_at_child(context: &CheckContext, next: &NextNode) -> Result<FoundNode> {
     if next.depth >= MAX_DEPTH || (next.is_behind_link && next.child.is_link) {
         return Ok(FoundNode::default());
     }
-    match context.hierarchy.child(&next.group, &next.child.name)? {
+    match context
+        .hierarchy
+        .child(&UNLIMITED, &next.group, &next.child.name)?
+    {
         Some(entry) => look_at(context, &entry, (next.depth, is_behind_link)),
         None => Ok(FoundNode::default()),
     }
@@ -214,7 +220,7 @@ fn look_into_folder(
 
 /// Whether the document of a group has copies, whether they read or not.
 fn has_copies(context: &CheckContext, key: &Key) -> Result<bool> {
-    let Some(object) = context.store().get(key, MAX_DOCUMENT)? else {
+    let Some(object) = context.store().get(&UNLIMITED, key, MAX_DOCUMENT)? else {
         return Ok(false);
     };
     let text = text_of(&object.bytes).unwrap_or_default();
@@ -238,7 +244,7 @@ fn look_into_draft(
     if is_top {
         keys.push(top.child(ZARR_JSON.as_bytes())?);
         let holder = CopyHolder::of_draft(draft)?;
-        let is_there = |holder: &CopyHolder| context.store().head(holder.key());
+        let is_there = |holder: &CopyHolder| context.store().head(&UNLIMITED, holder.key());
         if let Some(holder) = holder
             && is_there(&holder)?.is_some()
         {

@@ -14,6 +14,7 @@ use crate::check::stored_keys::{StoredEntry, is_followed_link, visit_folder};
 use crate::hierarchy::NodeEntry;
 use crate::model::document::is_in_node_folder;
 use crate::model::is_like_chunk;
+use crate::request_context::UNLIMITED;
 use crate::store::Key;
 use crate::sync::pool::parallel_map;
 
@@ -107,7 +108,7 @@ pub(super) fn take_chunks(
     findings: &mut NodeFindings,
 ) {
     let look = |folder: GroupChild| {
-        let is_described = || match context.hierarchy.child(node, &folder.name) {
+        let is_described = || match context.hierarchy.child(&UNLIMITED, node, &folder.name) {
             Ok(Some(child)) => child.node.is_err() || child.dialect().is_some(),
             Ok(None) | Err(_) => true,
         };

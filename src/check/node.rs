@@ -30,6 +30,7 @@ use crate::error::Result;
 use crate::hierarchy::{MAX_DOCUMENT, NodeEntry};
 use crate::json_text::visit_members;
 use crate::model::document::{ATTRIBUTES_JSON, ZARR_JSON, ZGROUP, ZMETADATA, is_in_node_folder};
+use crate::request_context::UNLIMITED;
 use crate::store::Key;
 
 /// Looks at a node.
@@ -294,7 +295,12 @@ impl NodeCheck<'_> {
         let mut stored = Vec::new();
         for dialect in dialects {
             for key in (dialect.documents)(&self.entry.path)? {
-                if self.context.store().get(&key, MAX_DOCUMENT)?.is_some() {
+                if self
+                    .context
+                    .store()
+                    .get(&UNLIMITED, &key, MAX_DOCUMENT)?
+                    .is_some()
+                {
                     stored.push(key);
                 }
             }
@@ -304,8 +310,11 @@ impl NodeCheck<'_> {
 
     /// Takes the children from consolidated metadata.
     fn known_children(&mut self) -> Result<()> {
-        let mut listing = self.context.hierarchy.known_children(self.entry)?;
-        while let Some(name) = listing.next()? {
+        let mut listing = self
+            .context
+            .hierarchy
+            .known_children(&UNLIMITED, self.entry)?;
+        while let Some(name) = listing.next(&UNLIMITED)? {
             let is_link = false;
             let name = name.name;
             self.children.push(GroupChild { name, is_link });

@@ -14,6 +14,7 @@ use crate::check::key_findings::chunk_fault;
 use crate::check::room::{MAX_WHOLE, room_of_indexes};
 use crate::codec::{Pipeline, ShardIndex, ShardLevel};
 use crate::error::{Error, Result};
+use crate::request_context::UNLIMITED;
 use crate::store::{ByteRange, Key};
 
 /// The section on what a shard looks like.
@@ -36,7 +37,7 @@ impl<'a> ShardReader<'a> {
     ) -> Result<ShardReader<'a>> {
         let is_small = wants_all && size <= MAX_WHOLE;
         let whole = if is_small {
-            let object = context.store().get(key, MAX_WHOLE)?;
+            let object = context.store().get(&UNLIMITED, key, MAX_WHOLE)?;
             object.map(|object| object.bytes)
         } else {
             None
@@ -57,10 +58,10 @@ impl<'a> ShardReader<'a> {
             let part = place.and_then(|(start, end)| whole.get(start..end));
             return part.map(<[u8]>::to_vec).ok_or_else(|| self.too_short());
         }
-        let object = self
-            .context
-            .store()
-            .get_range(self.key, ByteRange::Span(range.clone()))?;
+        let object =
+            self.context
+                .store()
+                .get_range(&UNLIMITED, self.key, ByteRange::Span(range.clone()))?;
         let bytes = object.ok_or_else(|| Error::not_found(self.key))?.bytes;
         if bytes.len() as u64 == range.end - range.start {
             return Ok(bytes);

@@ -10,6 +10,7 @@ use std::os::unix::fs::FileTypeExt;
 
 use crate::check::context::CheckContext;
 use crate::error::{Error, Kind, Result};
+use crate::request_context::UNLIMITED;
 use crate::store::backend::local;
 use crate::store::{EntryKind, Key, Listing, Meta, Name, Store};
 
@@ -44,10 +45,10 @@ pub(super) fn visit_below(
         return Ok(());
     }
     let store = context.store();
-    let Some(mut listing) = store.list_all(folder, folder)? else {
+    let Some(mut listing) = store.list_all(&UNLIMITED, folder, folder)? else {
         return visit_folders(store, folder, visit);
     };
-    while let Some(page) = listing.next()? {
+    while let Some(page) = listing.next(&UNLIMITED)? {
         for (key, meta) in page {
             let is_below = key.below(folder).is_some_and(|rest| !rest.is_root());
             if is_below && meta.kind == EntryKind::File {
@@ -73,7 +74,7 @@ pub(super) fn visit_folder(
         Err(error) if matches!(error.kind(), Kind::NotFound | Kind::NotADirectory) => return Ok(()),
         Err(error) => return Err(error),
     };
-    while let Some(name) = listing.next()? {
+    while let Some(name) = listing.next(&UNLIMITED)? {
         let Ok(key) = folder.child(&name.name) else {
             continue;
         };
@@ -100,7 +101,7 @@ fn visit_folders(
         Err(error) => return Err(error),
     }
     while let Some((folder, listing)) = open.last_mut() {
-        let Some(name) = listing.next()? else {
+        let Some(name) = listing.next(&UNLIMITED)? else {
             open.pop();
             continue;
         };
@@ -126,8 +127,8 @@ fn enter(
     visit: &mut dyn FnMut(StoredEntry) -> bool,
 ) {
     let is_empty = |listing: &mut Box<dyn Listing>| -> Result<bool> {
-        let is_empty = listing.next()?.is_none();
-        listing.seek(0)?;
+        let is_empty = listing.next(&UNLIMITED)?.is_none();
+        listing.seek(&UNLIMITED, 0)?;
         Ok(is_empty)
     };
     let listing = open_folder(store, &key, visit);
@@ -152,7 +153,7 @@ fn open_folder(
     for (key, what) in hidden(store, key) {
         visit(StoredEntry::Hidden(key, what));
     }
-    store.list(key)
+    store.list(&UNLIMITED, key)
 }
 
 /// Returns what a name stands for; links are followed as the store follows them.
@@ -166,9 +167,9 @@ fn entry_of(store: &dyn Store, key: Key, name: &Name) -> Option<StoredEntry> {
 
 /// Returns what a symbolic link leads to.
 fn link(store: &dyn Store, key: Key) -> StoredEntry {
-    match store.open(&key, None) {
+    match store.open(&UNLIMITED, &key, None) {
         Ok(_) => StoredEntry::Object(key, None),
-        Err(_) if store.list(&key).is_ok() => StoredEntry::FolderLink(key),
+        Err(_) if store.list(&UNLIMITED, &key).is_ok() => StoredEntry::FolderLink(key),
         Err(error) => StoredEntry::BrokenLink(key, error),
     }
 }

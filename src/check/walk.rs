@@ -23,6 +23,7 @@ use crate::check::work_queue::{Work, WorkQueue};
 use crate::error::Result;
 use crate::hierarchy::NodeEntry;
 use crate::model::Node;
+use crate::request_context::UNLIMITED;
 use crate::store::{EntryKind, Key};
 
 /// The deepest node that is checked.
@@ -221,7 +222,7 @@ impl Report<'_> {
 fn has_folders_of_draft(context: &CheckContext, node: &Key) -> bool {
     ["meta", "data"].into_iter().all(|name| {
         let folder = node.child(name.as_bytes());
-        let meta = folder.and_then(|folder| context.store().head(&folder));
+        let meta = folder.and_then(|folder| context.store().head(&UNLIMITED, &folder));
         meta.is_ok_and(|meta| meta.is_some_and(|meta| meta.kind == EntryKind::Directory))
     })
 }
@@ -260,5 +261,5 @@ fn child_of(
     group: &NodeEntry,
     child: &GroupChild,
 ) -> Result<Option<Arc<NodeEntry>>> {
-    context.hierarchy.child(group, &child.name)
+    context.hierarchy.child(&UNLIMITED, group, &child.name)
 }

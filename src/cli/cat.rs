@@ -20,6 +20,7 @@ use crate::inspect::key_of_chunk::chunk_of;
 use crate::inspect::locate::StorePath;
 use crate::inspect::shard_info::ShardPart;
 use crate::inspect::written_file::write_file;
+use crate::request_context::UNLIMITED;
 
 /// How many bytes are read at a time.
 const READ_SIZE: usize = 4 << 20;
@@ -43,7 +44,7 @@ fn cat_of(args: &CatArgs, located: &StorePath, content: Option<FileContent>) -> 
         let selection = select((&args.store, &args.path), located, selection)?;
         print_elements(located, array, &selection, content)?;
     } else if args.decode {
-        let (array, selection) = chunk_of(&located.opened, &located.path)?;
+        let (array, selection) = chunk_of(&UNLIMITED, &located.opened, &located.path)?;
         print_elements(located, array, &selection, content)?;
     } else {
         return print_stored(located);
@@ -53,7 +54,7 @@ fn cat_of(args: &CatArgs, located: &StorePath, content: Option<FileContent>) -> 
 
 /// Opens the array at the path; `Invalid` if there is none.
 pub(super) fn open_array(located: &StorePath) -> Result<Arc<OpenArray>> {
-    let entry = located.opened.hierarchy.node(&located.path)?;
+    let entry = located.opened.hierarchy.node(&UNLIMITED, &located.path)?;
     match entry {
         Some(entry) => {
             entry.node()?;
@@ -77,9 +78,11 @@ pub(super) fn select(
         hierarchy, arrays, ..
     } = &located.opened;
     let missing = || Error::not_found(&located.path);
-    let entry = hierarchy.node(&located.path)?.ok_or_else(missing)?;
+    let entry = hierarchy
+        .node(&UNLIMITED, &located.path)?
+        .ok_or_else(missing)?;
     let group = match located.path.parent() {
-        Some(group) => hierarchy.node(&group)?,
+        Some(group) => hierarchy.node(&UNLIMITED, &group)?,
         None => None,
     };
     let array = ArrayInGroup {
@@ -88,7 +91,7 @@ pub(super) fn select(
         entry: &entry,
         group: group.as_deref(),
     };
-    array.select(text)
+    array.select(&UNLIMITED, text)
 }
 
 /// Returns what the elements are written as; nothing for text of rows.
@@ -109,14 +112,20 @@ fn print_elements(
         return elements::write_text(&array, selection, &mut write);
     };
     let source = SourceArray::of(located, array)?;
-    write_file(&source.described(), selection, content, &mut write)
+    write_file(
+        &UNLIMITED,
+        &source.described(),
+        selection,
+        content,
+        &mut write,
+    )
 }
 
 /// Prints an object as it is stored, or an inner chunk of a shard. The answer is no if that is not stored; `NotFound` if
 /// there is no such key.
 fn print_stored(located: &StorePath) -> Result<bool> {
     let path = &located.path;
-    let reader = match located.opened.stack.store.open(path, None) {
+    let reader = match located.opened.stack.store.open(&UNLIMITED, path, None) {
         Err(error) if error.kind() == Kind::NotFound && path.name().contains(&b'@') => {
             return print_inner(located, error);
         }
@@ -124,7 +133,7 @@ fn print_stored(located: &StorePath) -> Result<bool> {
     };
     let mut offset = 0;
     loop {
-        let bytes = reader.read_at(offset, READ_SIZE)?;
+        let bytes = reader.read_at(&UNLIMITED, offset, READ_SIZE)?;
         if bytes.is_empty() || !write(&bytes)? {
             return Ok(true);
         }
@@ -134,7 +143,7 @@ fn print_stored(located: &StorePath) -> Result<bool> {
 
 /// Prints an inner chunk as it is stored; fails with `no_key` if the path names none.
 fn print_inner(located: &StorePath, no_key: Error) -> Result<bool> {
-    let (shard, range) = match ShardPart::at(&located.opened, &located.path)? {
+    let (shard, range) = match ShardPart::at(&UNLIMITED, &located.opened, &located.path)? {
         None => return Err(no_key),
         Some(ShardPart::Shard(shard)) => {
             let range = 0..shard.byte_length();
@@ -154,7 +163,7 @@ fn print_inner(located: &StorePath, no_key: Error) -> Result<bool> {
     let mut start = range.start;
     while start < range.end {
         let end = range.end.min(start.saturating_add(READ_SIZE as u64));
-        if !write(&shard.read(start..end)?)? {
+        if !write(&shard.read(&UNLIMITED, start..end)?)? {
             break;
         }
         start = end;

@@ -20,6 +20,7 @@ use crate::check::{
 use crate::error::{Error, Result, printable};
 use crate::hierarchy::{NodeEntry, RebuiltCopies};
 use crate::inspect::locate::StorePath;
+use crate::request_context::UNLIMITED;
 use crate::store;
 
 /// How long a check may take without a sign of life, and how often it gives one.
@@ -77,7 +78,10 @@ const NOWHERE: &str = "writes: say where, with --cow UPPER into a folder of chan
 /// Returns the node that was asked for.
 fn start(context: &CheckContext, located: &StorePath) -> Result<Arc<NodeEntry>> {
     let missing = || Error::not_found(format!("{}/{}", located.source, located.path));
-    context.hierarchy.node(&located.path)?.ok_or_else(missing)
+    context
+        .hierarchy
+        .node(&UNLIMITED, &located.path)?
+        .ok_or_else(missing)
 }
 
 fn context(args: &CheckArgs, located: &StorePath) -> CheckContext {

@@ -18,13 +18,14 @@ use crate::inspect::group_file::GroupSource;
 use crate::inspect::locate::StorePath;
 use crate::inspect::written_file::{open_file, write_whole};
 use crate::model::Node;
+use crate::request_context::UNLIMITED;
 use crate::sync::read_bytes::ReadAt;
 
 /// Writes the file.
 pub(super) fn cp(args: &CpArgs) -> Result<bool> {
     let (path, selection) = split(&args.path);
     let located = args.store.open(path)?;
-    let entry = located.opened.hierarchy.node(&located.path)?;
+    let entry = located.opened.hierarchy.node(&UNLIMITED, &located.path)?;
     if let Some(group) = entry.filter(|entry| matches!(entry.node, Ok(Node::Group(_)))) {
         return cp_group(args, &located, &group, selection);
     }
@@ -44,7 +45,7 @@ fn write(
     let array = open_array(located)?;
     let selection = select((&args.store, path), located, selection)?;
     let source = SourceArray::of(located, array)?;
-    let opened = open_file(&source.described(), &selection, content)?;
+    let opened = open_file(&UNLIMITED, &source.described(), &selection, content)?;
     write_opened(args, &opened, opened.len())?;
     Ok(true)
 }
@@ -55,7 +56,7 @@ fn write_opened(args: &CpArgs, opened: &dyn ReadAt, length: u64) -> Result<()> {
     file.check_room(length)?;
     let bar = Progress::new(progress::BYTES);
     let mut done = 0;
-    write_whole(opened, length, &mut |bytes| {
+    write_whole(&UNLIMITED, opened, length, &mut |bytes| {
         file.write(bytes)?;
         done += bytes.len() as u64;
         bar.show(done, length);
@@ -81,7 +82,7 @@ fn cp_group(
         arrays: &located.opened.arrays,
         group,
     };
-    let planned = source.file(format)?.map_err(|why| {
+    let planned = source.file(&UNLIMITED, format)?.map_err(|why| {
         let found = format!("{}: {why}", format.extension);
         Error::unsupported(shown(located), found)
     })?;

@@ -11,6 +11,7 @@ use crate::compare::{Compared, HierarchyState};
 use crate::error::{Error, Result};
 use crate::hierarchy::{Hierarchy, NodeEntry};
 use crate::inspect::locate::StorePath;
+use crate::request_context::UNLIMITED;
 
 /// Prints what differs; returns whether nothing does.
 pub(super) fn diff(args: &DiffArgs, other: &str) -> Result<bool> {
@@ -48,7 +49,7 @@ const MAX_NAMES: usize = 100_000;
 /// compared as a store of groups.
 fn refuse_undescribed(place: &StorePath) -> Result<()> {
     let hierarchy = &place.opened.hierarchy;
-    let Some(start) = hierarchy.node(&place.path)? else {
+    let Some(start) = hierarchy.node(&UNLIMITED, &place.path)? else {
         return Ok(());
     };
     // What does not read or list is reported where it is compared.
@@ -69,13 +70,13 @@ fn is_described(hierarchy: &Arc<Hierarchy>, start: Arc<NodeEntry>) -> Result<boo
         if node.node.is_err() || has_document(&node) {
             return Ok(true);
         }
-        let mut children = hierarchy.children(&node)?;
-        while let Some(name) = children.next()? {
+        let mut children = hierarchy.children(&UNLIMITED, &node)?;
+        while let Some(name) = children.next(&UNLIMITED)? {
             seen += 1;
             if seen > MAX_NAMES {
                 return Ok(true);
             }
-            open.extend(hierarchy.child(&node, &name.name)?);
+            open.extend(hierarchy.child(&UNLIMITED, &node, &name.name)?);
         }
     }
     Ok(false)

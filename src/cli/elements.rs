@@ -15,6 +15,7 @@ use crate::inspect::file_ending::FileContent;
 use crate::inspect::selected::{SelectedElements, TakeBytes};
 use crate::inspect::written_file::{DescribedArray, write_file};
 use crate::model::DataType;
+use crate::request_context::UNLIMITED;
 
 /// Writes selected elements as text; elements without a fixed length a line each.
 pub(super) fn write_text(
@@ -27,7 +28,13 @@ pub(super) fn write_text(
             format: &txt::FORMAT,
             is_meant: false,
         };
-        return write_file(&DescribedArray::alone(array), selection, content, take);
+        return write_file(
+            &UNLIMITED,
+            &DescribedArray::alone(array),
+            selection,
+            content,
+            take,
+        );
     }
     let elements = SelectedElements::new(array.clone(), selection.clone())?;
     let mut rows = TextRows::new(&array.array().data_type, &elements.shape());
@@ -35,7 +42,7 @@ pub(super) fn write_text(
     if size == 0 {
         return Ok(());
     }
-    elements.read(&mut |bytes| {
+    elements.read(&UNLIMITED, &mut |bytes| {
         let mut text = String::new();
         bytes
             .chunks_exact(size)

@@ -19,6 +19,7 @@ use crate::inspect::shard_info::{ShardInfo, ShardPart};
 use crate::inspect::stored::StoredFacts;
 use crate::inspect::tree::NodeFacts;
 use crate::json_text;
+use crate::request_context::UNLIMITED;
 
 /// Prints what there is to know of a node.
 pub(super) fn info(args: &InfoArgs) -> Result<bool> {
@@ -27,9 +28,9 @@ pub(super) fn info(args: &InfoArgs) -> Result<bool> {
 }
 
 fn info_of(args: &InfoArgs, located: &StorePath) -> Result<bool> {
-    let info = match NodeInfo::of(located) {
+    let info = match NodeInfo::of(&UNLIMITED, located) {
         Err(error) if error.kind() == Kind::NotFound => {
-            let part = ShardPart::at(&located.opened, &located.path);
+            let part = ShardPart::at(&UNLIMITED, &located.opened, &located.path);
             if let Ok(Some(part)) = &part {
                 return print_part(args, located, part);
             }
@@ -65,7 +66,7 @@ fn named_file(args: &InfoArgs, located: &StorePath) -> Result<Option<NamedFile>>
         above.path = above.path.child(file.as_bytes()).ok()?;
         Some(above)
     });
-    NamedFile::of(above.as_ref().unwrap_or(located))
+    NamedFile::of(&UNLIMITED, above.as_ref().unwrap_or(located))
 }
 
 /// Prints what a decoded file holds, or why there is none.

@@ -12,6 +12,7 @@ use crate::error::{Error, Kind, Result, printable};
 use crate::inspect::chunk_map::{ChunkMap, MapCell, MapConfig};
 use crate::inspect::locate::StorePath;
 use crate::inspect::shard_info::ShardPart;
+use crate::request_context::UNLIMITED;
 
 /// The most cells along each side of a picture in a file.
 const MAX_SIDE: u64 = 1024;
@@ -51,7 +52,7 @@ fn map_of(args: &MapArgs, located: &StorePath) -> Result<bool> {
     };
     let map = match open_array(located) {
         Err(error) if error.kind() == Kind::NotFound => of_shard(args, located, &config, error)?,
-        array => ChunkMap::of(&array?, &config)?,
+        array => ChunkMap::of(&UNLIMITED, &array?, &config)?,
     };
     let shades = Shades::of(&map, args.by);
     if let Some(path) = &args.output {
@@ -72,7 +73,7 @@ fn of_shard(
     config: &MapConfig,
     no_array: Error,
 ) -> Result<ChunkMap> {
-    match ShardPart::at(&located.opened, &located.path)? {
+    match ShardPart::at(&UNLIMITED, &located.opened, &located.path)? {
         Some(_) if args.data => {
             let why =
                 "--data decodes the chunks of an array; 'zarrfs cat --decode' decodes a shard";

@@ -21,6 +21,7 @@ use crate::fuse::serve::MountServer;
 use crate::fuse::session::SessionSettings;
 use crate::mount::open::{ViewKind, Views};
 use crate::mount::{control_socket, open};
+use crate::request_context::UNLIMITED;
 use crate::stats::Stats;
 use crate::store;
 use crate::sync::allocator;
@@ -85,8 +86,8 @@ fn serve(plan: &MountPlan, parent: Option<&Parent>) -> Result<()> {
     mount.wait(|| notify::send("STOPPING=1"));
     // Programs may still have files open, and write to them.
     views.arrays().refuse_writes();
-    vfs.end_all();
-    views.arrays().store_left_over();
+    vfs.end_all(&UNLIMITED);
+    views.arrays().store_left_over(&UNLIMITED);
     if let Some(overlay) = views.overlay() {
         control_socket::end(overlay);
         if let Err(error) = overlay.close() {

@@ -6,6 +6,7 @@
 use crate::error::{Error, Result};
 use crate::inspect::locate::StorePath;
 use crate::model::document::is_document;
+use crate::request_context::UNLIMITED;
 use crate::store::Key;
 
 /// Names the key that a fault of a store is about as a continuation of what was typed.
@@ -32,7 +33,7 @@ fn is_key(located: &StorePath, subject: &str) -> bool {
     let store = &located.opened.stack.store;
     Key::new(subject).is_ok_and(|key| {
         // A key that cannot be asked about is what the fault says.
-        let is_stored = || !matches!(store.head(&key), Ok(None));
+        let is_stored = || !matches!(store.head(&UNLIMITED, &key), Ok(None));
         !key.is_root() && (is_document(key.name()) || is_stored())
     })
 }

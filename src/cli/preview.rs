@@ -10,6 +10,7 @@ use crate::error::Result;
 use crate::grid::Selection;
 use crate::inspect::locate::StorePath;
 use crate::inspect::preview::NumberPlane;
+use crate::request_context::UNLIMITED;
 
 /// The most pixels along each side of a picture in a file.
 const MAX_SIDE: u64 = 1024;
@@ -41,7 +42,7 @@ fn show(args: &PreviewArgs, located: &StorePath, (path, selection): (&str, &str)
         (None, false) => (MAX_LINES, terminal_width() as u64),
     };
     let selection = select((&args.store, path), located, selection)?;
-    let plane = NumberPlane::read(&array, &selection, sides)?;
+    let plane = NumberPlane::read(&UNLIMITED, &array, &selection, sides)?;
     let picture = picture(&plane);
     match &args.output {
         Some(path) => picture.write(path)?,

@@ -12,6 +12,7 @@ use crate::inspect::locate::StorePath;
 use crate::inspect::root_name::root_name;
 use crate::inspect::surrounding_nodes::SurroundingNodes;
 use crate::inspect::written_file::DescribedArray;
+use crate::request_context::UNLIMITED;
 
 /// An array with its metadata and those of its group.
 pub(super) struct SourceArray {
@@ -32,10 +33,10 @@ impl SourceArray {
         } else {
             path.name().to_vec()
         };
-        let entry = hierarchy.node(path)?;
+        let entry = hierarchy.node(&UNLIMITED, path)?;
         let around = entry
             .as_ref()
-            .map(|entry| SurroundingNodes::of(hierarchy, entry));
+            .map(|entry| SurroundingNodes::of(&UNLIMITED, hierarchy, entry));
         Ok(SourceArray {
             around: around.transpose()?.unwrap_or_default(),
             entry,
@@ -64,7 +65,7 @@ pub(super) fn in_group(store: &StoreArgs, path: &str, located: StorePath) -> Sto
     }
     let above = within(store, path).filter(|above| {
         let group = above.path.parent();
-        let group = group.and_then(|group| above.opened.hierarchy.node(&group).ok()?);
+        let group = group.and_then(|group| above.opened.hierarchy.node(&UNLIMITED, &group).ok()?);
         group.is_some_and(|group| !group.described_by().is_empty())
     });
     above.unwrap_or(located)
@@ -78,6 +79,6 @@ pub(super) fn within(store: &StoreArgs, path: &str) -> Option<StorePath> {
     };
     let mut above = store.open(folder).ok()?;
     above.path = above.path.child(name.as_bytes()).ok()?;
-    let found = above.opened.hierarchy.node(&above.path).ok()?;
+    let found = above.opened.hierarchy.node(&UNLIMITED, &above.path).ok()?;
     found.map(|_| above)
 }

@@ -23,6 +23,7 @@ use crate::fuse::mount::mountpoint;
 use crate::hierarchy::HierarchyConfig;
 use crate::inspect::access::AccessConfig;
 use crate::inspect::locate::{SearchBounds, StorePath, locate};
+use crate::request_context::UNLIMITED;
 use crate::stats::Stats;
 use crate::store;
 use crate::store::{Key, StoreConfig};
@@ -88,7 +89,12 @@ impl StoreArgs {
                 base: Some(place.keys.clone()),
                 unlisted: place.unlisted,
             });
-        let mut located = locate(&self.access(source)?, &bounds, &Arc::new(Stats::default()))?;
+        let mut located = locate(
+            &UNLIMITED,
+            &self.access(source)?,
+            &bounds,
+            &Arc::new(Stats::default()),
+        )?;
         if let Some(place) = place {
             if place.is_files {
                 located.path = longest_node(&located, &place.path)?;
@@ -116,7 +122,7 @@ impl StoreArgs {
         }
         let upper = units::absolute(upper)?;
         let name = located.source.clone();
-        located.reopened(&Arc::default(), |stack| {
+        located.reopened(&UNLIMITED, &Arc::default(), |stack| {
             let overlay = open_upper(&upper, stack.store, &name)?;
             Ok(overlay.stack(stack.hints))
         })
@@ -149,11 +155,11 @@ impl StoreArgs {
 fn longest_node(located: &StorePath, path: &Path) -> Result<Key> {
     let path = Key::new(path.as_os_str().as_encoded_bytes())?;
     let hierarchy = &located.opened.hierarchy;
-    let mut found = hierarchy.root()?;
+    let mut found = hierarchy.root(&UNLIMITED)?;
     let mut longest = Key::root();
     for name in path.names() {
         let Some(parent) = found else { break };
-        found = hierarchy.child(&parent, name)?;
+        found = hierarchy.child(&UNLIMITED, &parent, name)?;
         if let Some(child) = &found {
             longest = child.path.clone();
         }

@@ -16,6 +16,7 @@ use crate::inspect::root_name::root_name;
 use crate::inspect::tree::{NodeFacts, TreeConfig, TreeNode};
 use crate::inspect::tree_walk;
 use crate::inspect::tree_walk::TakeNode;
+use crate::request_context::UNLIMITED;
 
 /// How many chunks of an array are counted unless --sizes asks for all.
 const USUAL_CHUNKS: u64 = 10_000;
@@ -99,7 +100,7 @@ fn walk(
 ) -> Result<Option<Error>> {
     let root = root_name(&located.source);
     let place = (&located.path, root.as_str());
-    let walked = tree_walk::walk(&located.opened, place, config, take);
+    let walked = tree_walk::walk(&UNLIMITED, &located.opened, place, config, take);
     if let Some(link) = located.opened.hierarchy.link_back() {
         report::note(format_args!("{}: {LEADS_BACK}", shown::text(&link)));
     }

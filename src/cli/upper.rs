@@ -19,6 +19,7 @@ use crate::overlay;
 use crate::overlay::commit;
 use crate::overlay::commit::copy;
 use crate::overlay::{Overlay, OverlayConfig};
+use crate::request_context::UNLIMITED;
 use crate::stats::Stats;
 use crate::store;
 use crate::store::{RemoteConfig, Store, StoreConfig};
@@ -82,7 +83,7 @@ pub(super) fn copy_to(args: &PlaceArgs, to: &str) -> Result<CommitReport> {
         Some(keys) => open_store(args, &keys.to_string_lossy(), false)?,
         None => Arc::new(open(args, &upper)?),
     };
-    let outcome = copy::copy_all(&*from, &*target, &show)?;
+    let outcome = copy::copy_all(&UNLIMITED, &*from, &*target, &show)?;
     Ok(outcome.into())
 }
 
@@ -115,7 +116,7 @@ fn check_no_archive(to: &str) -> Result<()> {
 fn open(args: &PlaceArgs, upper: &Path) -> Result<Overlay> {
     if let Some(named) = &args.store {
         let store = open_store(args, named, false)?;
-        return Overlay::open_moved(upper, store, &store::shown(named), config());
+        return Overlay::open_moved(&UNLIMITED, upper, store, &store::shown(named), config());
     }
     let source = overlay::belongs_to(upper)?;
     let store = open_store(args, &source, false).map_err(|error| match error.kind() {
@@ -153,7 +154,7 @@ fn open_store(args: &PlaceArgs, source: &str, is_new: bool) -> Result<Arc<dyn St
         },
         ..StoreConfig::default()
     };
-    store::open(source, &config, &Arc::new(Stats::default()))
+    store::open(&UNLIMITED, source, &config, &Arc::new(Stats::default()))
 }
 
 /// Returns where a mount shows all keys, if `place` is one.

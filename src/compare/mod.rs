@@ -19,6 +19,7 @@ use crate::store::Key;
 
 mod regions;
 
+use crate::request_context::UNLIMITED;
 use regions::{Difference, changed_regions, differing_regions};
 
 /// One state of a store.
@@ -54,8 +55,8 @@ pub fn compare(
     what: Compared<'_>,
     take: &mut TakeChange<'_>,
 ) -> Result<()> {
-    let old = before.hierarchy.node(&before.base)?;
-    let new = after.hierarchy.node(&after.base)?;
+    let old = before.hierarchy.node(&UNLIMITED, &before.base)?;
+    let new = after.hierarchy.node(&UNLIMITED, &after.base)?;
     if old.is_none() && new.is_none() {
         return Err(Error::not_found(&before.base));
     }
@@ -85,13 +86,13 @@ fn children_of_both(
         let Some(found) = found.filter(|found| matches!(found.node(), Ok(Node::Group(_)))) else {
             continue;
         };
-        let mut listing = state.hierarchy.children(found)?;
-        while let Some(name) = listing.next()? {
+        let mut listing = state.hierarchy.children(&UNLIMITED, found)?;
+        while let Some(name) = listing.next(&UNLIMITED)? {
             names.insert(name.name);
         }
     }
     let child = |state: &HierarchyState, found: &Option<Arc<NodeEntry>>, name: &[u8]| match found {
-        Some(found) => state.hierarchy.child(found, name),
+        Some(found) => state.hierarchy.child(&UNLIMITED, found, name),
         None => Ok(None),
     };
     names

@@ -12,6 +12,7 @@ use crate::export;
 use crate::export::Export;
 use crate::grid::{ChunkIndex, Region};
 use crate::model::Array;
+use crate::request_context::UNLIMITED;
 use crate::store::Key;
 use crate::sync::read_bytes::ReadAt;
 
@@ -114,7 +115,7 @@ fn stored_in_either(old: &Arc<OpenArray>, new: &Arc<OpenArray>) -> Result<Option
     };
     for (array, grid) in [(new, &grid), (old, &old_grid)] {
         let mut stored = array.stored_chunks()?;
-        while let Some(indices) = stored.next_chunk()? {
+        while let Some(indices) = stored.next_chunk(&UNLIMITED)? {
             add(&grid.region(&indices))?;
         }
     }
@@ -184,7 +185,10 @@ fn difference_of_part(
     new: &Arc<OpenArray>,
 ) -> Result<Option<Difference>> {
     if new.array().data_type.is_variable() {
-        let (before, after) = (old.records(region)?, new.records(region)?);
+        let (before, after) = (
+            old.records(&UNLIMITED, region)?,
+            new.records(&UNLIMITED, region)?,
+        );
         return Ok(difference(region, before.iter(), after.iter()));
     }
     let (before, after) = (raw(old, region)?, raw(new, region)?);
@@ -196,9 +200,9 @@ fn difference_of_part(
 
 /// Returns the elements of a box, all of one size, in C order.
 fn raw(array: &Arc<OpenArray>, region: &Region) -> Result<Vec<u8>> {
-    let export = Export::open(array, export::format("raw")?, region.clone())?;
+    let export = Export::open(&UNLIMITED, array, export::format("raw")?, region.clone())?;
     let length = usize::try_from(export.len()).unwrap_or(usize::MAX);
-    Ok(export.read_at(0, length)?.to_vec())
+    Ok(export.read_at(&UNLIMITED, 0, length)?.to_vec())
 }
 
 /// Returns the numbers of an array's stored chunks by the keys that they may have.

@@ -13,6 +13,7 @@ use crate::error::{Error, Result};
 use crate::export::{Export, FileParts};
 use crate::grid::Region;
 use crate::model::{Array, Attributes};
+use crate::request_context::RequestContext;
 use crate::sync::read_bytes::{ReadAt, ReadBytes, part};
 
 /// An array of a group, or of a group below it.
@@ -256,15 +257,17 @@ impl GroupFile {
 }
 
 impl ReadAt for GroupFile {
-    fn read_now(&self, offset: u64, len: usize) -> Option<ReadBytes> {
+    fn read_now(&self, context: &RequestContext, offset: u64, len: usize) -> Option<ReadBytes> {
         let read = |export: &Export, at, len| {
-            let read = export.read_now(at, len);
+            let read = export.read_now(context, at, len);
             read.ok_or_else(|| Error::invalid("", "is not in memory"))
         };
         self.gather(offset, len, read).ok()
     }
 
-    fn read_at(&self, offset: u64, len: usize) -> Result<ReadBytes> {
-        self.gather(offset, len, |export, at, len| export.read_at(at, len))
+    fn read_at(&self, context: &RequestContext, offset: u64, len: usize) -> Result<ReadBytes> {
+        self.gather(offset, len, |export, at, len| {
+            export.read_at(context, at, len)
+        })
     }
 }

@@ -15,6 +15,7 @@ use crate::export::conversion::Conversion;
 use crate::export::format::{ElementForm, FileParts, Format, Ragged, Subject};
 use crate::export::source_elements::SourceElements;
 use crate::grid::{Region, Selection};
+use crate::request_context::RequestContext;
 use crate::sync::buffer::Buffer;
 use crate::sync::read_bytes::{ReadAt, ReadBytes, part};
 
@@ -97,12 +98,12 @@ impl FileBody {
     }
 
     /// Returns the bytes of a range, which must lie in the body.
-    fn read(&self, range: Range<u64>) -> Result<ReadBytes> {
+    fn read(&self, context: &RequestContext, range: Range<u64>) -> Result<ReadBytes> {
         match self {
             FileBody::Empty => Ok(ReadBytes::default()),
-            FileBody::Flat(flat) => flat.read_shown(range),
+            FileBody::Flat(flat) => flat.read_shown(context, range),
             FileBody::Converted(converted) => {
-                let decoded = converted.decoded.read(converted.source(&range))?;
+                let decoded = converted.decoded.read(context, converted.source(&range))?;
                 Ok(converted.convert(&range, &decoded))
             }
             FileBody::Whole(bytes) => Ok(part(bytes, range).into()),
@@ -113,9 +114,14 @@ impl FileBody {
 impl Export {
     /// Opens a box of an array in a format that needs to know nothing but the array; fails as `Format::parts_of`, and
     /// `open_ragged`.
-    pub fn open(array: &Arc<OpenArray>, format: &Format, region: Region) -> Result<Export> {
+    pub fn open(
+        context: &RequestContext,
+        array: &Arc<OpenArray>,
+        format: &Format,
+        region: Region,
+    ) -> Result<Export> {
         if array.array().data_type.is_variable() {
-            return Export::open_ragged(array, format, &Selection::of_region(&region));
+            return Export::open_ragged(context, array, format, &Selection::of_region(&region));
         }
         let parts = format.parts_of(array, &Subject::alone(array.array(), &region.shape))?;
         let content = format.content(array, &parts);
@@ -125,6 +131,7 @@ impl Export {
     /// Opens a file of elements without a fixed length. They are all read now: `TooLarge` if they are too many,
     /// `Unsupported` if the format cannot hold them.
     pub fn open_ragged(
+        context: &RequestContext,
         array: &Arc<OpenArray>,
         format: &Format,
         selection: &Selection,
@@ -140,7 +147,7 @@ impl Export {
         };
         let ragged = format.ragged;
         let ragged = ragged.filter(|ragged| ragged.holds(&selection.shape()));
-        let bytes = whole(array, ragged.ok_or_else(unsupported)?, selection)?;
+        let bytes = whole(context, array, ragged.ok_or_else(unsupported)?, selection)?;
         Ok(Export {
             array: array.clone(),
             header: Vec::new(),
@@ -253,17 +260,23 @@ impl Export {
 
     /// Writes bytes at an offset into the array. `Invalid` if that would change what stands before or after the
     /// elements, `TooLarge` beyond the end, which no write moves.
-    pub fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {
-        self.write_from(WriteSource::Program, offset, bytes)
+    pub fn write_at(&self, context: &RequestContext, offset: u64, bytes: &[u8]) -> Result<()> {
+        self.write_from(context, WriteSource::Program, offset, bytes)
     }
 
     /// Writes pages of the kernel, of which a program has changed some bytes by way of a map. Those of a chunk that was
     /// changed since the pages were read are dropped, and the array says so when it is asked what was lost.
-    pub fn write_pages(&self, offset: u64, bytes: &[u8]) -> Result<()> {
-        self.write_from(WriteSource::Pages, offset, bytes)
+    pub fn write_pages(&self, context: &RequestContext, offset: u64, bytes: &[u8]) -> Result<()> {
+        self.write_from(context, WriteSource::Pages, offset, bytes)
     }
 
-    fn write_from(&self, source: WriteSource, offset: u64, bytes: &[u8]) -> Result<()> {
+    fn write_from(
+        &self,
+        context: &RequestContext,
+        source: WriteSource,
+        offset: u64,
+        bytes: &[u8],
+    ) -> Result<()> {
         self.array.check_writable()?;
         let flat = self.writable()?;
         let end = offset.saturating_add(bytes.len() as u64);
@@ -282,12 +295,12 @@ impl Export {
         if rest.is_empty() {
             return Ok(());
         }
-        flat.write(elements.start, rest, source)
+        flat.write(context, elements.start, rest, source)
     }
 }
 
 impl ReadAt for Export {
-    fn read_now(&self, offset: u64, len: usize) -> Option<ReadBytes> {
+    fn read_now(&self, context: &RequestContext, offset: u64, len: usize) -> Option<ReadBytes> {
         let (before, range, after) = self.cut(offset, len);
         if range.is_empty() {
             return Some([before, after].concat().into());
@@ -298,10 +311,12 @@ impl ReadAt for Export {
                 if self.array.is_open_for_writing() {
                     return None;
                 }
-                elements.read_now(range)?
+                elements.read_now(context, range)?
             }
             FileBody::Converted(converted) => {
-                let decoded = converted.decoded.read_now(converted.source(&range))?;
+                let decoded = converted
+                    .decoded
+                    .read_now(context, converted.source(&range))?;
                 converted.convert(&range, &decoded)
             }
             FileBody::Whole(bytes) => part(bytes, range).into(),
@@ -309,12 +324,12 @@ impl ReadAt for Export {
         Some(joined(before, elements, after))
     }
 
-    fn read_at(&self, offset: u64, len: usize) -> Result<ReadBytes> {
+    fn read_at(&self, context: &RequestContext, offset: u64, len: usize) -> Result<ReadBytes> {
         let (before, range, after) = self.cut(offset, len);
         if range.is_empty() {
             return Ok([before, after].concat().into());
         }
-        let elements = self.body.read(range)?;
+        let elements = self.body.read(context, range)?;
         Ok(joined(before, elements, after))
     }
 }
@@ -353,13 +368,18 @@ fn body_of(
 }
 
 /// Reads all selected elements and makes a file of them.
-fn whole(array: &Arc<OpenArray>, ragged: Ragged, selection: &Selection) -> Result<ReservedBytes> {
+fn whole(
+    context: &RequestContext,
+    array: &Arc<OpenArray>,
+    ragged: Ragged,
+    selection: &Selection,
+) -> Result<ReservedBytes> {
     let region = selection.region().ok_or_else(|| {
         let held = &array.array().data_type;
         let why = format!("steps are for elements of a fixed length, not for {held}");
         Error::unsupported(array.path(), why)
     })?;
-    let records = array.records(&region)?;
+    let records = array.records(context, &region)?;
     let (Ragged::Made(make) | Ragged::Rows(make)) = ragged else {
         return Ok(records.into_bytes());
     };

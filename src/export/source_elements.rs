@@ -8,6 +8,7 @@ use crate::array::flat_file::FlatFile;
 use crate::array::strided_file::StridedFile;
 use crate::error::Result;
 use crate::grid::Selection;
+use crate::request_context::RequestContext;
 use crate::sync::read_bytes::ReadBytes;
 
 /// Decoded elements as a flat file.
@@ -72,24 +73,24 @@ impl SourceElements {
     }
 
     /// Returns the bytes of a range, as the files of the array that can be written show them.
-    pub fn read_shown(&self, range: Range<u64>) -> Result<ReadBytes> {
+    pub fn read_shown(&self, context: &RequestContext, range: Range<u64>) -> Result<ReadBytes> {
         match self {
-            SourceElements::Box(flat) => flat.read_shown(range),
-            SourceElements::Strided(strided) => strided.read(range),
+            SourceElements::Box(flat) => flat.read_shown(context, range),
+            SourceElements::Strided(strided) => strided.read(context, range),
         }
     }
 
     /// Returns the bytes of a range.
-    pub fn read(&self, range: Range<u64>) -> Result<ReadBytes> {
+    pub fn read(&self, context: &RequestContext, range: Range<u64>) -> Result<ReadBytes> {
         match self {
-            SourceElements::Box(flat) => flat.read(range),
-            SourceElements::Strided(strided) => strided.read(range),
+            SourceElements::Box(flat) => flat.read(context, range),
+            SourceElements::Strided(strided) => strided.read(context, range),
         }
     }
 
     /// Like `read`, if all of it is in memory.
-    pub fn read_now(&self, range: Range<u64>) -> Option<ReadBytes> {
-        self.as_box()?.read_now(range)
+    pub fn read_now(&self, context: &RequestContext, range: Range<u64>) -> Option<ReadBytes> {
+        self.as_box()?.read_now(context, range)
     }
 
     /// Whether a reader that opens the file now is likely to read on in order.

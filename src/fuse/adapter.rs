@@ -30,6 +30,7 @@ use super::open_files;
 use super::passthrough::BackingFiles;
 use super::request::RequestInfo;
 use super::xattr;
+use crate::request_context::UNLIMITED;
 use crate::store::tree::AttrChange;
 use crate::vfs::{Caller, NewNode, Vfs};
 
@@ -104,9 +105,11 @@ impl Filesystem for FuseAdapter {
         let call = self.call(req).of_range(offset, u64::from(size));
         let request = RequestInfo::contents("read", ino(inode));
         let (fh, size) = (fh(handle), size as usize);
-        let find = |vfs: &Vfs| vfs.read_now(fh, offset, size);
+        let find = |vfs: &Vfs| vfs.read_now(&UNLIMITED, fh, offset, size);
         if let Some(reply) = call.try_now(request, reply, find) {
-            call.enqueue(request, reply, move |vfs| vfs.read(fh, offset, size));
+            call.enqueue(request, reply, move |vfs, context| {
+                vfs.read(context, fh, offset, size)
+            });
         }
     }
 
@@ -306,9 +309,12 @@ impl Filesystem for FuseAdapter {
         reply: ReplyEmpty,
     ) {
         let fh = fh(handle);
-        open_files::keep(self.call(req), ("flush", ino(inode)), reply, move |vfs| {
-            vfs.flush(fh)
-        });
+        open_files::keep(
+            self.call(req),
+            ("flush", ino(inode)),
+            reply,
+            move |vfs, context| vfs.flush(context, fh),
+        );
     }
 
     fn fsync(
@@ -320,9 +326,12 @@ impl Filesystem for FuseAdapter {
         reply: ReplyEmpty,
     ) {
         let fh = fh(handle);
-        open_files::keep(self.call(req), ("fsync", ino(inode)), reply, move |vfs| {
-            vfs.sync(fh)
-        });
+        open_files::keep(
+            self.call(req),
+            ("fsync", ino(inode)),
+            reply,
+            move |vfs, context| vfs.sync(context, fh),
+        );
     }
 
     fn fsyncdir(
@@ -334,9 +343,12 @@ impl Filesystem for FuseAdapter {
         reply: ReplyEmpty,
     ) {
         let ino = ino(inode);
-        open_files::keep(self.call(req), ("fsyncdir", ino), reply, move |vfs| {
-            vfs.sync_folder(ino)
-        });
+        open_files::keep(
+            self.call(req),
+            ("fsyncdir", ino),
+            reply,
+            move |vfs, context| vfs.sync_folder(context, ino),
+        );
     }
 
     fn fallocate(
@@ -351,9 +363,12 @@ impl Filesystem for FuseAdapter {
     ) {
         let call = self.call(req).of_range(offset, length);
         let (fh, range) = (fh(handle), (offset, length));
-        open_files::keep(call, ("fallocate", ino(inode)), reply, move |vfs| {
-            vfs.allocate(fh, mode, range)
-        });
+        open_files::keep(
+            call,
+            ("fallocate", ino(inode)),
+            reply,
+            move |vfs, context| vfs.allocate(context, fh, mode, range),
+        );
     }
 
     fn getxattr(&self, req: &Request, inode: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {

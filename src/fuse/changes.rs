@@ -42,8 +42,8 @@ pub(super) fn make(
     };
     let name = name.as_bytes().to_vec();
     let request = RequestInfo::names(operation, parent);
-    call.enqueue(request, reply, move |vfs| {
-        vfs.make(parent, &name, &node, &credentials)
+    call.enqueue(request, reply, move |vfs, context| {
+        vfs.make(context, parent, &name, &node, &credentials)
     });
 }
 
@@ -58,8 +58,8 @@ pub(super) fn create(
     let name = name.as_bytes().to_vec();
     let mode = convert::open_mode(OpenFlags(flags));
     let request = RequestInfo::names("create", parent);
-    call.enqueue(request, reply, move |vfs| {
-        vfs.create(parent, &name, &credentials, mode, caller)
+    call.enqueue(request, reply, move |vfs, context| {
+        vfs.create(context, parent, &name, &credentials, mode, caller)
     });
 }
 
@@ -72,21 +72,27 @@ pub(super) fn link(
 ) {
     let name = name.as_bytes().to_vec();
     let request = RequestInfo::names("link", parent);
-    call.enqueue(request, reply, move |vfs| vfs.link(file, parent, &name));
+    call.enqueue(request, reply, move |vfs, context| {
+        vfs.link(context, file, parent, &name)
+    });
 }
 
 /// Removes the name of a file.
 pub(super) fn unlink(call: KernelCall<'_>, parent: Ino, name: &OsStr, reply: ReplyEmpty) {
     let name = name.as_bytes().to_vec();
     let request = RequestInfo::names("unlink", parent);
-    call.enqueue(request, reply, move |vfs| vfs.unlink(parent, &name));
+    call.enqueue(request, reply, move |vfs, context| {
+        vfs.unlink(context, parent, &name)
+    });
 }
 
 /// Removes an empty directory.
 pub(super) fn remove_folder(call: KernelCall<'_>, parent: Ino, name: &OsStr, reply: ReplyEmpty) {
     let name = name.as_bytes().to_vec();
     let request = RequestInfo::names("rmdir", parent);
-    call.enqueue(request, reply, move |vfs| vfs.remove_folder(parent, &name));
+    call.enqueue(request, reply, move |vfs, context| {
+        vfs.remove_folder(context, parent, &name)
+    });
 }
 
 /// Gives a node another name. A flag that is not supported, as RENAME_EXCHANGE, is EINVAL (rename(2)).
@@ -104,8 +110,8 @@ pub(super) fn rename(
         _ => return call.refuse(request, reply, Kind::Invalid.errno()),
     };
     let (old, new) = (old.as_bytes().to_vec(), new.as_bytes().to_vec());
-    call.enqueue(request, reply, move |vfs| {
-        vfs.rename((from, &old), (to, &new), mode)
+    call.enqueue(request, reply, move |vfs, context| {
+        vfs.rename(context, (from, &old), (to, &new), mode)
     });
 }
 
@@ -118,8 +124,8 @@ pub(super) fn set_attributes(
     reply: ReplyAttr,
 ) {
     let request = RequestInfo::names("setattr", ino);
-    call.enqueue(request, reply, move |vfs| {
-        let attr = vfs.set_attributes(ino, fh, &change, caller)?;
+    call.enqueue(request, reply, move |vfs, context| {
+        let attr = vfs.set_attributes(context, ino, fh, &change, caller)?;
         Ok(InodeAttr(ino, attr))
     });
 }

@@ -3,7 +3,7 @@
 //! The reply of a pending request lies in a slot from which it is taken once: by the job that has the result, or by the
 //! watcher thread when the time is up. The cost is a lock and an entry in an ordered map per request; the watcher sleeps
 //! until the oldest request is due, and without limit when there is none. A late job is not stopped: the store has time
-//! limits of its own. But it changes nothing any more (`sync/change_permit.rs`): a request that changes something is not
+//! limits of its own. But it changes nothing any more (`src/request_context.rs`): a request that changes something is not
 //! refused then, and a refused one makes no change.
 
 use std::collections::BTreeMap;
@@ -16,7 +16,7 @@ use parking_lot::{Condvar, Mutex};
 
 use super::request::NamedRequest;
 use crate::error::{Error, Kind};
-use crate::sync::change_permit::RequestLimit;
+use crate::request_context::RequestLimit;
 
 /// A reply that can carry an error.
 pub(super) trait ReplyError: Send + 'static {

@@ -10,6 +10,7 @@ use fuser::{INodeNo, ReplyDirectory};
 
 use super::convert;
 use crate::error::Result;
+use crate::request_context::RequestContext;
 use crate::store::{EntryKind, Name};
 use crate::vfs::{Fh, Ino, Vfs};
 
@@ -45,11 +46,17 @@ pub(super) struct DirBuffer {
 
 impl DirBuffer {
     /// Reads the entries of an open directory that come after `cursor`; 0 begins with `.` and `..`.
-    pub(super) fn read(vfs: &Vfs, ino: Ino, fh: Fh, cursor: u64) -> Result<DirBuffer> {
+    pub(super) fn read(
+        vfs: &Vfs,
+        context: &RequestContext,
+        ino: Ino,
+        fh: Fh,
+        cursor: u64,
+    ) -> Result<DirBuffer> {
         let mut buffer = DirBuffer::begin(ino, fh, cursor);
         let from = buffer.from;
         let mut sink = |ino, cursor, kind, name: &[u8]| buffer.push(ino, cursor, kind, name);
-        vfs.readdir(fh, from, &mut sink)?;
+        vfs.readdir(context, fh, from, &mut sink)?;
         Ok(buffer)
     }
 
@@ -146,6 +153,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
+    use crate::request_context::UNLIMITED;
     use crate::store::Key;
     use crate::store::backend::memory::MemoryStore;
     use crate::vfs::{Caller, VfsConfig};
@@ -165,8 +173,8 @@ mod tests {
             writable: true,
         };
         let vfs = Vfs::new(view, config, Arc::default());
-        let fh = vfs.opendir(Ino::ROOT, Caller(1)).unwrap();
-        let mut buffer = DirBuffer::read(&vfs, Ino::ROOT, fh, 0).unwrap();
+        let fh = vfs.opendir(&UNLIMITED, Ino::ROOT, Caller(1)).unwrap();
+        let mut buffer = DirBuffer::read(&vfs, &UNLIMITED, Ino::ROOT, fh, 0).unwrap();
         let mut listed: Vec<Vec<u8>> = Vec::new();
         loop {
             let (before, mut cursor) = (listed.len(), 0);

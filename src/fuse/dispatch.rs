@@ -17,8 +17,8 @@ use super::reply::Output;
 use super::request::{NamedRequest, RequestPool};
 use super::waiting_loops::WaitingLoops;
 use crate::error::{Error, Result};
+use crate::request_context::{RequestContext, UNLIMITED};
 use crate::stats::Stats;
-use crate::sync::change_permit;
 use crate::sync::pool::ThreadPool;
 use crate::vfs::Vfs;
 
@@ -32,7 +32,7 @@ const MAX_WAITING: usize = 16 << 10;
 
 /// The pools of one mount, and the deadlines of the requests in them.
 pub(super) struct Dispatcher {
-    context: Arc<RequestContext>,
+    context: Arc<Responder>,
     names: ThreadPool,
     contents: ThreadPool,
     waiting: WaitingLoops,
@@ -49,7 +49,7 @@ struct HeldReply<R> {
 }
 
 /// State shared with pool threads.
-pub(super) struct RequestContext {
+pub(super) struct Responder {
     pub(super) vfs: Arc<Vfs>,
     reporter: FailureReporter,
 }
@@ -67,7 +67,7 @@ impl Dispatcher {
         let is_late = move |request: &NamedRequest, error: &Error| late.report(request, error);
         Ok(Dispatcher {
             deadlines: Deadlines::new(timeout, is_late)?,
-            context: Arc::new(RequestContext { vfs, reporter }),
+            context: Arc::new(Responder { vfs, reporter }),
             names: ThreadPool::new("zarrfs-names", NAME_THREADS, MAX_WAITING),
             contents: ThreadPool::new("zarrfs-reads", CONTENT_THREADS, MAX_WAITING),
             waiting: WaitingLoops::new(0),
@@ -87,7 +87,7 @@ impl Dispatcher {
     }
 
     /// Returns what a reply is made with.
-    pub(super) fn context(&self) -> &RequestContext {
+    pub(super) fn context(&self) -> &Responder {
         &self.context
     }
 
@@ -98,7 +98,7 @@ impl Dispatcher {
         request: NamedRequest,
         access: Option<AccessLine>,
         reply: T::Reply,
-        execute: impl FnOnce(&Vfs) -> Result<T> + Send + 'static,
+        execute: impl FnOnce(&Vfs, &RequestContext) -> Result<T> + Send + 'static,
     ) {
         let info = request.info;
         let pages = info.locks_pages().then(|| self.pages.begin(info.ino));
@@ -137,24 +137,24 @@ impl Dispatcher {
     }
 }
 
-impl RequestContext {
+impl Responder {
     fn run<T: Output>(
         &self,
         request: NamedRequest,
         pending: &ReplyGuard<HeldReply<T::Reply>>,
-        execute: impl FnOnce(&Vfs) -> Result<T>,
+        execute: impl FnOnce(&Vfs, &RequestContext) -> Result<T>,
     ) {
         if !pending.is_waited_for() {
             return;
         }
-        let limit = Some(pending.limit());
-        let result = change_permit::under(limit, || catch_panic(|| execute(&self.vfs)));
+        let context = RequestContext::new(pending.limit());
+        let result = catch_panic(|| execute(&self.vfs, &context));
         match (pending.take(), result) {
             (Some(held), result) => {
                 self.send_reply(request, held.access, result, held.reply);
                 drop(held.pages);
             }
-            (None, Ok(output)) => output.undo(&self.vfs),
+            (None, Ok(output)) => output.undo(&UNLIMITED, &self.vfs),
             (None, Err(error)) => self.reporter.report_late(&request, &error),
         }
     }
@@ -249,7 +249,7 @@ pub(super) mod tests {
             reply.0.send(Event::Sent).unwrap();
         }
 
-        fn undo(self, _vfs: &Vfs) {
+        fn undo(self, _context: &RequestContext, _vfs: &Vfs) {
             self.0.send(Event::Undone).unwrap();
         }
     }
@@ -277,9 +277,12 @@ pub(super) mod tests {
     ) -> Receiver<Event> {
         let (sender, events) = mpsc::channel();
         let output = EventOutput(sender.clone());
-        dispatcher.enqueue(request().about(None), None, EventReply(sender), move |_| {
-            execute().map(|()| output)
-        });
+        dispatcher.enqueue(
+            request().about(None),
+            None,
+            EventReply(sender),
+            move |_, _| execute().map(|()| output),
+        );
         events
     }
 

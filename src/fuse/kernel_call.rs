@@ -10,6 +10,7 @@ use super::dispatch::{Dispatcher, catch_panic};
 use super::reply::Output;
 use super::request::RequestInfo;
 use crate::error::Result;
+use crate::request_context::RequestContext;
 use crate::vfs::{Ino, Vfs};
 
 /// A call of the kernel on its way to the dispatcher.
@@ -82,7 +83,7 @@ impl<'a> KernelCall<'a> {
         &self,
         request: RequestInfo,
         reply: T::Reply,
-        execute: impl FnOnce(&Vfs) -> Result<T> + Send + 'static,
+        execute: impl FnOnce(&Vfs, &RequestContext) -> Result<T> + Send + 'static,
     ) {
         let access = self.access_line(request);
         let named = request.about(self.child());

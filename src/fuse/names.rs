@@ -13,6 +13,7 @@ use super::kernel_call::KernelCall;
 use super::reply::{InodeAttr, LinkTarget, OpenedDir};
 use super::request::RequestInfo;
 use crate::known::Known;
+use crate::request_context::UNLIMITED;
 use crate::vfs::{Caller, Fh, Ino, Vfs};
 
 /// Looks up a name in a directory.
@@ -25,13 +26,15 @@ pub(super) fn look_up(
 ) {
     let (call, name) = (call.about(name), name.as_bytes());
     let request = RequestInfo::names("lookup", parent);
-    let find = |vfs: &Vfs| match vfs.lookup_now(parent, name) {
+    let find = |vfs: &Vfs| match vfs.lookup_now(&UNLIMITED, parent, name) {
         Ok(Known::Unknown) => None,
         found => Some(found.map(Known::found)),
     };
     if let Some(reply) = call.try_now(request, reply, find) {
         let name = name.to_vec();
-        call.enqueue(request, reply, move |vfs| vfs.lookup(parent, &name, caller));
+        call.enqueue(request, reply, move |vfs, context| {
+            vfs.lookup(context, parent, &name, caller)
+        });
     }
 }
 
@@ -39,10 +42,10 @@ pub(super) fn look_up(
 pub(super) fn attributes(call: KernelCall<'_>, ino: Ino, caller: Caller, reply: ReplyAttr) {
     let request = RequestInfo::names("getattr", ino);
     let shown = move |attr| InodeAttr(ino, attr);
-    let find = |vfs: &Vfs| vfs.getattr_now(ino).map(|attr| attr.map(shown));
+    let find = |vfs: &Vfs| vfs.getattr_now(&UNLIMITED, ino).map(|attr| attr.map(shown));
     if let Some(reply) = call.try_now(request, reply, find) {
-        call.enqueue(request, reply, move |vfs| {
-            vfs.getattr(ino, caller).map(shown)
+        call.enqueue(request, reply, move |vfs, context| {
+            vfs.getattr(context, ino, caller).map(shown)
         });
     }
 }
@@ -50,16 +53,16 @@ pub(super) fn attributes(call: KernelCall<'_>, ino: Ino, caller: Caller, reply: 
 /// Returns where a link points.
 pub(super) fn read_link(call: KernelCall<'_>, ino: Ino, reply: ReplyData) {
     let request = RequestInfo::names("readlink", ino);
-    call.enqueue(request, reply, move |vfs| {
-        vfs.read_link(ino).map(LinkTarget)
+    call.enqueue(request, reply, move |vfs, context| {
+        vfs.read_link(context, ino).map(LinkTarget)
     });
 }
 
 /// Opens a directory.
 pub(super) fn open_directory(call: KernelCall<'_>, ino: Ino, caller: Caller, reply: ReplyOpen) {
     let request = RequestInfo::names("opendir", ino);
-    call.enqueue(request, reply, move |vfs| {
-        vfs.opendir(ino, caller).map(OpenedDir)
+    call.enqueue(request, reply, move |vfs, context| {
+        vfs.opendir(context, ino, caller).map(OpenedDir)
     });
 }
 
@@ -73,8 +76,8 @@ pub(super) fn read_directory(
     let request = RequestInfo::names("readdir", ino);
     let find = |vfs: &Vfs| DirBuffer::read_now(vfs, ino, fh, cursor).map(Ok);
     if let Some(reply) = call.try_now(request, reply, find) {
-        call.enqueue(request, reply, move |vfs| {
-            DirBuffer::read(vfs, ino, fh, cursor)
+        call.enqueue(request, reply, move |vfs, context| {
+            DirBuffer::read(vfs, context, ino, fh, cursor)
         });
     }
 }
@@ -89,7 +92,7 @@ pub(super) fn release_directory(call: KernelCall<'_>, (ino, fh): (Ino, Fh), repl
 /// Returns how much room there is.
 pub(super) fn room(call: KernelCall<'_>, reply: ReplyStatfs) {
     let request = RequestInfo::names("statfs", Ino::ROOT);
-    call.enqueue(request, reply, |vfs| {
-        Ok(vfs.room()?.unwrap_or(convert::READ_ONLY_SPACE))
+    call.enqueue(request, reply, |vfs, context| {
+        Ok(vfs.room(context)?.unwrap_or(convert::READ_ONLY_SPACE))
     });
 }

@@ -12,6 +12,7 @@ use super::passthrough::{BackingFiles, FileOpening};
 use super::reply::Written;
 use super::request::RequestInfo;
 use crate::error::{Kind, Result};
+use crate::request_context::{RequestContext, UNLIMITED};
 use crate::vfs::{Caller, Fh, Ino, OpenOptions, Vfs};
 
 /// Opens a file, after `readahead` has it; one that cannot be written is refused at once.
@@ -26,11 +27,11 @@ pub(super) fn open(
     if mode.writes && !call.is_writable() {
         return call.refuse(request, reply, Kind::ReadOnly.errno());
     }
-    call.enqueue(request, reply, move |vfs| {
+    call.enqueue(request, reply, move |vfs, context| {
         let opened = if mode.writes {
-            vfs.open_for_writing(ino, mode, caller)?
+            vfs.open_for_writing(context, ino, mode, caller)?
         } else {
-            vfs.open(ino, caller)?
+            vfs.open(context, ino, caller)?
         };
         readahead.set(opened.reads_on);
         Ok(FileOpening {
@@ -56,11 +57,11 @@ pub(super) fn write(
     let write = |vfs: &Vfs| Some(vfs.write_now(fh, offset, bytes)?.map(|()| written));
     if let Some(reply) = call.try_now(request, reply, write) {
         let bytes = bytes.to_vec();
-        call.enqueue(request, reply, move |vfs| {
+        call.enqueue(request, reply, move |vfs, context| {
             let done = if are_pages {
-                vfs.write_pages(fh, offset, &bytes)
+                vfs.write_pages(context, fh, offset, &bytes)
             } else {
-                vfs.write(fh, offset, &bytes)
+                vfs.write(context, fh, offset, &bytes)
             };
             done.map(|()| written)
         });
@@ -72,7 +73,7 @@ pub(super) fn keep(
     call: KernelCall<'_>,
     (operation, ino): (&'static str, Ino),
     reply: ReplyEmpty,
-    execute: impl FnOnce(&Vfs) -> Result<()> + Send + 'static,
+    execute: impl FnOnce(&Vfs, &RequestContext) -> Result<()> + Send + 'static,
 ) {
     call.enqueue(RequestInfo::flush(operation, ino), reply, execute);
 }
@@ -81,12 +82,12 @@ pub(super) fn keep(
 pub(super) fn release(call: KernelCall<'_>, ino: Ino, fh: Fh, reply: ReplyEmpty) {
     if !call.is_writable() {
         let request = RequestInfo::contents("release", ino);
-        call.run_unreplied(request, |vfs| vfs.release(fh));
+        call.run_unreplied(request, |vfs| vfs.release(&UNLIMITED, fh));
         return reply.ok();
     }
     // What was written may have to be kept first.
-    keep(call, ("release", ino), reply, move |vfs| {
-        vfs.release(fh);
+    keep(call, ("release", ino), reply, move |vfs, context| {
+        vfs.release(context, fh);
         Ok(())
     });
 }

@@ -13,6 +13,7 @@ use parking_lot::Mutex;
 
 use super::convert;
 use super::reply::Output;
+use crate::request_context::RequestContext;
 use crate::vfs::{Ino, OpenReply, Vfs};
 use crate::view::File;
 
@@ -124,7 +125,7 @@ impl Output for FileOpening {
         self.backing.answer(reply, vfs, (self.ino, self.opened));
     }
 
-    fn undo(self, vfs: &Vfs) {
-        vfs.release(self.opened.fh);
+    fn undo(self, context: &RequestContext, vfs: &Vfs) {
+        vfs.release(context, self.opened.fh);
     }
 }

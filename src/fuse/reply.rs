@@ -10,6 +10,7 @@ use fuser::{
 use super::convert;
 use super::deadline::ReplyError;
 use super::directory::DirBuffer;
+use crate::request_context::RequestContext;
 use crate::store::EntryKind;
 use crate::store::tree::FreeSpace;
 use crate::vfs::{Entry, Fh, Ino, OpenReply, Vfs};
@@ -29,7 +30,7 @@ pub(super) trait Output: Sized {
     }
 
     /// Releases the handle or inode of a reply that has already timed out.
-    fn undo(self, _vfs: &Vfs) {}
+    fn undo(self, _context: &RequestContext, _vfs: &Vfs) {}
 }
 
 impl Output for () {
@@ -49,7 +50,7 @@ impl Output for Entry {
         reply.entry(&self.attr.fresh, &attr, Generation(0));
     }
 
-    fn undo(self, vfs: &Vfs) {
+    fn undo(self, _context: &RequestContext, vfs: &Vfs) {
         vfs.forget(self.ino, 1);
     }
 }
@@ -66,9 +67,9 @@ impl Output for Option<Entry> {
         self.is_none().then_some(libc::ENOENT)
     }
 
-    fn undo(self, vfs: &Vfs) {
+    fn undo(self, context: &RequestContext, vfs: &Vfs) {
         if let Some(entry) = self {
-            entry.undo(vfs);
+            entry.undo(context, vfs);
         }
     }
 }
@@ -139,10 +140,10 @@ impl Output for (Entry, OpenReply) {
         );
     }
 
-    fn undo(self, vfs: &Vfs) {
+    fn undo(self, context: &RequestContext, vfs: &Vfs) {
         let (entry, opened) = self;
-        vfs.release(opened.fh);
-        entry.undo(vfs);
+        vfs.release(context, opened.fh);
+        entry.undo(context, vfs);
     }
 }
 
@@ -156,7 +157,7 @@ impl Output for OpenedDir {
         reply.opened(FileHandle(self.0.0), FopenFlags::empty());
     }
 
-    fn undo(self, vfs: &Vfs) {
+    fn undo(self, _context: &RequestContext, vfs: &Vfs) {
         vfs.releasedir(self.0);
     }
 }

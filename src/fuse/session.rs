@@ -22,6 +22,7 @@ use super::mount::{Connection, MountedDir};
 use super::passthrough::BackingFiles;
 use super::waiting_loops::MAX_WAITING_LOOPS;
 use crate::error::{Error, Result};
+use crate::request_context::UNLIMITED;
 use crate::stats::Stats;
 use crate::vfs::Vfs;
 
@@ -84,7 +85,7 @@ impl MountSession {
         let serve = move || {
             let end = gone.wait(&loops);
             note_end(end, served_dir.and_then(|dir| dir.upgrade()));
-            vfs.flush_all();
+            vfs.flush_all(&UNLIMITED);
             pages.close();
             ended();
         };

@@ -76,8 +76,8 @@ pub(super) fn get(call: KernelCall<'_>, ino: Ino, name: &OsStr, room: u32, reply
         return call.refuse(request, reply, libc::EOPNOTSUPP);
     }
     let name = name.as_bytes().to_vec();
-    call.enqueue(request, reply, move |vfs| {
-        let value = vfs.attribute(ino, &name)?;
+    call.enqueue(request, reply, move |vfs, context| {
+        let value = vfs.attribute(context, ino, &name)?;
         Ok(XattrValue { value, room })
     });
 }
@@ -85,8 +85,8 @@ pub(super) fn get(call: KernelCall<'_>, ino: Ino, name: &OsStr, room: u32, reply
 fn get_made(call: KernelCall<'_>, ino: Ino, name: &OsStr, room: u32, reply: ReplyXattr) {
     let name = name.as_bytes().to_vec();
     let request = RequestInfo::names("getxattr", ino);
-    call.enqueue(request, reply, move |vfs| {
-        let value = vfs.view_attribute(ino, &name)?;
+    call.enqueue(request, reply, move |vfs, context| {
+        let value = vfs.view_attribute(context, ino, &name)?;
         Ok(XattrValue { value, room })
     });
 }
@@ -97,8 +97,8 @@ pub(super) fn list(call: KernelCall<'_>, ino: Ino, room: u32, reply: ReplyXattr)
     if !call.is_writable() {
         return call.refuse(request, reply, libc::ENOSYS);
     }
-    call.enqueue(request, reply, move |vfs| {
-        let names = vfs.attributes(ino)?;
+    call.enqueue(request, reply, move |vfs, context| {
+        let names = vfs.attributes(context, ino)?;
         let kept = names.iter().filter(|name| is_kept(OsStr::from_bytes(name)));
         let value = kept.flat_map(|name| [name.as_slice(), b"\0"].concat());
         Ok(XattrValue {
@@ -143,7 +143,7 @@ fn change(
     }
     let (ino, name) = (request.ino, name.as_bytes().to_vec());
     let value = value.map(<[u8]>::to_vec);
-    call.enqueue(request, reply, move |vfs| {
-        vfs.set_attribute(ino, &name, value.as_deref(), setting)
+    call.enqueue(request, reply, move |vfs, context| {
+        vfs.set_attribute(context, ino, &name, value.as_deref(), setting)
     });
 }

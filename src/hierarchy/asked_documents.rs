@@ -7,6 +7,7 @@ use std::sync::Arc;
 use crate::error::Result;
 use crate::hierarchy::scope::ChildScope;
 use crate::hierarchy::{Hierarchy, NodeEntry};
+use crate::request_context::RequestContext;
 use crate::store::{Key, Object, Version};
 
 /// The bytes of all documents from which on their versions are asked for first.
@@ -40,7 +41,12 @@ impl AskedDocuments {
 
 impl Hierarchy {
     /// Whether a node that was read in a scope is known to be the same still, without its documents being read.
-    pub(super) fn is_unchanged(&self, old: &NodeEntry, scope: &ChildScope) -> Result<bool> {
+    pub(super) fn is_unchanged(
+        &self,
+        context: &RequestContext,
+        old: &NodeEntry,
+        scope: &ChildScope,
+    ) -> Result<bool> {
         let Some(asked) = &old.asked else {
             return Ok(false);
         };
@@ -49,7 +55,7 @@ impl Hierarchy {
             return Ok(false);
         }
         for (key, version) in &**asked {
-            if self.store.version(key)? != *version {
+            if self.store.version(context, key)? != *version {
                 return Ok(false);
             }
         }
@@ -60,6 +66,7 @@ impl Hierarchy {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::request_context::UNLIMITED;
     use crate::stats::Stats;
     use crate::store::backend::memory::MemoryStore;
     use crate::store::layer::counting::CountingStore;
@@ -78,7 +85,7 @@ mod tests {
         let store = CountingStore::new(memory.clone(), stats.clone());
         let hierarchy = Hierarchy::new(Arc::new(store));
         let read = || {
-            let root = hierarchy.node(&Key::root()).unwrap().unwrap();
+            let root = hierarchy.node(&UNLIMITED, &Key::root()).unwrap().unwrap();
             let attributes = root.node().unwrap().attributes().text().len();
             (stats.store_get_requests.get(), attributes)
         };

@@ -8,6 +8,7 @@ use serde_json::Value;
 use crate::dialect::{Document, consolidated};
 use crate::error::{Error, Kind, Result};
 use crate::hierarchy::{Hierarchy, MAX_DOCUMENT, NodeEntry};
+use crate::request_context::RequestContext;
 use crate::store::{Key, Object, Version};
 
 /// A document of a broken node.
@@ -37,10 +38,14 @@ impl Hierarchy {
     /// error of the store if that does not give it.
     pub fn document_as_found(
         &self,
+        context: &RequestContext,
         found: &NodeEntry,
         document: &BrokenDocument,
     ) -> Result<Object> {
-        let object = found.scope.store.get(&document.key, MAX_DOCUMENT)?;
+        let object = found
+            .scope
+            .store
+            .get(context, &document.key, MAX_DOCUMENT)?;
         let version = document.stored.map(|(_, version)| version);
         match object {
             Some(object) if version.is_none_or(|version| version == object.version) => Ok(object),

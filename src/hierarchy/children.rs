@@ -11,6 +11,7 @@ use crate::error::{Error, Kind, Result};
 use crate::hierarchy::node_cache::CachedNode;
 use crate::hierarchy::scope::Rule;
 use crate::hierarchy::{Hierarchy, NodeEntry};
+use crate::request_context::RequestContext;
 use crate::store::listing::NameList;
 use crate::store::{EntryKind, Key, Listing, Name};
 
@@ -19,7 +20,11 @@ impl Hierarchy {
     ///
     /// Fails with `NotADirectory` for an array, broken or not, `Unsupported` if the store cannot list and there are no
     /// consolidated metadata. A broken node may be a group; it has the children that are found in its folder.
-    pub fn children(self: &Arc<Self>, found: &Arc<NodeEntry>) -> Result<Box<dyn Listing>> {
+    pub fn children(
+        self: &Arc<Self>,
+        context: &RequestContext,
+        found: &Arc<NodeEntry>,
+    ) -> Result<Box<dyn Listing>> {
         if found.is_array() {
             let why = "an array has no children";
             return Err(Error::new(Kind::NotADirectory, &found.path, why));
@@ -29,17 +34,21 @@ impl Hierarchy {
             let why = "the store cannot list, and there are no consolidated metadata";
             return Err(Error::unsupported(&found.path, why));
         }
-        self.stored_children(found)
+        self.stored_children(context, found)
     }
 
     /// Lists the children that a group has by the listing of its folder.
-    fn stored_children(self: &Arc<Self>, found: &Arc<NodeEntry>) -> Result<Box<dyn Listing>> {
+    fn stored_children(
+        self: &Arc<Self>,
+        context: &RequestContext,
+        found: &Arc<NodeEntry>,
+    ) -> Result<Box<dyn Listing>> {
         let scope = &found.scope;
         let folder = match &scope.rule {
             Rule::Plain(_) | Rule::Closed => found.path.clone(),
             Rule::Draft(entry) => entry.folder(&found.path)?,
         };
-        let stored = match scope.store.list(&folder) {
+        let stored = match scope.store.list(context, &folder) {
             Ok(stored) => stored,
             // A group that a document describes needs no key below it.
             Err(error) if error.kind() == Kind::NotFound && found.version != 0 => {
@@ -58,14 +67,18 @@ impl Hierarchy {
     /// Lists the children of a group that are known: those that `children` lists or, where the store cannot list and
     /// there are no consolidated metadata, those that were found by name before and are still cached. A tree over such a
     /// store lists those, and what was made in it.
-    pub fn known_children(self: &Arc<Self>, found: &Arc<NodeEntry>) -> Result<Box<dyn Listing>> {
-        match self.children(found) {
+    pub fn known_children(
+        self: &Arc<Self>,
+        context: &RequestContext,
+        found: &Arc<NodeEntry>,
+    ) -> Result<Box<dyn Listing>> {
+        match self.children(context, found) {
             Err(error) if error.kind() == Kind::Unsupported && !found.scope.store.info().lists => {
                 let is_folder = matches!(found.scope.rule, Rule::Plain(_));
                 if self.is_tree && is_folder && !found.is_array() {
-                    return self.stored_children(found);
+                    return self.stored_children(context, found);
                 }
-                let names = self.met_children(found)?.into_iter();
+                let names = self.met_children(context, found)?.into_iter();
                 let names = names.map(|name| (name, EntryKind::Directory));
                 Ok(Box::new(NameList::new(names)))
             }
@@ -75,14 +88,14 @@ impl Hierarchy {
 
     /// Returns the names of the children that were found by name and are still cached. One of which something was changed
     /// through the store since is looked for again.
-    fn met_children(&self, found: &NodeEntry) -> Result<Vec<Vec<u8>>> {
+    fn met_children(&self, context: &RequestContext, found: &NodeEntry) -> Result<Vec<Vec<u8>>> {
         let changes = &self.store.info().changes;
         let is_unchanged = |cached: &CachedNode| {
             !changes.any_changed_since(cached.stamp.position, &cached.depends)
         };
         let mut names = Vec::new();
         for (name, is_unchanged) in self.nodes.names_below(&found.path, is_unchanged) {
-            if is_unchanged || self.child(found, &name)?.is_some() {
+            if is_unchanged || self.child(context, found, &name)?.is_some() {
                 names.push(name);
             }
         }
@@ -110,23 +123,28 @@ struct Children {
 
 impl Children {
     /// Returns the name of the child that a name in the store stands for, if it does for one.
-    fn child(&self, name: &Name) -> Result<Option<Vec<u8>>> {
+    fn child(&self, context: &RequestContext, name: &Name) -> Result<Option<Vec<u8>>> {
         match &self.found.scope.rule {
             Rule::Plain(_) => {
                 let is_node = match name.kind {
                     EntryKind::Directory => true,
-                    EntryKind::Link => self.is_node(&name.name)?,
+                    EntryKind::Link => self.is_node(context, &name.name)?,
                     EntryKind::File => false,
                 };
                 Ok(is_node.then(|| name.name.clone()))
             }
-            Rule::Draft(entry) => self.child_in_draft(entry, name),
+            Rule::Draft(entry) => self.child_in_draft(context, entry, name),
             Rule::Closed => Ok(None),
         }
     }
 
     /// The same in a draft, where documents and folders stand beside each other.
-    fn child_in_draft(&self, entry: &EntryPoint, name: &Name) -> Result<Option<Vec<u8>>> {
+    fn child_in_draft(
+        &self,
+        context: &RequestContext,
+        entry: &EntryPoint,
+        name: &Name,
+    ) -> Result<Option<Vec<u8>>> {
         let child = match name.kind {
             EntryKind::Directory => Some(name.name.as_slice()),
             EntryKind::File | EntryKind::Link => entry.child(&name.name),
@@ -137,7 +155,7 @@ impl Children {
             if document == key && name.kind != EntryKind::Directory {
                 break;
             }
-            let meta = match self.found.scope.store.head(&document) {
+            let meta = match self.found.scope.store.head(context, &document) {
                 Err(error) if error.kind() == Kind::NameTooLong => None,
                 answer => answer?,
             };
@@ -145,19 +163,19 @@ impl Children {
                 return Ok(None);
             }
         }
-        let is_node = name.kind != EntryKind::Link || self.is_node(child)?;
+        let is_node = name.kind != EntryKind::Link || self.is_node(context, child)?;
         Ok(is_node.then(|| child.to_vec()))
     }
 
-    fn is_node(&self, name: &[u8]) -> Result<bool> {
-        Ok(self.hierarchy.child(&self.found, name)?.is_some())
+    fn is_node(&self, context: &RequestContext, name: &[u8]) -> Result<bool> {
+        Ok(self.hierarchy.child(context, &self.found, name)?.is_some())
     }
 }
 
 impl Listing for Children {
-    fn next(&mut self) -> Result<Option<Name>> {
-        while let Some(stored) = self.stored.next()? {
-            if let Some(name) = self.child(&stored)? {
+    fn next(&mut self, context: &RequestContext) -> Result<Option<Name>> {
+        while let Some(stored) = self.stored.next(context)? {
+            if let Some(name) = self.child(context, &stored)? {
                 return Ok(Some(Name {
                     name,
                     kind: EntryKind::Directory,
@@ -169,7 +187,7 @@ impl Listing for Children {
         Ok(None)
     }
 
-    fn seek(&mut self, cursor: u64) -> Result<()> {
-        self.stored.seek(cursor)
+    fn seek(&mut self, context: &RequestContext, cursor: u64) -> Result<()> {
+        self.stored.seek(context, cursor)
     }
 }

@@ -21,6 +21,7 @@ use crate::known::Known;
 use crate::model::document::{
     ATTRIBUTES_JSON, ZARRAY, ZATTRS, ZGROUP, is_consolidated, is_in_node_folder,
 };
+use crate::request_context::RequestContext;
 use crate::store::layer::Layer;
 use crate::store::listing::NameList;
 use crate::store::{
@@ -236,7 +237,7 @@ impl Layer for Consolidated {
         &*self.inner
     }
 
-    fn get(&self, key: &Key, limit: u64) -> Result<Option<Object>> {
+    fn get(&self, context: &RequestContext, key: &Key, limit: u64) -> Result<Option<Object>> {
         match self.document(key) {
             Some(bytes) if bytes.len() as u64 <= limit => Ok(Some(Object {
                 bytes: bytes.to_vec(),
@@ -249,18 +250,18 @@ impl Layer for Consolidated {
                 format!("{} bytes, at most {limit} are read", bytes.len()),
             )),
             None if self.is_told(key) => Ok(None),
-            None => self.inner.get(key, limit),
+            None => self.inner.get(context, key, limit),
         }
     }
 
-    fn head(&self, key: &Key) -> Result<Option<Meta>> {
+    fn head(&self, context: &RequestContext, key: &Key) -> Result<Option<Meta>> {
         match self.known(key) {
-            Known::Unknown => self.inner.head(key),
+            Known::Unknown => self.inner.head(context, key),
             known => Ok(known.found()),
         }
     }
 
-    fn list(&self, prefix: &Key) -> Result<Box<dyn Listing>> {
+    fn list(&self, _context: &RequestContext, prefix: &Key) -> Result<Box<dyn Listing>> {
         let names = self.names(prefix);
         if names.is_empty() {
             return Err(Error::not_found(prefix));
@@ -268,7 +269,12 @@ impl Layer for Consolidated {
         Ok(Box::new(NameList::new(names)))
     }
 
-    fn list_all(&self, _prefix: &Key, _from: &Key) -> Result<Option<Box<dyn FlatListing>>> {
+    fn list_all(
+        &self,
+        _context: &RequestContext,
+        _prefix: &Key,
+        _from: &Key,
+    ) -> Result<Option<Box<dyn FlatListing>>> {
         Ok(None)
     }
 
@@ -295,6 +301,7 @@ impl Hints for Consolidated {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::request_context::UNLIMITED;
     use crate::stats::Stats;
     use crate::store::NoHints;
     use crate::store::backend::memory::MemoryStore;
@@ -337,7 +344,7 @@ mod tests {
         assert_eq!(listed("top/a-b"), [".zgroup", "c"]);
         assert_eq!(listed("to"), [] as [String; 0]);
         let kind = |key: &str| {
-            let meta = Store::head(&store, &Key::new(key).unwrap()).unwrap();
+            let meta = Store::head(&store, &UNLIMITED, &Key::new(key).unwrap()).unwrap();
             meta.map(|meta| meta.kind)
         };
         assert_eq!(kind("top/a"), Some(EntryKind::Directory));

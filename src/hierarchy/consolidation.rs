@@ -16,6 +16,7 @@ use crate::hierarchy::scope::Rule;
 use crate::hierarchy::{Hierarchy, MAX_DOCUMENT};
 use crate::known::Known;
 use crate::model::document::{ZARR_JSON, ZMETADATA, is_consolidated};
+use crate::request_context::RequestContext;
 use crate::store::{Key, Object};
 
 impl Hierarchy {
@@ -25,12 +26,16 @@ impl Hierarchy {
     }
 
     /// Puts consolidated metadata under a group's children, where they are wanted and there are some.
-    pub(super) fn consolidate(&self, reading: &mut NodeReading<'_>) -> Result<()> {
+    pub(super) fn consolidate(
+        &self,
+        context: &RequestContext,
+        reading: &mut NodeReading<'_>,
+    ) -> Result<()> {
         if !self.wants_consolidated() {
             return Ok(());
         }
         let found = match mem::replace(&mut reading.looked_up, Known::Unknown) {
-            Known::Unknown => self.find_consolidated(reading)?,
+            Known::Unknown => self.find_consolidated(context, reading)?,
             known => known.found(),
         };
         if let Some(found) = found {
@@ -40,8 +45,12 @@ impl Hierarchy {
     }
 
     /// Has the root read from `.zmetadata` where that has its documents, so that these are not asked for.
-    pub(super) fn consolidate_root(&self, reading: &mut NodeReading<'_>) -> Result<()> {
-        match self.find_consolidated(reading)? {
+    pub(super) fn consolidate_root(
+        &self,
+        context: &RequestContext,
+        reading: &mut NodeReading<'_>,
+    ) -> Result<()> {
+        match self.find_consolidated(context, reading)? {
             Some(found) if found.has_own_group() => reading.read_copies(found),
             found => reading.looked_up = found.into(),
         }
@@ -51,9 +60,10 @@ impl Hierarchy {
     /// Finds the consolidated metadata of a group. Those of an earlier reading are kept if they are still the same.
     fn find_consolidated(
         &self,
+        context: &RequestContext,
         reading: &mut NodeReading<'_>,
     ) -> Result<Option<Arc<Consolidated>>> {
-        let (key, found) = match self.consolidated_document(reading) {
+        let (key, found) = match self.consolidated_document(context, reading) {
             Ok(Some(found)) => found,
             Ok(None) => return Ok(None),
             Err(error) if is_lasting(error.kind()) => {
@@ -86,6 +96,7 @@ impl Hierarchy {
     /// Finds the document that holds consolidated metadata; in final v3 it is the group's own.
     fn consolidated_document(
         &self,
+        context: &RequestContext,
         reading: &mut NodeReading<'_>,
     ) -> Result<Option<(Key, ConsolidatedText)>> {
         let key = match &reading.scope.rule {
@@ -104,7 +115,7 @@ impl Hierarchy {
         };
         let Some(key) = key else { return Ok(None) };
         reading.scope.depends.add_key(&key);
-        let object = self.store.get(&key, MAX_DOCUMENT)?;
+        let object = self.store.get(context, &key, MAX_DOCUMENT)?;
         reading.note_asked(&key, object.as_ref());
         let text = |object: Object| ConsolidatedText {
             text: object.bytes.into(),

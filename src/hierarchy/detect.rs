@@ -9,6 +9,7 @@ use crate::error::{Kind, Result};
 use crate::hierarchy::MAX_DOCUMENT;
 use crate::hierarchy::scope::ChildScope;
 use crate::model::document::{ROOTS_2019, is_draft_document};
+use crate::request_context::RequestContext;
 use crate::store::{EntryKind, Key, Store};
 
 /// How many names are listed before `meta` is taken for an ordinary folder.
@@ -18,40 +19,40 @@ const MAX_NAMES: usize = 1024;
 const MAX_DOCUMENTS: usize = 8;
 
 /// Whether the folder `top` is a hierarchy of the draft of 2019.
-pub(super) fn is_2019(scope: &mut ChildScope, top: &Key) -> Result<bool> {
+pub(super) fn is_2019(context: &RequestContext, scope: &mut ChildScope, top: &Key) -> Result<bool> {
     let tops = ROOTS_2019.map(|name| top.child(name.as_bytes()));
     let tops = tops.into_iter().collect::<Result<Vec<_>>>()?;
     scope.hints.prefetch(&tops);
     let store = &*scope.store;
     for top in &tops {
         scope.depends.add_key(top);
-        if is_of_2019(store, top)? {
+        if is_of_2019(context, store, top)? {
             return Ok(true);
         }
     }
     let meta = top.child(b"meta")?;
     scope.depends.add_below(&meta);
     let is_folder = store
-        .head(&meta)?
+        .head(context, &meta)?
         .is_some_and(|meta| meta.kind == EntryKind::Directory);
     if is_folder && store.info().lists {
-        search(store, meta)
+        search(context, store, meta)
     } else {
         Ok(false)
     }
 }
 
 /// Looks for a document below a folder, the deepest folders first.
-fn search(store: &dyn Store, meta: Key) -> Result<bool> {
+fn search(context: &RequestContext, store: &dyn Store, meta: Key) -> Result<bool> {
     let mut folders = vec![meta];
     let (mut names, mut documents) = (0, 0);
     while let Some(folder) = folders.pop() {
-        let mut listing = match store.list(&folder) {
+        let mut listing = match store.list(context, &folder) {
             Ok(listing) => listing,
             Err(error) if concerns_key(error.kind()) => continue,
             Err(error) => return Err(error),
         };
-        while let Some(name) = listing.next()? {
+        while let Some(name) = listing.next(context)? {
             names += 1;
             if names > MAX_NAMES || documents >= MAX_DOCUMENTS {
                 return Ok(false);
@@ -60,7 +61,7 @@ fn search(store: &dyn Store, meta: Key) -> Result<bool> {
                 EntryKind::Directory => folders.extend(folder.child(&name.name)),
                 EntryKind::File if is_draft_document(&name.name) => {
                     documents += 1;
-                    if is_of_2019(store, &folder.child(&name.name)?)? {
+                    if is_of_2019(context, store, &folder.child(&name.name)?)? {
                         return Ok(true);
                     }
                 }
@@ -72,8 +73,8 @@ fn search(store: &dyn Store, meta: Key) -> Result<bool> {
 }
 
 /// Whether a document is stored and is one of this draft.
-fn is_of_2019(store: &dyn Store, key: &Key) -> Result<bool> {
-    let bytes = match store.get(key, MAX_DOCUMENT) {
+fn is_of_2019(context: &RequestContext, store: &dyn Store, key: &Key) -> Result<bool> {
+    let bytes = match store.get(context, key, MAX_DOCUMENT) {
         Ok(object) => object.map(|object| object.bytes.into()),
         Err(error) if concerns_key(error.kind()) => None,
         Err(error) => return Err(error),

@@ -11,6 +11,7 @@ use crate::hierarchy::format::NodeDocuments;
 use crate::hierarchy::publish::{DocumentChange, DocumentVersions, MAX_ATTEMPTS};
 use crate::hierarchy::{Hierarchy, NodeEntry};
 use crate::model::{Attributes, Group, Node};
+use crate::request_context::RequestContext;
 use crate::store::{Condition, Key, Version};
 
 /// What the author of an edit had seen of a node.
@@ -76,17 +77,19 @@ impl Hierarchy {
     /// `Changed` if the documents are not those any more that the author of the edit has `seen`.
     pub fn edit(
         &self,
+        context: &RequestContext,
         found: &NodeEntry,
         attributes: &Attributes,
         seen: Option<SeenNode<'_>>,
     ) -> Result<EditedNode> {
-        let edit = || self.try_edits(found, attributes, seen);
+        let edit = || self.try_edits(context, found, attributes, seen);
         self.editing.with(&found.path, edit)
     }
 
     /// Plans an edit and puts its documents, again if they changed meanwhile.
     fn try_edits(
         &self,
+        context: &RequestContext,
         found: &NodeEntry,
         attributes: &Attributes,
         seen: Option<SeenNode<'_>>,
@@ -94,7 +97,7 @@ impl Hierarchy {
         let path = &found.path;
         let mut refused = None;
         for _ in 0..MAX_ATTEMPTS {
-            let plan = self.plan_edit(found, attributes)?;
+            let plan = self.plan_edit(context, found, attributes)?;
             if plan.changes.is_empty() {
                 // A put that was refused may show here all the same, but is not in the store.
                 return match refused {
@@ -109,7 +112,7 @@ impl Hierarchy {
             };
             let published = read
                 .ok_or_else(|| changed(path))
-                .and_then(|read| self.publish(&plan.conditional(read)));
+                .and_then(|read| self.publish(context, &plan.conditional(read)));
             match published {
                 Err(error) if error.kind() == Kind::Changed && unseen.is_none() => {
                     refused = Some(error);
@@ -121,9 +124,14 @@ impl Hierarchy {
     }
 
     /// Plans an edit of a node by its documents as they are stored now.
-    fn plan_edit(&self, found: &NodeEntry, attributes: &Attributes) -> Result<EditPlan> {
+    fn plan_edit(
+        &self,
+        context: &RequestContext,
+        found: &NodeEntry,
+        attributes: &Attributes,
+    ) -> Result<EditPlan> {
         let path = &found.path;
-        let Some(documents) = self.documents_of(found)? else {
+        let Some(documents) = self.documents_of(context, found)? else {
             return Err(undescribed(found));
         };
         let invalid = |error: Error| Error::invalid(path, error);

@@ -9,6 +9,7 @@ use crate::hierarchy::publish::DocumentVersions;
 use crate::hierarchy::scope::Rule;
 use crate::hierarchy::{Hierarchy, MAX_DOCUMENT, NodeEntry};
 use crate::model::{Attributes, Node};
+use crate::request_context::RequestContext;
 use crate::store::Key;
 
 /// The format of a node's documents.
@@ -52,7 +53,11 @@ impl NodeDocuments {
 
 impl Hierarchy {
     /// Returns the documents of a node as the store has them; nothing for a group that none describes.
-    pub(super) fn documents_of(&self, found: &NodeEntry) -> Result<Option<NodeDocuments>> {
+    pub(super) fn documents_of(
+        &self,
+        context: &RequestContext,
+        found: &NodeEntry,
+    ) -> Result<Option<NodeDocuments>> {
         let path = &found.path;
         match &found.scope.rule {
             Rule::Plain(dialects) => {
@@ -60,7 +65,7 @@ impl Hierarchy {
                     let mut versions = DocumentVersions::new();
                     let keys = (dialect.documents)(path)?.into_iter();
                     let documents = keys
-                        .map(|key| self.stored(key, &mut versions))
+                        .map(|key| self.stored(context, key, &mut versions))
                         .collect::<Result<Vec<_>>>()?;
                     if matches!((dialect.parse)(path, &documents), Ok(Some(_))) {
                         return Ok(Some(NodeDocuments {
@@ -74,7 +79,7 @@ impl Hierarchy {
             Rule::Draft(entry) => {
                 for (_, key) in entry.documents(path)? {
                     let mut versions = DocumentVersions::new();
-                    let document = self.stored(key, &mut versions)?;
+                    let document = self.stored(context, key, &mut versions)?;
                     if document.bytes.is_some() {
                         return Ok(Some(NodeDocuments {
                             format: DocumentFormat::Draft(entry.clone()),
@@ -93,8 +98,13 @@ impl Hierarchy {
     }
 
     /// Returns a document as it is stored, and adds its version. One whose name is too long is missing.
-    fn stored(&self, key: Key, versions: &mut DocumentVersions) -> Result<Document> {
-        let object = match self.store.get(&key, MAX_DOCUMENT) {
+    fn stored(
+        &self,
+        context: &RequestContext,
+        key: Key,
+        versions: &mut DocumentVersions,
+    ) -> Result<Document> {
+        let object = match self.store.get(context, &key, MAX_DOCUMENT) {
             Err(error) if error.kind() == Kind::NameTooLong => None,
             answer => answer?,
         };

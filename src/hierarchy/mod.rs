@@ -15,6 +15,7 @@ use crate::hierarchy::document_locks::DocumentLocks;
 use crate::hierarchy::node_cache::{CachedNode, NodeCache};
 use crate::hierarchy::scope::{ChildScope, Rule};
 use crate::known::Known;
+use crate::request_context::RequestContext;
 use crate::store::{Dependencies, Hints, Key, NoHints, Store, note_memory};
 use crate::sync::budget::MemoryBudget;
 
@@ -161,11 +162,11 @@ impl Hierarchy {
     }
 
     /// Returns the node at a path; nothing if there is none. A directory without documents is a group.
-    pub fn node(&self, path: &Key) -> Result<Option<Arc<NodeEntry>>> {
-        let mut found = self.root()?;
+    pub fn node(&self, context: &RequestContext, path: &Key) -> Result<Option<Arc<NodeEntry>>> {
+        let mut found = self.root(context)?;
         for name in path.names() {
             found = match found {
-                Some(parent) => self.child(&parent, name)?,
+                Some(parent) => self.child(context, &parent, name)?,
                 None => return Ok(None),
             };
         }
@@ -173,7 +174,7 @@ impl Hierarchy {
     }
 
     /// Returns the root node.
-    pub fn root(&self) -> Result<Option<Arc<NodeEntry>>> {
+    pub fn root(&self, context: &RequestContext) -> Result<Option<Arc<NodeEntry>>> {
         let dialects = match self.config.dialect {
             Some(Choice::Plain(dialects)) => dialects,
             Some(Choice::Draft(_)) | None => DIALECTS,
@@ -186,19 +187,29 @@ impl Hierarchy {
             consolidated: None,
             version: 0,
         };
-        self.cached_or_read(&Key::root(), &scope)
+        self.cached_or_read(context, &Key::root(), &scope)
     }
 
     /// Returns the child of a node by its name; nothing if there is none, as in every array.
-    pub fn child(&self, parent: &NodeEntry, name: &[u8]) -> Result<Option<Arc<NodeEntry>>> {
+    pub fn child(
+        &self,
+        context: &RequestContext,
+        parent: &NodeEntry,
+        name: &[u8],
+    ) -> Result<Option<Arc<NodeEntry>>> {
         if parent.is_array() {
             return Ok(None);
         }
-        self.cached_or_read(&parent.path.child(name)?, &parent.scope)
+        self.cached_or_read(context, &parent.path.child(name)?, &parent.scope)
     }
 
     /// Returns the node at a path from the cache, or reads it.
-    fn cached_or_read(&self, path: &Key, scope: &ChildScope) -> Result<Option<Arc<NodeEntry>>> {
+    fn cached_or_read(
+        &self,
+        context: &RequestContext,
+        path: &Key,
+        scope: &ChildScope,
+    ) -> Result<Option<Arc<NodeEntry>>> {
         match self.node_now(path) {
             Known::Unknown => {}
             known => return Ok(known.found()),
@@ -207,7 +218,7 @@ impl Hierarchy {
         if let Some(old) = &old {
             let (is_unchanged, stamp) = self.store.info().ask(|| {
                 self.note_scope(path, scope);
-                self.is_unchanged(old, scope)
+                self.is_unchanged(context, old, scope)
             });
             if is_unchanged? && self.nodes.renew(path, old, stamp) {
                 return Ok(Some(old.clone()));
@@ -215,7 +226,7 @@ impl Hierarchy {
         }
         let read = || {
             self.note_scope(path, scope);
-            self.read(path, scope, old.as_deref())
+            self.read(context, path, scope, old.as_deref())
         };
         let (read, stamp) = self.store.info().ask(read);
         let (found, depends) = read?;
@@ -257,6 +268,7 @@ impl Hierarchy {
 mod tests {
     use super::*;
     use crate::model::Node;
+    use crate::request_context::UNLIMITED;
     use crate::store::backend::memory::MemoryStore;
 
     fn with(documents: &[(&str, &str)]) -> Hierarchy {
@@ -276,12 +288,15 @@ mod tests {
             ("old/.zgroup", r#"{"zarr_format": 2}"#),
         ]);
         for path in ["", "old"] {
-            let found = hierarchy.node(&Key::new(path).unwrap()).unwrap().unwrap();
+            let found = hierarchy
+                .node(&UNLIMITED, &Key::new(path).unwrap())
+                .unwrap()
+                .unwrap();
             assert!(matches!(found.node, Ok(Node::Group(_))), "{path}");
         }
         assert!(
             hierarchy
-                .node(&Key::new("none").unwrap())
+                .node(&UNLIMITED, &Key::new("none").unwrap())
                 .unwrap()
                 .is_none()
         );
@@ -290,7 +305,10 @@ mod tests {
     #[test]
     fn a_broken_document_is_a_broken_node() {
         let hierarchy = with(&[("zarr.json", GROUP), ("bad/zarr.json", "{")]);
-        let found = hierarchy.node(&Key::new("bad").unwrap()).unwrap().unwrap();
+        let found = hierarchy
+            .node(&UNLIMITED, &Key::new("bad").unwrap())
+            .unwrap()
+            .unwrap();
         assert!(
             found
                 .node()
@@ -312,7 +330,10 @@ mod tests {
             ("meta/root/b.array.json", array),
         ]);
         for path in ["a", "b", "a"] {
-            let found = hierarchy.node(&Key::new(path).unwrap()).unwrap().unwrap();
+            let found = hierarchy
+                .node(&UNLIMITED, &Key::new(path).unwrap())
+                .unwrap()
+                .unwrap();
             assert!(found.array().is_some());
         }
         assert_eq!(hierarchy.warned.lock().len(), 1);
@@ -325,7 +346,10 @@ mod tests {
             "chunk_key_encoding": {"name": "default"}, "fill_value": 0}"#;
         let hierarchy = with(&[("a/zarr.json", array), ("b/zarr.json", array)]);
         for path in ["a", "b", "a"] {
-            let found = hierarchy.node(&Key::new(path).unwrap()).unwrap().unwrap();
+            let found = hierarchy
+                .node(&UNLIMITED, &Key::new(path).unwrap())
+                .unwrap()
+                .unwrap();
             assert!(found.array().is_some());
         }
         assert_eq!(hierarchy.warned.lock().len(), 1);
@@ -334,8 +358,8 @@ mod tests {
     #[test]
     fn unchanged_documents_keep_the_node() {
         let hierarchy = with(&[("zarr.json", GROUP)]);
-        let first = hierarchy.node(&Key::root()).unwrap().unwrap();
-        let second = hierarchy.node(&Key::root()).unwrap().unwrap();
+        let first = hierarchy.node(&UNLIMITED, &Key::root()).unwrap().unwrap();
+        let second = hierarchy.node(&UNLIMITED, &Key::root()).unwrap().unwrap();
         assert!(Arc::ptr_eq(&first, &second));
     }
 }

@@ -168,6 +168,7 @@ mod tests {
     use super::*;
     use crate::hierarchy::Hierarchy;
     use crate::known::Known;
+    use crate::request_context::UNLIMITED;
     use crate::stats::Stats;
     use crate::store::backend::memory::MemoryStore;
 
@@ -199,7 +200,7 @@ mod tests {
         let memory = MemoryBudget::new(20 * LENGTH, Arc::new(Stats::default()));
         let hierarchy = hierarchy(&memory);
         for number in 0..50 {
-            let found = hierarchy.node(&path(number)).unwrap().unwrap();
+            let found = hierarchy.node(&UNLIMITED, &path(number)).unwrap().unwrap();
             assert!(found.array().is_some());
             assert!(memory.held() > LENGTH && memory.held() <= 10 * LENGTH);
         }
@@ -213,7 +214,7 @@ mod tests {
     fn b02_a_node_counts_for_as_long_as_it_is_held() {
         let memory = MemoryBudget::new(20 * LENGTH, Arc::new(Stats::default()));
         let hierarchy = hierarchy(&memory);
-        let held = hierarchy.node(&path(0)).unwrap().unwrap();
+        let held = hierarchy.node(&UNLIMITED, &path(0)).unwrap().unwrap();
         while hierarchy.nodes.evict_one() {}
         assert!(memory.held() > LENGTH && memory.held() < 2 * LENGTH);
         drop(held);
@@ -224,7 +225,7 @@ mod tests {
     fn b02_a_node_without_room_is_read_and_not_kept() {
         let memory = MemoryBudget::new(LENGTH, Arc::new(Stats::default()));
         let hierarchy = hierarchy(&memory);
-        let found = hierarchy.node(&path(0)).unwrap().unwrap();
+        let found = hierarchy.node(&UNLIMITED, &path(0)).unwrap().unwrap();
         assert!(found.array().is_some() && found.room.is_none());
         assert!(matches!(hierarchy.node_now(&path(0)), Known::Unknown));
         assert!(memory.held() < LENGTH);

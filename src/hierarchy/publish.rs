@@ -4,6 +4,7 @@
 
 use crate::error::{Kind, Result};
 use crate::hierarchy::Hierarchy;
+use crate::request_context::RequestContext;
 use crate::store::{Condition, ETag, Key, PutBody, Version};
 
 /// How often a change of a document is made anew because another one was put in between.
@@ -23,18 +24,30 @@ pub(super) struct DocumentChange {
 impl Hierarchy {
     /// Puts documents, in the given order, and returns their versions. `Changed` if a key holds something else than what its
     /// change was made from.
-    pub(super) fn publish(&self, changes: &[DocumentChange]) -> Result<DocumentVersions> {
+    pub(super) fn publish(
+        &self,
+        context: &RequestContext,
+        changes: &[DocumentChange],
+    ) -> Result<DocumentVersions> {
         let mut versions = DocumentVersions::new();
         for change in changes {
-            let etag = self.put(&change.key, &change.bytes, &change.condition)?;
+            let etag = self.put(context, &change.key, &change.bytes, &change.condition)?;
             versions.push((change.key.clone(), etag.version));
         }
         Ok(versions)
     }
 
     /// Puts a document. What is remembered of one that was changed meanwhile does not count any more.
-    pub(super) fn put(&self, key: &Key, bytes: &[u8], condition: &Condition) -> Result<ETag> {
-        let put = self.store.put(key, PutBody::Bytes(bytes), condition);
+    pub(super) fn put(
+        &self,
+        context: &RequestContext,
+        key: &Key,
+        bytes: &[u8],
+        condition: &Condition,
+    ) -> Result<ETag> {
+        let put = self
+            .store
+            .put(context, key, PutBody::Bytes(bytes), condition);
         if matches!(&put, Err(error) if error.kind() == Kind::Changed) {
             self.store.info().changes.note(key);
         }

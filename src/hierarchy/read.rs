@@ -14,6 +14,7 @@ use crate::hierarchy::scope::{ChildScope, Rule, hash_of};
 use crate::hierarchy::{Hierarchy, LEADS_BACK, NodeEntry, detect};
 use crate::model::document::ZARR_JSON;
 use crate::model::{Group, Node};
+use crate::request_context::RequestContext;
 use crate::store::{Dependencies, EntryKind, Key, Meta};
 
 /// Bytes that every entry point holds and few other documents do, so that most documents are parsed only once.
@@ -30,31 +31,32 @@ impl Hierarchy {
     /// the answer depends on.
     pub(super) fn read(
         &self,
+        context: &RequestContext,
         path: &Key,
         scope: &ChildScope,
         old: Option<&NodeEntry>,
     ) -> Result<(Option<NodeEntry>, Dependencies)> {
         let mut reading = NodeReading::new(path, scope.clone(), old);
-        if self.leads_back(&mut reading)? {
+        if self.leads_back(context, &mut reading)? {
             return Ok((None, reading.dependencies()));
         }
         let used = scope.consolidated.as_ref();
         if used.is_some_and(|used| used.is_no_node(path)) {
             return Ok((None, reading.dependencies()));
         }
-        let Some(node) = self.read_node(&mut reading)? else {
+        let Some(node) = self.read_node(context, &mut reading)? else {
             return Ok((None, reading.dependencies()));
         };
         if reading.scope.consolidated.is_none() && matches!(node, Ok(Node::Group(_))) {
-            self.consolidate(&mut reading)?;
+            self.consolidate(context, &mut reading)?;
         }
         let depends = reading.dependencies();
         Ok((Some(reading.entry(node)), depends))
     }
 
     /// Whether a path is a link to a folder that it lies in. It is no node, or a walk through all nodes had no end.
-    fn leads_back(&self, reading: &mut NodeReading<'_>) -> Result<bool> {
-        if !self.store.leads_back(reading.path)? {
+    fn leads_back(&self, context: &RequestContext, reading: &mut NodeReading<'_>) -> Result<bool> {
+        if !self.store.leads_back(context, reading.path)? {
             return Ok(false);
         }
         reading.depends.add_below(reading.path);
@@ -63,18 +65,18 @@ impl Hierarchy {
     }
 
     /// Reads the node by the rule of its scope.
-    fn read_node(&self, reading: &mut NodeReading<'_>) -> ReadOutcome {
+    fn read_node(&self, context: &RequestContext, reading: &mut NodeReading<'_>) -> ReadOutcome {
         let outcome = match reading.scope.rule.clone() {
-            Rule::Draft(entry) => self.read_in_draft(reading, &entry),
-            Rule::Plain(dialects) => self.read_plain(reading, dialects),
+            Rule::Draft(entry) => self.read_in_draft(context, reading, &entry),
+            Rule::Plain(dialects) => self.read_plain(context, reading, dialects),
             Rule::Closed => return Ok(None),
         };
         match outcome {
             Ok(Some(node)) => Ok(Some(node)),
-            Ok(None) => self.read_implied(reading),
+            Ok(None) => self.read_implied(context, reading),
             // Documents that can never be read are a fault of the node, not of the store.
             Err(error) if is_lasting(error.kind()) => {
-                let is_broken_link = self.is_broken_link(reading)?;
+                let is_broken_link = self.is_broken_link(context, reading)?;
                 Ok((!is_broken_link).then_some(Err(error)))
             }
             Err(error) => Err(error),
@@ -82,21 +84,24 @@ impl Hierarchy {
     }
 
     /// Whether a path is a link that may not or cannot be followed, so that there is no node.
-    fn is_broken_link(&self, reading: &mut NodeReading<'_>) -> Result<bool> {
+    fn is_broken_link(
+        &self,
+        context: &RequestContext,
+        reading: &mut NodeReading<'_>,
+    ) -> Result<bool> {
         let path = reading.path;
         reading.depends.add_below(path);
         let is_path = matches!(reading.scope.rule, Rule::Plain(_));
         let is_link = |meta: Meta| meta.kind == EntryKind::Link;
-        Ok(
-            is_path
-                && self.store.head(path)?.is_some_and(is_link)
-                && self.store.list(path).is_err(),
-        )
+        Ok(is_path
+            && self.store.head(context, path)?.is_some_and(is_link)
+            && self.store.list(context, path).is_err())
     }
 
     /// Reads a node by its own documents, or the entry point of a draft.
     fn read_plain(
         &self,
+        context: &RequestContext,
         reading: &mut NodeReading<'_>,
         dialects: &'static [&'static Dialect],
     ) -> ReadOutcome {
@@ -108,19 +113,19 @@ impl Hierarchy {
         }
         match self.config.dialect {
             None => {
-                if let Some(node) = self.read_entry_point(reading)? {
+                if let Some(node) = self.read_entry_point(context, reading)? {
                     return Ok(Some(node));
                 }
             }
-            Some(Choice::Draft(draft)) => return self.read_chosen_draft(reading, draft),
+            Some(Choice::Draft(draft)) => return self.read_chosen_draft(context, reading, draft),
             Some(Choice::Plain(_)) => {}
         }
         for dialect in dialects {
             if asks_copies && dialect.name == v2::DIALECT.name {
-                self.consolidate_root(reading)?;
+                self.consolidate_root(context, reading)?;
                 prefetch_all(reading, dialects)?;
             }
-            let node = self.read_in_dialect(reading, dialect)?;
+            let node = self.read_in_dialect(context, reading, dialect)?;
             if let Some(Ok(Node::Group(_))) = node
                 && let Some(below) = tried_below(dialect, dialects)
             {
@@ -135,9 +140,13 @@ impl Hierarchy {
     }
 
     /// Reads the root of a draft's hierarchy if `zarr.json` is an entry point.
-    fn read_entry_point(&self, reading: &mut NodeReading<'_>) -> ReadOutcome {
+    fn read_entry_point(
+        &self,
+        context: &RequestContext,
+        reading: &mut NodeReading<'_>,
+    ) -> ReadOutcome {
         let key = reading.path.child(ZARR_JSON.as_bytes())?;
-        let document = reading.document(&key)?;
+        let document = reading.document(context, &key)?;
         let bytes = document.bytes.as_deref().unwrap_or_default();
         let may_be_entry_point = bytes.len() <= MAX_ENTRY_POINT
             && bytes
@@ -159,7 +168,7 @@ impl Hierarchy {
             Err(error) => Err(error),
         };
         match entry {
-            Ok(entry) => self.read_draft_root(reading, entry, version.number()),
+            Ok(entry) => self.read_draft_root(context, reading, entry, version.number()),
             Err(error) => {
                 reading.scope.rule = Rule::Closed;
                 Ok(Some(Err(error.about(&key))))
@@ -170,18 +179,19 @@ impl Hierarchy {
     /// Reads the root of a draft that the user has chosen; the entry point may be missing.
     fn read_chosen_draft(
         &self,
+        context: &RequestContext,
         reading: &mut NodeReading<'_>,
         draft: &'static Draft,
     ) -> ReadOutcome {
         let key = reading.path.child(ZARR_JSON.as_bytes())?;
-        let document = reading.document(&key)?;
+        let document = reading.document(context, &key)?;
         let entry = document
             .object()
             .and_then(|members| EntryPoint::new(draft, reading.path, members.as_ref()));
         match entry {
             Ok(entry) => {
                 let version = version_of(document.bytes.as_deref().unwrap_or_default());
-                self.read_draft_root(reading, entry, version.number())
+                self.read_draft_root(context, reading, entry, version.number())
             }
             Err(error) => {
                 reading.scope.rule = Rule::Closed;
@@ -193,6 +203,7 @@ impl Hierarchy {
     /// Reads the root node of a draft's hierarchy, which is an implied group if it has no document.
     fn read_draft_root(
         &self,
+        context: &RequestContext,
         reading: &mut NodeReading<'_>,
         entry: EntryPoint,
         version: u64,
@@ -200,17 +211,22 @@ impl Hierarchy {
         let entry = Arc::new(entry);
         reading.scope.version = hash_of((entry.name(), version));
         reading.scope.rule = Rule::Draft(entry.clone());
-        let root = self.read_in_draft(reading, &entry)?;
+        let root = self.read_in_draft(context, reading, &entry)?;
         Ok(Some(
             root.unwrap_or_else(|| Ok(Node::Group(Group::default()))),
         ))
     }
 
     /// Reads a node of a draft: as an array first, then as a group (drafts, "Determine if a node exists").
-    fn read_in_draft(&self, reading: &mut NodeReading<'_>, entry: &EntryPoint) -> ReadOutcome {
+    fn read_in_draft(
+        &self,
+        context: &RequestContext,
+        reading: &mut NodeReading<'_>,
+        entry: &EntryPoint,
+    ) -> ReadOutcome {
         for (role, key) in entry.documents(reading.path)? {
             reading.is_array = role == DocumentRole::Array;
-            let document = reading.document(&key)?;
+            let document = reading.document(context, &key)?;
             let members = match document.object() {
                 Ok(None) => continue,
                 Ok(Some(members)) => members,
@@ -226,7 +242,7 @@ impl Hierarchy {
     }
 
     /// Reads a directory without documents: an implied group, or the root of a hierarchy of the draft of 2019.
-    fn read_implied(&self, reading: &mut NodeReading<'_>) -> ReadOutcome {
+    fn read_implied(&self, context: &RequestContext, reading: &mut NodeReading<'_>) -> ReadOutcome {
         let folder = match &reading.scope.rule {
             Rule::Plain(_) => reading.path.clone(),
             Rule::Draft(entry) => entry.folder(reading.path)?,
@@ -236,7 +252,7 @@ impl Hierarchy {
         let Some(meta) = reading
             .scope
             .store
-            .head(&folder)?
+            .head(context, &folder)?
             .filter(|meta| meta.kind == EntryKind::Directory)
         else {
             return Ok(None);
@@ -248,19 +264,24 @@ impl Hierarchy {
         let may_be_2019 = self.config.dialect.is_none()
             && matches!(reading.scope.rule, Rule::Plain(_))
             && reading.scope.consolidated.is_none();
-        if may_be_2019 && detect::is_2019(&mut reading.scope, reading.path)? {
-            return self.read_draft_root(reading, draft::entry_2019(reading.path)?, 0);
+        if may_be_2019 && detect::is_2019(context, &mut reading.scope, reading.path)? {
+            return self.read_draft_root(context, reading, draft::entry_2019(reading.path)?, 0);
         }
         Ok(Some(Ok(Node::Group(Group::default()))))
     }
 
     /// Reads a node by its own documents in one dialect.
-    fn read_in_dialect(&self, reading: &mut NodeReading<'_>, dialect: &Dialect) -> ReadOutcome {
+    fn read_in_dialect(
+        &self,
+        context: &RequestContext,
+        reading: &mut NodeReading<'_>,
+        dialect: &Dialect,
+    ) -> ReadOutcome {
         let keys = (dialect.documents)(reading.path)?;
         if keys.len() > 1 {
             reading.scope.hints.prefetch(&keys);
         }
-        let documents = keys.iter().map(|key| reading.document(key));
+        let documents = keys.iter().map(|key| reading.document(context, key));
         let documents = documents.collect::<Result<Vec<_>>>()?;
         let parsed = (dialect.parse)(reading.path, &documents).transpose();
         let node = parsed.map(|parsed| parsed.map(|parsed| self.warned(reading.path, parsed)));

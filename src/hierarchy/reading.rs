@@ -17,6 +17,7 @@ use crate::hierarchy::{MAX_DOCUMENT, NodeEntry};
 use crate::known::Known;
 use crate::model::Node;
 use crate::model::document::ZARRAY;
+use crate::request_context::RequestContext;
 use crate::store::{Dependencies, EntryKind, Key, Object, Version};
 
 /// One reading of a node.
@@ -93,7 +94,7 @@ impl<'a> NodeReading<'a> {
 
     /// Reads a document. One whose name is too long is missing. One that is too long is refused in its own text alone:
     /// attributes of any length stop no data.
-    pub(super) fn document(&mut self, key: &Key) -> Result<Document> {
+    pub(super) fn document(&mut self, context: &RequestContext, key: &Key) -> Result<Document> {
         if let Some(kept) = self.kept.take_if(|kept| kept.key == *key) {
             return Ok(kept);
         }
@@ -108,10 +109,10 @@ impl<'a> NodeReading<'a> {
                 });
             }
         }
-        let (object, refusal) = self.stored(key)?;
+        let (object, refusal) = self.stored(context, key)?;
         self.note_asked(key, object.as_ref());
         if let Some(object) = &object {
-            self.note_version(key, object)?;
+            self.note_version(context, key, object)?;
         }
         Ok(Document {
             key: key.clone(),
@@ -121,8 +122,12 @@ impl<'a> NodeReading<'a> {
     }
 
     /// Reads a document from the store, or why its text is refused.
-    fn stored(&mut self, key: &Key) -> Result<(Option<Object>, Option<String>)> {
-        let answer = match self.scope.store.get(key, MAX_DOCUMENT) {
+    fn stored(
+        &mut self,
+        context: &RequestContext,
+        key: &Key,
+    ) -> Result<(Option<Object>, Option<String>)> {
+        let answer = match self.scope.store.get(context, key, MAX_DOCUMENT) {
             Err(error) if error.kind() == Kind::NameTooLong => return Ok((None, None)),
             answer => answer,
         };
@@ -136,13 +141,17 @@ impl<'a> NodeReading<'a> {
     }
 
     /// Has the node depend on a document as it was read.
-    fn note_version(&mut self, key: &Key, object: &Object) -> Result<()> {
+    fn note_version(&mut self, context: &RequestContext, key: &Key, object: &Object) -> Result<()> {
         (key, object.version).hash(&mut self.versions);
         if let Some(documents) = &mut self.documents {
             documents.push((key.clone(), object.version));
         }
         let modified = match object.modified {
-            None => self.scope.store.head(key)?.map(|meta| meta.modified),
+            None => self
+                .scope
+                .store
+                .head(context, key)?
+                .map(|meta| meta.modified),
             known => known,
         };
         self.modified = self.modified.max(modified);

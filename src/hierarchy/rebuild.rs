@@ -12,6 +12,7 @@ use crate::dialect::{consolidated, text_of};
 use crate::error::{Error, Kind, Result};
 use crate::hierarchy::{Hierarchy, MAX_DOCUMENT};
 use crate::json_text::{self, MemberChange, ObjectText};
+use crate::request_context::RequestContext;
 use crate::store::{Condition, Key};
 use crate::sync::pool::parallel_map;
 
@@ -44,6 +45,7 @@ impl Hierarchy {
     /// document of a group and no JSON, `TooLarge` for more copies than a document may hold.
     pub fn rebuild_copies(
         &self,
+        context: &RequestContext,
         holder: &CopyHolder,
         documents: impl Iterator<Item = (String, Key)>,
         threads: usize,
@@ -53,16 +55,17 @@ impl Hierarchy {
             .collect();
         let folder = holder.key().parent().unwrap_or_default();
         self.editing
-            .with(&folder, || self.rebuild(holder, wanted, threads))
+            .with(&folder, || self.rebuild(context, holder, wanted, threads))
     }
 
     fn rebuild(
         &self,
+        context: &RequestContext,
         holder: &CopyHolder,
         mut wanted: WantedCopies,
         threads: usize,
     ) -> Result<RebuiltCopies> {
-        let object = self.store.get(holder.key(), MAX_DOCUMENT)?;
+        let object = self.store.get(context, holder.key(), MAX_DOCUMENT)?;
         let (old, version) = match object {
             Some(object) => (object.bytes, Some(object.version)),
             None => (Vec::new(), None),
@@ -79,7 +82,7 @@ impl Hierarchy {
             }
         }
         let documents: Vec<Key> = wanted.values().cloned().collect();
-        changes.extend(self.read_copies(holder, wanted, threads)?);
+        changes.extend(self.read_copies(context, holder, wanted, threads)?);
         let bytes = match &copies {
             Some(copies) => copies.edited(&changes),
             None => whole_document(holder, &old, &changes)?,
@@ -88,8 +91,13 @@ impl Hierarchy {
         rebuilt.is_put = bytes != old;
         if rebuilt.is_put {
             check_length(holder, bytes.len())?;
-            self.put(holder.key(), &bytes, &Condition::unchanged(version))
-                .map_err(|error| refused(holder, error))?;
+            self.put(
+                context,
+                holder.key(),
+                &bytes,
+                &Condition::unchanged(version),
+            )
+            .map_err(|error| refused(holder, error))?;
         }
         // A comparison asks the store anew, and sees what was changed meanwhile.
         let log = &self.store.info().changes;
@@ -100,6 +108,7 @@ impl Hierarchy {
     /// Reads the documents that copies are made of.
     fn read_copies(
         &self,
+        context: &RequestContext,
         holder: &CopyHolder,
         wanted: WantedCopies,
         threads: usize,
@@ -109,7 +118,7 @@ impl Hierarchy {
         let length = AtomicUsize::new(0);
         let read = |((_, name), document): ((usize, String), Key)| -> Result<MemberChange> {
             check_length(holder, length.load(Ordering::Relaxed))?;
-            let text = self.store.get(&document, MAX_DOCUMENT)?;
+            let text = self.store.get(context, &document, MAX_DOCUMENT)?;
             let text = text.and_then(|object| holder.copy_of(&object.bytes));
             let own = text.as_ref().map_or(0, |text| name.len() + text.len());
             check_length(holder, length.fetch_add(own, Ordering::Relaxed) + own)?;

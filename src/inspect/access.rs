@@ -8,6 +8,7 @@ use std::time::Duration;
 use crate::array::{Arrays, Engine, EngineDisk, Limits, SpillConfig};
 use crate::error::{Error, Result};
 use crate::hierarchy::{Hierarchy, HierarchyConfig};
+use crate::request_context::RequestContext;
 use crate::stats::Stats;
 use crate::store;
 use crate::store::layer::disk_cache;
@@ -83,6 +84,7 @@ impl OpenedStore {
     ///
     /// Fails as `store::open` does, and with `Invalid` for what is no directory.
     pub fn open(
+        context: &RequestContext,
         config: &AccessConfig,
         stats: &Arc<Stats>,
         put_over: impl FnOnce(StoreStack, &Arc<MemoryBudget>) -> Result<StoreStack>,
@@ -93,8 +95,8 @@ impl OpenedStore {
             memory: Some(memory.clone()),
             ..config.store.clone()
         };
-        let stack = StoreStack::open(&config.source, &opening, stats)?;
-        check_is_directory(&stack, &config.source)?;
+        let stack = StoreStack::open(context, &config.source, &opening, stats)?;
+        check_is_directory(context, &stack, &config.source)?;
         let stack = put_over(stack, &memory)?;
         let mut hierarchy = Hierarchy::configured(stack.store.clone(), config.hierarchy.clone())
             .with_hints(stack.hints.clone())
@@ -117,8 +119,8 @@ impl OpenedStore {
     }
 }
 
-fn check_is_directory(stack: &StoreStack, source: &str) -> Result<()> {
-    match stack.store.head(&Key::root())? {
+fn check_is_directory(context: &RequestContext, stack: &StoreStack, source: &str) -> Result<()> {
+    match stack.store.head(context, &Key::root())? {
         Some(meta) if meta.kind == EntryKind::Directory => Ok(()),
         _ => {
             let why = "is not a store: expected a directory";

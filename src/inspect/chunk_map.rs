@@ -9,6 +9,7 @@ use crate::array::flat_file::FlatFile;
 use crate::array::{FoundChunk, OpenArray, ScanDetail, ShardFile};
 use crate::error::{Error, Kind, Result};
 use crate::grid::Grid;
+use crate::request_context::RequestContext;
 use crate::store::Key;
 use crate::sync::pool::parallel_map;
 
@@ -81,15 +82,19 @@ impl ChunkMap {
     /// Makes the map of an array.
     ///
     /// Fails with `Invalid` for dimensions that the array has not, and if the store does not say which chunks it has.
-    pub fn of(array: &Arc<OpenArray>, config: &MapConfig) -> Result<ChunkMap> {
+    pub fn of(
+        context: &RequestContext,
+        array: &Arc<OpenArray>,
+        config: &MapConfig,
+    ) -> Result<ChunkMap> {
         if config.decode {
             array.check_decodable()?;
         }
         let empty = ChunkMap::empty(array.stored_grid()?, config);
         let mut map = empty.map_err(|error| error.about(array.path()))?;
-        let mut scan = array.scan_chunks(config.detail, config.threads)?;
-        while let Some(batch) = scan.next_batch()? {
-            map.add(array, batch, config)?;
+        let mut scan = array.scan_chunks(context, config.detail, config.threads)?;
+        while let Some(batch) = scan.next_batch(context)? {
+            map.add(context, array, batch, config)?;
         }
         Ok(map)
     }
@@ -147,13 +152,14 @@ impl ChunkMap {
 
     fn add(
         &mut self,
+        context: &RequestContext,
         array: &Arc<OpenArray>,
         batch: Vec<FoundChunk>,
         config: &MapConfig,
     ) -> Result<()> {
         let look = |chunk: FoundChunk| {
             let outcome = if config.decode {
-                decode(array, &chunk)
+                decode(context, array, &chunk)
             } else {
                 Ok(())
             };
@@ -243,16 +249,20 @@ fn share(cell: u64, count: u64, cells: u64) -> u64 {
 const READ_SIZE: u64 = 16 << 20;
 
 /// Decodes a chunk.
-pub(super) fn decode(array: &Arc<OpenArray>, chunk: &FoundChunk) -> Result<()> {
+pub(super) fn decode(
+    context: &RequestContext,
+    array: &Arc<OpenArray>,
+    chunk: &FoundChunk,
+) -> Result<()> {
     let region = array.stored_grid()?.region(&chunk.indices);
     if array.array().data_type.is_variable() {
-        return array.records(&region).map(drop);
+        return array.records(context, &region).map(drop);
     }
     let flat = FlatFile::new(array.clone(), region)?;
     let mut at = 0;
     while at < flat.len() {
         let end = flat.len().min(at + READ_SIZE);
-        flat.read(at..end)?;
+        flat.read(context, at..end)?;
         at = end;
     }
     Ok(())

@@ -18,6 +18,7 @@ use crate::inspect::labels::Labels;
 use crate::inspect::selection::SelectableDimensions;
 use crate::inspect::surrounding_nodes::SurroundingNodes;
 use crate::model::{Array, DataType, TimeUnit};
+use crate::request_context::RequestContext;
 use crate::sync::read_bytes::ReadAt;
 
 /// An array in its hierarchy.
@@ -43,10 +44,10 @@ pub fn names_dimensions(selection: &str) -> bool {
 
 impl ArrayInGroup<'_> {
     /// Reads a selection; `Invalid` for what means nothing in this array.
-    pub fn select(&self, text: &str) -> Result<Selection> {
+    pub fn select(&self, context: &RequestContext, text: &str) -> Result<Selection> {
         let array = self.array()?;
         let around = if names_dimensions(text) {
-            SurroundingNodes::of(self.hierarchy, self.entry)?
+            SurroundingNodes::of(context, self.hierarchy, self.entry)?
         } else {
             SurroundingNodes::default()
         };
@@ -60,7 +61,13 @@ impl ArrayInGroup<'_> {
         let dimensions = SelectableDimensions {
             shape: &array.shape,
             names: &names,
-            labels: &|axis| self.labels(names.get(axis).cloned().flatten(), array.shape[axis]),
+            labels: &|axis| {
+                self.labels(
+                    context,
+                    names.get(axis).cloned().flatten(),
+                    array.shape[axis],
+                )
+            },
         };
         dimensions.select(text)
     }
@@ -71,20 +78,25 @@ impl ArrayInGroup<'_> {
     }
 
     /// Returns the labels of a dimension of this name and length; nothing if it has no coordinate variable.
-    fn labels(&self, name: Option<String>, length: u64) -> Result<Option<Labels>> {
+    fn labels(
+        &self,
+        context: &RequestContext,
+        name: Option<String>,
+        length: u64,
+    ) -> Result<Option<Labels>> {
         let (Some(name), Some(group)) = (name, self.group) else {
             return Ok(None);
         };
         let Ok(path) = group.path.child(name.as_bytes()) else {
             return Ok(None);
         };
-        let Some(found) = self.hierarchy.node(&path)? else {
+        let Some(found) = self.hierarchy.node(context, &path)? else {
             return Ok(None);
         };
         match found.array() {
             Some(array) if array.shape == [length] => {
                 let open = self.arrays.open(&found)?;
-                read(&open, array).map(Some)
+                read(context, &open, array).map(Some)
             }
             _ => Ok(None),
         }
@@ -92,7 +104,7 @@ impl ArrayInGroup<'_> {
 }
 
 /// Reads a coordinate variable.
-fn read(open: &Arc<OpenArray>, array: &Array) -> Result<Labels> {
+fn read(context: &RequestContext, open: &Arc<OpenArray>, array: &Array) -> Result<Labels> {
     open.check_decodable()?;
     let region = Region::whole(&array.shape);
     if array.shape.first().is_some_and(|&count| count > MAX_COUNT) {
@@ -100,7 +112,7 @@ fn read(open: &Arc<OpenArray>, array: &Array) -> Result<Labels> {
         return Err(Error::too_large(open.path(), found));
     }
     if array.data_type.is_variable() {
-        let records = open.records(&region)?;
+        let records = open.records(context, &region)?;
         let texts = records
             .iter()
             .map(|text| String::from_utf8_lossy(text).into_owned());
@@ -122,7 +134,7 @@ fn read(open: &Arc<OpenArray>, array: &Array) -> Result<Labels> {
     let values = Export::of_parts(open, parts, region, 0)?;
     let length =
         usize::try_from(values.len()).map_err(|error| Error::too_large(open.path(), error))?;
-    let bytes = values.read_at(0, length)?;
+    let bytes = values.read_at(context, 0, length)?;
     let labels = labels_of(&described.data_type, &bytes);
     let labels = labels.map(|labels| counted(labels, described));
     labels.ok_or_else(|| {

@@ -12,6 +12,7 @@ use crate::hierarchy::{Hierarchy, NodeEntry};
 use crate::inspect::chunk_map::decode;
 use crate::inspect::key_of_chunk::find_chunk;
 use crate::model::{Array, CodecSpec, Node, document};
+use crate::request_context::RequestContext;
 use crate::store::{EntryKind, Key, Meta, Store};
 
 /// Returns a fact on a node: `kind`, `dialect`, and of an array `dtype`, `shape`, `chunk` and `codec`; nothing if it has
@@ -30,30 +31,31 @@ pub fn of_node(entry: &NodeEntry, name: &str) -> Option<String> {
 /// Returns a fact on what is stored under a key: that of the node whose folder it is, of the chunk, or `kind`
 /// (`document`, `key` or `folder`), `stored_bytes` and `etag` of anything else.
 pub fn of_key(
+    context: &RequestContext,
     hierarchy: &Hierarchy,
     arrays: &Arrays,
     key: &Key,
     name: &str,
 ) -> Result<Option<String>> {
     let store = &**hierarchy.store();
-    let Some(meta) = store.head(key)? else {
+    let Some(meta) = store.head(context, key)? else {
         return Ok(None);
     };
     if meta.kind == EntryKind::Directory {
         let is_folder = name == "kind";
-        return Ok(match hierarchy.node(key)? {
+        return Ok(match hierarchy.node(context, key)? {
             Some(entry) => of_node(&entry, name),
             None => is_folder.then(|| "folder".to_string()),
         });
     }
-    if let Some((array, indices)) = find_chunk(hierarchy, arrays, key)? {
-        return of_chunk(&array, store, &indices, name);
+    if let Some((array, indices)) = find_chunk(context, hierarchy, arrays, key)? {
+        return of_chunk(context, &array, store, &indices, name);
     }
     Ok(match name {
         "kind" if document::is_document(key.name()) => Some("document".to_string()),
         "kind" => Some("key".to_string()),
         "stored_bytes" => Some(meta.size.to_string()),
-        "etag" => store.etag(key)?.map(|etag| etag.text),
+        "etag" => store.etag(context, key)?.map(|etag| etag.text),
         _ => None,
     })
 }
@@ -79,6 +81,7 @@ fn of_array(array: &Array, name: &str) -> Option<String> {
 /// Returns a fact on a chunk of an array: `kind`, `shape` as far as the chunk lies in the array, `stored_bytes`, `etag`,
 /// and `status`, which is `stored`, `missing` or `corrupt`; what else there is to know is that of its array.
 pub fn of_chunk(
+    context: &RequestContext,
     array: &Arc<OpenArray>,
     store: &dyn Store,
     indices: &Coordinates,
@@ -91,25 +94,28 @@ pub fn of_chunk(
             let region = array.stored_grid()?.region(indices);
             Some(joined(&region.shape))
         }
-        "stored_bytes" => stored(array, store, indices)?.map(|(_, meta)| meta.size.to_string()),
-        "etag" => match stored(array, store, indices)? {
-            Some((key, _)) => store.etag(&key)?.map(|etag| etag.text),
+        "stored_bytes" => {
+            stored(context, array, store, indices)?.map(|(_, meta)| meta.size.to_string())
+        }
+        "etag" => match stored(context, array, store, indices)? {
+            Some((key, _)) => store.etag(context, &key)?.map(|etag| etag.text),
             None => None,
         },
-        "status" => Some(status(array, store, indices)?.to_string()),
+        "status" => Some(status(context, array, store, indices)?.to_string()),
         name => of_array(array.array(), name),
     })
 }
 
 /// Returns the key under which a chunk is stored; nothing if it is not.
 fn stored(
+    context: &RequestContext,
     array: &OpenArray,
     store: &dyn Store,
     indices: &Coordinates,
 ) -> Result<Option<(Key, Meta)>> {
     for key in array.array().keys.candidates(indices) {
         let key = Key::new(key)?;
-        if let Some(meta) = store.head(&key)? {
+        if let Some(meta) = store.head(context, &key)? {
             return Ok(Some((key, meta)));
         }
     }
@@ -117,11 +123,12 @@ fn stored(
 }
 
 fn status(
+    context: &RequestContext,
     array: &Arc<OpenArray>,
     store: &dyn Store,
     indices: &Coordinates,
 ) -> Result<&'static str> {
-    let Some((key, meta)) = stored(array, store, indices)? else {
+    let Some((key, meta)) = stored(context, array, store, indices)? else {
         return Ok("missing");
     };
     let chunk = FoundChunk {
@@ -129,7 +136,7 @@ fn status(
         key,
         size: Some(meta.size),
     };
-    match decode(array, &chunk) {
+    match decode(context, array, &chunk) {
         Ok(()) => Ok("stored"),
         Err(error) if error.kind() == Kind::Corrupt => Ok("corrupt"),
         Err(error) => Err(error),

@@ -12,6 +12,7 @@ use crate::export::group::{
     GroupContents, GroupFile, GroupFormat, GroupMember, GroupPlan, GroupScope, OrWhyNot, Subgroup,
 };
 use crate::hierarchy::{Hierarchy, NodeEntry};
+use crate::request_context::RequestContext;
 
 /// A file of a group that opens.
 pub struct PlannedFile {
@@ -60,8 +61,12 @@ const MAX_NODES: usize = 4096;
 impl GroupSource<'_> {
     /// Returns the file of the group in a format, or why there is none: it has no arrays, or one that the format can
     /// neither hold nor leave out.
-    pub fn file(&self, format: &GroupFormat) -> Result<OrWhyNot<PlannedFile>> {
-        match self.nodes(format.scope)? {
+    pub fn file(
+        &self,
+        context: &RequestContext,
+        format: &GroupFormat,
+    ) -> Result<OrWhyNot<PlannedFile>> {
+        match self.nodes(context, format.scope)? {
             Ok(nodes) => self.planned(format, nodes),
             Err(why) => Ok(Err(why)),
         }
@@ -70,16 +75,19 @@ impl GroupSource<'_> {
     /// Returns each format, and why the group has no file of it if it has none.
     ///
     /// Groups below are looked at where the arrays of the group itself do not make a file.
-    pub fn formats(&self) -> Result<Vec<(&'static GroupFormat, OrWhyNot<()>)>> {
+    pub fn formats(
+        &self,
+        context: &RequestContext,
+    ) -> Result<Vec<(&'static GroupFormat, OrWhyNot<()>)>> {
         let answers = GROUP_FORMATS.iter().map(|&format| {
             let is_nested = matches!(format.scope, GroupScope::Below);
-            let own = match self.nodes(GroupScope::Own)? {
+            let own = match self.nodes(context, GroupScope::Own)? {
                 Ok(nodes) if is_nested => self.planned(format, nodes)?,
                 Err(why) if is_nested => Err(why),
-                _ => self.file(format)?,
+                _ => self.file(context, format)?,
             };
             let answer = match own {
-                Err(_) if is_nested => self.file(format)?,
+                Err(_) if is_nested => self.file(context, format)?,
                 own => own,
             };
             Ok((format, answer.map(drop)))
@@ -121,16 +129,18 @@ impl GroupSource<'_> {
 
     /// Returns the nodes of a scope, or why they make no file: there are too many, or some that do not read and may not be
     /// left out.
-    fn nodes(&self, scope: GroupScope) -> Result<OrWhyNot<NodesBelow>> {
+    fn nodes(&self, context: &RequestContext, scope: GroupScope) -> Result<OrWhyNot<NodesBelow>> {
         match scope {
-            GroupScope::Own => self.nodes_below(false),
-            GroupScope::Below => self.nodes_below(true),
-            GroupScope::Named(paths) => self.nodes_at(&paths(self.group.node()?.attributes())),
+            GroupScope::Own => self.nodes_below(context, false),
+            GroupScope::Below => self.nodes_below(context, true),
+            GroupScope::Named(paths) => {
+                self.nodes_at(context, &paths(self.group.node()?.attributes()))
+            }
         }
     }
 
     /// Returns the arrays at paths from the group.
-    fn nodes_at(&self, paths: &[String]) -> Result<OrWhyNot<NodesBelow>> {
+    fn nodes_at(&self, context: &RequestContext, paths: &[String]) -> Result<OrWhyNot<NodesBelow>> {
         let mut below = NodesBelow::default();
         for path in paths {
             let joined = path
@@ -139,7 +149,7 @@ impl GroupSource<'_> {
                     path.child(name.as_bytes())
                 });
             let Ok(joined) = joined else { continue };
-            match self.hierarchy.node(&joined)? {
+            match self.hierarchy.node(context, &joined)? {
                 Some(node) if node.is_array() => below.arrays.push(node),
                 Some(node) => {
                     if let Err(error) = &node.node {
@@ -153,17 +163,21 @@ impl GroupSource<'_> {
     }
 
     /// Returns the nodes in the group, or all below it.
-    fn nodes_below(&self, is_nested: bool) -> Result<OrWhyNot<NodesBelow>> {
+    fn nodes_below(
+        &self,
+        context: &RequestContext,
+        is_nested: bool,
+    ) -> Result<OrWhyNot<NodesBelow>> {
         let (mut below, mut count) = (NodesBelow::default(), 0);
         let mut open = vec![self.group.clone()];
         while let Some(group) = open.pop() {
-            let mut listing = self.hierarchy.children(&group)?;
-            while let Some(name) = listing.next()? {
+            let mut listing = self.hierarchy.children(context, &group)?;
+            while let Some(name) = listing.next(context)? {
                 count += 1;
                 if count > MAX_NODES {
                     return Ok(Err(format!("{MAX_NODES} nodes at most")));
                 }
-                let Some(child) = self.hierarchy.child(&group, &name.name)? else {
+                let Some(child) = self.hierarchy.child(context, &group, &name.name)? else {
                     continue;
                 };
                 match &child.node {

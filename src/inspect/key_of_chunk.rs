@@ -9,17 +9,24 @@ use crate::error::{Error, Result};
 use crate::grid::{Coordinates, Selection};
 use crate::hierarchy::{Hierarchy, NodeEntry};
 use crate::inspect::access::OpenedStore;
+use crate::request_context::RequestContext;
 use crate::store::Key;
 
 /// Where drafts keep the chunks of arrays.
 const DRAFT_CHUNKS: [&str; 2] = ["data/root", "data"];
 
 /// Returns the array that the longest leading part of a path names, if one does.
-fn array_above(hierarchy: &Hierarchy, path: &Key) -> Result<Option<Arc<NodeEntry>>> {
-    let mut found = hierarchy.root()?;
+fn array_above(
+    context: &RequestContext,
+    hierarchy: &Hierarchy,
+    path: &Key,
+) -> Result<Option<Arc<NodeEntry>>> {
+    let mut found = hierarchy.root(context)?;
     for name in path.names() {
         match &found {
-            Some(parent) if parent.array().is_none() => found = hierarchy.child(parent, name)?,
+            Some(parent) if parent.array().is_none() => {
+                found = hierarchy.child(context, parent, name)?
+            }
             _ => break,
         }
     }
@@ -28,6 +35,7 @@ fn array_above(hierarchy: &Hierarchy, path: &Key) -> Result<Option<Arc<NodeEntry
 
 /// Returns the array whose chunk a key is, and the indices of the chunk; nothing if it is none.
 pub fn find_chunk(
+    context: &RequestContext,
     hierarchy: &Hierarchy,
     arrays: &Arrays,
     key: &Key,
@@ -35,7 +43,7 @@ pub fn find_chunk(
     let below = |folder| Key::new(folder).ok().and_then(|folder| key.below(&folder));
     let in_drafts = DRAFT_CHUNKS.into_iter().filter_map(below);
     for path in std::iter::once(key.clone()).chain(in_drafts) {
-        let Some(entry) = array_above(hierarchy, &path)? else {
+        let Some(entry) = array_above(context, hierarchy, &path)? else {
             continue;
         };
         let open = arrays.open(&entry)?;
@@ -55,8 +63,12 @@ fn indices_of(open: &OpenArray, key: &Key) -> Result<Option<Coordinates>> {
 }
 
 /// Returns the array whose chunk a key is, and the elements of the chunk that lie in the array; `Invalid` if it is none.
-pub fn chunk_of(opened: &OpenedStore, key: &Key) -> Result<(Arc<OpenArray>, Selection)> {
-    let found = find_chunk(&opened.hierarchy, &opened.arrays, key)?;
+pub fn chunk_of(
+    context: &RequestContext,
+    opened: &OpenedStore,
+    key: &Key,
+) -> Result<(Arc<OpenArray>, Selection)> {
+    let found = find_chunk(context, &opened.hierarchy, &opened.arrays, key)?;
     let no_chunk = || Error::invalid(key, "is not the key of a chunk");
     let (open, indices) = found.ok_or_else(no_chunk)?;
     let region = open.stored_grid()?.region(&indices);

@@ -12,6 +12,7 @@ use percent_encoding::percent_decode_str;
 use crate::error::{Error, Kind, Result};
 use crate::inspect::access::{AccessConfig, OpenedStore};
 use crate::inspect::unlisted_store::UnlistedStore;
+use crate::request_context::RequestContext;
 use crate::stats::Stats;
 use crate::store;
 use crate::store::{Key, StoreStack};
@@ -34,10 +35,11 @@ impl StorePath {
     /// Opens the store once more; `put_over` puts on it what lies below the hierarchy. Fails as `OpenedStore::open` does.
     pub fn reopened(
         self,
+        context: &RequestContext,
         stats: &Arc<Stats>,
         put_over: impl FnOnce(StoreStack) -> Result<StoreStack>,
     ) -> Result<StorePath> {
-        let opened = OpenedStore::open(&self.config, stats, |stack, _| put_over(stack))?;
+        let opened = OpenedStore::open(context, &self.config, stats, |stack, _| put_over(stack))?;
         Ok(StorePath { opened, ..self })
     }
 }
@@ -58,13 +60,14 @@ const MAX_URL_PARTS: usize = 16;
 ///
 /// Fails as `OpenedStore::open` does for the location itself if no part of it is a store.
 pub fn locate(
+    context: &RequestContext,
     config: &AccessConfig,
     bounds: &SearchBounds,
     stats: &Arc<Stats>,
 ) -> Result<StorePath> {
     let mut own = None;
     for (source, path) in candidates(&config.source, bounds)? {
-        let found = open(config, bounds, &source, path, stats);
+        let found = open(context, config, bounds, &source, path, stats);
         let is_whole = own.is_none();
         match found {
             Ok((found, true)) => return Ok(found),
@@ -82,6 +85,7 @@ pub fn locate(
 
 /// Opens a part of the location; returns whether its root has metadata, too.
 fn open(
+    context: &RequestContext,
     config: &AccessConfig,
     bounds: &SearchBounds,
     source: &str,
@@ -92,13 +96,13 @@ fn open(
         source: source.to_string(),
         ..config.clone()
     };
-    let opened = OpenedStore::open(&config, stats, |mut stack, _| {
+    let opened = OpenedStore::open(context, &config, stats, |mut stack, _| {
         if bounds.unlisted {
             stack.store = Arc::new(UnlistedStore::new(stack.store));
         }
         Ok(stack)
     })?;
-    let root = opened.hierarchy.root()?;
+    let root = opened.hierarchy.root(context)?;
     let located = StorePath {
         opened,
         source: store::shown(source),

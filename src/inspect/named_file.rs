@@ -12,6 +12,7 @@ use crate::inspect::locate::StorePath;
 use crate::inspect::root_name::root_name;
 use crate::inspect::surrounding_nodes::SurroundingNodes;
 use crate::model::{Array, Node};
+use crate::request_context::RequestContext;
 
 /// A decoded file, or why there is none.
 #[derive(Clone, Debug)]
@@ -28,12 +29,12 @@ pub struct NamedFile {
 
 impl NamedFile {
     /// Describes the file at a path; nothing if it is none of an array.
-    pub fn of(located: &StorePath) -> Result<Option<NamedFile>> {
+    pub fn of(context: &RequestContext, located: &StorePath) -> Result<Option<NamedFile>> {
         let (Some(parent), name) = (located.path.parent(), located.path.name()) else {
             return Ok(None);
         };
         let hierarchy = &located.opened.hierarchy;
-        let Some(entry) = hierarchy.node(&parent)? else {
+        let Some(entry) = hierarchy.node(context, &parent)? else {
             return Ok(None);
         };
         let of_array = if parent.is_root() {
@@ -45,10 +46,10 @@ impl NamedFile {
             return Ok(None);
         };
         let Some(array) = entry.array() else {
-            return of_group(located, &entry, name, ending);
+            return of_group(context, located, &entry, name, ending);
         };
         let group = match parent.parent() {
-            Some(group) => hierarchy.node(&group)?,
+            Some(group) => hierarchy.node(context, &group)?,
             None => None,
         };
         let place = ArrayInGroup {
@@ -57,12 +58,13 @@ impl NamedFile {
             entry: &entry,
             group: group.as_deref(),
         };
-        describe(&place, (&entry, array), name, ending).map(Some)
+        describe(context, &place, (&entry, array), name, ending).map(Some)
     }
 }
 
 /// Describes the file of a group that has all of its arrays; nothing if the ending names none.
 fn of_group(
+    context: &RequestContext,
     located: &StorePath,
     group: &Arc<NodeEntry>,
     name: &[u8],
@@ -91,7 +93,7 @@ fn of_group(
         arrays: &located.opened.arrays,
         group,
     };
-    let length = match source.file(format) {
+    let length = match source.file(context, format) {
         Ok(Ok(file)) => file.length().map(Some),
         Ok(Err(why)) => Err(Error::unsupported(
             &group.path,
@@ -108,6 +110,7 @@ fn of_group(
 }
 
 fn describe(
+    context: &RequestContext,
     place: &ArrayInGroup<'_>,
     array: (&Arc<NodeEntry>, &Array),
     name: &[u8],
@@ -132,19 +135,26 @@ fn describe(
         return Ok(file);
     };
     file.format = ending.format.extension;
-    file.length = length(place, array, (of_array, &ending), &mut file.elements);
+    file.length = length(
+        context,
+        place,
+        array,
+        (of_array, &ending),
+        &mut file.elements,
+    );
     Ok(file)
 }
 
 /// Returns the length of a file, if there is one and if it does not depend on the elements.
 fn length(
+    context: &RequestContext,
     place: &ArrayInGroup<'_>,
     (entry, array): (&Arc<NodeEntry>, &Array),
     (name, ending): (&[u8], &FileEnding<'_>),
     elements: &mut Option<(String, Vec<u64>)>,
 ) -> Result<Option<u64>> {
     let open = place.arrays.open(entry)?;
-    let selection = place.select(ending.selection.unwrap_or("..."))?;
+    let selection = place.select(context, ending.selection.unwrap_or("..."))?;
     let (shape, taken) = (selection.shape(), TakenDimension::of_selection(&selection));
     let refused = |why: &str| {
         let found = format!("{}: {why}", ending.format.extension);
@@ -154,7 +164,7 @@ fn length(
     let meant = ending.is_meant.then(numbers).transpose()?;
     let described = meant.as_ref().map_or(array, |meant| &meant.array);
     *elements = Some((described.data_type.to_string(), shape.clone()));
-    let around = SurroundingNodes::of(place.hierarchy, place.entry)?;
+    let around = SurroundingNodes::of(context, place.hierarchy, place.entry)?;
     let subject = Subject {
         name,
         chosen: ending.chosen,

@@ -16,6 +16,7 @@ use crate::inspect::surrounding_nodes::SurroundingNodes;
 use crate::inspect::tree::{NodeFacts, TreeConfig};
 use crate::inspect::tree_walk::tree;
 use crate::model::{Attributes, Node};
+use crate::request_context::RequestContext;
 use crate::store::Key;
 
 /// A node.
@@ -57,8 +58,8 @@ pub struct ChildCounts {
 
 impl NodeInfo {
     /// Describes the node at a path; `NotFound` if there is none.
-    pub fn of(located: &StorePath) -> Result<NodeInfo> {
-        let entry = located.opened.hierarchy.node(&located.path)?;
+    pub fn of(context: &RequestContext, located: &StorePath) -> Result<NodeInfo> {
+        let entry = located.opened.hierarchy.node(context, &located.path)?;
         let missing = || Error::new(Kind::NotFound, &located.path, "no such group or array");
         let entry = entry.ok_or_else(missing)?;
         let name = if entry.path.is_root() {
@@ -66,14 +67,15 @@ impl NodeInfo {
         } else {
             String::from_utf8_lossy(entry.path.name()).into_owned()
         };
-        let around = SurroundingNodes::of(&located.opened.hierarchy, &entry)?;
-        let (facts, stored, children) = facts(located, &entry, (&name, around.attributes()))?;
+        let around = SurroundingNodes::of(context, &located.opened.hierarchy, &entry)?;
+        let (facts, stored, children) =
+            facts(context, located, &entry, (&name, around.attributes()))?;
         let attributes = match &entry.node {
             Ok(node) => node.attributes().clone(),
             Err(_) => Attributes::default(),
         };
-        let group_files =
-            matches!(facts, NodeFacts::Group).then(|| GroupFiles::of(located, &entry, &name));
+        let group_files = matches!(facts, NodeFacts::Group)
+            .then(|| GroupFiles::of(context, located, &entry, &name));
         let refused_files = match (&facts, entry.array()) {
             (NodeFacts::Array(info), Some(array)) if info.undecodable.is_none() => {
                 refused_files::of_array(array, &name, around.attributes())
@@ -105,16 +107,17 @@ type FactsOfNode = (
 );
 
 fn facts(
+    context: &RequestContext,
     located: &StorePath,
     entry: &Arc<NodeEntry>,
     (name, around): (&str, Surroundings<'_>),
 ) -> Result<FactsOfNode> {
     Ok(match &entry.node {
         Err(error) => (NodeFacts::Broken(error.clone()), None, None),
-        Ok(Node::Group(_)) => (NodeFacts::Group, None, Some(children(located))),
+        Ok(Node::Group(_)) => (NodeFacts::Group, None, Some(children(context, located))),
         Ok(Node::Array(_)) => {
             let open = located.opened.arrays.open(entry)?;
-            let stored = StoredFacts::count(&open, u64::MAX, located.concurrency);
+            let stored = StoredFacts::count(context, &open, u64::MAX, located.concurrency);
             let info = ArrayInfo::of(&open, name, around);
             (NodeFacts::Array(Box::new(info)), Some(stored), None)
         }
@@ -130,14 +133,14 @@ fn documents(entry: &NodeEntry) -> Vec<Key> {
     documents.iter().map(|(key, _)| key.clone()).collect()
 }
 
-fn children(located: &StorePath) -> Result<ChildCounts> {
+fn children(context: &RequestContext, located: &StorePath) -> Result<ChildCounts> {
     let config = TreeConfig {
         depth: 1,
         chunks: 0,
         threads: located.concurrency,
     };
     let root = root_name(&located.source);
-    let nodes = tree(&located.opened, (&located.path, &root), &config)?;
+    let nodes = tree(context, &located.opened, (&located.path, &root), &config)?;
     let mut counts = ChildCounts::default();
     for node in nodes {
         match (node.depth, node.facts) {

@@ -10,6 +10,7 @@ use crate::grid::Selection;
 use crate::inspect::selected::SelectedElements;
 use crate::model::DataType;
 
+use crate::request_context::RequestContext;
 use half::f16;
 
 /// A plane of numbers, row after row.
@@ -26,6 +27,7 @@ pub struct NumberPlane {
 impl NumberPlane {
     /// Reads a plane of at most so many rows and columns; `Unsupported` for elements that are no numbers.
     pub fn read(
+        context: &RequestContext,
         array: &Arc<OpenArray>,
         selection: &Selection,
         (max_rows, max_columns): (u64, u64),
@@ -37,7 +39,7 @@ impl NumberPlane {
         number_of(data_type, fill).map_err(|error| error.about(array.path()))?;
         let size = elements.element_size().max(1);
         let mut values = Vec::new();
-        elements.read(&mut |bytes| {
+        elements.read(context, &mut |bytes| {
             for element in bytes.chunks_exact(size) {
                 let value = number_of(data_type, element)?.filter(|value| value.is_finite());
                 values.push(value.filter(|_| element != fill.as_slice()));

@@ -9,6 +9,7 @@ use crate::hierarchy::NodeEntry;
 use crate::inspect::group_file::GroupSource;
 use crate::inspect::locate::StorePath;
 use crate::model::Array;
+use crate::request_context::RequestContext;
 
 /// A format without a file, and why there is none.
 pub type RefusedFile = (&'static str, String);
@@ -36,14 +37,19 @@ pub struct GroupFiles {
 
 impl GroupFiles {
     /// Finds the files of a group.
-    pub fn of(located: &StorePath, group: &Arc<NodeEntry>, name: &str) -> Result<GroupFiles> {
+    pub fn of(
+        context: &RequestContext,
+        located: &StorePath,
+        group: &Arc<NodeEntry>,
+        name: &str,
+    ) -> Result<GroupFiles> {
         let source = GroupSource {
             hierarchy: &located.opened.hierarchy,
             arrays: &located.opened.arrays,
             group,
         };
         let mut files = GroupFiles::default();
-        for (format, answer) in source.formats()? {
+        for (format, answer) in source.formats(context)? {
             match answer {
                 Ok(()) => files.names.push(format!("{name}.{}", format.extension)),
                 Err(why) => files.refused.push((format.extension, why)),

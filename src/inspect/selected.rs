@@ -9,6 +9,7 @@ use crate::error::{Error, Result};
 use crate::export::SourceElements;
 use crate::grid::Selection;
 use crate::model::bytes_of;
+use crate::request_context::RequestContext;
 
 /// How many bytes are read at a time, about.
 const READ_SIZE: u64 = 4 << 20;
@@ -65,14 +66,14 @@ impl SelectedElements {
     }
 
     /// Reads the elements, whole ones at a time, until `take` wants no more.
-    pub fn read(&self, take: &mut TakeBytes<'_>) -> Result<()> {
+    pub fn read(&self, context: &RequestContext, take: &mut TakeBytes<'_>) -> Result<()> {
         let elements = SourceElements::open(&self.array, &self.selection, None)?;
         let element = self.element.max(1) as u64;
         let step = (READ_SIZE / element).max(1).saturating_mul(element);
         let mut at = 0;
         while at < self.length {
             let next = self.length.min(at.saturating_add(step));
-            if !take(&elements.read(at..next)?)? {
+            if !take(&elements.read(context, at..next)?)? {
                 return Ok(());
             }
             at = next;

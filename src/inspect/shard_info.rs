@@ -11,6 +11,7 @@ use crate::grid::{ChunkIndex, Coordinates, Grid, NumberedName, joined_indices};
 use crate::inspect::access::OpenedStore;
 use crate::inspect::file_ending::SELECTED;
 use crate::inspect::key_of_chunk::find_chunk;
+use crate::request_context::RequestContext;
 use crate::store::Key;
 
 /// What the key of a shard, or of an inner chunk, stands for.
@@ -41,7 +42,11 @@ impl ShardPart {
     ///
     /// Fails with `Unsupported` if the array has no shards, with `NotFound` if the shard is not stored, and with
     /// `Invalid` for an inner chunk that cannot be.
-    pub fn at(opened: &OpenedStore, path: &Key) -> Result<Option<ShardPart>> {
+    pub fn at(
+        context: &RequestContext,
+        opened: &OpenedStore,
+        path: &Key,
+    ) -> Result<Option<ShardPart>> {
         let Some(parent) = path.parent() else {
             return Ok(None);
         };
@@ -49,14 +54,15 @@ impl ShardPart {
         let Ok(key) = parent.child(parts.next().unwrap_or_default()) else {
             return Ok(None);
         };
-        let Some((array, indices)) = find_chunk(&opened.hierarchy, &opened.arrays, &key)? else {
+        let Some((array, indices)) = find_chunk(context, &opened.hierarchy, &opened.arrays, &key)?
+        else {
             return Ok(None);
         };
         if !array.has_shards()? {
             return Err(Error::unsupported(&key, "is a chunk and not a shard"));
         }
         let missing = || Error::new(Kind::NotFound, &key, "the shard is not stored");
-        let mut shard = array.shard_file(&indices)?.ok_or_else(missing)?;
+        let mut shard = array.shard_file(context, &indices)?.ok_or_else(missing)?;
         let mut parts = parts.peekable();
         while let Some(name) = parts.next() {
             let number = number_of(shard.inner(), name)
@@ -64,7 +70,7 @@ impl ShardPart {
             if !shard.holds_shards() && parts.peek().is_some() {
                 return Err(Error::invalid(path, "an inner chunk is not a shard here"));
             }
-            match shard.shard_within(number)? {
+            match shard.shard_within(context, number)? {
                 Some(inner) => shard = inner,
                 None => return Ok(Some(ShardPart::Inner(InnerChunk { shard, number }))),
             }

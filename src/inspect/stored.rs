@@ -7,6 +7,7 @@ use std::sync::Arc;
 use crate::array::{FoundChunk, OpenArray, ScanDetail};
 use crate::error::Result;
 use crate::grid::Grid;
+use crate::request_context::RequestContext;
 use crate::store::Key;
 
 /// A stored chunk, and its length in bytes.
@@ -41,15 +42,20 @@ impl StoredFacts {
     /// Counts the chunks of an array, at least `limit` of them if there are as many; asks for `threads` of them at a time.
     ///
     /// Fails if the store does not say which chunks it has, or the grid is not known.
-    pub fn count(array: &Arc<OpenArray>, limit: u64, threads: usize) -> Result<StoredFacts> {
+    pub fn count(
+        context: &RequestContext,
+        array: &Arc<OpenArray>,
+        limit: u64,
+        threads: usize,
+    ) -> Result<StoredFacts> {
         let grid = array.stored_grid()?;
         let mut facts = StoredFacts {
             total: grid.len(),
             ..StoredFacts::default()
         };
-        let mut scan = array.scan_chunks(ScanDetail::Length, threads)?;
+        let mut scan = array.scan_chunks(context, ScanDetail::Length, threads)?;
         while facts.present < limit {
-            match scan.next_batch()? {
+            match scan.next_batch(context)? {
                 None => {
                     facts.is_whole = true;
                     break;

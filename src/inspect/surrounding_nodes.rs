@@ -10,6 +10,7 @@ use crate::export::axes::names_level;
 use crate::export::surroundings::{ImageGroup, Surroundings};
 use crate::hierarchy::{Hierarchy, NodeEntry};
 use crate::model::{Attributes, Node};
+use crate::request_context::RequestContext;
 use crate::store::Key;
 
 /// How many groups above its own may name an array, or have the variable that it names.
@@ -38,13 +39,17 @@ impl SurroundingNodes {
     }
 
     /// Finds the nodes around an array.
-    pub fn of(hierarchy: &Hierarchy, array: &NodeEntry) -> Result<SurroundingNodes> {
+    pub fn of(
+        context: &RequestContext,
+        hierarchy: &Hierarchy,
+        array: &NodeEntry,
+    ) -> Result<SurroundingNodes> {
         let group = match array.path.parent() {
-            Some(group) => hierarchy.node(&group)?,
+            Some(group) => hierarchy.node(context, &group)?,
             None => None,
         };
         let alone = SurroundingNodes::of_group(group);
-        alone.with_others(array, &|path| hierarchy.node(path))
+        alone.with_others(array, &|path| hierarchy.node(context, path))
     }
 
     /// Finds those beside the group; fails as `find` does.

@@ -10,6 +10,7 @@ use crate::inspect::access::OpenedStore;
 use crate::inspect::array_info::ArrayInfo;
 use crate::inspect::stored::StoredFacts;
 use crate::model::Node;
+use crate::request_context::RequestContext;
 use crate::store::Key;
 
 /// What a node is.
@@ -60,13 +61,15 @@ pub struct TreeConfig {
 impl TreeNode {
     /// Describes a node that lies so many levels below the first; the root's own files are named after `root`.
     pub(super) fn describe(
+        context: &RequestContext,
         (opened, root): (&OpenedStore, &str),
         entry: &Arc<NodeEntry>,
         depth: usize,
         config: &TreeConfig,
     ) -> TreeNode {
         let open = entry.array().and_then(|_| opened.arrays.open(entry).ok());
-        let count = |open: &Arc<OpenArray>| StoredFacts::count(open, config.chunks, 1).ok();
+        let count =
+            |open: &Arc<OpenArray>| StoredFacts::count(context, open, config.chunks, 1).ok();
         TreeNode {
             path: entry.path.clone(),
             depth,

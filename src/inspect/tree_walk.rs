@@ -14,6 +14,7 @@ use crate::inspect::access::OpenedStore;
 use crate::inspect::tree::{TreeConfig, TreeNode};
 use crate::model::document::is_in_node_folder;
 use crate::model::is_like_chunk;
+use crate::request_context::RequestContext;
 use crate::store::Key;
 use crate::sync::pool::parallel_map;
 
@@ -35,19 +36,20 @@ pub type TakeNode<'a> = &'a mut dyn FnMut(TreeNode) -> ControlFlow<()>;
 /// The root's own files are named after `root`. Fails with `NotFound` if there is no node; a group that cannot be listed
 /// is given out with its fault. Returns the first fault of a child that came after its group was given out.
 pub fn walk(
+    context: &RequestContext,
     opened: &OpenedStore,
     (path, root): (&Key, &str),
     config: &TreeConfig,
     take: TakeNode<'_>,
 ) -> Result<Option<Error>> {
-    let first = opened.hierarchy.node(path)?;
+    let first = opened.hierarchy.node(context, path)?;
     let entry = first.ok_or_else(|| Error::new(Kind::NotFound, path, "no such group or array"))?;
     let reader = NodeReader {
         opened,
         root,
         config,
     };
-    let node = reader.describe(&entry, 0);
+    let node = reader.describe(context, &entry, 0);
     let mut walk = TreeWalk {
         reader,
         room: MAX_NODES,
@@ -55,18 +57,19 @@ pub fn walk(
         take,
     };
     // If it breaks off, no more nodes are wanted, which is no fault.
-    let _ = walk.give_all(vec![TreeItem::of(ReadNode { node, entry })]);
+    let _ = walk.give_all(context, vec![TreeItem::of(ReadNode { node, entry })]);
     Ok(walk.fault)
 }
 
 /// Returns the same nodes as a list.
 pub fn tree(
+    context: &RequestContext,
     opened: &OpenedStore,
     place: (&Key, &str),
     config: &TreeConfig,
 ) -> Result<Vec<TreeNode>> {
     let mut nodes = Vec::new();
-    let fault = walk(opened, place, config, &mut |node| {
+    let fault = walk(context, opened, place, config, &mut |node| {
         nodes.push(node);
         ControlFlow::Continue(())
     })?;
@@ -140,27 +143,28 @@ struct TreeWalk<'a> {
 
 impl TreeWalk<'_> {
     /// Gives out nodes in their order, each with all below it.
-    fn give_all(&mut self, items: Vec<TreeItem>) -> ControlFlow<()> {
+    fn give_all(&mut self, context: &RequestContext, items: Vec<TreeItem>) -> ControlFlow<()> {
         if !items.iter().any(|item| matches!(item, TreeItem::Open(_))) {
             return items.into_iter().try_for_each(|item| match item {
                 TreeItem::Known(node) | TreeItem::Open(ReadNode { node, .. }) => (self.take)(node),
             });
         }
         let reader = self.reader;
-        let list = |item| reader.list(item);
+        let list = |item| reader.list(context, item);
         let mut part = TreePart::default();
         for (node, group) in parallel_map(reader.config.threads, items, &list) {
             match group {
                 None => part.slots.push(TreeSlot::Node(node)),
-                Some(group) => self.add_group(&mut part, node, group)?,
+                Some(group) => self.add_group(context, &mut part, node, group)?,
             }
         }
-        self.give_part(&mut part).map_continue(drop)
+        self.give_part(context, &mut part).map_continue(drop)
     }
 
     /// Adds a group and its children to a part, which is given out each time that it has enough to be read.
     fn add_group(
         &mut self,
+        context: &RequestContext,
         part: &mut TreePart,
         mut node: TreeNode,
         (parent, names): (Arc<NodeEntry>, Vec<Vec<u8>>),
@@ -183,14 +187,18 @@ impl TreeWalk<'_> {
                 has_more: names.len() > 0,
             }));
             if part.unread >= PART {
-                before = self.give_part(part)?;
+                before = self.give_part(context, part)?;
             }
         }
         ControlFlow::Continue(())
     }
 
     /// Reads the children that a part has, and gives it out but for a last child after which others may come.
-    fn give_part(&mut self, part: &mut TreePart) -> ControlFlow<(), Option<ReadNode>> {
+    fn give_part(
+        &mut self,
+        context: &RequestContext,
+        part: &mut TreePart,
+    ) -> ControlFlow<(), Option<ReadNode>> {
         let slots = take(part).slots;
         let wanted = slots.iter().flat_map(|slot| match slot {
             TreeSlot::Node(_) => Vec::new(),
@@ -198,7 +206,7 @@ impl TreeWalk<'_> {
         });
         let reader = self.reader;
         let read = |(parent, name, depth): (Arc<NodeEntry>, Vec<u8>, usize)| {
-            reader.read(&parent, &name, depth)
+            reader.read(context, &parent, &name, depth)
         };
         let mut read = parallel_map(reader.config.threads, wanted.collect(), &read).into_iter();
         let mut items = Vec::new();
@@ -212,7 +220,7 @@ impl TreeWalk<'_> {
                 }
             }
         }
-        self.give_all(items)?;
+        self.give_all(context, items)?;
         ControlFlow::Continue(held_back)
     }
 
@@ -257,14 +265,14 @@ impl TreeWalk<'_> {
 
 impl NodeReader<'_> {
     /// Lists the children of a node, or asks whether there are some if they are too deep to be shown.
-    fn list(&self, item: TreeItem) -> ListedNode {
+    fn list(&self, context: &RequestContext, item: TreeItem) -> ListedNode {
         let ReadNode { mut node, entry } = match item {
             TreeItem::Known(node) => return (node, None),
             TreeItem::Open(found) => found,
         };
         let is_deepest = node.depth >= self.config.depth.min(MAX_DEPTH);
         let most = if is_deepest { 1 } else { MAX_NODES + 1 };
-        match self.names(&entry, most) {
+        match self.names(context, &entry, most) {
             Err(error) => node.fault = Some(error),
             Ok(names) if is_deepest => node.is_cut = !names.is_empty(),
             Ok(names) => return (node, Some((entry, names))),
@@ -273,11 +281,16 @@ impl NodeReader<'_> {
     }
 
     /// Returns the names of the children of a group in their order, or as many as those that are listed first.
-    fn names(&self, entry: &Arc<NodeEntry>, most: usize) -> Result<Vec<Vec<u8>>> {
+    fn names(
+        &self,
+        context: &RequestContext,
+        entry: &Arc<NodeEntry>,
+        most: usize,
+    ) -> Result<Vec<Vec<u8>>> {
         let mut names = Vec::new();
-        let mut listing = self.opened.hierarchy.children(entry)?;
+        let mut listing = self.opened.hierarchy.children(context, entry)?;
         while names.len() < most
-            && let Some(name) = listing.next()?
+            && let Some(name) = listing.next(context)?
         {
             // No node has the name of a document that lies in its folder; those of drafts lie elsewhere.
             if entry.entry_point().is_some() || !is_in_node_folder(&name.name) {
@@ -288,17 +301,23 @@ impl NodeReader<'_> {
         Ok(names)
     }
 
-    fn read(&self, parent: &NodeEntry, name: &[u8], depth: usize) -> ReadChild {
-        let child = self.opened.hierarchy.child(parent, name)?;
+    fn read(
+        &self,
+        context: &RequestContext,
+        parent: &NodeEntry,
+        name: &[u8],
+        depth: usize,
+    ) -> ReadChild {
+        let child = self.opened.hierarchy.child(context, parent, name)?;
         let child = child.filter(|child| !is_of_chunks(parent, child));
         Ok(child.map(|entry| {
-            let node = self.describe(&entry, depth);
+            let node = self.describe(context, &entry, depth);
             ReadNode { node, entry }
         }))
     }
 
-    fn describe(&self, entry: &Arc<NodeEntry>, depth: usize) -> TreeNode {
-        TreeNode::describe((self.opened, self.root), entry, depth, self.config)
+    fn describe(&self, context: &RequestContext, entry: &Arc<NodeEntry>, depth: usize) -> TreeNode {
+        TreeNode::describe(context, (self.opened, self.root), entry, depth, self.config)
     }
 }
 

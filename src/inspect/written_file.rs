@@ -10,6 +10,7 @@ use crate::grid::Selection;
 use crate::inspect::file_ending::FileContent;
 use crate::inspect::selected::TakeBytes;
 use crate::model::Array;
+use crate::request_context::RequestContext;
 use crate::sync::read_bytes::ReadAt;
 
 /// How many bytes are given out at a time, about.
@@ -41,13 +42,14 @@ impl<'a> DescribedArray<'a> {
 
 /// Writes selected elements as a file; fails as `open_file` does.
 pub fn write_file(
+    context: &RequestContext,
     described: &DescribedArray<'_>,
     selection: &Selection,
     content: FileContent,
     take: &mut TakeBytes<'_>,
 ) -> Result<()> {
-    let file = open_file(described, selection, content)?;
-    write_whole(&file, file.len(), take)
+    let file = open_file(context, described, selection, content)?;
+    write_whole(context, &file, file.len(), take)
 }
 
 /// Opens the file of selected elements, whose length is known then.
@@ -55,6 +57,7 @@ pub fn write_file(
 /// Fails with `Unsupported` if the file cannot hold the elements, or with the error that stops the array from being
 /// decoded.
 pub fn open_file(
+    context: &RequestContext,
     described: &DescribedArray<'_>,
     selection: &Selection,
     content: FileContent,
@@ -62,7 +65,7 @@ pub fn open_file(
     let array = described.open;
     let FileContent { format, is_meant } = content;
     if array.array().data_type.is_variable() && !is_meant {
-        return Export::open_ragged(array, format, selection);
+        return Export::open_ragged(context, array, format, selection);
     }
     array.check_decodable()?;
     let (shape, taken) = (selection.shape(), TakenDimension::of_selection(selection));
@@ -99,10 +102,15 @@ fn parts_of(format: &Format, array: &OpenArray, subject: &Subject) -> Result<Fil
 }
 
 /// Gives out a file of a length piece by piece.
-pub fn write_whole(file: &dyn ReadAt, length: u64, take: &mut TakeBytes<'_>) -> Result<()> {
+pub fn write_whole(
+    context: &RequestContext,
+    file: &dyn ReadAt,
+    length: u64,
+    take: &mut TakeBytes<'_>,
+) -> Result<()> {
     let mut at = 0;
     while at < length {
-        let bytes = file.read_at(at, READ_SIZE)?;
+        let bytes = file.read_at(context, at, READ_SIZE)?;
         if bytes.is_empty() || !take(&bytes)? {
             return Ok(());
         }

@@ -19,6 +19,7 @@ use crate::overlay::Discarded;
 use crate::overlay::Overlay;
 use crate::overlay::changes::{ChangeAction, ChangedKey};
 use crate::overlay::commit::{CommitConfig, Outcome, ProgressFn};
+use crate::request_context::UNLIMITED;
 use crate::stats::Stats;
 use crate::store::{Key, Store};
 
@@ -39,7 +40,7 @@ pub fn execute(
         ControlRequest::Diff => ControlAnswer::Diff(diff(overlay)?),
         ControlRequest::DiffArrays => ControlAnswer::DiffArrays(diff_arrays(overlay)?),
         &ControlRequest::Commit { dry_run, force } => {
-            let outcome = overlay.commit(CommitConfig { dry_run, force }, progress)?;
+            let outcome = overlay.commit(&UNLIMITED, CommitConfig { dry_run, force }, progress)?;
             ControlAnswer::Commit(outcome.into())
         }
         ControlRequest::Discard { path } => {
@@ -58,7 +59,7 @@ pub(super) fn execute_in_mount(
 ) -> Result<ControlAnswer> {
     let mut dropped = 0;
     match request {
-        ControlRequest::Commit { dry_run: false, .. } => arrays.store_left_over(),
+        ControlRequest::Commit { dry_run: false, .. } => arrays.store_left_over(&UNLIMITED),
         ControlRequest::Discard { path } => {
             dropped = arrays.discard_left_over(&Key::new(path.as_str())?);
         }
@@ -84,7 +85,7 @@ pub(super) fn execute_in_mount(
 
 /// Throws away what was changed at a path; that it is nothing is a fault unless it was all that was asked for.
 fn discard(overlay: &Overlay, path: &Key) -> Result<DiscardReport> {
-    let Discarded { dropped, stored } = match overlay.discard(path) {
+    let Discarded { dropped, stored } = match overlay.discard(&UNLIMITED, path) {
         Err(error) if path.is_root() && error.kind() == Kind::NotFound => Discarded::default(),
         discarded => discarded?,
     };
@@ -95,7 +96,7 @@ fn discard(overlay: &Overlay, path: &Key) -> Result<DiscardReport> {
 }
 
 fn status(overlay: &Overlay) -> Result<StatusReport> {
-    let changes = overlay.changes()?;
+    let changes = overlay.changes(&UNLIMITED)?;
     let is_put = |change: &&ChangedKey| change.action != ChangeAction::Erase;
     let (put, erased): (Vec<_>, Vec<_>) = changes.keys.iter().partition(is_put);
     Ok(StatusReport {
@@ -115,7 +116,7 @@ fn status(overlay: &Overlay) -> Result<StatusReport> {
 }
 
 fn diff(overlay: &Overlay) -> Result<DiffReport> {
-    let changes = overlay.changes()?;
+    let changes = overlay.changes(&UNLIMITED)?;
     let keys = changes.keys.iter().map(|change| KeyDiff {
         change: match change.action {
             ChangeAction::Erase => 'D',
@@ -132,7 +133,7 @@ fn diff(overlay: &Overlay) -> Result<DiffReport> {
 }
 
 fn diff_arrays(overlay: &Overlay) -> Result<ArraysReport> {
-    let changes = overlay.changes()?.keys.into_iter();
+    let changes = overlay.changes(&UNLIMITED)?.keys.into_iter();
     let keys: HashSet<Key> = changes.map(|change| change.key).collect();
     let before = state(overlay.lower().clone());
     let after = state(Arc::new(overlay.clone()));

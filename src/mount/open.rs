@@ -17,6 +17,7 @@ use crate::inspect::root_name::root_name;
 use crate::json_text::render;
 use crate::known::Known;
 use crate::overlay::{Overlay, OverlayConfig};
+use crate::request_context::UNLIMITED;
 use crate::stats::Stats;
 use crate::store;
 use crate::store::layer::readahead::ReadaheadConfig;
@@ -130,7 +131,7 @@ impl Views {
         };
         let (view, control) = (view.clone(), self.control.clone());
         if self.lists_control() {
-            return Arc::new(ControlDirView::new(view, control));
+            return Arc::new(ControlDirView::new(&UNLIMITED, view, control));
         }
         let is_taken = self.has_copies_of_control();
         Arc::new(ControlDirView::of_unlisted(view, control, is_taken))
@@ -147,13 +148,13 @@ impl Views {
             return self.has_copies_of_control();
         }
         let name = Key::root().child(CONTROL);
-        let found = name.and_then(|name| self.stored.lookup(&name));
+        let found = name.and_then(|name| self.stored.lookup(&UNLIMITED, &name));
         matches!(found, Ok(Some(_)))
     }
 
     /// Whether a node of the name of the control directory would be listed: some servers hide names that begin with a dot.
     fn lists_control(&self) -> bool {
-        let root = || self.store.list(&Key::root());
+        let root = || self.store.list(&UNLIMITED, &Key::root());
         let is_hidden = || root().is_ok_and(|names| names.left_out().may_have(CONTROL));
         self.store.info().lists && !is_hidden()
     }
@@ -161,7 +162,7 @@ impl Views {
     /// Whether consolidated metadata have a node of the name of the control directory. The store is not asked, since
     /// the node would not be seen there.
     fn has_copies_of_control(&self) -> bool {
-        let root = self.hierarchy.root().ok().flatten();
+        let root = self.hierarchy.root(&UNLIMITED).ok().flatten();
         let name = Key::root().child(CONTROL);
         let (Some(root), Ok(name)) = (root, name) else {
             return false;
@@ -240,13 +241,13 @@ fn open_store(
 ) -> Result<(OpenedStore, Option<Overlay>)> {
     let access = config.access();
     let mut overlay = None;
-    let opened = OpenedStore::open(&access, stats, |stack, memory| {
+    let opened = OpenedStore::open(&UNLIMITED, &access, stats, |stack, memory| {
         let Some((upper, how)) = &config.overlay else {
             return Ok(stack);
         };
         let stack = with_synthetic_listings(stack, &config.hierarchy, memory);
         let opened = if config.rebind {
-            let moved = Overlay::open_moved(upper, stack.store, name, how.clone())?;
+            let moved = Overlay::open_moved(&UNLIMITED, upper, stack.store, name, how.clone())?;
             moved.rebind()?;
             moved
         } else {
@@ -319,7 +320,7 @@ const UNLISTED: &str = "the server does not list names; directories show metadat
 
 /// Reads the root's metadata. A root whose metadata are broken is mounted all the same, with a warning.
 fn check_root(hierarchy: &Hierarchy, source: &str) -> Result<()> {
-    let root = hierarchy.node(&Key::root())?;
+    let root = hierarchy.node(&UNLIMITED, &Key::root())?;
     let root = root.ok_or_else(|| Error::not_found(source))?;
     if let Err(error) = &root.node {
         log::warn!("{source}: {error}; its keys can be read all the same");

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use crate::error::Result;
 use crate::hierarchy::{Hierarchy, NodeEntry};
 use crate::model::Node;
+use crate::request_context::UNLIMITED;
 
 /// How long nodes are counted, and how many at most.
 const MAX_TIME: Duration = Duration::from_millis(30);
@@ -43,7 +44,7 @@ impl StoreSummary {
     /// Looks at the root; also at what lies below if `is_local`, or if that is in consolidated metadata.
     pub(super) fn read(hierarchy: &Arc<Hierarchy>, is_local: bool) -> Result<StoreSummary> {
         let mut found = StoreSummary::default();
-        let Some(root) = hierarchy.root()? else {
+        let Some(root) = hierarchy.root(&UNLIMITED)? else {
             return Ok(found);
         };
         found.root = match &root.node {
@@ -68,13 +69,13 @@ impl StoreSummary {
             if group.node.is_err() || group.array().is_some() {
                 continue;
             }
-            let mut children = hierarchy.children(&group)?;
-            while let Some(name) = children.next()? {
+            let mut children = hierarchy.children(&UNLIMITED, &group)?;
+            while let Some(name) = children.next(&UNLIMITED)? {
                 if seen == MAX_NODES || Instant::now() > end {
                     return Ok(false);
                 }
                 seen += 1;
-                if let Some(child) = hierarchy.child(&group, &name.name)? {
+                if let Some(child) = hierarchy.child(&UNLIMITED, &group, &name.name)? {
                     self.count(&child);
                     groups.push(child);
                 }

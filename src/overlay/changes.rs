@@ -12,6 +12,7 @@ use super::layered_store::LayeredStore;
 use super::listing::{Subtree, list_recursive};
 use super::records::BaseVersion;
 use crate::error::Result;
+use crate::request_context::RequestContext;
 use crate::store::{EntryKind, Key, StoreVersion, Version};
 
 /// What a commit does to a key.
@@ -106,12 +107,12 @@ impl Overlay {
     /// Returns what differs from the store, in the layer that programs change and in one that a commit has frozen. Lists
     /// the store where something was renamed or whole folders were removed: of a store that cannot list its keys, what
     /// is known to be there.
-    pub fn changes(&self) -> Result<ChangeSet> {
+    pub fn changes(&self, context: &RequestContext) -> Result<ChangeSet> {
         let top = self.0.top();
-        let changes = top.changes()?;
+        let changes = top.changes(context)?;
         match &top.frozen {
             None => Ok(changes),
-            Some(frozen) => Ok(changes.over(frozen.changes()?)),
+            Some(frozen) => Ok(changes.over(frozen.changes(context)?)),
         }
     }
 }
@@ -153,26 +154,30 @@ impl ChangeSet {
 
 impl LayeredStore {
     /// Returns what differs from the store below.
-    pub(super) fn changes(&self) -> Result<ChangeSet> {
+    pub(super) fn changes(&self, context: &RequestContext) -> Result<ChangeSet> {
         let all = [Key::root()];
-        self.changes_at(&all, &self.list_hidden(&all)?)
+        self.changes_at(context, &all, &self.list_hidden(context, &all)?)
     }
 
     /// Returns what no key of a store can hold, and why it stays in the layer.
-    pub(super) fn kept(&self) -> Result<KeptKeys> {
-        Ok(self.changes()?.kept)
+    pub(super) fn kept(&self, context: &RequestContext) -> Result<KeptKeys> {
+        Ok(self.changes(context)?.kept)
     }
 
     /// Lists what the store has where whiteouts at these paths and below are.
-    pub(super) fn list_hidden(&self, paths: &[Key]) -> Result<Vec<HiddenSubtree>> {
+    pub(super) fn list_hidden(
+        &self,
+        context: &RequestContext,
+        paths: &[Key],
+    ) -> Result<Vec<HiddenSubtree>> {
         let mut found = Vec::new();
         for (at, source) in paths.iter().flat_map(|path| self.layer.whiteouts(path)) {
-            let stored = list_recursive(&*self.lower, &at)?;
+            let stored = list_recursive(context, &*self.lower, &at)?;
             let objects = stored.objects.into_iter().map(|(key, _)| key).collect();
             let moved = match source {
                 None => None,
                 Some(source) => Some(MovedSubtree {
-                    stored: list_recursive(&*self.lower, &source)?,
+                    stored: list_recursive(context, &*self.lower, &source)?,
                     source,
                 }),
             };
@@ -187,7 +192,12 @@ impl LayeredStore {
     }
 
     /// Returns what differs from the store at these paths and below, given what `list_hidden` found there.
-    pub(super) fn changes_at(&self, paths: &[Key], hidden: &[HiddenSubtree]) -> Result<ChangeSet> {
+    pub(super) fn changes_at(
+        &self,
+        context: &RequestContext,
+        paths: &[Key],
+        hidden: &[HiddenSubtree],
+    ) -> Result<ChangeSet> {
         let whiteouts = self.layer.whiteouts(&Key::root());
         let mut collector = ChangeCollector {
             layered: self,
@@ -201,13 +211,13 @@ impl LayeredStore {
         };
         for path in paths {
             if let Some(kind) = self.layer.keys.kind(path)? {
-                collector.add_upper(path.clone(), kind)?;
+                collector.add_upper(context, path.clone(), kind)?;
             }
         }
         for subtree in hidden {
-            collector.add_hidden(&subtree.objects)?;
+            collector.add_hidden(context, &subtree.objects)?;
             if let Some(moved) = &subtree.moved {
-                collector.add_moved(&subtree.at, moved)?;
+                collector.add_moved(context, &subtree.at, moved)?;
             }
         }
         collector.kept.extend(self.keys_with_attributes(paths)?);
@@ -278,36 +288,36 @@ impl ChangeCollector<'_> {
     }
 
     /// Adds what the upper folder has at a key and below.
-    fn add_upper(&mut self, key: Key, kind: EntryKind) -> Result<()> {
+    fn add_upper(&mut self, context: &RequestContext, key: Key, kind: EntryKind) -> Result<()> {
         if is_too_long(&key) {
             self.kept.push((key, "a path of more than 4095 bytes"));
             return Ok(());
         }
         match kind {
-            EntryKind::Directory => return self.add_upper_folder(&key),
+            EntryKind::Directory => return self.add_upper_folder(context, &key),
             EntryKind::Link => self.kept.push((key, "a symbolic link")),
             EntryKind::File => self.add_upper_file(key)?,
         }
         Ok(())
     }
 
-    fn add_upper_folder(&mut self, folder: &Key) -> Result<()> {
+    fn add_upper_folder(&mut self, context: &RequestContext, folder: &Key) -> Result<()> {
         let names = self.layered.layer.keys.names(folder)?;
-        if names.is_empty() && !folder.is_root() && !self.is_in_store(folder)? {
+        if names.is_empty() && !folder.is_root() && !self.is_in_store(context, folder)? {
             self.kept.push((folder.clone(), "an empty folder"));
         } else if !folder.is_root() {
             self.add_lost(folder)?;
         }
         for (name, kind) in names {
-            self.add_upper(folder.child(&name)?, kind)?;
+            self.add_upper(context, folder.child(&name)?, kind)?;
         }
         Ok(())
     }
 
     /// Whether the store has a folder under its own name.
-    fn is_in_store(&self, folder: &Key) -> Result<bool> {
+    fn is_in_store(&self, context: &RequestContext, folder: &Key) -> Result<bool> {
         let is_own = self.layered.layer.lower_key(folder).as_ref() == Some(folder);
-        Ok(is_own && self.layered.lower.head(folder)?.is_some())
+        Ok(is_own && self.layered.lower.head(context, folder)?.is_some())
     }
 
     fn add_upper_file(&mut self, key: Key) -> Result<()> {
@@ -336,9 +346,9 @@ impl ChangeCollector<'_> {
     }
 
     /// Adds those keys of the store that a whiteout hides and for which nothing else shows.
-    fn add_hidden(&mut self, objects: &[Key]) -> Result<()> {
+    fn add_hidden(&mut self, context: &RequestContext, objects: &[Key]) -> Result<()> {
         for key in objects {
-            if !self.keys.contains_key(key) && !self.shows_file(key)? {
+            if !self.keys.contains_key(key) && !self.shows_file(context, key)? {
                 let base = self.base_state(key, BaseState::Unseen);
                 self.add(key.clone(), ChangeAction::Erase, base);
             }
@@ -347,7 +357,12 @@ impl ChangeCollector<'_> {
     }
 
     /// Adds the keys at and below `at` that show what the store has elsewhere.
-    fn add_moved(&mut self, at: &Key, moved: &MovedSubtree) -> Result<()> {
+    fn add_moved(
+        &mut self,
+        context: &RequestContext,
+        at: &Key,
+        moved: &MovedSubtree,
+    ) -> Result<()> {
         for (from, meta) in &moved.stored.objects {
             let Some(key) = self.layered.moved_key(from, &moved.source, at) else {
                 continue;
@@ -357,7 +372,11 @@ impl ChangeCollector<'_> {
             }
             let size = match meta {
                 Some(meta) => meta.size,
-                None => self.layered.lower.head(from)?.map_or(0, |meta| meta.size),
+                None => self
+                    .layered
+                    .lower
+                    .head(context, from)?
+                    .map_or(0, |meta| meta.size),
             };
             // Without a base there was nothing at the key that would have been hidden.
             let base = self.base_state(&key, BaseState::Known(None));
@@ -377,7 +396,7 @@ impl ChangeCollector<'_> {
     }
 
     /// Whether a key shows something that a key of a store can hold.
-    fn shows_file(&self, key: &Key) -> Result<bool> {
+    fn shows_file(&self, context: &RequestContext, key: &Key) -> Result<bool> {
         if let Some(kind) = self.layered.layer.keys.kind(key)? {
             return Ok(kind == EntryKind::File);
         }
@@ -385,7 +404,7 @@ impl ChangeCollector<'_> {
             None => Ok(false),
             Some(lower) if lower == *key => Ok(true),
             Some(lower) => {
-                let meta = self.layered.lower.head(&lower)?;
+                let meta = self.layered.lower.head(context, &lower)?;
                 Ok(meta.is_some_and(|meta| meta.kind == EntryKind::File))
             }
         }

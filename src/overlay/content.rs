@@ -9,6 +9,7 @@ use twox_hash::XxHash3_128;
 use super::attributes;
 use super::journal_line::{ContentDigest, Mark};
 use crate::error::{Error, Kind, Result};
+use crate::request_context::RequestContext;
 use crate::store::holes::data_after;
 use crate::store::{Reader, Version};
 
@@ -77,14 +78,18 @@ pub(super) type StoredContent = (Version, ContentDigest);
 
 /// Copies an object of the store; returns which content that is. `Changed` if it is replaced during each
 /// of several attempts.
-pub(super) fn copy_stored(reader: &dyn Reader, to: &File) -> Result<StoredContent> {
+pub(super) fn copy_stored(
+    context: &RequestContext,
+    reader: &dyn Reader,
+    to: &File,
+) -> Result<StoredContent> {
     for _ in 0..MAX_COPY_ATTEMPTS {
-        let version = reader.meta()?.version;
-        let content = read_all(reader, |bytes, at| {
+        let version = reader.meta(context)?.version;
+        let content = read_all(context, reader, |bytes, at| {
             let written = to.write_all_at(bytes, at);
             written.map_err(|error| Error::os("", error))
         })?;
-        if reader.meta()?.version == version {
+        if reader.meta(context)?.version == version {
             let cut = to.set_len(content.length);
             cut.map_err(|error| Error::os("", error))?;
             return Ok((version, content));
@@ -98,11 +103,15 @@ pub(super) fn copy_stored(reader: &dyn Reader, to: &File) -> Result<StoredConten
 const MAX_COPY_ATTEMPTS: usize = 4;
 
 /// Reads an object and gives its bytes to `take`; returns their length and digest.
-fn read_all(reader: &dyn Reader, take: impl Fn(&[u8], u64) -> Result<()>) -> Result<ContentDigest> {
+fn read_all(
+    context: &RequestContext,
+    reader: &dyn Reader,
+    take: impl Fn(&[u8], u64) -> Result<()>,
+) -> Result<ContentDigest> {
     let mut hasher = XxHash3_128::new();
     let mut length = 0;
     loop {
-        let bytes = reader.read_at(length, COPY_BUFFER)?;
+        let bytes = reader.read_at(context, length, COPY_BUFFER)?;
         if bytes.is_empty() {
             let digest = hasher.finish_128();
             return Ok(ContentDigest { length, digest });
@@ -120,13 +129,17 @@ pub(super) const MAX_REPLACED: u64 = 16 << 20;
 pub(super) const MAX_REMOVED: u64 = 64 << 10;
 
 /// Returns which content an object of at most `limit` bytes has; `None` if it is longer or was replaced meanwhile.
-pub(super) fn short_content(reader: &dyn Reader, limit: u64) -> Result<Option<StoredContent>> {
-    let before = reader.meta()?;
+pub(super) fn short_content(
+    context: &RequestContext,
+    reader: &dyn Reader,
+    limit: u64,
+) -> Result<Option<StoredContent>> {
+    let before = reader.meta(context)?;
     if before.size > limit {
         return Ok(None);
     }
-    let content = digest(reader)?;
-    let is_same = reader.meta()?.version == before.version;
+    let content = digest(context, reader)?;
+    let is_same = reader.meta(context)?.version == before.version;
     Ok(is_same.then_some((before.version, content)))
 }
 
@@ -138,8 +151,8 @@ pub(super) fn copy_attributes(from: &File, to: &File) -> rustix::io::Result<()> 
 }
 
 /// Returns length and digest of an object.
-pub(super) fn digest(reader: &dyn Reader) -> Result<ContentDigest> {
-    read_all(reader, |_, _| Ok(()))
+pub(super) fn digest(context: &RequestContext, reader: &dyn Reader) -> Result<ContentDigest> {
+    read_all(context, reader, |_, _| Ok(()))
 }
 
 /// Returns the mark of a file's content.
@@ -190,15 +203,19 @@ fn add_zeros(hasher: &mut XxHash3_128, mut hole: Range<u64>) {
 }
 
 /// Whether two objects have the same bytes.
-pub(super) fn is_same(one: &dyn Reader, other: &dyn Reader) -> Result<bool> {
-    if one.meta()?.size != other.meta()?.size {
+pub(super) fn is_same(
+    context: &RequestContext,
+    one: &dyn Reader,
+    other: &dyn Reader,
+) -> Result<bool> {
+    if one.meta(context)?.size != other.meta(context)?.size {
         return Ok(false);
     }
     let mut at = 0;
     loop {
         let (ours, theirs) = (
-            one.read_at(at, COPY_BUFFER)?,
-            other.read_at(at, COPY_BUFFER)?,
+            one.read_at(context, at, COPY_BUFFER)?,
+            other.read_at(context, at, COPY_BUFFER)?,
         );
         if ours != theirs {
             return Ok(false);

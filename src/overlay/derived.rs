@@ -22,6 +22,7 @@ use crate::dialect::text_of;
 use crate::error::{Kind, Result};
 use crate::json_text::ObjectText;
 use crate::model::document::{ZARR_JSON, ZARRAY, ZATTRS, is_document};
+use crate::request_context::RequestContext;
 use crate::store::tree::{Posix, Stat};
 use crate::store::{EntryKind, Key, LogPosition, Meta, Object, Reader, Store, Version};
 use crate::sync::locks::Mutex;
@@ -61,12 +62,12 @@ impl DerivedDocument {
 }
 
 impl Reader for DerivedDocument {
-    fn read_at(&self, offset: u64, len: usize) -> Result<Vec<u8>> {
+    fn read_at(&self, _context: &RequestContext, offset: u64, len: usize) -> Result<Vec<u8>> {
         let end = offset.saturating_add(len as u64).min(self.meta.size);
         Ok(self.object(offset.min(end)..end).bytes)
     }
 
-    fn meta(&self) -> Result<Meta> {
+    fn meta(&self, _context: &RequestContext) -> Result<Meta> {
         Ok(self.meta)
     }
 }
@@ -141,7 +142,11 @@ impl DerivedTable {
 
 impl OverlayCore {
     /// Returns a document whose copies are derived; `None` for any other key, and for one that a program is writing.
-    pub(super) fn derived(&self, key: &Key) -> Result<Option<Arc<DerivedDocument>>> {
+    pub(super) fn derived(
+        &self,
+        context: &RequestContext,
+        key: &Key,
+    ) -> Result<Option<Arc<DerivedDocument>>> {
         let Some(holder) = CopyHolder::of_key(key) else {
             return Ok(None);
         };
@@ -152,12 +157,12 @@ impl OverlayCore {
             return Ok(None);
         }
         for _ in 1..MAX_ATTEMPTS {
-            let (found, is_current) = self.derive(&holder)?;
+            let (found, is_current) = self.derive(context, &holder)?;
             if is_current {
                 return Ok(found);
             }
         }
-        self.derive(&holder).map(|(found, _)| found)
+        self.derive(context, &holder).map(|(found, _)| found)
     }
 
     /// Whether the copies of a document, of which this version is stored, may have to be derived: that takes more than a
@@ -175,7 +180,11 @@ impl OverlayCore {
     }
 
     /// Derives a document; also returns whether nothing changed meanwhile.
-    fn derive(&self, holder: &CopyHolder) -> Result<(Option<Arc<DerivedDocument>>, bool)> {
+    fn derive(
+        &self,
+        context: &RequestContext,
+        holder: &CopyHolder,
+    ) -> Result<(Option<Arc<DerivedDocument>>, bool)> {
         let (key, top) = (holder.key(), self.top());
         let state = top.state();
         let known = self.derived.get(key);
@@ -194,7 +203,7 @@ impl OverlayCore {
             self.derived.put(key, KnownHolder::Unchanged(state));
             return Ok((None, true));
         }
-        let (stat, _) = top.stat(key)?;
+        let (stat, _) = top.stat(context, key)?;
         let Some(stat) = stat.filter(|stat| stat.meta.kind == EntryKind::File) else {
             return Ok((None, true));
         };
@@ -210,12 +219,12 @@ impl OverlayCore {
             }
             _ => {}
         }
-        let Some(text) = top.holder_text(holder)? else {
+        let Some(text) = top.holder_text(context, holder)? else {
             return Ok((None, true));
         };
         let is_current = self.top().state() == state
             && top
-                .stat(key)?
+                .stat(context, key)?
                 .0
                 .is_some_and(|stat| stat.meta.version == source);
         if !text.has_copies {
@@ -338,9 +347,13 @@ impl LayeredStore {
 
     /// Returns the text of a document as the layers have it, with its copies derived; `None` if there is none, or one
     /// that is too long to be read.
-    fn holder_text(&self, holder: &CopyHolder) -> Result<Option<HolderText>> {
+    fn holder_text(
+        &self,
+        context: &RequestContext,
+        holder: &CopyHolder,
+    ) -> Result<Option<HolderText>> {
         let key = holder.key();
-        let mut own = self.own_object(key)?;
+        let mut own = self.own_object(context, key)?;
         if let Some(own) = own.take_if(|own| !holder.may_have_copies(&own.bytes)) {
             return Ok(Some(HolderText::of_stored(holder, own)));
         }
@@ -349,7 +362,7 @@ impl LayeredStore {
         let lower = if is_program {
             None
         } else {
-            self.lower_text(holder)?
+            self.lower_text(context, holder)?
         };
         let mut text = match (own, lower) {
             (None, None) => return Ok(None),
@@ -365,11 +378,11 @@ impl LayeredStore {
             return Ok(Some(text));
         };
         let documents = match stale.filter(|_| is_program) {
-            Some(stale) => self.stale_documents(holder, &copies, stale.iter())?,
-            None => self.changed_documents(holder, &copies)?,
+            Some(stale) => self.stale_documents(context, holder, &copies, stale.iter())?,
+            None => self.changed_documents(context, holder, &copies)?,
         };
         let read = |(name, document): (String, Key)| -> Result<_> {
-            let object = get(self, &document)?;
+            let object = get(context, self, &document)?;
             let modified = object.as_ref().and_then(|object| object.modified);
             let copy = object.and_then(|object| holder.copy_of(&object.bytes));
             Ok(((name, copy), modified))
@@ -389,27 +402,31 @@ impl LayeredStore {
     }
 
     /// Returns the text that shows below the layer.
-    fn lower_text(&self, holder: &CopyHolder) -> Result<Option<HolderText>> {
+    fn lower_text(
+        &self,
+        context: &RequestContext,
+        holder: &CopyHolder,
+    ) -> Result<Option<HolderText>> {
         let Some(lower) = self.layer.lower_key(holder.key()) else {
             return Ok(None);
         };
         if let Some(frozen) = &self.frozen
             && let Some(holder) = CopyHolder::of_key(&lower)
         {
-            return frozen.holder_text(&holder);
+            return frozen.holder_text(context, &holder);
         }
-        let object = get(&*self.lower, &lower)?;
+        let object = get(context, &*self.lower, &lower)?;
         Ok(object.map(|object| HolderText::of_stored(holder, object)))
     }
 
     /// Returns the layer's file of a key.
-    pub(super) fn own_object(&self, key: &Key) -> Result<Option<Object>> {
+    pub(super) fn own_object(&self, context: &RequestContext, key: &Key) -> Result<Option<Object>> {
         match self.own_reader(key)? {
-            Some(reader) if reader.meta()?.size <= MAX_DOCUMENT => {
-                let meta = reader.meta()?;
+            Some(reader) if reader.meta(context)?.size <= MAX_DOCUMENT => {
+                let meta = reader.meta(context)?;
                 let length = usize::try_from(meta.size).unwrap_or(usize::MAX);
                 Ok(Some(Object {
-                    bytes: reader.read_at(0, length)?,
+                    bytes: reader.read_at(context, 0, length)?,
                     size: meta.size,
                     version: meta.version,
                     modified: Some(meta.modified),
@@ -423,6 +440,7 @@ impl LayeredStore {
     /// the copies.
     fn changed_documents(
         &self,
+        context: &RequestContext,
         holder: &CopyHolder,
         copies: &Copies<'_>,
     ) -> Result<BTreeMap<String, Key>> {
@@ -454,7 +472,7 @@ impl LayeredStore {
             }
         }
         for (at, _) in whiteouts.iter().filter(|(_, is_moved)| *is_moved) {
-            self.add_documents_at(holder, at, &mut found)?;
+            self.add_documents_at(context, holder, at, &mut found)?;
         }
         Ok(found)
     }
@@ -462,6 +480,7 @@ impl LayeredStore {
     /// Returns the documents at and below paths of which a document holds a copy or should hold one.
     pub(super) fn stale_documents<'a>(
         &self,
+        context: &RequestContext,
         holder: &CopyHolder,
         copies: &Copies<'_>,
         paths: impl Iterator<Item = &'a Key>,
@@ -478,7 +497,7 @@ impl LayeredStore {
                 Some((name.to_string(), document))
             });
             found.extend(named);
-            self.add_documents_at(holder, path, &mut found)?;
+            self.add_documents_at(context, holder, path, &mut found)?;
         }
         Ok(found)
     }
@@ -487,6 +506,7 @@ impl LayeredStore {
     /// not listed.
     fn add_documents_at(
         &self,
+        context: &RequestContext,
         holder: &CopyHolder,
         path: &Key,
         found: &mut BTreeMap<String, Key>,
@@ -496,13 +516,13 @@ impl LayeredStore {
         };
         let mut folders = vec![path.clone()];
         while let Some(folder) = folders.pop() {
-            if self.is_array(&folder)? {
+            if self.is_array(context, &folder)? {
                 for name in [ZARR_JSON, ZARRAY, ZATTRS] {
                     add(folder.child(name.as_bytes())?);
                 }
                 continue;
             }
-            let mut names = match Store::list(self, &folder) {
+            let mut names = match Store::list(self, context, &folder) {
                 Err(error) if error.kind() == Kind::NotADirectory => {
                     add(folder);
                     continue;
@@ -512,7 +532,7 @@ impl LayeredStore {
                 }
                 names => names?,
             };
-            while let Some(name) = names.next()? {
+            while let Some(name) = names.next(context)? {
                 let key = folder.child(&name.name)?;
                 match name.kind {
                     EntryKind::Directory => folders.push(key),
@@ -523,11 +543,11 @@ impl LayeredStore {
         Ok(())
     }
 
-    fn is_array(&self, folder: &Key) -> Result<bool> {
-        if Store::version(self, &folder.child(ZARRAY.as_bytes())?)?.is_some() {
+    fn is_array(&self, context: &RequestContext, folder: &Key) -> Result<bool> {
+        if Store::version(self, context, &folder.child(ZARRAY.as_bytes())?)?.is_some() {
             return Ok(true);
         }
-        let object = get(self, &folder.child(ZARR_JSON.as_bytes())?)?;
+        let object = get(context, self, &folder.child(ZARR_JSON.as_bytes())?)?;
         Ok(object.is_some_and(|object| {
             let text = text_of(&object.bytes).ok();
             let text = text.and_then(|text| ObjectText::parse(text).ok());
@@ -559,8 +579,8 @@ fn edited_text(holder: &CopyHolder, own: Object, lower: &HolderText) -> HolderTe
 }
 
 /// Returns a whole document; `None` if there is none, or one that is too long.
-fn get(store: &dyn Store, key: &Key) -> Result<Option<Object>> {
-    match store.get(key, MAX_DOCUMENT) {
+fn get(context: &RequestContext, store: &dyn Store, key: &Key) -> Result<Option<Object>> {
+    match store.get(context, key, MAX_DOCUMENT) {
         Err(error) if error.kind() == Kind::TooLarge => Ok(None),
         found => found,
     }

@@ -14,6 +14,7 @@ use super::upper::Upper;
 use super::{Overlay, OverlayCore};
 use crate::dialect::copies::CopyHolder;
 use crate::error::{Error, Kind, Result};
+use crate::request_context::RequestContext;
 use crate::store::{EntryKind, Key};
 
 /// What a discard did.
@@ -32,13 +33,13 @@ impl Overlay {
     ///
     /// `NotFound` if nothing was changed there, `Invalid` if something was renamed from there to elsewhere, or if the
     /// old name of something that was renamed there is in use.
-    pub fn discard(&self, path: &Key) -> Result<Discarded> {
+    pub fn discard(&self, context: &RequestContext, path: &Key) -> Result<Discarded> {
         let core = &self.0;
         let _one = core.committing.lock();
-        if let Err(error) = core.finish_copies(path) {
+        if let Err(error) = core.finish_copies(context, path) {
             log::warn!("copies of what a commit has put may be old: {error}");
         }
-        let discarded = core.change_names(std::slice::from_ref(path), |change| {
+        let discarded = core.change_names(context, std::slice::from_ref(path), |change| {
             let layers = change.layers();
             let mut undone = Vec::new();
             for layer in &layers {
@@ -251,6 +252,7 @@ fn remove_all(layer: &ChangeLayer, path: &Key) -> Result<u64> {
 mod tests {
     use super::*;
     use crate::overlay::OverlayConfig;
+    use crate::request_context::UNLIMITED;
     use crate::store::Store;
     use crate::store::backend::memory::MemoryStore;
     use crate::store::tree::{Credentials, Tree};
@@ -275,15 +277,15 @@ mod tests {
         let store = Arc::new(MemoryStore::default());
         store.set(key("a"), b"old".to_vec());
         let overlay = open(folder.path(), &store);
-        Tree::unlink(&overlay, &key("a")).unwrap();
+        Tree::unlink(&overlay, &UNLIMITED, &key("a")).unwrap();
         let credentials = Credentials {
             uid: 0,
             gid: 0,
             mode: 0o644,
         };
-        let file = Tree::create(&overlay, &key("a"), &credentials).unwrap();
-        file.write_at(0, b"new").unwrap();
-        file.flush().unwrap();
+        let file = Tree::create(&overlay, &UNLIMITED, &key("a"), &credentials).unwrap();
+        file.write_at(&UNLIMITED, 0, b"new").unwrap();
+        file.flush(&UNLIMITED).unwrap();
         drop(file);
         let layer = overlay.0.top().layer.clone();
         show_lower(&layer, &key("a"), Vec::new()).unwrap();
@@ -297,13 +299,13 @@ mod tests {
         );
         drop((layer, overlay));
         let overlay = open(folder.path(), &store);
-        let found = Store::get(&overlay, &key("a"), 100).unwrap();
+        let found = Store::get(&overlay, &UNLIMITED, &key("a"), 100).unwrap();
         assert_eq!(found.map(|object| object.bytes), Some(b"new".to_vec()));
         remove_all(&overlay.0.top().layer, &key("a")).unwrap();
         drop(overlay);
         let overlay = open(folder.path(), &store);
-        let found = Store::get(&overlay, &key("a"), 100).unwrap();
+        let found = Store::get(&overlay, &UNLIMITED, &key("a"), 100).unwrap();
         assert_eq!(found.map(|object| object.bytes), Some(b"old".to_vec()));
-        assert!(overlay.changes().unwrap().keys.is_empty());
+        assert!(overlay.changes(&UNLIMITED).unwrap().keys.is_empty());
     }
 }

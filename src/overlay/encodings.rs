@@ -22,6 +22,7 @@ use crate::dialect::encoding;
 use crate::error::{Kind, Result};
 use crate::model::document::{ATTRIBUTES_JSON, ZARR_JSON, ZARRAY, ZGROUP, is_consolidated};
 use crate::model::{document, is_like_chunk};
+use crate::request_context::RequestContext;
 use crate::store::{EncodedBy, Key, Object, Store};
 use crate::sync::locks::Mutex;
 
@@ -129,14 +130,20 @@ fn renamed(by: EncodedBy, from: &Key, to: &Key) -> EncodedBy {
 
 impl OverlayCore {
     /// Notes what a program has read of a document, from its beginning; `is_whole` if that is all of it.
-    pub(super) fn note_document_read(self: &Arc<Self>, key: &Key, bytes: &[u8], is_whole: bool) {
+    pub(super) fn note_document_read(
+        self: &Arc<Self>,
+        context: &RequestContext,
+        key: &Key,
+        bytes: &[u8],
+        is_whole: bool,
+    ) {
         if !has_metadata(key) {
             return;
         }
         let rest = if is_whole {
             None
         } else {
-            self.shown_document(key).ok().flatten()
+            self.shown_document(context, key).ok().flatten()
         };
         let bytes = rest.as_ref().map_or(bytes, |object| &object.bytes);
         match encoding::of_document(key, bytes) {
@@ -149,11 +156,16 @@ impl OverlayCore {
     }
 
     /// Returns what the content of `from` will be when a program gives it the key `to`.
-    pub(super) fn content_as(self: &Arc<Self>, from: &Key, to: &Key) -> Result<NewContent> {
+    pub(super) fn content_as(
+        self: &Arc<Self>,
+        context: &RequestContext,
+        from: &Key,
+        to: &Key,
+    ) -> Result<NewContent> {
         if !document::describes_node(to.name()) {
             return Ok(NewContent::Other);
         }
-        let object = self.shown_document(from)?;
+        let object = self.shown_document(context, from)?;
         Ok(object.map_or(NewContent::Other, |object| {
             NewContent::of(to, &object.bytes)
         }))
@@ -162,7 +174,11 @@ impl OverlayCore {
     /// Looks for the metadata of the array that a key may be a chunk of, before it is changed, if no program has seen them
     /// and no change of a chunk has recorded them. The array's folder is the nearest one whose name is not like that of a
     /// chunk, or one in there.
-    pub(super) fn find_metadata(self: &Arc<Self>, key: &Key) -> Result<()> {
+    pub(super) fn find_metadata(
+        self: &Arc<Self>,
+        context: &RequestContext,
+        key: &Key,
+    ) -> Result<()> {
         if !may_be_chunk(key) {
             return Ok(());
         }
@@ -171,7 +187,7 @@ impl OverlayCore {
         if seen.as_ref().is_some_and(counts) {
             return Ok(());
         }
-        let found = self.look_for_metadata(key)?;
+        let found = self.look_for_metadata(context, key)?;
         let document = found.as_ref().map(|by| &by.document);
         if let Some(gone) = seen.filter(|seen| document != Some(&seen.by.document)) {
             self.seen.remove(&gone.by.document);
@@ -183,14 +199,18 @@ impl OverlayCore {
         Ok(())
     }
 
-    fn look_for_metadata(self: &Arc<Self>, key: &Key) -> Result<Option<EncodedBy>> {
+    fn look_for_metadata(
+        self: &Arc<Self>,
+        context: &RequestContext,
+        key: &Key,
+    ) -> Result<Option<EncodedBy>> {
         let above = |folder: &Key| folder.parent().filter(|_| is_like_chunk(folder.name()));
         let folders: Vec<Key> = std::iter::successors(key.parent(), above).collect();
         for (depth, folder) in folders.iter().rev().enumerate() {
             let mut is_node = false;
             for name in DESCRIBING {
                 let document = folder.child(name.as_bytes())?;
-                let Some(object) = self.shown_document(&document)? else {
+                let Some(object) = self.shown_document(context, &document)? else {
                     continue;
                 };
                 is_node = true;
@@ -212,8 +232,12 @@ impl OverlayCore {
         !self.config.write_through && is_recorded()
     }
 
-    fn shown_document(self: &Arc<Self>, key: &Key) -> Result<Option<Object>> {
-        readable(Overlay(self.clone()).get(key, MAX_DOCUMENT))
+    fn shown_document(
+        self: &Arc<Self>,
+        context: &RequestContext,
+        key: &Key,
+    ) -> Result<Option<Object>> {
+        readable(Overlay(self.clone()).get(context, key, MAX_DOCUMENT))
     }
 
     /// Returns the records of the metadata by which those chunks were encoded that other records change. The decoded file

@@ -10,6 +10,7 @@ use super::keys_dir::os_error;
 use super::name_change::NameChange;
 use super::{OverlayCore, attributes, mode, wrong_kind};
 use crate::error::Result;
+use crate::request_context::RequestContext;
 use crate::store::{EntryKind, Key};
 
 impl NameChange<'_> {
@@ -62,10 +63,14 @@ impl NameChange<'_> {
 
 impl OverlayCore {
     /// Removes the empty folders above a key from the upper folder, as far as what lies below has them too.
-    pub(super) fn remove_empty_parents(self: &Arc<Self>, key: &Key) -> Result<()> {
+    pub(super) fn remove_empty_parents(
+        self: &Arc<Self>,
+        context: &RequestContext,
+        key: &Key,
+    ) -> Result<()> {
         let mut at = key.parent();
         while let Some(folder) = at.filter(|folder| !folder.is_root()) {
-            let removed = self.change_until_answered(|change| {
+            let removed = self.change_until_answered(context, |change| {
                 if change.find_lower(&folder)?.is_none() {
                     return Ok(false);
                 }
@@ -87,6 +92,7 @@ mod tests {
     use super::*;
     use crate::overlay::commit::CommitConfig;
     use crate::overlay::{Overlay, OverlayConfig};
+    use crate::request_context::UNLIMITED;
     use crate::store::backend::memory::MemoryStore;
     use crate::store::tree::Tree;
 
@@ -103,25 +109,27 @@ mod tests {
         };
         let upper = folder.path().join("upper");
         let overlay = Overlay::open(&upper, store.clone(), "a store", config).unwrap();
-        let set_mode = |bits| Tree::change(&overlay, &key("d"), &mode(bits)).unwrap();
+        let set_mode = |bits| Tree::change(&overlay, &UNLIMITED, &key("d"), &mode(bits)).unwrap();
         let shown_mode = || {
-            let stat = Tree::stat(&overlay, &key("d")).unwrap().unwrap();
+            let stat = Tree::stat(&overlay, &UNLIMITED, &key("d"))
+                .unwrap()
+                .unwrap();
             stat.posix.unwrap().mode & 0o7777
         };
         set_mode(0o700);
-        Tree::unlink(&overlay, &key("d/x")).unwrap();
+        Tree::unlink(&overlay, &UNLIMITED, &key("d/x")).unwrap();
         // A conflict leaves the frozen layer where it is.
         store.set(key("d/x"), b"changed".to_vec());
         overlay
-            .commit(CommitConfig::default(), &|_, _| {})
+            .commit(&UNLIMITED, CommitConfig::default(), &|_, _| {})
             .and_then(crate::overlay::commit::Outcome::or_failed)
             .unwrap();
         assert!(overlay.0.top().frozen.is_some());
         assert_eq!(shown_mode(), 0o700);
         let copy_up = || {
-            let done = overlay
-                .0
-                .change_names(&[key("d")], |change| change.copy_up_folder(&key("d")));
+            let done = overlay.0.change_names(&UNLIMITED, &[key("d")], |change| {
+                change.copy_up_folder(&key("d"))
+            });
             done.unwrap();
         };
         copy_up();

@@ -11,6 +11,7 @@ use super::layer::Located;
 use super::layered_store::{LayeredStore, etag_of};
 use super::{Resolved, attributes, content, listing};
 use crate::error::{Error, Result};
+use crate::request_context::RequestContext;
 use crate::store::{
     ByteRange, Condition, ETag, EntryKind, FlatListing, Key, Listing, Meta, Object, PutBody,
     Reader, Store, StoreInfo, Version,
@@ -59,45 +60,55 @@ impl LayeredStore {
 }
 
 impl Store for LayeredStore {
-    fn get(&self, key: &Key, limit: u64) -> Result<Option<Object>> {
-        let below = |store: &dyn Store, lower: &Key| store.get(lower, limit);
+    fn get(&self, context: &RequestContext, key: &Key, limit: u64) -> Result<Option<Object>> {
+        let below = |store: &dyn Store, lower: &Key| store.get(context, lower, limit);
         self.read(key, below, |reader| {
             let size = reader.meta.size;
             if size > limit {
                 let why = format!("{size} bytes, at most {limit} are read");
                 return Err(Error::too_large(key, why));
             }
-            reader.object(key, 0, size)
+            reader.object(context, key, 0, size)
         })
     }
 
-    fn get_range(&self, key: &Key, range: ByteRange) -> Result<Option<Object>> {
-        let below = |store: &dyn Store, lower: &Key| store.get_range(lower, range.clone());
+    fn get_range(
+        &self,
+        context: &RequestContext,
+        key: &Key,
+        range: ByteRange,
+    ) -> Result<Option<Object>> {
+        let below = |store: &dyn Store, lower: &Key| store.get_range(context, lower, range.clone());
         self.read(key, below, |reader| {
             let span = range.within(reader.meta.size);
-            reader.object(key, span.start, span.end - span.start)
+            reader.object(context, key, span.start, span.end - span.start)
         })
     }
 
-    fn head(&self, key: &Key) -> Result<Option<Meta>> {
-        Ok(self.find(key)?.map(|found| match found {
+    fn head(&self, context: &RequestContext, key: &Key) -> Result<Option<Meta>> {
+        Ok(self.find(context, key)?.map(|found| match found {
             Resolved::Upper(stat) => self.layer.meta(key, &stat),
             Resolved::Lower(_, meta) => meta,
         }))
     }
 
-    fn version(&self, key: &Key) -> Result<Option<Version>> {
-        let below = |store: &dyn Store, lower: &Key| store.version(lower);
+    fn version(&self, context: &RequestContext, key: &Key) -> Result<Option<Version>> {
+        let below = |store: &dyn Store, lower: &Key| store.version(context, lower);
         self.read(key, below, |reader| Ok(reader.meta.version))
     }
 
-    fn open(&self, key: &Key, known: Option<&Meta>) -> Result<Arc<dyn Reader>> {
-        let below = |store: &dyn Store, lower: &Key| store.open(lower, known).map(Some);
+    fn open(
+        &self,
+        context: &RequestContext,
+        key: &Key,
+        known: Option<&Meta>,
+    ) -> Result<Arc<dyn Reader>> {
+        let below = |store: &dyn Store, lower: &Key| store.open(context, lower, known).map(Some);
         let reader = self.read(key, below, |reader| Ok(Arc::new(reader) as Arc<dyn Reader>))?;
         reader.ok_or_else(|| Error::not_found(key))
     }
 
-    fn list(&self, prefix: &Key) -> Result<Box<dyn Listing>> {
+    fn list(&self, context: &RequestContext, prefix: &Key) -> Result<Box<dyn Listing>> {
         let own = LayeredStore {
             layer: self.layer.clone(),
             lower: self.lower.clone(),
@@ -105,26 +116,31 @@ impl Store for LayeredStore {
             info: self.info.clone(),
         };
         let own = Arc::new(own);
-        listing::open(Arc::new(move || own.clone()), prefix)
+        listing::open(context, Arc::new(move || own.clone()), prefix)
     }
 
-    fn list_all(&self, _prefix: &Key, _from: &Key) -> Result<Option<Box<dyn FlatListing>>> {
+    fn list_all(
+        &self,
+        _context: &RequestContext,
+        _prefix: &Key,
+        _from: &Key,
+    ) -> Result<Option<Box<dyn FlatListing>>> {
         Ok(None)
     }
 
     /// Links of the layer itself are never followed.
-    fn leads_back(&self, key: &Key) -> Result<bool> {
+    fn leads_back(&self, context: &RequestContext, key: &Key) -> Result<bool> {
         match self.layer.locate(key)? {
-            Located::Lower(lower) => self.lower.leads_back(&lower),
+            Located::Lower(lower) => self.lower.leads_back(context, &lower),
             Located::Upper(_) | Located::Hidden => Ok(false),
         }
     }
 
-    fn read_link(&self, key: &Key) -> Result<Vec<u8>> {
+    fn read_link(&self, context: &RequestContext, key: &Key) -> Result<Vec<u8>> {
         loop {
-            match self.find(key)? {
+            match self.find(context, key)? {
                 None => return Err(Error::not_found(key)),
-                Some(Resolved::Lower(lower, _)) => return self.lower.read_link(&lower),
+                Some(Resolved::Lower(lower, _)) => return self.lower.read_link(context, &lower),
                 Some(Resolved::Upper(_)) => {}
             }
             let found = self.layer.keys.parent(key);
@@ -138,20 +154,26 @@ impl Store for LayeredStore {
         }
     }
 
-    fn etag(&self, key: &Key) -> Result<Option<ETag>> {
-        let below = |store: &dyn Store, lower: &Key| store.etag(lower);
+    fn etag(&self, context: &RequestContext, key: &Key) -> Result<Option<ETag>> {
+        let below = |store: &dyn Store, lower: &Key| store.etag(context, lower);
         self.read(key, below, |reader| Ok(etag_of(&reader.meta)))
     }
 
-    fn put(&self, key: &Key, _body: PutBody<'_>, _condition: &Condition) -> Result<ETag> {
+    fn put(
+        &self,
+        _context: &RequestContext,
+        key: &Key,
+        _body: PutBody<'_>,
+        _condition: &Condition,
+    ) -> Result<ETag> {
         Err(Error::read_only(key))
     }
 
-    fn erase(&self, key: &Key, _condition: &Condition) -> Result<()> {
+    fn erase(&self, _context: &RequestContext, key: &Key, _condition: &Condition) -> Result<()> {
         Err(Error::read_only(key))
     }
 
-    fn erase_folder(&self, prefix: &Key) -> Result<()> {
+    fn erase_folder(&self, _context: &RequestContext, prefix: &Key) -> Result<()> {
         Err(Error::read_only(prefix))
     }
 
@@ -167,10 +189,16 @@ pub(super) struct FrozenReader {
 }
 
 impl FrozenReader {
-    fn object(&self, key: &Key, offset: u64, length: u64) -> Result<Object> {
+    fn object(
+        &self,
+        context: &RequestContext,
+        key: &Key,
+        offset: u64,
+        length: u64,
+    ) -> Result<Object> {
         let length = usize::try_from(length).map_err(|error| Error::too_large(key, error))?;
         Ok(Object {
-            bytes: self.read_at(offset, length)?,
+            bytes: self.read_at(context, offset, length)?,
             size: self.meta.size,
             version: self.meta.version,
             modified: Some(self.meta.modified),
@@ -179,11 +207,11 @@ impl FrozenReader {
 }
 
 impl Reader for FrozenReader {
-    fn read_at(&self, offset: u64, len: usize) -> Result<Vec<u8>> {
+    fn read_at(&self, _context: &RequestContext, offset: u64, len: usize) -> Result<Vec<u8>> {
         content::read_file(&self.file, offset, len).map_err(|error| Error::os("", error))
     }
 
-    fn meta(&self) -> Result<Meta> {
+    fn meta(&self, _context: &RequestContext) -> Result<Meta> {
         Ok(self.meta)
     }
 }

@@ -18,6 +18,7 @@ use super::keys_dir::os_error;
 use super::layer::{ChangeLayer, Located};
 use super::{Resolved, attributes};
 use crate::error::Result;
+use crate::request_context::RequestContext;
 use crate::store::tree::{AttrChange, Posix, Stat};
 use crate::store::{ETag, EncodedBy, EntryKind, Key, Meta, Store, StoreInfo};
 
@@ -62,14 +63,14 @@ impl LayeredStore {
     }
 
     /// Returns where the content or folder of a key is; `None` if there is nothing.
-    pub(super) fn find(&self, key: &Key) -> Result<Option<Resolved>> {
+    pub(super) fn find(&self, context: &RequestContext, key: &Key) -> Result<Option<Resolved>> {
         loop {
             let lower = match self.layer.locate(key)? {
                 Located::Upper(stat) => return Ok(Some(Resolved::Upper(stat))),
                 Located::Hidden => return Ok(None),
                 Located::Lower(lower) => lower,
             };
-            let meta = self.lower.head(&lower)?;
+            let meta = self.lower.head(context, &lower)?;
             // What was renamed in the store may have reached it meanwhile under its new name.
             if matches!(self.layer.locate(key)?, Located::Lower(now) if now == lower) {
                 return Ok(meta.map(|meta| Resolved::Lower(lower, meta)));
@@ -178,12 +179,16 @@ impl LayeredStore {
     }
 
     /// Returns what `stat` shows of a key but for attributes that were set alone, and those.
-    pub(super) fn stat(&self, key: &Key) -> Result<(Option<Stat>, Option<Arc<KeptAttributes>>)> {
+    pub(super) fn stat(
+        &self,
+        context: &RequestContext,
+        key: &Key,
+    ) -> Result<(Option<Stat>, Option<Arc<KeptAttributes>>)> {
         loop {
             let kept = self.layer.kept_attributes(key);
-            let found = self.find(key)?;
+            let found = self.find(context, key)?;
             let is_below = matches!(found, Some(Resolved::Lower(..)));
-            let stat = self.stat_of(key, found)?;
+            let stat = self.stat_of(context, key, found)?;
             // A rename takes them along, a content takes them over.
             if self.layer.kept_attributes(key) == kept {
                 return Ok((stat, kept.filter(|_| is_below)));
@@ -192,12 +197,17 @@ impl LayeredStore {
     }
 
     /// Returns what `stat` shows of what was found: files of a layer have owner and mode of their own.
-    fn stat_of(&self, key: &Key, found: Option<Resolved>) -> Result<Option<Stat>> {
+    fn stat_of(
+        &self,
+        context: &RequestContext,
+        key: &Key,
+        found: Option<Resolved>,
+    ) -> Result<Option<Stat>> {
         Ok(match found {
             None => None,
             Some(Resolved::Upper(stat)) => Some(self.upper_stat(key, &stat)),
             Some(Resolved::Lower(lower, meta)) => match &self.frozen {
-                Some(frozen) => frozen.stat_of(&lower, frozen.find(&lower)?)?,
+                Some(frozen) => frozen.stat_of(context, &lower, frozen.find(context, &lower)?)?,
                 None => Some(stat_of_stored(meta)),
             },
         })

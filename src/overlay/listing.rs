@@ -12,22 +12,31 @@ use super::layer::Whiteout;
 use super::layered_store::LayeredStore;
 use super::{OverlayCore, Resolved, wrong_kind};
 use crate::error::{Error, Kind, Result};
+use crate::request_context::RequestContext;
 use crate::store::{EntryKind, Key, Listing, LogPosition, Meta, Name, Store};
 
 /// Returns the layer whose directories are listed, as it is now.
 type LayerSource = Arc<dyn Fn() -> Arc<LayeredStore> + Send + Sync>;
 
 /// Opens the listing of a directory that an overlay shows.
-pub(super) fn of_overlay(core: &Arc<OverlayCore>, prefix: &Key) -> Result<Box<dyn Listing>> {
+pub(super) fn of_overlay(
+    context: &RequestContext,
+    core: &Arc<OverlayCore>,
+    prefix: &Key,
+) -> Result<Box<dyn Listing>> {
     let source = core.clone();
     let source: LayerSource = Arc::new(move || source.top());
-    core.look(|_| open(source.clone(), prefix))
+    core.look(|_| open(context, source.clone(), prefix))
 }
 
 /// Opens the listing of a directory. `NotFound` if there is nothing, `NotADirectory` if it is a file.
-pub(super) fn open(source: LayerSource, prefix: &Key) -> Result<Box<dyn Listing>> {
+pub(super) fn open(
+    context: &RequestContext,
+    source: LayerSource,
+    prefix: &Key,
+) -> Result<Box<dyn Listing>> {
     let layered = source();
-    let found = layered.find(prefix)?;
+    let found = layered.find(context, prefix)?;
     let found = found.ok_or_else(|| Error::not_found(prefix))?;
     if LayeredStore::kind(&found) != EntryKind::Directory {
         return Err(wrong_kind(prefix, false));
@@ -36,7 +45,7 @@ pub(super) fn open(source: LayerSource, prefix: &Key) -> Result<Box<dyn Listing>
         && lower == *prefix
         && layered.renamed_from(prefix).is_none()
     {
-        return layered.lower.list(&lower);
+        return layered.lower.list(context, &lower);
     }
     let mut merged = MergedListing {
         source,
@@ -49,7 +58,7 @@ pub(super) fn open(source: LayerSource, prefix: &Key) -> Result<Box<dyn Listing>
         began: LogPosition::default(),
         passes: 0,
     };
-    merged.begin()?;
+    merged.begin(context)?;
     Ok(Box::new(merged))
 }
 
@@ -103,13 +112,13 @@ const MAX_PASSES: usize = 8;
 
 impl MergedListing {
     /// Takes the names of the upper folder, and opens the listing of the store.
-    fn begin(&mut self) -> Result<()> {
+    fn begin(&mut self, context: &RequestContext) -> Result<()> {
         (self.position, self.passes) = (0, 0);
         self.moved = None;
-        self.take_names()
+        self.take_names(context)
     }
 
-    fn take_names(&mut self) -> Result<()> {
+    fn take_names(&mut self, context: &RequestContext) -> Result<()> {
         // Before the layers are looked at: what changes from here on is seen as a change.
         self.began = (self.source)().info.changes.position();
         let layered = (self.source)();
@@ -123,11 +132,11 @@ impl MergedListing {
         }
         drop(shape);
         self.covered = names.iter().map(|(name, _)| name.clone()).collect();
-        names.extend(self.moved_here(&layered, whiteouts)?);
+        names.extend(self.moved_here(context, &layered, whiteouts)?);
         self.upper = names.into();
         self.lower = match lower {
             None => None,
-            Some(lower) => match layered.lower.list(&lower) {
+            Some(lower) => match layered.lower.list(context, &lower) {
                 Err(error) if matches!(error.kind(), Kind::NotFound | Kind::NotADirectory) => None,
                 // A store that cannot list its keys: the names that were written are still shown.
                 Err(error) if error.kind() == Kind::Unsupported && !self.upper.is_empty() => None,
@@ -140,6 +149,7 @@ impl MergedListing {
     /// Covers the names with a whiteout in this directory, and returns those that show another key of the store.
     fn moved_here(
         &mut self,
+        context: &RequestContext,
         layered: &LayeredStore,
         whiteouts: Vec<Whiteout>,
     ) -> Result<Vec<(Vec<u8>, EntryKind)>> {
@@ -152,7 +162,7 @@ impl MergedListing {
             }
             // A commit may have brought it to its new name since the whiteouts were looked at.
             if source.is_some()
-                && let Some(found) = layered.find(&key)?
+                && let Some(found) = layered.find(context, &key)?
             {
                 moved.push((key.name().to_vec(), LayeredStore::kind(&found)));
             }
@@ -163,7 +173,7 @@ impl MergedListing {
 
 impl MergedListing {
     /// Returns the next name of this pass.
-    fn next_of_pass(&mut self) -> Result<Option<FoundName>> {
+    fn next_of_pass(&mut self, context: &RequestContext) -> Result<Option<FoundName>> {
         if let Some((name, kind)) = self.upper.pop_front() {
             return Ok(Some((name, kind, None)));
         }
@@ -171,7 +181,7 @@ impl MergedListing {
             return Ok(None);
         };
         loop {
-            let name = match lower.next() {
+            let name = match lower.next(context) {
                 // A folder of this machine that a commit has emptied and removed since.
                 Err(error) if error.kind() == Kind::NotFound => return Ok(None),
                 name => name?,
@@ -184,24 +194,24 @@ impl MergedListing {
     }
 
     /// Begins again if names may have come to this prefix from another one meanwhile; returns whether it did.
-    fn begin_again(&mut self) -> Result<bool> {
+    fn begin_again(&mut self, context: &RequestContext) -> Result<bool> {
         let changes = (self.source)().info.changes.clone();
         let may_lack = self.moved.is_some()
             && self.passes < MAX_PASSES
             && changes.below_changed_since(self.began, &self.prefix);
         if may_lack {
             self.passes += 1;
-            self.take_names()?;
+            self.take_names(context)?;
         }
         Ok(may_lack)
     }
 }
 
 impl Listing for MergedListing {
-    fn next(&mut self) -> Result<Option<Name>> {
+    fn next(&mut self, context: &RequestContext) -> Result<Option<Name>> {
         loop {
-            let Some((name, kind, meta)) = self.next_of_pass()? else {
-                if self.begin_again()? {
+            let Some((name, kind, meta)) = self.next_of_pass(context)? else {
+                if self.begin_again(context)? {
                     continue;
                 }
                 return Ok(None);
@@ -221,9 +231,9 @@ impl Listing for MergedListing {
         }
     }
 
-    fn seek(&mut self, cursor: u64) -> Result<()> {
-        self.begin()?;
-        while self.position < cursor && self.next()?.is_some() {}
+    fn seek(&mut self, context: &RequestContext, cursor: u64) -> Result<()> {
+        self.begin(context)?;
+        while self.position < cursor && self.next(context)?.is_some() {}
         Ok(())
     }
 }
@@ -239,37 +249,46 @@ pub(super) struct Subtree {
 
 /// Lists all that a store has at and below a prefix: in one listing where the store has such a thing, else folder
 /// by folder.
-pub(super) fn list_recursive(store: &dyn Store, prefix: &Key) -> Result<Subtree> {
+pub(super) fn list_recursive(
+    context: &RequestContext,
+    store: &dyn Store,
+    prefix: &Key,
+) -> Result<Subtree> {
     let mut found = Subtree::default();
-    match store.head(prefix)? {
+    match store.head(context, prefix)? {
         None => {}
         Some(meta) if meta.kind != EntryKind::Directory => {
             found.objects.push((prefix.clone(), Some(meta)));
         }
-        Some(_) => match store.list_all(prefix, prefix)? {
+        Some(_) => match store.list_all(context, prefix, prefix)? {
             Some(mut pages) => {
                 let mut objects = Vec::new();
-                while let Some(page) = pages.next()? {
+                while let Some(page) = pages.next(context)? {
                     objects.extend(page);
                 }
-                found = from_flat_listing(store, prefix, objects)?;
+                found = from_flat_listing(context, store, prefix, objects)?;
             }
-            None => list_folders(store, prefix, &mut found)?,
+            None => list_folders(context, store, prefix, &mut found)?,
         },
     }
     Ok(found)
 }
 
-fn list_folders(store: &dyn Store, prefix: &Key, found: &mut Subtree) -> Result<()> {
+fn list_folders(
+    context: &RequestContext,
+    store: &dyn Store,
+    prefix: &Key,
+    found: &mut Subtree,
+) -> Result<()> {
     let mut folders = vec![prefix.clone()];
     while let Some(folder) = folders.pop() {
-        let mut names = match store.list(&folder) {
+        let mut names = match store.list(context, &folder) {
             Err(error) if matches!(error.kind(), Kind::NotFound | Kind::NotADirectory) => continue,
             names => names?,
         };
         // A listing may have a name twice if the folder changes while it is read.
         let mut within = HashSet::new();
-        while let Some(name) = names.next()? {
+        while let Some(name) = names.next(context)? {
             let key = folder.child(&name.name)?;
             match name.kind {
                 EntryKind::Directory if within.insert(key.clone()) => folders.push(key),
@@ -285,6 +304,7 @@ fn list_folders(store: &dyn Store, prefix: &Key, found: &mut Subtree) -> Result<
 /// Tells objects and folders apart as listings of folders do: what has keys below it is a folder, and so is an
 /// object without bytes that marks one.
 fn from_flat_listing(
+    context: &RequestContext,
     store: &dyn Store,
     prefix: &Key,
     objects: Vec<(Key, Meta)>,
@@ -306,7 +326,7 @@ fn from_flat_listing(
         }
         let is_marker = meta.size == 0
             && store
-                .head(&key)?
+                .head(context, &key)?
                 .is_some_and(|meta| meta.kind == EntryKind::Directory);
         if is_marker {
             folders.insert(key);
@@ -321,6 +341,7 @@ fn from_flat_listing(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::request_context::UNLIMITED;
     use crate::store::backend::memory::MemoryStore;
 
     #[test]
@@ -332,13 +353,13 @@ mod tests {
         }
         store.set(key("a/empty"), Vec::new());
         let mut expected = Subtree::default();
-        list_folders(&store, &key("a"), &mut expected).unwrap();
+        list_folders(&UNLIMITED, &store, &key("a"), &mut expected).unwrap();
         let flat = ["a/b-", "a/b/c", "a/d", "a/d/e/f", "a/empty"].map(|name| {
-            let meta = store.head(&key(name)).unwrap().unwrap();
+            let meta = store.head(&UNLIMITED, &key(name)).unwrap().unwrap();
             let kind = EntryKind::File;
             (key(name), Meta { kind, ..meta })
         });
-        let mut found = from_flat_listing(&store, &key("a"), flat.to_vec()).unwrap();
+        let mut found = from_flat_listing(&UNLIMITED, &store, &key("a"), flat.to_vec()).unwrap();
         let names = |subtree: &mut Subtree| {
             let objects = subtree.objects.iter().map(|(key, _)| key.clone());
             let mut objects: Vec<Key> = objects.collect();

@@ -63,6 +63,7 @@ mod store;
 mod upper;
 mod write_numbers;
 
+use crate::request_context::RequestContext;
 use derived::DerivedTable;
 use encodings::SeenMetadata;
 use file_ids::FileIds;
@@ -162,6 +163,7 @@ impl Overlay {
     ///
     /// `Invalid` if the store is plainly another one: it has nothing of what was changed in the folder.
     pub fn open_moved(
+        context: &RequestContext,
         path: &Path,
         store: Arc<dyn Store>,
         place: &str,
@@ -169,7 +171,7 @@ impl Overlay {
     ) -> Result<Overlay> {
         check_writes_through(&*store, place, &config)?;
         let overlay = Overlay::over(Upper::open(path, None)?, store, place, config)?;
-        overlay.0.check_moved()?;
+        overlay.0.check_moved(context)?;
         Ok(overlay)
     }
 

@@ -10,6 +10,7 @@ use super::OverlayCore;
 use super::upper::{belongs_to, is_same_place};
 use crate::error::{Error, Result};
 use crate::model::document;
+use crate::request_context::RequestContext;
 use crate::store::{Key, StoreVersion, Version};
 
 /// The most keys that are looked for.
@@ -26,7 +27,7 @@ struct HeldKey {
 
 impl OverlayCore {
     /// `Invalid` if the upper folder belongs to a store in another place and this one has nothing of what that one had.
-    pub(super) fn check_moved(&self) -> Result<()> {
+    pub(super) fn check_moved(&self, context: &RequestContext) -> Result<()> {
         let before = belongs_to(self.upper.path())?;
         if is_same_place(&before, &self.place) {
             return Ok(());
@@ -37,7 +38,7 @@ impl OverlayCore {
         let looked_for = held.iter().step_by(step);
         let count = looked_for.len();
         for (key, known) in looked_for {
-            let Some(meta) = self.store.head(key)? else {
+            let Some(meta) = self.store.head(context, key)? else {
                 continue;
             };
             let is_same = known.version.map(Version::from) == Some(meta.version);
@@ -90,6 +91,7 @@ mod tests {
     use super::*;
     use crate::error::Kind;
     use crate::overlay::{Overlay, OverlayConfig};
+    use crate::request_context::UNLIMITED;
     use crate::store::backend::memory::MemoryStore;
     use crate::store::tree::{OpenMode, RenameMode, Tree};
 
@@ -120,13 +122,13 @@ mod tests {
     }
 
     fn write(overlay: &Overlay, path: &str) {
-        let file = Tree::open(overlay, &key(path), OpenMode::Write).unwrap();
-        file.write_at(0, b"new").unwrap();
-        file.flush().unwrap();
+        let file = Tree::open(overlay, &UNLIMITED, &key(path), OpenMode::Write).unwrap();
+        file.write_at(&UNLIMITED, 0, b"new").unwrap();
+        file.flush(&UNLIMITED).unwrap();
     }
 
     fn is_taken(upper: &Path, store: &Arc<MemoryStore>) -> bool {
-        match Overlay::open_moved(upper, store.clone(), "/new", CONFIG) {
+        match Overlay::open_moved(&UNLIMITED, upper, store.clone(), "/new", CONFIG) {
             Ok(_) => true,
             Err(error) => {
                 assert_eq!(error.kind(), Kind::Invalid, "{error}");
@@ -153,14 +155,14 @@ mod tests {
             ),
             (
                 "a removal",
-                &|overlay| Tree::unlink(overlay, &key("b")).unwrap(),
+                &|overlay| Tree::unlink(overlay, &UNLIMITED, &key("b")).unwrap(),
                 &["b"],
             ),
             (
                 "a rename",
                 &|overlay| {
                     overlay
-                        .rename(&key("a"), &key("d"), RenameMode::Replace)
+                        .rename(&UNLIMITED, &key("a"), &key("d"), RenameMode::Replace)
                         .unwrap()
                 },
                 &DOCUMENTS,
@@ -199,9 +201,9 @@ mod tests {
         let upper = folder.path().join("upper");
         change(&upper, &old, |overlay| write(overlay, "a"));
         let open = |place: &str| Overlay::open(&upper, old.clone(), place, CONFIG);
-        drop(Overlay::open_moved(&upper, old.clone(), "/new", CONFIG).unwrap());
+        drop(Overlay::open_moved(&UNLIMITED, &upper, old.clone(), "/new", CONFIG).unwrap());
         assert_eq!(open("/new").err().unwrap().kind(), Kind::Invalid);
-        let moved = Overlay::open_moved(&upper, old.clone(), "/new", CONFIG).unwrap();
+        let moved = Overlay::open_moved(&UNLIMITED, &upper, old.clone(), "/new", CONFIG).unwrap();
         moved.rebind().unwrap();
         drop(moved);
         open("/new").unwrap();

@@ -16,8 +16,8 @@ use super::layered_store::LayeredStore;
 use super::{OverlayCore, Resolved, content, listing};
 use crate::error::{Error, Kind, Result};
 use crate::model::document::describes_node;
+use crate::request_context::RequestContext;
 use crate::store::{EntryKind, Key, LogPosition, Meta, Store, Version};
-use crate::sync::change_permit::ChangePermit;
 use crate::sync::pool::parallel_map;
 
 /// A change of names at work: the names are locked.
@@ -80,33 +80,36 @@ impl OverlayCore {
     /// `paths` are what changes: with write-through, changes of the same paths come one after another.
     pub(super) fn change_names<T>(
         self: &Arc<Self>,
+        context: &RequestContext,
         paths: &[Key],
         change: impl Fn(&NameChange<'_>) -> Result<T>,
     ) -> Result<T> {
-        self.change_names_and(paths, change, || Ok(()))
+        self.change_names_and(context, paths, change, || Ok(()))
     }
 
     /// The same of what a name is itself, as the attributes of a folder: changes of what lies below go on beside it.
     pub(super) fn change_own<T>(
         self: &Arc<Self>,
+        context: &RequestContext,
         path: &Key,
         change: impl Fn(&NameChange<'_>) -> Result<T>,
     ) -> Result<T> {
         let is_stored = self.config.write_through;
         let _path = is_stored.then(|| self.path_locks.lock_own(std::slice::from_ref(path)));
-        self.change_until_answered(change)
+        self.change_until_answered(context, change)
     }
 
     /// The same, and then something else before other changes of these paths.
     pub(super) fn change_names_and<T>(
         self: &Arc<Self>,
+        context: &RequestContext,
         paths: &[Key],
         change: impl Fn(&NameChange<'_>) -> Result<T>,
         and: impl FnOnce() -> Result<()>,
     ) -> Result<T> {
         let is_stored = self.config.write_through;
         let _paths = is_stored.then(|| self.path_locks.lock(paths));
-        let done = self.change_until_answered(change)?;
+        let done = self.change_until_answered(context, change)?;
         self.sync_if_due();
         and()?;
         Ok(done)
@@ -115,13 +118,14 @@ impl OverlayCore {
     /// The same where the paths are locked already.
     pub(super) fn change_until_answered<T>(
         self: &Arc<Self>,
+        context: &RequestContext,
         change: impl Fn(&NameChange<'_>) -> Result<T>,
     ) -> Result<T> {
         let mut top = self.top();
         let mut answers = Answers::default();
         for _ in 0..MAX_ATTEMPTS {
             let names = self.names.lock();
-            let permit = ChangePermit::take()?;
+            let permit = context.permit_change()?;
             let now = self.top();
             if !Arc::ptr_eq(&now, &top) {
                 (top, answers) = (now, Answers::default());
@@ -137,7 +141,7 @@ impl OverlayCore {
                 return done;
             }
             permit.give_back();
-            self.answer(&top, &answers, missing)?;
+            self.answer(context, &top, &answers, missing)?;
         }
         let why = "names change each time";
         Err(Error::unavailable("overlay", why))
@@ -146,12 +150,13 @@ impl OverlayCore {
     /// Asks the store.
     fn answer(
         self: &Arc<Self>,
+        context: &RequestContext,
         top: &Arc<LayeredStore>,
         answers: &Answers,
         missing: Vec<Question>,
     ) -> Result<()> {
         let ask = |question: Question| {
-            let answer = self.ask(top, &question);
+            let answer = self.ask(context, top, &question);
             (question, answer)
         };
         for (question, answer) in parallel_map(PARALLEL_QUESTIONS, missing, &ask) {
@@ -172,15 +177,20 @@ impl OverlayCore {
         Ok(())
     }
 
-    fn ask(self: &Arc<Self>, top: &Arc<LayeredStore>, question: &Question) -> Result<Answer> {
+    fn ask(
+        self: &Arc<Self>,
+        context: &RequestContext,
+        top: &Arc<LayeredStore>,
+        question: &Question,
+    ) -> Result<Answer> {
         Ok(match question {
-            Question::Head(key) => Answer::Head(top.lower.head(key)?),
+            Question::Head(key) => Answer::Head(top.lower.head(context, key)?),
             Question::Content(key, limit) => {
-                Answer::Content(self.content_below(&*top.lower, key, *limit)?)
+                Answer::Content(self.content_below(context, &*top.lower, key, *limit)?)
             }
             Question::FirstName(prefix) => {
                 let position = self.info.changes.position();
-                Answer::FirstName(position, self.first_name(prefix)?)
+                Answer::FirstName(position, self.first_name(context, prefix)?)
             }
         })
     }
@@ -188,29 +198,35 @@ impl OverlayCore {
     /// Returns which content an object of the store below has. One that cannot be read can be replaced and removed.
     fn content_below(
         &self,
+        context: &RequestContext,
         below: &dyn Store,
         key: &Key,
         limit: u64,
     ) -> Result<Option<FoundContent>> {
-        let digested = self.takes_digests().then(|| below.open(key, None));
+        let digested = self.takes_digests().then(|| below.open(context, key, None));
         let digested = digested.and_then(Result::ok);
-        let digested = digested.and_then(|reader| content::short_content(&*reader, limit).ok()?);
+        let digested =
+            digested.and_then(|reader| content::short_content(context, &*reader, limit).ok()?);
         match digested {
             Some((version, digest)) => Ok(Some((version, Some(digest)))),
-            None => Ok(below.version(key)?.map(|version| (version, None))),
+            None => Ok(below.version(context, key)?.map(|version| (version, None))),
         }
     }
 
     /// Returns a name that a folder shows; `None` if it is empty or not there.
-    fn first_name(self: &Arc<Self>, prefix: &Key) -> Result<Option<Vec<u8>>> {
-        let mut names = match listing::of_overlay(self, prefix) {
+    fn first_name(
+        self: &Arc<Self>,
+        context: &RequestContext,
+        prefix: &Key,
+    ) -> Result<Option<Vec<u8>>> {
+        let mut names = match listing::of_overlay(context, self, prefix) {
             Err(error) if matches!(error.kind(), Kind::NotFound | Kind::NotADirectory) => {
                 return Ok(None);
             }
             names => names?,
         };
-        while let Some(name) = names.next()? {
-            if self.still_shows(&prefix.child(&name.name)?)? {
+        while let Some(name) = names.next(context)? {
+            if self.still_shows(context, &prefix.child(&name.name)?)? {
                 return Ok(Some(name.name));
             }
         }
@@ -219,11 +235,11 @@ impl OverlayCore {
 
     /// Whether a name that was listed is there. Some buckets list a folder for a while after its last key was erased, and
     /// metadata name folders without a key; only a write-through erases keys before their folder is removed.
-    fn still_shows(self: &Arc<Self>, key: &Key) -> Result<bool> {
+    fn still_shows(self: &Arc<Self>, context: &RequestContext, key: &Key) -> Result<bool> {
         let may_linger = self.config.write_through && self.store.info().folder.is_none();
-        match self.top().find(key)? {
+        match self.top().find(context, key)? {
             Some(Resolved::Lower(_, meta)) if may_linger && meta.kind == EntryKind::Directory => {
-                Ok(self.first_name(key)?.is_some())
+                Ok(self.first_name(context, key)?.is_some())
             }
             found => Ok(found.is_some()),
         }

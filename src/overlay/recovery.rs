@@ -238,6 +238,7 @@ mod tests {
 
     use super::*;
     use crate::overlay::{Overlay, OverlayConfig};
+    use crate::request_context::UNLIMITED;
     use crate::store::backend::memory::MemoryStore;
     use crate::store::tree::{AttrChange, OpenMode, RenameMode, Tree};
     use crate::store::{Condition, PutBody, Store};
@@ -294,7 +295,7 @@ mod tests {
 
         fn put(&self, name: &str, bytes: &[u8]) {
             let body = PutBody::Bytes(bytes);
-            Store::put(&self.overlay, &key(name), body, &Condition::Any).unwrap();
+            Store::put(&self.overlay, &UNLIMITED, &key(name), body, &Condition::Any).unwrap();
         }
 
         /// Notes what the disk has of the journal.
@@ -327,7 +328,7 @@ mod tests {
         }
 
         fn found(&self, name: &str) -> Option<String> {
-            let found = Store::get(&self.overlay, &key(name), 1000).unwrap();
+            let found = Store::get(&self.overlay, &UNLIMITED, &key(name), 1000).unwrap();
             found.map(|object| String::from_utf8(object.bytes).unwrap())
         }
 
@@ -353,7 +354,7 @@ mod tests {
         for length in [0, 3] {
             let mut machine = Machine::start();
             machine.put("a", b"synced");
-            machine.overlay.sync().unwrap();
+            machine.overlay.sync(&UNLIMITED).unwrap();
             machine.put("a", b"newest");
             machine.sync_journal();
             let machine = machine.cut(tear("a", length));
@@ -371,7 +372,7 @@ mod tests {
         let machine = machine.cut(|disk| ["a", "b"].iter().for_each(|name| tear(name, 1)(disk)));
         assert_eq!(machine.found("a").as_deref(), Some("stored"));
         assert_eq!(machine.found("b"), None);
-        assert_eq!(machine.overlay.changes().unwrap().keys, []);
+        assert_eq!(machine.overlay.changes(&UNLIMITED).unwrap().keys, []);
         assert_eq!(machine.rescued(), 2);
     }
 
@@ -379,7 +380,7 @@ mod tests {
     fn a_whole_file_that_was_not_synced_shows() {
         let mut machine = Machine::start();
         machine.put("a", b"synced");
-        machine.overlay.sync().unwrap();
+        machine.overlay.sync(&UNLIMITED).unwrap();
         machine.put("a", b"newest");
         machine.sync_journal();
         let machine = machine.cut(intact);
@@ -392,7 +393,7 @@ mod tests {
     fn a_file_that_the_journal_does_not_know_gives_way() {
         let mut machine = Machine::start();
         machine.put("a", b"synced");
-        machine.overlay.sync().unwrap();
+        machine.overlay.sync(&UNLIMITED).unwrap();
         machine.sync_journal();
         machine.put("a", b"newest");
         machine.put("b", b"newest");
@@ -407,12 +408,19 @@ mod tests {
         for removes in [false, true] {
             let mut machine = Machine::start();
             machine.put("d/x", b"synced");
-            machine.overlay.sync().unwrap();
+            machine.overlay.sync(&UNLIMITED).unwrap();
             machine.sync_journal();
             if removes {
-                Tree::unlink(&machine.overlay, &key("d/x")).unwrap();
+                Tree::unlink(&machine.overlay, &UNLIMITED, &key("d/x")).unwrap();
             } else {
-                Tree::rename(&machine.overlay, &key("d"), &key("e"), RenameMode::Replace).unwrap();
+                Tree::rename(
+                    &machine.overlay,
+                    &UNLIMITED,
+                    &key("d"),
+                    &key("e"),
+                    RenameMode::Replace,
+                )
+                .unwrap();
             }
             let machine = machine.cut(intact);
             assert_eq!(machine.found("d/x").as_deref(), Some("synced"));
@@ -428,10 +436,11 @@ mod tests {
             let mut machine = Machine::start();
             machine.put("a", b"synced");
             if syncs_all {
-                machine.overlay.sync().unwrap();
+                machine.overlay.sync(&UNLIMITED).unwrap();
             } else {
-                let file = Tree::open(&machine.overlay, &key("a"), OpenMode::Write).unwrap();
-                file.sync().unwrap();
+                let file =
+                    Tree::open(&machine.overlay, &UNLIMITED, &key("a"), OpenMode::Write).unwrap();
+                file.sync(&UNLIMITED).unwrap();
             }
             machine.put("a", b"newest");
             machine.keep_synced_journal();
@@ -444,13 +453,13 @@ mod tests {
     #[test]
     fn a_file_that_is_written_again_is_not_taken_for_what_was_synced() {
         let mut machine = Machine::start();
-        let file = Tree::open(&machine.overlay, &key("a"), OpenMode::Write).unwrap();
+        let file = Tree::open(&machine.overlay, &UNLIMITED, &key("a"), OpenMode::Write).unwrap();
         for content in [b"first!", b"synced"] {
-            file.write_at(0, content).unwrap();
-            file.sync().unwrap();
+            file.write_at(&UNLIMITED, 0, content).unwrap();
+            file.sync(&UNLIMITED).unwrap();
         }
-        file.write_at(0, b"newest").unwrap();
-        file.flush().unwrap();
+        file.write_at(&UNLIMITED, 0, b"newest").unwrap();
+        file.flush(&UNLIMITED).unwrap();
         machine.keep_synced_journal();
         drop(file);
         let mixed = |disk: &Path| fs::write(disk.join("keys/a"), b"newst!").unwrap();
@@ -464,14 +473,14 @@ mod tests {
     fn what_was_synced_before_a_commit_is_kept_for_the_layer_above() {
         let mut machine = Machine::start();
         machine.put("b", b"change");
-        let file = Tree::open(&machine.overlay, &key("a"), OpenMode::Write).unwrap();
-        file.write_at(0, b"synced").unwrap();
-        file.sync().unwrap();
+        let file = Tree::open(&machine.overlay, &UNLIMITED, &key("a"), OpenMode::Write).unwrap();
+        file.write_at(&UNLIMITED, 0, b"synced").unwrap();
+        file.sync(&UNLIMITED).unwrap();
         let frozen = machine.folder.path().join("upper/journal");
         let frozen = fs::read(frozen).unwrap();
         machine.overlay.0.freeze().unwrap();
-        file.write_at(0, b"newest").unwrap();
-        file.flush().unwrap();
+        file.write_at(&UNLIMITED, 0, b"newest").unwrap();
+        file.flush(&UNLIMITED).unwrap();
         machine.keep_synced_journal();
         drop(file);
         let machine = machine.cut(|disk| {
@@ -489,17 +498,19 @@ mod tests {
         let mut machine = Machine::start();
         // The first line of a journal is synced in any case.
         machine.put("b", b"change");
-        let file = Tree::open(&machine.overlay, &key("a"), OpenMode::Write).unwrap();
+        let file = Tree::open(&machine.overlay, &UNLIMITED, &key("a"), OpenMode::Write).unwrap();
         let change = AttrChange {
             mode: Some(0o600),
             ..AttrChange::default()
         };
-        file.change(&change).unwrap();
-        file.sync().unwrap();
+        file.change(&UNLIMITED, &change).unwrap();
+        file.sync(&UNLIMITED).unwrap();
         machine.keep_synced_journal();
         drop(file);
         let machine = machine.cut(intact);
-        let stat = Tree::stat(&machine.overlay, &key("a")).unwrap().unwrap();
+        let stat = Tree::stat(&machine.overlay, &UNLIMITED, &key("a"))
+            .unwrap()
+            .unwrap();
         assert_eq!(stat.posix.unwrap().mode & 0o777, 0o600);
     }
 
@@ -507,9 +518,16 @@ mod tests {
     fn what_is_renamed_over_a_synced_file_may_be_torn() {
         let mut machine = Machine::start();
         machine.put("a", b"synced");
-        machine.overlay.sync().unwrap();
+        machine.overlay.sync(&UNLIMITED).unwrap();
         machine.put("t", b"newest");
-        Tree::rename(&machine.overlay, &key("t"), &key("a"), RenameMode::Replace).unwrap();
+        Tree::rename(
+            &machine.overlay,
+            &UNLIMITED,
+            &key("t"),
+            &key("a"),
+            RenameMode::Replace,
+        )
+        .unwrap();
         machine.sync_journal();
         let machine = machine.cut(tear("a", 2));
         assert_eq!(machine.found("a").as_deref(), Some("synced"));
@@ -520,8 +538,8 @@ mod tests {
     fn a_removal_that_the_journal_knows_stays_one() {
         let mut machine = Machine::start();
         machine.put("b", b"synced");
-        machine.overlay.sync().unwrap();
-        Tree::unlink(&machine.overlay, &key("b")).unwrap();
+        machine.overlay.sync(&UNLIMITED).unwrap();
+        Tree::unlink(&machine.overlay, &UNLIMITED, &key("b")).unwrap();
         machine.sync_journal();
         let machine = machine.cut(intact);
         assert_eq!(machine.found("b"), None);
@@ -539,15 +557,16 @@ mod tests {
         };
         for content in [b"first", b"other"] {
             machine.put("a", content);
-            let file = Tree::open(&machine.overlay, &key("a"), OpenMode::Write).unwrap();
-            file.sync().unwrap();
+            let file =
+                Tree::open(&machine.overlay, &UNLIMITED, &key("a"), OpenMode::Write).unwrap();
+            file.sync(&UNLIMITED).unwrap();
             assert_eq!(pending(), 0);
         }
         machine.put("a", b"third");
         assert_eq!(pending(), 1);
         machine.put("a", b"fourth");
         assert_eq!(pending(), 1, "what was not synced is not kept");
-        machine.overlay.sync().unwrap();
+        machine.overlay.sync(&UNLIMITED).unwrap();
         assert_eq!(pending(), 0);
     }
 }

@@ -16,6 +16,7 @@ use super::commit::CommitConfig;
 use super::open_file::OpenFile;
 use super::{Overlay, OverlayConfig};
 use crate::error::{Error, Kind, Result};
+use crate::request_context::UNLIMITED;
 use crate::store::backend::memory::MemoryStore;
 use crate::store::tree::{AttrChange, OpenMode, RenameMode, Tree, TreeFile};
 use crate::store::{Condition, Key, PutBody, Reader, Store};
@@ -103,13 +104,13 @@ fn open(upper: &Path, store: &Arc<MemoryStore>) -> Overlay {
 
 fn put(overlay: &Overlay, name: char, bytes: &[u8]) {
     let body = PutBody::Bytes(bytes);
-    Store::put(overlay, &key(name), body, &Condition::Any).unwrap();
+    Store::put(overlay, &UNLIMITED, &key(name), body, &Condition::Any).unwrap();
 }
 
 /// Commits; returns whether there was no conflict.
 fn has_committed(overlay: &Overlay) -> bool {
     let done = overlay
-        .commit(CommitConfig::default(), &|_, _| {})
+        .commit(&UNLIMITED, CommitConfig::default(), &|_, _| {})
         .and_then(crate::overlay::commit::Outcome::or_failed);
     done.unwrap().conflicts.is_empty()
 }
@@ -158,7 +159,7 @@ impl Core {
 
     /// Returns whether there was a change to discard.
     fn discard(&self, name: char) -> bool {
-        found(|| self.overlay.discard(&key(name))).is_some()
+        found(|| self.overlay.discard(&UNLIMITED, &key(name))).is_some()
     }
 
     fn publish(&self, name: char, content: u8) {
@@ -166,7 +167,15 @@ impl Core {
     }
 
     fn rename(&self, from: char, to: char) -> bool {
-        let rename = || Tree::rename(&self.overlay, &key(from), &key(to), RenameMode::Replace);
+        let rename = || {
+            Tree::rename(
+                &self.overlay,
+                &UNLIMITED,
+                &key(from),
+                &key(to),
+                RenameMode::Replace,
+            )
+        };
         found(rename).is_some()
     }
 
@@ -176,38 +185,39 @@ impl Core {
             mode: Some(MODE),
             ..AttrChange::default()
         };
-        found(|| Tree::change(&self.overlay, &key(name), &mode)).is_some()
+        found(|| Tree::change(&self.overlay, &UNLIMITED, &key(name), &mode)).is_some()
     }
 
     /// Returns whether the file has that mode.
     fn has_mode(&self, name: char) -> Option<bool> {
-        let stat = Tree::stat(&self.overlay, &key(name)).unwrap()?;
+        let stat = Tree::stat(&self.overlay, &UNLIMITED, &key(name)).unwrap()?;
         Some(stat.posix.is_some_and(|posix| posix.mode & 0o7777 == MODE))
     }
 
     fn remove(&self, name: char) -> bool {
-        found(|| Tree::unlink(&self.overlay, &key(name))).is_some()
+        found(|| Tree::unlink(&self.overlay, &UNLIMITED, &key(name))).is_some()
     }
 
     fn is_there(&self, name: char) -> bool {
-        let there = self.overlay.0.look(|top| top.find(&key(name)));
+        let there = self.overlay.0.look(|top| top.find(&UNLIMITED, &key(name)));
         there.unwrap().is_some()
     }
 
     fn get(&self, name: char) -> Option<u8> {
         let get = || {
-            let object = Store::get(&self.overlay, &key(name), 1 << 20)?;
+            let object = Store::get(&self.overlay, &UNLIMITED, &key(name), 1 << 20)?;
             object.ok_or_else(|| Error::not_found(name))
         };
         found(get).map(|object| object.bytes[0])
     }
 
     fn open_file(&self, name: char) -> Option<ScenarioReader> {
-        found(|| self.overlay.0.open_file(&key(name))).map(ScenarioReader)
+        found(|| self.overlay.0.open_file(&UNLIMITED, &key(name))).map(ScenarioReader)
     }
 
     fn open_writer(&self, name: char) -> Option<ScenarioWriter> {
-        found(|| Tree::open(&self.overlay, &key(name), OpenMode::Write)).map(ScenarioWriter)
+        found(|| Tree::open(&self.overlay, &UNLIMITED, &key(name), OpenMode::Write))
+            .map(ScenarioWriter)
     }
 
     fn all_registered(&self) -> Vec<Arc<OpenFile>> {
@@ -217,7 +227,7 @@ impl Core {
     /// Returns what the store holds.
     fn stored(&self) -> Vec<(char, u8)> {
         let content = |name: char| {
-            let object = Store::get(&*self.store, &key(name), 1 << 20).unwrap()?;
+            let object = Store::get(&*self.store, &UNLIMITED, &key(name), 1 << 20).unwrap()?;
             Some((name, object.bytes[0]))
         };
         ['a', 'b', 'c'].into_iter().filter_map(content).collect()
@@ -233,21 +243,21 @@ impl Drop for Core {
 
 impl ScenarioReader {
     fn read(&self) -> u8 {
-        Reader::read_at(&*self.0, 0, 1).unwrap()[0]
+        Reader::read_at(&*self.0, &UNLIMITED, 0, 1).unwrap()[0]
     }
 }
 
 impl ScenarioWriter {
     /// Writes; false if that is refused.
     fn write(&self, content: u8) -> bool {
-        match self.0.write_at(0, &[content]) {
+        match self.0.write_at(&UNLIMITED, 0, &[content]) {
             Err(error) if error.kind() == Kind::Changed => false,
             done => done.map(|()| true).unwrap(),
         }
     }
 
     fn close(self) {
-        self.0.flush().unwrap();
+        self.0.flush(&UNLIMITED).unwrap();
     }
 }
 
@@ -322,7 +332,7 @@ impl Scenario {
         };
         let last = core
             .overlay
-            .commit(config, &|_, _| {})
+            .commit(&UNLIMITED, config, &|_, _| {})
             .and_then(crate::overlay::commit::Outcome::or_failed)
             .unwrap();
         assert_eq!(last.conflicts, [], "wrong: a conflict");
@@ -332,7 +342,7 @@ impl Scenario {
             (self.is_right)(&reads, &stored),
             "wrong: {reads:?}, then {stored:?}"
         );
-        let left = core.overlay.changes().unwrap();
+        let left = core.overlay.changes(&UNLIMITED).unwrap();
         let is_of_attributes = |why: &str| why.starts_with("owner, mode");
         let are_kept = left.kept.iter().all(|(_, why)| is_of_attributes(why));
         assert!(left.keys.is_empty() && are_kept, "wrong: {left:?}");

@@ -17,6 +17,7 @@ use super::{Overlay, OverlayCore, Resolved, attributes, content, listing, wrong_
 use crate::dialect::copies::{CopyHolder, MAX_DOCUMENT};
 use crate::error::{Error, Kind, Result};
 use crate::known::Known;
+use crate::request_context::RequestContext;
 use crate::store::{
     ByteRange, Condition, ETag, EncodedBy, EntryKind, FlatListing, Hints, Key, Listing, Meta,
     Object, PutBody, Reader, Store, StoreInfo, Tree, Version,
@@ -26,22 +27,23 @@ impl Overlay {
     /// Reads part of an object of the upper folder; all bytes are of one content, or `Changed` is returned.
     fn object(
         &self,
+        context: &RequestContext,
         key: &Key,
         span: impl Fn(u64) -> Result<Range<u64>>,
     ) -> Result<Option<Object>> {
-        let reader = match Store::open(self, key, None) {
+        let reader = match Store::open(self, context, key, None) {
             Err(error) if matches!(error.kind(), Kind::NotFound | Kind::IsADirectory) => {
                 return Ok(None);
             }
             reader => reader?,
         };
         for _ in 0..MAX_READ_ATTEMPTS {
-            let meta = reader.meta()?;
+            let meta = reader.meta(context)?;
             let span = span(meta.size)?;
             let length = usize::try_from(span.end - span.start)
                 .map_err(|error| Error::too_large(key, error))?;
-            let bytes = reader.read_at(span.start, length)?;
-            if reader.meta()?.version == meta.version {
+            let bytes = reader.read_at(context, span.start, length)?;
+            if reader.meta(context)?.version == meta.version {
                 return Ok(Some(Object {
                     bytes,
                     size: meta.size,
@@ -55,15 +57,15 @@ impl Overlay {
     }
 
     /// Returns a whole object.
-    fn get_shown(&self, key: &Key, limit: u64) -> Result<Option<Object>> {
-        if let Some(derived) = self.0.derived(key)? {
+    fn get_shown(&self, context: &RequestContext, key: &Key, limit: u64) -> Result<Option<Object>> {
+        if let Some(derived) = self.0.derived(context, key)? {
             check_limit(key, derived.meta.size, limit)?;
             return Ok(Some(derived.object(0..derived.meta.size)));
         }
-        if let Some(found) = self.get_below(key, |store, lower| store.get(lower, limit))? {
+        if let Some(found) = self.get_below(key, |store, lower| store.get(context, lower, limit))? {
             return Ok(found);
         }
-        self.object(key, |size| {
+        self.object(context, key, |size| {
             check_limit(key, size, limit)?;
             Ok(0..size)
         })
@@ -91,82 +93,104 @@ const COPY_BUFFER: u64 = 1 << 20;
 const MAX_READ_ATTEMPTS: usize = 4;
 
 impl Store for Overlay {
-    fn get(&self, key: &Key, limit: u64) -> Result<Option<Object>> {
+    fn get(&self, context: &RequestContext, key: &Key, limit: u64) -> Result<Option<Object>> {
         let position = self.0.info.changes.position();
-        let found = self.get_shown(key, limit)?;
+        let found = self.get_shown(context, key, limit)?;
         if let Some(object) = &found {
             self.0.note_read(key, &object.bytes, position);
         }
         Ok(found)
     }
 
-    fn get_range(&self, key: &Key, range: ByteRange) -> Result<Option<Object>> {
-        if let Some(derived) = self.0.derived(key)? {
+    fn get_range(
+        &self,
+        context: &RequestContext,
+        key: &Key,
+        range: ByteRange,
+    ) -> Result<Option<Object>> {
+        if let Some(derived) = self.0.derived(context, key)? {
             return Ok(Some(derived.object(range.within(derived.meta.size))));
         }
-        let get = |store: &dyn Store, lower: &Key| store.get_range(lower, range.clone());
+        let get = |store: &dyn Store, lower: &Key| store.get_range(context, lower, range.clone());
         if let Some(found) = self.get_below(key, get)? {
             return Ok(found);
         }
-        self.object(key, |size| Ok(range.within(size)))
+        self.object(context, key, |size| Ok(range.within(size)))
     }
 
-    fn head(&self, key: &Key) -> Result<Option<Meta>> {
-        Ok(Tree::stat(self, key)?.map(|stat| stat.meta))
+    fn head(&self, context: &RequestContext, key: &Key) -> Result<Option<Meta>> {
+        Ok(Tree::stat(self, context, key)?.map(|stat| stat.meta))
     }
 
-    fn version(&self, key: &Key) -> Result<Option<Version>> {
+    fn version(&self, context: &RequestContext, key: &Key) -> Result<Option<Version>> {
         let object = self
-            .head(key)?
+            .head(context, key)?
             .filter(|meta| meta.kind != EntryKind::Directory);
         Ok(object.map(|meta| meta.version))
     }
 
-    fn open(&self, key: &Key, _known: Option<&Meta>) -> Result<Arc<dyn Reader>> {
-        Ok(self.0.open_file(key)?)
+    fn open(
+        &self,
+        context: &RequestContext,
+        key: &Key,
+        _known: Option<&Meta>,
+    ) -> Result<Arc<dyn Reader>> {
+        Ok(self.0.open_file(context, key)?)
     }
 
-    fn list(&self, prefix: &Key) -> Result<Box<dyn Listing>> {
-        listing::of_overlay(&self.0, prefix)
+    fn list(&self, context: &RequestContext, prefix: &Key) -> Result<Box<dyn Listing>> {
+        listing::of_overlay(context, &self.0, prefix)
     }
 
-    fn list_all(&self, _prefix: &Key, _from: &Key) -> Result<Option<Box<dyn FlatListing>>> {
+    fn list_all(
+        &self,
+        _context: &RequestContext,
+        _prefix: &Key,
+        _from: &Key,
+    ) -> Result<Option<Box<dyn FlatListing>>> {
         Ok(None)
     }
 
-    fn read_link(&self, key: &Key) -> Result<Vec<u8>> {
-        self.0.look(|top| top.read_link(key))
+    fn read_link(&self, context: &RequestContext, key: &Key) -> Result<Vec<u8>> {
+        self.0.look(|top| top.read_link(context, key))
     }
 
-    fn leads_back(&self, key: &Key) -> Result<bool> {
-        self.0.look(|top| top.leads_back(key))
+    fn leads_back(&self, context: &RequestContext, key: &Key) -> Result<bool> {
+        self.0.look(|top| top.leads_back(context, key))
     }
 
-    fn etag(&self, key: &Key) -> Result<Option<ETag>> {
-        let meta = self.head(key)?;
+    fn etag(&self, context: &RequestContext, key: &Key) -> Result<Option<ETag>> {
+        let meta = self.head(context, key)?;
         let meta = meta.filter(|meta| meta.kind == EntryKind::File);
         Ok(meta.map(|meta| etag_of(&meta)))
     }
 
-    fn put(&self, key: &Key, body: PutBody<'_>, condition: &Condition) -> Result<ETag> {
-        self.put_chunk(key, body, condition, None)
+    fn put(
+        &self,
+        context: &RequestContext,
+        key: &Key,
+        body: PutBody<'_>,
+        condition: &Condition,
+    ) -> Result<ETag> {
+        self.put_chunk(context, key, body, condition, None)
     }
 
     fn put_chunk(
         &self,
+        context: &RequestContext,
         key: &Key,
         body: PutBody<'_>,
         condition: &Condition,
         encoded_by: Option<&EncodedBy>,
     ) -> Result<ETag> {
-        self.0.put(key, body, condition, encoded_by)?;
-        let etag = self.etag(key)?;
+        self.0.put(context, key, body, condition, encoded_by)?;
+        let etag = self.etag(context, key)?;
         etag.ok_or_else(|| Error::not_found(key))
     }
 
-    fn erase(&self, key: &Key, condition: &Condition) -> Result<()> {
+    fn erase(&self, context: &RequestContext, key: &Key, condition: &Condition) -> Result<()> {
         let paths = std::slice::from_ref(key);
-        self.0.change_and_store(paths, |change| {
+        self.0.change_and_store(context, paths, |change| {
             let found = change.find(key)?;
             let meta = found.as_ref().map(|found| change.meta(key, found));
             let etag = meta.filter(|meta| meta.kind == EntryKind::File);
@@ -178,17 +202,17 @@ impl Store for Overlay {
         })
     }
 
-    fn erase_folder(&self, prefix: &Key) -> Result<()> {
+    fn erase_folder(&self, context: &RequestContext, prefix: &Key) -> Result<()> {
         if prefix.is_root() {
             return Ok(());
         }
-        match self.remove_folder(prefix) {
+        match self.remove_folder(context, prefix) {
             Err(error) if is_no_empty_folder(&error) => Ok(()),
             done => done,
         }
     }
 
-    fn sync(&self) -> Result<()> {
+    fn sync(&self, _context: &RequestContext) -> Result<()> {
         self.0.sync_all()
     }
 
@@ -277,12 +301,13 @@ impl OverlayCore {
     /// was first, is not kept.
     fn put(
         self: &Arc<Self>,
+        context: &RequestContext,
         key: &Key,
         body: PutBody<'_>,
         condition: &Condition,
         encoded_by: Option<&EncodedBy>,
     ) -> Result<()> {
-        let edit = self.holder_edit(key, &body, condition)?;
+        let edit = self.holder_edit(context, key, &body, condition)?;
         let has_program_copies = edit.as_ref().is_some_and(|edit| edit.has_new_copies);
         let (body, condition) = match &edit {
             Some(edit) => (PutBody::Bytes(&edit.bytes), &edit.condition),
@@ -311,12 +336,14 @@ impl OverlayCore {
                 };
                 change.publish_object(key, pending, base, encoded_by)
             };
-            self.change_names_and(paths, publish, || match self.write_through(paths) {
-                Err(error) if error.kind() == Kind::Changed && !was_changed.get() => {
-                    self.take_back(key)?;
-                    Err(error)
+            self.change_names_and(context, paths, publish, || {
+                match self.write_through(context, paths) {
+                    Err(error) if error.kind() == Kind::Changed && !was_changed.get() => {
+                        self.take_back(key)?;
+                        Err(error)
+                    }
+                    done => done,
                 }
-                done => done,
             })
         });
         put.map_err(|error| {
@@ -330,6 +357,7 @@ impl OverlayCore {
     /// are below or in the layer, and has the version of that text as its condition. `None` for anything else.
     fn holder_edit(
         self: &Arc<Self>,
+        context: &RequestContext,
         key: &Key,
         body: &PutBody<'_>,
         condition: &Condition,
@@ -341,14 +369,14 @@ impl OverlayCore {
         if !holder.may_have_copies(&bytes) {
             return Ok(None);
         }
-        let derived = self.derived(key)?;
+        let derived = self.derived(context, key)?;
         let condition = match (&derived, condition) {
             (Some(derived), Condition::Version(read)) if *read == derived.meta.version => {
                 Condition::Version(derived.source)
             }
             _ => condition.clone(),
         };
-        let stored = self.look(|top| Store::get(&**top, key, MAX_DOCUMENT))?;
+        let stored = self.look(|top| Store::get(&**top, context, key, MAX_DOCUMENT))?;
         let stored = stored.map(|object| object.bytes).unwrap_or_default();
         let shown = derived.as_ref().map_or(&stored, |derived| &derived.bytes);
         // Documents may have changed since the text was read that is edited.

@@ -1,6 +1,7 @@
 //! A listing of names that are all in memory, for small directories.
 
 use crate::error::Result;
+use crate::request_context::RequestContext;
 use crate::store::{EntryKind, LeftOut, Listing, Meta, Name};
 
 /// A listing of names in a fixed order; a name's cursor is its number, counted from 1.
@@ -43,13 +44,13 @@ impl NameList {
 }
 
 impl Listing for NameList {
-    fn next(&mut self) -> Result<Option<Name>> {
+    fn next(&mut self, _context: &RequestContext) -> Result<Option<Name>> {
         let name = self.names.get(self.next).cloned();
         self.next += usize::from(name.is_some());
         Ok(name)
     }
 
-    fn seek(&mut self, cursor: u64) -> Result<()> {
+    fn seek(&mut self, _context: &RequestContext, cursor: u64) -> Result<()> {
         self.next = usize::try_from(cursor).unwrap_or(usize::MAX);
         Ok(())
     }

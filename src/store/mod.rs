@@ -16,6 +16,7 @@ use bytes::Bytes;
 use crate::error::{Error, Kind, Result};
 use crate::known::Known;
 use crate::model::document::is_in_node_folder;
+use crate::request_context::RequestContext;
 use crate::sync::clock::Clock;
 
 mod answer_time;
@@ -168,9 +169,9 @@ pub struct Name {
 /// A directory read name by name, in constant memory.
 pub trait Listing: Send {
     /// Returns the next name, or nothing at the end.
-    fn next(&mut self) -> Result<Option<Name>>;
+    fn next(&mut self, context: &RequestContext) -> Result<Option<Name>>;
     /// Goes on after the name that had `cursor`; 0 is the beginning.
-    fn seek(&mut self, cursor: u64) -> Result<()>;
+    fn seek(&mut self, context: &RequestContext, cursor: u64) -> Result<()>;
     /// Whether names may have to be requested of a network.
     fn may_wait(&self) -> bool {
         true
@@ -207,7 +208,7 @@ impl LeftOut {
 /// All objects under a prefix, whatever folder they are in, page by page.
 pub trait FlatListing: Send {
     /// Returns the next objects as the store gives them, with their whole keys, or nothing after the last page.
-    fn next(&mut self) -> Result<Option<Vec<(Key, Meta)>>>;
+    fn next(&mut self, context: &RequestContext) -> Result<Option<Vec<(Key, Meta)>>>;
     /// Whether the last page has come; makes no request.
     fn has_ended(&self) -> bool;
 }
@@ -217,22 +218,29 @@ pub trait FlatListing: Send {
 /// callers whose reads must all be of one content compare `meta` after the last of them.
 pub trait Reader: Send + Sync {
     /// Returns up to `len` bytes at `offset`; fewer only at the end.
-    fn read_at(&self, offset: u64, len: usize) -> Result<Vec<u8>>;
+    fn read_at(&self, context: &RequestContext, offset: u64, len: usize) -> Result<Vec<u8>>;
     /// Fills several pieces of memory with the bytes from `offset` on; returns how many there were, fewer
     /// than asked for only at the end.
-    fn read_scattered(&self, offset: u64, parts: &mut [IoSliceMut<'_>]) -> Result<usize> {
+    fn read_scattered(
+        &self,
+        context: &RequestContext,
+        offset: u64,
+        parts: &mut [IoSliceMut<'_>],
+    ) -> Result<usize> {
         let wanted = parts.iter().map(|part| part.len()).sum();
-        let bytes = self.read_at(offset, wanted)?;
+        let bytes = self.read_at(context, offset, wanted)?;
         deal_out(&bytes, parts);
         Ok(bytes.len())
     }
     /// Returns the bytes of several ranges, which ascend and share none; what lies between them is read as well, so that
     /// one request serves, and stays in memory as long as one of them. Each has fewer than asked for only at the end.
-    fn read_ranges(&self, ranges: &[Range<u64>]) -> Result<Vec<Bytes>> {
-        scattered::read_together(ranges, |offset, length| self.read_at(offset, length))
+    fn read_ranges(&self, context: &RequestContext, ranges: &[Range<u64>]) -> Result<Vec<Bytes>> {
+        scattered::read_together(ranges, |offset, length| {
+            self.read_at(context, offset, length)
+        })
     }
     /// Returns size and version now.
-    fn meta(&self) -> Result<Meta>;
+    fn meta(&self, context: &RequestContext) -> Result<Meta>;
     /// Returns the file of this machine that has the bytes and no others, if it is one.
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         None
@@ -338,67 +346,89 @@ impl StoreInfo {
 pub trait Store: Send + Sync {
     /// Returns a whole object of at most `limit` bytes (`TooLarge` beyond); nothing if the key is missing
     /// or is a prefix only.
-    fn get(&self, key: &Key, limit: u64) -> Result<Option<Object>>;
+    fn get(&self, context: &RequestContext, key: &Key, limit: u64) -> Result<Option<Object>>;
 
     /// Returns part of an object.
-    fn get_range(&self, key: &Key, range: ByteRange) -> Result<Option<Object>>;
+    fn get_range(
+        &self,
+        context: &RequestContext,
+        key: &Key,
+        range: ByteRange,
+    ) -> Result<Option<Object>>;
 
     /// Returns size and version; nothing if the key is missing. A prefix of other keys is a `Directory`, also if
     /// it is an object as well.
-    fn head(&self, key: &Key) -> Result<Option<Meta>>;
+    fn head(&self, context: &RequestContext, key: &Key) -> Result<Option<Meta>>;
 
     /// Returns the version of an object; nothing if the key is missing or is a prefix only. Costs less than `head`
     /// where objects and prefixes are asked about by requests of their own.
-    fn version(&self, key: &Key) -> Result<Option<Version>>;
+    fn version(&self, context: &RequestContext, key: &Key) -> Result<Option<Version>>;
 
     /// Opens an object for reading piece by piece; `NotFound` if it is missing. `known`, recent metadata of this store,
     /// may save a request; if the object has another version by then, reads fail with `Changed`.
-    fn open(&self, key: &Key, known: Option<&Meta>) -> Result<Arc<dyn Reader>>;
+    fn open(
+        &self,
+        context: &RequestContext,
+        key: &Key,
+        known: Option<&Meta>,
+    ) -> Result<Arc<dyn Reader>>;
 
     /// Lists what lies directly under a prefix; `NotADirectory` for an object, `NotFound` if there is nothing,
     /// also below an object.
-    fn list(&self, prefix: &Key) -> Result<Box<dyn Listing>>;
+    fn list(&self, context: &RequestContext, prefix: &Key) -> Result<Box<dyn Listing>>;
 
     /// Begins to read the names of all objects below a prefix, from the folder `from` on, or from one before it;
     /// nothing if that costs more than to list each folder.
-    fn list_all(&self, prefix: &Key, from: &Key) -> Result<Option<Box<dyn FlatListing>>>;
+    fn list_all(
+        &self,
+        context: &RequestContext,
+        prefix: &Key,
+        from: &Key,
+    ) -> Result<Option<Box<dyn FlatListing>>>;
 
     /// Returns where a symbolic link points; `Invalid` if the key is none.
-    fn read_link(&self, key: &Key) -> Result<Vec<u8>>;
+    fn read_link(&self, context: &RequestContext, key: &Key) -> Result<Vec<u8>>;
 
     /// Whether a key is a symbolic link to a folder that it lies in: who follows it comes to the same names again.
-    fn leads_back(&self, _key: &Key) -> Result<bool> {
+    fn leads_back(&self, _context: &RequestContext, _key: &Key) -> Result<bool> {
         Ok(false)
     }
 
     /// Returns the ETag of an object; nothing if the key is missing or is a prefix only. Never from a cache.
-    fn etag(&self, key: &Key) -> Result<Option<ETag>>;
+    fn etag(&self, context: &RequestContext, key: &Key) -> Result<Option<ETag>>;
 
     /// Puts an object under a key if the condition holds (`Changed` if not): whole or not at all. Returns the
     /// ETag of what is there now.
-    fn put(&self, key: &Key, body: PutBody<'_>, condition: &Condition) -> Result<ETag>;
+    fn put(
+        &self,
+        context: &RequestContext,
+        key: &Key,
+        body: PutBody<'_>,
+        condition: &Condition,
+    ) -> Result<ETag>;
 
     /// Puts a chunk as `put` does. A store that keeps changes for later remembers by which metadata the chunk was
     /// encoded: these are a condition of its commit.
     fn put_chunk(
         &self,
+        context: &RequestContext,
         key: &Key,
         body: PutBody<'_>,
         condition: &Condition,
         _encoded_by: Option<&EncodedBy>,
     ) -> Result<ETag> {
-        self.put(key, body, condition)
+        self.put(context, key, body, condition)
     }
 
     /// Removes an object if the condition holds (`Changed` if not). A missing object is no error where the condition
     /// allows it.
-    fn erase(&self, key: &Key, condition: &Condition) -> Result<()>;
+    fn erase(&self, context: &RequestContext, key: &Key, condition: &Condition) -> Result<()>;
 
     /// Removes a folder that holds nothing any more, where the store has folders beside its keys.
-    fn erase_folder(&self, prefix: &Key) -> Result<()>;
+    fn erase_folder(&self, context: &RequestContext, prefix: &Key) -> Result<()>;
 
     /// Has what was put and erased survive a loss of power. A store that is sure of that when it answers does nothing.
-    fn sync(&self) -> Result<()> {
+    fn sync(&self, _context: &RequestContext) -> Result<()> {
         Ok(())
     }
 
@@ -437,7 +467,7 @@ pub trait Hints: Send + Sync {
 
     /// Announces that all below these folders, which lie in `top`, will be asked for: a store on the network may list
     /// them together, and returns when it has. Errors come with the questions.
-    fn learn_below(&self, _top: &Key, _folders: &[Key]) {}
+    fn learn_below(&self, _context: &RequestContext, _top: &Key, _folders: &[Key]) {}
 
     /// Returns all objects below a folder, as a flat listing has them, if they are known without a request.
     fn known_below(&self, _folder: &Key) -> Option<Vec<(Key, Meta)>> {

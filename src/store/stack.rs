@@ -38,6 +38,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::error::{Error, Kind, Result};
+use crate::request_context::RequestContext;
 use crate::stats::Stats;
 use crate::store::backend::{local, memory, remote_url, zip};
 use crate::store::layer::liveness::LivenessStore;
@@ -117,8 +118,13 @@ impl fmt::Debug for RemoteConfig {
 ///
 /// A file on the way down a path, and a name ending in `.zip` in a URL, is a zip archive; what follows it is a
 /// folder in the archive. Requests for the archive are counted, not those for its entries.
-pub fn open(location: &str, config: &StoreConfig, stats: &Arc<Stats>) -> Result<Arc<dyn Store>> {
-    StoreStack::open(location, config, stats).map(|stack| stack.store)
+pub fn open(
+    context: &RequestContext,
+    location: &str,
+    config: &StoreConfig,
+    stats: &Arc<Stats>,
+) -> Result<Arc<dyn Store>> {
+    StoreStack::open(context, location, config, stats).map(|stack| stack.store)
 }
 
 /// A store with the layers over it, and what goes with the topmost one.
@@ -133,24 +139,36 @@ pub struct StoreStack {
 
 impl StoreStack {
     /// Opens the store at a path or URL, as `open` does.
-    pub fn open(location: &str, config: &StoreConfig, stats: &Arc<Stats>) -> Result<StoreStack> {
+    pub fn open(
+        context: &RequestContext,
+        location: &str,
+        config: &StoreConfig,
+        stats: &Arc<Stats>,
+    ) -> Result<StoreStack> {
         let location = &normalized(location);
         let name = shown(location);
         let Some(path) = local_folder(location) else {
             return match zip::location::in_url(location).map_err(|error| error.about(&name))? {
                 Some(found) => {
-                    let base = open_remote(&found.folder, Some(&found.archive), config, stats)?;
-                    let zip = zip::ZipStore::open(base.store, &found.archive, &found.inner, &name)?;
+                    let base =
+                        open_remote(context, &found.folder, Some(&found.archive), config, stats)?;
+                    let zip = zip::ZipStore::open(
+                        context,
+                        base.store,
+                        &found.archive,
+                        &found.inner,
+                        &name,
+                    )?;
                     Ok(StoreStack::plain(Arc::new(zip)))
                 }
-                None => open_remote(location, None, config, stats),
+                None => open_remote(context, location, None, config, stats),
             };
         };
         match zip::location::in_path(Path::new(&path)).map_err(|error| error.about(&name))? {
             Some(found) => {
                 let local = local::LocalStore::open(&found.folder, config)?;
                 let base = counted(Arc::new(local), stats);
-                match zip::ZipStore::open(base, &found.archive, &found.inner, &name) {
+                match zip::ZipStore::open(context, base, &found.archive, &found.inner, &name) {
                     Err(error) if error.kind() == Kind::Corrupt && !found.is_named_zip() => {
                         let text = "expected a directory or a zip archive";
                         Err(Error::new(Kind::NotADirectory, name, text))
@@ -219,7 +237,11 @@ fn with_disk_cache(store: Arc<dyn Store>, location: &str, config: &StoreConfig) 
 }
 
 /// Returns a store of the network under a metadata cache, which answers what is known without a request.
-fn with_metadata_cache(store: Arc<dyn Store>, config: &StoreConfig) -> StoreStack {
+fn with_metadata_cache(
+    context: &RequestContext,
+    store: Arc<dyn Store>,
+    config: &StoreConfig,
+) -> StoreStack {
     let bounds = match &config.memory {
         Some(memory) => metadata_cache::MetadataCacheConfig::within(memory.clone()),
         None => metadata_cache::MetadataCacheConfig::default(),
@@ -230,7 +252,7 @@ fn with_metadata_cache(store: Arc<dyn Store>, config: &StoreConfig) -> StoreStac
         ..bounds
     };
     let cache = Arc::new(metadata_cache::MetadataCache::new(store, &cache_config));
-    cache.list_root();
+    cache.list_root(context);
     StoreStack {
         store: cache.clone(),
         hints: cache,
@@ -245,6 +267,7 @@ const KNOWN_STORES: &str = "there are paths of folders and zip archives, and fil
 /// Opens a store that is no folder of this machine, with the layers over it: of a store on the network, the disk cache
 /// and the metadata cache. For an archive, `only` is its key: the only one that has to be there.
 fn open_remote(
+    context: &RequestContext,
     location: &str,
     only: Option<&Key>,
     config: &StoreConfig,
@@ -271,7 +294,7 @@ fn open_remote(
                 None => Arc::new(LivenessStore::new(store)),
             };
             let store = with_disk_cache(store, location, config);
-            Ok(with_metadata_cache(store, config))
+            Ok(with_metadata_cache(context, store, config))
         }
         Some((scheme, _)) => Err(Error::unsupported(
             shown(location),

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use crate::error::{Error, Result};
+use crate::request_context::RequestContext;
 use crate::store::{Key, Meta};
 
 /// What `stat` shows of a file beside its length and content.
@@ -128,17 +129,17 @@ pub struct FreeSpace {
 /// A file open for writing, and for reading what was written.
 pub trait TreeFile: Send + Sync {
     /// Returns up to `len` bytes at `offset`; fewer only at the end.
-    fn read_at(&self, offset: u64, len: usize) -> Result<Vec<u8>>;
+    fn read_at(&self, context: &RequestContext, offset: u64, len: usize) -> Result<Vec<u8>>;
     /// Writes all of `bytes` at `offset`; a gap before it is zeros.
-    fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()>;
+    fn write_at(&self, context: &RequestContext, offset: u64, bytes: &[u8]) -> Result<()>;
     /// Writes all of `bytes` at the end, wherever that is by then.
-    fn append(&self, bytes: &[u8]) -> Result<()> {
-        self.write_at(self.stat()?.meta.size, bytes)
+    fn append(&self, context: &RequestContext, bytes: &[u8]) -> Result<()> {
+        self.write_at(context, self.stat(context)?.meta.size, bytes)
     }
     /// Writes pages of the kernel, of which a program has changed some bytes by way of a map: the others are what was
     /// read of the file before.
-    fn write_pages(&self, offset: u64, bytes: &[u8]) -> Result<()> {
-        self.write_at(offset, bytes)
+    fn write_pages(&self, context: &RequestContext, offset: u64, bytes: &[u8]) -> Result<()> {
+        self.write_at(context, offset, bytes)
     }
     /// Notes that the kernel has dropped its pages of the file, after an error of `flush` or `sync`.
     fn note_pages_dropped(&self) {}
@@ -147,22 +148,22 @@ pub trait TreeFile: Send + Sync {
         None
     }
     /// Allocates space for a range, as fallocate(2) with `mode` does.
-    fn allocate(&self, mode: i32, _range: (u64, u64)) -> Result<()> {
+    fn allocate(&self, _context: &RequestContext, mode: i32, _range: (u64, u64)) -> Result<()> {
         Err(Error::unsupported("fallocate", format!("mode {mode}")))
     }
     /// Stores what was written: it survives the end of this process.
-    fn flush(&self) -> Result<()>;
+    fn flush(&self, context: &RequestContext) -> Result<()>;
     /// Stores what was written so that it survives a loss of power.
-    fn sync(&self) -> Result<()>;
+    fn sync(&self, context: &RequestContext) -> Result<()>;
     /// Stores what was written as far as it would be lost with this process, which ends while the file is open. An error
     /// says what becomes of what is not stored.
-    fn end(&self) -> Result<()> {
-        self.flush()
+    fn end(&self, context: &RequestContext) -> Result<()> {
+        self.flush(context)
     }
     /// Returns what `stat` shows now, also if the file has no name any more.
-    fn stat(&self) -> Result<Stat>;
+    fn stat(&self, context: &RequestContext) -> Result<Stat>;
     /// Sets attributes.
-    fn change(&self, change: &AttrChange) -> Result<()>;
+    fn change(&self, context: &RequestContext, change: &AttrChange) -> Result<()>;
 }
 
 /// A tree of files that can be changed.
@@ -170,52 +171,80 @@ pub trait Tree: Send + Sync {
     /// A number that no other tree has: files cannot be renamed from one tree to another.
     fn identity(&self) -> usize;
     /// Returns the attributes of a path; nothing if it is missing.
-    fn stat(&self, path: &Key) -> Result<Option<Stat>>;
+    fn stat(&self, context: &RequestContext, path: &Key) -> Result<Option<Stat>>;
     /// Returns the attributes of a path if that need not wait for a network; nothing otherwise.
-    fn stat_now(&self, _path: &Key) -> Option<Stat> {
+    fn stat_now(&self, _context: &RequestContext, _path: &Key) -> Option<Stat> {
         None
     }
     /// Returns `Stat::content` of a path where the store was found to have this.
-    fn content_of(&self, _path: &Key, found: &Meta) -> u64 {
+    fn content_of(&self, _context: &RequestContext, _path: &Key, found: &Meta) -> u64 {
         found.version.number()
     }
     /// Makes a regular file and opens it; `Exists` if there is something.
-    fn create(&self, path: &Key, maker: &Credentials) -> Result<Arc<dyn TreeFile>>;
+    fn create(
+        &self,
+        context: &RequestContext,
+        path: &Key,
+        maker: &Credentials,
+    ) -> Result<Arc<dyn TreeFile>>;
     /// Opens a regular file.
-    fn open(&self, path: &Key, mode: OpenMode) -> Result<Arc<dyn TreeFile>>;
+    fn open(
+        &self,
+        context: &RequestContext,
+        path: &Key,
+        mode: OpenMode,
+    ) -> Result<Arc<dyn TreeFile>>;
     /// Sets attributes, also of directories; links are not followed.
-    fn change(&self, path: &Key, change: &AttrChange) -> Result<()>;
+    fn change(&self, context: &RequestContext, path: &Key, change: &AttrChange) -> Result<()>;
     /// Makes an empty directory.
-    fn make_folder(&self, path: &Key, maker: &Credentials) -> Result<()>;
+    fn make_folder(&self, context: &RequestContext, path: &Key, maker: &Credentials) -> Result<()>;
     /// Removes a name of a file.
-    fn unlink(&self, path: &Key) -> Result<()>;
+    fn unlink(&self, context: &RequestContext, path: &Key) -> Result<()>;
     /// Removes an empty directory; `NotEmpty` if it is not.
-    fn remove_folder(&self, path: &Key) -> Result<()>;
+    fn remove_folder(&self, context: &RequestContext, path: &Key) -> Result<()>;
     /// Renames the file or folder `from` to `to`.
-    fn rename(&self, from: &Key, to: &Key, onto: RenameMode) -> Result<()>;
+    fn rename(
+        &self,
+        context: &RequestContext,
+        from: &Key,
+        to: &Key,
+        onto: RenameMode,
+    ) -> Result<()>;
     /// Makes a symbolic link that points at `target`.
-    fn make_link(&self, path: &Key, _target: &[u8], _maker: &Credentials) -> Result<()> {
+    fn make_link(
+        &self,
+        _context: &RequestContext,
+        path: &Key,
+        _target: &[u8],
+        _maker: &Credentials,
+    ) -> Result<()> {
         Err(unsupported(path, "symbolic links"))
     }
     /// Makes a second file at `to` with the bytes of the one at `from`; `Exists` if there is something.
-    fn link(&self, _from: &Key, to: &Key) -> Result<()> {
+    fn link(&self, _context: &RequestContext, _from: &Key, to: &Key) -> Result<()> {
         Err(unsupported(to, "second keys of a file"))
     }
     /// Has the names of a directory, and what they name, survive a loss of power.
-    fn sync_folder(&self, _path: &Key) -> Result<()> {
+    fn sync_folder(&self, _context: &RequestContext, _path: &Key) -> Result<()> {
         Ok(())
     }
     /// Returns an extended attribute; nothing if it is not set.
-    fn attribute(&self, _path: &Key, _name: &[u8]) -> Result<Option<Vec<u8>>> {
+    fn attribute(
+        &self,
+        _context: &RequestContext,
+        _path: &Key,
+        _name: &[u8],
+    ) -> Result<Option<Vec<u8>>> {
         Ok(None)
     }
     /// Returns the names of all extended attributes.
-    fn attributes(&self, _path: &Key) -> Result<Vec<Vec<u8>>> {
+    fn attributes(&self, _context: &RequestContext, _path: &Key) -> Result<Vec<Vec<u8>>> {
         Ok(Vec::new())
     }
     /// Sets an extended attribute.
     fn set_attribute(
         &self,
+        _context: &RequestContext,
         path: &Key,
         _name: &[u8],
         _value: &[u8],
@@ -224,7 +253,7 @@ pub trait Tree: Send + Sync {
         Err(unsupported(path, "extended attributes"))
     }
     /// Removes an extended attribute; `NoAttribute` if it is not set.
-    fn remove_attribute(&self, path: &Key, _name: &[u8]) -> Result<()> {
+    fn remove_attribute(&self, _context: &RequestContext, path: &Key, _name: &[u8]) -> Result<()> {
         Err(unsupported(path, "extended attributes"))
     }
     /// Returns the free space.

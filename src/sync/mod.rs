@@ -6,7 +6,6 @@ pub mod allocator;
 pub mod budget;
 pub mod buffer;
 pub mod cache;
-pub mod change_permit;
 pub mod clock;
 pub mod descriptors;
 pub mod locks;

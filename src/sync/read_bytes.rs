@@ -4,6 +4,7 @@ use std::ops::{Deref, Range};
 use std::sync::Arc;
 
 use crate::error::Result;
+use crate::request_context::RequestContext;
 use crate::sync::buffer::Buffer;
 
 /// The bytes of one read.
@@ -36,10 +37,10 @@ impl From<&[u8]> for ReadBytes {
 /// A content that is read by offsets.
 pub trait ReadAt: Send + Sync {
     /// Returns the bytes at `offset` if they are in memory; never waits, never decodes.
-    fn read_now(&self, offset: u64, len: usize) -> Option<ReadBytes>;
+    fn read_now(&self, context: &RequestContext, offset: u64, len: usize) -> Option<ReadBytes>;
 
     /// Returns the bytes at `offset`, fewer than `len` only at the end.
-    fn read_at(&self, offset: u64, len: usize) -> Result<ReadBytes>;
+    fn read_at(&self, context: &RequestContext, offset: u64, len: usize) -> Result<ReadBytes>;
 }
 
 /// Returns the part of `bytes` in a range of offsets, as far as there are bytes.

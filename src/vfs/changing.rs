@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use crate::array::WrittenKey;
 use crate::error::{Error, Kind, Result};
+use crate::request_context::RequestContext;
 use crate::store::tree::{AttrChange, FreeSpace, RenameMode, Setting};
 use crate::store::{Key, Tree};
 use crate::vfs::files::Handle;
@@ -25,13 +26,13 @@ pub(super) struct PathInTree {
 
 impl Vfs {
     /// Returns where a path is changed; `ReadOnly` if it cannot be changed, `Busy` as `View::begin_writing`.
-    pub(super) fn tree(&self, path: &Key) -> Result<PathInTree> {
+    pub(super) fn tree(&self, context: &RequestContext, path: &Key) -> Result<PathInTree> {
         if !self.config.writable {
             return Err(Error::read_only(path));
         }
         let written = self.view.begin_writing(path)?;
         let why = "the control directory cannot be changed";
-        let tree = self.view.tree(path)?;
+        let tree = self.view.tree(context, path)?;
         let (tree, at) = tree.ok_or_else(|| Error::new(Kind::ReadOnly, path, why))?;
         Ok(PathInTree {
             tree,
@@ -55,22 +56,28 @@ impl Vfs {
     }
 
     /// Writes all of `bytes` to an open file.
-    pub fn write(&self, fh: Fh, offset: u64, bytes: &[u8]) -> Result<()> {
+    pub fn write(&self, context: &RequestContext, fh: Fh, offset: u64, bytes: &[u8]) -> Result<()> {
         let open = self.file(fh)?;
         let writer = open.writer()?;
         let done = if open.appends {
-            writer.append(bytes)
+            writer.append(context, bytes)
         } else {
-            writer.write_at(offset, bytes)
+            writer.write_at(context, offset, bytes)
         };
         self.note_write(&open, bytes);
         done.map_err(|error| error.about(&open.path))
     }
 
     /// Writes pages of the kernel, of which a program has changed some bytes by way of a map.
-    pub fn write_pages(&self, fh: Fh, offset: u64, bytes: &[u8]) -> Result<()> {
+    pub fn write_pages(
+        &self,
+        context: &RequestContext,
+        fh: Fh,
+        offset: u64,
+        bytes: &[u8],
+    ) -> Result<()> {
         let open = self.file(fh)?;
-        let done = open.writer()?.write_pages(offset, bytes);
+        let done = open.writer()?.write_pages(context, offset, bytes);
         self.note_write(&open, bytes);
         done.map_err(|error| error.about(&open.path))
     }
@@ -87,32 +94,32 @@ impl Vfs {
     }
 
     /// Makes what was written to an open file survive the end of this process.
-    pub fn flush(&self, fh: Fh) -> Result<()> {
+    pub fn flush(&self, context: &RequestContext, fh: Fh) -> Result<()> {
         let open = self.file(fh)?;
         let Ok(file) = open.writer() else {
             return Ok(());
         };
-        file.flush()
+        file.flush(context)
             .map_err(|error| self.not_stored(&open, error))?;
         self.invalidate_open_files();
         Ok(())
     }
 
     /// Makes what was written to a file survive a loss of power, through whichever handle it was written.
-    pub fn sync(&self, fh: Fh) -> Result<()> {
+    pub fn sync(&self, context: &RequestContext, fh: Fh) -> Result<()> {
         let open = self.file(fh)?;
         match (open.writer(), &open.tree_file) {
-            (Ok(file), _) | (Err(_), Some(file)) => {
-                file.sync().map_err(|error| self.not_stored(&open, error))
-            }
-            (Err(_), None) => self.sync_path(&open.path),
+            (Ok(file), _) | (Err(_), Some(file)) => file
+                .sync(context)
+                .map_err(|error| self.not_stored(&open, error)),
+            (Err(_), None) => self.sync_path(context, &open.path),
         }
     }
 
     /// Makes everything that was changed in the tree of a path survive a loss of power.
-    fn sync_path(&self, path: &Key) -> Result<()> {
-        match self.view.tree(path)? {
-            Some((tree, at)) if self.config.writable => tree.sync_folder(&at),
+    fn sync_path(&self, context: &RequestContext, path: &Key) -> Result<()> {
+        match self.view.tree(context, path)? {
+            Some((tree, at)) if self.config.writable => tree.sync_folder(context, &at),
             _ => Ok(()),
         }
     }
@@ -127,13 +134,20 @@ impl Vfs {
     }
 
     /// Reserves room for a range of an open file.
-    pub fn allocate(&self, fh: Fh, mode: i32, range: (u64, u64)) -> Result<()> {
-        self.file(fh)?.writer()?.allocate(mode, range)
+    pub fn allocate(
+        &self,
+        context: &RequestContext,
+        fh: Fh,
+        mode: i32,
+        range: (u64, u64),
+    ) -> Result<()> {
+        self.file(fh)?.writer()?.allocate(context, mode, range)
     }
 
     /// Sets attributes of an inode; through the handle `fh` if that is open for writing.
     pub fn set_attributes(
         &self,
+        context: &RequestContext,
         ino: Ino,
         fh: Option<Fh>,
         change: &AttrChange,
@@ -142,20 +156,20 @@ impl Vfs {
         let open = fh.and_then(|fh| self.file(fh).ok());
         let change = &self.without_set_id(ino, *change)?;
         if let Some(file) = open.as_ref().and_then(|open| open.writer().ok()) {
-            file.change(change)?;
-            return Ok(attr_of_stat(&file.stat()?));
+            file.change(context, change)?;
+            return Ok(attr_of_stat(&file.stat(context)?));
         }
         // By the path it could be another file that is changed.
         if let Some(open) = self.open_file(ino, |open| open.tree_file.is_some()) {
-            return change_open(&open, change);
+            return change_open(context, &open, change);
         }
         let path = || self.path_for(ino, caller, || self.present_path(ino));
         let changed = self.ask(path, |path| {
-            let changed = self.tree(path)?;
-            changed.tree.change(&changed.at, change)
+            let changed = self.tree(context, path)?;
+            changed.tree.change(context, &changed.at, change)
         });
         changed.map_err(|error| self.gone(error, ino, caller))?;
-        self.getattr(ino, caller)
+        self.getattr(context, ino, caller)
     }
 
     /// Fails as `check_set_id` does. Of a directory the bits are ignored: archives and copies of shared folders have
@@ -174,10 +188,10 @@ impl Vfs {
     }
 
     /// Removes a name of a file.
-    pub fn unlink(&self, parent: Ino, name: &[u8]) -> Result<()> {
-        self.change_in(parent, name, |path| {
-            let removed = self.tree(path)?;
-            removed.tree.unlink(&removed.at)?;
+    pub fn unlink(&self, context: &RequestContext, parent: Ino, name: &[u8]) -> Result<()> {
+        self.change_in(context, parent, name, |path| {
+            let removed = self.tree(context, path)?;
+            removed.tree.unlink(context, &removed.at)?;
             self.inodes.unlink(parent, name);
             Ok(())
         })?;
@@ -186,10 +200,10 @@ impl Vfs {
     }
 
     /// Removes an empty directory.
-    pub fn remove_folder(&self, parent: Ino, name: &[u8]) -> Result<()> {
-        self.change_in(parent, name, |path| {
-            let removed = self.tree(path)?;
-            removed.tree.remove_folder(&removed.at)?;
+    pub fn remove_folder(&self, context: &RequestContext, parent: Ino, name: &[u8]) -> Result<()> {
+        self.change_in(context, parent, name, |path| {
+            let removed = self.tree(context, path)?;
+            removed.tree.remove_folder(context, &removed.at)?;
             self.inodes.unlink(parent, name);
             Ok(())
         })?;
@@ -198,10 +212,16 @@ impl Vfs {
     }
 
     /// Renames; `from` and `to` are directory and name.
-    pub fn rename(&self, from: NameIn<'_>, to: NameIn<'_>, onto: RenameMode) -> Result<()> {
+    pub fn rename(
+        &self,
+        context: &RequestContext,
+        from: NameIn<'_>,
+        to: NameIn<'_>,
+        onto: RenameMode,
+    ) -> Result<()> {
         let paths = || Ok([self.child(from.0, from.1)?, self.child(to.0, to.1)?]);
-        self.change_names(paths, |[old, new]| {
-            self.rename_paths((from, to), (old, new), onto)
+        self.change_names(context, paths, |[old, new]| {
+            self.rename_paths(context, (from, to), (old, new), onto)
         })?;
         self.invalidate_open_files();
         Ok(())
@@ -209,14 +229,15 @@ impl Vfs {
 
     fn rename_paths(
         &self,
+        context: &RequestContext,
         (from, to): (NameIn<'_>, NameIn<'_>),
         paths: (&Key, &Key),
         onto: RenameMode,
     ) -> Result<()> {
-        let (old, new) = (self.tree(paths.0)?, self.tree(paths.1)?);
+        let (old, new) = (self.tree(context, paths.0)?, self.tree(context, paths.1)?);
         check_same(paths.1, &old.tree, &new.tree)?;
         let under_way = self.renames.begin(paths.0, paths.1);
-        if let Err(error) = old.tree.rename(&old.at, &new.at, onto) {
+        if let Err(error) = old.tree.rename(context, &old.at, &new.at, onto) {
             under_way.fail();
             return Err(error);
         }
@@ -226,30 +247,35 @@ impl Vfs {
     }
 
     /// Makes the names of a directory survive a loss of power.
-    pub fn sync_folder(&self, ino: Ino) -> Result<()> {
-        self.sync_path(&self.inodes.path(ino)?)
+    pub fn sync_folder(&self, context: &RequestContext, ino: Ino) -> Result<()> {
+        self.sync_path(context, &self.inodes.path(ino)?)
     }
 
     /// Returns an extended attribute.
-    pub fn attribute(&self, ino: Ino, name: &[u8]) -> Result<Vec<u8>> {
+    pub fn attribute(&self, context: &RequestContext, ino: Ino, name: &[u8]) -> Result<Vec<u8>> {
         let value = self.ask_present(ino, |path| {
-            let (tree, at) = self.attributed(path)?;
-            tree.attribute(&at, name)
+            let (tree, at) = self.attributed(context, path)?;
+            tree.attribute(context, &at, name)
         });
         value.and_then(|(value, path)| value.ok_or_else(|| not_set(&path, name)))
     }
 
     /// Returns an extended attribute that the view makes.
-    pub fn view_attribute(&self, ino: Ino, name: &[u8]) -> Result<Vec<u8>> {
-        let value = self.ask_present(ino, |path| self.view.attribute(path, name));
+    pub fn view_attribute(
+        &self,
+        context: &RequestContext,
+        ino: Ino,
+        name: &[u8],
+    ) -> Result<Vec<u8>> {
+        let value = self.ask_present(ino, |path| self.view.attribute(context, path, name));
         value.and_then(|(value, path)| value.ok_or_else(|| not_set(&path, name)))
     }
 
     /// Returns the names of the extended attributes.
-    pub fn attributes(&self, ino: Ino) -> Result<Vec<Vec<u8>>> {
+    pub fn attributes(&self, context: &RequestContext, ino: Ino) -> Result<Vec<Vec<u8>>> {
         let names = self.ask_present(ino, |path| {
-            let (tree, at) = self.attributed(path)?;
-            tree.attributes(&at)
+            let (tree, at) = self.attributed(context, path)?;
+            tree.attributes(context, &at)
         });
         names.map(|(names, _)| names)
     }
@@ -257,16 +283,17 @@ impl Vfs {
     /// Sets an extended attribute, or removes it if there is no value.
     pub fn set_attribute(
         &self,
+        context: &RequestContext,
         ino: Ino,
         name: &[u8],
         value: Option<&[u8]>,
         setting: Setting,
     ) -> Result<()> {
         let done = self.ask_present(ino, |path| {
-            let PathInTree { tree, at, .. } = &self.tree(path)?;
+            let PathInTree { tree, at, .. } = &self.tree(context, path)?;
             match value {
-                Some(value) => tree.set_attribute(at, name, value, setting),
-                None => tree.remove_attribute(at, name),
+                Some(value) => tree.set_attribute(context, at, name, value, setting),
+                None => tree.remove_attribute(context, at, name),
             }
         });
         done.map(|_| ())
@@ -279,15 +306,15 @@ impl Vfs {
     }
 
     /// Like `tree`, to read extended attributes; what has no tree has none.
-    fn attributed(&self, path: &Key) -> Result<(Arc<dyn Tree>, Key)> {
+    fn attributed(&self, context: &RequestContext, path: &Key) -> Result<(Arc<dyn Tree>, Key)> {
         let why = "has no extended attributes";
-        let tree = self.view.tree(path)?;
+        let tree = self.view.tree(context, path)?;
         tree.ok_or_else(|| Error::unsupported(path, why))
     }
 
     /// Returns how much room there is; nothing where nothing can be written.
-    pub fn room(&self) -> Result<Option<FreeSpace>> {
-        match self.view.tree(&Key::root())? {
+    pub fn room(&self, context: &RequestContext) -> Result<Option<FreeSpace>> {
+        match self.view.tree(context, &Key::root())? {
             Some((tree, _)) if self.config.writable => tree.room().map(Some),
             _ => Ok(None),
         }
@@ -301,14 +328,14 @@ fn not_set(path: &Key, name: &[u8]) -> Error {
 }
 
 /// Sets attributes of an open file, and keeps them if its close would not.
-fn change_open(open: &Handle, change: &AttrChange) -> Result<Attr> {
+fn change_open(context: &RequestContext, open: &Handle, change: &AttrChange) -> Result<Attr> {
     let file = open.tree_file.as_ref();
     let file = file.ok_or_else(|| replaced(&open.path))?;
-    file.change(change)?;
+    file.change(context, change)?;
     if !open.writes {
-        file.flush()?;
+        file.flush(context)?;
     }
-    Ok(attr_of_stat(&file.stat()?))
+    Ok(attr_of_stat(&file.stat(context)?))
 }
 
 /// Fails with `CrossDevice` if two paths are changed by different trees.

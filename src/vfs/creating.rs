@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crate::error::{Error, Kind, Result};
+use crate::request_context::RequestContext;
 use crate::store::tree::{Credentials, TreeFile};
 use crate::store::{EntryKind, Key};
 use crate::vfs::changing::{PathInTree, check_same, check_set_id};
@@ -31,6 +32,7 @@ impl Vfs {
     /// Makes a regular file and opens it; opens the one that is there unless it has to be new.
     pub fn create(
         &self,
+        context: &RequestContext,
         parent: Ino,
         name: &[u8],
         credentials: &Credentials,
@@ -39,18 +41,21 @@ impl Vfs {
     ) -> Result<(Entry, OpenReply)> {
         check_set_id(String::from_utf8_lossy(name), credentials.mode)?;
         for _ in 0..MAX_CREATE_ATTEMPTS {
-            let created = self.change_in(parent, name, |path| {
-                let made = self.tree(path)?;
-                Ok((made.tree.create(&made.at, credentials)?, path.clone()))
+            let created = self.change_in(context, parent, name, |path| {
+                let made = self.tree(context, path)?;
+                Ok((
+                    made.tree.create(context, &made.at, credentials)?,
+                    path.clone(),
+                ))
             });
             match created {
-                Ok((file, path)) => return self.add_created(parent, name, &path, file),
+                Ok((file, path)) => return self.add_created(context, parent, name, &path, file),
                 Err(error) if error.kind() != Kind::Exists || mode.is_new => return Err(error),
                 Err(_) => {}
             }
             // The kernel found no such name: it has come since.
-            if let Some(found) = self.lookup(parent, name, caller)? {
-                let opened = self.open_found(&found, credentials, mode, caller);
+            if let Some(found) = self.lookup(context, parent, name, caller)? {
+                let opened = self.open_found(context, &found, credentials, mode, caller);
                 if opened.is_err() {
                     self.forget(found.ino, 1);
                 }
@@ -62,15 +67,16 @@ impl Vfs {
 
     fn add_created(
         &self,
+        context: &RequestContext,
         parent: Ino,
         name: &[u8],
         path: &Key,
         file: Arc<dyn TreeFile>,
     ) -> Result<(Entry, OpenReply)> {
-        let attr = attr_of_stat(&file.stat()?);
+        let attr = attr_of_stat(&file.stat(context)?);
         let fh = self.new_handle();
         let ino = self.inodes.create(parent, name, attr.content, fh);
-        self.add_file(fh, self.writer(ino, path, file)?);
+        self.add_file(fh, self.writer(context, ino, path, file)?);
         Ok((self.made_entry(ino, attr), self.open_reply(fh)?))
     }
 
@@ -78,6 +84,7 @@ impl Vfs {
     /// `Changed` is returned unless the caller is the owner: the kernel looks again then, and finds the file.
     fn open_found(
         &self,
+        context: &RequestContext,
         found: &Entry,
         credentials: &Credentials,
         mode: OpenOptions,
@@ -87,11 +94,11 @@ impl Vfs {
             return Err(self.walk_again(found.ino, caller));
         }
         let opened = if mode.writes || mode.truncates {
-            self.open_for_writing(found.ino, mode, caller)?
+            self.open_for_writing(context, found.ino, mode, caller)?
         } else {
-            self.open(found.ino, caller)?
+            self.open(context, found.ino, caller)?
         };
-        let attr = self.open_attr(found.ino).unwrap_or(found.attr);
+        let attr = self.open_attr(context, found.ino).unwrap_or(found.attr);
         Ok((self.made_entry(found.ino, attr), opened))
     }
 
@@ -116,8 +123,8 @@ impl Vfs {
     }
 
     /// Looks up what was made just now.
-    fn made(&self, parent: Ino, name: &[u8]) -> Result<Entry> {
-        let view = |path: &Key| self.view.lookup(path);
+    fn made(&self, context: &RequestContext, parent: Ino, name: &[u8]) -> Result<Entry> {
+        let view = |path: &Key| self.view.lookup(context, path);
         let (found, path) = self.find_path(
             || self.child(parent, name),
             |path| self.renames.find(path, view),
@@ -129,6 +136,7 @@ impl Vfs {
     /// Makes an entry of a directory.
     pub fn make(
         &self,
+        context: &RequestContext,
         parent: Ino,
         name: &[u8],
         node: &NewNode,
@@ -137,29 +145,35 @@ impl Vfs {
         if !matches!(node, NewNode::Folder) {
             check_set_id(String::from_utf8_lossy(name), credentials.mode)?;
         }
-        self.change_in(parent, name, |path| {
-            let PathInTree { tree, at, .. } = &self.tree(path)?;
+        self.change_in(context, parent, name, |path| {
+            let PathInTree { tree, at, .. } = &self.tree(context, path)?;
             match node {
-                NewNode::Folder => tree.make_folder(at, credentials),
-                NewNode::Link(target) => tree.make_link(at, target, credentials),
-                NewNode::File => tree.create(at, credentials)?.flush(),
+                NewNode::Folder => tree.make_folder(context, at, credentials),
+                NewNode::Link(target) => tree.make_link(context, at, target, credentials),
+                NewNode::File => tree.create(context, at, credentials)?.flush(context),
             }?;
             self.inodes.unlink(parent, name);
             Ok(())
         })?;
-        self.made(parent, name)
+        self.made(context, parent, name)
     }
 
     /// Makes a second file with the bytes that a file has.
-    pub fn link(&self, ino: Ino, parent: Ino, name: &[u8]) -> Result<Entry> {
+    pub fn link(
+        &self,
+        context: &RequestContext,
+        ino: Ino,
+        parent: Ino,
+        name: &[u8],
+    ) -> Result<Entry> {
         let paths = || Ok([self.present_path(ino)?, self.child(parent, name)?]);
-        self.change_names(paths, |[from, to]| {
-            let (old, new) = (self.tree(from)?, self.tree(to)?);
+        self.change_names(context, paths, |[from, to]| {
+            let (old, new) = (self.tree(context, from)?, self.tree(context, to)?);
             check_same(to, &old.tree, &new.tree)?;
-            old.tree.link(&old.at, &new.at)?;
+            old.tree.link(context, &old.at, &new.at)?;
             self.inodes.unlink(parent, name);
             Ok(())
         })?;
-        self.made(parent, name)
+        self.made(context, parent, name)
     }
 }

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant, SystemTime};
 use parking_lot::Mutex;
 
 use crate::error::{Error, Result};
+use crate::request_context::RequestContext;
 use crate::store::{EntryKind, Key, Listing, Name};
 use crate::vfs::{Caller, Entry, Fh, Ino, Vfs};
 use crate::view::Attr;
@@ -48,9 +49,9 @@ pub(super) struct DirHandle {
 
 impl Vfs {
     /// Opens a directory.
-    pub fn opendir(&self, ino: Ino, caller: Caller) -> Result<Fh> {
+    pub fn opendir(&self, context: &RequestContext, ino: Ino, caller: Caller) -> Result<Fh> {
         let path = || self.path_for(ino, caller, || self.inodes.last_path(ino));
-        let listing = self.ask(path, |path| self.view.list(path));
+        let listing = self.ask(path, |path| self.view.list(context, path));
         let (listing, path) = listing.map_err(|error| self.gone(error, ino, caller))?;
         self.end_walk(caller);
         let fh = self.new_handle();
@@ -64,7 +65,7 @@ impl Vfs {
             has_ended: false,
         };
         if !self.config.writable && !open.listing.may_wait() {
-            open.read_ahead();
+            open.read_ahead(context);
         }
         let open = OpenDir {
             ino,
@@ -77,15 +78,21 @@ impl Vfs {
 
     /// Calls `sink` with inode, cursor, kind and name of each entry after `cursor`, until it returns false: that entry
     /// is the first of the next call.
-    pub fn readdir(&self, fh: Fh, cursor: u64, sink: &mut DirSink) -> Result<()> {
+    pub fn readdir(
+        &self,
+        context: &RequestContext,
+        fh: Fh,
+        cursor: u64,
+        sink: &mut DirSink,
+    ) -> Result<()> {
         let open = self.open_dir(fh);
         let open = open.ok_or_else(|| Error::invalid("handle", "is not open"))?;
         let mut open = open.lock();
         self.stats.readdir_requests.add(1);
         if !open.is_at(cursor) {
-            open.seek(cursor)?;
+            open.seek(context, cursor)?;
         }
-        while let Some(name) = open.next()? {
+        while let Some(name) = open.next(context)? {
             if !self.give(&mut open, name, sink) {
                 break;
             }
@@ -172,28 +179,28 @@ impl DirHandle {
         }
     }
 
-    fn seek(&mut self, cursor: u64) -> Result<()> {
-        self.listing.seek(cursor)?;
+    fn seek(&mut self, context: &RequestContext, cursor: u64) -> Result<()> {
+        self.listing.seek(context, cursor)?;
         self.ahead.clear();
         (self.cursor, self.read_ahead, self.has_ended) = (cursor, None, false);
         Ok(())
     }
 
-    fn next(&mut self) -> Result<Option<Name>> {
+    fn next(&mut self, context: &RequestContext) -> Result<Option<Name>> {
         if let Some(name) = self.ahead.pop_front() {
             return Ok(Some(name));
         }
-        let next = self.listing.next();
+        let next = self.listing.next(context);
         let next = next.map_err(|error| error.about(&self.path))?;
         self.has_ended = next.is_none();
         Ok(next)
     }
 
     /// Reads the names of one reply. An error is left to the reply that meets it.
-    fn read_ahead(&mut self) {
+    fn read_ahead(&mut self, context: &RequestContext) {
         let (mut bytes, started) = (0, Instant::now());
         while bytes < MAX_AHEAD && !self.has_ended {
-            match self.listing.next() {
+            match self.listing.next(context) {
                 Ok(Some(name)) => {
                     bytes += name.name.len() + size_of::<Name>();
                     self.ahead.push_back(name);
@@ -202,7 +209,7 @@ impl DirHandle {
                 Err(_) => {
                     self.ahead.clear();
                     // A listing that does not go back has the error again.
-                    let _ = self.seek(0);
+                    let _ = self.seek(context, 0);
                     return;
                 }
             }
@@ -216,6 +223,7 @@ mod tests {
     use std::fs;
 
     use super::*;
+    use crate::request_context::UNLIMITED;
     use crate::store::StoreConfig;
     use crate::store::backend::local::LocalStore;
     use crate::vfs::VfsConfig;
@@ -250,7 +258,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         fs::write(folder.path().join("a"), "").unwrap();
         let vfs = mounted(folder.path(), false);
-        let fh = vfs.opendir(Ino::ROOT, Caller(1)).unwrap();
+        let fh = vfs.opendir(&UNLIMITED, Ino::ROOT, Caller(1)).unwrap();
         let (names, last) = names_now(&vfs, fh, 0).unwrap();
         assert_eq!(names, ["a"]);
         assert_eq!(names_now(&vfs, fh, last), Some((Vec::new(), last)));
@@ -261,7 +269,7 @@ mod tests {
             again.push(name.to_vec());
             true
         };
-        vfs.readdir(fh, 0, &mut sink).unwrap();
+        vfs.readdir(&UNLIMITED, fh, 0, &mut sink).unwrap();
         assert_eq!(again.len(), 2);
     }
 
@@ -269,7 +277,7 @@ mod tests {
     fn an_empty_directory_is_read_anew_when_a_program_goes_back() {
         let folder = tempfile::tempdir().unwrap();
         let vfs = mounted(folder.path(), true);
-        let fh = vfs.opendir(Ino::ROOT, Caller(1)).unwrap();
+        let fh = vfs.opendir(&UNLIMITED, Ino::ROOT, Caller(1)).unwrap();
         let names = || {
             let mut names = Vec::new();
             let mut sink = |_, _, _, name: &[u8]| {
@@ -277,7 +285,7 @@ mod tests {
                 true
             };
             if vfs.readdir_now(fh, 0, &mut sink).is_none() {
-                vfs.readdir(fh, 0, &mut sink).unwrap();
+                vfs.readdir(&UNLIMITED, fh, 0, &mut sink).unwrap();
             }
             names
         };
@@ -293,7 +301,7 @@ mod tests {
             fs::write(folder.path().join(number.to_string()), "").unwrap();
         }
         let vfs = mounted(folder.path(), false);
-        let fh = vfs.opendir(Ino::ROOT, Caller(1)).unwrap();
+        let fh = vfs.opendir(&UNLIMITED, Ino::ROOT, Caller(1)).unwrap();
         let (mut names, last) = names_now(&vfs, fh, 0).unwrap();
         assert!((10..400).contains(&names.len()), "{}", names.len());
         assert_eq!(names_now(&vfs, fh, last), None);
@@ -301,7 +309,7 @@ mod tests {
             names.push(String::from_utf8_lossy(name).into_owned());
             true
         };
-        vfs.readdir(fh, last, &mut sink).unwrap();
+        vfs.readdir(&UNLIMITED, fh, last, &mut sink).unwrap();
         names.sort();
         names.dedup();
         assert_eq!(names.len(), 500);
@@ -314,7 +322,7 @@ mod tests {
             fs::write(folder.path().join(number.to_string()), "").unwrap();
         }
         let vfs = mounted(folder.path(), true);
-        let fh = vfs.opendir(Ino::ROOT, Caller(1)).unwrap();
+        let fh = vfs.opendir(&UNLIMITED, Ino::ROOT, Caller(1)).unwrap();
         let mut names = Vec::new();
         let mut sink = |_, cursor, kind, name: &[u8]| {
             let (name, meta) = (name.to_vec(), None);
@@ -326,7 +334,7 @@ mod tests {
             });
             true
         };
-        vfs.readdir(fh, 0, &mut sink).unwrap();
+        vfs.readdir(&UNLIMITED, fh, 0, &mut sink).unwrap();
         let rest = names.split_off(20);
         let (cursor, text) = (names[19].cursor, |name: &Name| name.name.clone());
         vfs.readdir_again(fh, cursor, rest.clone());
@@ -347,7 +355,7 @@ mod tests {
     fn what_is_made_in_an_open_directory_that_can_be_changed_is_listed() {
         let folder = tempfile::tempdir().unwrap();
         let vfs = mounted(folder.path(), true);
-        let fh = vfs.opendir(Ino::ROOT, Caller(1)).unwrap();
+        let fh = vfs.opendir(&UNLIMITED, Ino::ROOT, Caller(1)).unwrap();
         fs::write(folder.path().join("a"), "").unwrap();
         assert_eq!(names_now(&vfs, fh, 0), None);
         let mut found = 0;
@@ -355,7 +363,7 @@ mod tests {
             found += 1;
             true
         };
-        vfs.readdir(fh, 0, &mut sink).unwrap();
+        vfs.readdir(&UNLIMITED, fh, 0, &mut sink).unwrap();
         assert_eq!(found, 1);
     }
 }

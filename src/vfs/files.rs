@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::array::WrittenKey;
 use crate::error::{Error, Result};
+use crate::request_context::RequestContext;
 use crate::store::Key;
 use crate::store::tree::TreeFile;
 use crate::vfs::pages::Opening;
@@ -137,29 +138,41 @@ impl Vfs {
     }
 
     /// Returns what `stat` shows of an inode that is open.
-    pub(super) fn open_attr(&self, ino: Ino) -> Option<Attr> {
+    pub(super) fn open_attr(&self, context: &RequestContext, ino: Ino) -> Option<Attr> {
         match self.open_file(ino, |_| true) {
-            Some(open) => open.file.attr(),
+            Some(open) => open.file.attr(context),
             None => self.open_dir_attr(ino),
         }
     }
 
     /// Returns bytes of an open file if they are in memory.
-    pub fn read_now(&self, fh: Fh, offset: u64, len: usize) -> Option<Result<ReadBytes>> {
+    pub fn read_now(
+        &self,
+        context: &RequestContext,
+        fh: Fh,
+        offset: u64,
+        len: usize,
+    ) -> Option<Result<ReadBytes>> {
         let open = match self.file(fh) {
             Ok(open) => open,
             Err(error) => return Some(Err(error)),
         };
-        let bytes = open.file.read_now(offset, len)?;
+        let bytes = open.file.read_now(context, offset, len)?;
         self.stats.read_immediate_requests.add(1);
         self.count_read(&bytes);
         Some(Ok(bytes))
     }
 
     /// Returns bytes of an open file, fewer than `len` only at its end. `Changed` if its content cannot be read any more.
-    pub fn read(&self, fh: Fh, offset: u64, len: usize) -> Result<ReadBytes> {
+    pub fn read(
+        &self,
+        context: &RequestContext,
+        fh: Fh,
+        offset: u64,
+        len: usize,
+    ) -> Result<ReadBytes> {
         let open = self.file(fh)?;
-        let bytes = open.file.read_at(offset, len);
+        let bytes = open.file.read_at(context, offset, len);
         self.invalidate_if_changed(&open);
         let bytes = bytes.map_err(|error| error.about(&open.path))?;
         self.count_read(&bytes);
@@ -197,18 +210,18 @@ impl Vfs {
     }
 
     /// Flushes all files that are open; for a mount that is gone, on which no program closes them any more.
-    pub fn flush_all(&self) {
+    pub fn flush_all(&self, context: &RequestContext) {
         for open in self.all_files() {
-            self.flush_unheard(&open);
+            self.flush_unheard(context, &open);
         }
     }
 
     /// Stores what was written to the files that programs have open still, since this process ends. What is not stored is
     /// named in the log.
-    pub fn end_all(&self) {
+    pub fn end_all(&self, context: &RequestContext) {
         for open in self.all_files() {
             if let Ok(file) = open.writer() {
-                self.report_unstored(&open, file.end());
+                self.report_unstored(&open, file.end(context));
             }
         }
     }
@@ -218,14 +231,14 @@ impl Vfs {
     }
 
     /// Closes a file; what was written to it and not flushed is flushed now.
-    pub fn release(&self, fh: Fh) {
+    pub fn release(&self, context: &RequestContext, fh: Fh) {
         let Ok(open) = self.file(fh) else {
             return;
         };
         // A handle that is found in the inode is found here as well.
         self.inodes.release(open.ino, fh);
         self.files.write().remove(&fh);
-        self.flush_unheard(&open);
+        self.flush_unheard(context, &open);
         if open.writes && self.open_file(open.ino, |_| true).is_some() {
             // While it was open, what others changed was not dropped.
             self.pages.invalidate(open.ino, Invalidation::Content);
@@ -233,9 +246,9 @@ impl Vfs {
     }
 
     /// Flushes a file whose error no program can get any more.
-    fn flush_unheard(&self, open: &Handle) {
+    fn flush_unheard(&self, context: &RequestContext, open: &Handle) {
         if let Ok(file) = open.writer() {
-            self.report_unstored(open, file.flush());
+            self.report_unstored(open, file.flush(context));
         }
     }
 
@@ -254,6 +267,7 @@ impl Vfs {
 mod tests {
     use super::*;
     use crate::error::Kind;
+    use crate::request_context::UNLIMITED;
     use crate::store::backend::memory::MemoryStore;
     use crate::vfs::{Caller, VfsConfig};
     use crate::view::store::StoreView;
@@ -276,27 +290,30 @@ mod tests {
             Vfs::new(view, config, Arc::default())
         };
         let open = |vfs: &Vfs, name: &[u8]| {
-            let entry = vfs.lookup(Ino::ROOT, name, Caller(1)).unwrap().unwrap();
-            vfs.open(entry.ino, Caller(1)).unwrap().fh
+            let entry = vfs
+                .lookup(&UNLIMITED, Ino::ROOT, name, Caller(1))
+                .unwrap()
+                .unwrap();
+            vfs.open(&UNLIMITED, entry.ino, Caller(1)).unwrap().fh
         };
         let is_refused = |vfs: &Vfs, fh: Fh| {
-            let now = vfs.read_now(fh, 0, 10).unwrap();
-            for read in [now, vfs.read(fh, 0, 10)] {
+            let now = vfs.read_now(&UNLIMITED, fh, 0, 10).unwrap();
+            for read in [now, vfs.read(&UNLIMITED, fh, 0, 10)] {
                 assert_eq!(read.err().map(|error| error.kind()), Some(Kind::Invalid));
             }
         };
         let vfs = mounted();
         let old = open(&vfs, b"a");
-        assert_eq!(&vfs.read(old, 0, 10).unwrap()[..], b"a");
-        vfs.release(old);
+        assert_eq!(&vfs.read(&UNLIMITED, old, 0, 10).unwrap()[..], b"a");
+        vfs.release(&UNLIMITED, old);
         let new = open(&vfs, b"b");
-        let directory = vfs.opendir(Ino::ROOT, Caller(1)).unwrap();
+        let directory = vfs.opendir(&UNLIMITED, Ino::ROOT, Caller(1)).unwrap();
         assert!(new != old && directory != old && directory != new);
         is_refused(&vfs, old);
         is_refused(&vfs, directory);
         // Released twice, which the kernel does not do.
-        vfs.release(old);
-        assert_eq!(&vfs.read(new, 0, 10).unwrap()[..], b"b");
+        vfs.release(&UNLIMITED, old);
+        assert_eq!(&vfs.read(&UNLIMITED, new, 0, 10).unwrap()[..], b"b");
         is_refused(&mounted(), new);
     }
 }

@@ -17,6 +17,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 
 use crate::error::{Error, Kind, Result};
+use crate::request_context::RequestContext;
 use crate::stats::Stats;
 use crate::store::{EntryKind, Key, PathLocks};
 use crate::vfs::directories::OpenDir;
@@ -209,22 +210,22 @@ impl Vfs {
     }
 
     /// Returns what `stat` shows of an inode.
-    pub fn getattr(&self, ino: Ino, caller: Caller) -> Result<Attr> {
+    pub fn getattr(&self, context: &RequestContext, ino: Ino, caller: Caller) -> Result<Attr> {
         self.stats.getattr_requests.add(1);
         for _ in 0..MAX_GETATTR_ATTEMPTS {
-            let view = |path: &Key| self.measured(path);
+            let view = |path: &Key| self.measured(context, path);
             let asked = self.find_path(
                 || self.asked_path(ino, caller),
                 |path| self.renames.find(path, view),
             );
             let (found, path) = match asked {
                 Err(error) if error.kind() == Kind::Changed => {
-                    return self.open_attr(ino).ok_or(error);
+                    return self.open_attr(context, ino).ok_or(error);
                 }
                 asked => asked?,
             };
             let own = found.filter(|attr| self.inodes.shows(ino, attr));
-            if let Some(attr) = own.or_else(|| self.open_attr(ino)) {
+            if let Some(attr) = own.or_else(|| self.open_attr(context, ino)) {
                 return Ok(self.with_ttl(ino, attr));
             }
             if found.is_none() {
@@ -236,9 +237,9 @@ impl Vfs {
     }
 
     /// Returns the attributes of a path with its exact length, or the error that stops that from being told.
-    fn measured(&self, path: &Key) -> Result<Option<Attr>> {
-        match self.view.lookup(path)? {
-            Some(attr) if !attr.is_exact => self.view.measure(path),
+    fn measured(&self, context: &RequestContext, path: &Key) -> Result<Option<Attr>> {
+        match self.view.lookup(context, path)? {
+            Some(attr) if !attr.is_exact => self.view.measure(context, path),
             found => Ok(found),
         }
     }
@@ -255,10 +256,12 @@ impl Vfs {
     }
 
     /// Like `getattr`, if it is known without waiting.
-    pub fn getattr_now(&self, ino: Ino) -> Option<Result<Attr>> {
+    pub fn getattr_now(&self, context: &RequestContext, ino: Ino) -> Option<Result<Attr>> {
         let known = match self.inodes.name(ino).ok()? {
-            None => self.view.lookup_now(&Key::root()),
-            Some((parent, name)) => self.find_now(parent, &ChildName::from(&*name)).ok()?,
+            None => self.view.lookup_now(context, &Key::root()),
+            Some((parent, name)) => self
+                .find_now(context, parent, &ChildName::from(&*name))
+                .ok()?,
         };
         // Else an open file of the inode may have to be asked.
         let attr = known.found()?;
@@ -288,8 +291,11 @@ impl Vfs {
     }
 
     /// Returns where a link points.
-    pub fn read_link(&self, ino: Ino) -> Result<Vec<u8>> {
-        let target = self.ask(|| self.present_path(ino), |path| self.view.read_link(path));
+    pub fn read_link(&self, context: &RequestContext, ino: Ino) -> Result<Vec<u8>> {
+        let target = self.ask(
+            || self.present_path(ino),
+            |path| self.view.read_link(context, path),
+        );
         target.map(|found| found.0).map_err(gone_is_changed)
     }
 }

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use crate::error::Result;
+use crate::request_context::RequestContext;
 use crate::store::Key;
 use crate::store::tree::{AttrChange, OpenMode, TreeFile};
 use crate::vfs::files::Handle;
@@ -33,10 +34,10 @@ const MAX_OPEN_ATTEMPTS: usize = 64;
 
 impl Vfs {
     /// Opens a file for reading.
-    pub fn open(&self, ino: Ino, caller: Caller) -> Result<OpenReply> {
+    pub fn open(&self, context: &RequestContext, ino: Ino, caller: Caller) -> Result<OpenReply> {
         self.stats.open_requests.add(1);
-        self.open_inode(ino, caller, OpenOptions::default(), |path| {
-            let opened = self.view.open(path)?;
+        self.open_inode(context, ino, caller, OpenOptions::default(), |path| {
+            let opened = self.view.open(context, path)?;
             Ok(Handle {
                 ino,
                 path: path.clone(),
@@ -56,38 +57,45 @@ impl Vfs {
     /// Opens a file for writing, and empties it first if asked to.
     pub fn open_for_writing(
         &self,
+        context: &RequestContext,
         ino: Ino,
         mode: OpenOptions,
         caller: Caller,
     ) -> Result<OpenReply> {
         self.stats.open_requests.add(1);
-        let reply = self.open_inode(ino, caller, mode, |path| {
-            let opened = self.tree(path)?;
-            let file = opened.tree.open(&opened.at, OpenMode::Write)?;
-            self.writer(ino, path, file)
+        let reply = self.open_inode(context, ino, caller, mode, |path| {
+            let opened = self.tree(context, path)?;
+            let file = opened.tree.open(context, &opened.at, OpenMode::Write)?;
+            self.writer(context, ino, path, file)
         })?;
         // Only now is it known to be the content of this inode.
         if mode.truncates
-            && let Err(error) = self.empty(reply.fh)
+            && let Err(error) = self.empty(context, reply.fh)
         {
-            self.release(reply.fh);
+            self.release(context, reply.fh);
             return Err(error);
         }
         Ok(reply)
     }
 
-    fn empty(&self, fh: Fh) -> Result<()> {
+    fn empty(&self, context: &RequestContext, fh: Fh) -> Result<()> {
         let change = AttrChange {
             size: Some(0),
             ..AttrChange::default()
         };
-        self.file(fh)?.writer()?.change(&change)
+        self.file(fh)?.writer()?.change(context, &change)
     }
 
     /// Returns a handle of a file that is open for writing. `Busy` if another file of its array is.
-    pub(super) fn writer(&self, ino: Ino, path: &Key, file: Arc<dyn TreeFile>) -> Result<Handle> {
+    pub(super) fn writer(
+        &self,
+        context: &RequestContext,
+        ino: Ino,
+        path: &Key,
+        file: Arc<dyn TreeFile>,
+    ) -> Result<Handle> {
         let written = self.view.begin_writing(path)?.map(Arc::new);
-        let stat = file.stat()?;
+        let stat = file.stat(context)?;
         Ok(Handle {
             ino,
             path: path.clone(),
@@ -106,6 +114,7 @@ impl Vfs {
     /// Opens an inode by `open`, which is given its path.
     fn open_inode(
         &self,
+        context: &RequestContext,
         ino: Ino,
         caller: Caller,
         mode: OpenOptions,
@@ -127,7 +136,7 @@ impl Vfs {
                     self.end_walk(caller);
                     return self.open_reply(fh);
                 }
-                Binding::Different => shared = self.share(ino, caller, mode)?,
+                Binding::Different => shared = self.share(context, ino, caller, mode)?,
                 Binding::Replaced | Binding::Elsewhere => return Err(self.walk_again(ino, caller)),
             }
         }
@@ -163,7 +172,13 @@ impl Vfs {
 
     /// Returns a handle of the content that an inode is open with, which is not that of its name any more; nothing if
     /// it is not open by now. Fails unless the kernel has looked the name up just now.
-    fn share(&self, ino: Ino, caller: Caller, mode: OpenOptions) -> Result<Option<Handle>> {
+    fn share(
+        &self,
+        context: &RequestContext,
+        ino: Ino,
+        caller: Caller,
+        mode: OpenOptions,
+    ) -> Result<Option<Handle>> {
         if !self.config.writable && !self.walks_again(caller) {
             return Err(self.walk_again(ino, caller));
         }
@@ -172,7 +187,7 @@ impl Vfs {
             Some(open) if mode.writes => {
                 let file = open.tree_file.clone();
                 let file = file.ok_or_else(|| self.walk_again(ino, caller))?;
-                self.writer(ino, &open.path, file).map(Some)
+                self.writer(context, ino, &open.path, file).map(Some)
             }
             Some(open) => Ok(Some(open.shared())),
             None if mode.writes && self.open_file(ino, |_| true).is_some() => {

@@ -9,6 +9,7 @@ use std::collections::HashSet;
 use parking_lot::Mutex;
 
 use crate::error::{Error, Kind, Result};
+use crate::request_context::RequestContext;
 use crate::store::Key;
 use crate::vfs::{Caller, Ino, Vfs, is_gone, replaced};
 
@@ -113,11 +114,16 @@ impl Vfs {
     /// Makes a change of a name in a directory.
     pub(super) fn change_in<T>(
         &self,
+        context: &RequestContext,
         parent: Ino,
         name: &[u8],
         change: impl Fn(&Key) -> Result<T>,
     ) -> Result<T> {
-        self.change_names(|| Ok([self.child(parent, name)?]), |[path]| change(path))
+        self.change_names(
+            context,
+            || Ok([self.child(parent, name)?]),
+            |[path]| change(path),
+        )
     }
 
     /// Makes a change of names that `paths_of` tells, again where a folder has another path by the time that its name is
@@ -127,6 +133,7 @@ impl Vfs {
     /// when its old one is gone.
     pub(super) fn change_names<T, const N: usize>(
         &self,
+        context: &RequestContext,
         paths_of: impl Fn() -> Result<[Key; N]>,
         change: impl Fn(&[Key; N]) -> Result<T>,
     ) -> Result<T> {
@@ -141,7 +148,7 @@ impl Vfs {
             if !is_missing(&done) {
                 return done;
             }
-            let moved = self.moved_names(&paths)?;
+            let moved = self.moved_names(context, &paths)?;
             let done = moved.map_or(done, |moved| change(&moved));
             let have_moved = |path| self.renames.have_moved(path, count);
             if !is_missing(&done) || !paths.iter().any(have_moved) {
@@ -151,12 +158,16 @@ impl Vfs {
     }
 
     /// Returns names of which some are in folders that a rename under way has taken away.
-    fn moved_names<const N: usize>(&self, paths: &[Key; N]) -> Result<Option<[Key; N]>> {
+    fn moved_names<const N: usize>(
+        &self,
+        context: &RequestContext,
+        paths: &[Key; N],
+    ) -> Result<Option<[Key; N]>> {
         let mut moved = paths.clone();
         for path in &mut moved {
             let folder = path.parent().unwrap_or_default();
             if let Some(new) = self.renames.moved(&folder)
-                && self.view.lookup(&folder)?.is_none()
+                && self.view.lookup(context, &folder)?.is_none()
             {
                 *path = new.child(path.name())?;
             }

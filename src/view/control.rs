@@ -16,6 +16,7 @@ use parking_lot::Mutex;
 use crate::array::WrittenKey;
 use crate::error::{Error, Kind, Result};
 use crate::known::Known;
+use crate::request_context::RequestContext;
 use crate::stats::Stats;
 use crate::store::listing::NameList;
 use crate::store::{EntryKind, Key, Listing, Tree};
@@ -65,15 +66,15 @@ impl ViewRoot {
     }
 
     /// Asks the store once, so that a store that keeps nothing in memory has the attributes of this moment.
-    fn ask(&self) {
-        if let Ok(Some(attr)) = self.view.lookup(&Key::root()) {
+    fn ask(&self, context: &RequestContext) {
+        if let Ok(Some(attr)) = self.view.lookup(context, &Key::root()) {
             *self.last.lock() = attr;
         }
     }
 
     /// Returns what `stat` shows of the root, without asking the store.
-    fn attr(&self) -> Attr {
-        let known = self.view.lookup_now(&Key::root()).found();
+    fn attr(&self, context: &RequestContext) -> Attr {
+        let known = self.view.lookup_now(context, &Key::root()).found();
         let mut last = self.last.lock();
         match known {
             Some(attr) => {
@@ -192,17 +193,17 @@ struct Counters {
 }
 
 impl ReadAt for Counters {
-    fn read_now(&self, offset: u64, len: usize) -> Option<ReadBytes> {
+    fn read_now(&self, context: &RequestContext, offset: u64, len: usize) -> Option<ReadBytes> {
         TextFile {
             bytes: self.stats.to_json().into(),
             version: 0,
             modified: SystemTime::now(),
         }
-        .read_now(offset, len)
+        .read_now(context, offset, len)
     }
 
-    fn read_at(&self, offset: u64, len: usize) -> Result<ReadBytes> {
-        Ok(self.read_now(offset, len).unwrap_or_default())
+    fn read_at(&self, context: &RequestContext, offset: u64, len: usize) -> Result<ReadBytes> {
+        Ok(self.read_now(context, offset, len).unwrap_or_default())
     }
 }
 
@@ -231,12 +232,16 @@ enum ControlTarget<'a> {
 impl ControlDirView {
     /// Puts a control directory into a view, unless that has the name itself. A root that cannot be read has no names, so
     /// that the other view can be reached through the control directory.
-    pub fn new(view: Arc<dyn View>, control: Arc<Control>) -> ControlDirView {
+    pub fn new(
+        context: &RequestContext,
+        view: Arc<dyn View>,
+        control: Arc<Control>,
+    ) -> ControlDirView {
         let name = Key::root().child(CONTROL);
-        let found = name.and_then(|name| view.lookup(&name));
+        let found = name.and_then(|name| view.lookup(context, &name));
         let is_taken = matches!(found, Ok(Some(_)));
         let view = ControlDirView::of_unlisted(view, control, is_taken);
-        view.top.ask();
+        view.top.ask(context);
         view
     }
 
@@ -286,27 +291,32 @@ fn is_control(path: &Key) -> bool {
 }
 
 impl View for ControlDirView {
-    fn lookup(&self, path: &Key) -> Result<Option<Attr>> {
+    fn lookup(&self, context: &RequestContext, path: &Key) -> Result<Option<Attr>> {
         match self.target(path)? {
-            ControlTarget::View(top, path) if path.is_root() => Ok(Some(top.attr())),
-            ControlTarget::View(top, path) => top.view.lookup(&path),
+            ControlTarget::View(top, path) if path.is_root() => Ok(Some(top.attr(context))),
+            ControlTarget::View(top, path) => top.view.lookup(context, &path),
             ControlTarget::Control => Ok(Some(self.control.dir_attr())),
             ControlTarget::File(file) => {
-                let size = file.read_at(0, usize::MAX)?.len() as u64;
+                let size = file.read_at(context, 0, usize::MAX)?.len() as u64;
                 Ok(Some(self.control.attr(EntryKind::File, size)))
             }
             ControlTarget::Nothing => Ok(None),
         }
     }
 
-    fn measure(&self, path: &Key) -> Result<Option<Attr>> {
+    fn measure(&self, context: &RequestContext, path: &Key) -> Result<Option<Attr>> {
         match self.target(path)? {
-            ControlTarget::View(top, path) if !path.is_root() => top.view.measure(&path),
-            _ => self.lookup(path),
+            ControlTarget::View(top, path) if !path.is_root() => top.view.measure(context, &path),
+            _ => self.lookup(context, path),
         }
     }
 
-    fn attribute(&self, path: &Key, name: &[u8]) -> Result<Option<Vec<u8>>> {
+    fn attribute(
+        &self,
+        context: &RequestContext,
+        path: &Key,
+        name: &[u8],
+    ) -> Result<Option<Vec<u8>>> {
         let own = path
             .is_root()
             .then(|| self.control.attribute(name, self.is_taken));
@@ -314,38 +324,43 @@ impl View for ControlDirView {
             return Ok(Some(value));
         }
         match self.target(path)? {
-            ControlTarget::View(top, path) => top.view.attribute(&path, name),
+            ControlTarget::View(top, path) => top.view.attribute(context, &path, name),
             _ => Ok(None),
         }
     }
 
-    fn lookup_now(&self, path: &Key) -> Known<Attr> {
+    fn lookup_now(&self, context: &RequestContext, path: &Key) -> Known<Attr> {
         if path.is_root() {
-            return Known::Is(self.top.attr());
+            return Known::Is(self.top.attr(context));
         }
         if is_control(path) {
             return Known::Unknown;
         }
-        self.top.view.lookup_now(path)
+        self.top.view.lookup_now(context, path)
     }
 
-    fn dir_now(&self, path: &Key) -> Option<ViewDir> {
+    fn dir_now(&self, context: &RequestContext, path: &Key) -> Option<ViewDir> {
         if is_control(path) {
             return None;
         }
-        self.top.view.dir_now(path)
+        self.top.view.dir_now(context, path)
     }
 
-    fn child_now(&self, dir: &ViewDir, name: &ChildName<'_>) -> Known<Attr> {
+    fn child_now(
+        &self,
+        context: &RequestContext,
+        dir: &ViewDir,
+        name: &ChildName<'_>,
+    ) -> Known<Attr> {
         if name.bytes == CONTROL {
             return Known::Unknown;
         }
-        self.top.view.child_now(dir, name)
+        self.top.view.child_now(context, dir, name)
     }
 
-    fn list(&self, path: &Key) -> Result<Box<dyn Listing>> {
+    fn list(&self, context: &RequestContext, path: &Key) -> Result<Box<dyn Listing>> {
         match self.target(path)? {
-            ControlTarget::View(top, path) => top.view.list(&path),
+            ControlTarget::View(top, path) => top.view.list(context, &path),
             ControlTarget::Control => Ok(Box::new(self.control.names())),
             ControlTarget::File(_) => {
                 Err(Error::new(Kind::NotADirectory, path, "is not a directory"))
@@ -354,9 +369,9 @@ impl View for ControlDirView {
         }
     }
 
-    fn open(&self, path: &Key) -> Result<OpenedFile> {
+    fn open(&self, context: &RequestContext, path: &Key) -> Result<OpenedFile> {
         match self.target(path)? {
-            ControlTarget::View(top, path) => top.view.open(&path),
+            ControlTarget::View(top, path) => top.view.open(context, &path),
             ControlTarget::Control => Err(Error::new(Kind::IsADirectory, path, "is a directory")),
             // The counters change by themselves, so the kernel must keep no pages.
             ControlTarget::File(file) => Ok(OpenedFile {
@@ -370,9 +385,9 @@ impl View for ControlDirView {
         }
     }
 
-    fn read_link(&self, path: &Key) -> Result<Vec<u8>> {
+    fn read_link(&self, context: &RequestContext, path: &Key) -> Result<Vec<u8>> {
         match self.target(path)? {
-            ControlTarget::View(top, path) => top.view.read_link(&path),
+            ControlTarget::View(top, path) => top.view.read_link(context, &path),
             _ => Err(Error::invalid(path, "not a symbolic link")),
         }
     }
@@ -384,9 +399,9 @@ impl View for ControlDirView {
         }
     }
 
-    fn tree(&self, path: &Key) -> Result<Option<(Arc<dyn Tree>, Key)>> {
+    fn tree(&self, context: &RequestContext, path: &Key) -> Result<Option<(Arc<dyn Tree>, Key)>> {
         match self.target(path)? {
-            ControlTarget::View(top, path) => top.view.tree(&path),
+            ControlTarget::View(top, path) => top.view.tree(context, &path),
             _ => Ok(None),
         }
     }
@@ -398,6 +413,7 @@ mod tests {
 
     use super::*;
     use crate::mount::open::{ViewKind, ViewsConfig, open_views};
+    use crate::request_context::UNLIMITED;
 
     #[test]
     fn a_root_that_does_not_read_hides_nothing() {
@@ -419,7 +435,7 @@ mod tests {
         };
         let faces = open_views(&config, &Arc::default()).unwrap();
         let view = faces.view(ViewKind::Files);
-        let found = |path: &str| view.lookup(&Key::new(path).unwrap());
+        let found = |path: &str| view.lookup(&UNLIMITED, &Key::new(path).unwrap());
         assert!(found("a").unwrap().is_none());
         for path in [
             "zarr.json",

@@ -11,6 +11,7 @@ use crate::array::WrittenKey;
 use crate::error::Result;
 use crate::grid::NumberedName;
 use crate::known::Known;
+use crate::request_context::RequestContext;
 use crate::store::tree::{Posix, TreeFile};
 use crate::store::{EntryKind, Key, Listing, Tree};
 
@@ -93,7 +94,7 @@ pub trait File: ReadAt {
         true
     }
     /// Returns what `stat` shows of an open file whose path is gone or has another content; nothing if that is unknown.
-    fn attr(&self) -> Option<Attr> {
+    fn attr(&self, _context: &RequestContext) -> Option<Attr> {
         None
     }
     /// Returns the file of this machine that has the bytes and no others, if it is one.
@@ -135,45 +136,55 @@ impl<'a> From<&'a [u8]> for ChildName<'a> {
 /// A hierarchy as a tree of directories and files.
 pub trait View: Send + Sync {
     /// Returns the attributes of a path; nothing if there is no such path.
-    fn lookup(&self, path: &Key) -> Result<Option<Attr>>;
+    fn lookup(&self, context: &RequestContext, path: &Key) -> Result<Option<Attr>>;
     /// Like `lookup`, by what is known without waiting.
-    fn lookup_now(&self, path: &Key) -> Known<Attr>;
+    fn lookup_now(&self, context: &RequestContext, path: &Key) -> Known<Attr>;
     /// Like `lookup`, with the exact length or with the error that stops it from being told: a file
     /// that is not empty must not look so.
-    fn measure(&self, path: &Key) -> Result<Option<Attr>> {
-        self.lookup(path)
+    fn measure(&self, context: &RequestContext, path: &Key) -> Result<Option<Attr>> {
+        self.lookup(context, path)
     }
     /// Returns an extended attribute that the view makes itself; nothing if the path has no such one.
-    fn attribute(&self, _path: &Key, _name: &[u8]) -> Result<Option<Vec<u8>>> {
+    fn attribute(
+        &self,
+        _context: &RequestContext,
+        _path: &Key,
+        _name: &[u8],
+    ) -> Result<Option<Vec<u8>>> {
         Ok(None)
     }
     /// Returns the directory at a path in the form in which the view looks up names in it; nothing if that is not
     /// known without waiting.
-    fn dir_now(&self, path: &Key) -> Option<ViewDir> {
+    fn dir_now(&self, _context: &RequestContext, path: &Key) -> Option<ViewDir> {
         Some(ViewDir::Path(path.clone()))
     }
     /// Like `lookup_now`, of a name in a directory that `dir_now` returned. Unknown for what cannot be a name.
-    fn child_now(&self, dir: &ViewDir, name: &ChildName<'_>) -> Known<Attr> {
+    fn child_now(
+        &self,
+        context: &RequestContext,
+        dir: &ViewDir,
+        name: &ChildName<'_>,
+    ) -> Known<Attr> {
         match dir {
             ViewDir::Path(path) => path
                 .child(name.bytes)
-                .map_or(Known::Unknown, |path| self.lookup_now(&path)),
+                .map_or(Known::Unknown, |path| self.lookup_now(context, &path)),
             ViewDir::Node(_) | ViewDir::Chunks(_) => Known::Unknown,
         }
     }
     /// Opens a directory; the listing has no `.` and `..`.
-    fn list(&self, path: &Key) -> Result<Box<dyn Listing>>;
+    fn list(&self, context: &RequestContext, path: &Key) -> Result<Box<dyn Listing>>;
     /// Opens a file.
-    fn open(&self, path: &Key) -> Result<OpenedFile>;
+    fn open(&self, context: &RequestContext, path: &Key) -> Result<OpenedFile>;
     /// Returns where a link points.
-    fn read_link(&self, path: &Key) -> Result<Vec<u8>>;
+    fn read_link(&self, context: &RequestContext, path: &Key) -> Result<Vec<u8>>;
     /// Notes that a path is changed, or open for writing: what is returned is kept as long. `Busy` if what it holds is open
     /// for writing in another form.
     fn begin_writing(&self, _path: &Key) -> Result<Option<WrittenKey>> {
         Ok(None)
     }
     /// Returns the tree by which a path can be changed, and the path in it; nothing if it cannot be changed.
-    fn tree(&self, _path: &Key) -> Result<Option<(Arc<dyn Tree>, Key)>> {
+    fn tree(&self, _context: &RequestContext, _path: &Key) -> Result<Option<(Arc<dyn Tree>, Key)>> {
         Ok(None)
     }
 }

@@ -12,6 +12,7 @@ use crate::error::{Error, Kind, Result};
 use crate::hierarchy::Hierarchy;
 use crate::inspect::entry_facts;
 use crate::known::Known;
+use crate::request_context::RequestContext;
 use crate::store::tree::{OpenMode, Stat, TreeFile};
 use crate::store::{EntryKind, Hints, Key, Listing, Meta, NoHints, Reader, Store, Tree};
 use crate::view::control::CONTROL;
@@ -66,7 +67,7 @@ impl StoreView {
     }
 
     /// Stores what was written to decoded files; the close of the file that was written returns errors.
-    fn store_written(&self, path: &Key) {
+    fn store_written(&self, context: &RequestContext, path: &Key) {
         // Decoded files are written through this path themselves.
         if path.names().next() == Some(CONTROL) {
             return;
@@ -74,7 +75,7 @@ impl StoreView {
         let flushed = self
             .arrays
             .as_ref()
-            .map(|arrays| arrays.flush_below(&Key::root()));
+            .map(|arrays| arrays.flush_below(context, &Key::root()));
         if let Some(Err(error)) = flushed {
             log::debug!("what was written to decoded files is not stored yet: {error}");
         }
@@ -88,26 +89,26 @@ impl StoreView {
 
     /// Returns what is stored under a path, or hidden in the directory of its own name. A tree that knows the path has
     /// reported so already.
-    fn meta(&self, path: &Key) -> Result<Option<Meta>> {
+    fn meta(&self, context: &RequestContext, path: &Key) -> Result<Option<Meta>> {
         if self.tree.is_none()
-            && let Some(meta) = self.store.head(path)?
+            && let Some(meta) = self.store.head(context, path)?
         {
             return Ok(Some(meta));
         }
-        let hidden = self.open_hidden(path)?;
-        hidden.map(|object| object.meta()).transpose()
+        let hidden = self.open_hidden(context, path)?;
+        hidden.map(|object| object.meta(context)).transpose()
     }
 
     /// Opens the object that `path` names in the directory of the object's own name, if there is one.
-    fn open_hidden(&self, path: &Key) -> Result<Option<Arc<dyn Reader>>> {
+    fn open_hidden(&self, context: &RequestContext, path: &Key) -> Result<Option<Arc<dyn Reader>>> {
         let Some(key) = path.parent().filter(|_| path.name() == OBJECT) else {
             return Ok(None);
         };
-        let meta = self.store.head(&key)?;
+        let meta = self.store.head(context, &key)?;
         if meta.is_none_or(|meta| meta.kind != EntryKind::Directory) {
             return Ok(None);
         }
-        match self.store.open(&key, None) {
+        match self.store.open(context, &key, None) {
             Ok(reader) => Ok(Some(reader)),
             Err(error) if matches!(error.kind(), Kind::NotFound | Kind::IsADirectory) => Ok(None),
             Err(error) => Err(error),
@@ -136,37 +137,42 @@ pub(crate) fn attr_of(meta: &Meta, fresh: Duration) -> Attr {
 }
 
 impl View for StoreView {
-    fn lookup(&self, path: &Key) -> Result<Option<Attr>> {
-        self.store_written(path);
+    fn lookup(&self, context: &RequestContext, path: &Key) -> Result<Option<Attr>> {
+        self.store_written(context, path);
         if let Some(tree) = &self.tree
-            && let Some(stat) = tree.stat(path)?
+            && let Some(stat) = tree.stat(context, path)?
         {
             return Ok(Some(attr_of_stat(&stat)));
         }
         let info = self.store.info();
-        let (meta, stamp) = info.ask(|| self.meta(path));
+        let (meta, stamp) = info.ask(|| self.meta(context, path));
         let fresh = info.time_left(stamp.asked);
         Ok(meta?.map(|meta| attr_of(&meta, fresh)))
     }
 
-    fn attribute(&self, path: &Key, name: &[u8]) -> Result<Option<Vec<u8>>> {
+    fn attribute(
+        &self,
+        context: &RequestContext,
+        path: &Key,
+        name: &[u8],
+    ) -> Result<Option<Vec<u8>>> {
         let (Some(hierarchy), Some(arrays)) = (&self.hierarchy, &self.arrays) else {
             return Ok(None);
         };
         let Some(name) = fact_of(name) else {
             return Ok(None);
         };
-        let fact = entry_facts::of_key(hierarchy, arrays, path, name)?;
+        let fact = entry_facts::of_key(context, hierarchy, arrays, path, name)?;
         Ok(fact.map(String::into_bytes))
     }
 
-    fn lookup_now(&self, path: &Key) -> Known<Attr> {
+    fn lookup_now(&self, context: &RequestContext, path: &Key) -> Known<Attr> {
         if let Some(tree) = &self.tree {
             // What decoded files have still to store changes nothing of the root but its time.
             if self.has_unstored() && !path.is_root() {
                 return Known::Unknown;
             }
-            if let Some(stat) = tree.stat_now(path) {
+            if let Some(stat) = tree.stat_now(context, path) {
                 return Known::Is(attr_of_stat(&stat));
             }
         }
@@ -181,7 +187,7 @@ impl View for StoreView {
             Known::Missing if path.name() == OBJECT => Known::Unknown,
             known => known.map(|meta| {
                 let tree = self.tree.as_ref();
-                let content = tree.map(|tree| tree.content_of(path, &meta));
+                let content = tree.map(|tree| tree.content_of(context, path, &meta));
                 let attr = attr_of(&meta, fresh);
                 Attr {
                     content: content.or(attr.content),
@@ -191,19 +197,19 @@ impl View for StoreView {
         }
     }
 
-    fn list(&self, path: &Key) -> Result<Box<dyn Listing>> {
-        self.store_written(path);
-        self.store.list(path)
+    fn list(&self, context: &RequestContext, path: &Key) -> Result<Box<dyn Listing>> {
+        self.store_written(context, path);
+        self.store.list(context, path)
     }
 
-    fn open(&self, path: &Key) -> Result<OpenedFile> {
-        self.store_written(path);
+    fn open(&self, context: &RequestContext, path: &Key) -> Result<OpenedFile> {
+        self.store_written(context, path);
         if let Some(tree) = &self.tree
-            && let Some(stat) = tree.stat(path)?
+            && let Some(stat) = tree.stat(context, path)?
             && stat.meta.kind == EntryKind::File
         {
-            let file = tree.open(path, OpenMode::Read)?;
-            let stat = file.stat()?;
+            let file = tree.open(context, path, OpenMode::Read)?;
+            let stat = file.stat(context)?;
             return Ok(OpenedFile {
                 file: Arc::new(ChangingFile(file.clone())),
                 content: Some(stat.content),
@@ -212,11 +218,13 @@ impl View for StoreView {
                 tree_file: Some(file),
             });
         }
-        let reader = match self.store.open(path, None) {
-            Err(error) if error.kind() == Kind::NotFound => self.open_hidden(path)?.ok_or(error)?,
+        let reader = match self.store.open(context, path, None) {
+            Err(error) if error.kind() == Kind::NotFound => {
+                self.open_hidden(context, path)?.ok_or(error)?
+            }
             answer => answer?,
         };
-        let meta = reader.meta()?;
+        let meta = reader.meta(context)?;
         if meta.kind != EntryKind::File {
             return Err(Error::new(Kind::IsADirectory, path, "is a directory"));
         }
@@ -236,8 +244,8 @@ impl View for StoreView {
         })
     }
 
-    fn read_link(&self, path: &Key) -> Result<Vec<u8>> {
-        self.store.read_link(path)
+    fn read_link(&self, context: &RequestContext, path: &Key) -> Result<Vec<u8>> {
+        self.store.read_link(context, path)
     }
 
     fn begin_writing(&self, path: &Key) -> Result<Option<WrittenKey>> {
@@ -247,8 +255,8 @@ impl View for StoreView {
             .transpose()
     }
 
-    fn tree(&self, path: &Key) -> Result<Option<(Arc<dyn Tree>, Key)>> {
-        self.store_written(path);
+    fn tree(&self, context: &RequestContext, path: &Key) -> Result<Option<(Arc<dyn Tree>, Key)>> {
+        self.store_written(context, path);
         let tree = self.tree.clone();
         Ok(tree.map(|tree| (tree, path.clone())))
     }
@@ -267,12 +275,12 @@ pub(crate) fn attr_of_stat(stat: &Stat) -> Attr {
 pub(crate) struct ChangingFile(pub(crate) Arc<dyn TreeFile>);
 
 impl ReadAt for ChangingFile {
-    fn read_now(&self, _offset: u64, _len: usize) -> Option<ReadBytes> {
+    fn read_now(&self, _context: &RequestContext, _offset: u64, _len: usize) -> Option<ReadBytes> {
         None
     }
 
-    fn read_at(&self, offset: u64, len: usize) -> Result<ReadBytes> {
-        let bytes = self.0.read_at(offset, len)?;
+    fn read_at(&self, context: &RequestContext, offset: u64, len: usize) -> Result<ReadBytes> {
+        let bytes = self.0.read_at(context, offset, len)?;
         Ok(ReadBytes::Own(bytes.into()))
     }
 }
@@ -283,8 +291,8 @@ impl File for ChangingFile {
         None
     }
 
-    fn attr(&self) -> Option<Attr> {
-        Some(attr_of_stat(&self.0.stat().ok()?))
+    fn attr(&self, context: &RequestContext) -> Option<Attr> {
+        Some(attr_of_stat(&self.0.stat(context).ok()?))
     }
 }
 
@@ -299,8 +307,8 @@ struct StoredFile {
 impl StoredFile {
     /// Fails with `Changed` if the object was written since it was opened. Its version would tell more: a file of this
     /// machine gets another one when it loses its name.
-    fn check_unchanged(&self) -> Result<()> {
-        let now = self.reader.meta()?;
+    fn check_unchanged(&self, context: &RequestContext) -> Result<()> {
+        let now = self.reader.meta(context)?;
         if (now.size, now.modified) == (self.meta.size, self.meta.modified) {
             return Ok(());
         }
@@ -310,13 +318,13 @@ impl StoredFile {
 }
 
 impl ReadAt for StoredFile {
-    fn read_now(&self, _offset: u64, _len: usize) -> Option<ReadBytes> {
+    fn read_now(&self, _context: &RequestContext, _offset: u64, _len: usize) -> Option<ReadBytes> {
         None
     }
 
-    fn read_at(&self, offset: u64, len: usize) -> Result<ReadBytes> {
-        let bytes = self.reader.read_at(offset, len)?;
-        self.check_unchanged()?;
+    fn read_at(&self, context: &RequestContext, offset: u64, len: usize) -> Result<ReadBytes> {
+        let bytes = self.reader.read_at(context, offset, len)?;
+        self.check_unchanged(context)?;
         Ok(ReadBytes::Own(bytes.into()))
     }
 }
@@ -326,7 +334,7 @@ impl File for StoredFile {
         Some(self.meta.version.number())
     }
 
-    fn attr(&self) -> Option<Attr> {
+    fn attr(&self, _context: &RequestContext) -> Option<Attr> {
         Some(attr_of(&self.meta, self.fresh))
     }
 
@@ -338,6 +346,7 @@ impl File for StoredFile {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::request_context::UNLIMITED;
     use crate::store::backend::memory::MemoryStore;
 
     #[test]
@@ -354,18 +363,21 @@ mod tests {
         let view = StoreView::new(Arc::new(memory));
         let key = |path: &str| Key::new(path).unwrap();
         let kind = |path| {
-            view.lookup(&key(path))
+            view.lookup(&UNLIMITED, &key(path))
                 .unwrap()
                 .map(|attr| (attr.kind, attr.size))
         };
         assert_eq!(kind("a"), Some((EntryKind::Directory, 0)));
         assert_eq!(kind("a/b"), Some((EntryKind::File, 5)));
         assert_eq!(kind("a/.zarrfs-object"), Some((EntryKind::File, 6)));
-        let open = view.open(&key("a/.zarrfs-object")).unwrap();
-        assert_eq!(&open.file.read_at(0, 10).unwrap()[..], b"object");
-        let mut listing = view.list(&key("a")).unwrap();
-        assert_eq!(listing.next().unwrap().unwrap().name, b"b");
-        assert_eq!(listing.next().unwrap(), None);
+        let open = view.open(&UNLIMITED, &key("a/.zarrfs-object")).unwrap();
+        assert_eq!(
+            &open.file.read_at(&UNLIMITED, 0, 10).unwrap()[..],
+            b"object"
+        );
+        let mut listing = view.list(&UNLIMITED, &key("a")).unwrap();
+        assert_eq!(listing.next(&UNLIMITED).unwrap().unwrap().name, b"b");
+        assert_eq!(listing.next(&UNLIMITED).unwrap(), None);
         for none in [
             "c/.zarrfs-object",
             "d/.zarrfs-object",
@@ -373,7 +385,10 @@ mod tests {
             "none/.zarrfs-object",
         ] {
             assert_eq!(kind(none), None, "{none}");
-            assert_eq!(view.open(&key(none)).err().unwrap().kind(), Kind::NotFound);
+            assert_eq!(
+                view.open(&UNLIMITED, &key(none)).err().unwrap().kind(),
+                Kind::NotFound
+            );
         }
     }
 }

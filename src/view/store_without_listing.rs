@@ -12,6 +12,7 @@ use crate::error::{Error, Kind, Result};
 use crate::hierarchy::{Copied, DocumentCopy, Hierarchy, NodeEntry};
 use crate::known::Known;
 use crate::model::Array;
+use crate::request_context::RequestContext;
 use crate::store::{Hints, Key, Listing, Store, Tree};
 use crate::view::copied_document;
 use crate::view::store::StoreView;
@@ -72,13 +73,13 @@ impl StoreWithoutListing {
     }
 
     /// Finds what metadata tell of a path; the root is read for it if it is not known.
-    fn metadata(&self, path: &Key) -> Result<PathMetadata> {
+    fn metadata(&self, context: &RequestContext, path: &Key) -> Result<PathMetadata> {
         if self.is_tree {
             return Ok(PathMetadata::Nothing);
         }
-        match self.hierarchy.root()? {
+        match self.hierarchy.root(context)? {
             Some(root) => self.metadata_below(root, path, |parent, name| {
-                Ok(self.hierarchy.child(parent, name)?.into())
+                Ok(self.hierarchy.child(context, parent, name)?.into())
             }),
             None => Ok(PathMetadata::Nothing),
         }
@@ -129,9 +130,9 @@ impl StoreWithoutListing {
 }
 
 impl View for StoreWithoutListing {
-    fn lookup(&self, path: &Key) -> Result<Option<Attr>> {
+    fn lookup(&self, context: &RequestContext, path: &Key) -> Result<Option<Attr>> {
         let info = self.store.info();
-        let (known, stamp) = info.ask(|| self.metadata(path));
+        let (known, stamp) = info.ask(|| self.metadata(context, path));
         let fresh = info.time_left(stamp.asked);
         match known? {
             PathMetadata::Dir(dir) => return Ok(Some(directory_attr(dir.modified(), fresh))),
@@ -139,18 +140,18 @@ impl View for StoreWithoutListing {
             PathMetadata::Missing => return Ok(None),
             PathMetadata::Nothing | PathMetadata::Key => {}
         }
-        if let Some(attr) = self.stored.lookup(path)? {
+        if let Some(attr) = self.stored.lookup(context, path)? {
             return Ok(Some(attr));
         }
         if self.is_tree {
             return Ok(None);
         }
-        let (folder, stamp) = info.ask(|| self.names.folder(path));
+        let (folder, stamp) = info.ask(|| self.names.folder(context, path));
         let fresh = info.time_left(stamp.asked);
         Ok(folder?.map(|folder| directory_attr(folder.modified(), fresh)))
     }
 
-    fn lookup_now(&self, path: &Key) -> Known<Attr> {
+    fn lookup_now(&self, context: &RequestContext, path: &Key) -> Known<Attr> {
         let info = self.store.info();
         let (known, stamp) = info.ask(|| self.metadata_now(path));
         let fresh = info.time_left(stamp.asked);
@@ -158,37 +159,37 @@ impl View for StoreWithoutListing {
             Ok(PathMetadata::Dir(dir)) => Known::Is(directory_attr(dir.modified(), fresh)),
             Ok(PathMetadata::Copy(copy)) => copied_document::attr_now(&copy, fresh),
             Ok(PathMetadata::Missing) => Known::Missing,
-            Ok(PathMetadata::Key) => self.stored.lookup_now(path),
+            Ok(PathMetadata::Key) => self.stored.lookup_now(context, path),
             Ok(PathMetadata::Nothing) | Err(_) => Known::Unknown,
         }
     }
 
-    fn list(&self, path: &Key) -> Result<Box<dyn Listing>> {
+    fn list(&self, context: &RequestContext, path: &Key) -> Result<Box<dyn Listing>> {
         if self.is_tree {
-            return self.stored.list(path);
+            return self.stored.list(context, path);
         }
-        self.names.list(path)
+        self.names.list(context, path)
     }
 
-    fn open(&self, path: &Key) -> Result<OpenedFile> {
-        match self.metadata(path)? {
+    fn open(&self, context: &RequestContext, path: &Key) -> Result<OpenedFile> {
+        match self.metadata(context, path)? {
             PathMetadata::Copy(copy) => Ok(copied_document::open(&copy)),
             PathMetadata::Dir(_) => Err(Error::new(Kind::IsADirectory, path, "is a directory")),
             PathMetadata::Missing => Err(Error::not_found(path)),
-            PathMetadata::Nothing | PathMetadata::Key => self.stored.open(path),
+            PathMetadata::Nothing | PathMetadata::Key => self.stored.open(context, path),
         }
     }
 
-    fn read_link(&self, path: &Key) -> Result<Vec<u8>> {
-        self.stored.read_link(path)
+    fn read_link(&self, context: &RequestContext, path: &Key) -> Result<Vec<u8>> {
+        self.stored.read_link(context, path)
     }
 
     fn begin_writing(&self, path: &Key) -> Result<Option<WrittenKey>> {
         self.stored.begin_writing(path)
     }
 
-    fn tree(&self, path: &Key) -> Result<Option<(Arc<dyn Tree>, Key)>> {
-        self.stored.tree(path)
+    fn tree(&self, context: &RequestContext, path: &Key) -> Result<Option<(Arc<dyn Tree>, Key)>> {
+        self.stored.tree(context, path)
     }
 }
 

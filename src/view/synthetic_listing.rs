@@ -12,6 +12,7 @@ use crate::hierarchy::{Hierarchy, NodeEntry};
 use crate::known::Known;
 use crate::model::Array;
 use crate::model::document::{IN_NODE_FOLDER, is_in_node_folder};
+use crate::request_context::RequestContext;
 use crate::store::listing::NameList;
 use crate::store::{EntryKind, Key, Listing, Store};
 
@@ -56,8 +57,8 @@ impl SyntheticListing {
     }
 
     /// Finds the directory at a path that follows from the metadata.
-    pub(super) fn folder(&self, path: &Key) -> Result<Option<KnownDir>> {
-        let Some(mut node) = self.hierarchy.root()? else {
+    pub(super) fn folder(&self, context: &RequestContext, path: &Key) -> Result<Option<KnownDir>> {
+        let Some(mut node) = self.hierarchy.root(context)? else {
             return Ok(None);
         };
         for name in path.names() {
@@ -67,7 +68,7 @@ impl SyntheticListing {
             if is_in_node_folder(name) {
                 return Ok(None);
             }
-            match self.hierarchy.child(&node, name)? {
+            match self.hierarchy.child(context, &node, name)? {
                 Some(child) => node = child,
                 None => return Ok(None),
             }
@@ -98,64 +99,71 @@ impl SyntheticListing {
     }
 
     /// Reads the node at a path if it is not known, so that it is listed from then on.
-    pub(super) fn learn_node(&self, path: &Key) {
+    pub(super) fn learn_node(&self, context: &RequestContext, path: &Key) {
         if matches!(self.hierarchy.node_now(path), Known::Unknown) {
             // After an error it is read when it is asked for.
-            let _ = self.hierarchy.node(path);
+            let _ = self.hierarchy.node(context, path);
         }
     }
 
     /// Lists a directory.
-    pub(super) fn list(&self, path: &Key) -> Result<Box<dyn Listing>> {
-        let names = match self.folder(path)? {
-            Some(KnownDir::Node(found)) => self.names_in(&found)?,
+    pub(super) fn list(&self, context: &RequestContext, path: &Key) -> Result<Box<dyn Listing>> {
+        let names = match self.folder(context, path)? {
+            Some(KnownDir::Node(found)) => self.names_in(context, &found)?,
             Some(KnownDir::Chunks) => Vec::new(),
-            None => return Err(self.why_not(path)?),
+            None => return Err(self.why_not(context, path)?),
         };
         Ok(Box::new(NameList::new(names)))
     }
 
     /// Returns why a path cannot be listed that is no directory by the metadata.
-    fn why_not(&self, path: &Key) -> Result<Error> {
-        Ok(match self.store.head(path)?.map(|meta| meta.kind) {
-            Some(EntryKind::Directory) => {
-                let why = "the server does not list this directory, and no metadata describe it";
-                Error::unsupported(path, why)
-            }
-            Some(_) => Error::new(Kind::NotADirectory, path, "is an object, not a directory"),
-            None => Error::not_found(path),
-        })
+    fn why_not(&self, context: &RequestContext, path: &Key) -> Result<Error> {
+        Ok(
+            match self.store.head(context, path)?.map(|meta| meta.kind) {
+                Some(EntryKind::Directory) => {
+                    let why =
+                        "the server does not list this directory, and no metadata describe it";
+                    Error::unsupported(path, why)
+                }
+                Some(_) => Error::new(Kind::NotADirectory, path, "is an object, not a directory"),
+                None => Error::not_found(path),
+            },
+        )
     }
 
     /// Returns the names in the folder of a node: the nodes below a group, then the documents.
-    fn names_in(&self, found: &Arc<NodeEntry>) -> Result<Vec<(Vec<u8>, EntryKind)>> {
+    fn names_in(
+        &self,
+        context: &RequestContext,
+        found: &Arc<NodeEntry>,
+    ) -> Result<Vec<(Vec<u8>, EntryKind)>> {
         let mut names = Vec::new();
         // A node whose metadata cannot be read has its documents all the same.
         if found.array().is_none() && found.node.is_ok() {
-            let mut children = self.hierarchy.known_children(found)?;
-            while let Some(child) = children.next()? {
+            let mut children = self.hierarchy.known_children(context, found)?;
+            while let Some(child) = children.next(context)? {
                 names.push((child.name, child.kind));
             }
         }
-        let documents = self.documents(found)?.into_iter();
+        let documents = self.documents(context, found)?.into_iter();
         names.extend(documents.map(|name| (name, EntryKind::File)));
         Ok(names)
     }
 
     /// Returns the names of the documents in a node's folder.
-    fn documents(&self, found: &NodeEntry) -> Result<Vec<Vec<u8>>> {
+    fn documents(&self, context: &RequestContext, found: &NodeEntry) -> Result<Vec<Vec<u8>>> {
         if self.may_change {
-            return self.stored_documents(&found.path);
+            return self.stored_documents(context, &found.path);
         }
         let read = found.documents_in_folder().into_iter();
         Ok(read.map(|key| key.name().to_vec()).collect())
     }
 
     /// Returns the names of the documents that are stored in a folder.
-    fn stored_documents(&self, path: &Key) -> Result<Vec<Vec<u8>>> {
+    fn stored_documents(&self, context: &RequestContext, path: &Key) -> Result<Vec<Vec<u8>>> {
         let mut names = Vec::new();
         for name in IN_NODE_FOLDER {
-            let meta = self.store.head(&path.child(name.as_bytes())?)?;
+            let meta = self.store.head(context, &path.child(name.as_bytes())?)?;
             if meta.is_some_and(|meta| meta.kind == EntryKind::File) {
                 names.push(name.as_bytes().to_vec());
             }
@@ -192,6 +200,7 @@ pub(super) fn leads_to_chunks(array: &Array, path: &Key) -> Result<bool> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::request_context::UNLIMITED;
     use crate::store::backend::memory::MemoryStore;
 
     /// Returns an array at `a` that a document describes.
@@ -199,7 +208,10 @@ mod tests {
         let memory = MemoryStore::default();
         memory.set(Key::new(format!("a/{document}")).unwrap(), text.into());
         let hierarchy = Hierarchy::new(Arc::new(memory));
-        let found = hierarchy.node(&Key::new("a").unwrap()).unwrap().unwrap();
+        let found = hierarchy
+            .node(&UNLIMITED, &Key::new("a").unwrap())
+            .unwrap()
+            .unwrap();
         found.node().unwrap();
         found.array().unwrap().clone()
     }

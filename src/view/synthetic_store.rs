@@ -10,6 +10,7 @@ use crate::error::Result;
 use crate::hierarchy::Hierarchy;
 use crate::known::Known;
 use crate::model::document::is_in_node_folder;
+use crate::request_context::RequestContext;
 use crate::store::layer::Layer;
 use crate::store::{Condition, ETag, Hints, Key, Listing, Meta, Object, PutBody, Store};
 use crate::view::synthetic_listing::{KnownDir, SyntheticListing};
@@ -33,11 +34,11 @@ impl SyntheticStore {
     }
 
     /// Reads the node that a document describes, so that it is listed.
-    fn learn_node_of(&self, key: &Key) {
+    fn learn_node_of(&self, context: &RequestContext, key: &Key) {
         if is_in_node_folder(key.name())
             && let Some(folder) = key.parent()
         {
-            self.names.learn_node(&folder);
+            self.names.learn_node(context, &folder);
         }
     }
 }
@@ -55,29 +56,35 @@ impl Layer for SyntheticStore {
         &*self.inner
     }
 
-    fn get(&self, key: &Key, limit: u64) -> Result<Option<Object>> {
-        let found = self.inner.get(key, limit)?;
+    fn get(&self, context: &RequestContext, key: &Key, limit: u64) -> Result<Option<Object>> {
+        let found = self.inner.get(context, key, limit)?;
         if found.is_some() {
-            self.learn_node_of(key);
+            self.learn_node_of(context, key);
         }
         Ok(found)
     }
 
-    fn head(&self, key: &Key) -> Result<Option<Meta>> {
-        let found = self.inner.head(key)?;
+    fn head(&self, context: &RequestContext, key: &Key) -> Result<Option<Meta>> {
+        let found = self.inner.head(context, key)?;
         if found.is_some() || is_in_node_folder(key.name()) {
             return Ok(found);
         }
-        Ok(self.names.folder(key)?.as_ref().map(meta_of))
+        Ok(self.names.folder(context, key)?.as_ref().map(meta_of))
     }
 
-    fn list(&self, prefix: &Key) -> Result<Box<dyn Listing>> {
-        self.names.list(prefix)
+    fn list(&self, context: &RequestContext, prefix: &Key) -> Result<Box<dyn Listing>> {
+        self.names.list(context, prefix)
     }
 
-    fn put(&self, key: &Key, body: PutBody<'_>, condition: &Condition) -> Result<ETag> {
-        let etag = self.inner.put(key, body, condition)?;
-        self.learn_node_of(key);
+    fn put(
+        &self,
+        context: &RequestContext,
+        key: &Key,
+        body: PutBody<'_>,
+        condition: &Condition,
+    ) -> Result<ETag> {
+        let etag = self.inner.put(context, key, body, condition)?;
+        self.learn_node_of(context, key);
         Ok(etag)
     }
 }

@@ -6,6 +6,7 @@ use std::time::{Duration, SystemTime};
 use bytes::Bytes;
 
 use crate::error::Result;
+use crate::request_context::RequestContext;
 use crate::store::EntryKind;
 use crate::sync::read_bytes::part;
 use crate::view::{Attr, File, ReadAt, ReadBytes};
@@ -50,13 +51,13 @@ pub(crate) struct TextFile {
 }
 
 impl ReadAt for TextFile {
-    fn read_now(&self, offset: u64, len: usize) -> Option<ReadBytes> {
+    fn read_now(&self, _context: &RequestContext, offset: u64, len: usize) -> Option<ReadBytes> {
         let end = offset.saturating_add(len as u64);
         Some(part(&self.bytes, offset..end).into())
     }
 
-    fn read_at(&self, offset: u64, len: usize) -> Result<ReadBytes> {
-        Ok(self.read_now(offset, len).unwrap_or_default())
+    fn read_at(&self, context: &RequestContext, offset: u64, len: usize) -> Result<ReadBytes> {
+        Ok(self.read_now(context, offset, len).unwrap_or_default())
     }
 }
 
@@ -65,7 +66,7 @@ impl File for TextFile {
         Some(self.version)
     }
 
-    fn attr(&self) -> Option<Attr> {
+    fn attr(&self, _context: &RequestContext) -> Option<Attr> {
         let size = self.bytes.len() as u64;
         Some(file_attr(size, self.modified, Duration::ZERO))
     }

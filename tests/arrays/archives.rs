@@ -14,6 +14,7 @@ use zarrfs::view::View;
 
 use crate::common;
 use crate::writer::{Archive, Entry};
+use zarrfs::request_context::UNLIMITED;
 
 const NAME: &str = "store.zip";
 
@@ -52,7 +53,14 @@ fn view(folder: &Path) -> Arc<dyn View> {
         ..local.info().clone()
     };
     let base = Arc::new(MinuteFolder(local, info));
-    let zip = ZipStore::open(base, &Key::new(NAME).unwrap(), &Key::root(), NAME).unwrap();
+    let zip = ZipStore::open(
+        &UNLIMITED,
+        base,
+        &Key::new(NAME).unwrap(),
+        &Key::root(),
+        NAME,
+    )
+    .unwrap();
     common::views_of(Arc::new(zip), Duration::from_secs(20)).files
 }
 
@@ -62,17 +70,26 @@ fn chunks_of_two_archives_are_never_in_one_file() {
         let folder = tempfile::tempdir().unwrap();
         fs::write(folder.path().join(NAME), archive(1)).unwrap();
         let view = view(folder.path());
-        let file = view.open(&Key::new(name).unwrap()).unwrap().file;
-        assert_eq!(file.read_at(0, 4).unwrap()[..], [1; 4], "{name}");
+        let file = view
+            .open(&UNLIMITED, &Key::new(name).unwrap())
+            .unwrap()
+            .file;
+        assert_eq!(
+            file.read_at(&UNLIMITED, 0, 4).unwrap()[..],
+            [1; 4],
+            "{name}"
+        );
         // In place: the open archive is another one now, as the next chunk finds out.
         fs::write(folder.path().join(NAME), archive(2)).unwrap();
         for (offset, length) in [(4, 4), (0, 4), (0, 8)] {
-            let read = file.read_at(offset, length).map(|bytes| bytes.to_vec());
+            let read = file
+                .read_at(&UNLIMITED, offset, length)
+                .map(|bytes| bytes.to_vec());
             let error = read.unwrap_err();
             assert_eq!(error.kind(), Kind::Changed, "{name} {offset}: {error}");
             assert!(error.to_string().contains("the archive was replaced"));
         }
-        assert!(file.read_now(0, 4).is_none(), "{name}");
+        assert!(file.read_now(&UNLIMITED, 0, 4).is_none(), "{name}");
         assert_eq!(common::read(&view, name).unwrap(), [2; 8], "{name}");
     }
 }

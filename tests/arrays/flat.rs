@@ -13,6 +13,7 @@ use zarrfs::store::Key;
 use zarrfs::store::backend::memory::MemoryStore;
 
 use crate::common;
+use zarrfs::request_context::UNLIMITED;
 
 /// An array and which of its chunks are stored.
 #[derive(Clone, Debug)]
@@ -135,7 +136,7 @@ fn model(metadata: &Value) -> Array {
         metadata.to_string().into_bytes(),
     );
     let found = Hierarchy::new(Arc::new(memory))
-        .node(&Key::root())
+        .node(&UNLIMITED, &Key::root())
         .unwrap()
         .unwrap();
     match found.node().unwrap() {
@@ -247,8 +248,11 @@ fn chunks_of_one_byte_are_read_in_bounded_parts() {
     let whole = write(&case, &store);
     let view = common::files(&store);
     assert!(common::read(&view, "a.raw").unwrap() == whole);
-    let file = view.open(&Key::new("a.raw").unwrap()).unwrap().file;
-    assert!(file.read_at(11, 39_000).unwrap()[..] == whole[11..39_011]);
+    let file = view
+        .open(&UNLIMITED, &Key::new("a.raw").unwrap())
+        .unwrap()
+        .file;
+    assert!(file.read_at(&UNLIMITED, 11, 39_000).unwrap()[..] == whole[11..39_011]);
 }
 
 proptest! {
@@ -269,14 +273,14 @@ proptest! {
         let header = npy.len() - whole.len();
         prop_assert_eq!(header % 64, 0);
         prop_assert_eq!(&npy[header..], &whole[..]);
-        let file = view.open(&Key::new("a.npy").unwrap()).unwrap().file;
+        let file = view.open(&UNLIMITED, &Key::new("a.npy").unwrap()).unwrap().file;
         for (a, b) in ranges {
             let (a, b) = (a % (npy.len() as u64 + 9), b % (npy.len() as u64 + 9));
             let (start, end) = (a.min(b), a.max(b));
             let expected = &npy[npy.len().min(start as usize)..npy.len().min(end as usize)];
-            let read = file.read_at(start, (end - start) as usize).unwrap();
+            let read = file.read_at(&UNLIMITED, start, (end - start) as usize).unwrap();
             prop_assert_eq!(&read[..], expected);
-            if let Some(now) = file.read_now(start, (end - start) as usize) {
+            if let Some(now) = file.read_now(&UNLIMITED, start, (end - start) as usize) {
                 prop_assert_eq!(&now[..], expected);
             }
         }

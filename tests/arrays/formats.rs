@@ -13,6 +13,7 @@ use zarrfs::view::View;
 use crate::common;
 use crate::flat::{Case, cases, write};
 use crate::stored::{default_keys, key, memory, names, strings, v3, view_of};
+use zarrfs::request_context::UNLIMITED;
 
 /// Gives an array names of dimensions.
 pub fn name_dimensions(store: &Path, names: &[&str]) {
@@ -54,18 +55,20 @@ pub fn check(
     ranges: &[(u64, u64)],
 ) -> Result<Vec<u8>, TestCaseError> {
     let key = Key::new(name).unwrap();
-    let size = view.lookup(&key).unwrap().unwrap().size;
+    let size = view.lookup(&UNLIMITED, &key).unwrap().unwrap().size;
     let whole = common::read(view, name).unwrap();
     prop_assert_eq!(whole.len() as u64, size, "{}", name);
-    let file = view.open(&key).unwrap().file;
-    prop_assert!(file.read_at(size, 9).unwrap().is_empty());
+    let file = view.open(&UNLIMITED, &key).unwrap().file;
+    prop_assert!(file.read_at(&UNLIMITED, size, 9).unwrap().is_empty());
     for (a, b) in ranges {
         let (a, b) = (a % (size + 9), b % (size + 9));
         let (start, end) = (a.min(b), a.max(b));
         let expected = &whole[whole.len().min(start as usize)..whole.len().min(end as usize)];
-        let read = file.read_at(start, (end - start) as usize).unwrap();
+        let read = file
+            .read_at(&UNLIMITED, start, (end - start) as usize)
+            .unwrap();
         prop_assert_eq!(&read[..], expected, "{} {}..{}", name, start, end);
-        if let Some(now) = file.read_now(start, (end - start) as usize) {
+        if let Some(now) = file.read_now(&UNLIMITED, start, (end - start) as usize) {
             prop_assert_eq!(&now[..], expected);
         }
     }
@@ -93,7 +96,7 @@ proptest! {
         let view = common::files(&store);
         for format in FORMATS {
             let name = format!("a.{}", format.extension);
-            if view.lookup(&Key::new(name.as_str()).unwrap()).unwrap().is_none() {
+            if view.lookup(&UNLIMITED, &Key::new(name.as_str()).unwrap()).unwrap().is_none() {
                 continue;
             }
             let whole = check(&view, &name, &ranges)?;
@@ -133,7 +136,7 @@ proptest! {
         let view = common::files(&store);
         for format in GROUP_FORMATS {
             let name = format!("a.{}", format.extension);
-            if view.lookup(&Key::new(name.as_str()).unwrap()).unwrap().is_some() {
+            if view.lookup(&UNLIMITED, &Key::new(name.as_str()).unwrap()).unwrap().is_some() {
                 check(&view, &name, &ranges)?;
             }
         }
@@ -155,7 +158,7 @@ fn any_range_of_a_file_of_a_group_is_the_slice_of_the_whole() {
     ]);
     let (view, _) = view_of(Arc::new(store), &[]);
     let name = "root.nc";
-    let size = view.lookup(&key(name)).unwrap().unwrap().size;
+    let size = view.lookup(&UNLIMITED, &key(name)).unwrap().unwrap().size;
     let ranges: Vec<_> = (0..size + 3)
         .flat_map(|a| [(a, a + 1), (a, size), (a, a + 9)])
         .collect();
@@ -172,7 +175,10 @@ fn any_range_of_a_file_of_a_group_is_the_slice_of_the_whole() {
     ]
     .concat();
     assert!(whole.starts_with(b"CDF") && whole.ends_with(&expected));
-    assert!(matches!(view.lookup_now(&key(name)), Known::Unknown));
+    assert!(matches!(
+        view.lookup_now(&UNLIMITED, &key(name)),
+        Known::Unknown
+    ));
 }
 
 /// Returns ranges from each of many places of a file.
@@ -201,7 +207,7 @@ fn any_range_of_hdf5_is_the_slice_of_the_whole_and_what_it_lacks_is_named() {
     ]);
     let (view, _) = view_of(Arc::new(store), &[]);
     for name in ["root.h5", "root.nc4"] {
-        let size = view.lookup(&key(name)).unwrap().unwrap().size;
+        let size = view.lookup(&UNLIMITED, &key(name)).unwrap().unwrap().size;
         let whole = check(&view, name, &ranges_of(size)).unwrap();
         assert!(whole.starts_with(b"\x89HDF\r\n\x1a\n"), "{name}");
         // The length of the file stands in the superblock.
@@ -210,7 +216,7 @@ fn any_range_of_hdf5_is_the_slice_of_the_whole_and_what_it_lacks_is_named() {
         assert!(has(&[7; 5]) && has(b"zarrfs_left_out"), "{name}");
         assert!(has(b"broken") && has(b"texts: there is no type"), "{name}");
         assert!(
-            matches!(view.lookup_now(&key(name)), Known::Unknown),
+            matches!(view.lookup_now(&UNLIMITED, &key(name)), Known::Unknown),
             "{name}"
         );
     }
@@ -221,7 +227,11 @@ fn any_range_of_hdf5_is_the_slice_of_the_whole_and_what_it_lacks_is_named() {
     assert!(ends(&in_deeper("deeper.h5"), &padded.collect::<Vec<u8>>()));
     let padded = [0x40, 0xe0, 0, 0].repeat(5).into_iter().chain([0; 4]);
     assert!(ends(&in_deeper("deeper.nc4"), &padded.collect::<Vec<u8>>()));
-    assert!(view.lookup(&key("texts/texts.h5")).unwrap().is_none());
+    assert!(
+        view.lookup(&UNLIMITED, &key("texts/texts.h5"))
+            .unwrap()
+            .is_none()
+    );
 }
 
 #[test]
@@ -241,7 +251,7 @@ fn the_pyramid_of_a_group_has_all_levels_of_as_many_images() {
     ]);
     let (view, _) = view_of(Arc::new(store), &[]);
     let name = "root.ome.tif";
-    let size = view.lookup(&key(name)).unwrap().unwrap().size;
+    let size = view.lookup(&UNLIMITED, &key(name)).unwrap().unwrap().size;
     let whole = check(&view, name, &ranges_of(size)).unwrap();
     let padded = |fill: u8, count: usize| {
         let mut level = vec![fill; count];
@@ -253,7 +263,7 @@ fn the_pyramid_of_a_group_has_all_levels_of_as_many_images() {
     let plain = v3(&[4, 4], &[2, 2], default_keys());
     let store = memory(&[("0/zarr.json", &plain)]);
     let (view, _) = view_of(Arc::new(store), &[]);
-    assert!(view.lookup(&key(name)).unwrap().is_none());
+    assert!(view.lookup(&UNLIMITED, &key(name)).unwrap().is_none());
 }
 
 #[test]
@@ -274,7 +284,7 @@ fn a_group_that_a_format_cannot_hold_has_no_file() {
         (vec![], false),
     ] {
         let (view, _) = view_of(Arc::new(memory(&objects)), &[]);
-        let found = view.lookup(&key("root.nc")).unwrap();
+        let found = view.lookup(&UNLIMITED, &key("root.nc")).unwrap();
         assert_eq!(found.is_some(), is_there, "{objects:?}");
     }
     // A child of the same name comes before the group's own file.

@@ -14,6 +14,7 @@ use zarrs::array::{Array, ArraySubset};
 use zarrs::filesystem::FilesystemStore;
 
 use crate::common;
+use zarrfs::request_context::UNLIMITED;
 
 /// Returns metadata of an array of `int32` with a rectilinear grid.
 fn metadata(shape: &[u64], chunk_shapes: Value, codecs: Value) -> Value {
@@ -112,9 +113,9 @@ fn uncompressed_chunks_of_many_lengths_are_read() {
 }
 
 fn names(view: &Arc<dyn View>, path: &str) -> Vec<String> {
-    let mut listing = view.list(&Key::new(path).unwrap()).unwrap();
+    let mut listing = view.list(&UNLIMITED, &Key::new(path).unwrap()).unwrap();
     let mut names = Vec::new();
-    while let Some(name) = listing.next().unwrap() {
+    while let Some(name) = listing.next(&UNLIMITED).unwrap() {
         names.push(String::from_utf8(name.name).unwrap());
     }
     names
@@ -143,12 +144,12 @@ fn each_chunk_that_begins_in_the_array_is_a_file() {
         .collect();
     assert_eq!(common::read(&view, "a/chunks/2.1.raw").unwrap(), corner);
     assert!(
-        view.lookup(&Key::new("a/chunks/3.0.raw").unwrap())
+        view.lookup(&UNLIMITED, &Key::new("a/chunks/3.0.raw").unwrap())
             .unwrap()
             .is_none()
     );
     assert!(
-        view.lookup(&Key::new("a/chunks/0.2.raw").unwrap())
+        view.lookup(&UNLIMITED, &Key::new("a/chunks/0.2.raw").unwrap())
             .unwrap()
             .is_none()
     );
@@ -168,7 +169,7 @@ fn shards_that_inner_chunks_do_not_divide_are_unsupported() {
         put(folder.path(), &metadata(&[7], shapes.clone(), codecs));
         let view = common::files(folder.path());
         assert!(
-            view.lookup(&Key::new("a/a.raw").unwrap())
+            view.lookup(&UNLIMITED, &Key::new("a/a.raw").unwrap())
                 .unwrap()
                 .is_some()
         );
@@ -191,12 +192,19 @@ fn explore(metadata: &Value) -> Result<(), zarrfs::error::Error> {
     let (faces, stats) = common::open_with(folder.path(), 64 << 20)?;
     let view = faces.view(ViewKind::Files);
     common::check_node(&view, "a")?;
-    let mut chunks = view.list(&Key::new("a/chunks")?)?;
-    chunks.next()?;
-    let size = view.lookup(&Key::new("a/a.raw")?)?.unwrap().size;
-    let file = view.open(&Key::new("a/a.raw")?)?.file;
+    let mut chunks = view.list(&UNLIMITED, &Key::new("a/chunks")?)?;
+    chunks.next(&UNLIMITED)?;
+    let size = view
+        .lookup(&UNLIMITED, &Key::new("a/a.raw")?)?
+        .unwrap()
+        .size;
+    let file = view.open(&UNLIMITED, &Key::new("a/a.raw")?)?.file;
     for offset in [0, size / 2, size.saturating_sub(100)] {
-        assert!(file.read_at(offset, 100)?.iter().all(|&byte| byte == 0xff));
+        assert!(
+            file.read_at(&UNLIMITED, offset, 100)?
+                .iter()
+                .all(|&byte| byte == 0xff)
+        );
     }
     assert!(stats.memory_peak_bytes.get() <= 64 << 20);
     Ok(())

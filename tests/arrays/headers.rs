@@ -12,6 +12,7 @@ use zarrfs::store::Key;
 
 use crate::common;
 use crate::stored::{default_keys, key, memory, v3, view_of};
+use zarrfs::request_context::UNLIMITED;
 
 /// Shape, shape of a chunk, which divides it, and names of dimensions.
 type Arrangement = (&'static [u64], &'static [u64], &'static [&'static str]);
@@ -79,13 +80,13 @@ fn a_header_and_an_end_cost_two_chunks() {
                 let (views, stats) = common::open(&store).unwrap();
                 let view = views.view(ViewKind::Files);
                 let key = Key::new(format!("a.{}", format.extension)).unwrap();
-                let Some(attr) = view.lookup(&key).unwrap() else {
+                let Some(attr) = view.lookup(&UNLIMITED, &key).unwrap() else {
                     continue;
                 };
-                let file = view.open(&key).unwrap().file;
+                let file = view.open(&UNLIMITED, &key).unwrap().file;
                 // The whole header of files that have one.
-                file.read_at(0, 64).unwrap();
-                file.read_at(attr.size - 1, 1).unwrap();
+                file.read_at(&UNLIMITED, 0, 64).unwrap();
+                file.read_at(&UNLIMITED, attr.size - 1, 1).unwrap();
                 let chunks = stats.decoded_chunks.get();
                 assert!(chunks <= 2, "{key} of {data_type}: {chunks}");
                 seen.insert(format.extension);
@@ -106,12 +107,12 @@ fn the_header_and_the_end_of_a_group_cost_two_chunks() {
     for name in ["a.nc", "a.h5", "a.nc4"] {
         let (views, stats) = common::open(&store).unwrap();
         let view = views.view(ViewKind::Files);
-        let attr = view.lookup(&key(name)).unwrap().unwrap();
-        let file = view.open(&key(name)).unwrap().file;
+        let attr = view.lookup(&UNLIMITED, &key(name)).unwrap().unwrap();
+        let file = view.open(&UNLIMITED, &key(name)).unwrap().file;
         let header = attr.size - 64 * 64 * 64 * 6;
-        file.read_at(0, header as usize).unwrap();
+        file.read_at(&UNLIMITED, 0, header as usize).unwrap();
         assert_eq!(stats.decoded_chunks.get(), 0, "{name}");
-        file.read_at(attr.size - 1, 1).unwrap();
+        file.read_at(&UNLIMITED, attr.size - 1, 1).unwrap();
         assert!(stats.decoded_chunks.get() <= 2, "{name}");
     }
 }

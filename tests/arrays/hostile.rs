@@ -11,6 +11,7 @@ use zarrfs::store::Key;
 use zarrfs::view::View;
 
 use crate::common;
+use zarrfs::request_context::UNLIMITED;
 
 /// Array metadata of final v3 that read well.
 fn sound() -> Value {
@@ -44,18 +45,18 @@ fn write(folder: &Path, key: &str, bytes: impl AsRef<[u8]>) {
 /// Does what a curious person would: lists, looks, reads both ends. Returns the first error of a read.
 fn explore(view: &Arc<dyn View>, folder: &Key, depth: usize) -> Option<Error> {
     let mut first = common::check_node(view, &folder.to_string()).err();
-    let mut listing = match view.list(folder) {
+    let mut listing = match view.list(&UNLIMITED, folder) {
         Ok(listing) => listing,
         Err(error) => return Some(error),
     };
     for _ in 0..200 {
-        let name = match listing.next() {
+        let name = match listing.next(&UNLIMITED) {
             Ok(Some(name)) => name,
             Ok(None) => break,
             Err(error) => return Some(error),
         };
         let path = folder.child(&name.name).unwrap();
-        let attr = match view.lookup(&path) {
+        let attr = match view.lookup(&UNLIMITED, &path) {
             Ok(Some(attr)) => attr,
             Ok(None) => continue,
             Err(error) => {
@@ -74,9 +75,9 @@ fn explore(view: &Arc<dyn View>, folder: &Key, depth: usize) -> Option<Error> {
 }
 
 fn read_ends(view: &Arc<dyn View>, path: &Key, size: u64) -> Result<(), Error> {
-    let opened = view.open(path)?;
+    let opened = view.open(&UNLIMITED, path)?;
     for offset in [0, size / 2, size.saturating_sub(10), size, u64::MAX] {
-        opened.file.read_at(offset, 100_000)?;
+        opened.file.read_at(&UNLIMITED, offset, 100_000)?;
     }
     Ok(())
 }
@@ -303,9 +304,12 @@ fn b13_a_chunk_that_was_not_fetched_does_not_read_as_the_fill_value() {
     let annex = Path::new("../../annex/objects/MD5E-s9");
     std::os::unix::fs::symlink(annex, folder.path().join("c/0/0")).unwrap();
     let (faces, _) = common::open(folder.path()).unwrap();
-    let mut names = faces.view(ViewKind::Files).list(&Key::root()).unwrap();
+    let mut names = faces
+        .view(ViewKind::Files)
+        .list(&UNLIMITED, &Key::root())
+        .unwrap();
     let mut raw = None;
-    while let Some(name) = names.next().unwrap() {
+    while let Some(name) = names.next(&UNLIMITED).unwrap() {
         raw = raw.or(name.name.ends_with(b".raw").then_some(name.name));
     }
     let raw = String::from_utf8(raw.unwrap()).unwrap();
@@ -352,16 +356,22 @@ fn links_and_pipes_lead_nowhere() {
     assert!(error.to_string().contains("leaves the store"), "{error}");
     for path in ["a/c/0/0", "away/secret", "away", "loop", "broken", "pipe"] {
         let key = Key::new(path).unwrap();
-        assert!(stored.open(&key).is_err(), "{path}");
-        let _ = stored.lookup(&key);
+        assert!(stored.open(&UNLIMITED, &key).is_err(), "{path}");
+        let _ = stored.lookup(&UNLIMITED, &key);
     }
     assert_eq!(
-        stored.read_link(&Key::new("inside").unwrap()).unwrap(),
+        stored
+            .read_link(&UNLIMITED, &Key::new("inside").unwrap())
+            .unwrap(),
         b"a/zarr.json"
     );
-    assert!(stored.read_link(&Key::new("away").unwrap()).is_err());
-    let mut names = stored.list(&Key::root()).unwrap();
-    while let Some(name) = names.next().unwrap() {
+    assert!(
+        stored
+            .read_link(&UNLIMITED, &Key::new("away").unwrap())
+            .is_err()
+    );
+    let mut names = stored.list(&UNLIMITED, &Key::root()).unwrap();
+    while let Some(name) = names.next(&UNLIMITED).unwrap() {
         assert_ne!(name.name, b"pipe");
     }
     assert!(survive(folder.path()).is_some());
@@ -388,7 +398,12 @@ fn any_bytes_can_be_a_name() {
     for name in odd {
         let key = Key::new(name).unwrap();
         assert_eq!(
-            &stored.open(&key).unwrap().file.read_at(0, 1000).unwrap()[..],
+            &stored
+                .open(&UNLIMITED, &key)
+                .unwrap()
+                .file
+                .read_at(&UNLIMITED, 0, 1000)
+                .unwrap()[..],
             name
         );
     }

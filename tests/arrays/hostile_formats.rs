@@ -8,11 +8,12 @@ use zarrfs::store::backend::memory::MemoryStore;
 
 use crate::common;
 use crate::stored::{default_keys, key, memory, v3, view_of};
+use zarrfs::request_context::UNLIMITED;
 
 /// Returns the length of a file of a store.
 fn length(store: MemoryStore, name: &str) -> u64 {
     let (view, _) = view_of(Arc::new(store), &[]);
-    view.lookup(&key(name)).unwrap().unwrap().size
+    view.lookup(&UNLIMITED, &key(name)).unwrap().unwrap().size
 }
 
 /// Returns the document of a group of OME-Zarr whose only image has levels at these paths.
@@ -93,7 +94,7 @@ fn a_group_longer_than_any_file_has_none() {
     for name in ["root.h5", "root.nc4", "root.nc"] {
         let store = memory(&[("a/zarr.json", &array), ("b/zarr.json", &array)]);
         let (view, _) = view_of(Arc::new(store), &[]);
-        match view.lookup(&key(name)) {
+        match view.lookup(&UNLIMITED, &key(name)) {
             Ok(found) => assert!(found.is_none(), "{name}: {found:?}"),
             Err(error) => assert_eq!(error.kind(), Kind::TooLarge, "{name}: {error}"),
         }

@@ -13,6 +13,7 @@ use zarrfs::store::backend::memory::MemoryStore;
 use crate::common;
 use crate::slices::typed;
 use crate::stored::{key, memory, view_of};
+use zarrfs::request_context::UNLIMITED;
 
 #[test]
 fn dimensions_are_selected_by_their_labels() {
@@ -71,12 +72,14 @@ fn dimensions_are_selected_by_their_labels() {
         ("lat=x", "'x' is no number"),
         ("lat=0.1,lat=0.2", "named twice"),
     ] {
-        let error = view.lookup(&key(&format!("a/a@{text}.raw"))).unwrap_err();
+        let error = view
+            .lookup(&UNLIMITED, &key(&format!("a/a@{text}.raw")))
+            .unwrap_err();
         assert_eq!(error.kind(), Kind::NotFound, "{text}");
         assert!(error.to_string().contains(why), "{text}: {error}");
     }
     assert!(matches!(
-        view.lookup_now(&key("a/a@lat=0.1.raw")),
+        view.lookup_now(&UNLIMITED, &key("a/a@lat=0.1.raw")),
         Known::Unknown
     ));
 }
@@ -125,7 +128,7 @@ fn labels_take_what_numbers_take_in_every_format() {
         for (format, form) in forms {
             let read = |text: &str| {
                 let name = format!("a/a@{text}{form}.{}", format.extension);
-                let is_there = view.lookup(&key(&name)).unwrap().is_some();
+                let is_there = view.lookup(&UNLIMITED, &key(&name)).unwrap().is_some();
                 is_there.then(|| common::read(&view, &name).unwrap())
             };
             let found = read(&labels);
@@ -155,7 +158,7 @@ fn labels_are_read_up_to_a_number_of_elements() {
         for (path, coordinate) in [("x/zarr.json", &data), ("x/.zarray", &texts)] {
             let store = memory(&[("a/zarr.json", &data), (path, coordinate)]);
             let (view, _) = view_of(Arc::new(store), &[]);
-            let error = view.lookup(&key("a/a@x=1.npy")).unwrap_err();
+            let error = view.lookup(&UNLIMITED, &key("a/a@x=1.npy")).unwrap_err();
             let kind = if is_read {
                 Kind::NotFound
             } else {

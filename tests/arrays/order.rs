@@ -10,6 +10,7 @@ use zarrfs::store::Key;
 use zarrfs::view::OpenedFile;
 
 use crate::common;
+use zarrfs::request_context::UNLIMITED;
 
 /// Writes an array of which no chunk is stored, in chunks of 1,000 x 1,000 elements.
 fn write(folder: &Path, shape: [u64; 2]) {
@@ -45,7 +46,7 @@ impl Fixture {
 
     fn open(&self) -> OpenedFile {
         let view = self.views.view(ViewKind::Files);
-        view.open(&Key::new("a.raw").unwrap()).unwrap()
+        view.open(&UNLIMITED, &Key::new("a.raw").unwrap()).unwrap()
     }
 }
 
@@ -57,7 +58,10 @@ fn b11_a_huge_file_is_not_taken_to_be_read_whole() {
     assert!(!opened.file.is_read_on(), "nobody reads 4 TB");
     for row in 0..1000 {
         let offset = (500_000 + row) * side * 4 + 2_000_000;
-        assert_eq!(opened.file.read_at(offset, 8192).unwrap().len(), 8192);
+        assert_eq!(
+            opened.file.read_at(&UNLIMITED, offset, 8192).unwrap().len(),
+            8192
+        );
     }
 }
 
@@ -67,13 +71,19 @@ fn b11_the_next_reader_is_taken_for_one_like_the_last() {
     assert!(fixture.open().file.is_read_on(), "nothing is known");
     let windows = fixture.open();
     for row in 0..100 {
-        windows.file.read_at(row * 40_000 * 50, 4096).unwrap();
+        windows
+            .file
+            .read_at(&UNLIMITED, row * 40_000 * 50, 4096)
+            .unwrap();
     }
     drop(windows);
     let in_order = fixture.open();
     assert!(!in_order.file.is_read_on());
     for place in 0..16 {
-        in_order.file.read_at(place << 20, 1 << 20).unwrap();
+        in_order
+            .file
+            .read_at(&UNLIMITED, place << 20, 1 << 20)
+            .unwrap();
     }
     drop(in_order);
     assert!(fixture.open().file.is_read_on());

@@ -17,6 +17,7 @@ use zarrfs::store::{Key, Meta, Object, Reader, Store, StoreInfo};
 
 use crate::stored::key;
 use crate::texts::encoded;
+use zarrfs::request_context::{RequestContext, UNLIMITED};
 
 /// How many requests wait for each other, and for how long at most.
 const TOGETHER: usize = 8;
@@ -87,16 +88,21 @@ impl Layer for GatheringStore {
         &self.0.memory
     }
 
-    fn get(&self, key: &Key, limit: u64) -> Result<Option<Object>> {
+    fn get(&self, context: &RequestContext, key: &Key, limit: u64) -> Result<Option<Object>> {
         // Names of documents, all of which have a dot.
         if key.to_string().contains('.') {
-            return self.0.memory.get(key, limit);
+            return self.0.memory.get(context, key, limit);
         }
-        self.0.during(|| self.0.memory.get(key, limit))
+        self.0.during(|| self.0.memory.get(context, key, limit))
     }
 
-    fn open(&self, key: &Key, known: Option<&Meta>) -> Result<Arc<dyn Reader>> {
-        let (inner, store) = (self.0.memory.open(key, known)?, self.0.clone());
+    fn open(
+        &self,
+        context: &RequestContext,
+        key: &Key,
+        known: Option<&Meta>,
+    ) -> Result<Arc<dyn Reader>> {
+        let (inner, store) = (self.0.memory.open(context, key, known)?, self.0.clone());
         Ok(Arc::new(GatheringReader { inner, store }))
     }
 
@@ -111,12 +117,13 @@ struct GatheringReader {
 }
 
 impl Reader for GatheringReader {
-    fn read_at(&self, offset: u64, len: usize) -> Result<Vec<u8>> {
-        self.store.during(|| self.inner.read_at(offset, len))
+    fn read_at(&self, context: &RequestContext, offset: u64, len: usize) -> Result<Vec<u8>> {
+        self.store
+            .during(|| self.inner.read_at(context, offset, len))
     }
 
-    fn meta(&self) -> Result<Meta> {
-        self.inner.meta()
+    fn meta(&self, context: &RequestContext) -> Result<Meta> {
+        self.inner.meta(context)
     }
 }
 
@@ -130,11 +137,11 @@ fn texts_of(store: &GatheringStore, memory: u64, stats: &Arc<Stats>) -> Vec<Stri
         lossy: false,
     };
     let hierarchy = Arc::new(Hierarchy::new(Arc::new(store.clone())));
-    let root = hierarchy.root().unwrap().unwrap();
+    let root = hierarchy.root(&UNLIMITED).unwrap().unwrap();
     let arrays = Arrays::new(hierarchy, Engine::new(limits, stats.clone()));
     let array = arrays.open(&root).unwrap();
     let region = Region::whole(&array.array().shape);
-    let records = array.records(&region).unwrap();
+    let records = array.records(&UNLIMITED, &region).unwrap();
     let text = |record: &[u8]| String::from_utf8(record.to_vec()).unwrap();
     records.iter().map(text).collect()
 }

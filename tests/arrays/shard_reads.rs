@@ -18,6 +18,7 @@ use zarrfs::store::layer::Layer;
 use zarrfs::store::{ByteRange, Key, Meta, Object, Reader, Store, StoreInfo};
 
 use crate::flat::{Case, write};
+use zarrfs::request_context::{RequestContext, UNLIMITED};
 
 type Hook = Box<dyn Fn(&MemoryStore) + Send + Sync>;
 
@@ -65,15 +66,25 @@ impl Layer for Counted {
         &self.0.memory
     }
 
-    fn get_range(&self, key: &Key, range: ByteRange) -> Result<Option<Object>> {
-        if let Some(meta) = self.0.memory.head(key)? {
+    fn get_range(
+        &self,
+        context: &RequestContext,
+        key: &Key,
+        range: ByteRange,
+    ) -> Result<Option<Object>> {
+        if let Some(meta) = self.0.memory.head(context, key)? {
             self.0.count(key, range.within(meta.size));
         }
-        self.0.memory.get_range(key, range)
+        self.0.memory.get_range(context, key, range)
     }
 
-    fn open(&self, key: &Key, known: Option<&Meta>) -> Result<Arc<dyn Reader>> {
-        let (inner, store) = (self.0.memory.open(key, known)?, self.0.clone());
+    fn open(
+        &self,
+        context: &RequestContext,
+        key: &Key,
+        known: Option<&Meta>,
+    ) -> Result<Arc<dyn Reader>> {
+        let (inner, store) = (self.0.memory.open(context, key, known)?, self.0.clone());
         let key = key.clone();
         Ok(Arc::new(CountedReader { inner, store, key }))
     }
@@ -90,22 +101,27 @@ struct CountedReader {
 }
 
 impl Reader for CountedReader {
-    fn read_at(&self, offset: u64, len: usize) -> Result<Vec<u8>> {
+    fn read_at(&self, context: &RequestContext, offset: u64, len: usize) -> Result<Vec<u8>> {
         self.store.count(&self.key, offset..offset + len as u64);
-        self.inner.read_at(offset, len)
+        self.inner.read_at(context, offset, len)
     }
 
-    fn read_scattered(&self, offset: u64, parts: &mut [IoSliceMut<'_>]) -> Result<usize> {
+    fn read_scattered(
+        &self,
+        context: &RequestContext,
+        offset: u64,
+        parts: &mut [IoSliceMut<'_>],
+    ) -> Result<usize> {
         let length: usize = parts.iter().map(|part| part.len()).sum();
         self.store.count(&self.key, offset..offset + length as u64);
-        self.inner.read_scattered(offset, parts)
+        self.inner.read_scattered(context, offset, parts)
     }
 
     // The object as it is now, as a file that is overwritten in place.
-    fn meta(&self) -> Result<Meta> {
-        match self.store.memory.head(&self.key)? {
+    fn meta(&self, context: &RequestContext) -> Result<Meta> {
+        match self.store.memory.head(context, &self.key)? {
             Some(meta) => Ok(meta),
-            None => self.inner.meta(),
+            None => self.inner.meta(context),
         }
     }
 }
@@ -153,7 +169,7 @@ fn flat_file_of_region(store: &Counted, region: Region, memory: u64, fetches: us
         lossy: false,
     };
     let hierarchy = Arc::new(Hierarchy::new(Arc::new(store.clone())));
-    let root = hierarchy.root().unwrap().unwrap();
+    let root = hierarchy.root(&UNLIMITED).unwrap().unwrap();
     let arrays = Arrays::new(hierarchy, Engine::new(limits, Arc::default()));
     FlatFile::new(arrays.open(&root).unwrap(), region).unwrap()
 }
@@ -164,14 +180,14 @@ fn inner_chunks_that_lie_beside_each_other_are_read_together() {
         let folder = tempfile::tempdir().unwrap();
         let (store, whole, _) = counted(&case(compressed), folder.path());
         let file = flat_file(&store, 64 << 20, fetches);
-        assert!(file.read(0..256 << 10).unwrap()[..] == whole[..]);
+        assert!(file.read(&UNLIMITED, 0..256 << 10).unwrap()[..] == whole[..]);
         let reads = store.0.reads.load(Ordering::SeqCst);
         // The index, a run, and what the reader has taken before it was one of a run.
         assert!(
             reads <= 8,
             "{reads} reads, compressed {compressed}, fetches {fetches}"
         );
-        assert!(file.read(300..9000).unwrap()[..] == whole[300..9000]);
+        assert!(file.read(&UNLIMITED, 300..9000).unwrap()[..] == whole[300..9000]);
         assert_eq!(
             store.0.reads.load(Ordering::SeqCst),
             reads,
@@ -185,7 +201,7 @@ fn one_inner_chunk_is_read_alone() {
     let folder = tempfile::tempdir().unwrap();
     let (store, whole, _) = counted(&case(false), folder.path());
     let file = flat_file(&store, 64 << 20, 8);
-    assert!(file.read(70_000..70_010).unwrap()[..] == whole[70_000..70_010]);
+    assert!(file.read(&UNLIMITED, 70_000..70_010).unwrap()[..] == whole[70_000..70_010]);
     assert_eq!(
         store.0.reads.load(Ordering::SeqCst),
         2,
@@ -200,7 +216,7 @@ fn a_run_that_memory_has_no_room_for_is_read_piece_by_piece() {
     let file = flat_file(&store, 64 << 10, 8);
     for start in (0..256 << 10).step_by(16 << 10) {
         let range = start as u64..start as u64 + (16 << 10);
-        assert!(file.read(range).unwrap()[..] == whole[start..start + (16 << 10)]);
+        assert!(file.read(&UNLIMITED, range).unwrap()[..] == whole[start..start + (16 << 10)]);
     }
 }
 
@@ -218,7 +234,7 @@ fn a_shard_that_is_overwritten_while_a_run_is_read_is_never_mixed() {
         });
         *store.0.hook.lock().unwrap() = Some((turn, rewrite));
         let file = flat_file(&store, 64 << 20, fetches);
-        let read = |range: Range<u64>| match file.read(range.clone()) {
+        let read = |range: Range<u64>| match file.read(&UNLIMITED, range.clone()) {
             Ok(bytes) => Some(bytes.to_vec()),
             Err(error) => {
                 assert_eq!(error.kind(), Kind::Changed, "{error}");
@@ -237,7 +253,7 @@ fn a_shard_that_is_overwritten_while_a_run_is_read_is_never_mixed() {
             // Who opens the array now reads the new content.
             let file = flat_file(&store, 64 << 20, 0);
             assert!(
-                file.read(0..256 << 10).unwrap()[..] == other[..],
+                file.read(&UNLIMITED, 0..256 << 10).unwrap()[..] == other[..],
                 "turn {turn}"
             );
         }
@@ -260,8 +276,8 @@ fn a_shard_that_ends_early_harms_no_inner_chunk_before_its_end() {
     store.0.memory.set(Key::new("c/0").unwrap(), broken);
     let file = flat_file(&store, 64 << 20, 8);
     let sound = 0..255 << 10;
-    assert!(file.read(sound).unwrap()[..] == whole[..255 << 10]);
-    let error = file.read(250 << 10..256 << 10).err().unwrap();
+    assert!(file.read(&UNLIMITED, sound).unwrap()[..] == whole[..255 << 10]);
+    let error = file.read(&UNLIMITED, 250 << 10..256 << 10).err().unwrap();
     assert_eq!(error.kind(), Kind::Corrupt, "{error}");
 }
 
@@ -305,7 +321,7 @@ fn who_reads_single_planes_over_a_network_has_no_whole_shards_read() {
             for quarter in 0..4 {
                 let range = (plane << 19) + (quarter << 17)..(plane << 19) + ((quarter + 1) << 17);
                 let expected = &whole[(first + range.start) as usize..(first + range.end) as usize];
-                assert!(file.read(range).unwrap()[..] == *expected);
+                assert!(file.read(&UNLIMITED, range).unwrap()[..] == *expected);
             }
         }
         drop(file);
@@ -371,7 +387,7 @@ fn a_reader_in_order_over_a_network_has_each_shard_read_once() {
     let file = flat_file_of(&store, &[128, 128, 256], 256 << 20, 8);
     for start in (0..whole.len()).step_by(128 << 10) {
         let range = start as u64..start as u64 + (128 << 10);
-        assert!(file.read(range).unwrap()[..] == whole[start..start + (128 << 10)]);
+        assert!(file.read(&UNLIMITED, range).unwrap()[..] == whole[start..start + (128 << 10)]);
     }
     let reads = store.0.reads.load(Ordering::SeqCst);
     // The first layer has 128, which are wanted before it shows that the reader goes on.
@@ -442,7 +458,9 @@ impl MortonArray {
 
     /// Reads a range, and fails if it has other bytes than it should.
     fn read(&self, file: &FlatFile, range: Range<usize>) {
-        let found = file.read(range.start as u64..range.end as u64).unwrap();
+        let found = file
+            .read(&UNLIMITED, range.start as u64..range.end as u64)
+            .unwrap();
         assert!(found[..] == self.whole[range.clone()], "{range:?}");
     }
 
@@ -635,7 +653,12 @@ fn two_readers_in_order_fetch_no_inner_chunk_more_than_twice() {
 fn a_shard_that_is_overwritten_before_a_reader_in_order_is_done_is_never_mixed() {
     let rows = MortonArray::new(TWO_ROWS);
     let key = Key::new("c/0/0/0").unwrap();
-    let stored = rows.memory.get(&key, u64::MAX).unwrap().unwrap().bytes;
+    let stored = rows
+        .memory
+        .get(&UNLIMITED, &key, u64::MAX)
+        .unwrap()
+        .unwrap()
+        .bytes;
     let mut inverted = stored.clone();
     let index = rows.shards[&key][0].start as usize;
     inverted[..index].iter_mut().for_each(|byte| *byte ^= 0xff);
@@ -648,7 +671,7 @@ fn a_shard_that_is_overwritten_before_a_reader_in_order_is_done_is_never_mixed()
         let file = rows.open(&store, 64 << 20);
         for start in (0..rows.whole.len()).step_by(1 << 20) {
             let range = start as u64..(start as u64 + (1 << 20));
-            let found = match file.read(range) {
+            let found = match file.read(&UNLIMITED, range) {
                 Ok(found) => found,
                 Err(error) => {
                     assert_eq!(error.kind(), Kind::Changed, "{error}");
@@ -669,7 +692,7 @@ fn a_shard_that_is_overwritten_before_a_reader_in_order_is_done_is_never_mixed()
         if has_changed {
             // Who opens the array now reads the new content.
             let file = rows.open(&store, 64 << 20);
-            let found = file.read(0..128).unwrap();
+            let found = file.read(&UNLIMITED, 0..128).unwrap();
             assert!(
                 found.iter().zip(&rows.whole).all(|(a, b)| *a == b ^ 0xff),
                 "turn {turn}"

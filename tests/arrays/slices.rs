@@ -15,6 +15,7 @@ use crate::flat::{Case, cases, write};
 use crate::formats::{check, name_dimensions};
 use crate::headers::write_rows;
 use crate::stored::{default_keys, key, memory, v3, view_of};
+use zarrfs::request_context::UNLIMITED;
 
 /// Returns selected elements in C order.
 fn picked(case: &Case, selection: &Selection, whole: &[u8]) -> Vec<u8> {
@@ -67,7 +68,7 @@ proptest! {
         let view = common::files(&store);
         let text = parts[..case.shape.len().min(parts.len())].join(",");
         let Ok(selection) = Selection::parse(&text, &case.shape) else {
-            let found = view.lookup(&key(&format!("a@{text}.raw")));
+            let found = view.lookup(&UNLIMITED, &key(&format!("a@{text}.raw")));
             prop_assert_eq!(found.unwrap_err().kind(), Kind::NotFound);
             return Ok(());
         };
@@ -79,7 +80,7 @@ proptest! {
         for format in FORMATS {
             for (chosen, elements) in [(text.clone(), &expected), (format!("{text}.cf"), &meant)] {
                 let name = format!("a@{chosen}.{}", format.extension);
-                if view.lookup(&key(&name)).unwrap().is_none() {
+                if view.lookup(&UNLIMITED, &key(&name)).unwrap().is_none() {
                     continue;
                 }
                 let whole = check(&view, &name, &ranges)?;
@@ -105,7 +106,7 @@ fn a_selection_costs_the_chunks_under_it() {
     ] {
         let (views, stats) = common::open(&store).unwrap();
         let view = views.view(ViewKind::Files);
-        let size_now = view.lookup(&key(name)).unwrap().unwrap().size;
+        let size_now = view.lookup(&UNLIMITED, &key(name)).unwrap().unwrap().size;
         assert_eq!(size_now, size, "{name}");
         assert_eq!(stats.decoded_chunks.get(), 0, "{name}");
         assert_eq!(common::read(&view, name).unwrap().len() as u64, size);
@@ -124,14 +125,17 @@ fn what_selects_nothing_has_no_file_and_a_reason() {
         ("a/a@x=3.npy", "the dimensions have no names"),
         ("a/a@::0.npy", "a step of 0"),
     ] {
-        let error = view.lookup(&key(name)).unwrap_err();
+        let error = view.lookup(&UNLIMITED, &key(name)).unwrap_err();
         assert_eq!(error.kind(), Kind::NotFound, "{name}");
         assert!(error.to_string().contains(why), "{name}: {error}");
     }
     for name in ["a/a@0.none", "a/b@0.npy", "a/@0.npy", "a/a.cf", "a/a@0"] {
-        assert!(view.lookup(&key(name)).unwrap().is_none(), "{name}");
+        assert!(
+            view.lookup(&UNLIMITED, &key(name)).unwrap().is_none(),
+            "{name}"
+        );
     }
-    assert!(view.lookup(&key("a/a@.npy")).unwrap().is_some());
+    assert!(view.lookup(&UNLIMITED, &key("a/a@.npy")).unwrap().is_some());
 }
 
 pub fn typed(data_type: &str, shape: &[u64], names: &[&str], attributes: Value) -> String {
@@ -173,7 +177,7 @@ fn a_header_names_the_file_of_the_elements_that_it_describes() {
     let (view, _) = view_of(Arc::new(store), &[]);
     for chosen in ["", ".cf", "@1:3", "@1:3.cf", "@y=1:3", "@::2,:.cf"] {
         let data = format!("a/a{chosen}.raw");
-        let size = view.lookup(&key(&data)).unwrap().unwrap().size;
+        let size = view.lookup(&UNLIMITED, &key(&data)).unwrap().unwrap().size;
         for header in ["nhdr", "mhd", "vrt"] {
             let text = common::read(&view, &format!("a/a{chosen}.{header}")).unwrap();
             let text = String::from_utf8(text).unwrap();
@@ -225,7 +229,9 @@ fn inner_chunks_of_shards_open() {
         "0.0@.npy",
         "0.0@x0.0.npy",
     ] {
-        let found = view.lookup(&key(&format!("a/chunks/{name}"))).unwrap();
+        let found = view
+            .lookup(&UNLIMITED, &key(&format!("a/chunks/{name}")))
+            .unwrap();
         assert!(found.is_none(), "{name}");
     }
 }

@@ -12,6 +12,7 @@ use zarrfs::store::{FlatListing, Key, Listing, Meta, Store};
 
 use crate::common;
 use crate::stored::{DOCUMENTS, default_keys, key, memory, names, set, strings, v2, v3, view_of};
+use zarrfs::request_context::{RequestContext, UNLIMITED};
 
 /// Documents of arrays of 10^9 and 10^15 chunks, as they are and in shards.
 fn huge() -> Vec<(&'static str, String)> {
@@ -53,7 +54,7 @@ fn b9_an_array_of_any_number_of_chunks_costs_what_is_stored() {
         let asked = || stats.store_list_requests.get() + stats.store_head_requests.get();
         assert!(asked() < 20, "{} requests: {metadata}", asked());
         assert_eq!(stats.decoded_chunks.get(), 0);
-        let file = view.lookup(&key("a/a.npy")).unwrap();
+        let file = view.lookup(&UNLIMITED, &key("a/a.npy")).unwrap();
         if let Some(file) = file.filter(|file| file.is_exact && !metadata.contains("|O")) {
             assert!((1..=8).contains(&file.piece), "{metadata}");
             measured += 1;
@@ -101,7 +102,7 @@ struct Pages {
 }
 
 impl FlatListing for Pages {
-    fn next(&mut self) -> Result<Option<Vec<(Key, Meta)>>> {
+    fn next(&mut self, _context: &RequestContext) -> Result<Option<Vec<(Key, Meta)>>> {
         if self.rest.is_empty() {
             return Ok(None);
         }
@@ -120,12 +121,17 @@ impl Layer for Paged {
         &self.inner
     }
 
-    fn list(&self, prefix: &Key) -> Result<Box<dyn Listing>> {
+    fn list(&self, context: &RequestContext, prefix: &Key) -> Result<Box<dyn Listing>> {
         assert!(prefix.is_root(), "{prefix} is listed");
-        self.inner.list(prefix)
+        self.inner.list(context, prefix)
     }
 
-    fn list_all(&self, prefix: &Key, _from: &Key) -> Result<Option<Box<dyn FlatListing>>> {
+    fn list_all(
+        &self,
+        _context: &RequestContext,
+        prefix: &Key,
+        _from: &Key,
+    ) -> Result<Option<Box<dyn FlatListing>>> {
         let rest = self.keys.iter().filter(|key| key.below(prefix).is_some());
         Ok(Some(Box::new(Pages {
             rest: rest.cloned().collect(),

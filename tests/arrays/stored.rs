@@ -18,6 +18,7 @@ use zarrfs::view::files::FilesView;
 use zarrfs::view::{FILES_ATTRIBUTE, View};
 
 use crate::common;
+use zarrfs::request_context::UNLIMITED;
 
 pub(crate) fn key(path: &str) -> Key {
     Key::new(path).unwrap()
@@ -53,9 +54,9 @@ pub(crate) fn memory(objects: &[(&str, &str)]) -> MemoryStore {
 }
 
 pub(crate) fn names(view: &Arc<dyn View>, path: &str) -> BTreeSet<String> {
-    let mut listing = view.list(&key(path)).unwrap();
+    let mut listing = view.list(&UNLIMITED, &key(path)).unwrap();
     let mut names = BTreeSet::new();
-    while let Some(name) = listing.next().unwrap() {
+    while let Some(name) = listing.next(&UNLIMITED).unwrap() {
         assert!(names.insert(String::from_utf8(name.name).unwrap()), "twice");
     }
     names
@@ -137,7 +138,10 @@ fn b9_an_array_is_listed_in_one_form_and_in_those_that_are_asked_for() {
             "s/s.npy",
             "s/s.raw",
         ] {
-            assert!(view.lookup(&key(unlisted)).unwrap().is_some(), "{unlisted}");
+            assert!(
+                view.lookup(&UNLIMITED, &key(unlisted)).unwrap().is_some(),
+                "{unlisted}"
+            );
         }
         assert_eq!(common::read(&view, "a/chunks/1.raw").unwrap(), [7, 7]);
     }
@@ -160,13 +164,18 @@ fn b9_an_attribute_says_which_names_open() {
         ("", Some("root.h5\nroot.nc4\n")),
         ("a/a.npy", None),
     ] {
-        let value = view.attribute(&key(path), FILES_ATTRIBUTE).unwrap();
+        let value = view
+            .attribute(&UNLIMITED, &key(path), FILES_ATTRIBUTE)
+            .unwrap();
         let value = value.map(|value| String::from_utf8(value).unwrap());
         assert_eq!(value.as_deref(), expected, "{path}");
         for name in value.iter().flat_map(|value| value.lines()) {
             let file = format!("{path}/{}", name.trim_end_matches('/'));
             let file = file.trim_start_matches('/');
-            assert!(view.lookup(&key(file)).unwrap().is_some(), "{file}");
+            assert!(
+                view.lookup(&UNLIMITED, &key(file)).unwrap().is_some(),
+                "{file}"
+            );
         }
     }
 }
@@ -200,7 +209,10 @@ fn a_group_lists_the_files_of_all_its_arrays_that_are_asked_for() {
         let is_group_file = |name: &String| name.starts_with("broken.");
         assert!(!names(&view, "broken").iter().any(is_group_file));
         for name in of_root {
-            assert!(view.lookup(&key(name)).unwrap().is_some(), "{name}");
+            assert!(
+                view.lookup(&UNLIMITED, &key(name)).unwrap().is_some(),
+                "{name}"
+            );
         }
     }
 }
@@ -275,9 +287,9 @@ fn b9_a_listing_goes_on_where_a_reader_left_it_though_chunks_are_removed() {
         store.set(key(&format!("a/c/{number}")), vec![1]);
     }
     let (view, _) = view_of(Arc::new(store.clone()), &["raw"]);
-    let mut listing = view.list(&key("a/chunks")).unwrap();
+    let mut listing = view.list(&UNLIMITED, &key("a/chunks")).unwrap();
     let mut read = Vec::new();
-    while let Some(name) = listing.next().unwrap() {
+    while let Some(name) = listing.next(&UNLIMITED).unwrap() {
         if read.len() == 3000 {
             // The kernel asks for what did not fit its reply again, after a program removed what it was given.
             for gone in read
@@ -293,16 +305,19 @@ fn b9_a_listing_goes_on_where_a_reader_left_it_though_chunks_are_removed() {
                 store.erase(&key(&format!("a/c/{number}")));
             }
             let kept = &read[2000];
-            listing.seek(kept.cursor).unwrap();
-            assert_eq!(listing.next().unwrap().as_ref(), Some(&read[2001]));
-            listing.seek(read[2999].cursor).unwrap();
-            assert_eq!(listing.next().unwrap().as_ref(), Some(&name));
+            listing.seek(&UNLIMITED, kept.cursor).unwrap();
+            assert_eq!(
+                listing.next(&UNLIMITED).unwrap().as_ref(),
+                Some(&read[2001])
+            );
+            listing.seek(&UNLIMITED, read[2999].cursor).unwrap();
+            assert_eq!(listing.next(&UNLIMITED).unwrap().as_ref(), Some(&name));
         }
         read.push(name);
     }
     assert_eq!(read.len(), 10_000);
-    listing.seek(0).unwrap();
-    assert!(listing.next().unwrap().is_some());
+    listing.seek(&UNLIMITED, 0).unwrap();
+    assert!(listing.next(&UNLIMITED).unwrap().is_some());
 }
 
 /// A store that cannot list its keys.
@@ -331,7 +346,7 @@ fn b9_where_names_are_not_listed_chunks_are_an_error_and_not_none() {
     };
     let (view, _) = view_of(Arc::new(Unlisted { inner, info }), &["chunks"]);
     assert!(names(&view, "a").contains("a.npy"));
-    let error = view.list(&key("a/chunks")).err().unwrap();
+    let error = view.list(&UNLIMITED, &key("a/chunks")).err().unwrap();
     assert_eq!(error.kind(), Kind::Unsupported);
     assert!(error.to_string().contains("opens by its name"), "{error}");
     assert_eq!(common::read(&view, "a/chunks/5.raw").unwrap(), b"x");
@@ -349,13 +364,19 @@ fn a_name_of_a_removed_format_says_what_replaces_it() {
         ("a/a.png", "zarrfs preview -o"),
         ("root.cdf5.nc", "use .nc4"),
     ] {
-        let error = view.lookup(&key(name)).unwrap_err();
+        let error = view.lookup(&UNLIMITED, &key(name)).unwrap_err();
         assert_eq!(error.kind(), Kind::Removed, "{name}: {error}");
         assert_eq!(error.errno(), libc::ENOENT);
         assert!(error.to_string().contains(instead), "{name}: {error}");
-        assert!(matches!(view.lookup_now(&key(name)), Known::Unknown));
+        assert!(matches!(
+            view.lookup_now(&UNLIMITED, &key(name)),
+            Known::Unknown
+        ));
     }
     for name in ["a/b.wav", "a/wav", "wav", "b.cdf5.nc"] {
-        assert!(view.lookup(&key(name)).unwrap().is_none(), "{name}");
+        assert!(
+            view.lookup(&UNLIMITED, &key(name)).unwrap().is_none(),
+            "{name}"
+        );
     }
 }

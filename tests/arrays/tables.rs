@@ -9,6 +9,7 @@ use zarrfs::view::View;
 use crate::common;
 use crate::formats::{check, ranges_of};
 use crate::stored::{default_keys, key, memory, strings, v3, view_of};
+use zarrfs::request_context::UNLIMITED;
 
 /// Returns the document of an array of one dimension.
 fn column(data_type: &str, shape: &[u64]) -> String {
@@ -61,7 +62,7 @@ fn observations() -> MemoryStore {
 }
 
 fn text(view: &Arc<dyn View>, name: &str) -> String {
-    let size = view.lookup(&key(name)).unwrap().unwrap().size;
+    let size = view.lookup(&UNLIMITED, &key(name)).unwrap().unwrap().size;
     let whole = check(view, name, &ranges_of(size)).unwrap();
     String::from_utf8(whole).unwrap()
 }
@@ -116,13 +117,13 @@ fn a_group_that_is_no_table_has_none() {
         let (view, _) = view_of(Arc::new(store), &[]);
         for name in ["root.csv", "root.ndjson"] {
             assert!(
-                view.lookup(&key(name)).unwrap().is_none(),
+                view.lookup(&UNLIMITED, &key(name)).unwrap().is_none(),
                 "{name}: {other}"
             );
         }
     }
     let (view, _) = view_of(Arc::new(memory(&[("a/.zarray", &strings(4, 4))])), &[]);
-    assert!(view.lookup(&key("root.csv")).unwrap().is_none());
+    assert!(view.lookup(&UNLIMITED, &key("root.csv")).unwrap().is_none());
 }
 
 #[test]
@@ -141,10 +142,14 @@ fn a_row_costs_the_chunks_under_it() {
         store.set(key(&format!("b/c/{chunk}")), vec![1; 20]);
     }
     let (view, stats) = view_of(Arc::new(store), &[]);
-    let size = view.lookup(&key("root.csv")).unwrap().unwrap().size;
-    let file = view.open(&key("root.csv")).unwrap().file;
+    let size = view
+        .lookup(&UNLIMITED, &key("root.csv"))
+        .unwrap()
+        .unwrap()
+        .size;
+    let file = view.open(&UNLIMITED, &key("root.csv")).unwrap().file;
     assert_eq!(stats.decoded_chunks.get(), 0);
-    let end = file.read_at(size - 1, 1).unwrap();
+    let end = file.read_at(&UNLIMITED, size - 1, 1).unwrap();
     assert_eq!(&end[..], b"\n");
     assert!(stats.decoded_chunks.get() <= 2);
     let text = common::read(&view, "root.csv").unwrap();

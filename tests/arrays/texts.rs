@@ -7,6 +7,7 @@ use zarrfs::store::backend::memory::MemoryStore;
 
 use crate::formats::{check, ranges_of};
 use crate::stored::{key, memory, view_of};
+use zarrfs::request_context::UNLIMITED;
 
 const TEXTS: [&str; 6] = [
     "plain",
@@ -73,7 +74,7 @@ fn any_range_of_texts_in_any_format_is_the_slice_of_the_whole() {
     for (name, formats) in [("any", &of_any[..]), ("fixed", &of_fixed)] {
         for format in formats {
             let file = format!("{name}/{name}.{format}");
-            let size = view.lookup(&key(&file)).unwrap().unwrap().size;
+            let size = view.lookup(&UNLIMITED, &key(&file)).unwrap().unwrap().size;
             check(&view, &file, &ranges_of(size)).unwrap();
         }
     }
@@ -100,7 +101,7 @@ fn texts_of_three_dimensions_are_no_rows() {
         ("b/b.csv", true),
     ] {
         assert_eq!(
-            view.lookup(&key(name)).unwrap().is_some(),
+            view.lookup(&UNLIMITED, &key(name)).unwrap().is_some(),
             is_there,
             "{name}"
         );

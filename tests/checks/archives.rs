@@ -10,6 +10,7 @@ use zarrfs::store::backend::zip::ZipStore;
 
 use crate::fixture::{How, run};
 use crate::zip_writer::{Archive, Entry};
+use zarrfs::request_context::UNLIMITED;
 
 const GROUP: &[u8] = br#"{"zarr_format": 3, "node_type": "group", "attributes": {}}"#;
 
@@ -19,7 +20,7 @@ fn found(entries: Vec<Entry>, inner: &str) -> Vec<(zarrfs::check::Severity, &'st
     let key = Key::new("a.zip").unwrap();
     memory.set(key.clone(), Archive::of(entries).bytes());
     let inner = Key::new(inner).unwrap();
-    let zip = ZipStore::open(Arc::new(memory), &key, &inner, "a.zip").unwrap();
+    let zip = ZipStore::open(&UNLIMITED, Arc::new(memory), &key, &inner, "a.zip").unwrap();
     let (found, _) = run(Arc::new(zip), How::default());
     let facts = found.into_iter().map(|finding| {
         let key = finding.key.to_string();
@@ -68,7 +69,7 @@ fn entries_that_are_not_shown_are_findings_below_changes_too() {
         Entry::new("zarr.json", GROUP),
     ];
     memory.set(key.clone(), Archive::of(twice.to_vec()).bytes());
-    let zip = ZipStore::open(Arc::new(memory), &key, &Key::root(), "a.zip").unwrap();
+    let zip = ZipStore::open(&UNLIMITED, Arc::new(memory), &key, &Key::root(), "a.zip").unwrap();
     let folder = tempfile::tempdir().unwrap();
     let config = OverlayConfig {
         uid: 0,

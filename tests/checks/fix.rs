@@ -18,11 +18,15 @@ use zarrfs::store::{Condition, ETag, Key, PutBody, Store};
 use crate::common;
 use crate::fixture::{How, context, open, run};
 use crate::stores::*;
+use zarrfs::request_context::{RequestContext, UNLIMITED};
 
 /// Rebuilds the consolidated metadata of a node.
 fn rebuild(store: Arc<dyn Store>, path: &str) -> Result<Vec<RebuiltCopies>> {
     let context = context(store, How::default());
-    let start = context.hierarchy.node(&Key::new(path).unwrap())?.unwrap();
+    let start = context
+        .hierarchy
+        .node(&UNLIMITED, &Key::new(path).unwrap())?
+        .unwrap();
     rebuild_consolidated(&context, &start)
 }
 
@@ -266,12 +270,18 @@ impl Layer for Contended {
         &*self.below
     }
 
-    fn put(&self, key: &Key, body: PutBody<'_>, condition: &Condition) -> Result<ETag> {
+    fn put(
+        &self,
+        context: &RequestContext,
+        key: &Key,
+        body: PutBody<'_>,
+        condition: &Condition,
+    ) -> Result<ETag> {
         if !self.is_done.swap(true, Ordering::Relaxed) {
             let other = PutBody::Bytes(br#"{"zarr_format": 3, "node_type": "group", "mine": 1}"#);
-            self.below.put(key, other, &Condition::Any)?;
+            self.below.put(context, key, other, &Condition::Any)?;
         }
-        self.below.put(key, body, condition)
+        self.below.put(context, key, body, condition)
     }
 }
 

@@ -7,6 +7,7 @@ use std::time::Duration;
 use zarrfs::array::{Arrays, Engine, EngineDisk, Limits};
 use zarrfs::check::{CheckContext, CheckSummary, Finding, check};
 use zarrfs::hierarchy::Hierarchy;
+use zarrfs::request_context::UNLIMITED;
 use zarrfs::stats::Stats;
 use zarrfs::store::layer::metadata_cache::{MetadataCache, MetadataCacheConfig};
 use zarrfs::store::{Key, Store, StoreConfig};
@@ -58,7 +59,7 @@ pub(crate) fn run(store: Arc<dyn Store>, how: How) -> (Vec<Finding>, CheckSummar
 /// Checks a store as one on a network is: with a cache of its metadata over it.
 pub(crate) fn run_cached(store: Arc<dyn Store>, data: bool) -> (Vec<Finding>, CheckSummary) {
     let cache = Arc::new(MetadataCache::new(store, &MetadataCacheConfig::default()));
-    cache.list_root();
+    cache.list_root(&UNLIMITED);
     let hierarchy = Hierarchy::new(cache.clone()).with_hints(cache);
     let is_remote = true;
     run_in(&context_of(hierarchy, How { data, is_remote }))
@@ -66,7 +67,11 @@ pub(crate) fn run_cached(store: Arc<dyn Store>, data: bool) -> (Vec<Finding>, Ch
 
 fn run_in(context: &CheckContext) -> (Vec<Finding>, CheckSummary) {
     let mut findings = Vec::new();
-    let start = context.hierarchy.node(&Key::root()).unwrap().unwrap();
+    let start = context
+        .hierarchy
+        .node(&UNLIMITED, &Key::root())
+        .unwrap()
+        .unwrap();
     let summary = check(context, &start, &mut |finding| {
         findings.push(finding.clone())
     });
@@ -76,5 +81,11 @@ fn run_in(context: &CheckContext) -> (Vec<Finding>, CheckSummary) {
 /// Opens a store of this machine: a folder or an archive.
 pub(crate) fn open(path: &Path) -> Arc<dyn Store> {
     let stats = Arc::new(Stats::default());
-    zarrfs::store::open(path.to_str().unwrap(), &StoreConfig::default(), &stats).unwrap()
+    zarrfs::store::open(
+        &UNLIMITED,
+        path.to_str().unwrap(),
+        &StoreConfig::default(),
+        &stats,
+    )
+    .unwrap()
 }

@@ -11,6 +11,7 @@ use zarrfs::store::layer::Layer;
 use zarrfs::store::{Key, Object, Store};
 
 use crate::hierarchies::key;
+use zarrfs::request_context::{RequestContext, UNLIMITED};
 
 /// A store that counts the bytes that are read.
 struct CountingStore {
@@ -23,8 +24,8 @@ impl Layer for CountingStore {
         &self.memory
     }
 
-    fn get(&self, key: &Key, limit: u64) -> Result<Option<Object>> {
-        let found = self.memory.get(key, limit)?;
+    fn get(&self, context: &RequestContext, key: &Key, limit: u64) -> Result<Option<Object>> {
+        let found = self.memory.get(context, key, limit)?;
         let length = found.as_ref().map_or(0, |object| object.bytes.len());
         self.read.fetch_add(length as u64, Ordering::Relaxed);
         Ok(found)
@@ -49,7 +50,7 @@ fn documents_beyond_the_longest_are_not_read() {
     let hierarchy = Hierarchy::new(store.clone());
     let holder = CopyHolder::of_v2(&Key::root()).unwrap();
     let documents = names.iter().map(|name| (name.clone(), key(name)));
-    let refused = hierarchy.rebuild_copies(&holder, documents, THREADS);
+    let refused = hierarchy.rebuild_copies(&UNLIMITED, &holder, documents, THREADS);
     assert_eq!(refused.unwrap_err().kind(), Kind::TooLarge);
     let read = store.read.load(Ordering::Relaxed);
     let most = LONGEST + (THREADS + 1) as u64 * (LENGTH as u64 + 100);

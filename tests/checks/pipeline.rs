@@ -13,6 +13,7 @@ use zarrfs::store::{Key, Object, Store};
 
 use crate::fixture::{How, context, run};
 use crate::stores::{plain_array, put};
+use zarrfs::request_context::{RequestContext, UNLIMITED};
 
 const GROUP: &[u8] = br#"{"zarr_format": 3, "node_type": "group", "attributes": {}}"#;
 
@@ -45,7 +46,7 @@ impl Layer for WaitingStore {
         &self.memory
     }
 
-    fn get(&self, key: &Key, limit: u64) -> Result<Option<Object>> {
+    fn get(&self, context: &RequestContext, key: &Key, limit: u64) -> Result<Option<Object>> {
         let mut asked = self.asked.lock();
         asked.insert(key.clone(), false);
         self.changed.notify_all();
@@ -58,7 +59,7 @@ impl Layer for WaitingStore {
             asked.insert(key.clone(), is_met);
         }
         drop(asked);
-        self.memory.get(key, limit)
+        self.memory.get(context, key, limit)
     }
 }
 
@@ -126,7 +127,11 @@ fn what_is_found_comes_in_the_order_of_the_hierarchy_on_any_number_of_threads() 
         let store: Arc<dyn Store> = Arc::new(memory.clone());
         let mut context = context(store, How::default());
         context.threads = threads;
-        let start = context.hierarchy.node(&Key::root()).unwrap().unwrap();
+        let start = context
+            .hierarchy
+            .node(&UNLIMITED, &Key::root())
+            .unwrap()
+            .unwrap();
         let mut found: Vec<Key> = Vec::new();
         let summary = check(&context, &start, &mut |finding: &Finding| {
             found.push(finding.key.parent().unwrap());

@@ -17,6 +17,7 @@ use crate::fixture::{How, run, run_cached};
 use crate::stores::{
     draft2020, draft2022, n5, plain, plain_array, put, sharded, v2, v2_consolidated, v3,
 };
+use zarrfs::request_context::{RequestContext, UNLIMITED};
 
 /// A store that notes how often each key was asked about by itself.
 struct NotingStore {
@@ -38,16 +39,16 @@ struct WithMeta {
 }
 
 impl Listing for WithMeta {
-    fn next(&mut self) -> Result<Option<Name>> {
-        let Some(mut name) = self.listing.next()? else {
+    fn next(&mut self, context: &RequestContext) -> Result<Option<Name>> {
+        let Some(mut name) = self.listing.next(context)? else {
             return Ok(None);
         };
-        name.meta = self.memory.head(&self.prefix.child(&name.name)?)?;
+        name.meta = self.memory.head(context, &self.prefix.child(&name.name)?)?;
         Ok(Some(name))
     }
 
-    fn seek(&mut self, cursor: u64) -> Result<()> {
-        self.listing.seek(cursor)
+    fn seek(&mut self, context: &RequestContext, cursor: u64) -> Result<()> {
+        self.listing.seek(context, cursor)
     }
 }
 
@@ -55,7 +56,7 @@ impl Listing for WithMeta {
 struct OnePage(Option<Vec<(Key, Meta)>>);
 
 impl FlatListing for OnePage {
-    fn next(&mut self) -> Result<Option<Vec<(Key, Meta)>>> {
+    fn next(&mut self, _context: &RequestContext) -> Result<Option<Vec<(Key, Meta)>>> {
         Ok(self.0.take())
     }
 
@@ -85,25 +86,30 @@ impl Layer for NotingStore {
         &self.memory
     }
 
-    fn get(&self, key: &Key, limit: u64) -> Result<Option<Object>> {
+    fn get(&self, context: &RequestContext, key: &Key, limit: u64) -> Result<Option<Object>> {
         self.note(key);
-        self.memory.get(key, limit)
+        self.memory.get(context, key, limit)
     }
 
-    fn get_range(&self, key: &Key, range: ByteRange) -> Result<Option<Object>> {
+    fn get_range(
+        &self,
+        context: &RequestContext,
+        key: &Key,
+        range: ByteRange,
+    ) -> Result<Option<Object>> {
         self.note(key);
-        self.memory.get_range(key, range)
+        self.memory.get_range(context, key, range)
     }
 
-    fn head(&self, key: &Key) -> Result<Option<Meta>> {
+    fn head(&self, context: &RequestContext, key: &Key) -> Result<Option<Meta>> {
         self.note(key);
         *self.headed.lock().entry(key.clone()).or_default() += 1;
-        self.memory.head(key)
+        self.memory.head(context, key)
     }
 
-    fn list(&self, prefix: &Key) -> Result<Box<dyn Listing>> {
+    fn list(&self, context: &RequestContext, prefix: &Key) -> Result<Box<dyn Listing>> {
         self.listed.lock().push((prefix.clone(), false));
-        let listing = self.memory.list(prefix)?;
+        let listing = self.memory.list(context, prefix)?;
         if !self.is_flat {
             return Ok(listing);
         }
@@ -115,7 +121,12 @@ impl Layer for NotingStore {
         }))
     }
 
-    fn list_all(&self, prefix: &Key, _from: &Key) -> Result<Option<Box<dyn FlatListing>>> {
+    fn list_all(
+        &self,
+        context: &RequestContext,
+        prefix: &Key,
+        _from: &Key,
+    ) -> Result<Option<Box<dyn FlatListing>>> {
         if !self.is_flat {
             return Ok(None);
         }
@@ -123,7 +134,7 @@ impl Layer for NotingStore {
         let mut keys = Vec::new();
         keys_below(&self.memory, prefix, &mut keys);
         keys.sort();
-        let with_meta = |key: Key| (self.memory.head(&key).unwrap().unwrap(), key);
+        let with_meta = |key: Key| (self.memory.head(context, &key).unwrap().unwrap(), key);
         let page = keys
             .into_iter()
             .map(with_meta)
@@ -131,23 +142,28 @@ impl Layer for NotingStore {
         Ok(Some(Box::new(OnePage(Some(page.collect())))))
     }
 
-    fn version(&self, key: &Key) -> Result<Option<Version>> {
+    fn version(&self, context: &RequestContext, key: &Key) -> Result<Option<Version>> {
         self.note(key);
-        self.memory.version(key)
+        self.memory.version(context, key)
     }
 
-    fn open(&self, key: &Key, known: Option<&Meta>) -> Result<Arc<dyn Reader>> {
+    fn open(
+        &self,
+        context: &RequestContext,
+        key: &Key,
+        known: Option<&Meta>,
+    ) -> Result<Arc<dyn Reader>> {
         self.note(key);
-        self.memory.open(key, known)
+        self.memory.open(context, key, known)
     }
 }
 
 /// Finds all keys of a store below a folder.
 fn keys_below(store: &MemoryStore, folder: &Key, found: &mut Vec<Key>) {
-    let mut listing = store.list(folder).unwrap();
+    let mut listing = store.list(&UNLIMITED, folder).unwrap();
     while let Some(name) = next(&mut *listing) {
         let key = folder.child(&name).unwrap();
-        if store.get(&key, u64::MAX).unwrap().is_none() {
+        if store.get(&UNLIMITED, &key, u64::MAX).unwrap().is_none() {
             keys_below(store, &key, found);
         } else {
             found.push(key);
@@ -156,7 +172,7 @@ fn keys_below(store: &MemoryStore, folder: &Key, found: &mut Vec<Key>) {
 }
 
 fn next(listing: &mut dyn Listing) -> Option<Vec<u8>> {
-    listing.next().unwrap().map(|name| name.name)
+    listing.next(&UNLIMITED).unwrap().map(|name| name.name)
 }
 
 #[test]
@@ -208,7 +224,11 @@ fn many_arrays(store: &MemoryStore) -> (MemoryStore, Vec<Key>) {
     keys_below(store, &Key::root(), &mut keys);
     let array = Key::new("a/b").unwrap();
     for key in keys {
-        let bytes = store.get(&key, u64::MAX).unwrap().unwrap().bytes;
+        let bytes = store
+            .get(&UNLIMITED, &key, u64::MAX)
+            .unwrap()
+            .unwrap()
+            .bytes;
         let copies: Vec<String> = match key.below(&array) {
             None if key.to_string().starts_with("a/") => {
                 let name = String::from_utf8(key.name().to_vec()).unwrap();

@@ -10,6 +10,7 @@ use zarrfs::store::{Key, Store};
 
 use crate::hierarchies::{documents, key};
 use crate::written;
+use zarrfs::request_context::UNLIMITED;
 
 /// Puts a document.
 pub(crate) fn put(store: &MemoryStore, path: &str, document: Value) {
@@ -18,7 +19,11 @@ pub(crate) fn put(store: &MemoryStore, path: &str, document: Value) {
 
 /// Returns the bytes under a key.
 pub(crate) fn bytes(store: &MemoryStore, path: &str) -> Vec<u8> {
-    store.get(&key(path), u64::MAX).unwrap().unwrap().bytes
+    store
+        .get(&UNLIMITED, &key(path), u64::MAX)
+        .unwrap()
+        .unwrap()
+        .bytes
 }
 
 fn document(store: &MemoryStore, path: &str) -> Value {
@@ -249,11 +254,11 @@ pub(crate) fn write_to(store: &MemoryStore, folder: &Path) {
 
 fn write_below(store: &MemoryStore, prefix: &Key, folder: &Path) {
     fs::create_dir_all(folder).unwrap();
-    let mut listing = store.list(prefix).unwrap();
-    while let Some(name) = listing.next().unwrap() {
+    let mut listing = store.list(&UNLIMITED, prefix).unwrap();
+    while let Some(name) = listing.next(&UNLIMITED).unwrap() {
         let below = prefix.child(&name.name).unwrap();
         let path = folder.join(std::ffi::OsStr::from_bytes(&name.name));
-        match store.get(&below, u64::MAX).unwrap() {
+        match store.get(&UNLIMITED, &below, u64::MAX).unwrap() {
             Some(object) => fs::write(path, object.bytes).unwrap(),
             None => write_below(store, &below, &path),
         }

@@ -19,6 +19,7 @@ use zarrfs::array::{Arrays, Engine, Limits, SpillConfig};
 use zarrfs::error::{Error, Result};
 use zarrfs::hierarchy::Hierarchy;
 use zarrfs::mount::open::{ViewKind, Views, ViewsConfig, open_views};
+use zarrfs::request_context::UNLIMITED;
 use zarrfs::stats::Stats;
 use zarrfs::store::{Key, Store};
 use zarrfs::view::View;
@@ -98,8 +99,8 @@ pub fn views_of(store: Arc<dyn Store>, timeout: Duration) -> BothViews {
     let views = vec![("store", stored.clone()), ("files", below)];
     let control = Arc::new(Control::new(views, stats, b"{}\n".to_vec()));
     BothViews {
-        stored: Arc::new(ControlDirView::new(stored, control.clone())),
-        files: Arc::new(ControlDirView::new(Arc::new(files), control)),
+        stored: Arc::new(ControlDirView::new(&UNLIMITED, stored, control.clone())),
+        files: Arc::new(ControlDirView::new(&UNLIMITED, Arc::new(files), control)),
     }
 }
 
@@ -112,7 +113,7 @@ pub fn files(source: &Path) -> Arc<dyn View> {
 pub fn check_node(view: &Arc<dyn View>, path: &str) -> Result<()> {
     let file = format!("{path}/ERROR.txt");
     let file = file.trim_start_matches('/');
-    match view.lookup(&Key::new(file)?)? {
+    match view.lookup(&UNLIMITED, &Key::new(file)?)? {
         None => Ok(()),
         Some(_) => {
             let said = read(view, file)?;
@@ -124,12 +125,12 @@ pub fn check_node(view: &Arc<dyn View>, path: &str) -> Result<()> {
 /// Reads a whole file of a view, piece by piece.
 pub fn read(view: &Arc<dyn View>, path: &str) -> Result<Vec<u8>> {
     let key = Key::new(path)?;
-    let size = view.lookup(&key)?.map_or(0, |attr| attr.size);
-    let file = view.open(&key)?.file;
+    let size = view.lookup(&UNLIMITED, &key)?.map_or(0, |attr| attr.size);
+    let file = view.open(&UNLIMITED, &key)?.file;
     let mut bytes = Vec::new();
     while (bytes.len() as u64) < size {
         // An odd length, so that pieces begin anywhere.
-        let part = file.read_at(bytes.len() as u64, 70_000)?;
+        let part = file.read_at(&UNLIMITED, bytes.len() as u64, 70_000)?;
         assert!(!part.is_empty(), "{path} ends at {} of {size}", bytes.len());
         bytes.extend_from_slice(&part);
     }

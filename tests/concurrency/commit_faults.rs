@@ -7,6 +7,7 @@ use zarrfs::overlay::commit::CommitConfig;
 use zarrfs::store::Tree as _;
 
 use crate::fixture::{Fixture, LOWERS, Lower, files, fill, key, open_file};
+use zarrfs::request_context::UNLIMITED;
 
 const FORCE: CommitConfig = CommitConfig {
     dry_run: false,
@@ -69,14 +70,17 @@ fn a_write_to_a_linked_file_during_a_commit_is_kept() {
     for lower in LOWERS {
         let mut fixture = Fixture::new(lower, &[]);
         fixture.write("f", "old.");
-        fixture.overlay().link(&key("f"), &key("g")).unwrap();
+        fixture
+            .overlay()
+            .link(&UNLIMITED, &key("f"), &key("g"))
+            .unwrap();
         fixture.write("zarr.json", "{}");
         let file = fixture.open("f");
-        file.write_at(0, b"one.").unwrap();
+        file.write_at(&UNLIMITED, 0, b"one.").unwrap();
         let commit = fixture.commit_held_at("put", "zarr.json");
-        file.write_at(0, b"two.").unwrap();
+        file.write_at(&UNLIMITED, 0, b"two.").unwrap();
         assert_eq!(commit.end().unwrap().conflicts, []);
-        file.flush().unwrap();
+        file.flush(&UNLIMITED).unwrap();
         drop(file);
         fixture.ends_as(&[("f", "two."), ("g", "old."), ("zarr.json", "{}")]);
     }
@@ -88,13 +92,16 @@ fn a_write_to_a_linked_file_that_is_put_is_kept() {
     for lower in LOWERS {
         let mut fixture = Fixture::new(lower, &[]);
         fixture.write("f", "old.");
-        fixture.overlay().link(&key("f"), &key("g")).unwrap();
+        fixture
+            .overlay()
+            .link(&UNLIMITED, &key("f"), &key("g"))
+            .unwrap();
         let commit = fixture.commit_held_at("put", "f");
         let file = fixture.open("f");
-        file.write_at(0, b"new.").unwrap();
+        file.write_at(&UNLIMITED, 0, b"new.").unwrap();
         assert_eq!(commit.end().unwrap().conflicts, []);
-        file.write_at(4, b"more").unwrap();
-        file.flush().unwrap();
+        file.write_at(&UNLIMITED, 4, b"more").unwrap();
+        file.flush(&UNLIMITED).unwrap();
         drop(file);
         fixture.ends_as(&[("f", "new.more"), ("g", "old.")]);
     }
@@ -204,7 +211,7 @@ fn a14_discarding_one_side_of_a_rename_loses_nothing() {
                 fixture.rename(from, to);
                 let renamed = fixture.shown();
                 let other = if side == from { to } else { from };
-                match fixture.overlay().discard(&key(side)) {
+                match fixture.overlay().discard(&UNLIMITED, &key(side)) {
                     Ok(_) => fixture.ends_as(&held),
                     Err(error) => {
                         assert!(
@@ -248,8 +255,8 @@ fn a16_a_flush_makes_no_half_written_file_part_of_a_commit() {
             files(&[("closed", "whole"), ("old", "as it was")])
         );
         for file in [new, old] {
-            file.write_at(4, b" and half.").unwrap();
-            file.flush().unwrap();
+            file.write_at(&UNLIMITED, 4, b" and half.").unwrap();
+            file.flush(&UNLIMITED).unwrap();
         }
         fixture.ends_as(&[
             ("closed", "whole"),
@@ -266,11 +273,11 @@ fn a16_a_file_opened_during_its_put_is_committed_as_it_was() {
     fixture.write("a", "first");
     let commit = fixture.commit_held_at("put", "a");
     let file = open_file(fixture.overlay(), &key("a"), true).unwrap();
-    file.write_at(0, b"sec").unwrap();
+    file.write_at(&UNLIMITED, 0, b"sec").unwrap();
     assert_eq!(commit.end().unwrap().conflicts, []);
     assert_eq!(fixture.stored(), files(&[("a", "first")]));
-    file.write_at(3, b"ond").unwrap();
-    file.flush().unwrap();
+    file.write_at(&UNLIMITED, 3, b"ond").unwrap();
+    file.flush(&UNLIMITED).unwrap();
     drop(file);
     fixture.ends_as(&[("a", "second")]);
 }

@@ -17,6 +17,7 @@ use zarrfs::store::tree::{Credentials, OpenMode, RenameMode, Tree, TreeFile};
 use zarrfs::store::{Condition, EntryKind, Key, PutBody, Store, StoreConfig};
 
 use crate::gate::{Gate, Gated, Opening};
+use zarrfs::request_context::UNLIMITED;
 
 const MAKER: Credentials = Credentials {
     uid: 0,
@@ -149,11 +150,15 @@ impl Fixture {
     /// Another program puts an object.
     pub(crate) fn put_in_store(&self, path: &str, content: &str) {
         let body = PutBody::Bytes(content.as_bytes());
-        self.store.put(&key(path), body, &Condition::Any).unwrap();
+        self.store
+            .put(&UNLIMITED, &key(path), body, &Condition::Any)
+            .unwrap();
     }
 
     pub(crate) fn create(&self, path: &str) -> Arc<dyn TreeFile> {
-        self.overlay().create(&key(path), &MAKER).unwrap()
+        self.overlay()
+            .create(&UNLIMITED, &key(path), &MAKER)
+            .unwrap()
     }
 
     /// Opens a file that is there for writing.
@@ -164,9 +169,9 @@ impl Fixture {
     /// Writes a whole file in its place, and closes it.
     pub(crate) fn write(&self, path: &str, content: &str) {
         let path = key(path);
-        let file = match Tree::stat(self.overlay(), &path).unwrap() {
+        let file = match Tree::stat(self.overlay(), &UNLIMITED, &path).unwrap() {
             Some(_) => open_file(self.overlay(), &path, true),
-            None => self.overlay().create(&path, &MAKER),
+            None => self.overlay().create(&UNLIMITED, &path, &MAKER),
         };
         fill(&*file.unwrap(), content);
     }
@@ -181,12 +186,12 @@ impl Fixture {
     pub(crate) fn rename(&self, from: &str, to: &str) {
         let renamed = self
             .overlay()
-            .rename(&key(from), &key(to), RenameMode::Replace);
+            .rename(&UNLIMITED, &key(from), &key(to), RenameMode::Replace);
         renamed.unwrap();
     }
 
     pub(crate) fn unlink(&self, path: &str) {
-        self.overlay().unlink(&key(path)).unwrap();
+        self.overlay().unlink(&UNLIMITED, &key(path)).unwrap();
     }
 
     pub(crate) fn make_folder(&self, path: &str) {
@@ -194,7 +199,9 @@ impl Fixture {
             mode: 0o755,
             ..MAKER
         };
-        self.overlay().make_folder(&key(path), &maker).unwrap();
+        self.overlay()
+            .make_folder(&UNLIMITED, &key(path), &maker)
+            .unwrap();
     }
 
     /// Commits; there has to be no error and no conflict.
@@ -206,7 +213,7 @@ impl Fixture {
 
     pub(crate) fn commit_with(&self, config: CommitConfig) -> Result<Outcome> {
         self.overlay()
-            .commit(config, &|_, _| {})
+            .commit(&UNLIMITED, config, &|_, _| {})
             .and_then(Outcome::or_failed)
     }
 
@@ -218,7 +225,7 @@ impl Fixture {
         let gate = Opening(self.gate.clone());
         let thread = thread::spawn(move || {
             overlay
-                .commit(CommitConfig::default(), &|_, _| {})
+                .commit(&UNLIMITED, CommitConfig::default(), &|_, _| {})
                 .and_then(Outcome::or_failed)
         });
         self.gate.wait_for(1);
@@ -243,7 +250,7 @@ impl Fixture {
         self.commit();
         assert_eq!(self.stored(), expected, "in the store");
         assert_eq!(self.shown(), expected, "shown after the commit");
-        assert_eq!(self.overlay().changes().unwrap().keys, []);
+        assert_eq!(self.overlay().changes(&UNLIMITED).unwrap().keys, []);
         self.remount();
         assert_eq!(self.shown(), expected, "shown after a remount");
     }
@@ -256,7 +263,7 @@ pub(crate) fn open_file(overlay: &Overlay, path: &Key, empty: bool) -> Result<Ar
     } else {
         OpenMode::Write
     };
-    Tree::open(overlay, path, mode)
+    Tree::open(overlay, &UNLIMITED, path, mode)
 }
 
 /// Opens an overlay. A process that another test has just started may still hold the lock of the upper folder.
@@ -280,22 +287,22 @@ pub(crate) fn open_overlay(upper: &Path, lower: Arc<dyn Store>, write_through: b
 
 /// Writes a file that is empty, and flushes it as a close does.
 pub(crate) fn fill(file: &dyn TreeFile, content: &str) {
-    file.write_at(0, content.as_bytes()).unwrap();
-    file.flush().unwrap();
+    file.write_at(&UNLIMITED, 0, content.as_bytes()).unwrap();
+    file.flush(&UNLIMITED).unwrap();
 }
 
 fn files_of(store: &dyn Store) -> Files {
     let mut found = Files::new();
     let mut folders = vec![Key::root()];
     while let Some(folder) = folders.pop() {
-        let mut listing = store.list(&folder).unwrap();
-        while let Some(name) = listing.next().unwrap() {
+        let mut listing = store.list(&UNLIMITED, &folder).unwrap();
+        while let Some(name) = listing.next(&UNLIMITED).unwrap() {
             let key = folder.child(&name.name).unwrap();
             if name.kind == EntryKind::Directory {
                 folders.push(key);
                 continue;
             }
-            let object = store.get(&key, LIMIT).unwrap();
+            let object = store.get(&UNLIMITED, &key, LIMIT).unwrap();
             let object = object.unwrap_or_else(|| panic!("{key} is listed and not there"));
             let content = String::from_utf8_lossy(&object.bytes).into_owned();
             assert!(

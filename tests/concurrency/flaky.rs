@@ -11,6 +11,7 @@ use zarrfs::store::layer::Layer;
 use zarrfs::store::{Condition, ETag, Key, Listing, Meta, Object, PutBody, Reader, Store, Version};
 
 use crate::plan::Random;
+use zarrfs::request_context::RequestContext;
 
 /// Of so many calls of a hundred nothing comes.
 const LOST_PERCENT: usize = 5;
@@ -59,35 +60,46 @@ impl Layer for Flaky {
         &*self.inner
     }
 
-    fn get(&self, key: &Key, limit: u64) -> Result<Option<Object>> {
-        self.call(key, || self.inner.get(key, limit))
+    fn get(&self, context: &RequestContext, key: &Key, limit: u64) -> Result<Option<Object>> {
+        self.call(key, || self.inner.get(context, key, limit))
     }
 
-    fn head(&self, key: &Key) -> Result<Option<Meta>> {
-        self.call(key, || self.inner.head(key))
+    fn head(&self, context: &RequestContext, key: &Key) -> Result<Option<Meta>> {
+        self.call(key, || self.inner.head(context, key))
     }
 
-    fn version(&self, key: &Key) -> Result<Option<Version>> {
-        self.call(key, || self.inner.version(key))
+    fn version(&self, context: &RequestContext, key: &Key) -> Result<Option<Version>> {
+        self.call(key, || self.inner.version(context, key))
     }
 
-    fn open(&self, key: &Key, known: Option<&Meta>) -> Result<Arc<dyn Reader>> {
-        self.call(key, || self.inner.open(key, known))
+    fn open(
+        &self,
+        context: &RequestContext,
+        key: &Key,
+        known: Option<&Meta>,
+    ) -> Result<Arc<dyn Reader>> {
+        self.call(key, || self.inner.open(context, key, known))
     }
 
-    fn list(&self, prefix: &Key) -> Result<Box<dyn Listing>> {
-        self.call(prefix, || self.inner.list(prefix))
+    fn list(&self, context: &RequestContext, prefix: &Key) -> Result<Box<dyn Listing>> {
+        self.call(prefix, || self.inner.list(context, prefix))
     }
 
-    fn etag(&self, key: &Key) -> Result<Option<ETag>> {
-        self.call(key, || self.inner.etag(key))
+    fn etag(&self, context: &RequestContext, key: &Key) -> Result<Option<ETag>> {
+        self.call(key, || self.inner.etag(context, key))
     }
 
-    fn put(&self, key: &Key, body: PutBody<'_>, condition: &Condition) -> Result<ETag> {
-        self.call(key, || self.inner.put(key, body, condition))
+    fn put(
+        &self,
+        context: &RequestContext,
+        key: &Key,
+        body: PutBody<'_>,
+        condition: &Condition,
+    ) -> Result<ETag> {
+        self.call(key, || self.inner.put(context, key, body, condition))
     }
 
-    fn erase(&self, key: &Key, condition: &Condition) -> Result<()> {
-        self.call(key, || self.inner.erase(key, condition))
+    fn erase(&self, context: &RequestContext, key: &Key, condition: &Condition) -> Result<()> {
+        self.call(key, || self.inner.erase(context, key, condition))
     }
 }

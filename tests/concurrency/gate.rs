@@ -7,6 +7,7 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
 use zarrfs::error::Result;
+use zarrfs::request_context::RequestContext;
 use zarrfs::store::layer::Layer;
 use zarrfs::store::{
     ByteRange, Condition, ETag, Key, Listing, Meta, Object, PutBody, Reader, Store, StoreInfo,
@@ -133,54 +134,70 @@ impl Layer for Gated {
         &*self.inner
     }
 
-    fn get(&self, key: &Key, limit: u64) -> Result<Option<Object>> {
+    fn get(&self, context: &RequestContext, key: &Key, limit: u64) -> Result<Option<Object>> {
         self.gate.pass("get", key);
-        self.inner.get(key, limit)
+        self.inner.get(context, key, limit)
     }
 
-    fn get_range(&self, key: &Key, range: ByteRange) -> Result<Option<Object>> {
+    fn get_range(
+        &self,
+        context: &RequestContext,
+        key: &Key,
+        range: ByteRange,
+    ) -> Result<Option<Object>> {
         self.gate.pass("get_range", key);
-        self.inner.get_range(key, range)
+        self.inner.get_range(context, key, range)
     }
 
-    fn head(&self, key: &Key) -> Result<Option<Meta>> {
+    fn head(&self, context: &RequestContext, key: &Key) -> Result<Option<Meta>> {
         self.gate.pass("head", key);
-        self.inner.head(key)
+        self.inner.head(context, key)
     }
 
-    fn version(&self, key: &Key) -> Result<Option<Version>> {
+    fn version(&self, context: &RequestContext, key: &Key) -> Result<Option<Version>> {
         self.gate.pass("version", key);
-        self.inner.version(key)
+        self.inner.version(context, key)
     }
 
-    fn open(&self, key: &Key, known: Option<&Meta>) -> Result<Arc<dyn Reader>> {
+    fn open(
+        &self,
+        context: &RequestContext,
+        key: &Key,
+        known: Option<&Meta>,
+    ) -> Result<Arc<dyn Reader>> {
         self.gate.pass("open", key);
-        self.inner.open(key, known)
+        self.inner.open(context, key, known)
     }
 
-    fn list(&self, prefix: &Key) -> Result<Box<dyn Listing>> {
+    fn list(&self, context: &RequestContext, prefix: &Key) -> Result<Box<dyn Listing>> {
         self.gate.pass("list", prefix);
-        self.inner.list(prefix)
+        self.inner.list(context, prefix)
     }
 
-    fn etag(&self, key: &Key) -> Result<Option<ETag>> {
+    fn etag(&self, context: &RequestContext, key: &Key) -> Result<Option<ETag>> {
         self.gate.pass("etag", key);
-        self.inner.etag(key)
+        self.inner.etag(context, key)
     }
 
-    fn put(&self, key: &Key, body: PutBody<'_>, condition: &Condition) -> Result<ETag> {
+    fn put(
+        &self,
+        context: &RequestContext,
+        key: &Key,
+        body: PutBody<'_>,
+        condition: &Condition,
+    ) -> Result<ETag> {
         self.gate.pass("put", key);
-        self.inner.put(key, body, condition)
+        self.inner.put(context, key, body, condition)
     }
 
-    fn erase(&self, key: &Key, condition: &Condition) -> Result<()> {
+    fn erase(&self, context: &RequestContext, key: &Key, condition: &Condition) -> Result<()> {
         self.gate.pass("erase", key);
-        self.inner.erase(key, condition)
+        self.inner.erase(context, key, condition)
     }
 
-    fn erase_folder(&self, prefix: &Key) -> Result<()> {
+    fn erase_folder(&self, context: &RequestContext, prefix: &Key) -> Result<()> {
         self.gate.pass("erase_folder", prefix);
-        self.inner.erase_folder(prefix)
+        self.inner.erase_folder(context, prefix)
     }
 
     fn info(&self) -> &StoreInfo {

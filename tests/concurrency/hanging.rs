@@ -17,6 +17,7 @@ use crate::mounted::{Mounted, PROGRAM};
 use crate::objects::{HUNG, Objects};
 use crate::scripted::Scripted;
 use crate::world::World;
+use zarrfs::request_context::UNLIMITED;
 
 /// How long a request may take, in seconds: so that a test waits for that, or does not.
 const SHORT: &str = "2";
@@ -101,7 +102,7 @@ impl Hung {
         assert_eq!(output.status.code(), Some(0), "{output:?}");
         assert_eq!(self.objects.content("c/0"), "CCCC");
         assert_eq!(self.objects.content(HUNG), "BBBB");
-        assert_eq!(self.mounted.point.left_over(), [""; 0]);
+        assert_eq!(self.mounted.point.left_over(&UNLIMITED), [""; 0]);
     }
 }
 

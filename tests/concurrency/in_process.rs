@@ -12,6 +12,7 @@ use zarrfs::store::{Key, Reader, Store};
 use crate::fixture::{folder, key, open_file, open_overlay};
 use crate::history::Failure;
 use crate::world::{Committed, Held, InPlace, Tried, World, found, refused};
+use zarrfs::request_context::{RequestContext, UNLIMITED};
 
 const MAKER: Credentials = Credentials {
     uid: 0,
@@ -40,7 +41,9 @@ impl InProcess {
     /// Opens a file for writing; makes it if it is missing.
     fn writable(&self, path: &Key, truncate: bool) -> Result<Arc<dyn TreeFile>> {
         match open_file(&self.overlay, path, truncate) {
-            Err(error) if error.kind() == Kind::NotFound => self.overlay.create(path, &MAKER),
+            Err(error) if error.kind() == Kind::NotFound => {
+                self.overlay.create(&UNLIMITED, path, &MAKER)
+            }
             opened => opened,
         }
     }
@@ -56,72 +59,89 @@ fn resized(size: u64) -> AttrChange {
 struct OpenReader(Arc<dyn Reader>);
 
 impl Held for OpenReader {
-    fn read(&self) -> Tried<Vec<u8>> {
+    fn read(&self, context: &RequestContext) -> Tried<Vec<u8>> {
         let read = || {
-            let size = self.0.meta()?.size;
-            self.0.read_at(0, size as usize)
+            let size = self.0.meta(context)?.size;
+            self.0.read_at(context, 0, size as usize)
         };
         read().map_err(refused("read"))
     }
 }
 
 impl World for InProcess {
-    fn replace(&self, path: &str, temporary: &str, bytes: &[u8], synced: bool) -> Tried<()> {
-        let file = self.overlay.create(&key(temporary), &MAKER);
+    fn replace(
+        &self,
+        context: &RequestContext,
+        path: &str,
+        temporary: &str,
+        bytes: &[u8],
+        synced: bool,
+    ) -> Tried<()> {
+        let file = self.overlay.create(context, &key(temporary), &MAKER);
         let file = file.map_err(refused("create"))?;
-        file.write_at(0, bytes).map_err(refused("write"))?;
+        file.write_at(context, 0, bytes).map_err(refused("write"))?;
         if synced {
-            file.sync().map_err(refused("fsync"))?;
+            file.sync(context).map_err(refused("fsync"))?;
         }
-        file.flush().map_err(refused("close"))?;
+        file.flush(context).map_err(refused("close"))?;
         drop(file);
         let (from, to) = (key(temporary), key(path));
-        let renamed = self.overlay.rename(&from, &to, RenameMode::Replace);
+        let renamed = self
+            .overlay
+            .rename(context, &from, &to, RenameMode::Replace);
         renamed.map_err(refused("rename"))
     }
 
-    fn overwrite(&self, path: &str, bytes: &[u8], how: InPlace) -> Tried<()> {
+    fn overwrite(
+        &self,
+        context: &RequestContext,
+        path: &str,
+        bytes: &[u8],
+        how: InPlace,
+    ) -> Tried<()> {
         let emptied = how == InPlace::Emptied;
         let file = self.writable(&key(path), emptied);
         let file = file.map_err(refused("open"))?;
         let middle = bytes.len() / 2;
         let write = || {
-            file.write_at(0, &bytes[..middle])?;
-            file.write_at(middle as u64, &bytes[middle..])?;
+            file.write_at(context, 0, &bytes[..middle])?;
+            file.write_at(context, middle as u64, &bytes[middle..])?;
             if !emptied {
-                file.change(&resized(bytes.len() as u64))?;
+                file.change(context, &resized(bytes.len() as u64))?;
             }
             Ok(())
         };
         write().map_err(refused("write"))?;
-        file.flush().map_err(refused("close"))
+        file.flush(context).map_err(refused("close"))
     }
 
-    fn append(&self, path: &str, bytes: &[u8]) -> Tried<()> {
+    fn append(&self, context: &RequestContext, path: &str, bytes: &[u8]) -> Tried<()> {
         let file = open_file(&self.overlay, &key(path), false).map_err(refused("open"))?;
-        let append = || file.write_at(file.stat()?.meta.size, bytes);
+        let append = || file.write_at(context, file.stat(context)?.meta.size, bytes);
         append().map_err(refused("write"))?;
-        file.flush().map_err(refused("close"))
+        file.flush(context).map_err(refused("close"))
     }
 
-    fn truncate(&self, path: &str, length: u64) -> Tried<()> {
-        let done = Tree::change(&self.overlay, &key(path), &resized(length));
+    fn truncate(&self, context: &RequestContext, path: &str, length: u64) -> Tried<()> {
+        let done = Tree::change(&self.overlay, context, &key(path), &resized(length));
         done.map_err(refused("truncate"))
     }
 
-    fn remove(&self, path: &str) -> Tried<()> {
-        self.overlay.unlink(&key(path)).map_err(refused("unlink"))
+    fn remove(&self, context: &RequestContext, path: &str) -> Tried<()> {
+        self.overlay
+            .unlink(context, &key(path))
+            .map_err(refused("unlink"))
     }
 
-    fn rename(&self, from: &str, to: &str) -> Tried<()> {
+    fn rename(&self, context: &RequestContext, from: &str, to: &str) -> Tried<()> {
         let renamed = self
             .overlay
-            .rename(&key(from), &key(to), RenameMode::Replace);
+            .rename(context, &key(from), &key(to), RenameMode::Replace);
         renamed.map_err(refused("rename"))
     }
 
-    fn read(&self, path: &str) -> Tried<Option<Vec<u8>>> {
-        let object = Store::get(&self.overlay, &key(path), LIMIT);
+    fn read(&self, context: &RequestContext, path: &str) -> Tried<Option<Vec<u8>>> {
+        let object = Store::get(&self.overlay, context, &key(path), LIMIT);
         // That it is written each time it is read is an answer to somebody who has it open.
         let object = object.map_err(|error| match error.kind() {
             Kind::Changed => refused("read")(error),
@@ -130,16 +150,16 @@ impl World for InProcess {
         Ok(object.map(|object| object.bytes))
     }
 
-    fn length(&self, path: &str) -> Tried<Option<u64>> {
-        let stat = Tree::stat(&self.overlay, &key(path)).map_err(refused("stat"))?;
+    fn length(&self, context: &RequestContext, path: &str) -> Tried<Option<u64>> {
+        let stat = Tree::stat(&self.overlay, context, &key(path)).map_err(refused("stat"))?;
         Ok(stat.map(|stat| stat.meta.size))
     }
 
-    fn names(&self, folder: &str) -> Tried<Vec<String>> {
+    fn names(&self, context: &RequestContext, folder: &str) -> Tried<Vec<String>> {
         let list = || {
             let mut names = Vec::new();
-            let mut listing = self.overlay.list(&key(folder))?;
-            while let Some(name) = listing.next()? {
+            let mut listing = self.overlay.list(context, &key(folder))?;
+            while let Some(name) = listing.next(context)? {
                 names.push(String::from_utf8_lossy(&name.name).into_owned());
             }
             Ok(names)
@@ -147,8 +167,9 @@ impl World for InProcess {
         Ok(found(list().map_err(refused("list")))?.unwrap_or_default())
     }
 
-    fn hold(&self, path: &str) -> Tried<Option<Box<dyn Held>>> {
-        let opened = found(Store::open(&self.overlay, &key(path), None).map_err(refused("open")))?;
+    fn hold(&self, context: &RequestContext, path: &str) -> Tried<Option<Box<dyn Held>>> {
+        let opened =
+            found(Store::open(&self.overlay, context, &key(path), None).map_err(refused("open")))?;
         Ok(opened.map(|reader| Box::new(OpenReader(reader)) as Box<dyn Held>))
     }
 
@@ -160,10 +181,10 @@ impl World for InProcess {
         Err(Failure::new("there is no files view", libc::ENOSYS))
     }
 
-    fn commit(&self) -> Tried<Committed> {
+    fn commit(&self, context: &RequestContext) -> Tried<Committed> {
         let outcome = self
             .overlay
-            .commit(CommitConfig::default(), &|_, _| {})
+            .commit(context, CommitConfig::default(), &|_, _| {})
             .and_then(zarrfs::overlay::commit::Outcome::or_failed);
         let outcome = outcome.map_err(refused("commit"))?;
         let names = |list: &[(Key, String)]| list.iter().map(|(key, _)| key.to_string()).collect();
@@ -174,8 +195,12 @@ impl World for InProcess {
         })
     }
 
-    fn discard(&self, path: &str) -> Tried<bool> {
-        let discarded = found(self.overlay.discard(&key(path)).map_err(refused("discard")))?;
+    fn discard(&self, context: &RequestContext, path: &str) -> Tried<bool> {
+        let discarded = found(
+            self.overlay
+                .discard(context, &key(path))
+                .map_err(refused("discard")),
+        )?;
         Ok(discarded.is_some())
     }
 
@@ -185,8 +210,8 @@ impl World for InProcess {
         Some(0)
     }
 
-    fn left_over(&self) -> Vec<String> {
-        let changes = self.overlay.changes().unwrap();
+    fn left_over(&self, context: &RequestContext) -> Vec<String> {
+        let changes = self.overlay.changes(context).unwrap();
         let kept = changes
             .kept
             .iter()

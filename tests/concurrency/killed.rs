@@ -15,6 +15,7 @@ use zarrfs::store::backend::local::LocalStore;
 
 use crate::fixture::{Fixture, Lower, files, open_overlay};
 use crate::gate::{Gate, Gated};
+use zarrfs::request_context::UNLIMITED;
 
 const FOLDER: &str = "ZARRFS_CONCURRENCY_KILLED";
 const CALLS: &str = "ZARRFS_CONCURRENCY_CALLS";
@@ -69,7 +70,7 @@ fn child_that_commits() {
         false
     });
     let outcome = overlay
-        .commit(CommitConfig::default(), &|_, _| {})
+        .commit(&UNLIMITED, CommitConfig::default(), &|_, _| {})
         .and_then(zarrfs::overlay::commit::Outcome::or_failed);
     assert_eq!(outcome.unwrap().conflicts, []);
 }

@@ -10,6 +10,7 @@ use crate::mounted::Mounted;
 use crate::plan::{Class, Plan, Site};
 use crate::run::run;
 use crate::world::World;
+use zarrfs::request_context::UNLIMITED;
 
 /// Under `scripts/stress` there are so many.
 const COMMITS: u64 = 1000;
@@ -66,17 +67,17 @@ fn a16_the_end_of_a_child_process_makes_no_half_written_file_part_of_a_commit() 
         // Of the child's descriptor, which this process has had for a moment, nothing is left either.
         drop(child);
         let before = fs::read(point.store().join(name)).ok();
-        let committed = point.commit().unwrap();
+        let committed = point.commit(&UNLIMITED).unwrap();
         assert_eq!(committed.kept, [name]);
         assert_eq!(fs::read(point.store().join(name)).ok(), before);
         file.write_all(b" and half").unwrap();
         drop(file);
-        let committed = point.commit().unwrap();
+        let committed = point.commit(&UNLIMITED).unwrap();
         assert!(committed.kept.is_empty(), "{committed:?}");
         let stored = fs::read(point.store().join(name)).unwrap();
         assert_eq!(stored, b"half and half");
     }
-    assert_eq!(point.left_over(), [""; 0]);
+    assert_eq!(point.left_over(&UNLIMITED), [""; 0]);
 }
 
 /// A file that was closed before the commit began is part of it, however short before.
@@ -92,7 +93,7 @@ fn a16_what_was_just_closed_is_part_of_a_commit() {
     for number in 0..CLOSES {
         let content = number.to_string();
         fs::write(point.path("file"), &content).unwrap();
-        let committed = point.commit().unwrap();
+        let committed = point.commit(&UNLIMITED).unwrap();
         assert!(committed.kept.is_empty(), "{committed:?}");
         let stored = fs::read_to_string(point.store().join("file")).unwrap();
         assert_eq!(stored, content);

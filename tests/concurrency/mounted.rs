@@ -20,6 +20,7 @@ use crate::fixture::folder;
 use crate::history::Failure;
 use crate::value::CHUNK;
 use crate::world::{Committed, Held, InPlace, Tried, World, failed, found};
+use zarrfs::request_context::RequestContext;
 
 pub(crate) const PROGRAM: &str = env!("CARGO_BIN_EXE_zarrfs");
 
@@ -204,7 +205,7 @@ fn names(list: &Value) -> Vec<String> {
 struct HeldFile(File);
 
 impl Held for HeldFile {
-    fn read(&self) -> Tried<Vec<u8>> {
+    fn read(&self, _context: &RequestContext) -> Tried<Vec<u8>> {
         let read = || {
             let mut bytes = Vec::new();
             let mut piece = vec![0; 3000];
@@ -220,7 +221,14 @@ impl Held for HeldFile {
 }
 
 impl World for MountPoint {
-    fn replace(&self, path: &str, temporary: &str, bytes: &[u8], synced: bool) -> Tried<()> {
+    fn replace(
+        &self,
+        _context: &RequestContext,
+        path: &str,
+        temporary: &str,
+        bytes: &[u8],
+        synced: bool,
+    ) -> Tried<()> {
         let temporary = self.path(temporary);
         let mut options = OpenOptions::new();
         options.write(true).create_new(true);
@@ -233,7 +241,13 @@ impl World for MountPoint {
         fs::rename(temporary, self.path(path)).map_err(failed("rename"))
     }
 
-    fn overwrite(&self, path: &str, bytes: &[u8], how: InPlace) -> Tried<()> {
+    fn overwrite(
+        &self,
+        _context: &RequestContext,
+        path: &str,
+        bytes: &[u8],
+        how: InPlace,
+    ) -> Tried<()> {
         let mut options = OpenOptions::new();
         options.read(true).write(true).create(true);
         options.truncate(how == InPlace::Emptied);
@@ -254,7 +268,7 @@ impl World for MountPoint {
         calls::close(file).map_err(failed("close"))
     }
 
-    fn append(&self, path: &str, bytes: &[u8]) -> Tried<()> {
+    fn append(&self, _context: &RequestContext, path: &str, bytes: &[u8]) -> Tried<()> {
         let mut options = OpenOptions::new();
         let file = options.append(true).open(self.path(path));
         let mut file = file.map_err(failed("open"))?;
@@ -262,7 +276,7 @@ impl World for MountPoint {
         calls::close(file).map_err(failed("close"))
     }
 
-    fn truncate(&self, path: &str, length: u64) -> Tried<()> {
+    fn truncate(&self, _context: &RequestContext, path: &str, length: u64) -> Tried<()> {
         rustix::fs::open(
             self.path(path),
             rustix::fs::OFlags::WRONLY | rustix::fs::OFlags::CLOEXEC,
@@ -277,15 +291,15 @@ impl World for MountPoint {
         .map_err(failed("truncate"))
     }
 
-    fn remove(&self, path: &str) -> Tried<()> {
+    fn remove(&self, _context: &RequestContext, path: &str) -> Tried<()> {
         fs::remove_file(self.path(path)).map_err(failed("unlink"))
     }
 
-    fn rename(&self, from: &str, to: &str) -> Tried<()> {
+    fn rename(&self, _context: &RequestContext, from: &str, to: &str) -> Tried<()> {
         fs::rename(self.path(from), self.path(to)).map_err(failed("rename"))
     }
 
-    fn read(&self, path: &str) -> Tried<Option<Vec<u8>>> {
+    fn read(&self, _context: &RequestContext, path: &str) -> Tried<Option<Vec<u8>>> {
         let Some(mut file) = found(File::open(self.path(path)).map_err(failed("open")))? else {
             return Ok(None);
         };
@@ -294,12 +308,12 @@ impl World for MountPoint {
         Ok(Some(bytes))
     }
 
-    fn length(&self, path: &str) -> Tried<Option<u64>> {
+    fn length(&self, _context: &RequestContext, path: &str) -> Tried<Option<u64>> {
         let found = found(fs::metadata(self.path(path)).map_err(failed("stat")))?;
         Ok(found.map(|found| found.len()))
     }
 
-    fn names(&self, folder: &str) -> Tried<Vec<String>> {
+    fn names(&self, _context: &RequestContext, folder: &str) -> Tried<Vec<String>> {
         let list = || {
             let entries = fs::read_dir(self.path(folder))?;
             let names = entries.map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned()));
@@ -308,7 +322,7 @@ impl World for MountPoint {
         Ok(found(list().map_err(failed("list")))?.unwrap_or_default())
     }
 
-    fn hold(&self, path: &str) -> Tried<Option<Box<dyn Held>>> {
+    fn hold(&self, _context: &RequestContext, path: &str) -> Tried<Option<Box<dyn Held>>> {
         let opened = found(File::open(self.path(path)).map_err(failed("open")))?;
         Ok(opened.map(|file| Box::new(HeldFile(file)) as Box<dyn Held>))
     }
@@ -331,7 +345,7 @@ impl World for MountPoint {
         calls::close(file).map_err(failed("close"))
     }
 
-    fn commit(&self) -> Tried<Committed> {
+    fn commit(&self, _context: &RequestContext) -> Tried<Committed> {
         if self.is_plain {
             return Ok(Committed::default());
         }
@@ -345,7 +359,7 @@ impl World for MountPoint {
         })
     }
 
-    fn discard(&self, path: &str) -> Tried<bool> {
+    fn discard(&self, _context: &RequestContext, path: &str) -> Tried<bool> {
         Ok(self.ask(&["discard", path])?.is_some())
     }
 
@@ -382,7 +396,7 @@ impl World for MountPoint {
     }
 
     /// Everything in the upper folder but what is always there, and what was not whole when the mount was killed.
-    fn left_over(&self) -> Vec<String> {
+    fn left_over(&self, _context: &RequestContext) -> Vec<String> {
         if self.is_plain {
             return Vec::new();
         }

@@ -16,6 +16,7 @@ use crate::judge::judge;
 use crate::plan::{Plan, Random, Site};
 use crate::run_fixture::RunFixture;
 use crate::value::{Seen, Value};
+use zarrfs::request_context::UNLIMITED;
 
 /// The first number of each kind of actors; writers count from 1.
 const READERS: u8 = 20;
@@ -170,7 +171,7 @@ fn finish(plan: &Plan, places: Places<'_>, history: &History, records: &Mutex<Ve
     drop(actor);
     let mut wrongs = differences(plan, &records.lock().unwrap());
     wrongs.extend(litter(plan, places));
-    let left = places.world.left_over();
+    let left = places.world.left_over(&UNLIMITED);
     if !left.is_empty() {
         wrongs.push(format!("left in the upper folder after a commit: {left:?}"));
     }
@@ -194,7 +195,7 @@ fn remove_temporaries(plan: &Plan, places: Places<'_>, history: &History) {
             let folders: BTreeSet<&str> = twins.map(|twin| twin.folder()).collect();
             for folder in folders {
                 // Most of them were never made, or got their names.
-                let _ = places.world.remove(&format!("{folder}/{name}"));
+                let _ = places.world.remove(&UNLIMITED, &format!("{folder}/{name}"));
             }
         }
     }
@@ -272,7 +273,7 @@ fn litter(plan: &Plan, places: Places<'_>) -> Vec<String> {
         folders.insert(above(&folder));
     }
     for folder in &folders {
-        for name in places.world.names(folder).unwrap_or_default() {
+        for name in places.world.names(&UNLIMITED, folder).unwrap_or_default() {
             let path = format!("{folder}/{name}")
                 .trim_start_matches('/')
                 .to_string();
@@ -299,7 +300,7 @@ fn a_temporary_name_in_the_store_is_left_by_a_kill_alone() {
             "{}/.zarrfs-arriving-0123456789abcdef",
             plan.all_keys()[0].folder()
         );
-        places.outside.put(&left, b"half").unwrap();
+        places.outside.put(&UNLIMITED, &left, b"half").unwrap();
         let expected = format!("nobody made what lies in the store: {left}");
         let expected = if kills { vec![] } else { vec![expected] };
         assert_eq!(litter(&plan, places), expected);

@@ -18,6 +18,7 @@ use crate::mounted::{MountPoint, Mounted};
 use crate::plan::{Plan, Site};
 use crate::proxy::Proxy;
 use crate::world::{Outside, OutsideFolder, OutsideStore, World};
+use zarrfs::request_context::UNLIMITED;
 
 /// How long each request takes to a store that is slow.
 const SLOW: Duration = Duration::from_millis(50);
@@ -192,17 +193,17 @@ fn bucket(url: &str, server: &str) -> Arc<dyn Store> {
         remote,
         ..StoreConfig::default()
     };
-    zarrfs::store::open(url, &config, &Arc::new(Stats::default())).unwrap()
+    zarrfs::store::open(&UNLIMITED, url, &config, &Arc::new(Stats::default())).unwrap()
 }
 
 /// Puts what the store holds at first.
 fn fill(plan: &Plan, outside: &dyn Outside) {
     for (path, document) in plan.documents() {
-        outside.put(&path, document.as_bytes()).unwrap();
+        outside.put(&UNLIMITED, &path, document.as_bytes()).unwrap();
     }
     for key in plan.all_keys() {
         if let Some(bytes) = first_bytes(&key) {
-            outside.put(&key.path, &bytes).unwrap();
+            outside.put(&UNLIMITED, &key.path, &bytes).unwrap();
         }
     }
 }

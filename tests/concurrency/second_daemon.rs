@@ -19,6 +19,7 @@ use crate::common::needs;
 use crate::fixture::{LOWERS, Lower, fill, key, open_overlay};
 use crate::mounted::{MountPoint, Mounted};
 use crate::world::World;
+use zarrfs::request_context::UNLIMITED;
 
 const MAKER: Credentials = Credentials {
     uid: 0,
@@ -62,7 +63,9 @@ impl Pair {
 
     fn put(&self, path: &str, content: &str) {
         let body = PutBody::Bytes(content.as_bytes());
-        self.store.put(&key(path), body, &Condition::Any).unwrap();
+        self.store
+            .put(&UNLIMITED, &key(path), body, &Condition::Any)
+            .unwrap();
     }
 }
 
@@ -71,15 +74,18 @@ fn opened(path: &Path) -> LocalStore {
 }
 
 fn content(store: &dyn Store, path: &str) -> String {
-    let object = store.get(&key(path), 100).unwrap().unwrap();
+    let object = store.get(&UNLIMITED, &key(path), 100).unwrap().unwrap();
     String::from_utf8(object.bytes).unwrap()
 }
 
 /// Writes a file under a temporary name, and gives it its own.
 fn replace(overlay: &Overlay, path: &str, content: &str) {
     let temporary = key(&format!("{path}.tmp"));
-    fill(&*overlay.create(&temporary, &MAKER).unwrap(), content);
-    let renamed = overlay.rename(&temporary, &key(path), RenameMode::Replace);
+    fill(
+        &*overlay.create(&UNLIMITED, &temporary, &MAKER).unwrap(),
+        content,
+    );
+    let renamed = overlay.rename(&UNLIMITED, &temporary, &key(path), RenameMode::Replace);
     renamed.unwrap();
 }
 
@@ -89,7 +95,7 @@ fn commit(overlay: &Overlay, force: bool) -> Outcome {
         force,
     };
     overlay
-        .commit(config, &|_, _| {})
+        .commit(&UNLIMITED, config, &|_, _| {})
         .and_then(Outcome::or_failed)
         .unwrap()
 }
@@ -152,7 +158,7 @@ fn commits_of_two_upper_folders_at_once_lose_nothing() {
             }
             for (number, overlay) in pair.overlays.iter().enumerate() {
                 assert_eq!(content(&*pair.store, &format!("own{number}")), text(number));
-                assert_eq!(overlay.changes().unwrap().keys, []);
+                assert_eq!(overlay.changes(&UNLIMITED).unwrap().keys, []);
             }
         }
     }
@@ -175,7 +181,7 @@ fn what_was_overwritten_is_a_conflict_of_the_commit_that_goes_on() {
             }
         };
         let met = ours
-            .commit(CommitConfig::default(), &put)
+            .commit(&UNLIMITED, CommitConfig::default(), &put)
             .and_then(Outcome::or_failed)
             .unwrap();
         assert_eq!(keys(&met), ["zarr.json"]);
@@ -191,7 +197,7 @@ fn what_was_overwritten_is_a_conflict_of_the_commit_that_goes_on() {
         assert_eq!(
             keys(
                 &ours
-                    .commit(dry, &|_, _| {})
+                    .commit(&UNLIMITED, dry, &|_, _| {})
                     .and_then(Outcome::or_failed)
                     .unwrap()
             ),
@@ -216,11 +222,15 @@ fn keys(outcome: &Outcome) -> Vec<String> {
 
 /// Writes the next number and whose it is, since two that write the same are no conflict; and closes the file.
 fn count_up(overlay: &Overlay, whose: usize) -> Result<()> {
-    let file = Tree::open(overlay, &key("n"), OpenMode::Write)?;
-    let before = file.read_at(0, 4)?;
+    let file = Tree::open(overlay, &UNLIMITED, &key("n"), OpenMode::Write)?;
+    let before = file.read_at(&UNLIMITED, 0, 4)?;
     let before: u64 = String::from_utf8(before).unwrap().parse().unwrap();
-    file.write_at(0, format!("{} of {whose}", before + 1).as_bytes())?;
-    file.flush()
+    file.write_at(
+        &UNLIMITED,
+        0,
+        format!("{} of {whose}", before + 1).as_bytes(),
+    )?;
+    file.flush(&UNLIMITED)
 }
 
 /// Two daemons that write through count up one number; who finds it changed when it closes discards and reads it anew.
@@ -238,7 +248,7 @@ fn numbers_that_two_daemons_count_up_miss_nothing() {
                     Err(error) => {
                         assert_eq!(error.kind(), Kind::Changed, "{error}");
                         // What the store did not take is in the upper folder, unless it was never written.
-                        match overlay.discard(&key("n")) {
+                        match overlay.discard(&UNLIMITED, &key("n")) {
                             Err(error) if error.kind() == Kind::NotFound => {}
                             discarded => assert_eq!(discarded.unwrap().dropped, 1),
                         }
@@ -254,7 +264,7 @@ fn numbers_that_two_daemons_count_up_miss_nothing() {
         println!("{lower:?}: {refused:?} closes were refused");
         for overlay in &pair.overlays {
             assert_eq!(content(overlay, "n"), stored);
-            assert_eq!(overlay.changes().unwrap().keys, []);
+            assert_eq!(overlay.changes(&UNLIMITED).unwrap().keys, []);
         }
     }
 }
@@ -276,7 +286,7 @@ fn a_daemon_that_is_killed_beside_another_one_loses_nothing() {
             let path = format!("{number}-{file}");
             let temporary = format!("{path}.tmp");
             let content = format!("{round}");
-            let written = point.replace(&path, &temporary, content.as_bytes(), false);
+            let written = point.replace(&UNLIMITED, &path, &temporary, content.as_bytes(), false);
             written.unwrap();
         }
     };
@@ -285,18 +295,27 @@ fn a_daemon_that_is_killed_beside_another_one_loses_nothing() {
         write(&second.point, 1, round);
         thread::scope(|scope| {
             // Its daemon goes away meanwhile: whatever it says, the next one goes on.
-            scope.spawn(|| first.point.commit().map(drop).unwrap_or_default());
-            scope.spawn(|| assert!(second.point.commit().unwrap().conflicts.is_empty()));
+            scope.spawn(|| first.point.commit(&UNLIMITED).map(drop).unwrap_or_default());
+            scope.spawn(|| {
+                assert!(
+                    second
+                        .point
+                        .commit(&UNLIMITED)
+                        .unwrap()
+                        .conflicts
+                        .is_empty()
+                )
+            });
             thread::sleep(std::time::Duration::from_millis(5 * round as u64));
             first.point.kill();
         });
-        let again = first.point.commit().unwrap();
+        let again = first.point.commit(&UNLIMITED).unwrap();
         assert!(again.conflicts.is_empty(), "{again:?}");
         for name in (0..40).flat_map(|file| [format!("0-{file}"), format!("1-{file}")]) {
             let stored = fs::read_to_string(store.join(&name)).unwrap();
             assert_eq!(stored, round.to_string(), "{name}");
         }
     }
-    assert_eq!(first.point.left_over(), [""; 0]);
-    assert_eq!(second.point.left_over(), [""; 0]);
+    assert_eq!(first.point.left_over(&UNLIMITED), [""; 0]);
+    assert_eq!(second.point.left_over(&UNLIMITED), [""; 0]);
 }

@@ -13,6 +13,7 @@ use zarrfs::store::{Condition, PutBody, Store};
 
 use crate::fixture::{Fixture, LOWERS, Lower, files, fill, key, open_file};
 use crate::gate::Opening;
+use zarrfs::request_context::UNLIMITED;
 
 /// What the store holds: everything under `slow` is held.
 const HELD: [(&str, &str); 5] = [
@@ -34,54 +35,77 @@ type Operation = fn(&Overlay) -> Result<()>;
 
 const OPERATIONS: [(&str, Operation); 13] = [
     ("create", |overlay| {
-        overlay.create(&key("slow/new"), &MAKER)?.flush()
+        overlay
+            .create(&UNLIMITED, &key("slow/new"), &MAKER)?
+            .flush(&UNLIMITED)
     }),
     ("create in a folder of the store", |overlay| {
-        overlay.create(&key("slow/d/new"), &MAKER)?.flush()
+        overlay
+            .create(&UNLIMITED, &key("slow/d/new"), &MAKER)?
+            .flush(&UNLIMITED)
     }),
     ("attributes", |overlay| {
         let mode = AttrChange {
             mode: Some(0o600),
             ..AttrChange::default()
         };
-        Tree::change(overlay, &key("slow/a"), &mode)
+        Tree::change(overlay, &UNLIMITED, &key("slow/a"), &mode)
     }),
     ("open for writing", |overlay| {
         let file = open_file(overlay, &key("slow/a"), false)?;
-        file.write_at(0, b"x")?;
-        file.flush()
+        file.write_at(&UNLIMITED, 0, b"x")?;
+        file.flush(&UNLIMITED)
     }),
-    ("unlink", |overlay| overlay.unlink(&key("slow/a"))),
+    ("unlink", |overlay| {
+        overlay.unlink(&UNLIMITED, &key("slow/a"))
+    }),
     ("rename of a file", |overlay| {
-        overlay.rename(&key("slow/a"), &key("slow/c"), RenameMode::Replace)
+        overlay.rename(
+            &UNLIMITED,
+            &key("slow/a"),
+            &key("slow/c"),
+            RenameMode::Replace,
+        )
     }),
     ("rename onto a file", |overlay| {
-        overlay.rename(&key("slow/a"), &key("slow/b"), RenameMode::Replace)
+        overlay.rename(
+            &UNLIMITED,
+            &key("slow/a"),
+            &key("slow/b"),
+            RenameMode::Replace,
+        )
     }),
     ("rename of a folder", |overlay| {
-        overlay.rename(&key("slow/d"), &key("slow/f"), RenameMode::Replace)
+        overlay.rename(
+            &UNLIMITED,
+            &key("slow/d"),
+            &key("slow/f"),
+            RenameMode::Replace,
+        )
     }),
     ("removal of a folder", |overlay| {
         // It is not empty.
-        overlay.remove_folder(&key("slow/d")).or(Ok(()))
+        overlay.remove_folder(&UNLIMITED, &key("slow/d")).or(Ok(()))
     }),
     ("a folder", |overlay| {
-        overlay.make_folder(&key("slow/new"), &MAKER)
+        overlay.make_folder(&UNLIMITED, &key("slow/new"), &MAKER)
     }),
     ("put", |overlay| {
         let body = PutBody::Bytes(b"new");
         overlay
-            .put(&key("slow/a"), body, &Condition::Any)
+            .put(&UNLIMITED, &key("slow/a"), body, &Condition::Any)
             .map(|_| ())
     }),
-    ("discard", |overlay| match overlay.discard(&key("slow")) {
-        // A commit that it has waited for has brought it into the store.
-        Err(error) if error.kind() == Kind::NotFound => Ok(()),
-        discarded => discarded.map(|_| ()),
+    ("discard", |overlay| {
+        match overlay.discard(&UNLIMITED, &key("slow")) {
+            // A commit that it has waited for has brought it into the store.
+            Err(error) if error.kind() == Kind::NotFound => Ok(()),
+            discarded => discarded.map(|_| ()),
+        }
     }),
     ("commit", |overlay| {
         overlay
-            .commit(CommitConfig::default(), &|_, _| {})
+            .commit(&UNLIMITED, CommitConfig::default(), &|_, _| {})
             .and_then(zarrfs::overlay::commit::Outcome::or_failed)
             .map(|_| ())
     }),
@@ -106,7 +130,7 @@ fn work_beside(fixture: &Fixture, name: &str, operation: Operation) -> JoinHandl
         mode: Some(0o640),
         ..AttrChange::default()
     };
-    Tree::change(fixture.overlay(), &key("fast/old"), &mode).unwrap();
+    Tree::change(fixture.overlay(), &UNLIMITED, &key("fast/old"), &mode).unwrap();
     fill(&*open, "3");
     work
 }
@@ -188,7 +212,7 @@ fn a15_a_long_upload_holds_up_nothing_else() {
                 ..AttrChange::default()
             };
             for folder in ["", "d"] {
-                Tree::change(fixture.overlay(), &key(folder), &mode).unwrap();
+                Tree::change(fixture.overlay(), &UNLIMITED, &key(folder), &mode).unwrap();
             }
             let rename = scope.spawn(|| fixture.rename("d", "f"));
             let commit = scope.spawn(|| fixture.commit());

@@ -10,6 +10,7 @@ use zarrfs::error::{Error, Kind};
 use zarrfs::store::{Condition, EntryKind, Key, PutBody, Store};
 
 use crate::history::Failure;
+use zarrfs::request_context::{RequestContext, UNLIMITED};
 
 /// An operation that was done, or the call that failed.
 pub(crate) type Tried<T> = Result<T, Failure>;
@@ -35,47 +36,60 @@ pub(crate) struct Committed {
 /// A file that is open for reading.
 pub(crate) trait Held: Send {
     /// Reads all of it.
-    fn read(&self) -> Tried<Vec<u8>>;
+    fn read(&self, context: &RequestContext) -> Tried<Vec<u8>>;
 }
 
 /// A directory in which programs work.
 pub(crate) trait World: Sync {
     /// Writes a file under a temporary name, closes it, and renames it. `synced` first, or not.
-    fn replace(&self, path: &str, temporary: &str, bytes: &[u8], synced: bool) -> Tried<()>;
+    fn replace(
+        &self,
+        context: &RequestContext,
+        path: &str,
+        temporary: &str,
+        bytes: &[u8],
+        synced: bool,
+    ) -> Tried<()>;
     /// Writes a whole file in its place; makes it if it is missing.
-    fn overwrite(&self, path: &str, bytes: &[u8], how: InPlace) -> Tried<()>;
+    fn overwrite(
+        &self,
+        context: &RequestContext,
+        path: &str,
+        bytes: &[u8],
+        how: InPlace,
+    ) -> Tried<()>;
     /// Writes at the end of a file.
-    fn append(&self, path: &str, bytes: &[u8]) -> Tried<()>;
-    fn truncate(&self, path: &str, length: u64) -> Tried<()>;
-    fn remove(&self, path: &str) -> Tried<()>;
-    fn rename(&self, from: &str, to: &str) -> Tried<()>;
-    fn read(&self, path: &str) -> Tried<Option<Vec<u8>>>;
-    fn length(&self, path: &str) -> Tried<Option<u64>>;
+    fn append(&self, context: &RequestContext, path: &str, bytes: &[u8]) -> Tried<()>;
+    fn truncate(&self, context: &RequestContext, path: &str, length: u64) -> Tried<()>;
+    fn remove(&self, context: &RequestContext, path: &str) -> Tried<()>;
+    fn rename(&self, context: &RequestContext, from: &str, to: &str) -> Tried<()>;
+    fn read(&self, context: &RequestContext, path: &str) -> Tried<Option<Vec<u8>>>;
+    fn length(&self, context: &RequestContext, path: &str) -> Tried<Option<u64>>;
     /// Returns the names in a folder; none if it is missing.
-    fn names(&self, folder: &str) -> Tried<Vec<String>>;
-    fn hold(&self, path: &str) -> Tried<Option<Box<dyn Held>>>;
+    fn names(&self, context: &RequestContext, folder: &str) -> Tried<Vec<String>>;
+    fn hold(&self, context: &RequestContext, path: &str) -> Tried<Option<Box<dyn Held>>>;
     /// Reads a chunk of `array` in the files view.
     fn read_decoded(&self, array: &str, chunk: u64) -> Tried<Vec<u8>>;
     fn write_decoded(&self, array: &str, chunk: u64, bytes: &[u8]) -> Tried<()>;
-    fn commit(&self) -> Tried<Committed>;
+    fn commit(&self, context: &RequestContext) -> Tried<Committed>;
     /// Drops the changes of a path; returns whether there were any.
-    fn discard(&self, path: &str) -> Tried<bool>;
+    fn discard(&self, context: &RequestContext, path: &str) -> Tried<bool>;
     /// Kills what serves the directory, and serves it again.
     fn kill(&self);
     /// Returns the process that serves the directory; nothing if it does not answer. Between a kill and the next mount the
     /// directory is an empty one of the system, in which nothing is found.
     fn server(&self) -> Option<u32>;
     /// Returns what is left in the upper folder after a commit of everything: paths of files that hold changes.
-    fn left_over(&self) -> Vec<String>;
+    fn left_over(&self, context: &RequestContext) -> Vec<String>;
     /// Whether there is a files view.
     fn has_decoded(&self) -> bool;
 }
 
 /// The store below, as other programs see and change it.
 pub(crate) trait Outside: Sync {
-    fn get(&self, path: &str) -> Tried<Option<Vec<u8>>>;
-    fn put(&self, path: &str, bytes: &[u8]) -> Tried<()>;
-    fn erase(&self, path: &str) -> Tried<()>;
+    fn get(&self, context: &RequestContext, path: &str) -> Tried<Option<Vec<u8>>>;
+    fn put(&self, context: &RequestContext, path: &str, bytes: &[u8]) -> Tried<()>;
+    fn erase(&self, context: &RequestContext, path: &str) -> Tried<()>;
     /// Returns the paths of all objects.
     fn paths(&self) -> Vec<String>;
 }
@@ -106,11 +120,11 @@ pub(crate) fn found<T>(done: Tried<T>) -> Tried<Option<T>> {
 pub(crate) struct OutsideFolder(pub(crate) PathBuf);
 
 impl Outside for OutsideFolder {
-    fn get(&self, path: &str) -> Tried<Option<Vec<u8>>> {
+    fn get(&self, _context: &RequestContext, path: &str) -> Tried<Option<Vec<u8>>> {
         found(fs::read(self.0.join(path)).map_err(failed("read in the store")))
     }
 
-    fn put(&self, path: &str, bytes: &[u8]) -> Tried<()> {
+    fn put(&self, _context: &RequestContext, path: &str, bytes: &[u8]) -> Tried<()> {
         let target = self.0.join(path);
         // Not in the store, where it would show.
         let temporary = self.0.with_extension("foreign");
@@ -122,7 +136,7 @@ impl Outside for OutsideFolder {
         put().map_err(failed("put in the store"))
     }
 
-    fn erase(&self, path: &str) -> Tried<()> {
+    fn erase(&self, _context: &RequestContext, path: &str) -> Tried<()> {
         let erased =
             found(fs::remove_file(self.0.join(path)).map_err(failed("erase in the store")));
         erased.map(|_| ())
@@ -161,21 +175,21 @@ fn key(path: &str) -> Key {
 }
 
 impl Outside for OutsideStore {
-    fn get(&self, path: &str) -> Tried<Option<Vec<u8>>> {
-        let object = self.0.get(&key(path), LIMIT);
+    fn get(&self, context: &RequestContext, path: &str) -> Tried<Option<Vec<u8>>> {
+        let object = self.0.get(context, &key(path), LIMIT);
         let object = object.map_err(refused("get from the store"))?;
         Ok(object.map(|object| object.bytes))
     }
 
-    fn put(&self, path: &str, bytes: &[u8]) -> Tried<()> {
+    fn put(&self, context: &RequestContext, path: &str, bytes: &[u8]) -> Tried<()> {
         let put = self
             .0
-            .put(&key(path), PutBody::Bytes(bytes), &Condition::Any);
+            .put(context, &key(path), PutBody::Bytes(bytes), &Condition::Any);
         put.map(|_| ()).map_err(refused("put in the store"))
     }
 
-    fn erase(&self, path: &str) -> Tried<()> {
-        match self.0.erase(&key(path), &Condition::Any) {
+    fn erase(&self, context: &RequestContext, path: &str) -> Tried<()> {
+        match self.0.erase(context, &key(path), &Condition::Any) {
             Err(error) if error.kind() != Kind::NotFound => {
                 Err(refused("erase in the store")(error))
             }
@@ -199,12 +213,12 @@ impl OutsideStore {
         let mut paths = Vec::new();
         let mut folders = vec![Key::root()];
         while let Some(folder) = folders.pop() {
-            let mut listing = match self.0.list(&folder) {
+            let mut listing = match self.0.list(&UNLIMITED, &folder) {
                 // It went with its last key.
                 Err(error) if error.kind() == Kind::NotFound => continue,
                 listing => listing?,
             };
-            while let Some(name) = listing.next()? {
+            while let Some(name) = listing.next(&UNLIMITED)? {
                 let key = folder.child(&name.name)?;
                 match name.kind {
                     EntryKind::Directory => folders.push(key),

@@ -10,6 +10,7 @@ use zarrfs::store::backend::memory::MemoryStore;
 use crate::hierarchies::{
     CORE_2020, Mute, array, children, configured, documents, found, group, hierarchy, key,
 };
+use zarrfs::request_context::UNLIMITED;
 
 fn zarray(length: u64) -> Value {
     json!({
@@ -119,7 +120,7 @@ fn shown(store: &MemoryStore, root: &str) {
         assert_eq!(group(&hierarchy, ""), json!({"is": root}));
         // What is not named is asked of the store.
         assert_eq!(array(&hierarchy, "new").shape, [5]);
-        assert!(hierarchy.node(&key("none")).unwrap().is_none());
+        assert!(hierarchy.node(&UNLIMITED, &key("none")).unwrap().is_none());
     }
 }
 
@@ -157,7 +158,10 @@ fn without_them_a_mute_store_says_so() {
     let store = v2();
     store.erase(&key(".zmetadata"));
     let hierarchy = mute(&store);
-    let error = hierarchy.children(&found(&hierarchy, "")).err().unwrap();
+    let error = hierarchy
+        .children(&UNLIMITED, &found(&hierarchy, ""))
+        .err()
+        .unwrap();
     assert!(error.to_string().contains("cannot list"), "{error}");
     // A parent without a document cannot be seen, but one with a document can.
     assert_eq!(array(&hierarchy, "new").shape, [5]);
@@ -193,7 +197,11 @@ fn they_are_read_again_when_they_change() {
 fn a_store_in_a_folder_has_its_own() {
     let store = MemoryStore::default();
     for name in [".zgroup", ".zmetadata", "g/a/.zarray", "new/.zarray"] {
-        let bytes = v2().get(&key(name), 1 << 20).unwrap().unwrap().bytes;
+        let bytes = v2()
+            .get(&UNLIMITED, &key(name), 1 << 20)
+            .unwrap()
+            .unwrap()
+            .bytes;
         store.set(key(&format!("x/y/{name}")), bytes);
     }
     let hierarchy = wanted(&store);

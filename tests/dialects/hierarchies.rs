@@ -6,6 +6,7 @@ use serde_json::Value;
 use zarrfs::error::Result;
 use zarrfs::hierarchy::{Hierarchy, HierarchyConfig, NodeEntry};
 use zarrfs::model::{Array, Node};
+use zarrfs::request_context::{RequestContext, UNLIMITED};
 use zarrfs::store::backend::memory::MemoryStore;
 use zarrfs::store::layer::Layer;
 use zarrfs::store::{EntryKind, Key, Listing, Meta, Store, StoreInfo};
@@ -37,7 +38,7 @@ pub fn configured(store: Arc<dyn Store>, config: HierarchyConfig) -> Arc<Hierarc
 }
 
 pub fn found(hierarchy: &Hierarchy, path: &str) -> Arc<NodeEntry> {
-    let found = hierarchy.node(&key(path)).unwrap();
+    let found = hierarchy.node(&UNLIMITED, &key(path)).unwrap();
     found.unwrap_or_else(|| panic!("no node at '{path}'"))
 }
 
@@ -64,11 +65,11 @@ pub fn fault(hierarchy: &Hierarchy, path: &str) -> String {
 /// Returns the names of a group's children, sorted; each has to be a node, and to be listed once.
 pub fn children(hierarchy: &Arc<Hierarchy>, path: &str) -> Vec<String> {
     let parent = found(hierarchy, path);
-    let mut listing = hierarchy.children(&parent).unwrap();
+    let mut listing = hierarchy.children(&UNLIMITED, &parent).unwrap();
     let mut names = Vec::new();
-    while let Some(name) = listing.next().unwrap() {
+    while let Some(name) = listing.next(&UNLIMITED).unwrap() {
         assert_eq!(name.kind, EntryKind::Directory);
-        let child = hierarchy.child(&parent, &name.name).unwrap();
+        let child = hierarchy.child(&UNLIMITED, &parent, &name.name).unwrap();
         names.push(String::from_utf8(name.name).unwrap());
         assert!(child.is_some(), "{names:?}");
     }
@@ -97,12 +98,12 @@ impl Layer for Mute {
         &self.0
     }
 
-    fn head(&self, key: &Key) -> Result<Option<Meta>> {
-        let meta = self.0.head(key)?;
+    fn head(&self, context: &RequestContext, key: &Key) -> Result<Option<Meta>> {
+        let meta = self.0.head(context, key)?;
         Ok(meta.filter(|meta| meta.kind == EntryKind::File || key.is_root()))
     }
 
-    fn list(&self, prefix: &Key) -> Result<Box<dyn Listing>> {
+    fn list(&self, _context: &RequestContext, prefix: &Key) -> Result<Box<dyn Listing>> {
         panic!("'{prefix}' is listed")
     }
 

@@ -9,6 +9,7 @@ use zarrfs::error::Kind;
 
 use crate::common;
 use crate::hierarchies::{CORE_2020, CORE_2022, children, documents, fault, hierarchy, key};
+use zarrfs::request_context::UNLIMITED;
 
 fn entry(suffix: &str) -> Value {
     json!({"zarr_format": CORE_2020, "metadata_encoding": CORE_2020, "metadata_key_suffix": suffix})
@@ -41,7 +42,7 @@ fn suffixes_lead_nowhere() {
     assert_eq!(children(&hierarchy(&store), ""), ["a"]);
     let store = documents(&[("zarr.json", entry(&"x".repeat(10_000)))]);
     let hierarchy = hierarchy(&store);
-    assert!(hierarchy.node(&key("a")).unwrap().is_none());
+    assert!(hierarchy.node(&UNLIMITED, &key("a")).unwrap().is_none());
 }
 
 #[test]
@@ -58,7 +59,7 @@ fn entry_points_within_entry_points_count_for_nothing() {
     let hierarchy = hierarchy(&store);
     assert_eq!(children(&hierarchy, ""), ["a", "zarr.json"]);
     assert_eq!(children(&hierarchy, "a"), ["meta"]);
-    assert!(hierarchy.node(&key("a/b")).unwrap().is_none());
+    assert!(hierarchy.node(&UNLIMITED, &key("a/b")).unwrap().is_none());
 }
 
 #[test]
@@ -77,11 +78,11 @@ fn links_that_lead_round_end() {
     .unwrap();
     symlink("real.array.json", root.join("meta/root/also.array.json")).unwrap();
     let view = common::files(root);
-    assert!(view.lookup(&key("g")).unwrap().is_some());
+    assert!(view.lookup(&UNLIMITED, &key("g")).unwrap().is_some());
     let names = |path: &str| {
-        let mut listing = view.list(&key(path)).unwrap();
+        let mut listing = view.list(&UNLIMITED, &key(path)).unwrap();
         let mut names = Vec::new();
-        while let Some(name) = listing.next().unwrap() {
+        while let Some(name) = listing.next(&UNLIMITED).unwrap() {
             names.push(String::from_utf8(name.name).unwrap());
         }
         names.sort();
@@ -118,7 +119,7 @@ fn deep_nesting_is_walked_or_refused() {
     fs::write(folder.path().join("zarr.json"), entry(".json").to_string()).unwrap();
     let view = common::files(folder.path());
     let long = vec!["d"; 3000].join("/");
-    assert!(view.lookup(&key(&long)).unwrap().is_none());
+    assert!(view.lookup(&UNLIMITED, &key(&long)).unwrap().is_none());
 }
 
 #[test]
@@ -179,7 +180,10 @@ fn metadata_that_make_no_sense_are_faults() {
             ("zarr.json", entry(".json")),
             ("meta/root/a.array.json", array(&[(member, value.clone())])),
         ]);
-        let found = hierarchy(&store).node(&key("a")).unwrap().unwrap();
+        let found = hierarchy(&store)
+            .node(&UNLIMITED, &key("a"))
+            .unwrap()
+            .unwrap();
         assert!(found.node().is_err(), "{member}: {value}");
     }
     for text in ["{", "[]", "null", "\u{feff}", "{\"metadata_encoding\": "] {
@@ -188,7 +192,7 @@ fn metadata_that_make_no_sense_are_faults() {
         store.set(key("x/zarr.json"), text.as_bytes().to_vec());
         assert!(
             hierarchy(&store)
-                .node(&key("a"))
+                .node(&UNLIMITED, &key("a"))
                 .unwrap()
                 .unwrap()
                 .node()
@@ -212,7 +216,7 @@ fn huge_documents_are_refused() {
         let said = common::check_node(&view, name).unwrap_err().to_string();
         assert!(said.contains("at most 67108864 are read"), "{said}");
     }
-    let shown = view.open(&key("a/a.array.json")).err().unwrap();
+    let shown = view.open(&UNLIMITED, &key("a/a.array.json")).err().unwrap();
     assert_eq!(shown.kind(), Kind::TooLarge);
     let huge = tempfile::tempdir().unwrap();
     fs::File::create(huge.path().join("zarr.json"))

@@ -10,6 +10,7 @@ use crate::hierarchies::{
     CORE_2019, CORE_2020, CORE_2022, array, children, configured, documents, fault, found, group,
     hierarchy, key,
 };
+use zarrfs::request_context::UNLIMITED;
 
 fn entry2020() -> Value {
     json!({"zarr_format": CORE_2020, "metadata_encoding": CORE_2020, "metadata_key_suffix": ".json"})
@@ -73,9 +74,14 @@ fn names_of_documents_and_folders_are_merged() {
         array(&hierarchy, "a").keys.candidates(&[2]),
         [b"data/root/a/c2"]
     );
-    assert!(hierarchy.node(&key("a/below")).unwrap().is_none());
-    assert!(hierarchy.node(&key("meta")).unwrap().is_none());
-    assert!(hierarchy.node(&key("none")).unwrap().is_none());
+    assert!(
+        hierarchy
+            .node(&UNLIMITED, &key("a/below"))
+            .unwrap()
+            .is_none()
+    );
+    assert!(hierarchy.node(&UNLIMITED, &key("meta")).unwrap().is_none());
+    assert!(hierarchy.node(&UNLIMITED, &key("none")).unwrap().is_none());
 }
 
 #[test]
@@ -245,7 +251,7 @@ fn what_must_be_understood_names_its_uri() {
         store.set(key("zarr.json"), entry.to_string().into_bytes());
         let hierarchy = hierarchy(&store);
         assert!(fault(&hierarchy, "").contains(uri));
-        assert!(hierarchy.node(&key("free")).unwrap().is_none());
+        assert!(hierarchy.node(&UNLIMITED, &key("free")).unwrap().is_none());
     }
 }
 
@@ -376,5 +382,5 @@ fn a_change_of_the_entry_point_changes_the_nodes_below() {
     store.set(key("zarr.json"), entry.to_string().into_bytes());
     assert_ne!(found(&hierarchy, "a").version, first.version);
     store.erase(&key("zarr.json"));
-    assert!(hierarchy.node(&key("a")).unwrap().is_none());
+    assert!(hierarchy.node(&UNLIMITED, &key("a")).unwrap().is_none());
 }

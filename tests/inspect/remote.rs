@@ -18,6 +18,7 @@ use zarrfs::store::{Key, Listing, Meta, Name, NoHints, Object, Store, StoreStack
 use zarrfs::sync::budget::MemoryBudget;
 
 use crate::program::{GROUP, array};
+use zarrfs::request_context::{RequestContext, UNLIMITED};
 
 /// How long a request takes.
 const LATENCY: Duration = Duration::from_millis(10);
@@ -52,13 +53,13 @@ struct FarStore {
 struct CountedListing(Box<dyn Listing>, Arc<AtomicUsize>);
 
 impl Listing for CountedListing {
-    fn next(&mut self) -> Result<Option<Name>> {
+    fn next(&mut self, context: &RequestContext) -> Result<Option<Name>> {
         self.1.fetch_add(1, Ordering::Relaxed);
-        self.0.next()
+        self.0.next(context)
     }
 
-    fn seek(&mut self, cursor: u64) -> Result<()> {
-        self.0.seek(cursor)
+    fn seek(&mut self, context: &RequestContext, cursor: u64) -> Result<()> {
+        self.0.seek(context, cursor)
     }
 }
 
@@ -67,19 +68,19 @@ impl Layer for FarStore {
         &self.memory
     }
 
-    fn get(&self, key: &Key, limit: u64) -> Result<Option<Object>> {
+    fn get(&self, context: &RequestContext, key: &Key, limit: u64) -> Result<Option<Object>> {
         self.asked.wait();
-        self.memory.get(key, limit)
+        self.memory.get(context, key, limit)
     }
 
-    fn head(&self, key: &Key) -> Result<Option<Meta>> {
+    fn head(&self, context: &RequestContext, key: &Key) -> Result<Option<Meta>> {
         self.asked.wait();
-        self.memory.head(key)
+        self.memory.head(context, key)
     }
 
-    fn list(&self, prefix: &Key) -> Result<Box<dyn Listing>> {
+    fn list(&self, context: &RequestContext, prefix: &Key) -> Result<Box<dyn Listing>> {
         self.asked.wait();
-        let listing = self.memory.list(prefix)?;
+        let listing = self.memory.list(context, prefix)?;
         Ok(Box::new(CountedListing(listing, self.asked.names.clone())))
     }
 }
@@ -140,7 +141,7 @@ fn a_thousand_nodes_take_a_few_round_trips() {
         threads: 32,
     };
     let (opened, asked) = opened();
-    let nodes = tree(&opened, (&Key::root(), "s"), &config).unwrap();
+    let nodes = tree(&UNLIMITED, &opened, (&Key::root(), "s"), &config).unwrap();
     let arrays = nodes
         .iter()
         .filter(|node| matches!(node.facts, NodeFacts::Array(_)));
@@ -163,7 +164,7 @@ fn a_group_below_which_nothing_is_shown_is_asked_for_one_name() {
         threads: 4,
     };
     let (opened, asked) = opened();
-    let nodes = tree(&opened, (&Key::root(), "s"), &config).unwrap();
+    let nodes = tree(&UNLIMITED, &opened, (&Key::root(), "s"), &config).unwrap();
     let cut = nodes.iter().filter(|node| node.is_cut);
     assert_eq!((nodes.len(), cut.count()), (11, 10));
     let given = asked.names.load(Ordering::Relaxed);

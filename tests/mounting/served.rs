@@ -23,6 +23,7 @@ use zarrfs::vfs::{Vfs, VfsConfig};
 use zarrfs::view::{Attr, File, OpenedFile, ReadAt, ReadBytes, View};
 
 use crate::fixture::{Fixture, soon};
+use zarrfs::request_context::RequestContext;
 
 /// Where reads of `hang...` wait.
 #[derive(Default)]
@@ -58,11 +59,11 @@ struct Content {
 const SIZE: u64 = 3 << 20;
 
 impl ReadAt for Content {
-    fn read_now(&self, _offset: u64, _len: usize) -> Option<ReadBytes> {
+    fn read_now(&self, _context: &RequestContext, _offset: u64, _len: usize) -> Option<ReadBytes> {
         None
     }
 
-    fn read_at(&self, offset: u64, len: usize) -> Result<ReadBytes> {
+    fn read_at(&self, _context: &RequestContext, offset: u64, len: usize) -> Result<ReadBytes> {
         if let Some(gate) = &self.gate {
             gate.pass();
         }
@@ -81,7 +82,7 @@ impl File for Content {
 struct Names(Vec<&'static str>, usize);
 
 impl Listing for Names {
-    fn next(&mut self) -> Result<Option<Name>> {
+    fn next(&mut self, _context: &RequestContext) -> Result<Option<Name>> {
         let next = self.0.get(self.1).map(|name| Name {
             name: name.as_bytes().to_vec(),
             kind: EntryKind::File,
@@ -92,7 +93,7 @@ impl Listing for Names {
         Ok(next)
     }
 
-    fn seek(&mut self, cursor: u64) -> Result<()> {
+    fn seek(&mut self, _context: &RequestContext, cursor: u64) -> Result<()> {
         self.1 = cursor as usize;
         Ok(())
     }
@@ -105,7 +106,7 @@ fn is_hanging(path: &Key) -> bool {
 }
 
 impl View for Faulty {
-    fn lookup(&self, path: &Key) -> Result<Option<Attr>> {
+    fn lookup(&self, _context: &RequestContext, path: &Key) -> Result<Option<Attr>> {
         let kind = if path.is_root() {
             EntryKind::Directory
         } else {
@@ -130,20 +131,20 @@ impl View for Faulty {
         }))
     }
 
-    fn lookup_now(&self, path: &Key) -> Known<Attr> {
+    fn lookup_now(&self, context: &RequestContext, path: &Key) -> Known<Attr> {
         // The root is known without waiting, everything else takes the way through the pool.
         if path.is_root() {
-            self.lookup(path).unwrap().into()
+            self.lookup(context, path).unwrap().into()
         } else {
             Known::Unknown
         }
     }
 
-    fn list(&self, _path: &Key) -> Result<Box<dyn Listing>> {
+    fn list(&self, _context: &RequestContext, _path: &Key) -> Result<Box<dyn Listing>> {
         Ok(Box::new(Names(FILES.to_vec(), 0)))
     }
 
-    fn open(&self, path: &Key) -> Result<OpenedFile> {
+    fn open(&self, _context: &RequestContext, path: &Key) -> Result<OpenedFile> {
         let gate = is_hanging(path).then(|| self.gate.clone());
         Ok(OpenedFile {
             file: Arc::new(Content { gate }),
@@ -154,7 +155,7 @@ impl View for Faulty {
         })
     }
 
-    fn read_link(&self, path: &Key) -> Result<Vec<u8>> {
+    fn read_link(&self, _context: &RequestContext, path: &Key) -> Result<Vec<u8>> {
         Err(Error::invalid(path, "not a link"))
     }
 }

@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 
+use zarrfs::request_context::RequestContext;
 use zarrfs::store::EntryKind;
 use zarrfs::view::View;
 
@@ -34,22 +35,22 @@ pub(crate) trait Backend: Send + Sync {
     fn stat(&self, path: &str) -> Answer<Stat>;
 
     /// Opens a directory and returns the entries after `cursor`, without `.` and `..`; 0 is the beginning.
-    fn list_after(&self, path: &str, cursor: u64) -> Answer<Vec<Listed>>;
+    fn list_after(&self, context: &RequestContext, path: &str, cursor: u64) -> Answer<Vec<Listed>>;
 
     /// Opens a file for reading.
-    fn open(&self, path: &str) -> Answer<Box<dyn OpenFile + '_>>;
+    fn open(&self, context: &RequestContext, path: &str) -> Answer<Box<dyn OpenFile + '_>>;
 
     /// Returns where a link points.
-    fn read_link(&self, path: &str) -> Answer<Vec<u8>>;
+    fn read_link(&self, context: &RequestContext, path: &str) -> Answer<Vec<u8>>;
 
     /// Returns the whole directory.
-    fn list(&self, path: &str) -> Answer<Vec<Listed>> {
-        self.list_after(path, 0)
+    fn list(&self, context: &RequestContext, path: &str) -> Answer<Vec<Listed>> {
+        self.list_after(context, path, 0)
     }
 
     /// Returns the names of a directory, sorted.
-    fn names(&self, path: &str) -> Answer<Vec<String>> {
-        let listed = self.list(path)?.into_iter();
+    fn names(&self, context: &RequestContext, path: &str) -> Answer<Vec<String>> {
+        let listed = self.list(context, path)?.into_iter();
         let mut names: Vec<String> = listed
             .map(|entry| String::from_utf8(entry.name).unwrap())
             .collect();
@@ -58,17 +59,23 @@ pub(crate) trait Backend: Send + Sync {
     }
 
     /// Returns part of a file.
-    fn read(&self, path: &str, offset: u64, len: usize) -> Answer<Vec<u8>> {
-        self.open(path)?.read(offset, len)
+    fn read(
+        &self,
+        context: &RequestContext,
+        path: &str,
+        offset: u64,
+        len: usize,
+    ) -> Answer<Vec<u8>> {
+        self.open(context, path)?.read(context, offset, len)
     }
 
     /// Returns a file from its beginning to its end.
-    fn read_whole(&self, path: &str) -> Answer<Vec<u8>> {
-        let file = self.open(path)?;
+    fn read_whole(&self, context: &RequestContext, path: &str) -> Answer<Vec<u8>> {
+        let file = self.open(context, path)?;
         let mut bytes = Vec::new();
         loop {
             // An odd length, so that pieces begin anywhere.
-            let part = file.read(bytes.len() as u64, 30_011)?;
+            let part = file.read(context, bytes.len() as u64, 30_011)?;
             if part.is_empty() {
                 return Ok(bytes);
             }
@@ -80,7 +87,7 @@ pub(crate) trait Backend: Send + Sync {
 /// A file that is open.
 pub(crate) trait OpenFile: Send + Sync {
     /// Returns the bytes at an offset, fewer than `len` only at the end.
-    fn read(&self, offset: u64, len: usize) -> Answer<Vec<u8>>;
+    fn read(&self, context: &RequestContext, offset: u64, len: usize) -> Answer<Vec<u8>>;
 }
 
 /// Opens a place over a view.

@@ -10,6 +10,7 @@ use serde_json::json;
 use crate::backend::{Backend, Enter};
 use crate::common::sample::{Form, GROUP, Keys, Sample};
 use crate::fixture::{Fixture, soon};
+use zarrfs::request_context::UNLIMITED;
 
 /// Bytes of each array of the store, and of one of its two chunks.
 const WHOLE: usize = 4096;
@@ -45,7 +46,7 @@ fn replace_first(store: &Path, name: &str) {
 /// Reads an array until it is `new`; meanwhile it is `old` or an error.
 fn becomes(backend: &dyn Backend, file: &str, old: &[u8], new: &[u8]) {
     assert_ne!(old, new);
-    let is_new = || match backend.read_whole(file) {
+    let is_new = || match backend.read_whole(&UNLIMITED, file) {
         Ok(read) if read == new => true,
         Ok(read) => {
             assert!(read == old, "{file}: neither the old content nor the new");
@@ -62,11 +63,11 @@ pub(crate) fn a_changed_chunk_is_seen(enter: &Enter) {
     for (name, form) in forms() {
         let old = sample(form).whole();
         let file = format!("{name}/{name}.raw");
-        assert_eq!(backend.read_whole(&file).unwrap(), old);
+        assert_eq!(backend.read_whole(&UNLIMITED, &file).unwrap(), old);
         replace_first(&fixture.store(), name);
         let new = [&old[CHUNK..], &old[CHUNK..]].concat();
         becomes(&*backend, &file, &old, &new);
-        let chunk = backend.read_whole(&format!("{name}/chunks/0.0.raw"));
+        let chunk = backend.read_whole(&UNLIMITED, &format!("{name}/chunks/0.0.raw"));
         assert_eq!(chunk.unwrap(), new[..CHUNK]);
     }
 }
@@ -116,11 +117,11 @@ pub(crate) fn a_shard_overwritten_in_place_is_never_a_mixture(enter: &Enter) {
         store.put("a/c/0", &old);
     });
     let backend = enter(fixture.views.files.clone());
-    let file = backend.open("a/a.raw").unwrap();
+    let file = backend.open(&UNLIMITED, "a/a.raw").unwrap();
     // The index is in memory from here on.
-    assert_eq!(file.read(0, INNER).unwrap(), before[..INNER]);
+    assert_eq!(file.read(&UNLIMITED, 0, INNER).unwrap(), before[..INNER]);
     overwrite(&fixture.store().join("a/c/0"), &new);
-    if let Ok(read) = file.read(INNER as u64, INNER) {
+    if let Ok(read) = file.read(&UNLIMITED, INNER as u64, INNER) {
         let mixture = read != before[INNER..] && read != after[INNER..];
         assert!(
             !mixture,
@@ -139,7 +140,7 @@ pub(crate) fn an_added_and_a_removed_chunk_are_seen(enter: &Enter) {
         let whole = sample(form).whole();
         let filled = [&[0xff; CHUNK][..], &whole[CHUNK..]].concat();
         let file = format!("{name}/{name}.raw");
-        assert_eq!(backend.read_whole(&file).unwrap(), whole);
+        assert_eq!(backend.read_whole(&UNLIMITED, &file).unwrap(), whole);
         let (chunk, away) = (
             fixture.store().join(name).join("c/0/0"),
             fixture.beside(name),
@@ -170,13 +171,19 @@ pub(crate) fn a_longer_array_is_seen(enter: &Enter) {
             soon(|| backend.stat(&file).unwrap().size == longer),
             "{file} does not grow"
         );
-        let read = backend.read_whole(&file).unwrap();
+        let read = backend.read_whole(&UNLIMITED, &file).unwrap();
         assert_eq!(read, [sample.whole(), vec![0xff; CHUNK]].concat());
         let missing = backend.stat(&format!("{name}/chunks/2.0.raw"));
         assert_eq!(missing.unwrap().size, CHUNK as u64);
         // The new chunk is not stored.
-        assert_eq!(backend.list(&format!("{name}/chunks")).unwrap().len(), 4);
-        let attributes = backend.read_whole(&format!("{name}/attributes.json"));
+        assert_eq!(
+            backend
+                .list(&UNLIMITED, &format!("{name}/chunks"))
+                .unwrap()
+                .len(),
+            4
+        );
+        let attributes = backend.read_whole(&UNLIMITED, &format!("{name}/attributes.json"));
         let attributes: serde_json::Value = serde_json::from_slice(&attributes.unwrap()).unwrap();
         assert_eq!(attributes, json!({"unit": "K"}));
     }
@@ -192,23 +199,39 @@ pub(crate) fn keys_that_come_and_go_are_seen(enter: &Enter) {
     let store = fixture.store();
     sample(Form::Plain).put(store.as_path(), "late");
     assert!(soon(|| stored.stat("late/zarr.json").is_ok()));
-    assert!(soon(|| files.read_whole("late/late.raw").is_ok()));
-    assert!(files.names("").unwrap().contains(&"late".to_string()));
-    let read = stored.read_whole("late/c/0/0").unwrap();
+    assert!(soon(|| files
+        .read_whole(&UNLIMITED, "late/late.raw")
+        .is_ok()));
+    assert!(
+        files
+            .names(&UNLIMITED, "")
+            .unwrap()
+            .contains(&"late".to_string())
+    );
+    let read = stored.read_whole(&UNLIMITED, "late/c/0/0").unwrap();
     store
         .as_path()
         .put("late/c/0/0", b"another content of another length");
-    let changed = || stored.read_whole("late/c/0/0").is_ok_and(|now| now != read);
+    let changed = || {
+        stored
+            .read_whole(&UNLIMITED, "late/c/0/0")
+            .is_ok_and(|now| now != read)
+    };
     assert!(soon(changed));
     assert_eq!(
-        stored.read_whole("late/c/0/0").unwrap(),
+        stored.read_whole(&UNLIMITED, "late/c/0/0").unwrap(),
         b"another content of another length"
     );
     fs::remove_dir_all(store.join("late")).unwrap();
     assert!(soon(
         || stored.stat("late").is_err() && files.stat("late").is_err()
     ));
-    assert!(!files.names("").unwrap().contains(&"late".to_string()));
+    assert!(
+        !files
+            .names(&UNLIMITED, "")
+            .unwrap()
+            .contains(&"late".to_string())
+    );
 }
 
 pub(crate) fn a_file_that_grew_is_never_cut(enter: &Enter) {
@@ -221,7 +244,10 @@ pub(crate) fn a_file_that_grew_is_never_cut(enter: &Enter) {
         backend.stat("note").unwrap();
         let longer = b"y".repeat(20 * size);
         fs::write(&note, &longer).unwrap();
-        assert!(backend.read_whole("note").unwrap() == longer, "{size}");
+        assert!(
+            backend.read_whole(&UNLIMITED, "note").unwrap() == longer,
+            "{size}"
+        );
     }
 }
 
@@ -229,31 +255,31 @@ pub(crate) fn bytes_of_a_replaced_file_never_reach_new_readers(enter: &Enter) {
     const SIZE: usize = 16 << 20;
     let fixture = Fixture::with(|store| store.put("big", &b"o".repeat(SIZE)));
     let backend = enter(fixture.views.stored.clone());
-    let old = backend.open("big").unwrap();
-    assert_eq!(old.read(0, 1).unwrap(), b"o");
+    let old = backend.open(&UNLIMITED, "big").unwrap();
+    assert_eq!(old.read(&UNLIMITED, 0, 1).unwrap(), b"o");
     let arriving = fixture.beside("arriving");
     fs::write(&arriving, b"n".repeat(SIZE)).unwrap();
     fs::rename(arriving, fixture.store().join("big")).unwrap();
     // Who opens the name now reads what it has now; who has opened it reads on.
-    let new = backend.open("big").unwrap();
-    assert_eq!(new.read(0, 1).unwrap(), b"n");
+    let new = backend.open(&UNLIMITED, "big").unwrap();
+    assert_eq!(new.read(&UNLIMITED, 0, 1).unwrap(), b"n");
     let middle = 9 << 20;
-    assert!(old.read(middle, 4096).unwrap() == b"o".repeat(4096));
-    assert!(new.read(middle, 1 << 20).unwrap() == b"n".repeat(1 << 20));
-    assert!(old.read(middle, 1 << 20).unwrap() == b"o".repeat(1 << 20));
+    assert!(old.read(&UNLIMITED, middle, 4096).unwrap() == b"o".repeat(4096));
+    assert!(new.read(&UNLIMITED, middle, 1 << 20).unwrap() == b"n".repeat(1 << 20));
+    assert!(old.read(&UNLIMITED, middle, 1 << 20).unwrap() == b"o".repeat(1 << 20));
 }
 
 pub(crate) fn bytes_of_an_overwritten_file_never_reach_old_readers(enter: &Enter) {
     const SIZE: usize = 16 << 20;
     let fixture = Fixture::with(|store| store.put("big", &b"o".repeat(SIZE)));
     let backend = enter(fixture.views.stored.clone());
-    let old = backend.open("big").unwrap();
-    assert!(old.read(0, SIZE / 2).unwrap() == b"o".repeat(SIZE / 2));
+    let old = backend.open(&UNLIMITED, "big").unwrap();
+    assert!(old.read(&UNLIMITED, 0, SIZE / 2).unwrap() == b"o".repeat(SIZE / 2));
     overwrite(&fixture.store().join("big"), &b"n".repeat(SIZE));
-    let new = backend.open("big").unwrap();
-    assert!(new.read(0, SIZE).unwrap() == b"n".repeat(SIZE));
+    let new = backend.open(&UNLIMITED, "big").unwrap();
+    assert!(new.read(&UNLIMITED, 0, SIZE).unwrap() == b"n".repeat(SIZE));
     for offset in [0, 5 << 20, 9 << 20, SIZE as u64 - 1] {
-        match old.read(offset, 1) {
+        match old.read(&UNLIMITED, offset, 1) {
             Ok(read) => assert_eq!(read, b"o", "at {offset}"),
             Err(errno) => assert_eq!(errno, libc::ESTALE),
         }

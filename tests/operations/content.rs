@@ -8,6 +8,7 @@ use zarrfs::store::EntryKind;
 use crate::backend::{Backend, Enter, OpenFile};
 use crate::common::sample::{Keys, Sample, arrays, places};
 use crate::fixture::{Fixture, name};
+use zarrfs::request_context::UNLIMITED;
 
 /// Numbers that look random and are the same in each run.
 pub(crate) struct Numbers(u64);
@@ -54,8 +55,15 @@ pub(crate) fn sizes_are_those_of_the_content(enter: &Enter) {
     for (path, sample) in arrays() {
         let whole = sample.whole();
         let base = format!("{path}/{}", name(path));
-        assert_eq!(backend.read_whole(&format!("{base}.raw")).unwrap(), whole);
-        let npy = backend.read_whole(&format!("{base}.npy")).unwrap();
+        assert_eq!(
+            backend
+                .read_whole(&UNLIMITED, &format!("{base}.raw"))
+                .unwrap(),
+            whole
+        );
+        let npy = backend
+            .read_whole(&UNLIMITED, &format!("{base}.npy"))
+            .unwrap();
         assert_eq!(elements(&npy, &sample.shape), whole, "{path}");
         let own = ["zarr.json", "attributes.json"].map(|name| format!("{path}/{name}"));
         for file in own
@@ -63,7 +71,7 @@ pub(crate) fn sizes_are_those_of_the_content(enter: &Enter) {
             .chain(["raw", "npy"].map(|end| format!("{base}.{end}")))
         {
             let stat = backend.stat(&file).unwrap();
-            let read = backend.read_whole(&file).unwrap();
+            let read = backend.read_whole(&UNLIMITED, &file).unwrap();
             assert_eq!(
                 (stat.kind, stat.size),
                 (EntryKind::File, read.len() as u64),
@@ -83,18 +91,24 @@ pub(crate) fn any_range_is_the_slice_of_the_whole(enter: &Enter) {
     for (path, sample) in arrays() {
         for end in ["raw", "npy"] {
             let file = format!("{path}/{}.{end}", name(path));
-            let whole = backend.read_whole(&file).unwrap();
+            let whole = backend.read_whole(&UNLIMITED, &file).unwrap();
             assert!(whole.ends_with(&sample.whole()));
             let size = whole.len() as u64;
-            let open = backend.open(&file).unwrap();
+            let open = backend.open(&UNLIMITED, &file).unwrap();
             for offset in [0, size.saturating_sub(1), size, size + 1, 1 << 40, 1 << 62] {
                 for len in [0, 1, 3, 4096, 100_001] {
-                    assert_eq!(open.read(offset, len).unwrap(), slice(&whole, offset, len));
+                    assert_eq!(
+                        open.read(&UNLIMITED, offset, len).unwrap(),
+                        slice(&whole, offset, len)
+                    );
                 }
             }
             for _ in 0..60 {
                 let (offset, len) = (numbers.below(size + 9), numbers.below(size + 9) as usize);
-                assert_eq!(open.read(offset, len).unwrap(), slice(&whole, offset, len));
+                assert_eq!(
+                    open.read(&UNLIMITED, offset, len).unwrap(),
+                    slice(&whole, offset, len)
+                );
             }
         }
     }
@@ -111,7 +125,7 @@ pub(crate) fn many_threads_read_what_is_there(enter: &Enter) {
     let backend: &dyn Backend = &*backend;
     let shared: Vec<Box<dyn OpenFile>> = files
         .iter()
-        .map(|(file, _)| backend.open(file).unwrap())
+        .map(|(file, _)| backend.open(&UNLIMITED, file).unwrap())
         .collect();
     thread::scope(|scope| {
         for thread in 0..THREADS {
@@ -124,8 +138,8 @@ pub(crate) fn many_threads_read_what_is_there(enter: &Enter) {
                     let offset = numbers.below(whole.len() as u64 + 5);
                     let len = numbers.below(20_000) as usize;
                     let read = match round % 4 {
-                        0 => backend.read(file, offset, len),
-                        _ => shared[number].read(offset, len),
+                        0 => backend.read(&UNLIMITED, file, offset, len),
+                        _ => shared[number].read(&UNLIMITED, offset, len),
                     };
                     assert_eq!(
                         read.unwrap(),
@@ -156,13 +170,15 @@ fn compare_chunks(backend: &dyn Backend, path: &str, sample: &Sample) {
         let stat = backend.stat(&format!("{base}.raw")).unwrap();
         assert_eq!(stat.size, clipped.len() as u64, "{base}");
         assert_eq!(
-            backend.read_whole(&format!("{base}.raw")).unwrap(),
+            backend
+                .read_whole(&UNLIMITED, &format!("{base}.raw"))
+                .unwrap(),
             clipped,
             "{base}"
         );
         assert!(
             backend
-                .read_whole(&format!("{base}.npy"))
+                .read_whole(&UNLIMITED, &format!("{base}.npy"))
                 .unwrap()
                 .ends_with(&clipped)
         );
@@ -171,7 +187,12 @@ fn compare_chunks(backend: &dyn Backend, path: &str, sample: &Sample) {
         }
     }
     expected.sort();
-    assert_eq!(backend.names(&format!("{path}/chunks")).unwrap(), expected);
+    assert_eq!(
+        backend
+            .names(&UNLIMITED, &format!("{path}/chunks"))
+            .unwrap(),
+        expected
+    );
 }
 
 pub(crate) fn chunk_files_are_cut_at_the_edge(enter: &Enter) {
@@ -201,18 +222,34 @@ pub(crate) fn chunk_files_are_cut_at_the_edge(enter: &Enter) {
 pub(crate) fn arrays_without_dimension_or_element_have_their_chunks(enter: &Enter) {
     let fixture = Fixture::new();
     let backend = enter(fixture.views.files.clone());
-    assert_eq!(backend.names("point/chunks").unwrap(), ["0.npy", "0.raw"]);
-    assert_eq!(backend.read_whole("point/chunks/0.raw").unwrap().len(), 2);
-    assert_eq!(backend.list("nothing/chunks").unwrap(), []);
-    assert_eq!(backend.read_whole("nothing/nothing.raw").unwrap(), b"");
-    let npy = backend.read_whole("nothing/nothing.npy").unwrap();
+    assert_eq!(
+        backend.names(&UNLIMITED, "point/chunks").unwrap(),
+        ["0.npy", "0.raw"]
+    );
+    assert_eq!(
+        backend
+            .read_whole(&UNLIMITED, "point/chunks/0.raw")
+            .unwrap()
+            .len(),
+        2
+    );
+    assert_eq!(backend.list(&UNLIMITED, "nothing/chunks").unwrap(), []);
+    assert_eq!(
+        backend
+            .read_whole(&UNLIMITED, "nothing/nothing.raw")
+            .unwrap(),
+        b""
+    );
+    let npy = backend
+        .read_whole(&UNLIMITED, "nothing/nothing.npy")
+        .unwrap();
     assert_eq!(elements(&npy, &[0, 5]), b"");
 }
 
 pub(crate) fn what_does_not_decode_says_so_when_it_is_opened(enter: &Enter) {
     let fixture = Fixture::new();
     let backend = enter(fixture.views.files.clone());
-    let names = backend.names("strange").unwrap();
+    let names = backend.names(&UNLIMITED, "strange").unwrap();
     assert_eq!(
         names,
         [
@@ -223,7 +260,7 @@ pub(crate) fn what_does_not_decode_says_so_when_it_is_opened(enter: &Enter) {
             "zarr.json"
         ]
     );
-    assert_eq!(backend.list("strange/chunks").unwrap().len(), 8);
+    assert_eq!(backend.list(&UNLIMITED, "strange/chunks").unwrap().len(), 8);
     for file in [
         "strange.npy",
         "strange.raw",
@@ -233,15 +270,17 @@ pub(crate) fn what_does_not_decode_says_so_when_it_is_opened(enter: &Enter) {
         let path = format!("strange/{file}");
         assert_eq!(backend.stat(&path).unwrap().kind, EntryKind::File);
         assert_eq!(
-            backend.open(&path).err(),
+            backend.open(&UNLIMITED, &path).err(),
             Some(Errno::OPNOTSUPP.raw_os_error()),
             "{file}"
         );
     }
-    let metadata = backend.read_whole("strange/zarr.json").unwrap();
+    let metadata = backend.read_whole(&UNLIMITED, "strange/zarr.json").unwrap();
     let metadata: serde_json::Value = serde_json::from_slice(&metadata).unwrap();
     assert_eq!(metadata["codecs"][1]["name"], "nobody-knows");
-    let stored = backend.read_whole(".zarrfs/store/strange/c/0/1").unwrap();
+    let stored = backend
+        .read_whole(&UNLIMITED, ".zarrfs/store/strange/c/0/1")
+        .unwrap();
     assert_eq!(
         stored,
         std::fs::read(fixture.store().join("strange/c/0/1")).unwrap()
@@ -268,13 +307,13 @@ fn b08_a_file_of_strings_has_its_length_before_it_is_opened() {
         store.put("names/0", &chunk);
     });
     let backend = crate::in_process::enter(fixture.views.files.clone());
-    let names = backend.names("names").unwrap();
+    let names = backend.names(&UNLIMITED, "names").unwrap();
     let decoded = names.iter().filter(|name| name.starts_with("names."));
     let paths: Vec<String> = decoded.map(|name| format!("names/{name}")).collect();
     assert!(!paths.is_empty(), "{names:?}");
     for path in paths {
         let shown = backend.stat(&path).unwrap().size;
-        let whole = backend.read(&path, 0, 10 << 20).unwrap();
+        let whole = backend.read(&UNLIMITED, &path, 0, 10 << 20).unwrap();
         assert_eq!(shown, whole.len() as u64, "{path}");
         assert!(shown > u64::from(ELEMENTS), "{path}");
     }
@@ -299,10 +338,10 @@ pub(crate) fn b08_a_file_whose_length_cannot_be_told_has_none(enter: &Enter) {
         ("endless/endless.raw", Errno::FBIG),
     ] {
         let (folder, name) = path.split_once('/').unwrap();
-        let listed = backend.names(folder).unwrap();
+        let listed = backend.names(&UNLIMITED, folder).unwrap();
         assert!(listed.contains(&name.to_string()), "{path}: {listed:?}");
         let errno = errno.raw_os_error();
         assert_eq!(backend.stat(path), Err(errno), "{path}");
-        assert_eq!(backend.open(path).err(), Some(errno), "{path}");
+        assert_eq!(backend.open(&UNLIMITED, path).err(), Some(errno), "{path}");
     }
 }

@@ -15,6 +15,7 @@ use crate::faulty::{Faulty, Trap};
 use crate::fixture::{Fixture, PATIENT, local, name};
 use crate::in_process;
 use crate::mounted;
+use zarrfs::request_context::UNLIMITED;
 
 /// An operation and what came of it.
 type Step = (String, Answer<Vec<u8>>);
@@ -22,7 +23,7 @@ type Step = (String, Answer<Vec<u8>>);
 /// Adds what a directory shows of itself and of what it holds.
 fn look(backend: &dyn Backend, folder: &str, steps: &mut Vec<Step>) {
     let shown = backend
-        .names(folder)
+        .names(&UNLIMITED, folder)
         .map(|names| names.join("/").into_bytes());
     let names = shown.clone().unwrap_or_default();
     steps.push((format!("list {folder}"), shown));
@@ -36,14 +37,14 @@ fn look(backend: &dyn Backend, folder: &str, steps: &mut Vec<Step>) {
 
 /// Adds what parts of one open file hold.
 fn read_parts(backend: &dyn Backend, file: &str, steps: &mut Vec<Step>) {
-    let open = match backend.open(file) {
+    let open = match backend.open(&UNLIMITED, file) {
         Ok(open) => open,
         Err(errno) => return steps.push((format!("open {file}"), Err(errno))),
     };
     for (offset, len) in [(1001, 3), (500, 1500), (0, 4096), (1 << 20, 1)] {
         steps.push((
             format!("read {len} at {offset} of {file}"),
-            open.read(offset, len),
+            open.read(&UNLIMITED, offset, len),
         ));
     }
 }
@@ -72,7 +73,7 @@ fn script(backend: &dyn Backend, part: &str) -> Vec<Step> {
         format!("{part}/zarr.json"),
         format!(".zarrfs/store/{part}/zarr.json"),
     ] {
-        let read = backend.read_whole(&file);
+        let read = backend.read_whole(&UNLIMITED, &file);
         steps.push((format!("read {file}"), read));
     }
     steps

@@ -7,6 +7,7 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
 use zarrfs::error::{Error, Kind, Result};
+use zarrfs::request_context::RequestContext;
 use zarrfs::store::layer::Layer;
 use zarrfs::store::{
     ByteRange, Key, Listing, Meta, Name, Object, Reader, Store, StoreInfo, Version,
@@ -45,47 +46,57 @@ impl<B: Before + 'static> Layer for Faulty<B> {
         &*self.inner
     }
 
-    fn get(&self, key: &Key, limit: u64) -> Result<Option<Object>> {
+    fn get(&self, context: &RequestContext, key: &Key, limit: u64) -> Result<Option<Object>> {
         self.before.call(key)?;
-        self.inner.get(key, limit)
+        self.inner.get(context, key, limit)
     }
 
-    fn get_range(&self, key: &Key, range: ByteRange) -> Result<Option<Object>> {
+    fn get_range(
+        &self,
+        context: &RequestContext,
+        key: &Key,
+        range: ByteRange,
+    ) -> Result<Option<Object>> {
         self.before.call(key)?;
-        self.inner.get_range(key, range)
+        self.inner.get_range(context, key, range)
     }
 
-    fn head(&self, key: &Key) -> Result<Option<Meta>> {
+    fn head(&self, context: &RequestContext, key: &Key) -> Result<Option<Meta>> {
         self.before.call(key)?;
-        self.inner.head(key)
+        self.inner.head(context, key)
     }
 
-    fn version(&self, key: &Key) -> Result<Option<Version>> {
+    fn version(&self, context: &RequestContext, key: &Key) -> Result<Option<Version>> {
         self.before.call(key)?;
-        self.inner.version(key)
+        self.inner.version(context, key)
     }
 
-    fn open(&self, key: &Key, known: Option<&Meta>) -> Result<Arc<dyn Reader>> {
+    fn open(
+        &self,
+        context: &RequestContext,
+        key: &Key,
+        known: Option<&Meta>,
+    ) -> Result<Arc<dyn Reader>> {
         self.before.call(key)?;
         Ok(Arc::new(Open {
-            inner: self.inner.open(key, known)?,
+            inner: self.inner.open(context, key, known)?,
             before: self.before.clone(),
             key: key.clone(),
         }))
     }
 
-    fn list(&self, prefix: &Key) -> Result<Box<dyn Listing>> {
+    fn list(&self, context: &RequestContext, prefix: &Key) -> Result<Box<dyn Listing>> {
         self.before.call(prefix)?;
         Ok(Box::new(Names {
-            inner: self.inner.list(prefix)?,
+            inner: self.inner.list(context, prefix)?,
             before: self.before.clone(),
             key: prefix.clone(),
         }))
     }
 
-    fn read_link(&self, key: &Key) -> Result<Vec<u8>> {
+    fn read_link(&self, context: &RequestContext, key: &Key) -> Result<Vec<u8>> {
         self.before.call(key)?;
-        self.inner.read_link(key)
+        self.inner.read_link(context, key)
     }
 
     fn info(&self) -> &StoreInfo {
@@ -100,19 +111,24 @@ struct Open<B> {
 }
 
 impl<B: Before> Reader for Open<B> {
-    fn read_at(&self, offset: u64, len: usize) -> Result<Vec<u8>> {
+    fn read_at(&self, context: &RequestContext, offset: u64, len: usize) -> Result<Vec<u8>> {
         self.before.call(&self.key)?;
-        self.inner.read_at(offset, len)
+        self.inner.read_at(context, offset, len)
     }
 
-    fn read_scattered(&self, offset: u64, parts: &mut [IoSliceMut<'_>]) -> Result<usize> {
+    fn read_scattered(
+        &self,
+        context: &RequestContext,
+        offset: u64,
+        parts: &mut [IoSliceMut<'_>],
+    ) -> Result<usize> {
         self.before.call(&self.key)?;
-        self.inner.read_scattered(offset, parts)
+        self.inner.read_scattered(context, offset, parts)
     }
 
-    fn meta(&self) -> Result<Meta> {
+    fn meta(&self, context: &RequestContext) -> Result<Meta> {
         self.before.call(&self.key)?;
-        self.inner.meta()
+        self.inner.meta(context)
     }
 }
 
@@ -123,14 +139,14 @@ struct Names<B> {
 }
 
 impl<B: Before> Listing for Names<B> {
-    fn next(&mut self) -> Result<Option<Name>> {
+    fn next(&mut self, context: &RequestContext) -> Result<Option<Name>> {
         self.before.call(&self.key)?;
-        self.inner.next()
+        self.inner.next(context)
     }
 
-    fn seek(&mut self, cursor: u64) -> Result<()> {
+    fn seek(&mut self, context: &RequestContext, cursor: u64) -> Result<()> {
         self.before.call(&self.key)?;
-        self.inner.seek(cursor)
+        self.inner.seek(context, cursor)
     }
 }
 

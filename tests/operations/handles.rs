@@ -8,6 +8,7 @@ use rustix::io::Errno;
 use crate::backend::{Backend, Enter};
 use crate::common::sample::arrays;
 use crate::fixture::{Fixture, name, soon};
+use zarrfs::request_context::UNLIMITED;
 
 /// Returns how many descriptors of this process lead below a folder; other tests have their own.
 fn descriptors(folder: &Path) -> usize {
@@ -26,19 +27,25 @@ fn use_once(backend: &dyn Backend, round: usize) {
         format!("{path}/zarr.json"),
         ".zarrfs/stats.json".to_string(),
     ] {
-        backend.read(&file, 1, 100).unwrap();
+        backend.read(&UNLIMITED, &file, 1, 100).unwrap();
     }
-    backend.list(path).unwrap();
-    backend.list(&format!(".zarrfs/files/{path}")).unwrap();
-    assert!(backend.open(".zarrfs/files/strange/strange.raw").is_err());
-    assert!(backend.open("none").is_err());
+    backend.list(&UNLIMITED, path).unwrap();
+    backend
+        .list(&UNLIMITED, &format!(".zarrfs/files/{path}"))
+        .unwrap();
+    assert!(
+        backend
+            .open(&UNLIMITED, ".zarrfs/files/strange/strange.raw")
+            .is_err()
+    );
+    assert!(backend.open(&UNLIMITED, "none").is_err());
 }
 
 pub(crate) fn what_is_opened_is_closed(enter: &Enter) {
     let fixture = Fixture::new();
     let backend = enter(fixture.views.stored.clone());
     let folder = fixture.store().canonicalize().unwrap();
-    let held = backend.open("plain/zarr.json").unwrap();
+    let held = backend.open(&UNLIMITED, "plain/zarr.json").unwrap();
     // What may stay open (stored chunks of arrays in use) does so after the first rounds.
     (0..50).for_each(|round| use_once(&*backend, round));
     drop(held);
@@ -57,16 +64,23 @@ pub(crate) fn a_deleted_file_stays_readable_while_it_is_open(enter: &Enter) {
     let fixture = Fixture::new();
     let backend = enter(fixture.views.stored.clone());
     let path = "deep/er/packed/zarr.json";
-    let whole = backend.read_whole(path).unwrap();
-    let (file, unread) = (backend.open(path).unwrap(), backend.open(path).unwrap());
-    assert_eq!(file.read(0, 10).unwrap(), whole[..10]);
+    let whole = backend.read_whole(&UNLIMITED, path).unwrap();
+    let (file, unread) = (
+        backend.open(&UNLIMITED, path).unwrap(),
+        backend.open(&UNLIMITED, path).unwrap(),
+    );
+    assert_eq!(file.read(&UNLIMITED, 0, 10).unwrap(), whole[..10]);
     fs::remove_dir_all(fixture.store().join("deep/er")).unwrap();
     let gone = Err(Errno::NOENT.raw_os_error());
     assert!(soon(|| backend.stat(path) == gone), "it is still there");
     for open in [&file, &unread] {
-        assert_eq!(open.read(0, whole.len() + 1).unwrap(), whole);
-        assert!(open.read(whole.len() as u64, 1).unwrap().is_empty());
+        assert_eq!(open.read(&UNLIMITED, 0, whole.len() + 1).unwrap(), whole);
+        assert!(
+            open.read(&UNLIMITED, whole.len() as u64, 1)
+                .unwrap()
+                .is_empty()
+        );
     }
     drop((file, unread));
-    assert!(backend.open(path).is_err());
+    assert!(backend.open(&UNLIMITED, path).is_err());
 }

@@ -18,6 +18,7 @@ use crate::faulty::{Faulty, Gate};
 use crate::fixture::{PATIENT, name, soon};
 use crate::in_process;
 use crate::mounted::Mounted;
+use zarrfs::request_context::UNLIMITED;
 
 const EIO: Errno = Errno::IO;
 
@@ -54,17 +55,22 @@ fn slow() -> Sample {
 /// Reads what does not hang: every array, every directory.
 fn use_the_rest(backend: &dyn Backend) {
     for (path, sample) in arrays() {
-        let read = backend.read_whole(&format!("{path}/{}.raw", name(path)));
+        let read = backend.read_whole(&UNLIMITED, &format!("{path}/{}.raw", name(path)));
         assert_eq!(read.unwrap(), sample.whole(), "{path}");
         assert!(
             backend
-                .names(path)
+                .names(&UNLIMITED, path)
                 .unwrap()
                 .contains(&"zarr.json".to_string())
         );
     }
-    assert!(backend.names("").unwrap().contains(&"slow0".to_string()));
-    assert!(backend.read_whole(".zarrfs/stats.json").is_ok());
+    assert!(
+        backend
+            .names(&UNLIMITED, "")
+            .unwrap()
+            .contains(&"slow0".to_string())
+    );
+    assert!(backend.read_whole(&UNLIMITED, ".zarrfs/stats.json").is_ok());
 }
 
 /// Runs `hang` in many threads, uses the rest meanwhile, and expects EIO for each of them.
@@ -101,13 +107,13 @@ fn hanging_chunks_hold_up_nothing_else() {
                 0 => format!("slow{number}/slow{number}.raw"),
                 _ => format!("slow{number}/chunks/5.0.npy"),
             };
-            mount.read_whole(&file).unwrap_err()
+            mount.read_whole(&UNLIMITED, &file).unwrap_err()
         });
         let size = mount.stat("slow0/slow0.raw").unwrap().size;
         assert_eq!(size, 96, "sizes need no chunk");
         gate.open();
         assert!(soon(
-            || mount.read_whole("slow0/slow0.raw") == Ok(slow().whole())
+            || mount.read_whole(&UNLIMITED, "slow0/slow0.raw") == Ok(slow().whole())
         ));
     }
 }
@@ -125,11 +131,13 @@ fn hanging_metadata_holds_up_nothing_else() {
             1 => mount
                 .stat(&format!(".zarrfs/store/slow{number}"))
                 .unwrap_err(),
-            _ => mount.list(&format!("slow{number}")).unwrap_err(),
+            _ => mount
+                .list(&UNLIMITED, &format!("slow{number}"))
+                .unwrap_err(),
         });
         gate.open();
         assert!(soon(
-            || mount.read_whole("slow0/slow0.raw") == Ok(slow().whole())
+            || mount.read_whole(&UNLIMITED, "slow0/slow0.raw") == Ok(slow().whole())
         ));
     }
 }
@@ -163,10 +171,10 @@ fn b07_control_files_answer_while_the_whole_store_hangs() {
 fn check_control(mount: &Mounted) {
     for name in ["stats.json", "mount.json", "errors"] {
         let path = format!(".zarrfs/{name}");
-        assert!(mount.read_whole(&path).is_ok(), "{name}");
+        assert!(mount.read_whole(&UNLIMITED, &path).is_ok(), "{name}");
         assert!(mount.stat(&path).is_ok(), "{name}");
     }
-    let names = mount.names(".zarrfs").unwrap();
+    let names = mount.names(&UNLIMITED, ".zarrfs").unwrap();
     assert!(names.contains(&"errors".into()) && names.contains(&"files".into()));
     for name in names {
         assert!(mount.stat(&format!(".zarrfs/{name}")).is_ok(), "{name}");
@@ -209,14 +217,17 @@ fn a_second_reader_of_a_hanging_chunk_waits_no_longer_than_the_limit() {
     let backend = in_process::enter(views.files);
     let backend = &*backend;
     thread::scope(|scope| {
-        let first = scope.spawn(move || backend.read_whole("slow0/chunks/0.0.raw"));
+        let first = scope.spawn(move || backend.read_whole(&UNLIMITED, "slow0/chunks/0.0.raw"));
         assert!(soon(|| gate.waiting() > 0));
-        let second = backend.read_whole("slow0/chunks/0.0.raw");
+        let second = backend.read_whole(&UNLIMITED, "slow0/chunks/0.0.raw");
         let alone = first.is_finished();
         gate.open();
         assert_eq!(second, Err(EIO.raw_os_error()));
         assert!(!alone, "only the store can end the first");
         assert_eq!(first.join().unwrap().unwrap(), slow().clipped(&[0, 0]));
     });
-    assert_eq!(backend.read_whole("slow0/slow0.raw"), Ok(slow().whole()));
+    assert_eq!(
+        backend.read_whole(&UNLIMITED, "slow0/slow0.raw"),
+        Ok(slow().whole())
+    );
 }

@@ -11,6 +11,7 @@ use zarrfs::vfs::{Caller, Fh, Ino, Vfs, VfsConfig};
 use zarrfs::view::{Attr, View};
 
 use crate::backend::{Answer, Backend, Listed, OpenFile, Stat};
+use zarrfs::request_context::{RequestContext, UNLIMITED};
 
 struct InProcess {
     vfs: Vfs,
@@ -37,8 +38,8 @@ const PAGE: usize = 500;
 
 impl InProcess {
     fn look_up(&self, parent: Ino, name: &[u8]) -> Answer<(Ino, Attr)> {
-        let found = match self.vfs.lookup_now(parent, name) {
-            Ok(Known::Unknown) => self.vfs.lookup(parent, name, caller()),
+        let found = match self.vfs.lookup_now(&UNLIMITED, parent, name) {
+            Ok(Known::Unknown) => self.vfs.lookup(&UNLIMITED, parent, name, caller()),
             known => known.map(Known::found),
         };
         let entry = found.map_err(|error| error.errno())?;
@@ -47,9 +48,9 @@ impl InProcess {
     }
 
     fn attributes(&self, ino: Ino) -> Answer<Attr> {
-        let known = self.vfs.getattr_now(ino);
+        let known = self.vfs.getattr_now(&UNLIMITED, ino);
         known
-            .unwrap_or_else(|| self.vfs.getattr(ino, caller()))
+            .unwrap_or_else(|| self.vfs.getattr(&UNLIMITED, ino, caller()))
             .map_err(|error| error.errno())
     }
 
@@ -88,7 +89,10 @@ impl InProcess {
             if links > MOST_LINKS {
                 return Err(Errno::LOOP.raw_os_error());
             }
-            let target = self.vfs.read_link(ino).map_err(|error| error.errno())?;
+            let target = self
+                .vfs
+                .read_link(&UNLIMITED, ino)
+                .map_err(|error| error.errno())?;
             assert!(!target.starts_with(b"/"), "it would leave the mount");
             todo.extend(names(&target));
         }
@@ -123,14 +127,14 @@ impl Backend for InProcess {
         })
     }
 
-    fn list_after(&self, path: &str, cursor: u64) -> Answer<Vec<Listed>> {
+    fn list_after(&self, context: &RequestContext, path: &str, cursor: u64) -> Answer<Vec<Listed>> {
         let fh = again_if_stale(|| {
             let (ino, attr) = self.walk(path, true)?;
             // The kernel opens nothing else as a directory.
             if attr.kind != EntryKind::Directory {
                 return Err(Errno::NOTDIR.raw_os_error());
             }
-            let opened = self.vfs.opendir(ino, caller());
+            let opened = self.vfs.opendir(context, ino, caller());
             opened.map_err(|error| error.errno())
         })?;
         let mut listed: Vec<Listed> = Vec::new();
@@ -151,7 +155,7 @@ impl Backend for InProcess {
                 }
                 taken
             };
-            let page = self.vfs.readdir(fh, at, &mut take);
+            let page = self.vfs.readdir(context, fh, at, &mut take);
             if let Err(error) = page {
                 self.vfs.releasedir(fh);
                 return Err(error.errno());
@@ -161,19 +165,21 @@ impl Backend for InProcess {
         Ok(listed)
     }
 
-    fn open(&self, path: &str) -> Answer<Box<dyn OpenFile + '_>> {
+    fn open(&self, context: &RequestContext, path: &str) -> Answer<Box<dyn OpenFile + '_>> {
         let opened = again_if_stale(|| {
             let (ino, _) = self.walk(path, true)?;
-            let opened = self.vfs.open(ino, caller());
+            let opened = self.vfs.open(context, ino, caller());
             opened.map_err(|error| error.errno())
         })?;
         let (vfs, fh) = (&self.vfs, opened.fh);
         Ok(Box::new(Handle { vfs, fh }))
     }
 
-    fn read_link(&self, path: &str) -> Answer<Vec<u8>> {
+    fn read_link(&self, context: &RequestContext, path: &str) -> Answer<Vec<u8>> {
         let (ino, _) = self.walk(path, false)?;
-        self.vfs.read_link(ino).map_err(|error| error.errno())
+        self.vfs
+            .read_link(context, ino)
+            .map_err(|error| error.errno())
     }
 }
 
@@ -183,15 +189,15 @@ struct Handle<'a> {
 }
 
 impl OpenFile for Handle<'_> {
-    fn read(&self, offset: u64, len: usize) -> Answer<Vec<u8>> {
-        let known = self.vfs.read_now(self.fh, offset, len);
-        let bytes = known.unwrap_or_else(|| self.vfs.read(self.fh, offset, len));
+    fn read(&self, context: &RequestContext, offset: u64, len: usize) -> Answer<Vec<u8>> {
+        let known = self.vfs.read_now(context, self.fh, offset, len);
+        let bytes = known.unwrap_or_else(|| self.vfs.read(context, self.fh, offset, len));
         Ok(bytes.map_err(|error| error.errno())?.to_vec())
     }
 }
 
 impl Drop for Handle<'_> {
     fn drop(&mut self) {
-        self.vfs.release(self.fh);
+        self.vfs.release(&UNLIMITED, self.fh);
     }
 }

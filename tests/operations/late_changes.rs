@@ -20,6 +20,7 @@ use crate::common::{needs, views_of};
 use crate::faulty::{Faulty, Gate};
 use crate::fixture::{PATIENT, soon};
 use crate::mounted::{Mounted, errno};
+use zarrfs::request_context::UNLIMITED;
 
 /// How long a request may wait here.
 const LIMIT: Duration = Duration::from_secs(1);
@@ -127,14 +128,18 @@ fn what_was_refused_is_not_done_later() {
         hanging.gate.open();
         std::thread::sleep(MOMENT);
         drop(open);
-        let changes = hanging.overlay.changes().unwrap();
+        let changes = hanging.overlay.changes(&UNLIMITED).unwrap();
         assert_eq!((changes.keys, changes.kept), (vec![], vec![]), "{name}");
         assert!(soon(
             || fs::read(path.join("a")).is_ok_and(|bytes| bytes == b"of the store")
         ));
         // And a request that comes in time is done.
         fs::write(path.join("a"), "in time").unwrap();
-        assert_eq!(hanging.overlay.changes().unwrap().keys.len(), 1, "{name}");
+        assert_eq!(
+            hanging.overlay.changes(&UNLIMITED).unwrap().keys.len(),
+            1,
+            "{name}"
+        );
     }
 }
 

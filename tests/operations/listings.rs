@@ -17,6 +17,7 @@ use crate::content::Numbers;
 use crate::fixture::{Fixture, PATIENT};
 use crate::in_process;
 use crate::mounted;
+use zarrfs::request_context::UNLIMITED;
 
 fn join(folder: &str, name: &[u8]) -> String {
     let name = std::str::from_utf8(name).unwrap();
@@ -35,7 +36,7 @@ fn compare(backend: &dyn Backend, folder: &str, entry: &Listed) {
 /// Calls `visit` with each directory below a path and its entries.
 fn walk(backend: &dyn Backend, folder: &str, visit: &mut dyn FnMut(&str, &[Listed])) {
     // The broken node of the sample does not list.
-    let Ok(entries) = backend.list(folder) else {
+    let Ok(entries) = backend.list(&UNLIMITED, folder) else {
         return;
     };
     visit(folder, &entries);
@@ -121,7 +122,7 @@ pub(crate) fn what_is_listed_is_what_can_be_looked_up(enter: &Enter) {
         }
     });
     assert!(count > 40, "{count} entries");
-    let listed = backend.names("").unwrap();
+    let listed = backend.names(&UNLIMITED, "").unwrap();
     for name in fixture.names() {
         let found = backend.stat(&name).is_ok();
         assert_eq!(found, listed.contains(&name), "{name}");
@@ -144,8 +145,17 @@ pub(crate) fn what_is_listed_is_what_can_be_looked_up(enter: &Enter) {
     for length in [251, 252, 255] {
         let name = "n".repeat(length);
         let npy = format!("{name}.npy");
-        assert_eq!(backend.names(&name).unwrap().contains(&npy), length == 251);
-        assert!(backend.names(&format!("{name}/chunks")).unwrap().len() >= 4);
+        assert_eq!(
+            backend.names(&UNLIMITED, &name).unwrap().contains(&npy),
+            length == 251
+        );
+        assert!(
+            backend
+                .names(&UNLIMITED, &format!("{name}/chunks"))
+                .unwrap()
+                .len()
+                >= 4
+        );
     }
 }
 
@@ -155,7 +165,9 @@ pub(crate) fn a_listing_goes_on_after_any_cursor(enter: &Enter) {
         let backend = enter(view.clone());
         walk(&*backend, "", &mut |folder, entries| {
             for (index, entry) in entries.iter().enumerate() {
-                let rest = backend.list_after(folder, entry.cursor).unwrap();
+                let rest = backend
+                    .list_after(&UNLIMITED, folder, entry.cursor)
+                    .unwrap();
                 let name = String::from_utf8_lossy(&entry.name);
                 assert_eq!(
                     order(&rest),
@@ -169,7 +181,7 @@ pub(crate) fn a_listing_goes_on_after_any_cursor(enter: &Enter) {
 
 /// Compares a large directory with the names it must have; looks at some of them.
 fn compare_large(backend: &dyn Backend, folder: &str, expected: &HashSet<String>) {
-    let entries = backend.list(folder).unwrap();
+    let entries = backend.list(&UNLIMITED, folder).unwrap();
     let names: HashSet<&[u8]> = entries.iter().map(|entry| entry.name.as_slice()).collect();
     assert_eq!(
         (entries.len(), names.len()),
@@ -184,7 +196,9 @@ fn compare_large(backend: &dyn Backend, folder: &str, expected: &HashSet<String>
     let last = entries.len() - 1;
     let some = (0..6).map(|_| numbers.below(last as u64) as usize);
     for index in [0, 1, last - 1, last].into_iter().chain(some) {
-        let rest = backend.list_after(folder, entries[index].cursor).unwrap();
+        let rest = backend
+            .list_after(&UNLIMITED, folder, entries[index].cursor)
+            .unwrap();
         assert_eq!(
             order(&rest),
             order(&entries[index + 1..]),

@@ -23,6 +23,7 @@ use zarrfs::vfs::{Vfs, VfsConfig};
 use zarrfs::view::View;
 
 use crate::backend::{Answer, Backend, Listed, OpenFile, Stat};
+use zarrfs::request_context::RequestContext;
 
 pub(crate) struct Mounted {
     folder: TempDir,
@@ -163,7 +164,12 @@ impl Backend for Mounted {
         })
     }
 
-    fn list_after(&self, path: &str, cursor: u64) -> Answer<Vec<Listed>> {
+    fn list_after(
+        &self,
+        _context: &RequestContext,
+        path: &str,
+        cursor: u64,
+    ) -> Answer<Vec<Listed>> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let fd = rustix::fs::openat(CWD, self.path(path), flags, Mode::empty());
         let fd = fd.map_err(|error| error.raw_os_error())?;
@@ -184,19 +190,19 @@ impl Backend for Mounted {
         Ok(found)
     }
 
-    fn open(&self, path: &str) -> Answer<Box<dyn OpenFile + '_>> {
+    fn open(&self, _context: &RequestContext, path: &str) -> Answer<Box<dyn OpenFile + '_>> {
         let file = File::open(self.path(path)).map_err(errno)?;
         Ok(Box::new(file))
     }
 
-    fn read_link(&self, path: &str) -> Answer<Vec<u8>> {
+    fn read_link(&self, _context: &RequestContext, path: &str) -> Answer<Vec<u8>> {
         let target = fs::read_link(self.path(path)).map_err(errno)?;
         Ok(target.into_os_string().into_vec())
     }
 }
 
 impl OpenFile for File {
-    fn read(&self, offset: u64, len: usize) -> Answer<Vec<u8>> {
+    fn read(&self, _context: &RequestContext, offset: u64, len: usize) -> Answer<Vec<u8>> {
         let mut bytes = vec![0; len];
         let read = self.read_at(&mut bytes, offset).map_err(errno)?;
         bytes.truncate(read);

@@ -10,6 +10,7 @@ use std::thread;
 use zarrfs::error::{Kind, Result};
 use zarrfs::known::Known;
 use zarrfs::overlay::{Overlay, OverlayConfig};
+use zarrfs::request_context::UNLIMITED;
 use zarrfs::store::StoreConfig;
 use zarrfs::store::backend::local::LocalStore;
 use zarrfs::store::tree::{Credentials, RenameMode};
@@ -51,8 +52,8 @@ fn opened(folder: &Path) -> Vfs {
 }
 
 fn look_up(vfs: &Vfs, parent: Ino, name: &str, caller: Caller) -> Option<Ino> {
-    let found = match vfs.lookup_now(parent, name.as_bytes()) {
-        Ok(Known::Unknown) => vfs.lookup(parent, name.as_bytes(), caller),
+    let found = match vfs.lookup_now(&UNLIMITED, parent, name.as_bytes()) {
+        Ok(Known::Unknown) => vfs.lookup(&UNLIMITED, parent, name.as_bytes(), caller),
         known => known.map(Known::found),
     };
     found.unwrap().map(|entry| entry.ino)
@@ -67,7 +68,8 @@ fn beside_moves(ask: impl Fn(&Vfs, Ino, Caller) + Sync) {
             (b"y", b"x")
         };
         let (from, to) = ((above, names.0), (above, names.1));
-        vfs.rename(from, to, RenameMode::Replace).unwrap();
+        vfs.rename(&UNLIMITED, from, to, RenameMode::Replace)
+            .unwrap();
     };
     beside(move_it, ask);
 }
@@ -117,7 +119,7 @@ fn answer<T>(ask: impl Fn() -> Result<T>) -> T {
 #[test]
 fn a_folder_that_moves_is_listed() {
     beside_moves(|vfs, ino, caller| {
-        let fh = vfs.opendir(ino, caller).unwrap();
+        let fh = vfs.opendir(&UNLIMITED, ino, caller).unwrap();
         vfs.releasedir(fh);
     });
 }
@@ -125,8 +127,10 @@ fn a_folder_that_moves_is_listed() {
 #[test]
 fn a_folder_that_moves_has_attributes() {
     beside_moves(|vfs, ino, caller| {
-        let known = vfs.getattr_now(ino);
-        known.unwrap_or_else(|| vfs.getattr(ino, caller)).unwrap();
+        let known = vfs.getattr_now(&UNLIMITED, ino);
+        known
+            .unwrap_or_else(|| vfs.getattr(&UNLIMITED, ino, caller))
+            .unwrap();
     });
 }
 
@@ -134,8 +138,8 @@ fn a_folder_that_moves_has_attributes() {
 fn a_file_in_a_folder_that_moves_is_found_and_opened() {
     beside_moves(|vfs, ino, caller| {
         let file = look_up(vfs, ino, "file", caller).expect("it is there all the time");
-        let opened = answer(|| vfs.open(file, caller));
-        vfs.release(opened.fh);
+        let opened = answer(|| vfs.open(&UNLIMITED, file, caller));
+        vfs.release(&UNLIMITED, opened.fh);
         vfs.forget(file, 1);
     });
 }
@@ -149,18 +153,20 @@ fn files_are_made_and_removed_in_a_folder_that_moves() {
             ..OpenOptions::default()
         };
         let (entry, open) = vfs
-            .create(ino, name.as_bytes(), &MAKER, mode, caller)
+            .create(&UNLIMITED, ino, name.as_bytes(), &MAKER, mode, caller)
             .unwrap();
-        vfs.release(open.fh);
+        vfs.release(&UNLIMITED, open.fh);
         let other = format!("other{}", caller.0);
         let names = ((ino, name.as_bytes()), (ino, other.as_bytes()));
-        vfs.rename(names.0, names.1, RenameMode::Replace).unwrap();
-        vfs.unlink(ino, other.as_bytes()).unwrap();
+        vfs.rename(&UNLIMITED, names.0, names.1, RenameMode::Replace)
+            .unwrap();
+        vfs.unlink(&UNLIMITED, ino, other.as_bytes()).unwrap();
         vfs.forget(entry.ino, 1);
         let folder = format!("folder{}", caller.0);
-        vfs.make(ino, folder.as_bytes(), &NewNode::Folder, &MAKER)
+        vfs.make(&UNLIMITED, ino, folder.as_bytes(), &NewNode::Folder, &MAKER)
             .unwrap();
-        vfs.remove_folder(ino, folder.as_bytes()).unwrap();
+        vfs.remove_folder(&UNLIMITED, ino, folder.as_bytes())
+            .unwrap();
     });
 }
 
@@ -168,13 +174,15 @@ fn files_are_made_and_removed_in_a_folder_that_moves() {
 fn a_folder_that_cannot_move_onto_another_takes_nothing_from_it() {
     let fail_to_move = |vfs: &Vfs, above: Ino, _| {
         let (from, to): (_, (_, &[u8])) = ((above, b"x".as_slice()), (above, b"full"));
-        let failed = vfs.rename(from, to, RenameMode::Replace).unwrap_err();
+        let failed = vfs
+            .rename(&UNLIMITED, from, to, RenameMode::Replace)
+            .unwrap_err();
         assert_eq!(failed.kind(), Kind::NotEmpty);
         assert!(look_up(vfs, above, "full", Caller(1)).is_some());
     };
     beside(fail_to_move, |vfs, ino, caller| {
         assert!(look_up(vfs, ino, "kept", caller).is_none(), "never here");
-        let removed = vfs.unlink(ino, b"kept").unwrap_err();
+        let removed = vfs.unlink(&UNLIMITED, ino, b"kept").unwrap_err();
         assert_eq!(
             removed.kind(),
             Kind::NotFound,
@@ -192,21 +200,31 @@ fn a_second_walk_is_answered_by_what_the_path_has() {
     let above = look_up(&vfs, Ino::ROOT, "a", Caller(1)).unwrap();
     let old = look_up(&vfs, above, "x", Caller(1)).unwrap();
     let file = look_up(&vfs, old, "file", Caller(1)).unwrap();
-    vfs.rename((above, b"x"), (above, b"z"), RenameMode::Replace)
+    vfs.rename(
+        &UNLIMITED,
+        (above, b"x"),
+        (above, b"z"),
+        RenameMode::Replace,
+    )
+    .unwrap();
+    vfs.make(&UNLIMITED, above, b"x", &NewNode::Folder, &MAKER)
         .unwrap();
-    vfs.make(above, b"x", &NewNode::Folder, &MAKER).unwrap();
     let new = look_up(&vfs, above, "x", Caller(1)).unwrap();
-    vfs.unlink(old, b"file").unwrap();
-    vfs.remove_folder(above, b"z").unwrap();
+    vfs.unlink(&UNLIMITED, old, b"file").unwrap();
+    vfs.remove_folder(&UNLIMITED, above, b"z").unwrap();
     assert_ne!(new, old);
     for caller in [Caller(2), Caller(3)] {
-        let first = vfs.lookup(old, b"file", caller).unwrap_err();
+        let first = vfs.lookup(&UNLIMITED, old, b"file", caller).unwrap_err();
         assert_eq!(first.kind(), Kind::Changed);
-        assert!(vfs.lookup(old, b"file", caller).unwrap().is_none());
+        assert!(
+            vfs.lookup(&UNLIMITED, old, b"file", caller)
+                .unwrap()
+                .is_none()
+        );
     }
-    let first = vfs.open(file, Caller(4)).unwrap_err();
+    let first = vfs.open(&UNLIMITED, file, Caller(4)).unwrap_err();
     assert_eq!(first.kind(), Kind::Changed);
-    let second = vfs.open(file, Caller(4)).unwrap_err();
+    let second = vfs.open(&UNLIMITED, file, Caller(4)).unwrap_err();
     assert_eq!(second.kind(), Kind::NotFound);
 }
 
@@ -216,12 +234,13 @@ fn an_open_folder_that_was_removed_has_attributes() {
     let folder = tempfile::tempdir().unwrap();
     let vfs = opened(folder.path());
     let above = look_up(&vfs, Ino::ROOT, "a", Caller(1)).unwrap();
-    vfs.make(above, b"new", &NewNode::Folder, &MAKER).unwrap();
+    vfs.make(&UNLIMITED, above, b"new", &NewNode::Folder, &MAKER)
+        .unwrap();
     let ino = look_up(&vfs, above, "new", Caller(1)).unwrap();
-    let fh = vfs.opendir(ino, Caller(1)).unwrap();
-    vfs.remove_folder(above, b"new").unwrap();
-    let attr = vfs.getattr(ino, Caller(1)).unwrap();
+    let fh = vfs.opendir(&UNLIMITED, ino, Caller(1)).unwrap();
+    vfs.remove_folder(&UNLIMITED, above, b"new").unwrap();
+    let attr = vfs.getattr(&UNLIMITED, ino, Caller(1)).unwrap();
     assert_eq!(attr.kind, zarrfs::store::EntryKind::Directory);
     vfs.releasedir(fh);
-    assert!(vfs.getattr(ino, Caller(1)).is_err());
+    assert!(vfs.getattr(&UNLIMITED, ino, Caller(1)).is_err());
 }

@@ -10,15 +10,16 @@ use zarrfs::store::EntryKind;
 use crate::backend::{Backend, Enter};
 use crate::common::sample::{GROUP, arrays};
 use crate::fixture::{Fixture, name};
+use zarrfs::request_context::UNLIMITED;
 
 fn json(backend: &dyn Backend, path: &str) -> Value {
-    serde_json::from_slice(&backend.read_whole(path).unwrap()).unwrap()
+    serde_json::from_slice(&backend.read_whole(&UNLIMITED, path).unwrap()).unwrap()
 }
 
 pub(crate) fn a_broken_node_harms_only_itself(enter: &Enter) {
     let fixture = Fixture::new();
     let backend = enter(fixture.views.files.clone());
-    let listed = backend.names("").unwrap();
+    let listed = backend.names(&UNLIMITED, "").unwrap();
     assert_eq!(backend.stat("broken").unwrap().kind, EntryKind::Directory);
     let (missing, unreadable) = (Errno::NOENT, Errno::OPNOTSUPP);
     for (inside, errno) in [
@@ -32,7 +33,7 @@ pub(crate) fn a_broken_node_harms_only_itself(enter: &Enter) {
     }
     let others = arrays();
     for (path, sample) in &others {
-        let read = backend.read_whole(&format!("{path}/{}.raw", name(path)));
+        let read = backend.read_whole(&UNLIMITED, &format!("{path}/{}.raw", name(path)));
         assert_eq!(read.unwrap(), sample.whole(), "{path}");
         assert!(
             listed
@@ -47,7 +48,7 @@ pub(crate) fn a_broken_node_harms_only_itself(enter: &Enter) {
         ("c/0", b"1234"),
     ];
     for (key, bytes) in keys {
-        let stored = backend.read_whole(&format!(".zarrfs/store/broken/{key}"));
+        let stored = backend.read_whole(&UNLIMITED, &format!(".zarrfs/store/broken/{key}"));
         assert_eq!(stored.unwrap(), bytes);
     }
 }
@@ -81,7 +82,7 @@ pub(crate) fn c04_a_broken_node_lists_and_says_what_is_wrong(enter: &Enter) {
         ("group", &["ERROR.txt", "child", "zarr.json"]),
         ("group/child", &["attributes.json", "zarr.json"]),
     ] {
-        let mut listed = backend.names(path).unwrap();
+        let mut listed = backend.names(&UNLIMITED, path).unwrap();
         listed.sort();
         assert_eq!(listed, names, "{path}");
         for name in names {
@@ -91,14 +92,15 @@ pub(crate) fn c04_a_broken_node_lists_and_says_what_is_wrong(enter: &Enter) {
             if stat.kind == EntryKind::Directory {
                 continue;
             }
-            let read = backend.read_whole(inside).unwrap();
+            let read = backend.read_whole(&UNLIMITED, inside).unwrap();
             assert_eq!(read.len() as u64, stat.size, "{inside}");
             if let Ok(stored) = std::fs::read(fixture.store().join(path).join(name)) {
                 assert!(path == "group/child" || read == stored, "{inside}");
             }
         }
     }
-    let said = |path: &str| String::from_utf8(backend.read_whole(path).unwrap()).unwrap();
+    let said =
+        |path: &str| String::from_utf8(backend.read_whole(&UNLIMITED, path).unwrap()).unwrap();
     assert_eq!(
         said("array/ERROR.txt"),
         "The node array cannot be read: array/zarr.json: shape: expected a list of whole numbers, none negative and each \
@@ -114,9 +116,14 @@ pub(crate) fn the_control_directory_resolves_and_is_not_listed(enter: &Enter) {
     let fixture = Fixture::new();
     for view in [&fixture.views.stored, &fixture.views.files] {
         let backend = enter(view.clone());
-        assert!(!backend.names("").unwrap().contains(&".zarrfs".to_string()));
+        assert!(
+            !backend
+                .names(&UNLIMITED, "")
+                .unwrap()
+                .contains(&".zarrfs".to_string())
+        );
         assert_eq!(backend.stat(".zarrfs").unwrap().kind, EntryKind::Directory);
-        let held = backend.names(".zarrfs").unwrap();
+        let held = backend.names(&UNLIMITED, ".zarrfs").unwrap();
         assert_eq!(
             held,
             ["errors", "files", "mount.json", "stats.json", "store"]
@@ -126,12 +133,14 @@ pub(crate) fn the_control_directory_resolves_and_is_not_listed(enter: &Enter) {
         }
         assert_eq!(json(&*backend, ".zarrfs/mount.json"), serde_json::json!({}));
         assert_eq!(
-            backend.read_whole(".zarrfs/store/zarr.json").unwrap(),
+            backend
+                .read_whole(&UNLIMITED, ".zarrfs/store/zarr.json")
+                .unwrap(),
             GROUP.as_bytes()
         );
         assert_eq!(
             backend
-                .read_whole(".zarrfs/files/point/point.raw")
+                .read_whole(&UNLIMITED, ".zarrfs/files/point/point.raw")
                 .unwrap()
                 .len(),
             2
@@ -158,11 +167,13 @@ pub(crate) fn counters_have_a_constant_size(enter: &Enter) {
     let before = json(&*backend, ".zarrfs/stats.json");
     for (path, _) in arrays() {
         backend
-            .read_whole(&format!("{path}/{}.npy", name(path)))
+            .read_whole(&UNLIMITED, &format!("{path}/{}.npy", name(path)))
             .unwrap();
         assert_eq!(backend.stat(".zarrfs/stats.json").unwrap().size, size);
     }
-    let text = backend.read_whole(".zarrfs/stats.json").unwrap();
+    let text = backend
+        .read_whole(&UNLIMITED, ".zarrfs/stats.json")
+        .unwrap();
     assert_eq!(text.len() as u64, size);
     let after = json(&*backend, ".zarrfs/stats.json");
     let decoded = |stats: &Value| stats["decoded_chunks"].as_u64().unwrap();
@@ -173,7 +184,7 @@ pub(crate) fn a_child_wins_over_a_file_of_the_group(enter: &Enter) {
     let fixture = Fixture::new();
     let backend = enter(fixture.views.files.clone());
     assert_eq!(
-        backend.names("own").unwrap(),
+        backend.names(&UNLIMITED, "own").unwrap(),
         ["attributes.json", "zarr.json"]
     );
     assert_eq!(
@@ -203,7 +214,7 @@ pub(crate) fn folders_without_documents_are_groups(enter: &Enter) {
             serde_json::json!({})
         );
     }
-    let names = backend.names("deep").unwrap();
+    let names = backend.names(&UNLIMITED, "deep").unwrap();
     assert_eq!(names, ["attributes.json", "er", "shards", "zarr.json"]);
     let missing = Errno::NOENT.raw_os_error();
     assert_eq!(backend.stat(".zarrfs/store/deep/zarr.json"), Err(missing));
@@ -239,14 +250,21 @@ pub(crate) fn links_inside_are_followed(enter: &Enter) {
             (stat.kind, stat.size),
             (EntryKind::Link, target.len() as u64)
         );
-        assert_eq!(backend.read_link(path).unwrap(), target);
+        assert_eq!(backend.read_link(&UNLIMITED, path).unwrap(), target);
     }
     for path in ["near", "a/up", "folder/x", "absolute"] {
-        assert_eq!(backend.read_whole(path).unwrap(), b"inside", "{path}");
+        assert_eq!(
+            backend.read_whole(&UNLIMITED, path).unwrap(),
+            b"inside",
+            "{path}"
+        );
     }
     assert_eq!(backend.stat("absolute").unwrap().kind, EntryKind::File);
-    assert_eq!(backend.names("folder").unwrap(), ["x"]);
-    assert_eq!(backend.read_link("a/b/x"), Err(Errno::INVAL.raw_os_error()));
+    assert_eq!(backend.names(&UNLIMITED, "folder").unwrap(), ["x"]);
+    assert_eq!(
+        backend.read_link(&UNLIMITED, "a/b/x"),
+        Err(Errno::INVAL.raw_os_error())
+    );
 }
 
 pub(crate) fn links_that_leave_are_refused(enter: &Enter) {
@@ -255,20 +273,20 @@ pub(crate) fn links_that_leave_are_refused(enter: &Enter) {
     let denied = Errno::ACCESS.raw_os_error();
     for path in ["away", "far", "outside"] {
         assert_eq!(backend.stat(path).unwrap().kind, EntryKind::Link, "{path}");
-        assert_eq!(backend.read_link(path), Err(denied), "{path}");
-        assert_eq!(backend.read(path, 0, 10), Err(denied), "{path}");
+        assert_eq!(backend.read_link(&UNLIMITED, path), Err(denied), "{path}");
+        assert_eq!(backend.read(&UNLIMITED, path, 0, 10), Err(denied), "{path}");
     }
     assert_eq!(backend.stat("outside/secret"), Err(denied));
-    assert_eq!(backend.list("outside"), Err(denied));
+    assert_eq!(backend.list(&UNLIMITED, "outside"), Err(denied));
     assert_eq!(
-        backend.read("circle", 0, 1),
+        backend.read(&UNLIMITED, "circle", 0, 1),
         Err(Errno::LOOP.raw_os_error())
     );
     assert_eq!(
-        backend.read("broken", 0, 1),
+        backend.read(&UNLIMITED, "broken", 0, 1),
         Err(Errno::NOENT.raw_os_error())
     );
-    let names = backend.names("").unwrap();
+    let names = backend.names(&UNLIMITED, "").unwrap();
     assert_eq!(names.len(), 9, "all are listed: {names:?}");
 }
 
@@ -283,12 +301,18 @@ pub(crate) fn what_is_missing_has_its_errno(enter: &Enter) {
                 Err(Errno::NOENT.raw_os_error()),
                 "{path}"
             );
-            assert_eq!(backend.open(path).err(), Some(Errno::NOENT.raw_os_error()));
-            assert_eq!(backend.list(path), Err(Errno::NOENT.raw_os_error()));
+            assert_eq!(
+                backend.open(&UNLIMITED, path).err(),
+                Some(Errno::NOENT.raw_os_error())
+            );
+            assert_eq!(
+                backend.list(&UNLIMITED, path),
+                Err(Errno::NOENT.raw_os_error())
+            );
         }
         let inside = Errno::NOTDIR.raw_os_error();
         assert_eq!(backend.stat("plain/zarr.json/x"), Err(inside));
-        assert_eq!(backend.list("plain/zarr.json"), Err(inside));
+        assert_eq!(backend.list(&UNLIMITED, "plain/zarr.json"), Err(inside));
         assert_eq!(backend.stat(&long), Err(Errno::NAMETOOLONG.raw_os_error()));
         assert_eq!(backend.stat(&long[1..]), Err(Errno::NOENT.raw_os_error()));
     }

@@ -14,6 +14,7 @@ use zarrfs::view::store::StoreView;
 use zarrfs::view::{Attr, OpenedFile, View};
 
 use crate::swapping::SwappedTree;
+use zarrfs::request_context::{RequestContext, UNLIMITED};
 
 const READS: OpenOptions = OpenOptions {
     writes: false,
@@ -52,7 +53,7 @@ impl Replaced {
 
     fn look_up(&self) -> Ino {
         self.vfs
-            .lookup(Ino::ROOT, b"file", Caller(1))
+            .lookup(&UNLIMITED, Ino::ROOT, b"file", Caller(1))
             .unwrap()
             .unwrap()
             .ino
@@ -60,9 +61,10 @@ impl Replaced {
 
     fn open(&self, ino: Ino, caller: u32, mode: OpenOptions) -> Result<OpenReply> {
         if mode.writes {
-            self.vfs.open_for_writing(ino, mode, Caller(caller))
+            self.vfs
+                .open_for_writing(&UNLIMITED, ino, mode, Caller(caller))
         } else {
-            self.vfs.open(ino, Caller(caller))
+            self.vfs.open(&UNLIMITED, ino, Caller(caller))
         }
     }
 
@@ -85,9 +87,9 @@ fn a08_a_file_that_is_replaced_after_each_lookup_is_appended_to_at_its_end() {
     let (_, opened) = replaced.open_replaced(APPENDS);
     assert!(opened.direct, "the kernel has another content's pages");
     let vfs = &replaced.vfs;
-    vfs.write(opened.fh, 7, b", longer").unwrap();
-    vfs.write(opened.fh, 15, b" now").unwrap();
-    let whole = vfs.read(opened.fh, 0, 100).unwrap();
+    vfs.write(&UNLIMITED, opened.fh, 7, b", longer").unwrap();
+    vfs.write(&UNLIMITED, opened.fh, 15, b" now").unwrap();
+    let whole = vfs.read(&UNLIMITED, opened.fh, 0, 100).unwrap();
     assert_eq!(whole.to_vec(), b"the last one, longer now");
 }
 
@@ -106,11 +108,11 @@ fn a08_no_reader_relies_on_the_length_of_another_content() {
     let appending = replaced.open(ino, 3, APPENDS).unwrap();
     assert!(second.direct && appending.direct);
     let vfs = &replaced.vfs;
-    vfs.write(appending.fh, 7, b", longer").unwrap();
-    let whole = vfs.read(second.fh, 0, 100).unwrap();
+    vfs.write(&UNLIMITED, appending.fh, 7, b", longer").unwrap();
+    let whole = vfs.read(&UNLIMITED, second.fh, 0, 100).unwrap();
     assert_eq!(whole.to_vec(), b"the last one, longer");
     for opened in [first, second, appending] {
-        vfs.release(opened.fh);
+        vfs.release(&UNLIMITED, opened.fh);
     }
     // The kernel may still have that length: whoever looks the name up now gets another inode.
     let fresh = replaced.look_up();
@@ -136,7 +138,7 @@ fn a_lookup_that_is_taken_back_has_nobody_ask_for_the_length_again() {
     replaced.vfs.forget(ino, 1);
     replaced.open(ino, 2, READS).unwrap();
     assert_eq!(lengths.load(Ordering::Relaxed), 1);
-    replaced.vfs.release(held.fh);
+    replaced.vfs.release(&UNLIMITED, held.fh);
 }
 
 /// A view whose answers the kernel may keep.
@@ -152,28 +154,28 @@ fn long(attr: Attr) -> Attr {
 }
 
 impl View for LongKept {
-    fn lookup(&self, path: &Key) -> Result<Option<Attr>> {
-        Ok(self.0.lookup(path)?.map(long))
+    fn lookup(&self, context: &RequestContext, path: &Key) -> Result<Option<Attr>> {
+        Ok(self.0.lookup(context, path)?.map(long))
     }
 
-    fn lookup_now(&self, path: &Key) -> Known<Attr> {
-        self.0.lookup_now(path).map(long)
+    fn lookup_now(&self, context: &RequestContext, path: &Key) -> Known<Attr> {
+        self.0.lookup_now(context, path).map(long)
     }
 
-    fn list(&self, path: &Key) -> Result<Box<dyn Listing>> {
-        self.0.list(path)
+    fn list(&self, context: &RequestContext, path: &Key) -> Result<Box<dyn Listing>> {
+        self.0.list(context, path)
     }
 
-    fn open(&self, path: &Key) -> Result<OpenedFile> {
-        self.0.open(path)
+    fn open(&self, context: &RequestContext, path: &Key) -> Result<OpenedFile> {
+        self.0.open(context, path)
     }
 
-    fn read_link(&self, path: &Key) -> Result<Vec<u8>> {
-        self.0.read_link(path)
+    fn read_link(&self, context: &RequestContext, path: &Key) -> Result<Vec<u8>> {
+        self.0.read_link(context, path)
     }
 
-    fn tree(&self, path: &Key) -> Result<Option<(Arc<dyn Tree>, Key)>> {
-        self.0.tree(path)
+    fn tree(&self, context: &RequestContext, path: &Key) -> Result<Option<(Arc<dyn Tree>, Key)>> {
+        self.0.tree(context, path)
     }
 }
 
@@ -200,21 +202,25 @@ fn a09_attributes_of_an_inode_that_had_another_content_are_not_kept() {
         }
         true
     }));
-    let look_up = || vfs.lookup(Ino::ROOT, b"file", Caller(1)).unwrap().unwrap();
+    let look_up = || {
+        vfs.lookup(&UNLIMITED, Ino::ROOT, b"file", Caller(1))
+            .unwrap()
+            .unwrap()
+    };
     let first = look_up();
     assert_eq!(first.attr.fresh, LONG);
     put(b"another");
-    let refused = vfs.open(first.ino, Caller(1)).unwrap_err();
+    let refused = vfs.open(&UNLIMITED, first.ino, Caller(1)).unwrap_err();
     assert_eq!(refused.kind(), Kind::Changed);
     let second = look_up();
     put(b"the last one");
-    let opened = vfs.open(second.ino, Caller(1)).unwrap();
-    let attr = vfs.getattr(second.ino, Caller(1)).unwrap();
+    let opened = vfs.open(&UNLIMITED, second.ino, Caller(1)).unwrap();
+    let attr = vfs.getattr(&UNLIMITED, second.ino, Caller(1)).unwrap();
     assert_eq!((attr.size, attr.fresh), (12, Duration::ZERO));
     let before = lengths.load(Ordering::Relaxed);
-    let again = vfs.open(second.ino, Caller(2)).unwrap();
+    let again = vfs.open(&UNLIMITED, second.ino, Caller(2)).unwrap();
     assert_eq!(lengths.load(Ordering::Relaxed), before + 1);
     for opened in [opened, again] {
-        vfs.release(opened.fh);
+        vfs.release(&UNLIMITED, opened.fh);
     }
 }

@@ -23,6 +23,7 @@ use crate::common::{mapped, needs};
 use crate::fixture::{Fixture, PATIENT};
 use crate::mounted::Mounted;
 use crate::swapping::SwappedTree;
+use zarrfs::request_context::UNLIMITED;
 
 /// Opens the views of a fixture's store, which can be changed.
 pub(crate) fn overlaid(fixture: &Fixture) -> Views {
@@ -235,7 +236,7 @@ fn a07_a_writer_of_a_discarded_file_does_not_show_in_the_store_view() {
     views
         .overlay()
         .unwrap()
-        .discard(&Key::new("file").unwrap())
+        .discard(&UNLIMITED, &Key::new("file").unwrap())
         .unwrap();
     assert_eq!(fs::read(&path).unwrap(), b"of the store");
     // It is told that what it writes now is not kept.

@@ -14,6 +14,7 @@ use crate::common::sample::{GROUP, Keys};
 use crate::fixture::{Fixture, PATIENT, soon};
 use crate::mounted::{Mounted, errno};
 use crate::replaced::overlaid;
+use zarrfs::request_context::UNLIMITED;
 
 /// Makes a store of one group, `name`, beside the fixture's.
 fn other_store(fixture: &Fixture, name: &str) -> std::path::PathBuf {
@@ -128,7 +129,7 @@ fn b01_changes_of_a_root_that_was_replaced_are_conflicts() {
         views
             .overlay()
             .unwrap()
-            .commit(CommitConfig::default(), &|_, _| {})
+            .commit(&UNLIMITED, CommitConfig::default(), &|_, _| {})
     };
     let conflicts = commit().unwrap().conflicts;
     let expected = (

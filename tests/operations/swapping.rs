@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::SystemTime;
 
 use zarrfs::error::{Error, Kind, Result};
+use zarrfs::request_context::RequestContext;
 use zarrfs::store::tree::{
     AttrChange, Credentials, FreeSpace, OpenMode, RenameMode, Stat, TreeFile,
 };
@@ -47,13 +48,13 @@ fn refused<T>(path: &Key) -> Result<T> {
 }
 
 impl TreeFile for SwappedFile {
-    fn read_at(&self, offset: u64, len: usize) -> Result<Vec<u8>> {
+    fn read_at(&self, _context: &RequestContext, offset: u64, len: usize) -> Result<Vec<u8>> {
         let bytes = self.bytes.lock().unwrap();
         let start = bytes.len().min(offset as usize);
         Ok(bytes[start..bytes.len().min(start + len)].to_vec())
     }
 
-    fn write_at(&self, offset: u64, new: &[u8]) -> Result<()> {
+    fn write_at(&self, _context: &RequestContext, offset: u64, new: &[u8]) -> Result<()> {
         let mut bytes = self.bytes.lock().unwrap();
         let end = offset as usize + new.len();
         let length = bytes.len().max(end);
@@ -62,15 +63,15 @@ impl TreeFile for SwappedFile {
         Ok(())
     }
 
-    fn flush(&self) -> Result<()> {
+    fn flush(&self, _context: &RequestContext) -> Result<()> {
         Ok(())
     }
 
-    fn sync(&self) -> Result<()> {
+    fn sync(&self, _context: &RequestContext) -> Result<()> {
         Ok(())
     }
 
-    fn stat(&self) -> Result<Stat> {
+    fn stat(&self, _context: &RequestContext) -> Result<Stat> {
         let size = self.bytes.lock().unwrap().len() as u64;
         Ok(Stat {
             meta: Meta {
@@ -85,7 +86,7 @@ impl TreeFile for SwappedFile {
         })
     }
 
-    fn change(&self, change: &AttrChange) -> Result<()> {
+    fn change(&self, _context: &RequestContext, change: &AttrChange) -> Result<()> {
         if let Some(size) = change.size {
             self.bytes.lock().unwrap().resize(size as usize, 0);
         }
@@ -98,7 +99,7 @@ impl Tree for SwappedTree {
         0
     }
 
-    fn stat(&self, path: &Key) -> Result<Option<Stat>> {
+    fn stat(&self, context: &RequestContext, path: &Key) -> Result<Option<Stat>> {
         if path.is_root() {
             let (meta, content) = (Meta::prefix(), 0);
             let posix = None;
@@ -108,39 +109,61 @@ impl Tree for SwappedTree {
                 content,
             }));
         }
-        self.file(path).map(|file| file.stat()).transpose()
+        self.file(path).map(|file| file.stat(context)).transpose()
     }
 
-    fn create(&self, path: &Key, _maker: &Credentials) -> Result<Arc<dyn TreeFile>> {
+    fn create(
+        &self,
+        context: &RequestContext,
+        path: &Key,
+        _maker: &Credentials,
+    ) -> Result<Arc<dyn TreeFile>> {
         if self.file(path).is_some() {
             return Err(Error::new(Kind::Exists, path, "is there already"));
         }
         self.put(&path.to_string(), b"");
-        self.open(path, OpenMode::Write)
+        self.open(context, path, OpenMode::Write)
     }
 
-    fn open(&self, path: &Key, _mode: OpenMode) -> Result<Arc<dyn TreeFile>> {
+    fn open(
+        &self,
+        _context: &RequestContext,
+        path: &Key,
+        _mode: OpenMode,
+    ) -> Result<Arc<dyn TreeFile>> {
         let file = self.file(path).ok_or_else(|| Error::not_found(path))?;
         Ok(file)
     }
 
-    fn change(&self, path: &Key, change: &AttrChange) -> Result<()> {
-        self.open(path, OpenMode::Write)?.change(change)
+    fn change(&self, context: &RequestContext, path: &Key, change: &AttrChange) -> Result<()> {
+        self.open(context, path, OpenMode::Write)?
+            .change(context, change)
     }
 
-    fn make_folder(&self, path: &Key, _maker: &Credentials) -> Result<()> {
+    fn make_folder(
+        &self,
+        _context: &RequestContext,
+        path: &Key,
+        _maker: &Credentials,
+    ) -> Result<()> {
         refused(path)
     }
 
-    fn unlink(&self, path: &Key) -> Result<()> {
+    fn unlink(&self, _context: &RequestContext, path: &Key) -> Result<()> {
         refused(path)
     }
 
-    fn remove_folder(&self, path: &Key) -> Result<()> {
+    fn remove_folder(&self, _context: &RequestContext, path: &Key) -> Result<()> {
         refused(path)
     }
 
-    fn rename(&self, from: &Key, _to: &Key, _onto: RenameMode) -> Result<()> {
+    fn rename(
+        &self,
+        _context: &RequestContext,
+        from: &Key,
+        _to: &Key,
+        _onto: RenameMode,
+    ) -> Result<()> {
         refused(from)
     }
 

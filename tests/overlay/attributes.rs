@@ -16,6 +16,7 @@ use zarrfs::store::{self, Condition, Key, PutBody, Store, StoreConfig};
 
 use crate::fixture::{Lower, MAKER, NAME, folder, key, opened_with};
 use crate::hooked::{Hook, Hooked};
+use zarrfs::request_context::{RequestContext, UNLIMITED};
 
 const NAME_OF_XATTR: &[u8] = b"user.note";
 
@@ -80,17 +81,22 @@ impl Mount {
 
     fn others_write(&self, name: &str, bytes: &[u8]) {
         let body = PutBody::Bytes(bytes);
-        self.lower.put(&key(name), body, &Condition::Any).unwrap();
+        self.lower
+            .put(&UNLIMITED, &key(name), body, &Condition::Any)
+            .unwrap();
     }
 
     fn write(&self, name: &str, bytes: &[u8]) {
-        let file = store::Tree::open(self.overlay(), &key(name), OpenMode::Truncate).unwrap();
-        file.write_at(0, bytes).unwrap();
-        file.flush().unwrap();
+        let file =
+            store::Tree::open(self.overlay(), &UNLIMITED, &key(name), OpenMode::Truncate).unwrap();
+        file.write_at(&UNLIMITED, 0, bytes).unwrap();
+        file.flush(&UNLIMITED).unwrap();
     }
 
     fn change(&self, name: &str, change: AttrChange) {
-        self.overlay().change(&key(name), &change).unwrap();
+        self.overlay()
+            .change(&UNLIMITED, &key(name), &change)
+            .unwrap();
     }
 
     fn set_mode(&self, name: &str, mode: u32) {
@@ -106,17 +112,19 @@ impl Mount {
 
     fn set_xattr(&self, name: &str, value: &[u8]) {
         let overlay = self.overlay();
-        let set = overlay.set_attribute(&key(name), NAME_OF_XATTR, value, Setting::Any);
+        let set = overlay.set_attribute(&UNLIMITED, &key(name), NAME_OF_XATTR, value, Setting::Any);
         set.unwrap();
     }
 
     fn xattr(&self, name: &str) -> Option<Vec<u8>> {
         let overlay = self.overlay();
-        overlay.attribute(&key(name), NAME_OF_XATTR).unwrap()
+        overlay
+            .attribute(&UNLIMITED, &key(name), NAME_OF_XATTR)
+            .unwrap()
     }
 
     fn stat(&self, name: &str) -> Stat {
-        let stat = store::Tree::stat(self.overlay(), &key(name)).unwrap();
+        let stat = store::Tree::stat(self.overlay(), &UNLIMITED, &key(name)).unwrap();
         stat.unwrap()
     }
 
@@ -126,16 +134,21 @@ impl Mount {
     }
 
     fn shown(&self, name: &str) -> Vec<u8> {
-        let object = self.overlay().get(&key(name), 100).unwrap().unwrap();
-        let file = store::Tree::open(self.overlay(), &key(name), OpenMode::Read).unwrap();
-        assert_eq!(file.read_at(0, 100).unwrap(), object.bytes);
-        assert_eq!(file.stat().unwrap(), self.stat(name));
+        let object = self
+            .overlay()
+            .get(&UNLIMITED, &key(name), 100)
+            .unwrap()
+            .unwrap();
+        let file =
+            store::Tree::open(self.overlay(), &UNLIMITED, &key(name), OpenMode::Read).unwrap();
+        assert_eq!(file.read_at(&UNLIMITED, 0, 100).unwrap(), object.bytes);
+        assert_eq!(file.stat(&UNLIMITED).unwrap(), self.stat(name));
         object.bytes
     }
 
     fn commit(&self) -> Outcome {
         let config = CommitConfig::default();
-        let done = self.overlay().commit(config, &|_, _| {});
+        let done = self.overlay().commit(&UNLIMITED, config, &|_, _| {});
         let outcome = done.and_then(Outcome::or_failed).unwrap();
         assert_eq!(outcome.conflicts, []);
         outcome
@@ -160,7 +173,7 @@ impl Mount {
 
     /// The keys whose attributes `status` names.
     fn kept(&self) -> Vec<Key> {
-        let changes = self.overlay().changes().unwrap();
+        let changes = self.overlay().changes(&UNLIMITED).unwrap();
         let what = "owner, mode, times or extended attributes";
         assert!(changes.kept.iter().all(|(_, why)| *why == what));
         changes.kept.into_iter().map(|(key, _)| key).collect()
@@ -197,19 +210,23 @@ const SETTERS: [Setter; 5] = [
     }),
     ("setfattr", |mount| mount.set_xattr("b", b"x")),
     ("an open file", |mount| {
-        let file = store::Tree::open(mount.overlay(), &key("b"), OpenMode::Write).unwrap();
-        file.change(&AttrChange {
-            mode: Some(0o600),
-            accessed: Some(Time::At(time(1))),
-            modified: Some(Time::At(time(2))),
-            ..AttrChange::default()
-        })
+        let file =
+            store::Tree::open(mount.overlay(), &UNLIMITED, &key("b"), OpenMode::Write).unwrap();
+        file.change(
+            &UNLIMITED,
+            &AttrChange {
+                mode: Some(0o600),
+                accessed: Some(Time::At(time(1))),
+                modified: Some(Time::At(time(2))),
+                ..AttrChange::default()
+            },
+        )
         .unwrap();
-        let stat = file.stat().unwrap();
+        let stat = file.stat(&UNLIMITED).unwrap();
         assert_eq!(stat.meta.modified, time(2));
         assert_eq!(stat.posix.unwrap().accessed, time(1));
-        file.flush().unwrap();
-        file.sync().unwrap();
+        file.flush(&UNLIMITED).unwrap();
+        file.sync(&UNLIMITED).unwrap();
     }),
 ];
 
@@ -221,7 +238,7 @@ fn what_others_write_shows_after_attributes_were_set() {
             assert_eq!(mount.held(), [""; 0], "{name}");
             assert_eq!(mount.shown("b"), b"old");
             assert_eq!(mount.kept(), [key("b")]);
-            assert_eq!(mount.overlay().changes().unwrap().keys, []);
+            assert_eq!(mount.overlay().changes(&UNLIMITED).unwrap().keys, []);
             mount.others_write("b", b"by others");
             assert_eq!(mount.shown("b"), b"by others", "{name}");
             mount.write("a/0", b"own");
@@ -252,16 +269,25 @@ fn attributes_outlive_contents_of_others_commits_and_mounts() {
             assert_eq!(mount.mode("b"), Some(0o640));
             assert_eq!(mount.xattr("b").as_deref(), Some(&b"x"[..]));
         }
-        let names = mount.overlay().attributes(&key("b")).unwrap();
+        let names = mount.overlay().attributes(&UNLIMITED, &key("b")).unwrap();
         assert!(names.iter().any(|name| name == NAME_OF_XATTR));
-        let replaced =
-            mount
-                .overlay()
-                .set_attribute(&key("b"), NAME_OF_XATTR, b"y", Setting::Create);
+        let replaced = mount.overlay().set_attribute(
+            &UNLIMITED,
+            &key("b"),
+            NAME_OF_XATTR,
+            b"y",
+            Setting::Create,
+        );
         assert!(replaced.is_err(), "it is there");
         let overlay = mount.overlay();
-        overlay.remove_attribute(&key("b"), NAME_OF_XATTR).unwrap();
-        assert!(overlay.remove_attribute(&key("b"), NAME_OF_XATTR).is_err());
+        overlay
+            .remove_attribute(&UNLIMITED, &key("b"), NAME_OF_XATTR)
+            .unwrap();
+        assert!(
+            overlay
+                .remove_attribute(&UNLIMITED, &key("b"), NAME_OF_XATTR)
+                .is_err()
+        );
         assert_eq!(mount.xattr("b"), None);
         assert_eq!(mount.mode("b"), Some(0o640));
     });
@@ -283,13 +309,23 @@ fn a_time_shows_until_the_content_is_another_one() {
             assert_eq!(stat.meta.modified, time(20));
             assert_eq!(stat.posix.unwrap().accessed, time(10));
             assert_eq!(
-                mount.overlay().head(&key("b")).unwrap().unwrap().modified,
+                mount
+                    .overlay()
+                    .head(&UNLIMITED, &key("b"))
+                    .unwrap()
+                    .unwrap()
+                    .modified,
                 time(20)
             );
             mount.remount();
         }
         mount.others_write("b", b"by others");
-        let stored = mount.lower.head(&key("b")).unwrap().unwrap().modified;
+        let stored = mount
+            .lower
+            .head(&UNLIMITED, &key("b"))
+            .unwrap()
+            .unwrap()
+            .modified;
         let stat = mount.stat("b");
         assert_eq!(stat.meta.modified, stored);
         let posix = stat.posix.unwrap();
@@ -310,14 +346,19 @@ fn an_attribute_that_was_removed_does_not_come_back_with_a_frozen_content() {
         mount.set_xattr("a/0", b"x");
         mount.write("b", b"own");
         mount.others_write("b", b"others");
-        let outcome = mount.overlay().commit(CommitConfig::default(), &|_, _| {});
+        let outcome = mount
+            .overlay()
+            .commit(&UNLIMITED, CommitConfig::default(), &|_, _| {});
         assert_eq!(outcome.unwrap().conflicts.len(), 1);
-        let removed = mount.overlay().remove_attribute(&key("a/0"), NAME_OF_XATTR);
+        let removed = mount
+            .overlay()
+            .remove_attribute(&UNLIMITED, &key("a/0"), NAME_OF_XATTR);
         removed.unwrap();
         assert_eq!(mount.xattr("a/0"), None);
-        let file = store::Tree::open(mount.overlay(), &key("a/0"), OpenMode::Write).unwrap();
-        file.write_at(1, b"wn").unwrap();
-        file.flush().unwrap();
+        let file =
+            store::Tree::open(mount.overlay(), &UNLIMITED, &key("a/0"), OpenMode::Write).unwrap();
+        file.write_at(&UNLIMITED, 1, b"wn").unwrap();
+        file.flush(&UNLIMITED).unwrap();
         assert_eq!(mount.xattr("a/0"), None);
     }
 }
@@ -333,13 +374,14 @@ fn a_write_takes_attributes_over() {
             match write {
                 0 => mount.write(name, b"own"),
                 1 => {
-                    let file = store::Tree::open(overlay, &at, OpenMode::Write).unwrap();
-                    file.write_at(1, b"wn").unwrap();
-                    file.flush().unwrap();
+                    let file =
+                        store::Tree::open(overlay, &UNLIMITED, &at, OpenMode::Write).unwrap();
+                    file.write_at(&UNLIMITED, 1, b"wn").unwrap();
+                    file.flush(&UNLIMITED).unwrap();
                 }
                 _ => {
                     let body = PutBody::Bytes(b"own");
-                    overlay.put(&at, body, &Condition::Any).unwrap();
+                    overlay.put(&UNLIMITED, &at, body, &Condition::Any).unwrap();
                 }
             }
             let has_xattrs = write < 2;
@@ -370,9 +412,10 @@ fn attributes_go_with_a_rename() {
         mount.set_xattr("a/0", b"x");
         mount.set_mode("a/1", 0o640);
         let rename = |mount: &Mount, from: &str, to: &str| {
-            let done = mount
-                .overlay()
-                .rename(&key(from), &key(to), RenameMode::Replace);
+            let done =
+                mount
+                    .overlay()
+                    .rename(&UNLIMITED, &key(from), &key(to), RenameMode::Replace);
             done.unwrap();
         };
         rename(&mount, "a", "c");
@@ -407,21 +450,24 @@ fn attributes_go_with_an_unlink_and_a_discard() {
             mount.set_mode(name, 0o600);
         }
         let overlay = mount.overlay();
-        overlay.unlink(&key("b")).unwrap();
-        overlay.discard(&key("a/1")).unwrap();
-        assert!(overlay.discard(&key("a/1")).is_err(), "nothing is left");
+        overlay.unlink(&UNLIMITED, &key("b")).unwrap();
+        overlay.discard(&UNLIMITED, &key("a/1")).unwrap();
+        assert!(
+            overlay.discard(&UNLIMITED, &key("a/1")).is_err(),
+            "nothing is left"
+        );
         assert_eq!((mount.mode("a/1"), mount.mode("a/0")), (None, Some(0o600)));
         mount
             .overlay()
-            .create(&key("b"), &MAKER)
+            .create(&UNLIMITED, &key("b"), &MAKER)
             .unwrap()
-            .flush()
+            .flush(&UNLIMITED)
             .unwrap();
         mount.commit();
         mount.remount();
         assert_ne!(mount.mode("b"), Some(0o600));
         assert_eq!(mount.kept(), [key("a/0")]);
-        mount.overlay().discard(&Key::root()).unwrap();
+        mount.overlay().discard(&UNLIMITED, &Key::root()).unwrap();
         assert_eq!((mount.mode("a/0"), mount.kept()), (None, Vec::new()));
     });
 }
@@ -437,10 +483,18 @@ fn a_second_key_gets_the_attributes_of_the_first() {
                 ..AttrChange::default()
             },
         );
-        mount.overlay().link(&key("b"), &key("c")).unwrap();
+        mount
+            .overlay()
+            .link(&UNLIMITED, &key("b"), &key("c"))
+            .unwrap();
         if mount.write_through {
             return assert_eq!(
-                mount.lower.get(&key("c"), 9).unwrap().unwrap().bytes,
+                mount
+                    .lower
+                    .get(&UNLIMITED, &key("c"), 9)
+                    .unwrap()
+                    .unwrap()
+                    .bytes,
                 b"old"
             );
         }
@@ -478,11 +532,17 @@ fn attributes_of_a_file_that_has_a_content_are_dropped_at_the_next_mount() {
     assert!(copied.unwrap().success() && keys.join("b").exists());
     std::fs::write(copy.join("journal"), &bytes[..cut]).unwrap();
     let again = opened_with(&copy, &mount.lower, NAME, false).unwrap();
-    let found = store::Tree::stat(&again, &key("b")).unwrap().unwrap();
+    let found = store::Tree::stat(&again, &UNLIMITED, &key("b"))
+        .unwrap()
+        .unwrap();
     assert_eq!(found.posix.unwrap().mode & 0o7777, 0o600);
-    assert_eq!(again.changes().unwrap().kept, []);
-    again.commit(CommitConfig::default(), &|_, _| {}).unwrap();
-    let found = store::Tree::stat(&again, &key("b")).unwrap().unwrap();
+    assert_eq!(again.changes(&UNLIMITED).unwrap().kept, []);
+    again
+        .commit(&UNLIMITED, CommitConfig::default(), &|_, _| {})
+        .unwrap();
+    let found = store::Tree::stat(&again, &UNLIMITED, &key("b"))
+        .unwrap()
+        .unwrap();
     assert_eq!(found.posix, None, "the store has the content");
 }
 
@@ -493,7 +553,7 @@ fn a_journal_of_before_reads() {
     mount.overlay = None;
     let version = mount
         .lower
-        .etag(&key("b"))
+        .etag(&UNLIMITED, &key("b"))
         .unwrap()
         .unwrap()
         .version
@@ -515,7 +575,7 @@ fn a_journal_of_before_reads() {
 struct ModeDuringCopy(Mutex<Option<Overlay>>);
 
 impl Hook for ModeDuringCopy {
-    fn before(&self, call: &str, asked: &Key) -> Result<()> {
+    fn before(&self, context: &RequestContext, call: &str, asked: &Key) -> Result<()> {
         let overlay = match call {
             "read_at" => self.0.lock().unwrap().take(),
             _ => None,
@@ -525,7 +585,7 @@ impl Hook for ModeDuringCopy {
                 mode: Some(0o604),
                 ..AttrChange::default()
             };
-            overlay.change(asked, &mode)
+            overlay.change(context, asked, &mode)
         })
     }
 }
@@ -538,12 +598,14 @@ fn a_mode_that_is_set_during_a_copy_is_that_of_the_written_file() {
     let lower: Arc<dyn Store> = Arc::new(Hooked::new(memory, hook.clone()));
     let folder = folder();
     let overlay = opened_with(&folder.path().join("upper"), &lower, NAME, false).unwrap();
-    let file = store::Tree::open(&overlay, &key("b"), OpenMode::Write).unwrap();
+    let file = store::Tree::open(&overlay, &UNLIMITED, &key("b"), OpenMode::Write).unwrap();
     *hook.0.lock().unwrap() = Some(overlay.clone());
-    file.write_at(1, b"wn").unwrap();
-    file.flush().unwrap();
+    file.write_at(&UNLIMITED, 1, b"wn").unwrap();
+    file.flush(&UNLIMITED).unwrap();
     assert!(hook.0.lock().unwrap().is_none());
-    let stat = store::Tree::stat(&overlay, &key("b")).unwrap().unwrap();
+    let stat = store::Tree::stat(&overlay, &UNLIMITED, &key("b"))
+        .unwrap()
+        .unwrap();
     assert_eq!(stat.posix.unwrap().mode & 0o7777, 0o604);
-    assert_eq!(overlay.changes().unwrap().kept, []);
+    assert_eq!(overlay.changes(&UNLIMITED).unwrap().kept, []);
 }

@@ -9,6 +9,7 @@ use crate::hooked::{Hooked, Trap};
 use crate::random::assert_same;
 use crate::reference::{Shown, Tree};
 use crate::steps::Step;
+use zarrfs::request_context::{RequestContext, UNLIMITED};
 
 const HELD: [(&str, &[u8]); 9] = [
     ("changed/zarr.json", b"{}"),
@@ -118,7 +119,7 @@ fn changed(lower: Lower, trap: &Arc<Trap>) -> Fixture {
 fn commit(fixture: &Fixture) -> zarrfs::error::Result<Outcome> {
     fixture
         .overlay()
-        .commit(CommitConfig::default(), &|_, _| {})
+        .commit(&UNLIMITED, CommitConfig::default(), &|_, _| {})
         .and_then(Outcome::or_failed)
 }
 
@@ -150,7 +151,7 @@ fn each_call_fails(
         assert_eq!(second.conflicts, [], "call {calls}");
         assert_same(&fixture.shown(), &wanted);
         assert_same(&files(shown(&*fixture.lower, false)), &files(wanted));
-        assert_eq!(fixture.overlay().changes().unwrap().keys, []);
+        assert_eq!(fixture.overlay().changes(&UNLIMITED).unwrap().keys, []);
         if !has_sprung {
             return calls;
         }
@@ -190,7 +191,12 @@ fn nothing_in_the_store_names_what_is_not_there() {
     #[derive(Default)]
     struct Order(Mutex<Vec<String>>);
     impl crate::hooked::Hook for Order {
-        fn before(&self, call: &str, key: &Key) -> zarrfs::error::Result<()> {
+        fn before(
+            &self,
+            _context: &RequestContext,
+            call: &str,
+            key: &Key,
+        ) -> zarrfs::error::Result<()> {
             if ["put", "erase"].contains(&call) {
                 self.0.lock().unwrap().push(format!("{call} {key}"));
             }

@@ -13,6 +13,7 @@ use crate::hooked::{Hook, Hooked};
 use crate::random::assert_same;
 use crate::reference::{Shown, Tree};
 use crate::steps::Step;
+use zarrfs::request_context::{RequestContext, UNLIMITED};
 
 const KINDS: [Lower; 2] = [Lower::Memory, Lower::Local];
 
@@ -30,11 +31,13 @@ fn path(text: &str) -> String {
 
 fn put(store: &dyn Store, at: &str, bytes: &[u8]) {
     let body = PutBody::Bytes(bytes);
-    store.put(&key(at), body, &Condition::Any).unwrap();
+    store
+        .put(&UNLIMITED, &key(at), body, &Condition::Any)
+        .unwrap();
 }
 
 fn erase(store: &dyn Store, at: &str) {
-    store.erase(&key(at), &Condition::Any).unwrap();
+    store.erase(&UNLIMITED, &key(at), &Condition::Any).unwrap();
 }
 
 fn commit(fixture: &Fixture, force: bool) -> Result<Outcome> {
@@ -44,7 +47,7 @@ fn commit(fixture: &Fixture, force: bool) -> Result<Outcome> {
     };
     fixture
         .overlay()
-        .commit(config, &|_, _| {})
+        .commit(&UNLIMITED, config, &|_, _| {})
         .and_then(Outcome::or_failed)
 }
 
@@ -76,7 +79,7 @@ fn clash(ours: &[Step], theirs: &dyn Fn(&dyn Store), expected: &[&str]) {
             let config = CommitConfig { dry_run, force };
             let outcome = fixture
                 .overlay()
-                .commit(config, &|_, _| {})
+                .commit(&UNLIMITED, config, &|_, _| {})
                 .and_then(Outcome::or_failed)
                 .unwrap();
             assert_eq!(conflicts(&outcome), expected, "{kind:?}, {ours:?}");
@@ -90,7 +93,7 @@ fn clash(ours: &[Step], theirs: &dyn Fn(&dyn Store), expected: &[&str]) {
         assert_eq!(conflicts(&commit(&fixture, true).unwrap()), [""; 0]);
         assert_same(&files(fixture.shown()), &files(wanted.clone()));
         assert_same(&files(shown(&*fixture.lower, false)), &files(wanted));
-        assert_eq!(fixture.overlay().changes().unwrap().keys, []);
+        assert_eq!(fixture.overlay().changes(&UNLIMITED).unwrap().keys, []);
     }
 }
 
@@ -199,7 +202,7 @@ struct Meddler {
 }
 
 impl Hook for Meddler {
-    fn before(&self, call: &str, at: &Key) -> Result<()> {
+    fn before(&self, _context: &RequestContext, call: &str, at: &Key) -> Result<()> {
         let mut is_done = self.is_done.lock().unwrap();
         if !*is_done && call == self.call && *at == key(self.key) {
             *is_done = true;
@@ -237,7 +240,7 @@ fn race(ours: &[Step], call: &'static str, key: &'static str, bytes: Option<&'st
         let outcome = commit(&fixture, false).unwrap();
         assert!(*meddler.is_done.lock().unwrap(), "nobody has asked");
         assert_eq!(conflicts(&outcome), [key], "{kind:?}, {ours:?}");
-        let held = plain.lower.get(&self::key(key), 100).unwrap();
+        let held = plain.lower.get(&UNLIMITED, &self::key(key), 100).unwrap();
         assert_eq!(held.map(|held| held.bytes), bytes.map(<[u8]>::to_vec));
         assert_same(&files(fixture.shown()), &wanted);
         fixture.remount();
@@ -277,7 +280,10 @@ fn nobody_is_asked_of_what_nothing_was_changed_in() {
         (nothing.put, nothing.erased, conflicts(&nothing).len()),
         (0, 0, 0)
     );
-    let nothing = fixture.overlay().discard(&key("a")).unwrap_err();
+    let nothing = fixture
+        .overlay()
+        .discard(&UNLIMITED, &key("a"))
+        .unwrap_err();
     assert_eq!(nothing.kind(), Kind::NotFound);
 }
 
@@ -289,16 +295,25 @@ fn a_version_of_the_upper_folder_is_not_taken_for_one_of_the_store() {
         let fixture = Fixture::new(kind, &HELD);
         let overlay: &dyn Store = fixture.overlay();
         put(overlay, "a/0", b"ours");
-        let read = overlay.version(&key("a/0")).unwrap().unwrap();
+        let read = overlay.version(&UNLIMITED, &key("a/0")).unwrap().unwrap();
         assert_eq!(conflicts(&commit(&fixture, false).unwrap()), [""; 0]);
         let again = |version| {
             let condition = Condition::Version(version);
-            overlay.put(&key("a/0"), PutBody::Bytes(b"again"), &condition)
+            overlay.put(
+                &UNLIMITED,
+                &key("a/0"),
+                PutBody::Bytes(b"again"),
+                &condition,
+            )
         };
         assert_eq!(again(read).unwrap_err().kind(), Kind::Changed);
-        again(overlay.version(&key("a/0")).unwrap().unwrap()).unwrap();
+        again(overlay.version(&UNLIMITED, &key("a/0")).unwrap().unwrap()).unwrap();
         assert_eq!(conflicts(&commit(&fixture, false).unwrap()), [""; 0]);
-        let stored = fixture.lower.get(&key("a/0"), 100).unwrap().unwrap();
+        let stored = fixture
+            .lower
+            .get(&UNLIMITED, &key("a/0"), 100)
+            .unwrap()
+            .unwrap();
         assert_eq!(stored.bytes, b"again");
     }
 }
@@ -309,14 +324,23 @@ fn a_file_that_stays_open_over_a_commit_has_the_version_of_the_store() {
     for kind in KINDS {
         let fixture = Fixture::new(kind, &HELD);
         put(fixture.overlay(), "a/0", b"ours");
-        let _open = store::Tree::open(fixture.overlay(), &key("a/0"), OpenMode::Read).unwrap();
+        let _open =
+            store::Tree::open(fixture.overlay(), &UNLIMITED, &key("a/0"), OpenMode::Read).unwrap();
         assert_eq!(conflicts(&commit(&fixture, false).unwrap()), [""; 0]);
         let overlay: &dyn Store = fixture.overlay();
-        let shown = overlay.version(&key("a/0")).unwrap();
-        assert_eq!(shown, fixture.lower.version(&key("a/0")).unwrap());
+        let shown = overlay.version(&UNLIMITED, &key("a/0")).unwrap();
+        assert_eq!(
+            shown,
+            fixture.lower.version(&UNLIMITED, &key("a/0")).unwrap()
+        );
         let condition = Condition::unchanged(shown);
         overlay
-            .put(&key("a/0"), PutBody::Bytes(b"again"), &condition)
+            .put(
+                &UNLIMITED,
+                &key("a/0"),
+                PutBody::Bytes(b"again"),
+                &condition,
+            )
             .unwrap();
         assert_eq!(conflicts(&commit(&fixture, false).unwrap()), [""; 0]);
     }
@@ -351,10 +375,15 @@ fn a_commit_that_ends_early_says_what_the_store_has() {
         (again.put, again.left, conflicts(&again)),
         (0, 1, vec!["b/0".to_string()])
     );
-    let discarded = fixture.overlay().discard(&Key::root()).unwrap();
+    let discarded = fixture.overlay().discard(&UNLIMITED, &Key::root()).unwrap();
     assert_eq!((discarded.dropped, discarded.stored), (1, 2));
     assert_eq!(
-        plain.lower.get(&key("b/0"), 100).unwrap().unwrap().bytes,
+        plain
+            .lower
+            .get(&UNLIMITED, &key("b/0"), 100)
+            .unwrap()
+            .unwrap()
+            .bytes,
         b"theirs"
     );
 }

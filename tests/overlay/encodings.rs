@@ -15,6 +15,7 @@ use zarrfs::store::{Condition, Key, PutBody, Store};
 
 use crate::fixture::{Fixture, Lower, MAKER, folder, key, opened_with};
 use crate::hooked::{Hook, Hooked};
+use zarrfs::request_context::{RequestContext, UNLIMITED};
 
 const KINDS: [Lower; 2] = [Lower::Memory, Lower::Local];
 
@@ -94,32 +95,41 @@ fn fixture(kind: Lower) -> Fixture {
 
 fn put(store: &dyn Store, at: &str, bytes: &[u8]) {
     let body = PutBody::Bytes(bytes);
-    store.put(&key(at), body, &Condition::Any).unwrap();
+    store
+        .put(&UNLIMITED, &key(at), body, &Condition::Any)
+        .unwrap();
 }
 
 fn stored(store: &dyn Store, at: &str) -> Vec<u8> {
-    store.get(&key(at), 1 << 20).unwrap().unwrap().bytes
+    store
+        .get(&UNLIMITED, &key(at), 1 << 20)
+        .unwrap()
+        .unwrap()
+        .bytes
 }
 
 /// Reads a file as a program does.
 fn read(overlay: &Overlay, at: &str) -> Vec<u8> {
-    let file = zarrfs::store::Tree::open(overlay, &key(at), OpenMode::Read).unwrap();
-    file.read_at(0, 1 << 16).unwrap()
+    let file = zarrfs::store::Tree::open(overlay, &UNLIMITED, &key(at), OpenMode::Read).unwrap();
+    file.read_at(&UNLIMITED, 0, 1 << 16).unwrap()
 }
 
 /// Writes a file under a temporary name and renames it, as zarr-python does.
 fn replace(overlay: &Overlay, at: &str, bytes: &[u8]) -> Result<()> {
     let temporary = key(&format!("{at}.0123.partial"));
-    let file = overlay.create(&temporary, &MAKER)?;
-    file.write_at(0, bytes)?;
-    file.flush()?;
+    let file = overlay.create(&UNLIMITED, &temporary, &MAKER)?;
+    file.write_at(&UNLIMITED, 0, bytes)?;
+    file.flush(&UNLIMITED)?;
     drop(file);
-    overlay.rename(&temporary, &key(at), RenameMode::Replace)
+    overlay.rename(&UNLIMITED, &temporary, &key(at), RenameMode::Replace)
 }
 
 fn commit(fixture: &Fixture, dry_run: bool, force: bool) -> Outcome {
     let config = CommitConfig { dry_run, force };
-    let outcome = fixture.overlay().commit(config, &|_, _| {}).unwrap();
+    let outcome = fixture
+        .overlay()
+        .commit(&UNLIMITED, config, &|_, _| {})
+        .unwrap();
     outcome.or_failed().unwrap()
 }
 
@@ -147,7 +157,7 @@ fn is_conflict(mut fixture: Fixture, kind: &str) {
     }
     assert!(commit(&fixture, false, true).conflicts.is_empty());
     assert_eq!(stored(&*fixture.lower, "a/c/0"), [2; 16], "{kind}");
-    assert_eq!(fixture.overlay().changes().unwrap().keys, []);
+    assert_eq!(fixture.overlay().changes(&UNLIMITED).unwrap().keys, []);
 }
 
 #[test]
@@ -163,7 +173,7 @@ fn a09_an_array_that_was_replaced_after_its_chunks_were_changed() {
         fixture.write("a/c/0", &[2; 16]);
         fixture
             .lower
-            .erase(&key("a/zarr.json"), &Condition::Any)
+            .erase(&UNLIMITED, &key("a/zarr.json"), &Condition::Any)
             .unwrap();
         let v2 = json!({"zarr_format": 2, "shape": [8], "chunks": [4], "dtype": "<f4",
             "compressor": null, "fill_value": 0, "filters": null, "order": "C"});
@@ -201,7 +211,7 @@ fn a09_an_array_that_was_replaced_after_a_program_has_read_its_metadata() {
 fn a09_a_chunk_that_was_removed_means_the_fill_value() {
     for kind in KINDS {
         let fixture = fixture(kind);
-        fixture.overlay().unlink(&key("a/c/0")).unwrap();
+        fixture.overlay().unlink(&UNLIMITED, &key("a/c/0")).unwrap();
         put(
             &*fixture.lower,
             "a/zarr.json",
@@ -268,17 +278,19 @@ fn a09_an_array_that_is_replaced_on_the_mount() {
                 2 => replace(overlay, "a/zarr.json", other.as_bytes()).unwrap(),
                 3 => {
                     for name in ["a/zarr.json", "a/c/0", "a/c/1"] {
-                        overlay.unlink(&key(name)).unwrap();
+                        overlay.unlink(&UNLIMITED, &key(name)).unwrap();
                     }
                     replace(overlay, "a/zarr.json", other.as_bytes()).unwrap();
                 }
                 _ => {
                     overlay
-                        .rename(&key("a"), &key("old"), RenameMode::Replace)
+                        .rename(&UNLIMITED, &key("a"), &key("old"), RenameMode::Replace)
                         .unwrap();
-                    overlay.make_folder(&key("a"), &MAKER).unwrap();
+                    overlay.make_folder(&UNLIMITED, &key("a"), &MAKER).unwrap();
                     fixture.write("a/zarr.json", other.as_bytes());
-                    overlay.make_folder(&key("a/c"), &MAKER).unwrap();
+                    overlay
+                        .make_folder(&UNLIMITED, &key("a/c"), &MAKER)
+                        .unwrap();
                 }
             }
             fixture.write("a/c/1", &[3; 16]);
@@ -300,10 +312,11 @@ fn a09_a_document_that_is_open_during_a_commit() {
         let fixture = fixture(kind);
         fixture.write("a/c/0", &[2; 16]);
         let path = key("a/zarr.json");
-        let document = zarrfs::store::Tree::open(fixture.overlay(), &path, OpenMode::Truncate);
+        let document =
+            zarrfs::store::Tree::open(fixture.overlay(), &UNLIMITED, &path, OpenMode::Truncate);
         let document = document.unwrap();
-        document.write_at(0, other.as_bytes()).unwrap();
-        document.flush().unwrap();
+        document.write_at(&UNLIMITED, 0, other.as_bytes()).unwrap();
+        document.flush(&UNLIMITED).unwrap();
         fixture.write("a/c/1", &[3; 16]);
         assert!(conflicts(&fixture).is_empty());
         assert_eq!(stored(&*fixture.lower, "a/zarr.json"), plain().as_bytes());
@@ -338,7 +351,10 @@ fn a09_attributes_that_are_edited_after_the_array_was_replaced() {
         // Who knows the new array writes chunks of it: those are in no conflict.
         fixture.write("a/c/1", &[3; 16]);
         assert_eq!(conflicts(&fixture), ["a/c/0"]);
-        fixture.overlay().discard(&key("a/c/0")).unwrap();
+        fixture
+            .overlay()
+            .discard(&UNLIMITED, &key("a/c/0"))
+            .unwrap();
         assert!(conflicts(&fixture).is_empty());
         assert_eq!(stored(&*fixture.lower, "a/c/1"), [3; 16]);
         assert_eq!(stored(&*fixture.lower, "a/c/0"), [1; 16]);
@@ -370,7 +386,7 @@ fn a09_an_array_that_is_renamed_takes_the_condition_along() {
             fixture.write("a/c/0", &[2; 16]);
             fixture
                 .overlay()
-                .rename(&key("a"), &key("b"), RenameMode::Replace)
+                .rename(&UNLIMITED, &key("a"), &key("b"), RenameMode::Replace)
                 .unwrap();
             if replaced {
                 put(&*fixture.lower, "a/zarr.json", others()[0].1.as_bytes());
@@ -391,9 +407,10 @@ fn a09_a_chunk_that_is_open_during_a_commit() {
     for kind in KINDS {
         let fixture = fixture(kind);
         let path = key("a/c/0");
-        let file = zarrfs::store::Tree::open(fixture.overlay(), &path, OpenMode::Write).unwrap();
-        file.write_at(0, &[2; 16]).unwrap();
-        file.flush().unwrap();
+        let file = zarrfs::store::Tree::open(fixture.overlay(), &UNLIMITED, &path, OpenMode::Write)
+            .unwrap();
+        file.write_at(&UNLIMITED, 0, &[2; 16]).unwrap();
+        file.flush(&UNLIMITED).unwrap();
         fixture.write("a/c/1", &[2; 16]);
         assert!(commit(&fixture, false, false).conflicts.is_empty());
         assert_eq!(stored(&*fixture.lower, "a/c/0"), [1; 16]);
@@ -411,9 +428,9 @@ fn write_through(kind: Lower) -> (Fixture, Overlay) {
 }
 
 fn write(overlay: &Overlay, at: &str, bytes: &[u8]) -> Result<()> {
-    let file = zarrfs::store::Tree::open(overlay, &key(at), OpenMode::Truncate)?;
-    file.write_at(0, bytes)?;
-    file.flush()
+    let file = zarrfs::store::Tree::open(overlay, &UNLIMITED, &key(at), OpenMode::Truncate)?;
+    file.write_at(&UNLIMITED, 0, bytes)?;
+    file.flush(&UNLIMITED)
 }
 
 #[test]
@@ -456,7 +473,7 @@ fn a09_a_write_through_goes_on_with_the_new_array() {
         assert_eq!(stored(lower, "a/c/0"), [1; 16]);
         write(&overlay, "a/c/0", &[3; 16]).unwrap();
         assert_eq!(stored(lower, "a/c/0"), [3; 16]);
-        assert_eq!(overlay.changes().unwrap().keys, []);
+        assert_eq!(overlay.changes(&UNLIMITED).unwrap().keys, []);
     }
 }
 
@@ -493,7 +510,7 @@ struct Meddler {
 }
 
 impl Hook for Meddler {
-    fn before(&self, call: &str, at: &Key) -> Result<()> {
+    fn before(&self, _context: &RequestContext, call: &str, at: &Key) -> Result<()> {
         let mut is_done = self.is_done.lock().unwrap();
         if !*is_done && call == "put" && *at == key("a/c/0") {
             *is_done = true;
@@ -521,7 +538,10 @@ fn an_array_that_was_replaced_while_a_commit_that_failed_put_its_chunks() {
         fixture.write("a/c/0", &[2; 16]);
         fixture.write("b", b"new");
         let config = CommitConfig::default();
-        let outcome = fixture.overlay().commit(config, &|_, _| {}).unwrap();
+        let outcome = fixture
+            .overlay()
+            .commit(&UNLIMITED, config, &|_, _| {})
+            .unwrap();
         assert!(outcome.failed.is_some());
         assert_eq!(stored(&*plain.lower, "a/c/0"), [2; 16], "{kind:?}");
         for _ in 0..2 {
@@ -604,7 +624,7 @@ impl Counter {
 }
 
 impl Hook for Counter {
-    fn before(&self, call: &str, at: &Key) -> Result<()> {
+    fn before(&self, _context: &RequestContext, call: &str, at: &Key) -> Result<()> {
         *self
             .0
             .lock()
@@ -641,13 +661,16 @@ fn a09_what_the_condition_costs() {
     counter.take();
     for chunk in 0..20 {
         write(&cow, &format!("a/c/{chunk}"), &[4; 16]).unwrap_or_else(|_| {
-            let file = cow.create(&key(&format!("a/c/{chunk}")), &MAKER).unwrap();
-            file.write_at(0, &[4; 16]).unwrap();
-            file.flush().unwrap();
+            let file = cow
+                .create(&UNLIMITED, &key(&format!("a/c/{chunk}")), &MAKER)
+                .unwrap();
+            file.write_at(&UNLIMITED, 0, &[4; 16]).unwrap();
+            file.flush(&UNLIMITED).unwrap();
         });
     }
     assert_eq!(counter.take().0, 0, "what is remembered is not asked for");
-    cow.commit(CommitConfig::default(), &|_, _| {}).unwrap();
+    cow.commit(&UNLIMITED, CommitConfig::default(), &|_, _| {})
+        .unwrap();
     assert_eq!(counter.take().0, 2);
 }
 

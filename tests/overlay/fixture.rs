@@ -13,6 +13,7 @@ use zarrfs::store::{Condition, EntryKind, Key, PutBody, Store, StoreConfig};
 
 use crate::reference::{Shown, Tree};
 use crate::steps::{SLOTS, Step};
+use zarrfs::request_context::UNLIMITED;
 
 pub(crate) const NAME: &str = "/the/store";
 
@@ -91,7 +92,12 @@ impl Fixture {
         };
         for (name, bytes) in objects {
             lower
-                .put(&key(name), PutBody::Bytes(bytes), &Condition::Any)
+                .put(
+                    &UNLIMITED,
+                    &key(name),
+                    PutBody::Bytes(bytes),
+                    &Condition::Any,
+                )
                 .unwrap();
         }
         Fixture::over(folder, lower)
@@ -138,12 +144,14 @@ impl Fixture {
     /// Writes a whole file, as programs do.
     pub(crate) fn write(&self, path: &str, bytes: &[u8]) {
         let (overlay, path) = (self.overlay(), key(path));
-        let file = match overlay.stat(&path).unwrap() {
-            Some(_) => zarrfs::store::Tree::open(overlay, &path, OpenMode::Truncate).unwrap(),
-            None => overlay.create(&path, &MAKER).unwrap(),
+        let file = match overlay.stat(&UNLIMITED, &path).unwrap() {
+            Some(_) => {
+                zarrfs::store::Tree::open(overlay, &UNLIMITED, &path, OpenMode::Truncate).unwrap()
+            }
+            None => overlay.create(&UNLIMITED, &path, &MAKER).unwrap(),
         };
-        file.write_at(0, bytes).unwrap();
-        file.flush().unwrap();
+        file.write_at(&UNLIMITED, 0, bytes).unwrap();
+        file.flush(&UNLIMITED).unwrap();
     }
 
     fn slot(&self, slot: usize) -> Result<&Arc<dyn TreeFile>> {
@@ -153,7 +161,7 @@ impl Fixture {
 
     pub(crate) fn flush_all(&self) {
         for open in self.open.iter().flatten() {
-            open.flush().unwrap();
+            open.flush(&UNLIMITED).unwrap();
         }
     }
 
@@ -170,7 +178,7 @@ impl Fixture {
         };
         match step {
             Step::Create(path, slot) => {
-                let file = self.overlay().create(&key(path), &MAKER)?;
+                let file = self.overlay().create(&UNLIMITED, &key(path), &MAKER)?;
                 self.put_open(*slot, Some(file));
             }
             Step::Open(path, slot, empty) => {
@@ -179,30 +187,35 @@ impl Fixture {
                 } else {
                     OpenMode::Write
                 };
-                let file = zarrfs::store::Tree::open(self.overlay(), &key(path), mode)?;
+                let file = zarrfs::store::Tree::open(self.overlay(), &UNLIMITED, &key(path), mode)?;
                 self.put_open(*slot, Some(file));
             }
             Step::Write(slot, at, length, byte) => {
                 let (file, bytes) = (self.slot(*slot)?, vec![*byte; *length]);
                 match file.write_now(*at, &bytes) {
                     Some(done) => done?,
-                    None => file.write_at(*at, &bytes)?,
+                    None => file.write_at(&UNLIMITED, *at, &bytes)?,
                 }
             }
             Step::Append(slot, length, byte) => {
                 let file = self.slot(*slot)?;
-                file.write_at(file.stat()?.meta.size, &vec![*byte; *length])?;
+                file.write_at(
+                    &UNLIMITED,
+                    file.stat(&UNLIMITED)?.meta.size,
+                    &vec![*byte; *length],
+                )?;
             }
-            Step::Resize(slot, size) => self.slot(*slot)?.change(&resized(*size))?,
+            Step::Resize(slot, size) => self.slot(*slot)?.change(&UNLIMITED, &resized(*size))?,
             Step::ResizePath(path, size) => {
                 if self.kind(path)? != EntryKind::File {
                     return Err(Error::invalid(path, "is no file"));
                 }
-                self.overlay().change(&key(path), &resized(*size))?;
+                self.overlay()
+                    .change(&UNLIMITED, &key(path), &resized(*size))?;
             }
             Step::Flush(slot) | Step::Close(slot) if self.open[*slot].is_none() => {}
-            Step::Flush(slot) => self.slot(*slot)?.flush()?,
-            Step::Sync(slot) => self.slot(*slot)?.sync()?,
+            Step::Flush(slot) => self.slot(*slot)?.flush(&UNLIMITED)?,
+            Step::Sync(slot) => self.slot(*slot)?.sync(&UNLIMITED)?,
             Step::Close(slot) => self.put_open(*slot, None),
             _ => self.take_names(step)?,
         }
@@ -212,12 +225,12 @@ impl Fixture {
     /// Puts a file in the place of another one, which is closed as programs close files.
     pub(crate) fn put_open(&mut self, slot: usize, file: Option<Arc<dyn TreeFile>>) {
         if let Some(old) = std::mem::replace(&mut self.open[slot], file) {
-            old.flush().unwrap();
+            old.flush(&UNLIMITED).unwrap();
         }
     }
 
     fn kind(&self, path: &str) -> Result<EntryKind> {
-        let stat = zarrfs::store::Tree::stat(self.overlay(), &key(path))?;
+        let stat = zarrfs::store::Tree::stat(self.overlay(), &UNLIMITED, &key(path))?;
         let stat = stat.ok_or_else(|| Error::not_found(path))?;
         Ok(stat.meta.kind)
     }
@@ -225,21 +238,24 @@ impl Fixture {
     fn take_names(&mut self, step: &Step) -> Result<()> {
         let overlay = self.overlay();
         match step {
-            Step::Unlink(path) => overlay.unlink(&key(path)),
+            Step::Unlink(path) => overlay.unlink(&UNLIMITED, &key(path)),
             Step::MakeFolder(path) => overlay.make_folder(
+                &UNLIMITED,
                 &key(path),
                 &Credentials {
                     mode: 0o755,
                     ..MAKER
                 },
             ),
-            Step::RemoveFolder(path) => overlay.remove_folder(&key(path)),
-            Step::Rename(from, to) => overlay.rename(&key(from), &key(to), RenameMode::Replace),
-            Step::RenameNew(from, to) => {
-                overlay.rename(&key(from), &key(to), RenameMode::NoReplace)
+            Step::RemoveFolder(path) => overlay.remove_folder(&UNLIMITED, &key(path)),
+            Step::Rename(from, to) => {
+                overlay.rename(&UNLIMITED, &key(from), &key(to), RenameMode::Replace)
             }
-            Step::Link(from, to) => overlay.link(&key(from), &key(to)),
-            Step::Symlink(at, to) => overlay.make_link(&key(at), to.as_bytes(), &MAKER),
+            Step::RenameNew(from, to) => {
+                overlay.rename(&UNLIMITED, &key(from), &key(to), RenameMode::NoReplace)
+            }
+            Step::Link(from, to) => overlay.link(&UNLIMITED, &key(from), &key(to)),
+            Step::Symlink(at, to) => overlay.make_link(&UNLIMITED, &key(at), to.as_bytes(), &MAKER),
             Step::Chmod(path, mode) => {
                 if self.kind(path)? == EntryKind::Link {
                     return Ok(());
@@ -248,8 +264,8 @@ impl Fixture {
                     mode: Some(*mode),
                     ..AttrChange::default()
                 };
-                overlay.change(&key(path), &change)?;
-                let posix = zarrfs::store::Tree::stat(overlay, &key(path))?
+                overlay.change(&UNLIMITED, &key(path), &change)?;
+                let posix = zarrfs::store::Tree::stat(overlay, &UNLIMITED, &key(path))?
                     .unwrap()
                     .posix;
                 assert_eq!(posix.unwrap().mode & 0o7777, *mode, "mode of {path}");
@@ -258,11 +274,13 @@ impl Fixture {
             Step::Put(path, length, byte) => {
                 let bytes = vec![*byte; *length];
                 let body = PutBody::Bytes(&bytes);
-                overlay.put(&key(path), body, &Condition::Any).map(|_| ())
+                overlay
+                    .put(&UNLIMITED, &key(path), body, &Condition::Any)
+                    .map(|_| ())
             }
             Step::Erase(path) => match self.kind(path) {
                 Ok(EntryKind::Directory) => Err(Error::invalid(path, "is a folder")),
-                _ => overlay.erase(&key(path), &Condition::Any),
+                _ => overlay.erase(&UNLIMITED, &key(path), &Condition::Any),
             },
             _ => Ok(()),
         }
@@ -276,8 +294,8 @@ impl Fixture {
     /// Returns what open files hold.
     pub(crate) fn held_open(&self) -> Vec<Option<Vec<u8>>> {
         let read = |file: &Arc<dyn TreeFile>| {
-            let size = file.stat().unwrap().meta.size as usize;
-            let bytes = file.read_at(0, size + 10).unwrap();
+            let size = file.stat(&UNLIMITED).unwrap().meta.size as usize;
+            let bytes = file.read_at(&UNLIMITED, 0, size + 10).unwrap();
             assert_eq!(bytes.len(), size, "an open file's length");
             bytes
         };
@@ -293,19 +311,19 @@ pub(crate) fn shown(store: &dyn Store, closely: bool) -> Tree {
     let mut tree = Tree::new();
     let mut folders = vec![Key::root()];
     while let Some(folder) = folders.pop() {
-        let mut listing = store.list(&folder).unwrap();
-        while let Some(name) = listing.next().unwrap() {
+        let mut listing = store.list(&UNLIMITED, &folder).unwrap();
+        while let Some(name) = listing.next(&UNLIMITED).unwrap() {
             let key = folder.child(&name.name).unwrap();
             let shown = match name.kind {
                 EntryKind::Directory => {
                     folders.push(key.clone());
                     Shown::Folder
                 }
-                EntryKind::Link => Shown::Link(store.read_link(&key).unwrap()),
+                EntryKind::Link => Shown::Link(store.read_link(&UNLIMITED, &key).unwrap()),
                 _ => Shown::File(content(store, &key)),
             };
             if closely {
-                let head = store.head(&key).unwrap();
+                let head = store.head(&UNLIMITED, &key).unwrap();
                 assert_eq!(head.map(|meta| meta.kind), Some(name.kind), "{key}");
             }
             let path = String::from_utf8(key.as_bytes().to_vec()).unwrap();
@@ -316,11 +334,13 @@ pub(crate) fn shown(store: &dyn Store, closely: bool) -> Tree {
 }
 
 fn content(store: &dyn Store, key: &Key) -> Vec<u8> {
-    let object = store.get(key, 1 << 20).unwrap();
+    let object = store.get(&UNLIMITED, key, 1 << 20).unwrap();
     let object = object.unwrap_or_else(|| panic!("{key} is listed and cannot be got"));
-    let reader = store.open(key, None).unwrap();
-    let meta = reader.meta().unwrap();
-    let bytes = reader.read_at(0, meta.size as usize + 10).unwrap();
+    let reader = store.open(&UNLIMITED, key, None).unwrap();
+    let meta = reader.meta(&UNLIMITED).unwrap();
+    let bytes = reader
+        .read_at(&UNLIMITED, 0, meta.size as usize + 10)
+        .unwrap();
     assert_eq!(bytes.len() as u64, meta.size, "{key} opened");
     let as_shown = Shown::File;
     assert_eq!(
@@ -328,7 +348,7 @@ fn content(store: &dyn Store, key: &Key) -> Vec<u8> {
         as_shown(bytes.clone()),
         "{key} got and opened"
     );
-    let head = store.head(key).unwrap().unwrap();
+    let head = store.head(&UNLIMITED, key).unwrap().unwrap();
     assert_eq!(
         (head.size, head.version),
         (object.size, object.version),

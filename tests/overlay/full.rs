@@ -14,6 +14,7 @@ use zarrfs::store::{Condition, PutBody, Store, Tree as _};
 use crate::common::tmpfs::Tmpfs;
 use crate::fixture::{MAKER, NAME, key, opened, shown};
 use crate::reference::Shown;
+use zarrfs::request_context::UNLIMITED;
 
 const MIB: u64 = 1 << 20;
 
@@ -29,7 +30,9 @@ impl Small {
         let disk = Tmpfs::new(4 * MIB)?;
         let lower: Arc<dyn Store> = Arc::new(MemoryStore::default());
         let old = PutBody::Bytes(b"old");
-        lower.put(&key("a"), old, &Condition::Any).unwrap();
+        lower
+            .put(&UNLIMITED, &key("a"), old, &Condition::Any)
+            .unwrap();
         let mut small = Small {
             overlay: None,
             lower,
@@ -49,7 +52,9 @@ impl Small {
     }
 
     fn create(&self, name: &str) -> Arc<dyn TreeFile> {
-        self.overlay().create(&key(name), &MAKER).unwrap()
+        self.overlay()
+            .create(&UNLIMITED, &key(name), &MAKER)
+            .unwrap()
     }
 
     fn open(&self, name: &str, truncate: bool) -> Arc<dyn TreeFile> {
@@ -58,7 +63,7 @@ impl Small {
         } else {
             OpenMode::Write
         };
-        zarrfs::store::Tree::open(self.overlay(), &key(name), mode).unwrap()
+        zarrfs::store::Tree::open(self.overlay(), &UNLIMITED, &key(name), mode).unwrap()
     }
 
     /// Fills the disk with a file, whose removal makes room again.
@@ -80,18 +85,18 @@ impl Small {
     fn committed(&self, name: &str) -> Option<Vec<u8>> {
         let done = self
             .overlay()
-            .commit(CommitConfig::default(), &|_, _| {})
+            .commit(&UNLIMITED, CommitConfig::default(), &|_, _| {})
             .and_then(zarrfs::overlay::commit::Outcome::or_failed);
         assert!(done.unwrap().conflicts.is_empty());
-        let stored = self.lower.open(&key(name), None).ok()?;
-        Some(stored.read_at(0, usize::MAX >> 1).unwrap())
+        let stored = self.lower.open(&UNLIMITED, &key(name), None).ok()?;
+        Some(stored.read_at(&UNLIMITED, 0, usize::MAX >> 1).unwrap())
     }
 }
 
 /// Writes until there is no room; returns how much was written, in bytes.
 fn write_too_much(file: &dyn TreeFile) -> u64 {
     for piece in 0.. {
-        if let Err(error) = file.write_at(piece * MIB / 4, &vec![7; MIB as usize / 4]) {
+        if let Err(error) = file.write_at(&UNLIMITED, piece * MIB / 4, &vec![7; MIB as usize / 4]) {
             assert_eq!(error.kind(), Kind::NoSpace);
             return piece * MIB / 4;
         }
@@ -100,7 +105,7 @@ fn write_too_much(file: &dyn TreeFile) -> u64 {
 }
 
 fn no_room(file: &dyn TreeFile) {
-    let error = file.flush().unwrap_err();
+    let error = file.flush(&UNLIMITED).unwrap_err();
     assert_eq!(error.kind(), Kind::NoSpace, "{error}");
     assert!(error.to_string().contains("not whole"), "{error}");
 }
@@ -130,22 +135,27 @@ fn a_new_file_that_is_not_whole_shows_and_is_not_committed() {
     // Nor after it was opened again, or renamed.
     let again = small.open("new", false);
     no_room(&*again);
-    let size = again.stat().unwrap().meta.size;
+    let size = again.stat(&UNLIMITED).unwrap().meta.size;
     assert!(size >= written, "{size}");
     drop(again);
     let (overlay, other) = (small.overlay(), key("other"));
     overlay
-        .rename(&key("new"), &other, RenameMode::Replace)
+        .rename(&UNLIMITED, &key("new"), &other, RenameMode::Replace)
         .unwrap();
-    let refused = overlay.link(&other, &key("second")).unwrap_err();
+    let refused = overlay
+        .link(&UNLIMITED, &other, &key("second"))
+        .unwrap_err();
     assert_eq!(refused.kind(), Kind::NoSpace);
     assert_eq!(small.committed("other"), None);
     no_room(&*small.open("other", false));
-    let kept = small.overlay().changes().unwrap().kept;
+    let kept = small.overlay().changes(&UNLIMITED).unwrap().kept;
     assert!(kept[0].1.contains("not written whole"), "{kept:?}");
     // It lies beside the keys when the upper folder is opened again.
     small.remount();
-    assert_eq!(small.overlay().stat(&key("other")).unwrap(), None);
+    assert_eq!(
+        small.overlay().stat(&UNLIMITED, &key("other")).unwrap(),
+        None
+    );
     let rescued = small.disk.path().join("upper/rescued/other~0");
     assert_eq!(rescued.metadata().unwrap().len(), size);
 }
@@ -159,14 +169,15 @@ fn what_is_written_after_all_is_committed() {
             "a" => small.open(name, true),
             _ => small.create(name),
         };
-        file.write_at(0, b"begun").unwrap();
+        file.write_at(&UNLIMITED, 0, b"begun").unwrap();
         let filler = small.fill();
         let end = write_too_much(&*file);
         no_room(&*file);
         fs::remove_file(filler).unwrap();
         no_room(&*file);
-        file.write_at(end, &vec![7; MIB as usize / 4]).unwrap();
-        file.flush().unwrap();
+        file.write_at(&UNLIMITED, end, &vec![7; MIB as usize / 4])
+            .unwrap();
+        file.flush(&UNLIMITED).unwrap();
         drop(file);
         let stored = small.committed(name).unwrap();
         assert_eq!(stored.len() as u64, end + MIB / 4, "{name}");
@@ -184,9 +195,9 @@ fn a_file_that_is_emptied_is_whole_again() {
         size,
         ..AttrChange::default()
     };
-    file.change(&empty).unwrap();
-    file.write_at(0, b"short").unwrap();
-    file.flush().unwrap();
+    file.change(&UNLIMITED, &empty).unwrap();
+    file.write_at(&UNLIMITED, 0, b"short").unwrap();
+    file.flush(&UNLIMITED).unwrap();
     drop(file);
     assert_eq!(small.committed("new").unwrap(), b"short");
 }
@@ -197,20 +208,23 @@ fn names_can_be_removed_when_there_is_no_room() {
     for number in 0..200 {
         let name = format!("b/{number}");
         let some = PutBody::Bytes(b"some");
-        small.lower.put(&key(&name), some, &Condition::Any).unwrap();
+        small
+            .lower
+            .put(&UNLIMITED, &key(&name), some, &Condition::Any)
+            .unwrap();
     }
-    small.create("new").flush().unwrap();
+    small.create("new").flush(&UNLIMITED).unwrap();
     let filler = small.fill();
     for number in 0..200 {
         small
             .overlay()
-            .unlink(&key(&format!("b/{number}")))
+            .unlink(&UNLIMITED, &key(&format!("b/{number}")))
             .unwrap();
     }
-    small.overlay().unlink(&key("new")).unwrap();
+    small.overlay().unlink(&UNLIMITED, &key("new")).unwrap();
     small
         .overlay()
-        .rename(&key("a"), &key("c"), RenameMode::Replace)
+        .rename(&UNLIMITED, &key("a"), &key("c"), RenameMode::Replace)
         .unwrap();
     fs::remove_file(filler).unwrap();
     assert_eq!(small.committed("b/7"), None);
@@ -252,18 +266,22 @@ fn an_upper_folder_that_cannot_be_written_is_looked_at() {
         return;
     };
     let file = small.create("new");
-    file.write_at(0, b"written").unwrap();
-    file.flush().unwrap();
+    file.write_at(&UNLIMITED, 0, b"written").unwrap();
+    file.flush(&UNLIMITED).unwrap();
     drop(file);
-    small.overlay().unlink(&key("a")).unwrap();
+    small.overlay().unlink(&UNLIMITED, &key("a")).unwrap();
     small.overlay = None;
     assert!(small.disk.mount(&["-o", "remount,ro"]));
     small.remount();
     let tree = shown(small.overlay(), true);
     assert_eq!(tree["new"], Shown::File(b"written".to_vec()));
     assert!(!tree.contains_key("a"));
-    let changes = small.overlay().changes().unwrap();
+    let changes = small.overlay().changes(&UNLIMITED).unwrap();
     assert_eq!(changes.keys.len(), 2);
-    let refused = small.overlay().create(&key("more"), &MAKER).err().unwrap();
+    let refused = small
+        .overlay()
+        .create(&UNLIMITED, &key("more"), &MAKER)
+        .err()
+        .unwrap();
     assert_eq!(refused.kind(), Kind::ReadOnly);
 }

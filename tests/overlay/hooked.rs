@@ -6,6 +6,7 @@ use std::sync::atomic::AtomicI64;
 use std::sync::atomic::Ordering::SeqCst;
 
 use zarrfs::error::{Error, Kind, Result};
+use zarrfs::request_context::{RequestContext, UNLIMITED};
 use zarrfs::store::layer::Layer;
 use zarrfs::store::{
     ByteRange, Condition, ETag, Key, Listing, Meta, Name, Object, PutBody, Reader, Store,
@@ -14,7 +15,7 @@ use zarrfs::store::{
 
 /// What happens before a call, and after it was done.
 pub(crate) trait Hook: Send + Sync {
-    fn before(&self, call: &str, key: &Key) -> Result<()>;
+    fn before(&self, context: &RequestContext, call: &str, key: &Key) -> Result<()>;
     fn after(&self) -> Result<()> {
         Ok(())
     }
@@ -42,7 +43,7 @@ impl Hooked {
     }
 
     fn call<T>(&self, call: &str, key: &Key, work: impl FnOnce() -> Result<T>) -> Result<T> {
-        self.hook.before(call, key)?;
+        self.hook.before(&UNLIMITED, call, key)?;
         let done = work()?;
         self.hook.after()?;
         Ok(done)
@@ -54,48 +55,68 @@ impl Layer for Hooked {
         &*self.inner
     }
 
-    fn get(&self, key: &Key, limit: u64) -> Result<Option<Object>> {
-        self.call("get", key, || self.inner.get(key, limit))
+    fn get(&self, context: &RequestContext, key: &Key, limit: u64) -> Result<Option<Object>> {
+        self.call("get", key, || self.inner.get(context, key, limit))
     }
 
-    fn get_range(&self, key: &Key, range: ByteRange) -> Result<Option<Object>> {
-        self.call("get_range", key, || self.inner.get_range(key, range))
+    fn get_range(
+        &self,
+        context: &RequestContext,
+        key: &Key,
+        range: ByteRange,
+    ) -> Result<Option<Object>> {
+        self.call("get_range", key, || {
+            self.inner.get_range(context, key, range)
+        })
     }
 
-    fn head(&self, key: &Key) -> Result<Option<Meta>> {
-        self.call("head", key, || self.inner.head(key))
+    fn head(&self, context: &RequestContext, key: &Key) -> Result<Option<Meta>> {
+        self.call("head", key, || self.inner.head(context, key))
     }
 
-    fn version(&self, key: &Key) -> Result<Option<Version>> {
-        self.call("version", key, || self.inner.version(key))
+    fn version(&self, context: &RequestContext, key: &Key) -> Result<Option<Version>> {
+        self.call("version", key, || self.inner.version(context, key))
     }
 
-    fn open(&self, key: &Key, known: Option<&Meta>) -> Result<Arc<dyn Reader>> {
-        let inner = self.call("open", key, || self.inner.open(key, known))?;
+    fn open(
+        &self,
+        context: &RequestContext,
+        key: &Key,
+        known: Option<&Meta>,
+    ) -> Result<Arc<dyn Reader>> {
+        let inner = self.call("open", key, || self.inner.open(context, key, known))?;
         let (hook, key) = (self.hook.clone(), key.clone());
         Ok(Arc::new(Open { inner, hook, key }))
     }
 
-    fn list(&self, prefix: &Key) -> Result<Box<dyn Listing>> {
-        let inner = self.call("list", prefix, || self.inner.list(prefix))?;
+    fn list(&self, context: &RequestContext, prefix: &Key) -> Result<Box<dyn Listing>> {
+        let inner = self.call("list", prefix, || self.inner.list(context, prefix))?;
         let (hook, key) = (self.hook.clone(), prefix.clone());
         Ok(Box::new(Names { inner, hook, key }))
     }
 
-    fn etag(&self, key: &Key) -> Result<Option<ETag>> {
-        self.call("etag", key, || self.inner.etag(key))
+    fn etag(&self, context: &RequestContext, key: &Key) -> Result<Option<ETag>> {
+        self.call("etag", key, || self.inner.etag(context, key))
     }
 
-    fn put(&self, key: &Key, body: PutBody<'_>, condition: &Condition) -> Result<ETag> {
-        self.call("put", key, || self.inner.put(key, body, condition))
+    fn put(
+        &self,
+        context: &RequestContext,
+        key: &Key,
+        body: PutBody<'_>,
+        condition: &Condition,
+    ) -> Result<ETag> {
+        self.call("put", key, || self.inner.put(context, key, body, condition))
     }
 
-    fn erase(&self, key: &Key, condition: &Condition) -> Result<()> {
-        self.call("erase", key, || self.inner.erase(key, condition))
+    fn erase(&self, context: &RequestContext, key: &Key, condition: &Condition) -> Result<()> {
+        self.call("erase", key, || self.inner.erase(context, key, condition))
     }
 
-    fn erase_folder(&self, prefix: &Key) -> Result<()> {
-        self.call("erase_folder", prefix, || self.inner.erase_folder(prefix))
+    fn erase_folder(&self, context: &RequestContext, prefix: &Key) -> Result<()> {
+        self.call("erase_folder", prefix, || {
+            self.inner.erase_folder(context, prefix)
+        })
     }
 
     fn info(&self) -> &StoreInfo {
@@ -110,19 +131,24 @@ struct Open {
 }
 
 impl Reader for Open {
-    fn read_at(&self, offset: u64, len: usize) -> Result<Vec<u8>> {
-        self.hook.before("read_at", &self.key)?;
-        self.inner.read_at(offset, len)
+    fn read_at(&self, context: &RequestContext, offset: u64, len: usize) -> Result<Vec<u8>> {
+        self.hook.before(context, "read_at", &self.key)?;
+        self.inner.read_at(context, offset, len)
     }
 
-    fn read_scattered(&self, offset: u64, parts: &mut [IoSliceMut<'_>]) -> Result<usize> {
-        self.hook.before("read_scattered", &self.key)?;
-        self.inner.read_scattered(offset, parts)
+    fn read_scattered(
+        &self,
+        context: &RequestContext,
+        offset: u64,
+        parts: &mut [IoSliceMut<'_>],
+    ) -> Result<usize> {
+        self.hook.before(context, "read_scattered", &self.key)?;
+        self.inner.read_scattered(context, offset, parts)
     }
 
-    fn meta(&self) -> Result<Meta> {
-        self.hook.before("meta", &self.key)?;
-        self.inner.meta()
+    fn meta(&self, context: &RequestContext) -> Result<Meta> {
+        self.hook.before(context, "meta", &self.key)?;
+        self.inner.meta(context)
     }
 }
 
@@ -133,14 +159,14 @@ struct Names {
 }
 
 impl Listing for Names {
-    fn next(&mut self) -> Result<Option<Name>> {
-        self.hook.before("next", &self.key)?;
-        self.inner.next()
+    fn next(&mut self, context: &RequestContext) -> Result<Option<Name>> {
+        self.hook.before(context, "next", &self.key)?;
+        self.inner.next(context)
     }
 
-    fn seek(&mut self, cursor: u64) -> Result<()> {
-        self.hook.before("seek", &self.key)?;
-        self.inner.seek(cursor)
+    fn seek(&mut self, context: &RequestContext, cursor: u64) -> Result<()> {
+        self.hook.before(context, "seek", &self.key)?;
+        self.inner.seek(context, cursor)
     }
 }
 
@@ -177,7 +203,7 @@ impl Trap {
 }
 
 impl Hook for Trap {
-    fn before(&self, _call: &str, _key: &Key) -> Result<()> {
+    fn before(&self, _context: &RequestContext, _call: &str, _key: &Key) -> Result<()> {
         if self.is_late { Ok(()) } else { self.count() }
     }
 

@@ -10,6 +10,7 @@ use zarrfs::store::tree::{AttrChange, Setting};
 use zarrfs::store::{Key, Store, Tree};
 
 use crate::fixture::{Fixture, Lower, MAKER, key};
+use zarrfs::request_context::UNLIMITED;
 
 const TURNS: u32 = 20_000;
 
@@ -23,7 +24,7 @@ fn beside_commits(work: impl Fn(&Fixture, u32)) {
                 fixture.write("y", b"new");
                 let outcome = fixture
                     .overlay()
-                    .commit(CommitConfig::default(), &|_, _| {})
+                    .commit(&UNLIMITED, CommitConfig::default(), &|_, _| {})
                     .and_then(zarrfs::overlay::commit::Outcome::or_failed);
                 assert!(outcome.unwrap().conflicts.is_empty());
             }
@@ -51,8 +52,10 @@ fn a_mode_is_set() {
             mode: Some(mode),
             ..AttrChange::default()
         };
-        Tree::change(fixture.overlay(), &key("x"), &change).unwrap();
-        let stat = Tree::stat(fixture.overlay(), &key("x")).unwrap().unwrap();
+        Tree::change(fixture.overlay(), &UNLIMITED, &key("x"), &change).unwrap();
+        let stat = Tree::stat(fixture.overlay(), &UNLIMITED, &key("x"))
+            .unwrap()
+            .unwrap();
         assert_eq!(stat.posix.unwrap().mode & 0o7777, mode, "turn {turn}");
     });
 }
@@ -61,9 +64,9 @@ fn a_mode_is_set() {
 fn an_extended_attribute_is_set() {
     beside_commits(|fixture, turn| {
         let (overlay, value) = (fixture.overlay(), turn.to_le_bytes());
-        let set = overlay.set_attribute(&key("x"), b"user.a", &value, Setting::Any);
+        let set = overlay.set_attribute(&UNLIMITED, &key("x"), b"user.a", &value, Setting::Any);
         set.unwrap();
-        let found = overlay.attribute(&key("x"), b"user.a").unwrap();
+        let found = overlay.attribute(&UNLIMITED, &key("x"), b"user.a").unwrap();
         assert_eq!(found.unwrap(), value, "turn {turn}");
     });
 }
@@ -73,17 +76,21 @@ fn links_and_folders_are_there_all_the_time() {
     beside_commits(|fixture, turn| {
         let overlay = fixture.overlay();
         if turn == 0 {
-            overlay.make_link(&key("link"), b"x", &MAKER).unwrap();
-            overlay.make_folder(&key("folder"), &MAKER).unwrap();
+            overlay
+                .make_link(&UNLIMITED, &key("link"), b"x", &MAKER)
+                .unwrap();
+            overlay
+                .make_folder(&UNLIMITED, &key("folder"), &MAKER)
+                .unwrap();
         }
         for name in ["link", "folder"] {
-            let found = Tree::stat(overlay, &key(name)).unwrap();
+            let found = Tree::stat(overlay, &UNLIMITED, &key(name)).unwrap();
             assert!(found.is_some(), "{name} in turn {turn}");
         }
-        assert_eq!(overlay.read_link(&key("link")).unwrap(), b"x");
-        let mut listing = overlay.list(&Key::root()).unwrap();
+        assert_eq!(overlay.read_link(&UNLIMITED, &key("link")).unwrap(), b"x");
+        let mut listing = overlay.list(&UNLIMITED, &Key::root()).unwrap();
         let mut names = BTreeSet::new();
-        while let Some(name) = listing.next().unwrap() {
+        while let Some(name) = listing.next(&UNLIMITED).unwrap() {
             assert!(
                 names.insert(name.name.clone()),
                 "{name:?} twice in turn {turn}"

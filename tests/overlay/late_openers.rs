@@ -13,6 +13,7 @@ use zarrfs::store::{Key, Store, Tree};
 use crate::fixture::{MAKER, folder, key, opened_with};
 use crate::hooked::{Hook, Hooked};
 use crate::listed_renames::Event;
+use zarrfs::request_context::{RequestContext, UNLIMITED};
 
 thread_local! {
     static IS_LATE: Cell<bool> = const { Cell::new(false) };
@@ -28,7 +29,7 @@ struct Meeting {
 }
 
 impl Hook for Meeting {
-    fn before(&self, call: &str, asked: &Key) -> Result<()> {
+    fn before(&self, _context: &RequestContext, call: &str, asked: &Key) -> Result<()> {
         OPENS.set(IS_LATE.get() && call == "open" && *asked == key("d/x"));
         Ok(())
     }
@@ -43,15 +44,16 @@ impl Hook for Meeting {
 }
 
 fn content(overlay: &Overlay, path: &str) -> Vec<u8> {
-    let file = Tree::open(overlay, &key(path), OpenMode::Read).unwrap();
-    let size = file.stat().unwrap().meta.size;
-    file.read_at(0, usize::try_from(size).unwrap()).unwrap()
+    let file = Tree::open(overlay, &UNLIMITED, &key(path), OpenMode::Read).unwrap();
+    let size = file.stat(&UNLIMITED).unwrap().meta.size;
+    file.read_at(&UNLIMITED, 0, usize::try_from(size).unwrap())
+        .unwrap()
 }
 
 fn write(overlay: &Overlay, path: &str, bytes: &[u8]) {
-    let file = overlay.create(&key(path), &MAKER).unwrap();
-    file.write_at(0, bytes).unwrap();
-    file.flush().unwrap();
+    let file = overlay.create(&UNLIMITED, &key(path), &MAKER).unwrap();
+    file.write_at(&UNLIMITED, 0, bytes).unwrap();
+    file.flush(&UNLIMITED).unwrap();
 }
 
 #[test]
@@ -65,11 +67,12 @@ fn what_was_replaced_meanwhile_never_shows_again() {
     thread::scope(|scope| {
         let late = scope.spawn(|| {
             IS_LATE.set(true);
-            Tree::open(&overlay, &key("d/x"), OpenMode::Read).unwrap()
+            Tree::open(&overlay, &UNLIMITED, &key("d/x"), OpenMode::Read).unwrap()
         });
         meeting.is_opened.wait();
         write(&overlay, "d/t", b"a new one");
-        let replace = |from, to| overlay.rename(&key(from), &key(to), RenameMode::Replace);
+        let replace =
+            |from, to| overlay.rename(&UNLIMITED, &key(from), &key(to), RenameMode::Replace);
         replace("d/t", "d/x").unwrap();
         meeting.is_replaced.happen();
         let held = late.join().unwrap();

@@ -10,20 +10,23 @@ use zarrfs::store::tree::RenameMode;
 use zarrfs::store::{Condition, PutBody, Store, Tree};
 
 use crate::fixture::{Fixture, Lower, MAKER, folder, key};
+use zarrfs::request_context::UNLIMITED;
 
 /// Has a commit freeze the layer and end with a conflict, so that the frozen layer stays.
 fn freeze(fixture: &Fixture, lower: &dyn Store) {
     let theirs = PutBody::Bytes(b"theirs");
-    lower.put(&key("x"), theirs, &Condition::Any).unwrap();
+    lower
+        .put(&UNLIMITED, &key("x"), theirs, &Condition::Any)
+        .unwrap();
     let outcome = fixture
         .overlay()
-        .commit(CommitConfig::default(), &|_, _| {})
+        .commit(&UNLIMITED, CommitConfig::default(), &|_, _| {})
         .and_then(zarrfs::overlay::commit::Outcome::or_failed);
     assert_eq!(outcome.unwrap().conflicts.len(), 1);
 }
 
 fn shown(fixture: &Fixture, path: &str) -> Option<Vec<u8>> {
-    let object = fixture.overlay().get(&key(path), 100).unwrap();
+    let object = fixture.overlay().get(&UNLIMITED, &key(path), 100).unwrap();
     object.map(|object| object.bytes)
 }
 
@@ -34,11 +37,14 @@ fn what_was_closed_after_the_freeze_outlives_the_process() {
     lower.set(key("x"), b"old".to_vec());
     let mut fixture = Fixture::over(folder(), lower.clone());
     fixture.write("x", b"ours");
-    let file = fixture.overlay().create(&key("new"), &MAKER).unwrap();
-    file.write_at(0, b"half ").unwrap();
+    let file = fixture
+        .overlay()
+        .create(&UNLIMITED, &key("new"), &MAKER)
+        .unwrap();
+    file.write_at(&UNLIMITED, 0, b"half ").unwrap();
     freeze(&fixture, &*lower);
-    file.write_at(5, b"and half").unwrap();
-    file.flush().unwrap();
+    file.write_at(&UNLIMITED, 5, b"and half").unwrap();
+    file.flush(&UNLIMITED).unwrap();
     drop(file);
     assert_eq!(shown(&fixture, "new").unwrap(), b"half and half");
     fixture.remount();
@@ -49,10 +55,10 @@ fn what_was_closed_after_the_freeze_outlives_the_process() {
     };
     fixture
         .overlay()
-        .commit(force, &|_, _| {})
+        .commit(&UNLIMITED, force, &|_, _| {})
         .and_then(zarrfs::overlay::commit::Outcome::or_failed)
         .unwrap();
-    let stored = lower.get(&key("new"), 100).unwrap().unwrap();
+    let stored = lower.get(&UNLIMITED, &key("new"), 100).unwrap().unwrap();
     assert_eq!(stored.bytes, b"half and half");
 }
 
@@ -63,10 +69,13 @@ fn what_was_not_closed_after_the_freeze_is_set_aside() {
     lower.set(key("x"), b"old".to_vec());
     let mut fixture = Fixture::over(folder(), lower.clone());
     fixture.write("x", b"ours");
-    let file = fixture.overlay().create(&key("new"), &MAKER).unwrap();
-    file.write_at(0, b"half").unwrap();
+    let file = fixture
+        .overlay()
+        .create(&UNLIMITED, &key("new"), &MAKER)
+        .unwrap();
+    file.write_at(&UNLIMITED, 0, b"half").unwrap();
     freeze(&fixture, &*lower);
-    file.write_at(4, b", no more").unwrap();
+    file.write_at(&UNLIMITED, 4, b", no more").unwrap();
     // As a process that is killed leaves it.
     let journal = fixture.upper().join("journal");
     let before = std::fs::read(&journal).unwrap();
@@ -83,7 +92,11 @@ fn what_was_not_closed_after_the_freeze_is_set_aside() {
 fn a_path_that_is_too_long_keeps_nothing_else_from_a_commit() {
     let mut fixture = Fixture::new(Lower::Memory, &[]);
     let name = "n".repeat(200);
-    let make = |path: &str| fixture.overlay().make_folder(&key(path), &MAKER);
+    let make = |path: &str| {
+        fixture
+            .overlay()
+            .make_folder(&UNLIMITED, &key(path), &MAKER)
+    };
     let [old, new] = ["a", "b"].map(|root| {
         let mut path = root.to_string();
         make(&path).unwrap();
@@ -98,19 +111,19 @@ fn a_path_that_is_too_long_keeps_nothing_else_from_a_commit() {
     let (to, below) = (format!("{new}/a"), &old["a".len()..]);
     let renamed = fixture
         .overlay()
-        .rename(&key("a"), &key(&to), RenameMode::Replace);
+        .rename(&UNLIMITED, &key("a"), &key(&to), RenameMode::Replace);
     renamed.unwrap();
     let deepest = format!("{to}{below}");
     for refused in [
         make(&format!("{deepest}/folder")).err(),
         fixture
             .overlay()
-            .create(&key(&format!("{deepest}/new")), &MAKER)
+            .create(&UNLIMITED, &key(&format!("{deepest}/new")), &MAKER)
             .err(),
     ] {
         assert_eq!(refused.unwrap().kind(), Kind::NameTooLong);
     }
-    let changes = fixture.overlay().changes().unwrap();
+    let changes = fixture.overlay().changes(&UNLIMITED).unwrap();
     let changed: Vec<String> = changes
         .keys
         .iter()
@@ -122,7 +135,7 @@ fn a_path_that_is_too_long_keeps_nothing_else_from_a_commit() {
     );
     let outcome = fixture
         .overlay()
-        .commit(CommitConfig::default(), &|_, _| {})
+        .commit(&UNLIMITED, CommitConfig::default(), &|_, _| {})
         .unwrap();
     assert_eq!((outcome.put, outcome.kept.len()), (1, 1));
     assert!(outcome.failed.is_none(), "{:?}", outcome.failed);
@@ -131,7 +144,10 @@ fn a_path_that_is_too_long_keeps_nothing_else_from_a_commit() {
         assert_eq!(shown(&fixture, &deep).as_deref(), Some(b"deep".as_slice()));
         fixture.remount();
     }
-    fixture.overlay().unlink(&key(&deep)).unwrap();
-    fixture.overlay().remove_folder(&key(&deepest)).unwrap();
-    assert_eq!(fixture.overlay().changes().unwrap().keys, []);
+    fixture.overlay().unlink(&UNLIMITED, &key(&deep)).unwrap();
+    fixture
+        .overlay()
+        .remove_folder(&UNLIMITED, &key(&deepest))
+        .unwrap();
+    assert_eq!(fixture.overlay().changes(&UNLIMITED).unwrap().keys, []);
 }

@@ -14,6 +14,7 @@ use zarrfs::store::{Key, Store, Tree};
 
 use crate::fixture::{folder, key, opened};
 use crate::hooked::{Hook, Hooked};
+use zarrfs::request_context::{RequestContext, UNLIMITED};
 
 /// Something that happens once, for which others wait.
 #[derive(Default)]
@@ -64,7 +65,7 @@ struct Meeting {
 }
 
 impl Hook for Meeting {
-    fn before(&self, call: &str, asked: &Key) -> Result<()> {
+    fn before(&self, _context: &RequestContext, call: &str, asked: &Key) -> Result<()> {
         let is_old = *asked == key("d/old");
         match DOES.get() {
             Doing::Commit => {
@@ -98,21 +99,26 @@ fn a_name_that_a_commit_brings_to_the_store_is_listed_all_the_time() {
     let below: Arc<dyn Store> = Arc::new(Hooked::new(store, meeting.clone()));
     let upper = folder();
     let overlay = opened(&upper.path().join("upper"), &below, "a store").unwrap();
-    let rename = overlay.rename(&key("d/old"), &key("d/new"), RenameMode::Replace);
+    let rename = overlay.rename(
+        &UNLIMITED,
+        &key("d/old"),
+        &key("d/new"),
+        RenameMode::Replace,
+    );
     rename.unwrap();
     thread::scope(|scope| {
         scope.spawn(|| {
             DOES.set(Doing::Commit);
             overlay
-                .commit(CommitConfig::default(), &|_, _| {})
+                .commit(&UNLIMITED, CommitConfig::default(), &|_, _| {})
                 .and_then(zarrfs::overlay::commit::Outcome::or_failed)
                 .unwrap();
         });
         meeting.is_committing.wait();
         DOES.set(Doing::List);
-        let mut listing = overlay.list(&key("d")).unwrap();
+        let mut listing = overlay.list(&UNLIMITED, &key("d")).unwrap();
         let mut names = Vec::new();
-        while let Some(name) = listing.next().unwrap() {
+        while let Some(name) = listing.next(&UNLIMITED).unwrap() {
             names.push(String::from_utf8(name.name).unwrap());
         }
         meeting.is_listed.happen();

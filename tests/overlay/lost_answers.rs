@@ -15,6 +15,7 @@ use zarrfs::store::{Condition, Key, PutBody, Store, Tree};
 use crate::fixture::{MAKER, folder, key, shown};
 use crate::hooked::{Hook, Hooked};
 use crate::reference::Shown;
+use zarrfs::request_context::{RequestContext, UNLIMITED};
 
 /// Loses the answer of the next put or removal, or of the next call of any kind.
 #[derive(Default)]
@@ -28,7 +29,7 @@ struct LostAnswer {
 }
 
 impl Hook for LostAnswer {
-    fn before(&self, call: &str, _key: &Key) -> Result<()> {
+    fn before(&self, _context: &RequestContext, call: &str, _key: &Key) -> Result<()> {
         self.puts.fetch_add(usize::from(call == "put"), SeqCst);
         let is_lost = self.is_of_any_call.load(SeqCst) || matches!(call, "put" | "erase");
         self.may_be_lost.store(is_lost, SeqCst);
@@ -122,17 +123,17 @@ impl Fixture {
     /// Writes a whole file, and closes it.
     fn write(&self, name: &str, content: &[u8]) -> Result<()> {
         let (overlay, name) = (self.overlay(), key(name));
-        let file = match overlay.stat(&name)? {
-            Some(_) => Tree::open(overlay, &name, OpenMode::Write)?,
-            None => overlay.create(&name, &MAKER)?,
+        let file = match overlay.stat(&UNLIMITED, &name)? {
+            Some(_) => Tree::open(overlay, &UNLIMITED, &name, OpenMode::Write)?,
+            None => overlay.create(&UNLIMITED, &name, &MAKER)?,
         };
-        file.write_at(0, content)?;
-        file.flush()
+        file.write_at(&UNLIMITED, 0, content)?;
+        file.flush(&UNLIMITED)
     }
 
     fn commit(&self) -> Result<Outcome> {
         self.overlay()
-            .commit(CommitConfig::default(), &|_, _| {})
+            .commit(&UNLIMITED, CommitConfig::default(), &|_, _| {})
             .and_then(Outcome::or_failed)
     }
 
@@ -164,7 +165,7 @@ fn another_content_comes_after_a_put_without_an_answer() {
     all(|fixture| {
         fixture.write("k", b"again").unwrap();
         assert_eq!(fixture.stored(), ["k=again"]);
-        assert_eq!(fixture.overlay().changes().unwrap().keys, []);
+        assert_eq!(fixture.overlay().changes(&UNLIMITED).unwrap().keys, []);
     });
 }
 
@@ -174,7 +175,7 @@ fn a_content_that_was_put_without_an_answer_is_not_put_again() {
         fixture.write("k", b"first").unwrap();
         assert_eq!(fixture.hook.puts.load(SeqCst), 1);
         assert_eq!(fixture.stored(), ["k=first"]);
-        assert_eq!(fixture.overlay().changes().unwrap().keys, []);
+        assert_eq!(fixture.overlay().changes(&UNLIMITED).unwrap().keys, []);
     });
 }
 
@@ -183,17 +184,17 @@ fn a_rename_after_a_put_without_an_answer_leaves_one_name() {
     all(|fixture| {
         let overlay = fixture.overlay();
         overlay
-            .rename(&key("k"), &key("n"), RenameMode::Replace)
+            .rename(&UNLIMITED, &key("k"), &key("n"), RenameMode::Replace)
             .unwrap();
         assert_eq!(fixture.stored(), ["n=first"]);
-        assert_eq!(overlay.stat(&key("k")).unwrap(), None);
+        assert_eq!(overlay.stat(&UNLIMITED, &key("k")).unwrap(), None);
     });
 }
 
 #[test]
 fn a_removal_after_a_put_without_an_answer_removes_it() {
     all(|fixture| {
-        fixture.overlay().unlink(&key("k")).unwrap();
+        fixture.overlay().unlink(&UNLIMITED, &key("k")).unwrap();
         assert_eq!(fixture.stored(), [""; 0]);
     });
 }
@@ -204,7 +205,7 @@ fn what_another_program_put_after_it_is_a_conflict() {
         let theirs = PutBody::Bytes(b"theirs");
         fixture
             .store
-            .put(&key("k"), theirs, &Condition::Any)
+            .put(&UNLIMITED, &key("k"), theirs, &Condition::Any)
             .unwrap();
         assert_eq!(
             fixture.write("k", b"again").unwrap_err().kind(),
@@ -220,7 +221,11 @@ fn what_was_removed_without_an_answer_is_made_again() {
     for is_back in [false, true] {
         let mut fixture = Fixture::new(&[("k", "first")]);
         let (k, n) = (key("k"), key("n"));
-        let rename = |from, to| fixture.overlay().rename(from, to, RenameMode::Replace);
+        let rename = |from, to| {
+            fixture
+                .overlay()
+                .rename(&UNLIMITED, from, to, RenameMode::Replace)
+        };
         fixture.hook.skipped.store(1, SeqCst);
         fixture.hook.is_set.store(true, SeqCst);
         assert_eq!(rename(&k, &n).unwrap_err().kind(), Kind::Unavailable);
@@ -233,7 +238,7 @@ fn what_was_removed_without_an_answer_is_made_again() {
             assert_eq!(fixture.stored(), ["k=again", "n=first"]);
         }
         fixture.open();
-        assert_eq!(fixture.overlay().changes().unwrap().keys, []);
+        assert_eq!(fixture.overlay().changes(&UNLIMITED).unwrap().keys, []);
     }
 }
 
@@ -246,15 +251,19 @@ fn what_is_removed_from_a_folder_whose_rename_is_not_done_stays_removed() {
         fixture.hook.is_of_any_call.store(true, SeqCst);
         fixture.hook.skipped.store(calls, SeqCst);
         fixture.hook.is_set.store(true, SeqCst);
-        let renamed = overlay.rename(&key("x"), &key("y"), RenameMode::Replace);
+        let renamed = overlay.rename(&UNLIMITED, &key("x"), &key("y"), RenameMode::Replace);
         if !fixture.hook.is_set.swap(false, SeqCst) {
             assert_eq!(renamed.unwrap_err().kind(), Kind::Unavailable);
         } else {
             is_done = true;
         }
-        if overlay.stat(&key("y/t")).unwrap().is_some() {
-            overlay.unlink(&key("y/t")).unwrap();
-            assert_eq!(overlay.stat(&key("y/t")).unwrap(), None, "after {calls}");
+        if overlay.stat(&UNLIMITED, &key("y/t")).unwrap().is_some() {
+            overlay.unlink(&UNLIMITED, &key("y/t")).unwrap();
+            assert_eq!(
+                overlay.stat(&UNLIMITED, &key("y/t")).unwrap(),
+                None,
+                "after {calls}"
+            );
             assert_eq!(fixture.commit().unwrap().conflicts, []);
             assert_eq!(fixture.stored(), ["y", "y/u=other"], "after {calls}");
         }
@@ -268,9 +277,10 @@ fn what_is_removed_from_a_folder_whose_rename_is_not_done_stays_removed() {
 fn a_removal_by_a_commit_that_was_not_answered_is_no_conflict_for_what_is_written_since() {
     for is_reopened in [false, true] {
         let mut fixture = Fixture::over(&[("k", "old")], false);
-        let renamed = fixture
-            .overlay()
-            .rename(&key("k"), &key("n"), RenameMode::Replace);
+        let renamed =
+            fixture
+                .overlay()
+                .rename(&UNLIMITED, &key("k"), &key("n"), RenameMode::Replace);
         renamed.unwrap();
         fixture.hook.skipped.store(1, SeqCst);
         fixture.hook.is_set.store(true, SeqCst);

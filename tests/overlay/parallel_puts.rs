@@ -9,6 +9,7 @@ use zarrfs::store::Key;
 
 use crate::fixture::{Fixture, Lower, folder};
 use crate::hooked::{Hook, Hooked};
+use zarrfs::request_context::{RequestContext, UNLIMITED};
 
 const CONCURRENCY: usize = 40;
 
@@ -23,7 +24,7 @@ struct Meeting {
 }
 
 impl Hook for Meeting {
-    fn before(&self, call: &str, key: &Key) -> Result<()> {
+    fn before(&self, _context: &RequestContext, call: &str, key: &Key) -> Result<()> {
         if call == self.call && !key.is_root() {
             let mut arrived = self.arrived.lock().unwrap();
             *arrived += 1;
@@ -53,7 +54,7 @@ fn a_commit_has_as_many_requests_under_way_as_it_may() {
         let before = std::time::Instant::now();
         let overlay = fixture.overlay();
         overlay
-            .commit(CommitConfig::default(), &|_, _| {})
+            .commit(&UNLIMITED, CommitConfig::default(), &|_, _| {})
             .and_then(zarrfs::overlay::commit::Outcome::or_failed)
             .unwrap();
         assert!(*meeting.arrived.lock().unwrap() >= AT_ONCE, "{call}");

@@ -12,6 +12,7 @@ use crate::fixture::{Fixture, Lower, key, shown};
 use crate::reference::{Reference, Shown, Tree};
 use crate::steps;
 use crate::steps::{Held, Step, first_bytes};
+use zarrfs::request_context::UNLIMITED;
 
 /// Steps between two remounts, and in all of a run.
 const TURN: usize = 100;
@@ -110,7 +111,12 @@ impl Pair {
             Step::Commit(closed) => self.commit(*closed),
             Step::Discard => {
                 self.close_files();
-                if self.fixture.overlay().discard(&Key::root()).is_ok() {
+                if self
+                    .fixture
+                    .overlay()
+                    .discard(&UNLIMITED, &Key::root())
+                    .is_ok()
+                {
                     self.model.become_like(&shown(&*self.fixture.lower, false));
                 }
             }
@@ -181,7 +187,7 @@ impl Pair {
         let outcome = self
             .fixture
             .overlay()
-            .commit(config, &|_, _| {})
+            .commit(&UNLIMITED, config, &|_, _| {})
             .and_then(zarrfs::overlay::commit::Outcome::or_failed)
             .unwrap();
         assert_eq!(outcome.conflicts, []);
@@ -202,7 +208,7 @@ impl Pair {
         for (path, shown) in &stored {
             assert_eq!(Some(shown), model.get(path), "{path} in the store");
         }
-        let left = self.fixture.overlay().changes().unwrap();
+        let left = self.fixture.overlay().changes(&UNLIMITED).unwrap();
         assert_eq!(left.keys, []);
     }
 
@@ -224,7 +230,12 @@ impl Pair {
     /// What is discarded is as the store has it; all else is as it was.
     fn discard(&mut self, path: &str) {
         self.close_files();
-        if self.fixture.overlay().discard(&key(path)).is_err() {
+        if self
+            .fixture
+            .overlay()
+            .discard(&UNLIMITED, &key(path))
+            .is_err()
+        {
             return;
         }
         let below = |tree: &Tree, is_below: bool| -> Tree {

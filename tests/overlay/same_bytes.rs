@@ -15,6 +15,7 @@ use zarrfs::store::tree::{OpenMode, RenameMode, Tree as _};
 use zarrfs::store::{self, Store, StoreConfig};
 
 use crate::fixture::{MAKER, NAME, folder, key, opened, opened_with};
+use zarrfs::request_context::UNLIMITED;
 
 /// The keys that are changed, by all ways to change one.
 const CHANGED: [&str; 6] = ["edited", "emptied", "replaced", "removed", "put", "renamed"];
@@ -35,25 +36,35 @@ fn changed(length: usize) -> TempDir {
         fs::write(path.join(name), vec![b'o'; length]).unwrap();
     }
     let overlay = opened(&folder.path().join("upper"), &local(&path), NAME).unwrap();
-    let open = |name, mode| store::Tree::open(&overlay, &key(name), mode).unwrap();
+    let open = |name, mode| store::Tree::open(&overlay, &UNLIMITED, &key(name), mode).unwrap();
     let file = open("edited", OpenMode::Write);
-    file.write_at(0, b"own").unwrap();
-    file.flush().unwrap();
+    file.write_at(&UNLIMITED, 0, b"own").unwrap();
+    file.flush(&UNLIMITED).unwrap();
     let file = open("emptied", OpenMode::Truncate);
-    file.write_at(0, b"own").unwrap();
-    file.flush().unwrap();
-    let file = overlay.create(&key("new"), &MAKER).unwrap();
-    file.write_at(0, b"own").unwrap();
-    file.flush().unwrap();
+    file.write_at(&UNLIMITED, 0, b"own").unwrap();
+    file.flush(&UNLIMITED).unwrap();
+    let file = overlay.create(&UNLIMITED, &key("new"), &MAKER).unwrap();
+    file.write_at(&UNLIMITED, 0, b"own").unwrap();
+    file.flush(&UNLIMITED).unwrap();
     drop(file);
-    let replaced = overlay.rename(&key("new"), &key("replaced"), RenameMode::Replace);
+    let replaced = overlay.rename(
+        &UNLIMITED,
+        &key("new"),
+        &key("replaced"),
+        RenameMode::Replace,
+    );
     replaced.unwrap();
-    overlay.unlink(&key("removed")).unwrap();
+    overlay.unlink(&UNLIMITED, &key("removed")).unwrap();
     let body = store::PutBody::Bytes(b"own");
     overlay
-        .put(&key("put"), body, &store::Condition::Any)
+        .put(&UNLIMITED, &key("put"), body, &store::Condition::Any)
         .unwrap();
-    let renamed = overlay.rename(&key("renamed"), &key("moved"), RenameMode::Replace);
+    let renamed = overlay.rename(
+        &UNLIMITED,
+        &key("renamed"),
+        &key("moved"),
+        RenameMode::Replace,
+    );
     renamed.unwrap();
     folder
 }
@@ -63,7 +74,7 @@ fn commit(overlay: &Overlay, dry_run: bool) -> Vec<String> {
         dry_run,
         ..CommitConfig::default()
     };
-    let outcome = overlay.commit(config, &|_, _| {});
+    let outcome = overlay.commit(&UNLIMITED, config, &|_, _| {});
     let outcome = outcome.and_then(Outcome::or_failed).unwrap();
     let conflicts = outcome.conflicts.iter();
     let mut keys: Vec<String> = conflicts.map(|(key, _)| key.to_string()).collect();
@@ -192,7 +203,7 @@ fn a_renamed_key_that_is_changed_back_after_it_was_copied() {
     fs::create_dir(&path).unwrap();
     fs::write(path.join("f"), "old").unwrap();
     let overlay = opened(&folder.path().join("upper"), &local(&path), NAME).unwrap();
-    let renamed = overlay.rename(&key("f"), &key("g"), RenameMode::Replace);
+    let renamed = overlay.rename(&UNLIMITED, &key("f"), &key("g"), RenameMode::Replace);
     renamed.unwrap();
     fs::write(path.join("f"), "other").unwrap();
     assert_eq!(commit(&overlay, false), ["f"]);
@@ -210,12 +221,12 @@ fn a_change_after_a_commit_has_its_content_for_a_base() {
     fs::create_dir(&path).unwrap();
     fs::write(path.join("a"), "old").unwrap();
     let overlay = opened(&folder.path().join("upper"), &local(&path), NAME).unwrap();
-    let open = |mode| store::Tree::open(&overlay, &key("a"), mode).unwrap();
+    let open = |mode| store::Tree::open(&overlay, &UNLIMITED, &key("a"), mode).unwrap();
     let reader = open(OpenMode::Read);
     let write = |bytes: &[u8]| {
         let file = open(OpenMode::Write);
-        file.write_at(0, bytes).unwrap();
-        file.flush().unwrap();
+        file.write_at(&UNLIMITED, 0, bytes).unwrap();
+        file.flush(&UNLIMITED).unwrap();
     };
     write(b"one");
     assert_eq!(commit(&overlay, false), [""; 0]);
@@ -227,7 +238,7 @@ fn a_change_after_a_commit_has_its_content_for_a_base() {
     }
     assert_eq!(commit(&overlay, false), [""; 0]);
     assert_eq!(fs::read(path.join("a")).unwrap(), b"two");
-    assert_eq!(reader.read_at(0, 9).unwrap(), b"two");
+    assert_eq!(reader.read_at(&UNLIMITED, 0, 9).unwrap(), b"two");
 }
 
 /// Changes that are stored at once need no digest, and a store that does not take one has a conflict with any change.
@@ -239,7 +250,7 @@ fn a_write_through_reads_nothing_for_a_digest() {
     fs::write(path.join("a"), "old").unwrap();
     let upper = folder.path().join("upper");
     let overlay = opened_with(&upper, &local(&path), NAME, true).unwrap();
-    overlay.unlink(&key("a")).unwrap();
+    overlay.unlink(&UNLIMITED, &key("a")).unwrap();
     drop(overlay);
     let journal = fs::read_to_string(upper.join("journal")).unwrap();
     assert!(

@@ -11,6 +11,7 @@ use zarrfs::store::{Key, Store};
 use crate::fixture::{Fixture, Lower, NAME, opened, shown};
 use crate::reference::Tree;
 use crate::steps::Step;
+use zarrfs::request_context::UNLIMITED;
 
 const CONFIG: OverlayConfig = OverlayConfig {
     uid: 0,
@@ -122,9 +123,9 @@ fn a_journal_that_was_damaged_is_refused_or_shows_an_earlier_state() {
     assert_eq!(
         fixture
             .lower
-            .list(&Key::root())
+            .list(&UNLIMITED, &Key::root())
             .unwrap()
-            .next()
+            .next(&UNLIMITED)
             .unwrap()
             .unwrap()
             .name,
@@ -155,6 +156,9 @@ fn b15_a_journal_is_written_anew_while_the_overlay_is_open() {
     let kept = fixture.shown();
     fixture.remount();
     assert_eq!(fixture.shown(), kept);
-    let found = fixture.overlay().get(&Key::new("a").unwrap(), 16).unwrap();
+    let found = fixture
+        .overlay()
+        .get(&UNLIMITED, &Key::new("a").unwrap(), 16)
+        .unwrap();
     assert_eq!(found.unwrap().bytes, last.to_le_bytes());
 }

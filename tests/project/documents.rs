@@ -17,6 +17,7 @@ use zarrfs::error::Kind;
 use zarrfs::export::descr;
 use zarrfs::model::DataType;
 use zarrfs::mount::open::{ViewKind, ViewsConfig, open_views};
+use zarrfs::request_context::UNLIMITED;
 use zarrfs::stats::Stats;
 use zarrfs::store::{EntryKind, Key};
 use zarrfs::view::View;
@@ -218,8 +219,8 @@ fn every_mount_option_is_named() {
 
 /// Collects the names below a directory: an array's own name as NAME, a group's as GROUP, a chunk's place as 0.3.1.
 fn collect_names(view: &dyn View, path: &Key, found: &mut BTreeSet<String>) {
-    let mut listing = view.list(path).unwrap();
-    let names = std::iter::from_fn(|| listing.next().unwrap());
+    let mut listing = view.list(&UNLIMITED, path).unwrap();
+    let names = std::iter::from_fn(|| listing.next(&UNLIMITED).unwrap());
     let names: Vec<_> = names.collect();
     let is_array = names.iter().any(|name| name.name == b"chunks");
     let kind = if is_array { "NAME" } else { "GROUP" };
@@ -268,9 +269,9 @@ fn every_file_of_a_mount_is_named() {
     collect_names(view.as_ref(), &Key::root(), &mut files);
     assert!(files.contains("chunks") && files.contains("NAME.npy"));
     let control = Key::new(".zarrfs").unwrap();
-    let mut listing = view.list(&control).unwrap();
+    let mut listing = view.list(&UNLIMITED, &control).unwrap();
     files.insert(control.to_string());
-    while let Some(name) = listing.next().unwrap() {
+    while let Some(name) = listing.next(&UNLIMITED).unwrap() {
         files.insert(String::from_utf8(name.name).unwrap());
     }
     let page = ["man/zarrfs.7", FILES_PAGE].map(read).concat();

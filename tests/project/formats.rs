@@ -6,6 +6,7 @@ use serde_json::json;
 use zarrfs::export::{FORMATS, Format, Subject};
 use zarrfs::hierarchy::Hierarchy;
 use zarrfs::model::{Array, DataType, FillValue, MAX_RANK, TimeUnit};
+use zarrfs::request_context::UNLIMITED;
 use zarrfs::store::Key;
 use zarrfs::store::backend::memory::MemoryStore;
 
@@ -18,7 +19,7 @@ fn any_array() -> Array {
     });
     let store = MemoryStore::default();
     store.set(Key::new("zarr.json").unwrap(), document.to_string().into());
-    let node = Hierarchy::new(Arc::new(store)).node(&Key::root());
+    let node = Hierarchy::new(Arc::new(store)).node(&UNLIMITED, &Key::root());
     node.unwrap().unwrap().array().unwrap().clone()
 }
 

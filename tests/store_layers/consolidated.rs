@@ -7,6 +7,7 @@ use serde_json::json;
 use zarrfs::array::{Arrays, Engine, Limits};
 use zarrfs::error::Result;
 use zarrfs::hierarchy::Hierarchy;
+use zarrfs::request_context::{RequestContext, UNLIMITED};
 use zarrfs::stats::Stats;
 use zarrfs::store::backend::memory::MemoryStore;
 use zarrfs::store::layer::Layer;
@@ -42,14 +43,14 @@ impl Layer for Unlisted {
         &self.memory
     }
 
-    fn get(&self, key: &Key, limit: u64) -> Result<Option<Object>> {
+    fn get(&self, context: &RequestContext, key: &Key, limit: u64) -> Result<Option<Object>> {
         self.note(key);
-        self.memory.get(key, limit)
+        self.memory.get(context, key, limit)
     }
 
-    fn head(&self, key: &Key) -> Result<Option<Meta>> {
+    fn head(&self, context: &RequestContext, key: &Key) -> Result<Option<Meta>> {
         self.note(key);
-        let meta = self.memory.head(key)?;
+        let meta = self.memory.head(context, key)?;
         Ok(meta.filter(|meta| meta.kind == EntryKind::File))
     }
 
@@ -95,9 +96,9 @@ fn consolidated(version: u8, names: &[&str]) -> (Key, Vec<u8>) {
 
 /// Returns the names of a view's root that are directories.
 fn folders(view: &dyn View) -> Vec<String> {
-    let mut listing = view.list(&Key::root()).unwrap();
+    let mut listing = view.list(&UNLIMITED, &Key::root()).unwrap();
     let mut names = Vec::new();
-    while let Some(name) = listing.next().unwrap() {
+    while let Some(name) = listing.next(&UNLIMITED).unwrap() {
         if name.kind == EntryKind::Directory {
             names.push(String::from_utf8(name.name).unwrap());
         }
@@ -156,7 +157,7 @@ fn b12_changed_consolidated_metadata_are_seen_within_one_freshness_time() {
         assert_eq!(*store.asked.lock().unwrap(), [] as [String; 0]);
         store.info.clock.advance(Duration::from_secs(1));
         assert_eq!(shown(), [["a", "b"]; 2]);
-        assert!(views[0].lookup(&key("b")).unwrap().is_some());
+        assert!(views[0].lookup(&UNLIMITED, &key("b")).unwrap().is_some());
         let asked = match version {
             2 => vec!["zarr.json", ".zmetadata"],
             _ => vec!["zarr.json"],

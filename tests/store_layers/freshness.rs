@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use zarrfs::array::{Arrays, Engine, Limits};
 use zarrfs::error::{Kind, Result};
 use zarrfs::hierarchy::Hierarchy;
+use zarrfs::request_context::{RequestContext, UNLIMITED};
 use zarrfs::stats::Stats;
 use zarrfs::store::backend::memory::MemoryStore;
 use zarrfs::store::layer::Layer;
@@ -40,8 +41,8 @@ impl Layer for Outside {
     }
 
     /// Tells kinds and versions as a bucket does.
-    fn list(&self, prefix: &Key) -> Result<Box<dyn Listing>> {
-        let (inner, memory) = (self.memory.list(prefix)?, self.memory.clone());
+    fn list(&self, context: &RequestContext, prefix: &Key) -> Result<Box<dyn Listing>> {
+        let (inner, memory) = (self.memory.list(context, prefix)?, self.memory.clone());
         let prefix = prefix.clone();
         Ok(Box::new(Told {
             inner,
@@ -62,16 +63,16 @@ struct Told {
 }
 
 impl Listing for Told {
-    fn next(&mut self) -> Result<Option<Name>> {
-        let Some(mut name) = self.inner.next()? else {
+    fn next(&mut self, context: &RequestContext) -> Result<Option<Name>> {
+        let Some(mut name) = self.inner.next(context)? else {
             return Ok(None);
         };
-        name.meta = self.memory.head(&self.prefix.child(&name.name)?)?;
+        name.meta = self.memory.head(context, &self.prefix.child(&name.name)?)?;
         Ok(Some(name))
     }
 
-    fn seek(&mut self, cursor: u64) -> Result<()> {
-        self.inner.seek(cursor)
+    fn seek(&mut self, context: &RequestContext, cursor: u64) -> Result<()> {
+        self.inner.seek(context, cursor)
     }
 }
 
@@ -114,17 +115,17 @@ impl Stack {
 
     /// Reads a file of the files view that is opened now.
     fn read(&self, path: &str) -> Vec<u8> {
-        let open = self.files.open(&key(path)).unwrap();
-        open.file.read_at(0, 1 << 16).unwrap().to_vec()
+        let open = self.files.open(&UNLIMITED, &key(path)).unwrap();
+        open.file.read_at(&UNLIMITED, 0, 1 << 16).unwrap().to_vec()
     }
 
     /// Reads the array through a handle that was opened before, as the kernel does.
     fn read_held(&mut self) -> Vec<u8> {
-        let open = || self.files.open(&key("a/a.raw")).unwrap();
+        let open = || self.files.open(&UNLIMITED, &key("a/a.raw")).unwrap();
         let held = self.held.get_or_insert_with(open);
-        match held.file.read_now(0, 4) {
+        match held.file.read_now(&UNLIMITED, 0, 4) {
             Some(bytes) => bytes.to_vec(),
-            None => held.file.read_at(0, 4).unwrap().to_vec(),
+            None => held.file.read_at(&UNLIMITED, 0, 4).unwrap().to_vec(),
         }
     }
 }
@@ -225,23 +226,42 @@ impl World {
                 });
             }
             Look::Node => {
-                let found = self.stack.files.lookup(&key("b/b.npy")).unwrap();
+                let found = self
+                    .stack
+                    .files
+                    .lookup(&UNLIMITED, &key("b/b.npy"))
+                    .unwrap();
                 let fresh = found.map_or(Duration::ZERO, |attr| attr.fresh);
                 let is_there = found.is_some();
                 self.check(fresh, "node", |number| (number % 2 == 1) == is_there);
             }
             Look::Object => {
-                let attr = self.stack.stored.lookup(&key("object")).unwrap().unwrap();
+                let attr = self
+                    .stack
+                    .stored
+                    .lookup(&UNLIMITED, &key("object"))
+                    .unwrap()
+                    .unwrap();
                 self.check(attr.fresh, "object", |number| {
                     u64::from(number) == attr.size
                 });
-                if let Some(attr) = self.stack.stored.lookup_now(&key("object")).found() {
+                if let Some(attr) = self
+                    .stack
+                    .stored
+                    .lookup_now(&UNLIMITED, &key("object"))
+                    .found()
+                {
                     self.check(attr.fresh, "object now", |number| {
                         u64::from(number) == attr.size
                     });
                 }
-                let file = self.stack.stored.open(&key("object")).unwrap().file;
-                match file.read_at(0, 1000) {
+                let file = self
+                    .stack
+                    .stored
+                    .open(&UNLIMITED, &key("object"))
+                    .unwrap()
+                    .file;
+                match file.read_at(&UNLIMITED, 0, 1000) {
                     Ok(read) => self.check(Duration::ZERO, "opened", |number| {
                         usize::from(number) == read.len()
                     }),
@@ -256,14 +276,14 @@ impl World {
         let cache = &self.stack.cache;
         match warm {
             Warm::List(place) => {
-                let Ok(mut names) = cache.list(&key(["", "a", "a/c"][place])) else {
+                let Ok(mut names) = cache.list(&UNLIMITED, &key(["", "a", "a/c"][place])) else {
                     return;
                 };
-                while names.next().unwrap().is_some() {}
+                while names.next(&UNLIMITED).unwrap().is_some() {}
             }
-            Warm::Head(place) => drop(cache.head(&key(KEYS[place])).unwrap()),
-            Warm::Version(place) => drop(cache.version(&key(KEYS[place])).unwrap()),
-            Warm::Get(place) => drop(cache.get(&key(KEYS[place]), 1 << 20).unwrap()),
+            Warm::Head(place) => drop(cache.head(&UNLIMITED, &key(KEYS[place])).unwrap()),
+            Warm::Version(place) => drop(cache.version(&UNLIMITED, &key(KEYS[place])).unwrap()),
+            Warm::Get(place) => drop(cache.get(&UNLIMITED, &key(KEYS[place]), 1 << 20).unwrap()),
             Warm::Mount => self.stack = Stack::new(&self.outside, self.folder.path()),
         }
     }

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use zarrfs::error::{Kind, Result};
+use zarrfs::request_context::{RequestContext, UNLIMITED};
 use zarrfs::stats::Stats;
 use zarrfs::store::backend::memory::MemoryStore;
 use zarrfs::store::layer::Layer;
@@ -61,20 +62,30 @@ impl Layer for Proxied {
         &self.memory
     }
 
-    fn get(&self, key: &Key, limit: u64) -> Result<Option<Object>> {
-        Ok(self.cut(self.memory.get(key, limit)?))
+    fn get(&self, context: &RequestContext, key: &Key, limit: u64) -> Result<Option<Object>> {
+        Ok(self.cut(self.memory.get(context, key, limit)?))
     }
 
-    fn get_range(&self, key: &Key, range: ByteRange) -> Result<Option<Object>> {
-        Ok(self.cut(self.memory.get_range(key, range)?))
+    fn get_range(
+        &self,
+        context: &RequestContext,
+        key: &Key,
+        range: ByteRange,
+    ) -> Result<Option<Object>> {
+        Ok(self.cut(self.memory.get_range(context, key, range)?))
     }
 
-    fn open(&self, key: &Key, known: Option<&Meta>) -> Result<Arc<dyn Reader>> {
-        self.memory.open(key, known)
+    fn open(
+        &self,
+        context: &RequestContext,
+        key: &Key,
+        known: Option<&Meta>,
+    ) -> Result<Arc<dyn Reader>> {
+        self.memory.open(context, key, known)
     }
 
-    fn list(&self, prefix: &Key) -> Result<Box<dyn Listing>> {
-        let (inner, store) = (self.memory.list(prefix)?, self.memory.clone());
+    fn list(&self, context: &RequestContext, prefix: &Key) -> Result<Box<dyn Listing>> {
+        let (inner, store) = (self.memory.list(context, prefix)?, self.memory.clone());
         let prefix = prefix.clone();
         Ok(Box::new(Told {
             inner,
@@ -96,23 +107,23 @@ struct Told {
 }
 
 impl Listing for Told {
-    fn next(&mut self) -> Result<Option<Name>> {
-        let Some(mut name) = self.inner.next()? else {
+    fn next(&mut self, context: &RequestContext) -> Result<Option<Name>> {
+        let Some(mut name) = self.inner.next(context)? else {
             return Ok(None);
         };
-        let meta = self.store.head(&self.prefix.child(&name.name)?)?;
+        let meta = self.store.head(context, &self.prefix.child(&name.name)?)?;
         name.meta = meta.filter(|meta| meta.kind == EntryKind::File);
         Ok(Some(name))
     }
 
-    fn seek(&mut self, cursor: u64) -> Result<()> {
-        self.inner.seek(cursor)
+    fn seek(&mut self, context: &RequestContext, cursor: u64) -> Result<()> {
+        self.inner.seek(context, cursor)
     }
 }
 
 fn list(store: &dyn Store, prefix: &str) {
-    let mut listing = store.list(&key(prefix)).unwrap();
-    while listing.next().unwrap().is_some() {}
+    let mut listing = store.list(&UNLIMITED, &key(prefix)).unwrap();
+    while listing.next(&UNLIMITED).unwrap().is_some() {}
 }
 
 fn memo(store: impl Store + 'static) -> MetadataCache {
@@ -131,14 +142,21 @@ fn c05_a_body_shorter_than_its_version_was_listed_is_an_error() {
     let store = Proxied::new();
     for learn in [
         (|memo: &MetadataCache| list(memo, "a")) as fn(&MetadataCache),
-        |memo| assert!(Store::head(memo, &key("a/0")).unwrap().is_some()),
+        |memo| {
+            assert!(
+                Store::head(memo, &UNLIMITED, &key("a/0"))
+                    .unwrap()
+                    .is_some()
+            )
+        },
     ] {
         let memo = memo(store.clone());
         learn(&memo);
         for _ in 0..3 {
-            is_refused(Store::get(&memo, &key("a/0"), LENGTH));
+            is_refused(Store::get(&memo, &UNLIMITED, &key("a/0"), LENGTH));
             is_refused(Store::get_range(
                 &memo,
+                &UNLIMITED,
                 &key("a/0"),
                 ByteRange::Span(0..100),
             ));
@@ -146,9 +164,9 @@ fn c05_a_body_shorter_than_its_version_was_listed_is_an_error() {
     }
     let memo = memo(store.clone());
     list(&memo, "a");
-    is_refused(Store::get(&memo, &key("a/zarr.json"), LENGTH));
+    is_refused(Store::get(&memo, &UNLIMITED, &key("a/zarr.json"), LENGTH));
     store.cuts.store(false, Ordering::SeqCst);
-    let whole = Store::get(&memo, &key("a/zarr.json"), LENGTH).unwrap();
+    let whole = Store::get(&memo, &UNLIMITED, &key("a/zarr.json"), LENGTH).unwrap();
     assert_eq!(whole.unwrap().bytes.len() as u64, LENGTH);
 }
 
@@ -158,10 +176,12 @@ fn c05_a_document_that_came_cut_is_asked_for_again_once_its_length_is_known() {
     let memo = memo(store.clone());
     let name = key("a/zarr.json");
     // Nobody can know yet that this is the half of it.
-    let half = Store::get(&memo, &name, LENGTH).unwrap().unwrap();
+    let half = Store::get(&memo, &UNLIMITED, &name, LENGTH)
+        .unwrap()
+        .unwrap();
     assert_eq!(half.size, LENGTH / 2);
     list(&memo, "a");
-    is_refused(Store::get(&memo, &name, LENGTH));
+    is_refused(Store::get(&memo, &UNLIMITED, &name, LENGTH));
 }
 
 #[test]
@@ -174,20 +194,24 @@ fn c05_a_cut_body_is_not_kept_on_disk_nor_given_out_of_it() {
         DiskCache::new(Arc::new(store.clone()), entries)
     };
     let disk = open();
-    Store::head(&disk, &key("a/0")).unwrap();
-    let half = Store::get(&disk, &key("a/0"), LENGTH).unwrap().unwrap();
+    Store::head(&disk, &UNLIMITED, &key("a/0")).unwrap();
+    let half = Store::get(&disk, &UNLIMITED, &key("a/0"), LENGTH)
+        .unwrap()
+        .unwrap();
     assert_eq!(half.bytes.len() as u64, LENGTH / 2);
     // This one is kept, since nothing is known of it.
-    Store::get(&disk, &key("a/1"), LENGTH).unwrap();
+    Store::get(&disk, &UNLIMITED, &key("a/1"), LENGTH).unwrap();
     store.cuts.store(false, Ordering::SeqCst);
     for disk in [disk, open()] {
         for name in ["a/0", "a/1"] {
-            Store::head(&disk, &key(name)).unwrap();
-            let whole = Store::get(&disk, &key(name), LENGTH).unwrap().unwrap();
+            Store::head(&disk, &UNLIMITED, &key(name)).unwrap();
+            let whole = Store::get(&disk, &UNLIMITED, &key(name), LENGTH)
+                .unwrap()
+                .unwrap();
             assert_eq!(whole.bytes.len() as u64, LENGTH, "{name}");
-            let reader = Store::open(&disk, &key(name), None).unwrap();
+            let reader = Store::open(&disk, &UNLIMITED, &key(name), None).unwrap();
             assert_eq!(
-                reader.read_at(0, 2000).unwrap().len() as u64,
+                reader.read_at(&UNLIMITED, 0, 2000).unwrap().len() as u64,
                 LENGTH,
                 "{name}"
             );
@@ -206,11 +230,11 @@ fn c05_a_file_fetched_ahead_is_whole_or_not_used() {
     let ahead = ReadaheadStore::new(Arc::new(memo(store)), &config);
     let view = StoreView::new(Arc::new(ahead));
     for name in ["a/0", "a/1"] {
-        let size = view.lookup(&key(name)).unwrap().unwrap().size;
-        let file = view.open(&key(name)).unwrap().file;
+        let size = view.lookup(&UNLIMITED, &key(name)).unwrap().unwrap().size;
+        let file = view.open(&UNLIMITED, &key(name)).unwrap().file;
         let mut read = 0;
         while read < size {
-            let bytes = file.read_at(read, 300).unwrap();
+            let bytes = file.read_at(&UNLIMITED, read, 300).unwrap();
             assert!(
                 !bytes.is_empty() && bytes.iter().all(|&byte| byte == 7),
                 "{name} ends at {read}"

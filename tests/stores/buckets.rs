@@ -18,6 +18,7 @@ use zarrfs::stats::Stats;
 use zarrfs::store::{Key, RemoteConfig, Store, StoreConfig};
 
 use super::fixture::{Fixture, Kind, Listed, Objects, Writer, Writes};
+use zarrfs::request_context::UNLIMITED;
 
 static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| Runtime::new().unwrap());
 
@@ -236,7 +237,7 @@ fn open(scheme: &str, prefix: &str, remote: RemoteConfig) -> Arc<dyn Store> {
         ..StoreConfig::default()
     };
     let url = format!("{scheme}://{BUCKET}/{prefix}");
-    zarrfs::store::open(&url, &config, &Arc::new(Stats::default())).unwrap()
+    zarrfs::store::open(&UNLIMITED, &url, &config, &Arc::new(Stats::default())).unwrap()
 }
 
 /// Opens the bucket on a server of S3, with keys or without.

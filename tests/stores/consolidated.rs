@@ -15,6 +15,7 @@ use zarrfs::view::View;
 
 use super::odd_servers::open;
 use super::scripted::{Answer, Request, Scripted, answer};
+use zarrfs::request_context::UNLIMITED;
 
 /// Longer than any test.
 const FOR_EVER: Duration = Duration::from_secs(1 << 30);
@@ -186,12 +187,12 @@ impl Mounted {
         let mut folders = vec![Key::root()];
         let mut seen = 0;
         while let Some(folder) = folders.pop() {
-            assert!(view.lookup(&folder).unwrap().is_some());
-            let mut listing = view.list(&folder).unwrap();
-            while let Some(name) = listing.next().unwrap() {
+            assert!(view.lookup(&UNLIMITED, &folder).unwrap().is_some());
+            let mut listing = view.list(&UNLIMITED, &folder).unwrap();
+            while let Some(name) = listing.next(&UNLIMITED).unwrap() {
                 seen += 1;
                 let path = folder.child(&name.name).unwrap();
-                let attr = view.lookup(&path).unwrap();
+                let attr = view.lookup(&UNLIMITED, &path).unwrap();
                 match name.kind {
                     EntryKind::Directory => folders.push(path),
                     _ if name.name.ends_with(b".json") || name.name.starts_with(b".z") => {
@@ -207,10 +208,10 @@ impl Mounted {
 }
 
 fn read(view: &Arc<dyn View>, path: &Key) -> Vec<u8> {
-    view.open(path)
+    view.open(&UNLIMITED, path)
         .unwrap()
         .file
-        .read_at(0, 1 << 20)
+        .read_at(&UNLIMITED, 0, 1 << 20)
         .unwrap()
         .to_vec()
 }
@@ -228,7 +229,11 @@ fn b12_a_mount_asks_for_what_names_the_store() {
         let mounted = Mounted::new(objects, false, false);
         mounted.views.describe("it").unwrap();
         for kind in [ViewKind::Store, ViewKind::Files] {
-            mounted.views.view(kind).lookup(&Key::root()).unwrap();
+            mounted
+                .views
+                .view(kind)
+                .lookup(&UNLIMITED, &Key::root())
+                .unwrap();
         }
         assert_eq!(mounted.requests(), documents);
     }
@@ -248,7 +253,7 @@ fn b12_consolidated_documents_are_not_asked_for() {
         for path in arrays() {
             for at in 0..CHUNKS {
                 let chunk = format!("{path}/{prefix}{at}");
-                let found = view.lookup(&key(&chunk)).unwrap();
+                let found = view.lookup(&UNLIMITED, &key(&chunk)).unwrap();
                 assert_eq!(found.is_some(), at == 0, "{chunk}");
                 chunks.push(format!("HEAD /{chunk}"));
             }
@@ -270,12 +275,12 @@ fn b12_a_chunk_is_asked_for_when_somebody_asks_for_it() {
         mounted.requests();
         let view = mounted.views.view(ViewKind::Store);
         let path = |at: usize| key(&format!("g0/v0/{prefix}{at}"));
-        assert_eq!(view.lookup(&path(0)).unwrap().unwrap().size, 2);
+        assert_eq!(view.lookup(&UNLIMITED, &path(0)).unwrap().unwrap().size, 2);
         assert_eq!(mounted.requests(), [format!("HEAD /{}", path(0))]);
         assert_eq!(read(&view, &path(0)), [7; 2]);
         assert_eq!(mounted.requests(), [format!("GET /{}", path(0))]);
-        assert!(view.lookup(&path(1)).unwrap().is_none());
-        assert!(view.lookup(&path(1)).unwrap().is_none());
+        assert!(view.lookup(&UNLIMITED, &path(1)).unwrap().is_none());
+        assert!(view.lookup(&UNLIMITED, &path(1)).unwrap().is_none());
         assert_eq!(mounted.requests(), [format!("HEAD /{}", path(1))]);
         let files = mounted.views.view(ViewKind::Files);
         let raw = read(&files, &key("g1/v1/v1.raw"));
@@ -337,12 +342,25 @@ fn b12_a_server_that_refuses_what_it_does_not_have_is_found_out_when_it_refuses(
     let store = open(&server.url(""), FOR_EVER, RemoteConfig::default()).unwrap();
     let asked = || server.requests.lock().unwrap().len();
     assert_eq!(asked(), 3);
-    assert!(store.get(&key("a/zarr.json"), 100).unwrap().is_none());
+    assert!(
+        store
+            .get(&UNLIMITED, &key("a/zarr.json"), 100)
+            .unwrap()
+            .is_none()
+    );
     let found_out = asked();
-    assert!(store.get(&key("b/zarr.json"), 100).unwrap().is_none());
+    assert!(
+        store
+            .get(&UNLIMITED, &key("b/zarr.json"), 100)
+            .unwrap()
+            .is_none()
+    );
     assert_eq!(asked(), found_out + 1);
     assert_eq!(
-        store.get(&key("a/c/0"), 100).unwrap_err().kind(),
+        store
+            .get(&UNLIMITED, &key("a/c/0"), 100)
+            .unwrap_err()
+            .kind(),
         Kind::Denied
     );
 }
@@ -358,13 +376,21 @@ fn b12_what_is_refused_while_credentials_are_out_of_date_is_not_missing() {
     });
     let store = open(&server.url(""), FOR_EVER, RemoteConfig::default()).unwrap();
     is_expired.store(true, Ordering::SeqCst);
-    let refused = store.get(&key("a/zarr.json"), 100).unwrap_err();
+    let refused = store.get(&UNLIMITED, &key("a/zarr.json"), 100).unwrap_err();
     assert_eq!(refused.kind(), Kind::Denied);
     is_expired.store(false, Ordering::SeqCst);
-    assert!(store.get(&key("a/zarr.json"), 100).unwrap().is_some());
+    assert!(
+        store
+            .get(&UNLIMITED, &key("a/zarr.json"), 100)
+            .unwrap()
+            .is_some()
+    );
     is_expired.store(true, Ordering::SeqCst);
     assert_eq!(
-        store.get(&key("b/zarr.json"), 100).unwrap_err().kind(),
+        store
+            .get(&UNLIMITED, &key("b/zarr.json"), 100)
+            .unwrap_err()
+            .kind(),
         Kind::Denied
     );
 }

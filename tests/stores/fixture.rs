@@ -23,6 +23,7 @@ use zarrfs::sync::budget::MemoryBudget;
 use crate::needs;
 use crate::zip::writer::Entry;
 use crate::zipped;
+use zarrfs::request_context::UNLIMITED;
 
 /// Keys and what they hold.
 pub(crate) type Objects<'a> = &'a [(&'a [u8], &'a [u8])];
@@ -314,7 +315,9 @@ fn overlaid(objects: Objects, is_upper: fn(usize) -> bool, lower: Fixture) -> Fi
     for (place, (name, bytes)) in objects.iter().enumerate() {
         if is_upper(place) {
             let body = PutBody::Bytes(bytes);
-            overlay.put(&key(name), body, &Condition::Any).unwrap();
+            overlay
+                .put(&UNLIMITED, &key(name), body, &Condition::Any)
+                .unwrap();
         }
     }
     let store = Arc::new(overlay);

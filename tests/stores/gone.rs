@@ -11,6 +11,7 @@ use zarrfs::store::EntryKind;
 
 use super::consolidated::{Objects, key, page_or_object, v2, v3, views_at};
 use super::scripted::{Scripted, answer};
+use zarrfs::request_context::UNLIMITED;
 
 /// As long as metadata count on a network: longer than this test.
 const TTL: Duration = Duration::from_secs(60);
@@ -31,10 +32,13 @@ fn read_while_it_goes(objects: Objects, consolidated: bool) {
     });
     let views = views_at(&server.url(""), TTL, consolidated);
     let view = views.view(ViewKind::Files);
-    let open = view.open(&key("g0/v0/v0.raw")).unwrap();
-    let length = open.file.attr().unwrap().size;
+    let open = view.open(&UNLIMITED, &key("g0/v0/v0.raw")).unwrap();
+    let length = open.file.attr(&UNLIMITED).unwrap().size;
     let chunk = length / 4;
-    let read = |number: u64| open.file.read_at(number * chunk, chunk as usize);
+    let read = |number: u64| {
+        open.file
+            .read_at(&UNLIMITED, number * chunk, chunk as usize)
+    };
     let first = read(0).unwrap().to_vec();
     let fill = read(1).unwrap().to_vec();
     assert_ne!(first, fill, "the second chunk was never stored");
@@ -62,11 +66,13 @@ const SHORT: Duration = Duration::from_millis(50);
 fn check_nothing_is_told(views: &Views, when: &str) {
     for kind in [ViewKind::Store, ViewKind::Files] {
         let view = views.view(kind);
-        let root = view.lookup(&key("")).unwrap().unwrap();
+        let root = view.lookup(&UNLIMITED, &key("")).unwrap().unwrap();
         assert_eq!(root.kind, EntryKind::Directory);
-        assert!(view.lookup(&key(".zarrfs")).unwrap().is_some());
+        assert!(view.lookup(&UNLIMITED, &key(".zarrfs")).unwrap().is_some());
         for folder in ["", "g0", "g0/v0"] {
-            let listed = view.list(&key(folder)).and_then(|mut names| names.next());
+            let listed = view
+                .list(&UNLIMITED, &key(folder))
+                .and_then(|mut names| names.next(&UNLIMITED));
             let error = listed.map(|name| name.map(|name| name.name)).unwrap_err();
             assert_eq!(
                 error.kind(),
@@ -82,7 +88,7 @@ fn check_nothing_is_told(views: &Views, when: &str) {
             "g0/v0/.zarray",
             "other",
         ] {
-            let error = view.lookup(&key(path)).unwrap_err();
+            let error = view.lookup(&UNLIMITED, &key(path)).unwrap_err();
             assert_eq!(error.kind(), Kind::Gone, "{when}: {kind:?} {path}: {error}");
         }
     }
@@ -91,8 +97,8 @@ fn check_nothing_is_told(views: &Views, when: &str) {
 /// Returns the names of the root of a view.
 fn root_names(views: &Views, kind: ViewKind) -> Vec<String> {
     let view = views.view(kind);
-    let mut listing = view.list(&key("")).unwrap();
-    let names = std::iter::from_fn(|| listing.next().unwrap());
+    let mut listing = view.list(&UNLIMITED, &key("")).unwrap();
+    let names = std::iter::from_fn(|| listing.next(&UNLIMITED).unwrap());
     names
         .map(|name| String::from_utf8(name.name).unwrap())
         .collect()

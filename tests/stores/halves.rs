@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::thread;
 
 use zarrfs::error::Kind;
+use zarrfs::request_context::UNLIMITED;
 use zarrfs::stats::Stats;
 use zarrfs::store::{ByteRange, Key, StoreConfig};
 use zarrfs::view::View;
@@ -84,16 +85,21 @@ fn serve(has_ranges: bool) -> String {
 fn c05_half_an_object_is_an_error_and_never_the_file() {
     for has_ranges in [false, true] {
         let (config, stats) = (StoreConfig::default(), Arc::new(Stats::default()));
-        let store = zarrfs::store::open(&serve(has_ranges), &config, &stats).unwrap();
+        let store = zarrfs::store::open(&UNLIMITED, &serve(has_ranges), &config, &stats).unwrap();
         let key = Key::new("a/0").unwrap();
-        assert_eq!(store.head(&key).unwrap().unwrap().size, LENGTH as u64);
+        assert_eq!(
+            store.head(&UNLIMITED, &key).unwrap().unwrap().size,
+            LENGTH as u64
+        );
         let view = StoreView::new(store.clone());
-        let file = view.open(&key).unwrap().file;
+        let file = view.open(&UNLIMITED, &key).unwrap().file;
         let errors = [
-            file.read_at(0, LENGTH).err(),
-            file.read_at(0, 100).err(),
-            store.get(&key, 1 << 20).err(),
-            store.get_range(&key, ByteRange::Span(0..100)).err(),
+            file.read_at(&UNLIMITED, 0, LENGTH).err(),
+            file.read_at(&UNLIMITED, 0, 100).err(),
+            store.get(&UNLIMITED, &key, 1 << 20).err(),
+            store
+                .get_range(&UNLIMITED, &key, ByteRange::Span(0..100))
+                .err(),
         ];
         for (place, error) in errors.into_iter().enumerate() {
             let error = error.unwrap_or_else(|| panic!("{place}, ranges: {has_ranges}"));

@@ -13,6 +13,7 @@ use zarrfs::view::View;
 
 use super::consolidated::{Objects, key, views_at};
 use super::scripted::{Answer, Request, Scripted, answer};
+use zarrfs::request_context::UNLIMITED;
 
 /// How a server shows a folder.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -197,8 +198,8 @@ fn find(view: &Arc<dyn View>) -> Vec<String> {
     let mut found = Vec::new();
     let mut open = vec![String::new()];
     while let Some(folder) = open.pop() {
-        let mut listing = view.list(&key(&folder)).unwrap();
-        while let Some(name) = listing.next().unwrap() {
+        let mut listing = view.list(&UNLIMITED, &key(&folder)).unwrap();
+        while let Some(name) = listing.next(&UNLIMITED).unwrap() {
             let text = String::from_utf8(name.name).unwrap();
             let path = match folder.as_str() {
                 "" => text,
@@ -217,8 +218,8 @@ fn find(view: &Arc<dyn View>) -> Vec<String> {
 
 /// Returns what lies at a path, as a lookup of the kernel finds it.
 fn kind_of(view: &Arc<dyn View>, path: &str) -> Option<EntryKind> {
-    let found = match view.lookup_now(&key(path)) {
-        Known::Unknown => view.lookup(&key(path)).unwrap(),
+    let found = match view.lookup_now(&UNLIMITED, &key(path)) {
+        Known::Unknown => view.lookup(&UNLIMITED, &key(path)).unwrap(),
         known => known.found(),
     };
     found.map(|attr| attr.kind)
@@ -271,7 +272,10 @@ fn each_directory_takes_one_request() {
 fn a_v3_root_is_asked_for_no_documents_of_v2() {
     for server in SERVERS {
         let opened = Opened::new(server, v3());
-        opened.view(ViewKind::Files).lookup(&key("a")).unwrap();
+        opened
+            .view(ViewKind::Files)
+            .lookup(&UNLIMITED, &key("a"))
+            .unwrap();
         thread::sleep(Duration::from_millis(500));
         let asked = opened.take_requests();
         let of_v2 = asked.iter().filter(|request| request.contains("/.z"));
@@ -308,15 +312,19 @@ fn documents_that_a_server_hides_are_listed() {
         let of_chunks = asked.iter().filter(|request| request.contains("/0/."));
         assert_eq!(of_chunks.count(), 0, "{server:?}: {asked:?}");
         assert_eq!(
-            view.open(&key("a/0/.notes"))
+            view.open(&UNLIMITED, &key("a/0/.notes"))
                 .unwrap()
                 .file
-                .read_at(0, 9)
+                .read_at(&UNLIMITED, 0, 9)
                 .unwrap()
                 .len(),
             4
         );
-        assert!(view.lookup(&key("a/0/.none")).unwrap().is_none());
+        assert!(
+            view.lookup(&UNLIMITED, &key("a/0/.none"))
+                .unwrap()
+                .is_none()
+        );
         let files = find(&opened.view(ViewKind::Files));
         assert!(files.contains(&"g/b/b.npy".to_string()), "{files:?}");
     }

@@ -6,20 +6,25 @@ use zarrfs::error::Kind as Fault;
 use zarrfs::store::{EntryKind, Listing, Name, Store};
 
 use crate::fixture::{Kind, key};
+use zarrfs::request_context::UNLIMITED;
 
 /// Reads a listing to its end.
 fn rest(listing: &mut dyn Listing) -> Vec<Name> {
     let mut names = Vec::new();
-    while let Some(name) = listing.next().unwrap() {
+    while let Some(name) = listing.next(&UNLIMITED).unwrap() {
         names.push(name);
     }
-    assert_eq!(listing.next().unwrap(), None, "the end stays the end");
+    assert_eq!(
+        listing.next(&UNLIMITED).unwrap(),
+        None,
+        "the end stays the end"
+    );
     names
 }
 
 /// Returns names and kinds under a prefix; checks that each is there once.
 pub(crate) fn names(store: &dyn Store, prefix: &str) -> BTreeMap<Vec<u8>, EntryKind> {
-    let listed = rest(&mut *store.list(&key(prefix)).unwrap());
+    let listed = rest(&mut *store.list(&UNLIMITED, &key(prefix)).unwrap());
     let count = listed.len();
     let names: BTreeMap<_, _> = listed
         .into_iter()
@@ -59,7 +64,15 @@ pub(crate) fn a_listing_has_each_name_once(kind: &Kind) {
     let chunks = expected(&[("0", File), ("1", File)]);
     assert_eq!(names(&*fixture.store, "a/c/0"), chunks);
     for (name, kind) in root {
-        assert_eq!(fixture.store.head(&key(name)).unwrap().unwrap().kind, kind);
+        assert_eq!(
+            fixture
+                .store
+                .head(&UNLIMITED, &key(name))
+                .unwrap()
+                .unwrap()
+                .kind,
+            kind
+        );
     }
 }
 
@@ -99,7 +112,7 @@ pub(crate) fn a_listing_goes_on_after_any_cursor(kind: &Kind) {
         .collect();
     let objects: Vec<(&[u8], &[u8])> = keys.iter().map(|key| (key.as_bytes(), &b"1"[..])).collect();
     let fixture = (kind.holding)(&objects);
-    let mut listing = fixture.store.list(&key("d")).unwrap();
+    let mut listing = fixture.store.list(&UNLIMITED, &key("d")).unwrap();
     let all = rest(&mut *listing);
     assert_eq!(all.len(), keys.len());
     let cursors: HashSet<u64> = all.iter().map(|name| name.cursor).collect();
@@ -108,24 +121,27 @@ pub(crate) fn a_listing_goes_on_after_any_cursor(kind: &Kind) {
     // Back and forth, so that no place is where the listing stands by chance.
     for step in 0..kind.fewer(all.len()) {
         let place = step * 997 % all.len();
-        listing.seek(all[place].cursor).unwrap();
-        assert_eq!(listing.next().unwrap().as_ref(), all.get(place + 1));
+        listing.seek(&UNLIMITED, all[place].cursor).unwrap();
+        assert_eq!(
+            listing.next(&UNLIMITED).unwrap().as_ref(),
+            all.get(place + 1)
+        );
     }
     for place in [0, kind.many / 2, kind.many - 2, kind.many - 1] {
-        let mut other = fixture.store.list(&key("d")).unwrap();
-        other.seek(all[place].cursor).unwrap();
+        let mut other = fixture.store.list(&UNLIMITED, &key("d")).unwrap();
+        other.seek(&UNLIMITED, all[place].cursor).unwrap();
         assert_eq!(rest(&mut *other), all[place + 1..], "another listing");
     }
-    listing.seek(0).unwrap();
+    listing.seek(&UNLIMITED, 0).unwrap();
     assert_eq!(rest(&mut *listing), all);
 }
 
 /// A store without keys lists nothing and has no documents, or, where a prefix without keys is no prefix, is gone.
 pub(crate) fn an_empty_store_lists_nothing(kind: &Kind) {
     let fixture = (kind.holding)(&[]);
-    let root = fixture.store.head(&key("")).unwrap().unwrap();
+    let root = fixture.store.head(&UNLIMITED, &key("")).unwrap().unwrap();
     assert_eq!(root.kind, EntryKind::Directory);
-    let document = fixture.store.get(&key("zarr.json"), 10);
+    let document = fixture.store.get(&UNLIMITED, &key("zarr.json"), 10);
     let is_gone = match document {
         Ok(document) => {
             assert!(document.is_none());
@@ -137,7 +153,7 @@ pub(crate) fn an_empty_store_lists_nothing(kind: &Kind) {
         }
     };
     if kind.lists() {
-        match fixture.store.list(&key("")) {
+        match fixture.store.list(&UNLIMITED, &key("")) {
             Ok(mut listing) => assert_eq!(rest(&mut *listing), []),
             Err(error) => assert!(is_gone && error.kind() == Fault::Gone, "{error}"),
         }
@@ -150,7 +166,7 @@ pub(crate) fn what_is_not_there_does_not_list(kind: &Kind) {
     }
     let fixture = (kind.holding)(&[(b"ab/c", b"1"), (b"file", b"2")]);
     for missing in ["a", "abc", "ab/d", "x/y"] {
-        let error = fixture.store.list(&key(missing)).err().unwrap();
+        let error = fixture.store.list(&UNLIMITED, &key(missing)).err().unwrap();
         assert_eq!(error.kind(), Fault::NotFound, "{missing}");
         assert!(error.to_string().contains(missing), "{error}");
     }
@@ -167,7 +183,7 @@ pub(crate) fn objects_do_not_list(kind: &Kind) {
         ("file/x", Fault::NotFound),
         ("ab/c/d/e", Fault::NotFound),
     ] {
-        let error = fixture.store.list(&key(path)).err().unwrap();
+        let error = fixture.store.list(&UNLIMITED, &key(path)).err().unwrap();
         assert_eq!(error.kind(), fault, "{error}");
         assert!(error.to_string().contains(path), "{error}");
     }
@@ -183,8 +199,8 @@ pub(crate) fn a_listing_ends_though_the_directory_changes(kind: &Kind) {
     let Some(fixture) = kind.changing(&objects) else {
         return;
     };
-    let mut listing = fixture.store.list(&key("d")).unwrap();
-    let first = listing.next().unwrap().unwrap();
+    let mut listing = fixture.store.list(&UNLIMITED, &key("d")).unwrap();
+    let first = listing.next(&UNLIMITED).unwrap().unwrap();
     for number in 0..count / 10 {
         fixture.writer().erase(&key(&keys[number * 10]));
         fixture
@@ -192,7 +208,7 @@ pub(crate) fn a_listing_ends_though_the_directory_changes(kind: &Kind) {
             .replace(&key(format!("d/new{number}")), b"2");
     }
     let mut seen: Vec<Vec<u8>> = vec![first.name];
-    while let Some(name) = listing.next().unwrap() {
+    while let Some(name) = listing.next(&UNLIMITED).unwrap() {
         seen.push(name.name);
         assert!(seen.len() <= count * 2, "the listing does not end");
     }

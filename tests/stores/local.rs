@@ -15,6 +15,7 @@ use zarrfs::store::{ByteRange, Condition, EntryKind, PutBody, Store, StoreConfig
 
 use crate::fixture::{MEMORY, key};
 use crate::listings;
+use zarrfs::request_context::UNLIMITED;
 
 /// Makes a store with links inside it, out of it and to nowhere; beside it a secret.
 fn linked(folder: &Path) {
@@ -54,14 +55,14 @@ fn links_inside_are_followed() {
     for follow in [false, true] {
         let store = open(folder.path(), follow);
         for inside in ["near", "a/up", "folder/x", "absolute"] {
-            let object = store.get(&key(inside), 10).unwrap().unwrap();
+            let object = store.get(&UNLIMITED, &key(inside), 10).unwrap().unwrap();
             assert_eq!(object.bytes, b"inside", "{inside}");
         }
-        let meta = store.head(&key("near")).unwrap().unwrap();
+        let meta = store.head(&UNLIMITED, &key("near")).unwrap().unwrap();
         assert_eq!((meta.kind, meta.size), (EntryKind::Link, 5));
-        assert_eq!(store.read_link(&key("near")).unwrap(), b"a/b/x");
+        assert_eq!(store.read_link(&UNLIMITED, &key("near")).unwrap(), b"a/b/x");
         assert_eq!(listings::names(&store, "folder").len(), 1);
-        let absolute = store.head(&key("absolute")).unwrap().unwrap();
+        let absolute = store.head(&UNLIMITED, &key("absolute")).unwrap().unwrap();
         assert_eq!(absolute.kind, EntryKind::File, "shown as what it leads to");
     }
 }
@@ -73,17 +74,25 @@ fn b13_a_link_to_nothing_is_an_error_and_not_missing() {
     for follow in [false, true] {
         let store = open(folder.path(), follow);
         for error in [
-            store.get(&key("broken"), 10).err(),
-            store.get_range(&key("broken"), ByteRange::Suffix(1)).err(),
-            store.open(&key("broken"), None).err(),
+            store.get(&UNLIMITED, &key("broken"), 10).err(),
+            store
+                .get_range(&UNLIMITED, &key("broken"), ByteRange::Suffix(1))
+                .err(),
+            store.open(&UNLIMITED, &key("broken"), None).err(),
         ] {
             let error = error.unwrap();
             assert_eq!(error.kind(), Fault::Corrupt, "{error}");
             assert!(error.detail().contains("nowhere"), "{error}");
         }
-        assert_eq!(store.read_link(&key("broken")).unwrap(), b"nowhere");
+        assert_eq!(
+            store.read_link(&UNLIMITED, &key("broken")).unwrap(),
+            b"nowhere"
+        );
         for missing in ["none", "none/x", "near/x", "broken/x"] {
-            assert!(store.get(&key(missing), 10).unwrap().is_none(), "{missing}");
+            assert!(
+                store.get(&UNLIMITED, &key(missing), 10).unwrap().is_none(),
+                "{missing}"
+            );
         }
     }
 }
@@ -95,25 +104,33 @@ fn links_leave_the_store_only_when_told_to() {
     let store = open(folder.path(), false);
     for away in ["away", "far/x"] {
         let faults = [
-            store.get(&key(away), 10).err(),
-            store.get_range(&key(away), ByteRange::Suffix(3)).err(),
-            store.open(&key(away), None).err(),
+            store.get(&UNLIMITED, &key(away), 10).err(),
+            store
+                .get_range(&UNLIMITED, &key(away), ByteRange::Suffix(3))
+                .err(),
+            store.open(&UNLIMITED, &key(away), None).err(),
         ];
         for fault in faults {
             assert_eq!(fault.unwrap().kind(), Fault::Denied, "{away}");
         }
     }
-    assert_eq!(store.list(&key("far")).err().unwrap().kind(), Fault::Denied);
     assert_eq!(
-        store.read_link(&key("away")).unwrap_err().kind(),
+        store.list(&UNLIMITED, &key("far")).err().unwrap().kind(),
+        Fault::Denied
+    );
+    assert_eq!(
+        store
+            .read_link(&UNLIMITED, &key("away"))
+            .unwrap_err()
+            .kind(),
         Fault::Denied
     );
     let store = open(folder.path(), true);
     for away in ["away", "far/x"] {
-        let object = store.get(&key(away), 10).unwrap().unwrap();
+        let object = store.get(&UNLIMITED, &key(away), 10).unwrap().unwrap();
         assert_eq!(object.bytes, b"secret", "{away}");
     }
-    let far = store.head(&key("far")).unwrap().unwrap();
+    let far = store.head(&UNLIMITED, &key("far")).unwrap().unwrap();
     assert_eq!(far.kind, EntryKind::Directory);
 }
 
@@ -123,17 +140,24 @@ fn circles_pipes_and_broken_links_harm_only_themselves() {
     linked(folder.path());
     for follow in [false, true] {
         let store = open(folder.path(), follow);
-        let circle = store.get(&key("circle"), 10).unwrap_err();
+        let circle = store.get(&UNLIMITED, &key("circle"), 10).unwrap_err();
         assert_eq!(circle.kind(), Fault::Corrupt);
         assert_eq!(
-            store.get(&key("pipe"), 10).unwrap_err().kind(),
+            store.get(&UNLIMITED, &key("pipe"), 10).unwrap_err().kind(),
             Fault::Corrupt
         );
-        assert_eq!(store.head(&key("pipe")).unwrap(), None);
+        assert_eq!(store.head(&UNLIMITED, &key("pipe")).unwrap(), None);
         let names = listings::names(&store, "");
         assert!(!names.contains_key(&b"pipe"[..]));
         assert!(names.contains_key(&b"circle"[..]) && names.contains_key(&b"a"[..]));
-        assert_eq!(store.get(&key("a/b/x"), 10).unwrap().unwrap().size, 6);
+        assert_eq!(
+            store
+                .get(&UNLIMITED, &key("a/b/x"), 10)
+                .unwrap()
+                .unwrap()
+                .size,
+            6
+        );
     }
 }
 
@@ -142,12 +166,14 @@ fn what_is_asked_is_counted() {
     let fixture = (MEMORY.holding)(&[(b"a/b", b"0123456789")]);
     let stats = Arc::new(Stats::default());
     let store = CountingStore::new(fixture.store, stats.clone());
-    store.get(&key("a/b"), 100).unwrap();
-    store.get_range(&key("a/b"), ByteRange::Suffix(3)).unwrap();
-    let reader = store.open(&key("a/b"), None).unwrap();
-    reader.read_at(8, 100).unwrap();
-    store.get(&key("missing"), 100).unwrap();
-    store.head(&key("a")).unwrap();
+    store.get(&UNLIMITED, &key("a/b"), 100).unwrap();
+    store
+        .get_range(&UNLIMITED, &key("a/b"), ByteRange::Suffix(3))
+        .unwrap();
+    let reader = store.open(&UNLIMITED, &key("a/b"), None).unwrap();
+    reader.read_at(&UNLIMITED, 8, 100).unwrap();
+    store.get(&UNLIMITED, &key("missing"), 100).unwrap();
+    store.head(&UNLIMITED, &key("a")).unwrap();
     listings::names(&store, "a");
     let counted = [
         stats.store_get_requests.get(),
@@ -170,10 +196,15 @@ fn holes_of_a_file_are_holes_of_its_object() {
     file.set_len(length).unwrap();
     std::os::unix::fs::FileExt::write_all_at(&file, b"end", length - 3).unwrap();
     let body = PutBody::FileAsIs(&file, length);
-    store.put(&key("sparse"), body, &Condition::Any).unwrap();
+    store
+        .put(&UNLIMITED, &key("sparse"), body, &Condition::Any)
+        .unwrap();
     let object = fs::metadata(folder.path().join("store/sparse")).unwrap();
     assert_eq!(object.len(), length);
     assert!(object.blocks() < 10_000, "{} blocks", object.blocks());
-    let reader = store.open(&key("sparse"), None).unwrap();
-    assert_eq!(reader.read_at(length - 4, 10).unwrap(), b"\0end");
+    let reader = store.open(&UNLIMITED, &key("sparse"), None).unwrap();
+    assert_eq!(
+        reader.read_at(&UNLIMITED, length - 4, 10).unwrap(),
+        b"\0end"
+    );
 }

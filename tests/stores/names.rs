@@ -7,6 +7,7 @@ use zarrfs::store::{EntryKind, Key};
 
 use crate::fixture::{Kind, key};
 use crate::listings;
+use zarrfs::request_context::UNLIMITED;
 
 /// Returns names that somebody has to get wrong: each byte, and bytes that mean something elsewhere.
 pub(crate) fn odd_names() -> Vec<Vec<u8>> {
@@ -55,10 +56,14 @@ pub(crate) fn any_byte_can_stand_in_a_name(kind: &Kind) {
         assert_eq!(listed.into_keys().collect::<BTreeSet<_>>(), expected);
     }
     for (asked, name) in objects {
-        let object = fixture.store.get(&key(asked), 1000).unwrap().unwrap();
+        let object = fixture
+            .store
+            .get(&UNLIMITED, &key(asked), 1000)
+            .unwrap()
+            .unwrap();
         assert_eq!(object.bytes, name);
-        let reader = fixture.store.open(&key(asked), None).unwrap();
-        assert_eq!(reader.read_at(0, 300).unwrap(), name);
+        let reader = fixture.store.open(&UNLIMITED, &key(asked), None).unwrap();
+        assert_eq!(reader.read_at(&UNLIMITED, 0, 300).unwrap(), name);
     }
 }
 
@@ -73,12 +78,20 @@ pub(crate) fn names_are_never_another_spelling(kind: &Kind) {
         .collect();
     let fixture = (kind.holding)(&objects);
     for name in names {
-        let object = fixture.store.get(&key(name), 100).unwrap().unwrap();
+        let object = fixture
+            .store
+            .get(&UNLIMITED, &key(name), 100)
+            .unwrap()
+            .unwrap();
         assert_eq!(object.bytes, name.as_bytes());
     }
     for other in ["NAME", "a%20", "a+b", "A", "E\u{301}"] {
         assert!(
-            fixture.store.get(&key(other), 100).unwrap().is_none(),
+            fixture
+                .store
+                .get(&UNLIMITED, &key(other), 100)
+                .unwrap()
+                .is_none(),
             "{other}"
         );
     }
@@ -92,14 +105,18 @@ pub(crate) fn long_names_and_deep_keys_are_read(kind: &Kind) {
     let deep = vec!["d"; 200].join("/");
     let fixture = (kind.holding)(&[(long.as_bytes(), b"1"), (deep.as_bytes(), b"2")]);
     for (name, bytes) in [(&long, b"1"), (&deep, b"2")] {
-        let object = fixture.store.get(&key(name), 10).unwrap().unwrap();
+        let object = fixture
+            .store
+            .get(&UNLIMITED, &key(name), 10)
+            .unwrap()
+            .unwrap();
         assert_eq!(object.bytes, bytes);
     }
     let shorter = key("n".repeat(254));
-    assert_eq!(fixture.store.head(&shorter).unwrap(), None);
+    assert_eq!(fixture.store.head(&UNLIMITED, &shorter).unwrap(), None);
     // Longer than any path may be: nothing can be there.
     let endless = key(vec!["d"; 3000].join("/"));
-    match fixture.store.head(&endless) {
+    match fixture.store.head(&UNLIMITED, &endless) {
         Ok(found) => assert_eq!(found, None),
         Err(error) => assert_eq!(error.kind(), Fault::NameTooLong, "{error}"),
     }
@@ -118,7 +135,7 @@ pub(crate) fn keys_that_could_leave_the_store_are_refused(kind: &Kind) {
         b"d/",
         b"d/x\0",
     ] {
-        let refused = Key::new(outward).map(|key| fixture.store.get(&key, 10));
+        let refused = Key::new(outward).map(|key| fixture.store.get(&UNLIMITED, &key, 10));
         assert_eq!(refused.err().unwrap().kind(), Fault::Invalid);
     }
     let folder = key("d");

@@ -7,18 +7,25 @@ use zarrfs::store::{ByteRange, EntryKind, Key, Store};
 
 use crate::fixture::{Kind, key, pattern};
 use crate::listings::names;
+use zarrfs::request_context::UNLIMITED;
 
 /// Nobody would find an object at this key.
 fn assert_nothing(store: &dyn Store, missing: &Key) {
     let spans = [ByteRange::Span(0..1), ByteRange::Suffix(1)];
-    assert!(store.get(missing, 100).unwrap().is_none(), "{missing:?}");
+    assert!(
+        store.get(&UNLIMITED, missing, 100).unwrap().is_none(),
+        "{missing:?}"
+    );
     for span in spans {
         assert!(
-            store.get_range(missing, span).unwrap().is_none(),
+            store
+                .get_range(&UNLIMITED, missing, span)
+                .unwrap()
+                .is_none(),
             "{missing:?}"
         );
     }
-    let refused = store.open(missing, None).err().unwrap().kind();
+    let refused = store.open(&UNLIMITED, missing, None).err().unwrap().kind();
     assert!(
         [Fault::NotFound, Fault::IsADirectory].contains(&refused),
         "{missing:?}: {refused:?}"
@@ -35,10 +42,14 @@ pub(crate) fn objects_are_given_whole(kind: &Kind) {
     ];
     let fixture = (kind.holding)(&objects);
     for (name, bytes) in objects {
-        let object = fixture.store.get(&key(name), 1 << 20).unwrap().unwrap();
+        let object = fixture
+            .store
+            .get(&UNLIMITED, &key(name), 1 << 20)
+            .unwrap()
+            .unwrap();
         assert_eq!(object.bytes, bytes);
         assert_eq!(object.size, bytes.len() as u64);
-        let meta = fixture.store.head(&key(name)).unwrap().unwrap();
+        let meta = fixture.store.head(&UNLIMITED, &key(name)).unwrap().unwrap();
         assert_eq!(
             (meta.kind, meta.size),
             (EntryKind::File, bytes.len() as u64)
@@ -49,15 +60,28 @@ pub(crate) fn objects_are_given_whole(kind: &Kind) {
 pub(crate) fn objects_beyond_the_limit_are_too_large(kind: &Kind) {
     let fixture = (kind.holding)(&[(b"a/ten", &pattern(10)), (b"empty", b"")]);
     for limit in [10, 11, u64::MAX] {
-        let object = fixture.store.get(&key("a/ten"), limit).unwrap().unwrap();
+        let object = fixture
+            .store
+            .get(&UNLIMITED, &key("a/ten"), limit)
+            .unwrap()
+            .unwrap();
         assert_eq!(object.bytes, pattern(10));
     }
     for limit in [0, 9] {
-        let error = fixture.store.get(&key("a/ten"), limit).unwrap_err();
+        let error = fixture
+            .store
+            .get(&UNLIMITED, &key("a/ten"), limit)
+            .unwrap_err();
         assert_eq!(error.kind(), Fault::TooLarge);
         assert!(error.to_string().contains("a/ten"), "{error}");
     }
-    assert!(fixture.store.get(&key("empty"), 0).unwrap().is_some());
+    assert!(
+        fixture
+            .store
+            .get(&UNLIMITED, &key("empty"), 0)
+            .unwrap()
+            .is_some()
+    );
 }
 
 pub(crate) fn what_is_missing_is_nothing(kind: &Kind) {
@@ -74,11 +98,15 @@ pub(crate) fn what_is_missing_is_nothing(kind: &Kind) {
     ] {
         assert_nothing(&*fixture.store, &key(missing));
         assert_eq!(
-            fixture.store.head(&key(missing)).unwrap(),
+            fixture.store.head(&UNLIMITED, &key(missing)).unwrap(),
             None,
             "{missing}"
         );
-        let error = fixture.store.open(&key(missing), None).err().unwrap();
+        let error = fixture
+            .store
+            .open(&UNLIMITED, &key(missing), None)
+            .err()
+            .unwrap();
         assert_eq!(error.kind(), Fault::NotFound);
     }
 }
@@ -87,7 +115,11 @@ pub(crate) fn a_prefix_is_no_object(kind: &Kind) {
     let fixture = (kind.holding)(&[(b"a/b/c", b"1")]);
     for prefix in ["", "a", "a/b"] {
         assert_nothing(&*fixture.store, &key(prefix));
-        let meta = fixture.store.head(&key(prefix)).unwrap().unwrap();
+        let meta = fixture
+            .store
+            .head(&UNLIMITED, &key(prefix))
+            .unwrap()
+            .unwrap();
         assert_eq!((meta.kind, meta.size), (EntryKind::Directory, 0));
     }
 }
@@ -97,14 +129,14 @@ pub(crate) fn a_key_through_an_object_is_missing(kind: &Kind) {
     for through in ["a/b", "a/b/c", "d/e/zarr.json"] {
         assert_nothing(&*fixture.store, &key(through));
         assert_eq!(
-            fixture.store.head(&key(through)).unwrap(),
+            fixture.store.head(&UNLIMITED, &key(through)).unwrap(),
             None,
             "{through}"
         );
         if !kind.lists() {
             continue;
         }
-        let error = fixture.store.list(&key(through)).err().unwrap();
+        let error = fixture.store.list(&UNLIMITED, &key(through)).err().unwrap();
         assert!([Fault::NotFound, Fault::NotADirectory].contains(&error.kind()));
     }
 }
@@ -127,7 +159,9 @@ pub(crate) fn every_range_is_the_slice_it_means(kind: &Kind) {
         let whole = pattern(length);
         let fixture = (kind.holding)(&[(b"a/b", &whole)]);
         for range in &ranges {
-            let part = fixture.store.get_range(&key("a/b"), range.clone());
+            let part = fixture
+                .store
+                .get_range(&UNLIMITED, &key("a/b"), range.clone());
             let part = part.unwrap().unwrap();
             assert_eq!(part.bytes, slice(&whole, range), "{range:?} of {length}");
             assert_eq!(part.size, length as u64, "{range:?}");
@@ -147,13 +181,16 @@ pub(crate) fn a_key_may_be_an_object_and_a_prefix(kind: &Kind) {
     let store = &*fixture.store;
     for name in keys {
         let asked = key(name);
-        assert_eq!(store.get(&asked, 10).unwrap().unwrap().bytes, name);
-        let part = store.get_range(&asked, ByteRange::Suffix(1));
+        assert_eq!(
+            store.get(&UNLIMITED, &asked, 10).unwrap().unwrap().bytes,
+            name
+        );
+        let part = store.get_range(&UNLIMITED, &asked, ByteRange::Suffix(1));
         assert_eq!(part.unwrap().unwrap().bytes, name[name.len() - 1..]);
-        let reader = store.open(&asked, None).unwrap();
-        assert_eq!(reader.read_at(0, 10).unwrap(), name);
-        assert_eq!(reader.meta().unwrap().kind, EntryKind::File);
-        let meta = store.head(&asked).unwrap().unwrap();
+        let reader = store.open(&UNLIMITED, &asked, None).unwrap();
+        assert_eq!(reader.read_at(&UNLIMITED, 0, 10).unwrap(), name);
+        assert_eq!(reader.meta(&UNLIMITED).unwrap().kind, EntryKind::File);
+        let meta = store.head(&UNLIMITED, &asked).unwrap().unwrap();
         assert_eq!(meta.size, name.len() as u64);
         version(store, &asked);
     }
@@ -171,19 +208,34 @@ pub(crate) fn a_key_may_be_an_object_and_a_prefix(kind: &Kind) {
         for (name, kind) in listed {
             let path = [prefix.as_bytes(), b"/", &name].concat();
             let path = path.strip_prefix(b"/").unwrap_or(&path);
-            assert_eq!(store.head(&key(path)).unwrap().unwrap().kind, kind);
+            assert_eq!(
+                store.head(&UNLIMITED, &key(path)).unwrap().unwrap().kind,
+                kind
+            );
         }
     }
 }
 
 /// Returns the version that each way of asking gives; they are one.
 fn version(store: &dyn Store, asked: &Key) -> zarrfs::store::Version {
-    let version = store.get(asked, 1 << 20).unwrap().unwrap().version;
-    let span = store.get_range(asked, ByteRange::Span(1..2));
+    let version = store
+        .get(&UNLIMITED, asked, 1 << 20)
+        .unwrap()
+        .unwrap()
+        .version;
+    let span = store.get_range(&UNLIMITED, asked, ByteRange::Span(1..2));
     assert_eq!(span.unwrap().unwrap().version, version);
-    assert_eq!(store.head(asked).unwrap().unwrap().version, version);
     assert_eq!(
-        store.open(asked, None).unwrap().meta().unwrap().version,
+        store.head(&UNLIMITED, asked).unwrap().unwrap().version,
+        version
+    );
+    assert_eq!(
+        store
+            .open(&UNLIMITED, asked, None)
+            .unwrap()
+            .meta(&UNLIMITED)
+            .unwrap()
+            .version,
         version
     );
     version
@@ -214,7 +266,10 @@ pub(crate) fn another_content_has_another_version(kind: &Kind) {
         } else {
             fixture.writer().overwrite(&asked, bytes);
         }
-        assert_eq!(store.get(&asked, 100).unwrap().unwrap().bytes, bytes);
+        assert_eq!(
+            store.get(&UNLIMITED, &asked, 100).unwrap().unwrap().bytes,
+            bytes
+        );
         let now = version(store, &asked);
         assert_ne!(now, before, "{bytes:?}");
         before = now;
@@ -227,8 +282,12 @@ pub(crate) fn an_erased_object_is_missing(kind: &Kind) {
     };
     fixture.writer().erase(&key("a/b"));
     assert_nothing(&*fixture.store, &key("a/b"));
-    assert_eq!(fixture.store.head(&key("a/b")).unwrap(), None);
+    assert_eq!(fixture.store.head(&UNLIMITED, &key("a/b")).unwrap(), None);
     fixture.writer().replace(&key("a/b"), b"3");
-    let object = fixture.store.get(&key("a/b"), 10).unwrap().unwrap();
+    let object = fixture
+        .store
+        .get(&UNLIMITED, &key("a/b"), 10)
+        .unwrap()
+        .unwrap();
     assert_eq!(object.bytes, b"3");
 }

@@ -10,6 +10,7 @@ use super::buckets::BUCKET;
 use super::fixture::key;
 use super::listings::names;
 use super::scripted::{Answer, Scripted, answer};
+use zarrfs::request_context::UNLIMITED;
 
 fn listed(store: &dyn Store, name: &str) -> Vec<(String, EntryKind)> {
     let found = names(store, name).into_iter();
@@ -49,13 +50,23 @@ fn keys_that_are_no_paths_are_not_shown() {
     assert_eq!(listed(store, "a"), [("f".into(), file)]);
     let odd = ["odd-keys/../", "odd-keys/./", "odd-keys//", "odd-keys/a//"];
     assert_eq!(not_shown(store), odd);
-    let mut flat = store.list_all(&Key::root(), &Key::root()).unwrap().unwrap();
-    let all = std::iter::from_fn(|| flat.next().unwrap()).flatten();
+    let mut flat = store
+        .list_all(&UNLIMITED, &Key::root(), &Key::root())
+        .unwrap()
+        .unwrap();
+    let all = std::iter::from_fn(|| flat.next(&UNLIMITED).unwrap()).flatten();
     let all: Vec<Key> = all.map(|(key, _)| key).collect();
     assert_eq!(all, [key("a/f"), key("plain"), key("z")]);
-    assert_eq!(store.get(&key("a/f"), 10).unwrap().unwrap().bytes, b"odd");
-    assert!(store.get(&key("a/g"), 10).unwrap().is_none());
-    assert!(store.get(&key("b"), 10).unwrap().is_none());
+    assert_eq!(
+        store
+            .get(&UNLIMITED, &key("a/f"), 10)
+            .unwrap()
+            .unwrap()
+            .bytes,
+        b"odd"
+    );
+    assert!(store.get(&UNLIMITED, &key("a/g"), 10).unwrap().is_none());
+    assert!(store.get(&UNLIMITED, &key("b"), 10).unwrap().is_none());
 }
 
 /// The fullwidth signs, for which keys of version 0.1 with empty parts or dots were shown, are letters as any other.
@@ -65,9 +76,17 @@ fn fullwidth_signs_stand_for_themselves() {
     let name = key("a/\u{ff0f}/\u{ff0e}\u{ff0e}/\u{201b}\u{240a}");
     let put = fixture
         .store
-        .put(&name, PutBody::Bytes(b"own"), &Condition::Any);
+        .put(&UNLIMITED, &name, PutBody::Bytes(b"own"), &Condition::Any);
     put.unwrap();
-    assert_eq!(fixture.store.get(&name, 10).unwrap().unwrap().bytes, b"own");
+    assert_eq!(
+        fixture
+            .store
+            .get(&UNLIMITED, &name, 10)
+            .unwrap()
+            .unwrap()
+            .bytes,
+        b"own"
+    );
     assert_eq!(
         listed(&*fixture.store, "a"),
         [("\u{ff0f}".into(), EntryKind::Directory)]

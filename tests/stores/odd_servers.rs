@@ -11,6 +11,7 @@ use zarrfs::stats::Stats;
 use zarrfs::store::{ByteRange, EntryKind, Key, RemoteConfig, Store, StoreConfig};
 
 use super::scripted::{Answer, Request, Scripted, answer};
+use zarrfs::request_context::UNLIMITED;
 
 const TTL: Duration = Duration::from_secs(1);
 
@@ -30,7 +31,7 @@ pub(crate) fn open(url: &str, ttl: Duration, remote: RemoteConfig) -> Result<Arc
         remote,
         ..StoreConfig::default()
     };
-    zarrfs::store::open(url, &config, &stats)
+    zarrfs::store::open(&UNLIMITED, url, &config, &stats)
 }
 
 /// A server without validators: `zarr.json`, and `c` of four equal letters.
@@ -43,7 +44,11 @@ fn without_validators(letter: Arc<AtomicU8>) -> Scripted {
 }
 
 fn read(store: &Arc<dyn Store>) -> Vec<u8> {
-    store.get(&key("c"), 100).unwrap().unwrap().bytes
+    store
+        .get(&UNLIMITED, &key("c"), 100)
+        .unwrap()
+        .unwrap()
+        .bytes
 }
 
 /// Returns the bytes of all files below a folder.
@@ -76,7 +81,11 @@ fn b01_a_web_folder_that_is_gone_is_an_error_and_never_empty() {
     });
     let ttl = Duration::from_millis(50);
     let store = open(&server.url(""), ttl, RemoteConfig::default()).unwrap();
-    let names = || store.list(&Key::root()).and_then(|mut names| names.next());
+    let names = || {
+        store
+            .list(&UNLIMITED, &Key::root())
+            .and_then(|mut names| names.next(&UNLIMITED))
+    };
     assert_eq!(names().unwrap().unwrap().name, b"zarr.json");
     is_there.store(false, Ordering::SeqCst);
     thread::sleep(ttl * 4);
@@ -99,14 +108,18 @@ fn b05_a_change_of_the_same_size_is_seen_though_the_server_does_not_tell() {
     };
     let store = open(&url, TTL, remote.clone()).unwrap();
     assert_eq!(read(&store), b"aaaa");
-    let version = store.version(&key("c")).unwrap().unwrap();
-    assert_eq!(store.version(&key("c")).unwrap(), Some(version));
-    let reader = store.open(&key("c"), None).unwrap();
+    let version = store.version(&UNLIMITED, &key("c")).unwrap().unwrap();
+    assert_eq!(store.version(&UNLIMITED, &key("c")).unwrap(), Some(version));
+    let reader = store.open(&UNLIMITED, &key("c"), None).unwrap();
     letter.store(b'b', Ordering::SeqCst);
     thread::sleep(TTL + Duration::from_millis(200));
-    assert_ne!(store.version(&key("c")).unwrap(), Some(version));
+    assert_ne!(store.version(&UNLIMITED, &key("c")).unwrap(), Some(version));
     assert_eq!(read(&store), b"bbbb");
-    assert_eq!(reader.read_at(0, 4).unwrap(), b"bbbb", "still readable");
+    assert_eq!(
+        reader.read_at(&UNLIMITED, 0, 4).unwrap(),
+        b"bbbb",
+        "still readable"
+    );
     assert!(
         !bytes_below(folder.path())
             .windows(4)
@@ -133,7 +146,7 @@ fn b13_packed_bytes_are_not_given_out() {
         _ => answer(404, b""),
     });
     let store = open(&server.url(""), TTL, RemoteConfig::default()).unwrap();
-    let error = store.get(&key("c"), 100).unwrap_err();
+    let error = store.get(&UNLIMITED, &key("c"), 100).unwrap_err();
     assert_eq!(error.kind(), Kind::Unsupported);
     assert!(error.detail().contains("Content-Encoding: gzip"), "{error}");
 }
@@ -153,10 +166,10 @@ fn b13_answers_without_a_length_are_read() {
     });
     let store = open(&server.url(""), TTL, RemoteConfig::default()).unwrap();
     assert_eq!(read(&store), b"chunk");
-    assert_eq!(store.head(&key("c")).unwrap().unwrap().size, 5);
-    let reader = store.open(&key("c"), None).unwrap();
-    assert_eq!(reader.read_at(1, 10).unwrap(), b"hunk");
-    assert_eq!(store.head(&key("d")).unwrap(), None);
+    assert_eq!(store.head(&UNLIMITED, &key("c")).unwrap().unwrap().size, 5);
+    let reader = store.open(&UNLIMITED, &key("c"), None).unwrap();
+    assert_eq!(reader.read_at(&UNLIMITED, 1, 10).unwrap(), b"hunk");
+    assert_eq!(store.head(&UNLIMITED, &key("d")).unwrap(), None);
 }
 
 #[test]
@@ -169,8 +182,8 @@ fn b13_no_content_is_not_an_empty_object() {
         });
         let store = open(&server.url(""), TTL, RemoteConfig::default()).unwrap();
         for error in [
-            store.get(&key("c"), 100).map(drop).unwrap_err(),
-            store.head(&key("c")).map(drop).unwrap_err(),
+            store.get(&UNLIMITED, &key("c"), 100).map(drop).unwrap_err(),
+            store.head(&UNLIMITED, &key("c")).map(drop).unwrap_err(),
         ] {
             assert_eq!(error.kind(), Kind::Unavailable, "{error}");
         }
@@ -187,9 +200,12 @@ fn b13_a_refused_range_that_was_not_asked_for_is_no_answer() {
     });
     let store = open(&server.url(""), TTL, RemoteConfig::default()).unwrap();
     for error in [
-        store.get(&key("c"), 100).map(drop).unwrap_err(),
-        store.head(&key("c")).map(drop).unwrap_err(),
-        store.open(&key("c"), None).map(drop).unwrap_err(),
+        store.get(&UNLIMITED, &key("c"), 100).map(drop).unwrap_err(),
+        store.head(&UNLIMITED, &key("c")).map(drop).unwrap_err(),
+        store
+            .open(&UNLIMITED, &key("c"), None)
+            .map(drop)
+            .unwrap_err(),
     ] {
         assert_eq!(error.kind(), Kind::Unavailable, "{error}");
     }
@@ -258,15 +274,27 @@ fn b13_a_folder_that_is_a_marker_alone_is_empty() {
         ..RemoteConfig::default()
     };
     let store = open("s3://b", TTL, remote).unwrap();
-    let first = store.list(&Key::root()).unwrap().next().unwrap().unwrap();
+    let first = store
+        .list(&UNLIMITED, &Key::root())
+        .unwrap()
+        .next(&UNLIMITED)
+        .unwrap()
+        .unwrap();
     assert_eq!(
         (&first.name[..], first.kind),
         (&b"a"[..], EntryKind::Directory)
     );
-    let meta = store.head(&key("a")).unwrap().unwrap();
+    let meta = store.head(&UNLIMITED, &key("a")).unwrap().unwrap();
     assert_eq!(meta.kind, EntryKind::Directory);
-    assert_eq!(store.list(&key("a")).unwrap().next().unwrap(), None);
-    let error = store.list(&key("c")).err().unwrap();
+    assert_eq!(
+        store
+            .list(&UNLIMITED, &key("a"))
+            .unwrap()
+            .next(&UNLIMITED)
+            .unwrap(),
+        None
+    );
+    let error = store.list(&UNLIMITED, &key("c")).err().unwrap();
     assert_eq!(error.kind(), Kind::NotFound);
 }
 
@@ -291,18 +319,23 @@ fn b13_what_is_lost_is_an_error_and_not_a_missing_chunk() {
     let store = open(&server.url(""), TTL, RemoteConfig::default()).unwrap();
     for missing in ["a/none", "a/moved", "a/page"] {
         assert!(
-            store.get(&key(missing), 100).unwrap().is_none(),
+            store.get(&UNLIMITED, &key(missing), 100).unwrap().is_none(),
             "{missing}"
         );
-        assert!(store.version(&key(missing)).unwrap().is_none(), "{missing}");
+        assert!(
+            store.version(&UNLIMITED, &key(missing)).unwrap().is_none(),
+            "{missing}"
+        );
     }
     for (name, why) in [
         ("a/gone", "was there and is gone (410)"),
         ("a/lost", "to another one, where there is nothing (404)"),
     ] {
-        let read = store.get(&key(name), 100).map(drop);
-        let part = store.get_range(&key(name), ByteRange::Suffix(1)).map(drop);
-        for asked in [read, part, store.version(&key(name)).map(drop)] {
+        let read = store.get(&UNLIMITED, &key(name), 100).map(drop);
+        let part = store
+            .get_range(&UNLIMITED, &key(name), ByteRange::Suffix(1))
+            .map(drop);
+        for asked in [read, part, store.version(&UNLIMITED, &key(name)).map(drop)] {
             let error = asked.unwrap_err();
             assert_eq!(error.kind(), Kind::Unavailable, "{error}");
             assert!(error.to_string().contains(why), "{error}");

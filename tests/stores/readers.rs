@@ -6,6 +6,7 @@ use zarrfs::error::Kind as Fault;
 use zarrfs::store::Reader;
 
 use crate::fixture::{Kind, key, pattern};
+use zarrfs::request_context::UNLIMITED;
 
 const FAR: [u64; 3] = [1 << 40, i64::MAX as u64, u64::MAX];
 
@@ -18,12 +19,12 @@ pub(crate) fn an_open_object_is_read_anywhere(kind: &Kind) {
     for length in [0, 1, 9, 70_000] {
         let whole = pattern(length);
         let fixture = (kind.holding)(&[(b"a/b", &whole)]);
-        let reader = fixture.store.open(&key("a/b"), None).unwrap();
-        assert_eq!(reader.meta().unwrap().size, length as u64);
+        let reader = fixture.store.open(&UNLIMITED, &key("a/b"), None).unwrap();
+        assert_eq!(reader.meta(&UNLIMITED).unwrap().size, length as u64);
         let edges = [0, 1, 8, 9, 10, 4095, 4097, 69_999, 70_000, 70_001];
         for offset in edges.into_iter().chain(FAR) {
             for wanted in [0, 1, 2, 9, 4096, 1 << 20] {
-                let read = reader.read_at(offset, wanted).unwrap();
+                let read = reader.read_at(&UNLIMITED, offset, wanted).unwrap();
                 assert_eq!(
                     read,
                     slice(&whole, offset, wanted),
@@ -41,7 +42,9 @@ fn scatter(reader: &dyn Reader, whole: &[u8], offset: u64, lengths: &[usize]) {
         .iter_mut()
         .map(|piece| IoSliceMut::new(piece))
         .collect();
-    let read = reader.read_scattered(offset, &mut parts).unwrap();
+    let read = reader
+        .read_scattered(&UNLIMITED, offset, &mut parts)
+        .unwrap();
     let mut expected = slice(whole, offset, lengths.iter().sum()).to_vec();
     assert_eq!(read, expected.len(), "{} pieces at {offset}", lengths.len());
     expected.resize(lengths.iter().sum(), 0xee);
@@ -51,7 +54,7 @@ fn scatter(reader: &dyn Reader, whole: &[u8], offset: u64, lengths: &[usize]) {
 pub(crate) fn scattered_reads_fill_what_there_is(kind: &Kind) {
     let whole = pattern(10_000);
     let fixture = (kind.holding)(&[(b"a", &whole), (b"empty", b"")]);
-    let reader = fixture.store.open(&key("a"), None).unwrap();
+    let reader = fixture.store.open(&UNLIMITED, &key("a"), None).unwrap();
     // More pieces than one system call takes, short and long.
     let many = vec![3; 2500];
     let long = vec![1100; 1100];
@@ -75,7 +78,7 @@ pub(crate) fn scattered_reads_fill_what_there_is(kind: &Kind) {
         }
     }
     scatter(
-        &*fixture.store.open(&key("empty"), None).unwrap(),
+        &*fixture.store.open(&UNLIMITED, &key("empty"), None).unwrap(),
         b"",
         0,
         &[4],
@@ -87,19 +90,19 @@ pub(crate) fn an_open_object_keeps_its_content_or_says_changed(kind: &Kind) {
     let Some(fixture) = kind.changing(&[(b"a/b", &old)]) else {
         return;
     };
-    let reader = fixture.store.open(&key("a/b"), None).unwrap();
-    let version = reader.meta().unwrap().version;
-    assert_eq!(reader.read_at(0, 10).unwrap(), old[..10]);
+    let reader = fixture.store.open(&UNLIMITED, &key("a/b"), None).unwrap();
+    let version = reader.meta(&UNLIMITED).unwrap().version;
+    assert_eq!(reader.read_at(&UNLIMITED, 0, 10).unwrap(), old[..10]);
     fixture.writer().replace(&key("a/b"), &new);
     for offset in [0, 50_000, 99_999] {
-        match reader.read_at(offset, 10) {
+        match reader.read_at(&UNLIMITED, offset, 10) {
             Ok(read) => assert_eq!(read, slice(&old, offset, 10)),
             Err(error) => assert_eq!(error.kind(), Fault::Changed, "{error}"),
         }
     }
-    let fresh = fixture.store.open(&key("a/b"), None).unwrap();
-    assert_eq!(fresh.read_at(0, 10).unwrap(), new[..10]);
-    assert_ne!(fresh.meta().unwrap().version, version);
+    let fresh = fixture.store.open(&UNLIMITED, &key("a/b"), None).unwrap();
+    assert_eq!(fresh.read_at(&UNLIMITED, 0, 10).unwrap(), new[..10]);
+    assert_ne!(fresh.meta(&UNLIMITED).unwrap().version, version);
 }
 
 pub(crate) fn an_open_object_shows_no_other_content_under_its_version(kind: &Kind) {
@@ -107,14 +110,14 @@ pub(crate) fn an_open_object_shows_no_other_content_under_its_version(kind: &Kin
     let Some(fixture) = kind.changing(&[(b"a/b", &old)]) else {
         return;
     };
-    let reader = fixture.store.open(&key("a/b"), None).unwrap();
-    let version = reader.meta().unwrap().version;
+    let reader = fixture.store.open(&UNLIMITED, &key("a/b"), None).unwrap();
+    let version = reader.meta(&UNLIMITED).unwrap().version;
     fixture.writer().overwrite(&key("a/b"), &new);
-    match reader.read_at(10, 100) {
+    match reader.read_at(&UNLIMITED, 10, 100) {
         Ok(read) if read == old[10..110] => {}
         Ok(read) => {
             assert_eq!(read, new[10..110]);
-            assert_ne!(reader.meta().unwrap().version, version);
+            assert_ne!(reader.meta(&UNLIMITED).unwrap().version, version);
         }
         Err(error) => assert_eq!(error.kind(), Fault::Changed, "{error}"),
     }
@@ -125,9 +128,9 @@ pub(crate) fn an_open_object_survives_its_removal(kind: &Kind) {
     let Some(fixture) = kind.changing(&[(b"a/b", &old)]) else {
         return;
     };
-    let reader = fixture.store.open(&key("a/b"), None).unwrap();
+    let reader = fixture.store.open(&UNLIMITED, &key("a/b"), None).unwrap();
     fixture.writer().erase(&key("a/b"));
-    match reader.read_at(10, 100) {
+    match reader.read_at(&UNLIMITED, 10, 100) {
         Ok(read) => assert_eq!(read, old[10..110]),
         Err(error) => assert_eq!(error.kind(), Fault::Changed, "{error}"),
     }

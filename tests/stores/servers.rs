@@ -15,6 +15,7 @@ use zarrfs::store::{Key, RemoteConfig, StoreConfig};
 
 use super::buckets::CONTROL;
 use super::fixture::{Fixture, Kind, Listed, Objects, Writer, Writes};
+use zarrfs::request_context::UNLIMITED;
 
 const PLAIN: Kind = Kind {
     name: "a web server",
@@ -140,7 +141,7 @@ fn served(address: &str, folder: &str, objects: Objects) -> Fixture {
         remote,
         ..StoreConfig::default()
     };
-    let store = zarrfs::store::open(&url, &config, &stats).unwrap();
+    let store = zarrfs::store::open(&UNLIMITED, &url, &config, &stats).unwrap();
     Fixture::new(store, Box::new(root))
 }
 

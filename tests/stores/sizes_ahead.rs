@@ -12,6 +12,7 @@ use zarrfs::view::View;
 
 use super::consolidated::{Objects, key, page_or_object, views_at};
 use super::scripted::{Answer, Request, Scripted, answer};
+use zarrfs::request_context::UNLIMITED;
 
 /// What may be asked for at a time, unless an option says otherwise.
 const CONCURRENCY: usize = 32;
@@ -111,16 +112,16 @@ fn mounted(objects: Objects, held: &str, awaited: &str) -> (Arc<dyn View>, Arc<A
     let views = views_at(&server.url(""), Duration::from_secs(1 << 30), false);
     let view = views.view(ViewKind::Store);
     // Consolidated metadata are read.
-    assert!(view.lookup(&key("g0")).unwrap().is_some());
+    assert!(view.lookup(&UNLIMITED, &key("g0")).unwrap().is_some());
     (view, asked)
 }
 
 /// Looks up paths as the kernel does, one after the other.
 fn look_up(view: &Arc<dyn View>, paths: &[String]) {
     for path in paths {
-        let known = view.lookup_now(&key(path));
+        let known = view.lookup_now(&UNLIMITED, &key(path));
         let found = match known {
-            zarrfs::known::Known::Unknown => view.lookup(&key(path)).unwrap(),
+            zarrfs::known::Known::Unknown => view.lookup(&UNLIMITED, &key(path)).unwrap(),
             known => known.found(),
         };
         let chunk = path.split('/').nth(2).unwrap().split('.').next().unwrap();
@@ -140,9 +141,9 @@ fn b12_sizes_that_an_index_page_lacks_are_asked_ahead_of_a_reader_in_order() {
     for count in [200, 3, 40] {
         let (view, asked) = mounted(store(2, 200, "."), held, awaited);
         let folder = key("g0/v00");
-        let mut listing = view.list(&folder).unwrap();
+        let mut listing = view.list(&UNLIMITED, &folder).unwrap();
         let mut names = Vec::new();
-        while let Some(name) = listing.next().unwrap() {
+        while let Some(name) = listing.next(&UNLIMITED).unwrap() {
             names.push(format!("g0/v00/{}", String::from_utf8(name.name).unwrap()));
         }
         let chunks: Vec<_> = names

@@ -6,6 +6,7 @@ use zarrfs::store::{ByteRange, Store};
 
 use crate::fixture::{Kind, key};
 use crate::listings;
+use zarrfs::request_context::UNLIMITED;
 
 const THREADS: usize = 16;
 const OBJECTS: usize = 40;
@@ -19,14 +20,20 @@ fn content(number: usize) -> Vec<u8> {
 /// Asks for one object in every way.
 fn ask(store: &dyn Store, number: usize, round: usize) {
     let (asked, whole) = (key(format!("d/{number}")), content(number));
-    assert_eq!(store.get(&asked, 4000).unwrap().unwrap().bytes, whole);
+    assert_eq!(
+        store.get(&UNLIMITED, &asked, 4000).unwrap().unwrap().bytes,
+        whole
+    );
     let start = round * 37 % 3000;
     let range = ByteRange::Span(start as u64..start as u64 + 100);
-    let part = store.get_range(&asked, range).unwrap().unwrap();
+    let part = store.get_range(&UNLIMITED, &asked, range).unwrap().unwrap();
     assert_eq!(part.bytes, whole[start..3000.min(start + 100)]);
-    let reader = store.open(&asked, None).unwrap();
-    assert_eq!(reader.read_at(2990, 100).unwrap(), whole[2990..]);
-    assert_eq!(store.head(&asked).unwrap().unwrap().size, 3000);
+    let reader = store.open(&UNLIMITED, &asked, None).unwrap();
+    assert_eq!(
+        reader.read_at(&UNLIMITED, 2990, 100).unwrap(),
+        whole[2990..]
+    );
+    assert_eq!(store.head(&UNLIMITED, &asked).unwrap().unwrap().size, 3000);
     if store.info().lists && round.is_multiple_of(20) {
         assert_eq!(listings::names(store, "d").len(), OBJECTS);
     }
@@ -43,7 +50,7 @@ pub(crate) fn many_threads_read_at_once(kind: &Kind) {
     let fixture = (kind.holding)(&objects);
     let rounds = kind.fewer(ROUNDS).max(4);
     // One reader that all of them share.
-    let shared = fixture.store.open(&key("d/7"), None).unwrap();
+    let shared = fixture.store.open(&UNLIMITED, &key("d/7"), None).unwrap();
     thread::scope(|scope| {
         for thread in 0..THREADS {
             let (store, shared) = (&*fixture.store, &shared);
@@ -51,7 +58,7 @@ pub(crate) fn many_threads_read_at_once(kind: &Kind) {
                 for round in 0..rounds {
                     ask(store, (thread * 3 + round) % OBJECTS, round + thread);
                     let offset = (thread * 100 + round) as u64;
-                    let read = shared.read_at(offset, 50).unwrap();
+                    let read = shared.read_at(&UNLIMITED, offset, 50).unwrap();
                     assert_eq!(read, content(7)[offset as usize..offset as usize + 50]);
                 }
             });

@@ -10,6 +10,7 @@ use zarrfs::store::{ByteRange, Condition, ETag, EntryKind, Key, PutBody, Store};
 
 use crate::fixture::{Fixture, Kind, Writes, key, pattern};
 use crate::listings::names;
+use zarrfs::request_context::UNLIMITED;
 
 /// Returns a store that takes changes; where there is none, that it says so.
 fn writable(kind: &Kind, objects: &[(&[u8], &[u8])]) -> Option<Fixture> {
@@ -28,15 +29,22 @@ fn writable(kind: &Kind, objects: &[(&[u8], &[u8])]) -> Option<Fixture> {
     let body = PutBody::Bytes(b"new");
     let error = fixture
         .store
-        .put(&key("refused"), body, &Condition::Any)
+        .put(&UNLIMITED, &key("refused"), body, &Condition::Any)
         .unwrap_err();
     assert!(refused.contains(&error.kind()), "{error}");
     assert!(error.to_string().contains("refused"), "{error}");
     for (name, bytes) in objects {
         let asked = key(name);
-        let error = fixture.store.erase(&asked, &Condition::Any).unwrap_err();
+        let error = fixture
+            .store
+            .erase(&UNLIMITED, &asked, &Condition::Any)
+            .unwrap_err();
         assert!(refused.contains(&error.kind()), "{error}");
-        let there = fixture.store.get(&asked, u64::MAX).unwrap().unwrap();
+        let there = fixture
+            .store
+            .get(&UNLIMITED, &asked, u64::MAX)
+            .unwrap()
+            .unwrap();
         assert_eq!(there.bytes, *bytes);
         // What was there can be told from what will be there, also where nothing is put.
         assert_stamp(&*fixture.store, &asked);
@@ -47,48 +55,53 @@ fn writable(kind: &Kind, objects: &[(&[u8], &[u8])]) -> Option<Fixture> {
 fn put(store: &dyn Store, name: impl AsRef<[u8]>, bytes: &[u8]) -> ETag {
     let name = key(name);
     store
-        .put(&name, PutBody::Bytes(bytes), &Condition::Any)
+        .put(&UNLIMITED, &name, PutBody::Bytes(bytes), &Condition::Any)
         .unwrap()
 }
 
 /// The stamp of a key names the content that every other answer tells of.
 fn assert_stamp(store: &dyn Store, asked: &Key) -> ETag {
-    let stamp = store.etag(asked).unwrap().unwrap();
+    let stamp = store.etag(&UNLIMITED, asked).unwrap().unwrap();
     let version = stamp.version;
-    assert_eq!(store.etag(asked).unwrap().unwrap(), stamp);
-    assert_eq!(store.head(asked).unwrap().unwrap().version, version);
-    let object = store.get(asked, u64::MAX).unwrap().unwrap();
+    assert_eq!(store.etag(&UNLIMITED, asked).unwrap().unwrap(), stamp);
+    assert_eq!(
+        store.head(&UNLIMITED, asked).unwrap().unwrap().version,
+        version
+    );
+    let object = store.get(&UNLIMITED, asked, u64::MAX).unwrap().unwrap();
     assert_eq!(object.version, version);
-    let reader = store.open(asked, None).unwrap();
-    assert_eq!(reader.meta().unwrap().version, version);
+    let reader = store.open(&UNLIMITED, asked, None).unwrap();
+    assert_eq!(reader.meta(&UNLIMITED).unwrap().version, version);
     stamp
 }
 
 /// The key holds these bytes, whoever asks in whatever way.
 fn assert_holds(store: &dyn Store, asked: &Key, bytes: &[u8]) {
     let size = bytes.len() as u64;
-    let object = store.get(asked, u64::MAX).unwrap().unwrap();
+    let object = store.get(&UNLIMITED, asked, u64::MAX).unwrap().unwrap();
     assert!(object.bytes == bytes, "{asked}");
     assert_eq!(object.size, size);
-    let meta = store.head(asked).unwrap().unwrap();
+    let meta = store.head(&UNLIMITED, asked).unwrap().unwrap();
     assert_eq!((meta.kind, meta.size), (EntryKind::File, size));
-    let part = store.get_range(asked, ByteRange::Suffix(3)).unwrap();
+    let part = store
+        .get_range(&UNLIMITED, asked, ByteRange::Suffix(3))
+        .unwrap();
     assert_eq!(part.unwrap().bytes, bytes[bytes.len().saturating_sub(3)..]);
-    let reader = store.open(asked, None).unwrap();
-    assert!(reader.read_at(0, bytes.len() + 1).unwrap() == bytes);
+    let reader = store.open(&UNLIMITED, asked, None).unwrap();
+    assert!(reader.read_at(&UNLIMITED, 0, bytes.len() + 1).unwrap() == bytes);
     let parent = String::from_utf8(asked.parent().unwrap().as_bytes().to_vec()).unwrap();
     let listed = names(store, &parent);
     assert_eq!(listed.get(asked.name()), Some(&EntryKind::File), "{asked}");
 }
 
 fn assert_missing(store: &dyn Store, asked: &Key) {
-    assert!(store.get(asked, 100).unwrap().is_none());
-    let part = store.get_range(asked, ByteRange::Span(0..1));
+    assert!(store.get(&UNLIMITED, asked, 100).unwrap().is_none());
+    let part = store.get_range(&UNLIMITED, asked, ByteRange::Span(0..1));
     assert!(part.unwrap().is_none());
-    assert_eq!(store.head(asked).unwrap(), None);
-    assert_eq!(store.etag(asked).unwrap(), None);
+    assert_eq!(store.head(&UNLIMITED, asked).unwrap(), None);
+    assert_eq!(store.etag(&UNLIMITED, asked).unwrap(), None);
     assert_eq!(
-        store.open(asked, None).err().unwrap().kind(),
+        store.open(&UNLIMITED, asked, None).err().unwrap().kind(),
         Fault::NotFound
     );
 }
@@ -110,10 +123,13 @@ pub(crate) fn what_is_put_is_there(kind: &Kind) {
     for (name, bytes) in objects {
         // That it is not there, or is another, may be remembered.
         let asked = key(name);
-        let before = store.get(&asked, 100).unwrap();
+        let before = store.get(&UNLIMITED, &asked, 100).unwrap();
         assert_eq!(before.is_some(), name == "a/old");
-        assert_eq!(store.head(&asked).unwrap().is_some(), name == "a/old");
-        let _ = asked.parent().map(|parent| store.list(&parent));
+        assert_eq!(
+            store.head(&UNLIMITED, &asked).unwrap().is_some(),
+            name == "a/old"
+        );
+        let _ = asked.parent().map(|parent| store.list(&UNLIMITED, &parent));
         let stamp = put(store, name, bytes);
         assert_holds(store, &asked, bytes);
         assert_eq!(assert_stamp(store, &asked), stamp);
@@ -138,11 +154,17 @@ pub(crate) fn a_file_is_put_as_bytes_are(kind: &Kind) {
     let store = &*fixture.store;
     for length in [bytes.len(), 70_000, 1, 0] {
         let body = PutBody::File(&file, length as u64);
-        store.put(&key("b/c"), body, &Condition::Any).unwrap();
+        store
+            .put(&UNLIMITED, &key("b/c"), body, &Condition::Any)
+            .unwrap();
         assert_holds(store, &key("b/c"), &bytes[..length]);
     }
     let body = PutBody::File(&file, bytes.len() as u64 + 1);
-    assert!(store.put(&key("b/c"), body, &Condition::Any).is_err());
+    assert!(
+        store
+            .put(&UNLIMITED, &key("b/c"), body, &Condition::Any)
+            .is_err()
+    );
     assert_holds(store, &key("b/c"), b"");
     // Holes are zeros, between data and at the end.
     let length = 600_000;
@@ -152,7 +174,9 @@ pub(crate) fn a_file_is_put_as_bytes_are(kind: &Kind) {
     let mut bytes = vec![0; length as usize];
     bytes[300_000..300_004].copy_from_slice(b"data");
     let body = PutBody::File(&file, length);
-    store.put(&key("b/c"), body, &Condition::Any).unwrap();
+    store
+        .put(&UNLIMITED, &key("b/c"), body, &Condition::Any)
+        .unwrap();
     assert_holds(store, &key("b/c"), &bytes);
 }
 
@@ -163,16 +187,18 @@ pub(crate) fn what_must_be_absent_is_not_replaced(kind: &Kind) {
     let store = &*fixture.store;
     let before = assert_stamp(store, &key("a/b"));
     let body = PutBody::Bytes(b"new");
-    let refused = store.put(&key("a/b"), body, &Condition::Absent);
+    let refused = store.put(&UNLIMITED, &key("a/b"), body, &Condition::Absent);
     assert_eq!(refused.unwrap_err().kind(), Fault::Changed);
-    let refused = store.erase(&key("a/b"), &Condition::Absent);
+    let refused = store.erase(&UNLIMITED, &key("a/b"), &Condition::Absent);
     assert_eq!(refused.unwrap_err().kind(), Fault::Changed);
     assert_holds(store, &key("a/b"), b"old");
     assert_eq!(assert_stamp(store, &key("a/b")), before);
-    let stamp = store.put(&key("a/c"), body, &Condition::Absent).unwrap();
+    let stamp = store
+        .put(&UNLIMITED, &key("a/c"), body, &Condition::Absent)
+        .unwrap();
     assert_holds(store, &key("a/c"), b"new");
     assert_eq!(assert_stamp(store, &key("a/c")), stamp);
-    let refused = store.put(&key("a/c"), body, &Condition::Absent);
+    let refused = store.put(&UNLIMITED, &key("a/c"), body, &Condition::Absent);
     assert_eq!(refused.unwrap_err().kind(), Fault::Changed);
 }
 
@@ -188,20 +214,31 @@ pub(crate) fn only_what_is_held_is_replaced(kind: &Kind) {
         "\"0\"".to_string(),
         String::new(),
     ] {
-        let refused = store.put(&asked, body, &Condition::Match(wrong));
+        let refused = store.put(&UNLIMITED, &asked, body, &Condition::Match(wrong));
         assert_eq!(refused.unwrap_err().kind(), Fault::Changed);
         assert_holds(store, &asked, b"old");
     }
-    let missing = store.put(&key("a/d"), body, &Condition::Match(held.text.clone()));
+    let missing = store.put(
+        &UNLIMITED,
+        &key("a/d"),
+        body,
+        &Condition::Match(held.text.clone()),
+    );
     assert_eq!(missing.unwrap_err().kind(), Fault::Changed);
     assert_missing(store, &key("a/d"));
     let now = store
-        .put(&asked, body, &Condition::Match(held.text.clone()))
+        .put(
+            &UNLIMITED,
+            &asked,
+            body,
+            &Condition::Match(held.text.clone()),
+        )
         .unwrap();
     assert_ne!(now.text, held.text);
     assert_holds(store, &asked, b"newer");
     assert_eq!(assert_stamp(store, &asked), now);
     let late = store.put(
+        &UNLIMITED,
         &asked,
         PutBody::Bytes(b"late"),
         &Condition::Match(held.text),
@@ -211,8 +248,8 @@ pub(crate) fn only_what_is_held_is_replaced(kind: &Kind) {
     // What was read is named by its version, too.
     let read = Condition::Version(now.version);
     let newest = PutBody::Bytes(b"newest");
-    store.put(&asked, newest, &read).unwrap();
-    let late = store.put(&asked, PutBody::Bytes(b"late"), &read);
+    store.put(&UNLIMITED, &asked, newest, &read).unwrap();
+    let late = store.put(&UNLIMITED, &asked, PutBody::Bytes(b"late"), &read);
     assert_eq!(late.unwrap_err().kind(), Fault::Changed);
     assert_holds(store, &asked, b"newest");
 }
@@ -225,20 +262,22 @@ pub(crate) fn what_is_erased_is_gone(kind: &Kind) {
     let store = &*fixture.store;
     let (one, other) = (assert_stamp(store, &key("a/b")), key("a/c"));
     assert_eq!(names(store, "a").len(), 2);
-    let refused = store.erase(&other, &Condition::Match(one.text.clone()));
+    let refused = store.erase(&UNLIMITED, &other, &Condition::Match(one.text.clone()));
     assert_eq!(refused.unwrap_err().kind(), Fault::Changed);
     assert_holds(store, &other, b"2");
     store
-        .erase(&key("a/b"), &Condition::Match(one.text.clone()))
+        .erase(&UNLIMITED, &key("a/b"), &Condition::Match(one.text.clone()))
         .unwrap();
     assert_missing(store, &key("a/b"));
     assert_eq!(names(store, "a").len(), 1);
-    store.erase(&other, &Condition::Any).unwrap();
+    store.erase(&UNLIMITED, &other, &Condition::Any).unwrap();
     assert_missing(store, &other);
     // It is gone already, or never was.
     for condition in [Condition::Any, Condition::Absent] {
-        store.erase(&other, &condition).unwrap();
-        store.erase(&key("never/was"), &condition).unwrap();
+        store.erase(&UNLIMITED, &other, &condition).unwrap();
+        store
+            .erase(&UNLIMITED, &key("never/was"), &condition)
+            .unwrap();
     }
     let stamp = put(store, &b"a/b"[..], b"again");
     assert_holds(store, &key("a/b"), b"again");
@@ -253,15 +292,15 @@ pub(crate) fn only_what_is_held_is_erased(kind: &Kind) {
     let outdated = assert_stamp(store, &asked);
     let current = put(store, "a/b", b"newer");
     for wrong in [&outdated.text, "\"0\"", ""] {
-        let refused = store.erase(&asked, &Condition::Match(wrong.to_string()));
+        let refused = store.erase(&UNLIMITED, &asked, &Condition::Match(wrong.to_string()));
         assert_eq!(refused.unwrap_err().kind(), Fault::Changed, "{wrong}");
         assert_holds(store, &asked, b"newer");
     }
     let held = Condition::Match(current.text);
-    store.erase(&asked, &held).unwrap();
+    store.erase(&UNLIMITED, &asked, &held).unwrap();
     assert_missing(store, &asked);
     for missing in ["a/b", "a/d", "never/was"] {
-        let refused = store.erase(&key(missing), &held);
+        let refused = store.erase(&UNLIMITED, &key(missing), &held);
         assert_eq!(refused.unwrap_err().kind(), Fault::Changed, "{missing}");
     }
     assert_holds(store, &key("a/c"), b"other");
@@ -274,14 +313,16 @@ pub(crate) fn folders_go_when_they_are_empty(kind: &Kind) {
     };
     let store = &*fixture.store;
     for folder in ["a/b", "a", "", "never/was", "d"] {
-        store.erase_folder(&key(folder)).unwrap();
+        store.erase_folder(&UNLIMITED, &key(folder)).unwrap();
     }
     assert_holds(store, &key("a/b/c"), b"1");
     assert_holds(store, &key("d"), b"2");
-    store.erase(&key("a/b/c"), &Condition::Any).unwrap();
+    store
+        .erase(&UNLIMITED, &key("a/b/c"), &Condition::Any)
+        .unwrap();
     for folder in ["a/b", "a"] {
-        store.erase_folder(&key(folder)).unwrap();
-        let head = store.head(&key(folder)).unwrap();
+        store.erase_folder(&UNLIMITED, &key(folder)).unwrap();
+        let head = store.head(&UNLIMITED, &key(folder)).unwrap();
         assert!(head.is_none() || kind.keeps_folders(), "{folder}");
     }
     let left = if kind.keeps_folders() { 2 } else { 1 };
@@ -312,9 +353,9 @@ pub(crate) fn odd_names_can_be_put(kind: &Kind) {
     assert_eq!(names(store, "d"), expected);
     for name in expected.into_keys() {
         let asked = key([b"d/", name.as_slice()].concat());
-        let object = store.get(&asked, 1000).unwrap().unwrap();
+        let object = store.get(&UNLIMITED, &asked, 1000).unwrap().unwrap();
         assert_eq!(object.bytes, name);
-        store.erase(&asked, &Condition::Any).unwrap();
+        store.erase(&UNLIMITED, &asked, &Condition::Any).unwrap();
         assert_missing(store, &asked);
     }
 }
@@ -327,13 +368,23 @@ pub(crate) fn a_folder_is_not_replaced(kind: &Kind) {
     let store = &*fixture.store;
     assert!(
         store
-            .put(&Key::root(), PutBody::Bytes(b"x"), &Condition::Any)
+            .put(
+                &UNLIMITED,
+                &Key::root(),
+                PutBody::Bytes(b"x"),
+                &Condition::Any
+            )
             .is_err()
     );
     // SeaweedFS takes what it does not show.
     if !kind.both && !kind.keeps_folders() {
         for name in ["a", "a/b/c", "a/b/c/d"] {
-            let refused = store.put(&key(name), PutBody::Bytes(b"x"), &Condition::Any);
+            let refused = store.put(
+                &UNLIMITED,
+                &key(name),
+                PutBody::Bytes(b"x"),
+                &Condition::Any,
+            );
             assert!(refused.is_err(), "{name}");
         }
     }
@@ -351,10 +402,10 @@ pub(crate) fn an_open_listing_outlasts_puts(kind: &Kind) {
         return;
     };
     let store = &*fixture.store;
-    let mut listing = store.list(&key("d")).unwrap();
+    let mut listing = store.list(&UNLIMITED, &key("d")).unwrap();
     let mut seen: BTreeMap<Vec<u8>, usize> = BTreeMap::new();
     let mut count = 0;
-    while let Some(name) = listing.next().unwrap() {
+    while let Some(name) = listing.next(&UNLIMITED).unwrap() {
         *seen.entry(name.name).or_default() += 1;
         if count < 10 {
             put(store, format!("d/{}", 50 + count), b"2");
@@ -376,10 +427,10 @@ pub(crate) fn an_open_object_is_not_mixed_with_what_is_put(kind: &Kind) {
         return;
     };
     let store = &*fixture.store;
-    let reader = store.open(&key("a/b"), None).unwrap();
-    assert_eq!(reader.read_at(0, 10).unwrap(), old[..10]);
+    let reader = store.open(&UNLIMITED, &key("a/b"), None).unwrap();
+    assert_eq!(reader.read_at(&UNLIMITED, 0, 10).unwrap(), old[..10]);
     put(store, "a/b", &vec![0xee; 50_000]);
-    match reader.read_at(20_000, 1000) {
+    match reader.read_at(&UNLIMITED, 20_000, 1000) {
         Ok(bytes) => assert_eq!(bytes, old[20_000..21_000]),
         Err(error) => assert_eq!(error.kind(), Fault::Changed),
     }
@@ -392,9 +443,11 @@ pub(crate) fn a_trial_of_conditions_leaves_nothing(kind: &Kind) {
     };
     let store = &*fixture.store;
     let body = PutBody::Bytes(b"2");
-    let held = store.put(&key("b"), body, &Condition::Absent).unwrap();
+    let held = store
+        .put(&UNLIMITED, &key("b"), body, &Condition::Absent)
+        .unwrap();
     let condition = Condition::Match(held.text);
-    store.put(&key("b"), body, &condition).unwrap();
+    store.put(&UNLIMITED, &key("b"), body, &condition).unwrap();
     assert_eq!(names(store, "").len(), 2, "the trial has left something");
 }
 
@@ -409,7 +462,9 @@ pub(crate) fn changes_are_noted_by_key(kind: &Kind) {
     assert!(changes.changed_since(start, &key("a/c")));
     assert!(!changes.changed_since(start, &key("a/b")));
     let put = changes.position();
-    store.erase(&key("a/b"), &Condition::Any).unwrap();
+    store
+        .erase(&UNLIMITED, &key("a/b"), &Condition::Any)
+        .unwrap();
     assert!(changes.changed_since(put, &key("a/b")));
     assert!(changes.below_changed_since(put, &key("a")));
     assert!(!changes.changed_since(put, &key("a/c")));
@@ -433,7 +488,8 @@ pub(crate) fn of_many_who_put_what_is_absent_one_wins(kind: &Kind) {
                     let asked = &asked;
                     scope.spawn(move || {
                         let body = [thread as u8; 1000];
-                        let done = store.put(asked, PutBody::Bytes(&body), &Condition::Absent);
+                        let done =
+                            store.put(&UNLIMITED, asked, PutBody::Bytes(&body), &Condition::Absent);
                         done.map(|_| body)
                     })
                 })
@@ -461,15 +517,16 @@ pub(crate) fn no_conditional_put_is_lost(kind: &Kind) {
     let (store, asked) = (&*fixture.store, key("a/count"));
     let steps = kind.fewer(400).clamp(3, 20);
     let count = || -> u64 {
-        let bytes = store.get(&asked, 100).unwrap().unwrap().bytes;
+        let bytes = store.get(&UNLIMITED, &asked, 100).unwrap().unwrap().bytes;
         let text = String::from_utf8(bytes).unwrap();
         text.split_once(' ').unwrap().0.parse().unwrap()
     };
     let step = |thread: usize| {
         loop {
-            let held = store.etag(&asked).unwrap().unwrap();
+            let held = store.etag(&UNLIMITED, &asked).unwrap().unwrap();
             let next = format!("{} {thread}", count() + 1);
             match store.put(
+                &UNLIMITED,
                 &asked,
                 PutBody::Bytes(next.as_bytes()),
                 &Condition::Match(held.text),
@@ -500,8 +557,8 @@ pub(crate) fn of_a_put_and_a_removal_one_wins(kind: &Kind) {
     for round in 0..kind.fewer(800).clamp(3, 100) {
         let held = Condition::Match(put(store, "a/b", &pattern(round + 1)).text);
         let (put, erased) = std::thread::scope(|scope| {
-            let put = scope.spawn(|| store.put(&asked, PutBody::Bytes(b"new"), &held));
-            let erased = store.erase(&asked, &held);
+            let put = scope.spawn(|| store.put(&UNLIMITED, &asked, PutBody::Bytes(b"new"), &held));
+            let erased = store.erase(&UNLIMITED, &asked, &held);
             (put.join().unwrap(), erased)
         });
         match (put, erased) {
@@ -531,18 +588,22 @@ pub(crate) fn a_big_object_is_put_whole(kind: &Kind) {
     let mut file: File = tempfile::tempfile().unwrap();
     file.write_all(&bytes).unwrap();
     let body = PutBody::File(&file, bytes.len() as u64);
-    let first = store.put(&key("b/big"), body, &Condition::Absent).unwrap();
+    let first = store
+        .put(&UNLIMITED, &key("b/big"), body, &Condition::Absent)
+        .unwrap();
     assert_holds(store, &key("b/big"), &bytes);
     assert_eq!(assert_stamp(store, &key("b/big")), first);
-    let again = store.put(&key("b/big"), body, &Condition::Absent);
+    let again = store.put(&UNLIMITED, &key("b/big"), body, &Condition::Absent);
     assert_eq!(again.unwrap_err().kind(), Fault::Changed);
     let wrong = Condition::Match("\"0\"".to_string());
-    let refused = store.put(&key("b/big"), body, &wrong).unwrap_err();
+    let refused = store
+        .put(&UNLIMITED, &key("b/big"), body, &wrong)
+        .unwrap_err();
     assert_eq!(refused.kind(), Fault::Changed);
     let half = &bytes[..30 << 20];
     let held = Condition::Match(first.text);
     store
-        .put(&key("b/big"), PutBody::Bytes(half), &held)
+        .put(&UNLIMITED, &key("b/big"), PutBody::Bytes(half), &held)
         .unwrap();
     assert_holds(store, &key("b/big"), half);
 }

@@ -13,6 +13,7 @@ use zarrfs::store::{Key, Store, StoreConfig, StoreInfo};
 
 use crate::fixture::{Fixture, Objects, Writer, key, tick};
 use crate::zip::writer::{Archive, Entry};
+use zarrfs::request_context::UNLIMITED;
 
 /// Makes an entry of a name and its bytes.
 type Pack = fn(&[u8], &[u8]) -> Entry;
@@ -30,7 +31,14 @@ pub(crate) fn holding(objects: Objects, pack: Pack, inner: &str) -> Fixture {
     }
     fs::write(zipped.folder.path().join(NAME), zipped.bytes()).unwrap();
     let base = LocalStore::open(zipped.folder.path(), &StoreConfig::default()).unwrap();
-    let zip = ZipStore::open(Arc::new(Watched::new(base)), &key(NAME), &key(inner), NAME).unwrap();
+    let zip = ZipStore::open(
+        &UNLIMITED,
+        Arc::new(Watched::new(base)),
+        &key(NAME),
+        &key(inner),
+        NAME,
+    )
+    .unwrap();
     Fixture::new(Arc::new(zip), Box::new(zipped))
 }
 

@@ -16,6 +16,7 @@ use crate::common::sample::{Form, Sample};
 use crate::fixture::{Fixture, Full, all, limits};
 use crate::hierarchies::key;
 use crate::written;
+use zarrfs::request_context::UNLIMITED;
 
 /// One thing that a program does.
 #[derive(Clone, Debug)]
@@ -73,9 +74,11 @@ impl ArrayFixture {
         let at = at % (size + 1);
         let bytes = noise(length.min(size - at) as usize, seed);
         if is_npy {
-            self.npy.write_at(self.header() + at, &bytes).unwrap()
+            self.npy
+                .write_at(&UNLIMITED, self.header() + at, &bytes)
+                .unwrap()
         } else {
-            self.raw.write_at(at, &bytes).unwrap()
+            self.raw.write_at(&UNLIMITED, at, &bytes).unwrap()
         }
         let range = at as usize..at as usize + bytes.len();
         self.expected[range].copy_from_slice(&bytes);
@@ -88,7 +91,7 @@ impl ArrayFixture {
         let indices = grid.indices(zarrfs::grid::ChunkIndex(chunk % grid.len()));
         let file = self.fixture.chunk("a", &indices);
         let bytes = noise(file.len() as usize, seed);
-        file.write_at(0, &bytes).unwrap();
+        file.write_at(&UNLIMITED, 0, &bytes).unwrap();
         assert_eq!(all(&file), bytes);
         let region = grid.region(&indices);
         let (from, to) = (
@@ -111,11 +114,11 @@ impl ArrayFixture {
         match *step {
             Step::Write(is_npy, at, length, seed) => self.write(is_npy, at, length, seed),
             Step::Chunk(chunk, seed) => self.write_chunk(chunk, seed),
-            Step::Flush => self.raw.array().flush().unwrap(),
+            Step::Flush => self.raw.array().flush(&UNLIMITED).unwrap(),
         }
         assert_eq!(all(&self.raw), self.expected);
         assert_eq!(all(&self.npy)[self.header() as usize..], self.expected);
-        if let Some(now) = self.raw.read_now(0, self.expected.len()) {
+        if let Some(now) = self.raw.read_now(&UNLIMITED, 0, self.expected.len()) {
             assert_eq!(&now[..], self.expected);
         }
     }
@@ -125,7 +128,7 @@ fn check(spec: &ArraySpec, steps: &[Step], budget: u64) {
     let memory = spec.store();
     let mut fixture = ArrayFixture::new(&memory, "a", budget);
     steps.iter().for_each(|step| fixture.step(step));
-    fixture.raw.array().flush().unwrap();
+    fixture.raw.array().flush(&UNLIMITED).unwrap();
     assert_eq!(all(&fixture.raw), fixture.expected);
     assert_eq!(Fixture::of(&memory).read("a"), fixture.expected);
 }
@@ -161,7 +164,7 @@ fn every_dialect_is_written_in_its_own_form() {
         fixture.write(false, 0, 2, 1);
         fixture.write(true, 9, 3, 2);
         fixture.write(false, 4, 2, 3);
-        fixture.raw.array().flush().unwrap();
+        fixture.raw.array().flush(&UNLIMITED).unwrap();
         assert_eq!(Fixture::of(&memory).read("a/b"), fixture.expected, "{name}");
         let after = keys(&memory);
         let added: Vec<&String> = after.iter().filter(|key| !before.contains(key)).collect();
@@ -174,8 +177,8 @@ fn every_dialect_is_written_in_its_own_form() {
 
 fn keys(memory: &MemoryStore) -> Vec<String> {
     fn walk(memory: &MemoryStore, prefix: &Key, found: &mut Vec<String>) {
-        let mut listing = memory.list(prefix).unwrap();
-        while let Some(name) = listing.next().unwrap() {
+        let mut listing = memory.list(&UNLIMITED, prefix).unwrap();
+        while let Some(name) = listing.next(&UNLIMITED).unwrap() {
             let key = prefix.child(&name.name).unwrap();
             match name.kind {
                 zarrfs::store::EntryKind::Directory => walk(memory, &key, found),
@@ -196,7 +199,7 @@ fn sample(form: Form) -> (MemoryStore, Sample) {
 }
 
 fn stored(memory: &MemoryStore, name: &str) -> Option<Vec<u8>> {
-    let object = memory.get(&key(name), 1 << 20).unwrap();
+    let object = memory.get(&UNLIMITED, &key(name), 1 << 20).unwrap();
     object.map(|object| object.bytes)
 }
 
@@ -206,11 +209,17 @@ fn a_chunk_that_is_written_whole_is_not_read() {
     memory.set(key("a/c/0/1"), b"no chunk".to_vec());
     let fixture = Fixture::of(&memory);
     let chunk = fixture.chunk("a", &[0, 1]);
-    assert_eq!(chunk.read_at(0, 1).err().unwrap().kind(), Kind::Corrupt);
+    assert_eq!(
+        chunk.read_at(&UNLIMITED, 0, 1).err().unwrap().kind(),
+        Kind::Corrupt
+    );
     // In part it cannot be written, since nobody knows the rest.
-    assert_eq!(chunk.write_at(0, &[1]).unwrap_err().kind(), Kind::Corrupt);
-    chunk.write_at(0, &[5; 128]).unwrap();
-    chunk.array().flush().unwrap();
+    assert_eq!(
+        chunk.write_at(&UNLIMITED, 0, &[1]).unwrap_err().kind(),
+        Kind::Corrupt
+    );
+    chunk.write_at(&UNLIMITED, 0, &[5; 128]).unwrap();
+    chunk.array().flush(&UNLIMITED).unwrap();
     assert_eq!(all(&Fixture::of(&memory).chunk("a", &[0, 1])), [5; 128]);
 }
 
@@ -222,14 +231,14 @@ fn only_what_was_written_is_stored() {
         .into();
     let fixture = Fixture::of(&memory);
     let file = fixture.file("a", "raw");
-    file.write_at(16, &[1, 2]).unwrap();
+    file.write_at(&UNLIMITED, 16, &[1, 2]).unwrap();
     assert_eq!(stored(&memory, "a/c/0/1"), before[1]);
-    file.array().flush().unwrap();
+    file.array().flush(&UNLIMITED).unwrap();
     assert_eq!(stored(&memory, "a/c/0/0"), before[0]);
     assert_ne!(stored(&memory, "a/c/0/1"), before[1]);
     assert_eq!(fixture.stats.encoded_chunks.get(), 1);
     // What is stored is not stored twice.
-    file.array().flush().unwrap();
+    file.array().flush(&UNLIMITED).unwrap();
     assert_eq!(fixture.stats.encoded_chunks.get(), 1);
 }
 
@@ -239,8 +248,8 @@ fn inner_chunks_that_are_not_written_keep_their_bytes() {
     let before = stored(&memory, "a/c/0/0").unwrap();
     let fixture = Fixture::of(&memory);
     let file = fixture.file("a", "raw");
-    file.write_at(0, &[9; 4]).unwrap();
-    file.array().flush().unwrap();
+    file.write_at(&UNLIMITED, 0, &[9; 4]).unwrap();
+    file.array().flush(&UNLIMITED).unwrap();
     let after = stored(&memory, "a/c/0/0").unwrap();
     let inner = |shard: &[u8], n: usize| {
         let index = &shard[shard.len() - 4 - 64..][n * 16..][..16];
@@ -268,9 +277,9 @@ fn padding_at_the_edge_stays_as_it_was() {
     let fixture = Fixture::of(&memory);
     let file = fixture.file("a", "raw");
     let row = 16 * 48;
-    file.write_at(row, &[1]).unwrap();
-    file.write_at(row + 16, &[1]).unwrap();
-    file.array().flush().unwrap();
+    file.write_at(&UNLIMITED, row, &[1]).unwrap();
+    file.write_at(&UNLIMITED, row + 16, &[1]).unwrap();
+    file.array().flush(&UNLIMITED).unwrap();
     assert!(
         stored(&memory, "a/c/2/0").unwrap()[64..]
             .iter()
@@ -290,10 +299,10 @@ fn errors_of_the_store_stay_with_the_chunk() {
     sample.put(&store.memory, "a");
     let fixture = Fixture::new(store.clone(), limits(64 << 20));
     let file = fixture.file("a", "raw");
-    file.write_at(2, &[1, 2, 3, 4]).unwrap();
+    file.write_at(&UNLIMITED, 2, &[1, 2, 3, 4]).unwrap();
     store.is_full.store(true, Ordering::SeqCst);
     for _ in 0..2 {
-        let error = file.array().flush().unwrap_err();
+        let error = file.array().flush(&UNLIMITED).unwrap_err();
         assert_eq!(error.kind(), Kind::NoSpace);
         assert!(error.to_string().contains("a/c/"), "{error}");
     }
@@ -306,7 +315,7 @@ fn errors_of_the_store_stay_with_the_chunk() {
     store.is_full.store(false, Ordering::SeqCst);
     let again = fixture.file("a", "raw");
     assert_eq!(all(&again), expected);
-    again.array().flush().unwrap();
+    again.array().flush(&UNLIMITED).unwrap();
     assert_eq!(fixture.arrays.in_writing(), []);
     assert_eq!(Fixture::of(&store.memory).read("a"), expected);
 }
@@ -318,13 +327,13 @@ fn what_cannot_be_stored_does_not_fill_the_memory() {
     let fixture = Fixture::new(store.clone(), limits(1 << 20));
     let file = fixture.file("a", "raw");
     store.is_full.store(true, Ordering::SeqCst);
-    let written = (0..32).map(|chunk| file.write_at(chunk << 16, &[1; 1 << 16]));
+    let written = (0..32).map(|chunk| file.write_at(&UNLIMITED, chunk << 16, &[1; 1 << 16]));
     let errors: Vec<_> = written.filter_map(Result::err).collect();
     assert!(!errors.is_empty() && errors.len() < 32);
     assert!(errors.iter().all(|error| error.kind() == Kind::NoSpace));
     assert!(fixture.stats.memory_peak_bytes.get() <= 1 << 20);
     store.is_full.store(false, Ordering::SeqCst);
-    file.array().flush().unwrap();
+    file.array().flush(&UNLIMITED).unwrap();
 }
 
 #[test]
@@ -343,9 +352,9 @@ fn writers_of_one_chunk_lose_nothing() {
                     // Every fourth byte, so that all share each element.
                     for round in 0..8u8 {
                         for at in (writer..128).step_by(4) {
-                            file.write_at(at, &[round ^ at as u8]).unwrap();
+                            file.write_at(&UNLIMITED, at, &[round ^ at as u8]).unwrap();
                         }
-                        file.array().flush().unwrap();
+                        file.array().flush(&UNLIMITED).unwrap();
                     }
                 });
             }
@@ -374,8 +383,8 @@ fn readers_beside_a_writer_never_see_what_was_before() {
                 });
             }
             for round in 0..200u8 {
-                file.write_at(0, &[round; 512]).unwrap();
-                file.array().flush().unwrap();
+                file.write_at(&UNLIMITED, 0, &[round; 512]).unwrap();
+                file.array().flush(&UNLIMITED).unwrap();
                 let read = all(&file);
                 is_done.fetch_or(read != [round; 512], Ordering::SeqCst);
                 assert_eq!(read, [round; 512]);
@@ -392,18 +401,24 @@ fn no_write_moves_the_end_or_the_header() {
     let (raw, npy) = (fixture.file("a", "raw"), fixture.file("a", "npy"));
     for at in [raw.len(), raw.len() - 1, u64::MAX - 1] {
         assert_eq!(
-            raw.write_at(at, &[1, 2]).unwrap_err().kind(),
+            raw.write_at(&UNLIMITED, at, &[1, 2]).unwrap_err().kind(),
             Kind::TooLarge
         );
     }
     let header = (npy.len() - raw.len()) as usize;
     let mut whole = all(&npy);
     whole[header] = 1;
-    npy.write_at(0, &whole).unwrap();
+    npy.write_at(&UNLIMITED, 0, &whole).unwrap();
     assert_eq!(all(&npy), whole);
     whole[20] ^= 1;
-    assert_eq!(npy.write_at(0, &whole).unwrap_err().kind(), Kind::Invalid);
-    assert_eq!(npy.write_at(20, &[1]).unwrap_err().kind(), Kind::Invalid);
+    assert_eq!(
+        npy.write_at(&UNLIMITED, 0, &whole).unwrap_err().kind(),
+        Kind::Invalid
+    );
+    assert_eq!(
+        npy.write_at(&UNLIMITED, 20, &[1]).unwrap_err().kind(),
+        Kind::Invalid
+    );
 }
 
 /// Returns a store of an array of four elements.
@@ -434,11 +449,11 @@ fn pages_of_an_array_with_lossy_codecs_are_written_again_and_again() {
     let array = fixture.array("a");
     array.begin_writing("a.raw").unwrap();
     let file = fixture.file("a", "raw");
-    let mut page = file.read_at(0, 16).unwrap().to_vec();
+    let mut page = file.read_at(&UNLIMITED, 0, 16).unwrap().to_vec();
     for value in [1.001f32, 2.003, 3.007] {
         page[..4].copy_from_slice(&value.to_le_bytes());
-        file.write_pages(0, &page).unwrap();
-        array.flush().unwrap();
+        file.write_pages(&UNLIMITED, 0, &page).unwrap();
+        array.flush(&UNLIMITED).unwrap();
         assert_eq!(array.lost().0, 0, "{value}");
     }
     array.end_writing();
@@ -448,19 +463,31 @@ fn pages_of_an_array_with_lossy_codecs_are_written_again_and_again() {
 fn what_encoding_would_spoil_is_not_written() {
     let lossy = rounded();
     let fixture = Fixture::of(&lossy);
-    let error = fixture.file("a", "raw").write_at(0, &[1]).unwrap_err();
+    let error = fixture
+        .file("a", "raw")
+        .write_at(&UNLIMITED, 0, &[1])
+        .unwrap_err();
     assert_eq!(error.kind(), Kind::ReadOnly);
     assert!(error.to_string().contains("--lossy"), "{error}");
     let mut allowed = limits(64 << 20);
     allowed.lossy = true;
     let fixture = Fixture::new(Arc::new(lossy), allowed);
-    fixture.file("a", "raw").write_at(0, &[1]).unwrap();
+    fixture
+        .file("a", "raw")
+        .write_at(&UNLIMITED, 0, &[1])
+        .unwrap();
 
     let text = Fixture::of(&array("string", &json!(["vlen-utf8"])));
-    let error = text.file("a", "raw").write_at(0, &[0]).unwrap_err();
+    let error = text
+        .file("a", "raw")
+        .write_at(&UNLIMITED, 0, &[0])
+        .unwrap_err();
     assert_eq!(error.kind(), Kind::ReadOnly);
     let unknown = Fixture::of(&array("uint8", &json!(["bytes", "nobody-knows"])));
-    let error = unknown.file("a", "raw").write_at(0, &[0]).unwrap_err();
+    let error = unknown
+        .file("a", "raw")
+        .write_at(&UNLIMITED, 0, &[0])
+        .unwrap_err();
     assert_eq!(error.kind(), Kind::Unsupported);
 }
 
@@ -469,19 +496,19 @@ fn what_is_pending_survives_new_attributes_and_a_new_shape() {
     let (memory, sample) = sample(Form::Packed);
     let fixture = Fixture::of(&memory);
     let file = fixture.file("a", "raw");
-    file.write_at(0, &[1, 2]).unwrap();
+    file.write_at(&UNLIMITED, 0, &[1, 2]).unwrap();
     let mut metadata = sample.metadata();
     metadata["attributes"] = json!({"unit": "2"});
     memory.set(key("a/zarr.json"), metadata.to_string().into_bytes());
     // The old handle goes on, and a new one sees what it wrote.
-    file.write_at(2, &[3, 4]).unwrap();
+    file.write_at(&UNLIMITED, 2, &[3, 4]).unwrap();
     assert_eq!(fixture.read("a")[..4], [1, 2, 3, 4]);
     metadata["shape"] = json!([40, 24]);
     memory.set(key("a/zarr.json"), metadata.to_string().into_bytes());
-    let error = file.write_at(0, &[9]).unwrap_err();
+    let error = file.write_at(&UNLIMITED, 0, &[9]).unwrap_err();
     assert_eq!(error.kind(), Kind::Changed);
     assert_eq!(fixture.read("a")[..4], [1, 2, 3, 4]);
-    file.array().flush().unwrap();
+    file.array().flush(&UNLIMITED).unwrap();
     assert_eq!(Fixture::of(&memory).read("a")[..4], [1, 2, 3, 4]);
 }
 
@@ -502,14 +529,18 @@ fn a_value_that_a_type_of_few_bits_cannot_hold_is_refused() {
         memory.set(key("a/zarr.json"), document.to_string().into_bytes());
         let fixture = Fixture::new(Arc::new(memory.clone()), limits(1 << 20));
         let raw = fixture.file("a", "raw");
-        raw.write_at(0, held).unwrap();
-        raw.array().flush().unwrap();
+        raw.write_at(&UNLIMITED, 0, held).unwrap();
+        raw.array().flush(&UNLIMITED).unwrap();
         for &other in others {
-            let error = raw.write_at(2, &[held[1], other]).unwrap_err();
+            let error = raw.write_at(&UNLIMITED, 2, &[held[1], other]).unwrap_err();
             assert_eq!(error.kind(), Kind::Invalid, "{name} {other}: {error}");
         }
-        raw.array().flush().unwrap();
-        let stored = memory.get(&key("a/c/0"), 100).unwrap().unwrap().bytes;
+        raw.array().flush(&UNLIMITED).unwrap();
+        let stored = memory
+            .get(&UNLIMITED, &key("a/c/0"), 100)
+            .unwrap()
+            .unwrap()
+            .bytes;
         assert_eq!(all(&raw)[..held.len()], *held, "{name}: {stored:?}");
     }
 }

@@ -12,6 +12,7 @@ use crate::documents::{read_json, write};
 use crate::fixture::tree;
 use crate::hierarchies::{documents, key};
 use crate::written;
+use zarrfs::request_context::UNLIMITED;
 
 /// Returns stores whose array at `a/b` has attributes that do not read, and the key of the document at fault.
 fn stores() -> Vec<(MemoryStore, &'static str)> {
@@ -31,7 +32,7 @@ fn stores() -> Vec<(MemoryStore, &'static str)> {
         stores.push((store, "a/b/.zattrs"));
     }
     let member = |store: MemoryStore, name: &'static str, broken: &str| {
-        let object = store.get(&key(name), 1 << 20).unwrap().unwrap();
+        let object = store.get(&UNLIMITED, &key(name), 1 << 20).unwrap().unwrap();
         let mut document: Value = serde_json::from_slice(&object.bytes).unwrap();
         document["attributes"] = serde_json::from_str(broken).unwrap();
         store.set(key(name), document.to_string().into_bytes());
@@ -50,7 +51,11 @@ fn stores() -> Vec<(MemoryStore, &'static str)> {
 }
 
 fn stored(store: &MemoryStore, name: &str) -> Vec<u8> {
-    store.get(&key(name), 1 << 20).unwrap().unwrap().bytes
+    store
+        .get(&UNLIMITED, &key(name), 1 << 20)
+        .unwrap()
+        .unwrap()
+        .bytes
 }
 
 #[test]
@@ -58,8 +63,8 @@ fn c02_attributes_that_do_not_read_stop_no_data() {
     for (store, name) in stores() {
         let (view, _) = tree(Arc::new(store));
         assert_eq!(common::read(&view, "a/b/b.raw").unwrap(), written::whole());
-        let mut listing = view.list(&key("a/b")).unwrap();
-        assert!(listing.next().unwrap().is_some());
+        let mut listing = view.list(&UNLIMITED, &key("a/b")).unwrap();
+        assert!(listing.next(&UNLIMITED).unwrap().is_some());
         let said = read_json(&view, "a/b/attributes.json");
         let said = said["zarrfs_error"].as_str().unwrap();
         let says_why = said.contains("not JSON: ")
@@ -127,7 +132,10 @@ fn c02_attributes_that_are_too_long_stop_no_data() {
     assert_eq!(said["zarrfs_error"], why);
     let error = write(&tree, "a/b/attributes.json", r#"{"new": 1}"#).unwrap_err();
     assert_eq!(error.kind(), Kind::TooLarge);
-    let kept = store.head(&key("a/b/.zattrs")).unwrap().unwrap();
+    let kept = store
+        .head(&UNLIMITED, &key("a/b/.zattrs"))
+        .unwrap()
+        .unwrap();
     assert_eq!(kept.size, long.len() as u64);
     store.set(key("a/b/.zattrs"), b"{\"b\": 2}".to_vec());
     let (view, _) = self::tree(Arc::new(store));

@@ -14,11 +14,15 @@ use crate::common;
 use crate::fixture::{MAKER, tree};
 use crate::hierarchies::{documents, key};
 use crate::written;
+use zarrfs::request_context::{RequestContext, UNLIMITED};
 
 /// Returns stores whose array at `a/b` does not read, and the keys of what is stored of it, the document at fault first.
 fn stores() -> Vec<(MemoryStore, Vec<&'static str>)> {
     let broken = |store: MemoryStore, keys: &[&'static str]| {
-        let object = store.get(&key(keys[0]), 1 << 20).unwrap().unwrap();
+        let object = store
+            .get(&UNLIMITED, &key(keys[0]), 1 << 20)
+            .unwrap()
+            .unwrap();
         let text = String::from_utf8(object.bytes).unwrap();
         let text = text.replace("\"shape\":[3,5]", "\"shape\":[3,-5]");
         let text = text.replace("\"dimensions\":[5,3]", "\"dimensions\":[5,-3]");
@@ -37,9 +41,9 @@ fn stores() -> Vec<(MemoryStore, Vec<&'static str>)> {
 }
 
 pub fn names(view: &Arc<dyn View>, path: &str) -> Vec<String> {
-    let mut listing = view.list(&key(path)).unwrap();
+    let mut listing = view.list(&UNLIMITED, &key(path)).unwrap();
     let mut names = Vec::new();
-    while let Some(name) = listing.next().unwrap() {
+    while let Some(name) = listing.next(&UNLIMITED).unwrap() {
         names.push(String::from_utf8(name.name).unwrap());
     }
     names.sort();
@@ -60,7 +64,11 @@ fn c04_broken_arrays_of_every_dialect_show_their_documents() {
         assert_eq!(names(&view, "a/b"), expected, "{keys:?}");
         for document in &keys {
             let shown = common::read(&view, &format!("a/b/{}", name_of(document))).unwrap();
-            let stored = store.get(&key(document), 1 << 20).unwrap().unwrap().bytes;
+            let stored = store
+                .get(&UNLIMITED, &key(document), 1 << 20)
+                .unwrap()
+                .unwrap()
+                .bytes;
             assert_eq!(shown, stored, "{document}");
         }
         let said = common::read(&view, "a/b/ERROR.txt").unwrap();
@@ -68,9 +76,14 @@ fn c04_broken_arrays_of_every_dialect_show_their_documents() {
         for word in [keys[0], "expected a list of whole numbers", "-"] {
             assert!(said.contains(word), "{said}");
         }
-        assert!(view.lookup(&key("a/b/c")).unwrap().is_none(), "{said}");
+        assert!(
+            view.lookup(&UNLIMITED, &key("a/b/c")).unwrap().is_none(),
+            "{said}"
+        );
         for name in ["b.npy", "b@0.cf.raw"] {
-            let error = view.lookup(&key(&format!("a/b/{name}"))).unwrap_err();
+            let error = view
+                .lookup(&UNLIMITED, &key(&format!("a/b/{name}")))
+                .unwrap_err();
             assert_eq!(error.kind(), Kind::Unsupported, "{name}: {error}");
         }
     }
@@ -88,15 +101,24 @@ fn c04_nothing_of_a_broken_node_is_changed() {
         };
         for name in [name_of(keys[0]), "ERROR.txt"] {
             let path = key(&format!("a/b/{name}"));
-            is_refused(tree.open(&path, OpenMode::Truncate).map(drop));
-            is_refused(tree.unlink(&path));
-            is_refused(tree.rename(&path, &key("a/b/x.tmp"), RenameMode::NoReplace));
-            is_refused(tree.create(&key("a/b/x.tmp"), &MAKER).map(drop));
+            is_refused(tree.open(&UNLIMITED, &path, OpenMode::Truncate).map(drop));
+            is_refused(tree.unlink(&UNLIMITED, &path));
+            is_refused(tree.rename(&UNLIMITED, &path, &key("a/b/x.tmp"), RenameMode::NoReplace));
+            is_refused(tree.create(&UNLIMITED, &key("a/b/x.tmp"), &MAKER).map(drop));
         }
-        is_refused(tree.remove_folder(&key("a/b")));
-        assert!(view.lookup(&key("a/b/ERROR.txt")).unwrap().is_some());
+        is_refused(tree.remove_folder(&UNLIMITED, &key("a/b")));
+        assert!(
+            view.lookup(&UNLIMITED, &key("a/b/ERROR.txt"))
+                .unwrap()
+                .is_some()
+        );
         for document in keys {
-            assert!(store.get(&key(document), 1 << 20).unwrap().is_some());
+            assert!(
+                store
+                    .get(&UNLIMITED, &key(document), 1 << 20)
+                    .unwrap()
+                    .is_some()
+            );
         }
     }
 }
@@ -125,7 +147,7 @@ fn c04_an_entry_point_that_does_not_read_is_shown() {
     let (view, _) = tree(Arc::new(store));
     assert_eq!(names(&view, ""), ["ERROR.txt", "zarr.json"]);
     for hidden in ["a", "a/a.raw", "attributes.json"] {
-        let error = view.lookup(&key(hidden)).unwrap_err();
+        let error = view.lookup(&UNLIMITED, &key(hidden)).unwrap_err();
         assert_eq!(error.kind(), Kind::Unsupported, "{error}");
     }
     let shown = common::read(&view, "zarr.json").unwrap();
@@ -148,6 +170,7 @@ impl Layer for Denying {
 
     fn get(
         &self,
+        context: &RequestContext,
         key: &zarrfs::store::Key,
         limit: u64,
     ) -> zarrfs::error::Result<Option<zarrfs::store::Object>> {
@@ -155,7 +178,7 @@ impl Layer for Denying {
             let why = "the server refused access (403)";
             return Err(zarrfs::error::Error::new(Kind::Denied, key, why));
         }
-        self.0.get(key, limit)
+        self.0.get(context, key, limit)
     }
 }
 
@@ -165,6 +188,6 @@ fn c04_a_document_that_the_store_does_not_give_is_listed() {
     assert_eq!(names(&view, "a/b"), [".zarray", "ERROR.txt"]);
     let said = common::read(&view, "a/b/ERROR.txt").unwrap();
     assert!(String::from_utf8(said).unwrap().contains("403"));
-    let error = view.open(&key("a/b/.zarray")).err().unwrap();
+    let error = view.open(&UNLIMITED, &key("a/b/.zarray")).err().unwrap();
     assert_eq!(error.kind(), Kind::Denied);
 }

@@ -12,6 +12,7 @@ use zarrfs::view::View;
 use crate::common;
 use crate::common::sample::{Form, Sample};
 use crate::slow::Slow;
+use zarrfs::request_context::UNLIMITED;
 
 fn key(text: &str) -> Key {
     Key::new(text).unwrap()
@@ -19,7 +20,12 @@ fn key(text: &str) -> Key {
 
 fn put(store: &dyn Store, name: &str, bytes: &[u8]) {
     store
-        .put(&key(name), PutBody::Bytes(bytes), &Condition::Any)
+        .put(
+            &UNLIMITED,
+            &key(name),
+            PutBody::Bytes(bytes),
+            &Condition::Any,
+        )
         .unwrap();
 }
 
@@ -52,12 +58,12 @@ fn a_change_through_the_store_is_seen_at_once() {
     metadata["shape"] = serde_json::json!([3]);
     put(&*store, "a/zarr.json", metadata.to_string().as_bytes());
     assert_eq!(read(&view, "a/a.raw"), [7, 7, 7, 7, 8, 8]);
-    assert!(view.lookup(&key("b")).unwrap().is_none());
+    assert!(view.lookup(&UNLIMITED, &key("b")).unwrap().is_none());
     let other = Sample::new(&[1], &[1], Form::Plain);
     other.put(&store.memory, "b");
     let document = other.metadata().to_string();
     put(&*store, "b/zarr.json", document.as_bytes());
-    assert!(view.lookup(&key("b/b.npy")).unwrap().is_some());
+    assert!(view.lookup(&UNLIMITED, &key("b/b.npy")).unwrap().is_some());
 }
 
 #[test]
@@ -91,13 +97,19 @@ fn others_stay_known(slow: &Slow, store: Arc<dyn Store>) {
     let look = || {
         let content = read(&view, "g/b/b.raw");
         for path in ["g", "g/b", "g/b/b.npy"] {
-            assert!(view.lookup(&key(path)).unwrap().is_some(), "{path}");
+            assert!(
+                view.lookup(&UNLIMITED, &key(path)).unwrap().is_some(),
+                "{path}"
+            );
         }
         content
     };
     let before = look();
     read(&view, "g/a/a.raw");
-    let document = store.get(&key("g/a/zarr.json"), 1 << 20).unwrap().unwrap();
+    let document = store
+        .get(&UNLIMITED, &key("g/a/zarr.json"), 1 << 20)
+        .unwrap()
+        .unwrap();
     for round in 1..4 {
         put(&*store, "g/a/c/0", &[round; 4]);
         put(&*store, "g/a/zarr.json", &document.bytes);

@@ -11,6 +11,7 @@ use crate::common::sample::{Form, Sample};
 use crate::fixture::{Full, all};
 use crate::hierarchies::key;
 use crate::shared::{Mode, Shared, everywhere, folder, is_changed};
+use zarrfs::request_context::UNLIMITED;
 
 /// Two elements of the array `a` in one chunk, as offsets in `a.raw`.
 const OURS: u64 = 0;
@@ -22,10 +23,10 @@ fn clash(sample: &Sample, name: &str, theirs: u64) {
     for (mode, kind) in everywhere() {
         let mount = Shared::of(mode, kind, sample);
         let file = mount.open("a/a.raw");
-        file.write_at(OURS, &[1, 1]).unwrap();
+        file.write_at(&UNLIMITED, OURS, &[1, 1]).unwrap();
         mount.write_outside(theirs, &[2, 2]);
         let before = mount.stored(name);
-        let closed = file.flush();
+        let closed = file.flush(&UNLIMITED);
         mount.is_conflict(closed.clone(), name);
         assert_eq!(mount.stored(name), before, "{mode:?} {kind}");
         let mut expected = sample.whole();
@@ -35,8 +36,8 @@ fn clash(sample: &Sample, name: &str, theirs: u64) {
             // Once nothing of it is left, the next writer is not refused.
             mount.keeps_nothing(name);
             assert_eq!(common::read(&mount.view, "a/a.raw").unwrap(), expected);
-            file.write_at(OURS, &[3, 3]).unwrap();
-            file.flush().unwrap();
+            file.write_at(&UNLIMITED, OURS, &[3, 3]).unwrap();
+            file.flush(&UNLIMITED).unwrap();
             assert_eq!(mount.conflicts(), [""; 0]);
             expected[..2].copy_from_slice(&[3, 3]);
             assert_eq!(all(&mount.outside().file("a", "raw")), expected);
@@ -70,9 +71,9 @@ fn a03_another_inner_chunk_that_another_program_changed() {
     for (mode, kind) in everywhere() {
         let mount = Shared::of(mode, kind, &sample);
         let file = mount.open("a/a.raw");
-        file.write_at(OURS, &[1, 1]).unwrap();
+        file.write_at(&UNLIMITED, OURS, &[1, 1]).unwrap();
         mount.write_outside(8, &[2, 2]);
-        file.flush().unwrap();
+        file.flush(&UNLIMITED).unwrap();
         assert_eq!(mount.conflicts(), [""; 0], "{mode:?} {kind}");
         let mut expected = sample.whole();
         expected[..2].copy_from_slice(&[1, 1]);
@@ -90,10 +91,10 @@ fn a03_an_inner_chunk_that_another_program_made() {
         let mount = Shared::of(mode, kind, &sample);
         mount.write_outside(8, &[5, 5]);
         let file = mount.open("a/a.raw");
-        file.write_at(OURS, &[1, 1]).unwrap();
+        file.write_at(&UNLIMITED, OURS, &[1, 1]).unwrap();
         mount.write_outside(THEIRS, &[2, 2]);
         let before = mount.stored("a/c/0");
-        mount.is_conflict(file.flush(), "a/c/0");
+        mount.is_conflict(file.flush(&UNLIMITED), "a/c/0");
         assert_eq!(mount.stored("a/c/0"), before, "{mode:?} {kind}");
     }
 }
@@ -106,11 +107,11 @@ fn a03_what_is_written_whole_depends_on_nothing() {
             let mount = Shared::of(mode, kind, &sample);
             let file = mount.open("a/a.raw");
             if matches!(form, Form::Plain) {
-                file.write_at(0, &[1, 1]).unwrap();
+                file.write_at(&UNLIMITED, 0, &[1, 1]).unwrap();
             }
-            file.write_at(0, &[7; 16]).unwrap();
+            file.write_at(&UNLIMITED, 0, &[7; 16]).unwrap();
             mount.write_outside(THEIRS, &[2, 2]);
-            file.flush().unwrap();
+            file.flush(&UNLIMITED).unwrap();
             assert_eq!(mount.conflicts(), [""; 0], "{mode:?} {kind} {form:?}");
             assert_eq!(all(&mount.outside().file("a", "raw")), [7; 16]);
         }
@@ -124,17 +125,19 @@ fn a03_two_views_of_one_mount() {
     for (mode, kind) in everywhere() {
         let mount = Shared::of(mode, kind, &sample);
         let file = mount.open("a/a.raw");
-        file.write_at(OURS, &[1, 1]).unwrap();
+        file.write_at(&UNLIMITED, OURS, &[1, 1]).unwrap();
         let body = PutBody::Bytes(&[9; 8]);
         let overlay: &dyn Store = &mount.overlay;
-        overlay.put(&key("a/c/0"), body, &Condition::Any).unwrap();
-        is_changed(&file.flush().unwrap_err(), "a/c/0");
+        overlay
+            .put(&UNLIMITED, &key("a/c/0"), body, &Condition::Any)
+            .unwrap();
+        is_changed(&file.flush(&UNLIMITED).unwrap_err(), "a/c/0");
         // Said once: nothing of the change is left.
-        file.flush().unwrap();
+        file.flush(&UNLIMITED).unwrap();
         mount.keeps_nothing("a/c/0");
         assert_eq!(common::read(&mount.view, "a/a.raw").unwrap(), [9; 8]);
-        file.write_at(OURS, &[3, 3]).unwrap();
-        file.flush().unwrap();
+        file.write_at(&UNLIMITED, OURS, &[3, 3]).unwrap();
+        file.flush(&UNLIMITED).unwrap();
         assert_eq!(mount.conflicts(), [""; 0]);
         assert_eq!(mount.stored("a/c/0"), [3, 3, 9, 9, 9, 9, 9, 9]);
     }
@@ -148,23 +151,25 @@ fn a03_each_writer_learns_that_its_chunk_was_dropped() {
         let mount = Shared::of(mode, kind, &sample);
         let [first, second, reader] = [(); 3].map(|()| mount.open("a/a.raw"));
         for (file, offset) in [(&first, 0), (&second, 2)] {
-            file.write_at(offset, &[1, 1]).unwrap();
+            file.write_at(&UNLIMITED, offset, &[1, 1]).unwrap();
         }
         let body = PutBody::Bytes(&[9; 8]);
         let overlay: &dyn Store = &mount.overlay;
-        overlay.put(&key("a/c/0"), body, &Condition::Any).unwrap();
+        overlay
+            .put(&UNLIMITED, &key("a/c/0"), body, &Condition::Any)
+            .unwrap();
         // As a look at the store view does.
-        let error = mount.arrays.flush_below(&key("")).unwrap_err();
+        let error = mount.arrays.flush_below(&UNLIMITED, &key("")).unwrap_err();
         is_changed(&error, "a/c/0");
         for file in [&first, &second] {
-            is_changed(&file.flush().unwrap_err(), "a/c/0");
-            file.flush().unwrap();
+            is_changed(&file.flush(&UNLIMITED).unwrap_err(), "a/c/0");
+            file.flush(&UNLIMITED).unwrap();
         }
-        reader.flush().unwrap();
+        reader.flush(&UNLIMITED).unwrap();
         mount.keeps_nothing("a/c/0");
         let late = mount.open("a/a.raw");
-        late.write_at(0, &[4, 4]).unwrap();
-        late.flush().unwrap();
+        late.write_at(&UNLIMITED, 0, &[4, 4]).unwrap();
+        late.flush(&UNLIMITED).unwrap();
     }
 }
 
@@ -176,12 +181,12 @@ fn a03_a_chunk_that_the_store_did_not_take_is_tried_again() {
         Sample::new(&[4], &[4], form).put(&store.memory, "a");
         let mount = Shared::new(Mode::WriteThrough, store.clone(), folder());
         let file = mount.open("a/a.raw");
-        file.write_at(OURS, &[1, 1]).unwrap();
+        file.write_at(&UNLIMITED, OURS, &[1, 1]).unwrap();
         store.is_full.store(true, Ordering::SeqCst);
-        assert_eq!(file.flush().unwrap_err().kind(), Kind::NoSpace);
-        assert_eq!(file.flush().unwrap_err().kind(), Kind::NoSpace);
+        assert_eq!(file.flush(&UNLIMITED).unwrap_err().kind(), Kind::NoSpace);
+        assert_eq!(file.flush(&UNLIMITED).unwrap_err().kind(), Kind::NoSpace);
         store.is_full.store(false, Ordering::SeqCst);
-        file.flush().unwrap();
+        file.flush(&UNLIMITED).unwrap();
         assert_eq!(all(&mount.outside().file("a", "raw"))[..2], [1, 1]);
     }
 }
@@ -193,11 +198,11 @@ fn a03_a_commit_of_a_chunk_is_no_change_of_another_program() {
         for (mode, kind) in everywhere() {
             let mount = Shared::of(mode, kind, &sample);
             let file = mount.open("a/a.raw");
-            file.write_at(0, &[1, 1]).unwrap();
-            file.flush().unwrap();
-            file.write_at(2, &[2, 2]).unwrap();
+            file.write_at(&UNLIMITED, 0, &[1, 1]).unwrap();
+            file.flush(&UNLIMITED).unwrap();
+            file.write_at(&UNLIMITED, 2, &[2, 2]).unwrap();
             assert_eq!(mount.conflicts(), [""; 0]);
-            file.flush().unwrap();
+            file.flush(&UNLIMITED).unwrap();
             assert_eq!(mount.conflicts(), [""; 0], "{mode:?} {kind}");
             let stored = all(&mount.outside().file("a", "raw"));
             assert_eq!(stored[..4], [1, 1, 2, 2], "{mode:?} {kind}");
@@ -213,15 +218,15 @@ fn a03_a_page_that_was_read_before_another_program_changed_the_chunk() {
         for (mode, kind) in everywhere() {
             let mount = Shared::of(mode, kind, &sample);
             let file = mount.open("a/a.raw");
-            let mut page = file.read_at(0, 16).unwrap();
+            let mut page = file.read_at(&UNLIMITED, 0, 16).unwrap();
             mount.write_outside(THEIRS, &[2, 2]);
             let outside = || all(&mount.outside().file("a", "raw"));
             let before = outside();
             page[..2].copy_from_slice(&[1, 1]);
-            file.write_pages(0, &page).unwrap();
-            let closed = file.flush();
+            file.write_pages(&UNLIMITED, 0, &page).unwrap();
+            let closed = file.flush(&UNLIMITED);
             mount.is_conflict(closed.clone(), "a/c/0");
-            file.flush().unwrap();
+            file.flush(&UNLIMITED).unwrap();
             assert_eq!(outside(), before, "{mode:?} {kind}");
             if closed.is_ok() {
                 continue;
@@ -229,11 +234,11 @@ fn a03_a_page_that_was_read_before_another_program_changed_the_chunk() {
             mount.keeps_nothing("a/c/0");
             // The mount has the kernel drop its pages. One that is read anew has the change of the other program.
             file.note_pages_dropped();
-            let mut page = file.read_at(0, 16).unwrap();
+            let mut page = file.read_at(&UNLIMITED, 0, 16).unwrap();
             assert_eq!(page[2..4], [2, 2], "{mode:?} {kind}");
             page[..2].copy_from_slice(&[1, 1]);
-            file.write_pages(0, &page).unwrap();
-            file.flush().unwrap();
+            file.write_pages(&UNLIMITED, 0, &page).unwrap();
+            file.flush(&UNLIMITED).unwrap();
             assert_eq!(mount.conflicts(), [""; 0], "{mode:?} {kind}");
             assert_eq!(outside(), page);
         }
@@ -247,7 +252,7 @@ fn pages_of_a_chunk_are_refused_until_the_kernel_has_dropped_them() {
     for (mode, kind) in everywhere() {
         let mount = Shared::of(mode, kind, &sample);
         let file = mount.open("a/a.raw");
-        let page = file.read_at(0, 16).unwrap();
+        let page = file.read_at(&UNLIMITED, 0, 16).unwrap();
         let stored = || {
             assert_eq!(mount.conflicts(), [""; 0], "{mode:?} {kind}");
             mount.stored("a/c/0")
@@ -255,26 +260,29 @@ fn pages_of_a_chunk_are_refused_until_the_kernel_has_dropped_them() {
         let put = |byte: u8| {
             let (overlay, body): (&dyn Store, _) = (&mount.overlay, [byte; 16]);
             let body = PutBody::Bytes(&body);
-            overlay.put(&key("a/c/0"), body, &Condition::Any).unwrap();
+            overlay
+                .put(&UNLIMITED, &key("a/c/0"), body, &Condition::Any)
+                .unwrap();
         };
         put(9);
-        file.write_pages(0, &page[..8]).unwrap();
-        file.write_pages(8, &page[8..]).unwrap();
-        is_changed(&file.flush().unwrap_err(), "a/c/0");
+        file.write_pages(&UNLIMITED, 0, &page[..8]).unwrap();
+        file.write_pages(&UNLIMITED, 8, &page[8..]).unwrap();
+        is_changed(&file.flush(&UNLIMITED).unwrap_err(), "a/c/0");
         assert_eq!(stored(), [9; 16], "{mode:?} {kind}");
         // Read before the kernel has dropped the old pages.
-        assert_eq!(file.read_at(0, 8).unwrap(), [9; 8]);
-        file.write_pages(8, &page[8..]).unwrap();
-        is_changed(&file.flush().unwrap_err(), "a/c/0");
+        assert_eq!(file.read_at(&UNLIMITED, 0, 8).unwrap(), [9; 8]);
+        file.write_pages(&UNLIMITED, 8, &page[8..]).unwrap();
+        is_changed(&file.flush(&UNLIMITED).unwrap_err(), "a/c/0");
         file.note_pages_dropped();
-        file.write_pages(0, &[1, 1, 9, 9, 9, 9, 9, 9]).unwrap();
-        file.flush().unwrap();
+        file.write_pages(&UNLIMITED, 0, &[1, 1, 9, 9, 9, 9, 9, 9])
+            .unwrap();
+        file.flush(&UNLIMITED).unwrap();
         let mut expected = [9; 16];
         expected[..2].fill(1);
         assert_eq!(stored(), expected, "{mode:?} {kind}");
         put(7);
-        file.write_pages(0, &expected[..8]).unwrap();
-        is_changed(&file.flush().unwrap_err(), "a/c/0");
+        file.write_pages(&UNLIMITED, 0, &expected[..8]).unwrap();
+        is_changed(&file.flush(&UNLIMITED).unwrap_err(), "a/c/0");
         assert_eq!(stored(), [7; 16], "{mode:?} {kind}");
     }
 }
@@ -286,13 +294,16 @@ fn a_page_that_was_written_before_another_program_changed_the_chunk() {
     for (mode, kind) in everywhere() {
         let mount = Shared::of(mode, kind, &sample);
         let file = mount.open("a/a.raw");
-        file.write_at(0, &[1; 16]).unwrap();
-        file.flush().unwrap();
+        file.write_at(&UNLIMITED, 0, &[1; 16]).unwrap();
+        file.flush(&UNLIMITED).unwrap();
         let overlay: &dyn Store = &mount.overlay;
         let body = PutBody::Bytes(&[9; 16]);
-        overlay.put(&key("a/c/0"), body, &Condition::Any).unwrap();
-        file.write_pages(0, &[2, 2, 1, 1, 1, 1, 1, 1]).unwrap();
-        is_changed(&file.flush().unwrap_err(), "a/c/0");
+        overlay
+            .put(&UNLIMITED, &key("a/c/0"), body, &Condition::Any)
+            .unwrap();
+        file.write_pages(&UNLIMITED, 0, &[2, 2, 1, 1, 1, 1, 1, 1])
+            .unwrap();
+        is_changed(&file.flush(&UNLIMITED).unwrap_err(), "a/c/0");
         assert_eq!(mount.conflicts(), [""; 0], "{mode:?} {kind}");
         assert_eq!(mount.stored("a/c/0"), [9; 16], "{mode:?} {kind}");
     }
@@ -305,14 +316,16 @@ fn each_program_that_may_have_changed_a_page_learns_that_it_was_dropped() {
     for (mode, kind) in everywhere() {
         let mount = Shared::of(mode, kind, &sample);
         let [first, second] = [(); 2].map(|()| mount.open("a/a.raw"));
-        let page = first.read_at(0, 16).unwrap();
+        let page = first.read_at(&UNLIMITED, 0, 16).unwrap();
         let overlay: &dyn Store = &mount.overlay;
         let body = PutBody::Bytes(&[9; 16]);
-        overlay.put(&key("a/c/0"), body, &Condition::Any).unwrap();
-        second.write_pages(0, &page).unwrap();
+        overlay
+            .put(&UNLIMITED, &key("a/c/0"), body, &Condition::Any)
+            .unwrap();
+        second.write_pages(&UNLIMITED, 0, &page).unwrap();
         for file in [&first, &second] {
-            is_changed(&file.flush().unwrap_err(), "a/c/0");
-            file.flush().unwrap();
+            is_changed(&file.flush(&UNLIMITED).unwrap_err(), "a/c/0");
+            file.flush(&UNLIMITED).unwrap();
         }
     }
 }
@@ -325,17 +338,19 @@ fn a03_a_page_that_was_read_before_a_change_that_a_write_has_seen() {
     for ((mode, kind), is_stored) in places {
         let mount = Shared::of(mode, kind, &sample);
         let file = mount.open("a/a.raw");
-        let mut page = file.read_at(0, 16).unwrap();
+        let mut page = file.read_at(&UNLIMITED, 0, 16).unwrap();
         let overlay: &dyn Store = &mount.overlay;
         let body = PutBody::Bytes(&[9; 16]);
-        overlay.put(&key("a/c/0"), body, &Condition::Any).unwrap();
-        file.write_at(4, &[3, 3]).unwrap();
+        overlay
+            .put(&UNLIMITED, &key("a/c/0"), body, &Condition::Any)
+            .unwrap();
+        file.write_at(&UNLIMITED, 4, &[3, 3]).unwrap();
         if is_stored {
-            file.flush().unwrap();
+            file.flush(&UNLIMITED).unwrap();
         }
         page[..2].copy_from_slice(&[1, 1]);
-        file.write_pages(0, &page).unwrap();
-        is_changed(&file.flush().unwrap_err(), "a/c/0");
+        file.write_pages(&UNLIMITED, 0, &page).unwrap();
+        is_changed(&file.flush(&UNLIMITED).unwrap_err(), "a/c/0");
         assert_eq!(mount.conflicts(), [""; 0], "{mode:?} {kind}");
         let mut expected = [9; 16];
         expected[4..6].fill(3);
@@ -351,11 +366,11 @@ fn a03_pages_that_are_written_back_again_and_again() {
         for (mode, kind) in everywhere() {
             let mount = Shared::of(mode, kind, &sample);
             let file = mount.open("a/a.raw");
-            let mut page = file.read_at(0, 16).unwrap();
+            let mut page = file.read_at(&UNLIMITED, 0, 16).unwrap();
             for round in 1..4 {
                 page[..2].copy_from_slice(&[round, round]);
-                file.write_pages(0, &page).unwrap();
-                file.flush().unwrap();
+                file.write_pages(&UNLIMITED, 0, &page).unwrap();
+                file.flush(&UNLIMITED).unwrap();
                 assert_eq!(mount.conflicts(), [""; 0], "{mode:?} {kind}");
                 assert_eq!(all(&mount.outside().file("a", "raw")), page);
             }

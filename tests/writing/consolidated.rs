@@ -15,6 +15,7 @@ use crate::common::sample::{Form, Sample};
 use crate::documents::write;
 use crate::hierarchies::key;
 use crate::shared::{Mode, Shared, everywhere, folder};
+use zarrfs::request_context::{RequestContext, UNLIMITED};
 
 const NODES: usize = 8;
 const ROUNDS: usize = 20;
@@ -81,7 +82,10 @@ fn v3() -> Dialect {
 impl Dialect {
     /// Returns the attributes that the copy of a node has in a store.
     fn copied(&self, store: &dyn Store, node: usize) -> Value {
-        let object = store.get(&key(self.document), 1 << 20).unwrap().unwrap();
+        let object = store
+            .get(&UNLIMITED, &key(self.document), 1 << 20)
+            .unwrap()
+            .unwrap();
         let all = serde_json::from_slice(&object.bytes).unwrap();
         (self.attributes)(&all, node)
     }
@@ -172,18 +176,24 @@ impl Layer for Meddled {
         &self.memory
     }
 
-    fn put(&self, key: &Key, body: PutBody<'_>, condition: &Condition) -> Result<ETag> {
+    fn put(
+        &self,
+        context: &RequestContext,
+        key: &Key,
+        body: PutBody<'_>,
+        condition: &Condition,
+    ) -> Result<ETag> {
         let is_calm = self.is_calm.load(Ordering::SeqCst);
         if *key == self.document
             && !is_calm
             && (!self.is_done.swap(true, Ordering::SeqCst) || self.always)
         {
-            let object = self.memory.get(key, 1 << 20).unwrap().unwrap();
+            let object = self.memory.get(context, key, 1 << 20).unwrap().unwrap();
             let mut document = serde_json::from_slice(&object.bytes).unwrap();
             (self.change)(&mut document);
             self.memory.set(key.clone(), text(&document));
         }
-        self.memory.put(key, body, condition)
+        self.memory.put(context, key, body, condition)
     }
 }
 
@@ -234,7 +244,7 @@ fn a12_a_document_that_changes_without_end() {
     let commit = || {
         mount
             .overlay
-            .commit(CommitConfig::default(), &|_, _| {})
+            .commit(&UNLIMITED, CommitConfig::default(), &|_, _| {})
             .unwrap()
     };
     let outcome = commit();

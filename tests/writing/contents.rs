@@ -13,6 +13,7 @@ use zarrfs::view::View;
 
 use crate::common;
 use crate::common::sample::{Form, Sample};
+use zarrfs::request_context::UNLIMITED;
 
 fn key(name: impl AsRef<str>) -> Key {
     Key::new(name.as_ref()).unwrap()
@@ -53,20 +54,23 @@ impl Kernel {
 
     fn walk(&self, path: &str) -> Ino {
         path.split('/').fold(Ino::ROOT, |parent, name| {
-            let entry = self.vfs.lookup(parent, name.as_bytes(), CALLER).unwrap();
+            let entry = self
+                .vfs
+                .lookup(&UNLIMITED, parent, name.as_bytes(), CALLER)
+                .unwrap();
             entry.unwrap_or_else(|| panic!("no {name}")).ino
         })
     }
 
     /// Opens a file; returns as well whether the kernel keeps its pages of it.
     fn open(&self, path: &str) -> (Fh, bool) {
-        let open = self.vfs.open(self.walk(path), CALLER).unwrap();
+        let open = self.vfs.open(&UNLIMITED, self.walk(path), CALLER).unwrap();
         (open.fh, open.keep_cache)
     }
 
     fn read(&self, fh: Fh, offset: u64, len: usize) -> Vec<u8> {
-        let now = self.vfs.read_now(fh, offset, len);
-        let read = now.unwrap_or_else(|| self.vfs.read(fh, offset, len));
+        let now = self.vfs.read_now(&UNLIMITED, fh, offset, len);
+        let read = now.unwrap_or_else(|| self.vfs.read(&UNLIMITED, fh, offset, len));
         read.unwrap().to_vec()
     }
 
@@ -77,11 +81,11 @@ impl Kernel {
             truncates: truncate,
             ..OpenOptions::default()
         };
-        let open = self.vfs.open_for_writing(ino, options, CALLER);
+        let open = self.vfs.open_for_writing(&UNLIMITED, ino, options, CALLER);
         let fh = open.unwrap().fh;
-        self.vfs.write(fh, offset, bytes).unwrap();
-        self.vfs.flush(fh).unwrap();
-        self.vfs.release(fh);
+        self.vfs.write(&UNLIMITED, fh, offset, bytes).unwrap();
+        self.vfs.flush(&UNLIMITED, fh).unwrap();
+        self.vfs.release(&UNLIMITED, fh);
     }
 
     /// Returns the inodes whose pages were dropped since the last time.
@@ -171,10 +175,13 @@ fn pages_of_what_was_not_stored_are_dropped() {
         writes: true,
         ..OpenOptions::default()
     };
-    let open = kernel.vfs.open_for_writing(ino, options, CALLER).unwrap();
-    kernel.vfs.write(open.fh, 0, &[9]).unwrap();
+    let open = kernel
+        .vfs
+        .open_for_writing(&UNLIMITED, ino, options, CALLER)
+        .unwrap();
+    kernel.vfs.write(&UNLIMITED, open.fh, 0, &[9]).unwrap();
     memory.set(key("a/0"), vec![3, 4]);
-    let error = kernel.vfs.flush(open.fh).unwrap_err();
+    let error = kernel.vfs.flush(&UNLIMITED, open.fh).unwrap_err();
     assert_eq!(error.kind(), Kind::Changed, "{error}");
     assert_eq!(kernel.dropped(), [ino]);
     assert_eq!(kernel.read(open.fh, 0, 2), [3, 4]);
@@ -196,14 +203,14 @@ fn a11_no_content_number_is_used_twice() {
     let look_at_others = || {
         for name in &others {
             let file = key(format!("{name}/{name}.raw"));
-            assert!(view.lookup(&file).unwrap().is_some());
+            assert!(view.lookup(&UNLIMITED, &file).unwrap().is_some());
         }
     };
     let open = || {
-        let open = view.open(&key("a/a.raw")).unwrap();
-        let read = open.file.read_at(0, 8).unwrap().to_vec();
+        let open = view.open(&UNLIMITED, &key("a/a.raw")).unwrap();
+        let read = open.file.read_at(&UNLIMITED, 0, 8).unwrap().to_vec();
         // The number of what was read is known once it was read.
-        let again = view.open(&key("a/a.raw")).unwrap();
+        let again = view.open(&UNLIMITED, &key("a/a.raw")).unwrap();
         (again.version.unwrap(), read, again.file)
     };
     let mut seen = Vec::new();
@@ -225,7 +232,7 @@ fn a11_no_content_number_is_used_twice() {
     assert_eq!((again, file.version()), (number, Some(number)));
     memory.set(key("a/c/0"), vec![9; 8]);
     assert_ne!(open().0, number);
-    assert_eq!(file.read_at(0, 8).unwrap().to_vec(), [9; 8]);
+    assert_eq!(file.read_at(&UNLIMITED, 0, 8).unwrap().to_vec(), [9; 8]);
 }
 
 #[test]
@@ -236,8 +243,8 @@ fn a_content_that_comes_back_is_another_one() {
     let mut seen = Vec::new();
     for bytes in [[1, 2], [3, 4], [1, 2], [3, 4]] {
         memory.set(key("a/0"), bytes.to_vec());
-        let open = view.open(&key("a/a.raw")).unwrap();
-        assert_eq!(open.file.read_at(0, 2).unwrap()[..], bytes);
+        let open = view.open(&UNLIMITED, &key("a/a.raw")).unwrap();
+        assert_eq!(open.file.read_at(&UNLIMITED, 0, 2).unwrap()[..], bytes);
         let number = open.file.version().unwrap();
         assert!(!seen.contains(&number));
         seen.push(number);

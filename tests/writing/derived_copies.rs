@@ -17,6 +17,7 @@ use crate::documents::write;
 use crate::fixture::MAKER;
 use crate::hierarchies::key;
 use crate::shared::{Mode, Shared, everywhere, folder};
+use zarrfs::request_context::{RequestContext, UNLIMITED};
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Form {
@@ -128,8 +129,8 @@ impl Form {
         let mut copies = BTreeMap::new();
         let mut folders = vec![key(folder)];
         while let Some(at) = folders.pop() {
-            let mut names = store.list(&at).unwrap();
-            while let Some(name) = names.next().unwrap() {
+            let mut names = store.list(&UNLIMITED, &at).unwrap();
+            while let Some(name) = names.next(&UNLIMITED).unwrap() {
                 let found = at.child(&name.name).unwrap();
                 let rest = found.below(&key(folder)).unwrap().to_string();
                 let file = String::from_utf8(name.name.clone()).unwrap();
@@ -183,7 +184,11 @@ fn place(folder: &str, name: &str) -> String {
 }
 
 fn bytes_of(store: &dyn Store, name: &str) -> Vec<u8> {
-    store.get(&key(name), 1 << 20).unwrap().unwrap().bytes
+    store
+        .get(&UNLIMITED, &key(name), 1 << 20)
+        .unwrap()
+        .unwrap()
+        .bytes
 }
 
 fn json_of(store: &dyn Store, name: &str) -> Value {
@@ -224,27 +229,35 @@ impl Case {
     /// Writes a file as programs do in the store view.
     fn write(&self, name: &str, bytes: &[u8]) {
         let (overlay, path) = (self.overlay(), key(name));
-        let file: Arc<dyn TreeFile> = match Tree::stat(overlay, &path).unwrap() {
-            Some(_) => Tree::open(overlay, &path, OpenMode::Truncate).unwrap(),
-            None => overlay.create(&path, &MAKER).unwrap(),
+        let file: Arc<dyn TreeFile> = match Tree::stat(overlay, &UNLIMITED, &path).unwrap() {
+            Some(_) => Tree::open(overlay, &UNLIMITED, &path, OpenMode::Truncate).unwrap(),
+            None => overlay.create(&UNLIMITED, &path, &MAKER).unwrap(),
         };
-        file.write_at(0, bytes).unwrap();
-        file.flush().unwrap();
+        file.write_at(&UNLIMITED, 0, bytes).unwrap();
+        file.flush(&UNLIMITED).unwrap();
     }
 
     /// Replaces a file as zarr-python does.
     fn replace(&self, name: &str, bytes: &[u8]) {
         let temporary = format!("{name}.partial");
         self.write(&temporary, bytes);
-        let done = self
-            .overlay()
-            .rename(&key(&temporary), &key(name), RenameMode::Replace);
+        let done = self.overlay().rename(
+            &UNLIMITED,
+            &key(&temporary),
+            &key(name),
+            RenameMode::Replace,
+        );
         done.unwrap();
     }
 
     fn make_array(&self, node: &str, length: u64) {
-        if Tree::stat(self.overlay(), &key(node)).unwrap().is_none() {
-            self.overlay().make_folder(&key(node), &MAKER).unwrap();
+        if Tree::stat(self.overlay(), &UNLIMITED, &key(node))
+            .unwrap()
+            .is_none()
+        {
+            self.overlay()
+                .make_folder(&UNLIMITED, &key(node), &MAKER)
+                .unwrap();
         }
         for (name, document) in self.form.array(length, json!({"n": 0})) {
             self.replace(&place(node, name), &text(&document));
@@ -255,25 +268,27 @@ impl Case {
     fn remove(&self, path: &str) {
         let overlay = self.overlay();
         let mut names = Vec::new();
-        let mut listing = overlay.list(&key(path)).unwrap();
-        while let Some(name) = listing.next().unwrap() {
+        let mut listing = overlay.list(&UNLIMITED, &key(path)).unwrap();
+        while let Some(name) = listing.next(&UNLIMITED).unwrap() {
             names.push((place(path, str::from_utf8(&name.name).unwrap()), name.kind));
         }
         for (name, kind) in names {
             match kind {
                 EntryKind::Directory => self.remove(&name),
-                _ => overlay.unlink(&key(&name)).unwrap(),
+                _ => overlay.unlink(&UNLIMITED, &key(&name)).unwrap(),
             }
         }
-        overlay.remove_folder(&key(path)).unwrap();
+        overlay.remove_folder(&UNLIMITED, &key(path)).unwrap();
     }
 
     fn discard(&self, path: &str) {
-        self.overlay().discard(&key(path)).unwrap();
+        self.overlay().discard(&UNLIMITED, &key(path)).unwrap();
     }
 
     fn try_commit(&self) -> Outcome {
-        let outcome = self.overlay().commit(CommitConfig::default(), &|_, _| {});
+        let outcome = self
+            .overlay()
+            .commit(&UNLIMITED, CommitConfig::default(), &|_, _| {});
         outcome.unwrap()
     }
 
@@ -307,7 +322,7 @@ impl Case {
     }
 
     fn changed(&self) -> Vec<String> {
-        let changes = self.overlay().changes().unwrap().keys;
+        let changes = self.overlay().changes(&UNLIMITED).unwrap().keys;
         changes
             .iter()
             .map(|change| change.key.to_string())
@@ -319,7 +334,7 @@ impl Case {
     fn agrees(&self, store: &dyn Store) {
         for folder in ["", "g"] {
             let holder = key(&place(folder, self.form.holder()));
-            let Some(meta) = store.head(&holder).unwrap() else {
+            let Some(meta) = store.head(&UNLIMITED, &holder).unwrap() else {
                 continue;
             };
             let (copies, expected) = (
@@ -328,12 +343,15 @@ impl Case {
             );
             assert_eq!(copies, expected, "{:?} {folder:?}", self.form);
             // Size, version and bytes are of one text, however it is asked for.
-            let object = store.get(&holder, 1 << 20).unwrap().unwrap();
+            let object = store.get(&UNLIMITED, &holder, 1 << 20).unwrap().unwrap();
             assert_eq!((meta.size, meta.version), (object.size, object.version));
             assert_eq!(object.bytes.len() as u64, object.size);
-            let reader = store.open(&holder, None).unwrap();
-            assert_eq!(reader.read_at(0, 1 << 20).unwrap(), object.bytes);
-            let opened = reader.meta().unwrap();
+            let reader = store.open(&UNLIMITED, &holder, None).unwrap();
+            assert_eq!(
+                reader.read_at(&UNLIMITED, 0, 1 << 20).unwrap(),
+                object.bytes
+            );
+            let opened = reader.meta(&UNLIMITED).unwrap();
             assert_eq!((opened.size, opened.version), (meta.size, meta.version));
         }
     }
@@ -424,7 +442,7 @@ fn a04_groups_that_are_renamed_or_removed() {
         let rename = |from: &str, to: &str| {
             let done = case
                 .overlay()
-                .rename(&key(from), &key(to), RenameMode::Replace);
+                .rename(&UNLIMITED, &key(from), &key(to), RenameMode::Replace);
             done.unwrap();
             case.shows_agreement();
         };
@@ -466,9 +484,9 @@ fn a04_changes_that_go_to_the_store_at_once() {
             both();
             case.remove("g/x");
             both();
-            let renamed = case
-                .overlay()
-                .rename(&key("g/new"), &key("z"), RenameMode::Replace);
+            let renamed =
+                case.overlay()
+                    .rename(&UNLIMITED, &key("g/new"), &key("z"), RenameMode::Replace);
             renamed.unwrap();
             both();
             assert_eq!(case.changed(), [""; 0]);
@@ -549,24 +567,26 @@ fn a04_what_a_program_consolidated_and_is_discarded_then() {
 fn a04_a_document_that_is_changed_in_place() {
     for case in Case::all() {
         let name = case.form.holder();
-        let read = Tree::open(case.overlay(), &key(name), OpenMode::Read).unwrap();
-        let before = read.read_at(0, 1 << 20).unwrap();
+        let read = Tree::open(case.overlay(), &UNLIMITED, &key(name), OpenMode::Read).unwrap();
+        let before = read.read_at(&UNLIMITED, 0, 1 << 20).unwrap();
         case.edit("y", 3);
         let shown = bytes_of(case.overlay(), name);
         assert_eq!(
-            read.read_at(0, 1 << 20).unwrap(),
+            read.read_at(&UNLIMITED, 0, 1 << 20).unwrap(),
             before,
             "an open file stays as it was"
         );
-        let file = Tree::open(case.overlay(), &key(name), OpenMode::Write).unwrap();
+        let file = Tree::open(case.overlay(), &UNLIMITED, &key(name), OpenMode::Write).unwrap();
         assert_eq!(
-            file.stat().unwrap(),
-            Tree::stat(case.overlay(), &key(name)).unwrap().unwrap()
+            file.stat(&UNLIMITED).unwrap(),
+            Tree::stat(case.overlay(), &UNLIMITED, &key(name))
+                .unwrap()
+                .unwrap()
         );
-        assert_eq!(file.read_at(0, 1 << 20).unwrap(), shown);
+        assert_eq!(file.read_at(&UNLIMITED, 0, 1 << 20).unwrap(), shown);
         assert!(!case.changed().contains(&name.to_string()));
-        file.append(b"\n").unwrap();
-        file.flush().unwrap();
+        file.append(&UNLIMITED, b"\n").unwrap();
+        file.flush(&UNLIMITED).unwrap();
         drop(file);
         let expected = [&shown[..], b"\n"].concat();
         assert_eq!(bytes_of(case.overlay(), name), expected);
@@ -593,15 +613,21 @@ impl Layer for Failing {
         &self.memory
     }
 
-    fn get(&self, key: &Key, limit: u64) -> Result<Option<Object>> {
+    fn get(&self, context: &RequestContext, key: &Key, limit: u64) -> Result<Option<Object>> {
         self.gets.fetch_add(1, Ordering::SeqCst);
         if self.is_down.load(Ordering::SeqCst) {
             return Err(Error::new(Kind::Unavailable, key, "made to fail"));
         }
-        self.memory.get(key, limit)
+        self.memory.get(context, key, limit)
     }
 
-    fn put(&self, key: &Key, body: PutBody<'_>, condition: &Condition) -> Result<ETag> {
+    fn put(
+        &self,
+        context: &RequestContext,
+        key: &Key,
+        body: PutBody<'_>,
+        condition: &Condition,
+    ) -> Result<ETag> {
         let fails = *key == self.document && self.left.fetch_sub(1, Ordering::SeqCst) == 0;
         let failed = || Error::new(Kind::Unavailable, key, "made to fail");
         if fails && !self.is_late.load(Ordering::SeqCst) {
@@ -611,7 +637,7 @@ impl Layer for Failing {
         if let Some(before) = before.flatten() {
             before();
         }
-        let put = self.memory.put(key, body, condition)?;
+        let put = self.memory.put(context, key, body, condition)?;
         if fails { Err(failed()) } else { Ok(put) }
     }
 }
@@ -715,10 +741,12 @@ fn a04_a_mode_keeps_no_copies() {
             mode: Some(0o600),
             ..AttrChange::default()
         };
-        Tree::change(case.overlay(), &name, &mode).unwrap();
+        Tree::change(case.overlay(), &UNLIMITED, &name, &mode).unwrap();
         case.edit("g/x", 5);
         case.shows_agreement();
-        let stat = Tree::stat(case.overlay(), &name).unwrap().unwrap();
+        let stat = Tree::stat(case.overlay(), &UNLIMITED, &name)
+            .unwrap()
+            .unwrap();
         assert_eq!(stat.posix.unwrap().mode & 0o777, 0o600);
         case.commit();
         case.agrees(&*case.mount.lower);
@@ -742,7 +770,7 @@ fn a04_nodes_that_are_read_from_copies() {
         let store: Arc<dyn Store> = Arc::new(case.overlay().clone());
         let hierarchy = Hierarchy::configured(store, config).of_tree();
         let attributes = || {
-            let node = hierarchy.node(&key("g/x")).unwrap().unwrap();
+            let node = hierarchy.node(&UNLIMITED, &key("g/x")).unwrap().unwrap();
             node.array().unwrap().attributes.to_map()
         };
         for n in [5, 6, 7] {
@@ -790,17 +818,21 @@ fn a04_reading_costs_nothing_where_no_document_was_changed() {
         let chunk = key(&form.chunk("g/x"));
         let put = |bytes: &[u8]| {
             let body = PutBody::Bytes(bytes);
-            case.overlay().put(&chunk, body, &Condition::Any).unwrap();
+            case.overlay()
+                .put(&UNLIMITED, &chunk, body, &Condition::Any)
+                .unwrap();
         };
         put(b"1234");
-        case.overlay().unlink(&key(&form.chunk("y"))).unwrap();
+        case.overlay()
+            .unlink(&UNLIMITED, &key(&form.chunk("y")))
+            .unwrap();
         let count = || store.gets.swap(0, Ordering::SeqCst);
         count();
         for folder in ["", "g"] {
             let name = place(folder, form.holder());
             bytes_of(case.overlay(), &name);
             assert_eq!(count(), 1, "{name}");
-            case.overlay().head(&key(&name)).unwrap();
+            case.overlay().head(&UNLIMITED, &key(&name)).unwrap();
             assert_eq!(count(), 0, "{name}");
         }
         // Once a document was changed, the text is derived once.
@@ -843,7 +875,7 @@ fn a04_a_rename_that_is_discarded_below_what_a_program_consolidated() {
         let name = case.form.holder();
         let (from, to) = (key("g/x"), key("z"));
         case.overlay()
-            .rename(&from, &to, RenameMode::Replace)
+            .rename(&UNLIMITED, &from, &to, RenameMode::Replace)
             .unwrap();
         case.edit("y", 6);
         case.edit_outside("y", 7);
@@ -869,19 +901,21 @@ fn a04_a_reader_that_keeps_a_document_open_over_a_commit() {
             } else {
                 case.write(name, &bytes_of(case.overlay(), name));
             }
-            let reader = Tree::open(case.overlay(), &key(name), OpenMode::Read).unwrap();
-            let before = reader.read_at(0, 1 << 20).unwrap();
+            let reader =
+                Tree::open(case.overlay(), &UNLIMITED, &key(name), OpenMode::Read).unwrap();
+            let before = reader.read_at(&UNLIMITED, 0, 1 << 20).unwrap();
             case.edit("g/x", 55555);
             case.commit();
             case.agrees(&*case.mount.lower);
             case.shows_agreement();
-            assert_eq!(reader.read_at(0, 1 << 20).unwrap(), before);
+            assert_eq!(reader.read_at(&UNLIMITED, 0, 1 << 20).unwrap(), before);
             let stored = bytes_of(&*case.mount.lower, name);
-            let again = Tree::open(case.overlay(), &key(name), OpenMode::Read).unwrap();
-            assert_eq!(again.read_at(0, 1 << 20).unwrap(), stored);
-            let writer = Tree::open(case.overlay(), &key(name), OpenMode::Write).unwrap();
-            writer.append(b"\n").unwrap();
-            writer.flush().unwrap();
+            let again = Tree::open(case.overlay(), &UNLIMITED, &key(name), OpenMode::Read).unwrap();
+            assert_eq!(again.read_at(&UNLIMITED, 0, 1 << 20).unwrap(), stored);
+            let writer =
+                Tree::open(case.overlay(), &UNLIMITED, &key(name), OpenMode::Write).unwrap();
+            writer.append(&UNLIMITED, b"\n").unwrap();
+            writer.flush(&UNLIMITED).unwrap();
             drop((writer, again));
             case.commit();
             let expected = [&stored[..], b"\n"].concat();
@@ -930,7 +964,7 @@ fn a04_a_document_that_is_renamed_keeps_its_copies() {
         };
         let (from, to) = (key("zarr.json.bak"), key("zarr.json"));
         case.overlay()
-            .rename(&from, &to, RenameMode::Replace)
+            .rename(&UNLIMITED, &from, &to, RenameMode::Replace)
             .unwrap();
         let shown = bytes_of(case.overlay(), "zarr.json");
         case.commit();
@@ -964,9 +998,9 @@ fn a04_groups_that_are_exchanged_keep_their_copies() {
                 mount,
             };
             for (from, to) in [("g", "old"), ("g_new", "g")] {
-                let done = case
-                    .overlay()
-                    .rename(&key(from), &key(to), RenameMode::Replace);
+                let done =
+                    case.overlay()
+                        .rename(&UNLIMITED, &key(from), &key(to), RenameMode::Replace);
                 done.unwrap();
             }
             let shown = ["g/zarr.json", "old/zarr.json"].map(|name| {
@@ -1000,9 +1034,9 @@ fn a04_a_discard_after_a_conflict_leaves_the_store_alone() {
     let changes: [(&str, Change); 2] = [
         ("g/x", &|case| case.remove("g/x")),
         ("z", &|case| {
-            let done = case
-                .overlay()
-                .rename(&key("g/x"), &key("z"), RenameMode::Replace);
+            let done =
+                case.overlay()
+                    .rename(&UNLIMITED, &key("g/x"), &key("z"), RenameMode::Replace);
             done.unwrap();
         }),
     ];
@@ -1073,10 +1107,12 @@ fn a04_a_document_of_the_layer_without_copies_is_not_asked_for() {
     store.is_down.store(true, Ordering::SeqCst);
     store.gets.store(0, Ordering::SeqCst);
     let name = "new/zarr.json";
-    let stat = Tree::stat(case.overlay(), &key(name)).unwrap().unwrap();
-    let file = Tree::open(case.overlay(), &key(name), OpenMode::Read).unwrap();
+    let stat = Tree::stat(case.overlay(), &UNLIMITED, &key(name))
+        .unwrap()
+        .unwrap();
+    let file = Tree::open(case.overlay(), &UNLIMITED, &key(name), OpenMode::Read).unwrap();
     assert_eq!(
-        file.read_at(0, 1 << 20).unwrap().len() as u64,
+        file.read_at(&UNLIMITED, 0, 1 << 20).unwrap().len() as u64,
         stat.meta.size
     );
     bytes_of(case.overlay(), name);

@@ -18,6 +18,7 @@ use crate::hierarchies;
 use crate::hierarchies::{documents, key};
 use crate::shared::{Mode, Shared};
 use crate::written;
+use zarrfs::request_context::UNLIMITED;
 
 /// Returns every store that has an array at `a/b`.
 pub fn stores() -> Vec<(String, MemoryStore)> {
@@ -33,13 +34,13 @@ pub fn stores() -> Vec<(String, MemoryStore)> {
 
 /// Replaces a file as `open(path, "w")` does.
 pub fn write(tree: &Arc<dyn Tree>, path: &str, text: &str) -> Result<(), Error> {
-    let file = tree.open(&key(path), OpenMode::Truncate)?;
+    let file = tree.open(&UNLIMITED, &key(path), OpenMode::Truncate)?;
     // In two parts, as programs do.
     let (head, tail) = text.as_bytes().split_at(text.len() / 2);
-    file.write_at(0, head)?;
-    file.write_at(head.len() as u64, tail)?;
-    assert_eq!(file.stat()?.meta.size, text.len() as u64);
-    file.flush()
+    file.write_at(&UNLIMITED, 0, head)?;
+    file.write_at(&UNLIMITED, head.len() as u64, tail)?;
+    assert_eq!(file.stat(&UNLIMITED)?.meta.size, text.len() as u64);
+    file.flush(&UNLIMITED)
 }
 
 pub fn read_json(view: &Arc<dyn View>, path: &str) -> Value {
@@ -47,7 +48,10 @@ pub fn read_json(view: &Arc<dyn View>, path: &str) -> Value {
 }
 
 fn stored(memory: &MemoryStore, name: &str) -> Value {
-    let object = memory.get(&key(name), 1 << 20).unwrap().unwrap();
+    let object = memory
+        .get(&UNLIMITED, &key(name), 1 << 20)
+        .unwrap()
+        .unwrap();
     serde_json::from_slice(&object.bytes).unwrap()
 }
 
@@ -89,10 +93,19 @@ fn a_group_without_a_document_is_not_edited() {
     for (name, memory) in stores() {
         let (view, tree) = tree(Arc::new(memory));
         let path = key("a/attributes.json");
-        assert!(view.lookup(&path).unwrap().unwrap().is_read_only, "{name}");
+        assert!(
+            view.lookup(&UNLIMITED, &path)
+                .unwrap()
+                .unwrap()
+                .is_read_only,
+            "{name}"
+        );
         let error = write(&tree, "a/attributes.json", r#"{"of": "a group"}"#).unwrap_err();
         assert_eq!(error.kind(), Kind::Denied, "{name}: {error}");
-        let attributes = view.lookup(&key("a/b/attributes.json")).unwrap().unwrap();
+        let attributes = view
+            .lookup(&UNLIMITED, &key("a/b/attributes.json"))
+            .unwrap()
+            .unwrap();
         assert!(!attributes.is_read_only, "{name}");
     }
 }
@@ -109,26 +122,39 @@ fn all_else_is_left_to_the_store_view() {
             assert!(error.to_string().contains("DIR/.zarrfs/store"), "{error}");
         };
         let metadata = key("a/b/zarr.json");
-        assert!(view.lookup(&metadata).unwrap().unwrap().is_read_only);
+        assert!(
+            view.lookup(&UNLIMITED, &metadata)
+                .unwrap()
+                .unwrap()
+                .is_read_only
+        );
         refused(write(&tree, "a/b/zarr.json", "{}"), Kind::Denied);
-        refused(tree.change(&metadata, &sized(0)), Kind::Denied);
+        refused(tree.change(&UNLIMITED, &metadata, &sized(0)), Kind::Denied);
         for file in ["a/x", "a/b/.zattrs", "a/b/chunks/x"] {
-            let made = tree.create(&key(file), &MAKER).map(drop);
+            let made = tree.create(&UNLIMITED, &key(file), &MAKER).map(drop);
             refused(made, Kind::NotPermitted);
         }
         for file in ["zarr.json", "b.npy", "chunks/0.0.npy"] {
             let file = key(&format!("a/b/{file}"));
-            refused(tree.unlink(&file), Kind::NotPermitted);
-            let renamed = tree.rename(&file, &key("a/b/other"), RenameMode::NoReplace);
+            refused(tree.unlink(&UNLIMITED, &file), Kind::NotPermitted);
+            let renamed = tree.rename(&UNLIMITED, &file, &key("a/b/other"), RenameMode::NoReplace);
             refused(renamed, Kind::NotPermitted);
         }
-        refused(tree.make_folder(&key("a/new"), &MAKER), Kind::NotPermitted);
+        refused(
+            tree.make_folder(&UNLIMITED, &key("a/new"), &MAKER),
+            Kind::NotPermitted,
+        );
         for folder in ["a", "a/b", "a/b/chunks"] {
-            refused(tree.remove_folder(&key(folder)), Kind::NotPermitted);
-            let renamed = tree.rename(&key(folder), &key("c"), RenameMode::NoReplace);
+            refused(
+                tree.remove_folder(&UNLIMITED, &key(folder)),
+                Kind::NotPermitted,
+            );
+            let renamed = tree.rename(&UNLIMITED, &key(folder), &key("c"), RenameMode::NoReplace);
             refused(renamed, Kind::NotPermitted);
         }
-        let error = tree.make_folder(&key("a/b"), &MAKER).unwrap_err();
+        let error = tree
+            .make_folder(&UNLIMITED, &key("a/b"), &MAKER)
+            .unwrap_err();
         assert_eq!(error.kind(), Kind::Exists);
         assert_eq!(common::read(&view, "a/b/zarr.json").unwrap(), before);
     }
@@ -178,9 +204,9 @@ fn attributes_that_are_metadata_cannot_spoil_chunks() {
 
 /// Makes a file with these bytes, as `open(path, O_CREAT | O_EXCL)` does.
 fn make(tree: &Arc<dyn Tree>, path: &str, text: &str) -> Result<(), Error> {
-    let file = tree.create(&key(path), &MAKER)?;
-    file.write_at(0, text.as_bytes())?;
-    file.flush()
+    let file = tree.create(&UNLIMITED, &key(path), &MAKER)?;
+    file.write_at(&UNLIMITED, 0, text.as_bytes())?;
+    file.flush(&UNLIMITED)
 }
 
 const DOCUMENT: &str = "a/b/attributes.json";
@@ -194,25 +220,30 @@ fn a13_a_file_that_is_renamed_onto_a_document_is_an_edit() {
         let (path, text) = (format!("a/b/{name}"), format!("{{\"n\": {number}}}"));
         let beside = key(&path);
         make(&tree, &path, &text).unwrap();
-        assert_eq!(view.lookup(&beside).unwrap().unwrap().size, 8);
+        assert_eq!(view.lookup(&UNLIMITED, &beside).unwrap().unwrap().size, 8);
         assert_eq!(common::read(&view, &path).unwrap(), text.into_bytes());
         let listed = names(&view, "a/b");
         assert!(listed.iter().any(|listed| listed == name), "{listed:?}");
-        let error = tree.create(&beside, &MAKER).err().unwrap();
+        let error = tree.create(&UNLIMITED, &beside, &MAKER).err().unwrap();
         assert_eq!(error.kind(), Kind::Exists);
-        tree.rename(&beside, &attributes, RenameMode::Replace)
+        tree.rename(&UNLIMITED, &beside, &attributes, RenameMode::Replace)
             .unwrap();
-        assert!(view.lookup(&beside).unwrap().is_none());
+        assert!(view.lookup(&UNLIMITED, &beside).unwrap().is_none());
         assert_eq!(read_json(&view, DOCUMENT), json!({"n": number}));
     }
     // What does not parse is not taken over, and is not lost.
     make(&tree, "a/b/new", "{").unwrap();
-    let rename = |to: &str| tree.rename(&key("a/b/new"), &key(to), RenameMode::Replace);
+    let rename = |to: &str| tree.rename(&UNLIMITED, &key("a/b/new"), &key(to), RenameMode::Replace);
     assert_eq!(rename(DOCUMENT).unwrap_err().kind(), Kind::Invalid);
     assert_eq!(common::read(&view, "a/b/new").unwrap(), b"{");
     assert_eq!(read_json(&view, DOCUMENT), json!({"n": 4}));
     assert_eq!(rename("a/b/b.npy").unwrap_err().kind(), Kind::NotPermitted);
-    let onto = tree.rename(&key("a/b/new"), &attributes, RenameMode::NoReplace);
+    let onto = tree.rename(
+        &UNLIMITED,
+        &key("a/b/new"),
+        &attributes,
+        RenameMode::NoReplace,
+    );
     assert_eq!(onto.unwrap_err().kind(), Kind::Exists);
 }
 
@@ -221,10 +252,10 @@ fn a13_an_old_document_is_kept_under_another_name() {
     let (view, tree) = tree(Arc::new(written::v2()));
     let [attributes, backup] = [DOCUMENT, "a/b/attributes.json~"].map(key);
     write(&tree, DOCUMENT, r#"{"n": 2}"#).unwrap();
-    let rename = |from: &Key, to: &Key| tree.rename(from, to, RenameMode::Replace);
+    let rename = |from: &Key, to: &Key| tree.rename(&UNLIMITED, from, to, RenameMode::Replace);
     // vim puts the old one aside, and makes a new one.
     rename(&attributes, &backup).unwrap();
-    assert!(view.lookup(&attributes).unwrap().is_none());
+    assert!(view.lookup(&UNLIMITED, &attributes).unwrap().is_none());
     let listed = names(&view, "a/b");
     assert!(
         listed.contains(&"attributes.json~".to_string())
@@ -233,15 +264,17 @@ fn a13_an_old_document_is_kept_under_another_name() {
     assert_eq!(read_json(&view, "a/b/attributes.json~"), json!({"n": 2}));
     make(&tree, DOCUMENT, r#"{"n": 3}"#).unwrap();
     assert_eq!(read_json(&view, DOCUMENT), json!({"n": 3}));
-    tree.unlink(&backup).unwrap();
-    assert!(view.lookup(&backup).unwrap().is_none());
+    tree.unlink(&UNLIMITED, &backup).unwrap();
+    assert!(view.lookup(&UNLIMITED, &backup).unwrap().is_none());
     // A second name has the bytes that the document has by then.
-    tree.link(&attributes, &backup).unwrap();
+    tree.link(&UNLIMITED, &attributes, &backup).unwrap();
     make(&tree, "a/b/new", r#"{"n": 4}"#).unwrap();
     rename(&key("a/b/new"), &attributes).unwrap();
     assert_eq!(read_json(&view, "a/b/attributes.json~"), json!({"n": 3}));
     assert_eq!(
-        tree.link(&attributes, &backup).unwrap_err().kind(),
+        tree.link(&UNLIMITED, &attributes, &backup)
+            .unwrap_err()
+            .kind(),
         Kind::Exists
     );
     // What could not be saved gets its old name again.
@@ -261,39 +294,50 @@ fn a13_a_document_that_was_removed_is_made_anew() {
         let (view, tree) = tree(Arc::new(memory));
         let attributes = key(DOCUMENT);
         let make = |text| make(&tree, DOCUMENT, text);
-        tree.unlink(&attributes).unwrap();
-        assert!(view.lookup(&attributes).unwrap().is_none(), "{name}");
-        assert_eq!(tree.unlink(&attributes).unwrap_err().kind(), Kind::NotFound);
+        tree.unlink(&UNLIMITED, &attributes).unwrap();
+        assert!(
+            view.lookup(&UNLIMITED, &attributes).unwrap().is_none(),
+            "{name}"
+        );
+        assert_eq!(
+            tree.unlink(&UNLIMITED, &attributes).unwrap_err().kind(),
+            Kind::NotFound
+        );
         make(r#"{"n": 1}"#).unwrap();
         assert_eq!(read_json(&view, DOCUMENT), json!({"n": 1}), "{name}");
         assert_eq!(make("{}").unwrap_err().kind(), Kind::Exists);
         // The new file is there from when it is made; what is in it counts when it is closed.
-        tree.unlink(&attributes).unwrap();
-        let file = tree.create(&attributes, &MAKER).unwrap();
-        file.write_at(0, b"{\"n\"").unwrap();
-        let shown = view.lookup(&attributes).unwrap().unwrap();
+        tree.unlink(&UNLIMITED, &attributes).unwrap();
+        let file = tree.create(&UNLIMITED, &attributes, &MAKER).unwrap();
+        file.write_at(&UNLIMITED, 0, b"{\"n\"").unwrap();
+        let shown = view.lookup(&UNLIMITED, &attributes).unwrap().unwrap();
         assert_eq!((shown.size, shown.is_read_only), (4, false));
-        assert_eq!(file.flush().unwrap_err().kind(), Kind::Invalid);
-        assert_eq!(file.sync().unwrap_err().kind(), Kind::Invalid);
+        assert_eq!(file.flush(&UNLIMITED).unwrap_err().kind(), Kind::Invalid);
+        assert_eq!(file.sync(&UNLIMITED).unwrap_err().kind(), Kind::Invalid);
         // One that never parses leaves the old attributes.
         drop(file);
         assert_eq!(read_json(&view, DOCUMENT), json!({"n": 1}), "{name}");
         // A file that was removed while it was open is nowhere.
-        tree.unlink(&attributes).unwrap();
-        let lost = tree.create(&attributes, &MAKER).unwrap();
-        lost.write_at(0, br#"{"n": 2}"#).unwrap();
-        tree.unlink(&attributes).unwrap();
+        tree.unlink(&UNLIMITED, &attributes).unwrap();
+        let lost = tree.create(&UNLIMITED, &attributes, &MAKER).unwrap();
+        lost.write_at(&UNLIMITED, 0, br#"{"n": 2}"#).unwrap();
+        tree.unlink(&UNLIMITED, &attributes).unwrap();
         make(r#"{"n": 3}"#).unwrap();
-        lost.flush().unwrap();
+        lost.flush(&UNLIMITED).unwrap();
         assert_eq!(read_json(&view, DOCUMENT), json!({"n": 3}), "{name}");
         // A rename is an edit, too, where there is nothing.
-        tree.unlink(&attributes).unwrap();
+        tree.unlink(&UNLIMITED, &attributes).unwrap();
         self::make(&tree, "a/b/new", r#"{"n": 4}"#).unwrap();
-        tree.rename(&key("a/b/new"), &attributes, RenameMode::NoReplace)
-            .unwrap();
+        tree.rename(
+            &UNLIMITED,
+            &key("a/b/new"),
+            &attributes,
+            RenameMode::NoReplace,
+        )
+        .unwrap();
         assert_eq!(read_json(&view, DOCUMENT), json!({"n": 4}), "{name}");
         // What is made is empty, which is no document.
-        tree.unlink(&attributes).unwrap();
+        tree.unlink(&UNLIMITED, &attributes).unwrap();
         assert_eq!(make("").unwrap_err().kind(), Kind::Invalid);
         assert_eq!(read_json(&view, DOCUMENT), json!({"n": 4}), "{name}");
     }
@@ -304,9 +348,9 @@ fn a13_a_document_that_nobody_makes_anew_is_there_again() {
     let (view, tree) = tree(Arc::new(written::v3()));
     let before = read_json(&view, DOCUMENT);
     let attributes = key(DOCUMENT);
-    tree.unlink(&attributes).unwrap();
+    tree.unlink(&UNLIMITED, &attributes).unwrap();
     let started = std::time::Instant::now();
-    while view.lookup(&attributes).unwrap().is_none() {
+    while view.lookup(&UNLIMITED, &attributes).unwrap().is_none() {
         assert!(started.elapsed().as_secs() < 20);
         std::thread::sleep(std::time::Duration::from_millis(100));
     }
@@ -318,38 +362,39 @@ fn a13_a_document_that_nobody_makes_anew_is_there_again() {
 fn a13_scratch_files_are_few_and_short() {
     let (view, tree) = tree(Arc::new(written::v3()));
     let path = |number: usize| key(&format!("a/b/x{number}"));
-    let file = tree.create(&path(0), &MAKER).unwrap();
-    let error = file.write_at(16 << 20, b"x").unwrap_err();
+    let file = tree.create(&UNLIMITED, &path(0), &MAKER).unwrap();
+    let error = file.write_at(&UNLIMITED, 16 << 20, b"x").unwrap_err();
     assert_eq!(error.kind(), Kind::TooLarge);
-    let full = (0..1000).find_map(|number| tree.create(&path(number + 1), &MAKER).err());
+    let full =
+        (0..1000).find_map(|number| tree.create(&UNLIMITED, &path(number + 1), &MAKER).err());
     assert_eq!(full.unwrap().kind(), Kind::NoSpace);
     assert!(names(&view, "a/b").len() < 300);
-    tree.unlink(&path(0)).unwrap();
-    tree.create(&path(0), &MAKER).unwrap();
+    tree.unlink(&UNLIMITED, &path(0)).unwrap();
+    tree.create(&UNLIMITED, &path(0), &MAKER).unwrap();
 }
 
 #[test]
 fn a_document_is_read_back_as_it_is_written() {
     let (_, tree) = tree(Arc::new(written::v2()));
     let path = key("a/b/attributes.json");
-    let file = tree.open(&path, OpenMode::Write).unwrap();
-    let before = file.read_at(0, 1000).unwrap();
+    let file = tree.open(&UNLIMITED, &path, OpenMode::Write).unwrap();
+    let before = file.read_at(&UNLIMITED, 0, 1000).unwrap();
     assert!(before.starts_with(b"{"));
     // Nothing written, nothing stored.
-    file.flush().unwrap();
+    file.flush(&UNLIMITED).unwrap();
     let change = |size| zarrfs::store::tree::AttrChange {
         size: Some(size),
         ..Default::default()
     };
     // Truncated by its name, as open(2) of old kernels does it.
-    tree.change(&path, &change(0)).unwrap();
-    let file = tree.open(&path, OpenMode::Write).unwrap();
-    assert_eq!(file.stat().unwrap().meta.size, 0);
-    file.write_at(0, b"{\"a\":1}xx").unwrap();
-    assert_eq!(file.flush().unwrap_err().kind(), Kind::Invalid);
-    file.change(&change(7)).unwrap();
-    file.flush().unwrap();
-    let error = file.write_at(1 << 30, b" ").unwrap_err();
+    tree.change(&UNLIMITED, &path, &change(0)).unwrap();
+    let file = tree.open(&UNLIMITED, &path, OpenMode::Write).unwrap();
+    assert_eq!(file.stat(&UNLIMITED).unwrap().meta.size, 0);
+    file.write_at(&UNLIMITED, 0, b"{\"a\":1}xx").unwrap();
+    assert_eq!(file.flush(&UNLIMITED).unwrap_err().kind(), Kind::Invalid);
+    file.change(&UNLIMITED, &change(7)).unwrap();
+    file.flush(&UNLIMITED).unwrap();
+    let error = file.write_at(&UNLIMITED, 1 << 30, b" ").unwrap_err();
     assert_eq!(error.kind(), Kind::TooLarge);
 }
 
@@ -404,12 +449,15 @@ fn a_broken_document_of_others_is_left_alone() {
     let mount = Shared::over(Mode::Cow, "memory", &memory);
     write(&mount.tree, "attributes.json", r#"{"x": 1}"#).unwrap();
     assert_eq!(mount.conflicts(), [""; 0]);
-    let object = memory.get(&key(".zmetadata"), 100).unwrap().unwrap();
+    let object = memory
+        .get(&UNLIMITED, &key(".zmetadata"), 100)
+        .unwrap()
+        .unwrap();
     assert_eq!(object.bytes, b"{ broken");
     assert!(
         Fixture::of(&memory)
             .hierarchy
-            .root()
+            .root(&UNLIMITED)
             .unwrap()
             .unwrap()
             .node()

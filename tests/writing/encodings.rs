@@ -6,6 +6,7 @@ use zarrfs::store::tree::OpenMode;
 use crate::common::sample::{Form, Sample};
 use crate::hierarchies::key;
 use crate::shared::{Mode, Shared, everywhere, is_changed};
+use zarrfs::request_context::UNLIMITED;
 
 /// Documents of arrays that read other elements of the chunks of `sample`.
 fn others(sample: &Sample) -> Vec<Value> {
@@ -37,9 +38,12 @@ fn samples() -> [Sample; 2] {
 
 fn edit_attributes(mount: &Shared) {
     let path = key("a/attributes.json");
-    let file = mount.tree.open(&path, OpenMode::Truncate).unwrap();
-    file.write_at(0, b"{\"edited\": 1}").unwrap();
-    file.flush().unwrap();
+    let file = mount
+        .tree
+        .open(&UNLIMITED, &path, OpenMode::Truncate)
+        .unwrap();
+    file.write_at(&UNLIMITED, 0, b"{\"edited\": 1}").unwrap();
+    file.flush(&UNLIMITED).unwrap();
 }
 
 #[test]
@@ -48,8 +52,8 @@ fn a09_an_array_that_was_replaced_after_its_elements_were_stored_here() {
         for other in others(&sample) {
             let mount = Shared::of(Mode::Cow, "local", &sample);
             let file = mount.open("a/a.raw");
-            file.write_at(0, &[1, 1]).unwrap();
-            file.flush().unwrap();
+            file.write_at(&UNLIMITED, 0, &[1, 1]).unwrap();
+            file.flush(&UNLIMITED).unwrap();
             mount.put_outside("a/zarr.json", other.to_string().as_bytes());
             assert_eq!(mount.conflicts(), ["a/c/0"], "{other}");
             // Attributes that are edited here do not bring the chunk into the new array.
@@ -66,10 +70,10 @@ fn a09_an_array_that_was_replaced_before_its_elements_are_stored() {
             for (mode, kind) in everywhere() {
                 let mount = Shared::of(mode, kind, &sample);
                 let file = mount.open("a/a.raw");
-                file.write_at(0, &[1, 1]).unwrap();
+                file.write_at(&UNLIMITED, 0, &[1, 1]).unwrap();
                 let before = mount.stored("a/c/0");
                 mount.put_outside("a/zarr.json", other.to_string().as_bytes());
-                match file.flush() {
+                match file.flush(&UNLIMITED) {
                     Ok(()) => {
                         assert_eq!(mode, Mode::Cow, "{other}");
                         assert_eq!(mount.conflicts(), ["a/c/0"], "{other}");
@@ -89,11 +93,11 @@ fn a09_another_shape_and_other_attributes_are_no_conflict() {
             for (mode, kind) in everywhere() {
                 let mount = Shared::of(mode, kind, &sample);
                 let file = mount.open("a/a.raw");
-                file.write_at(0, &[1, 1]).unwrap();
+                file.write_at(&UNLIMITED, 0, &[1, 1]).unwrap();
                 let mut document = sample.metadata();
                 document[name] = value.clone();
                 mount.put_outside("a/zarr.json", document.to_string().as_bytes());
-                file.flush().unwrap();
+                file.flush(&UNLIMITED).unwrap();
                 assert!(mount.conflicts().is_empty(), "{name} {mode:?} {kind}");
                 assert_eq!(mount.outside().read("a")[..2], [1, 1]);
             }

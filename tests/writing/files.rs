@@ -13,6 +13,7 @@ use crate::common;
 use crate::common::sample::{Form, Sample};
 use crate::fixture::{MAKER, tree};
 use crate::hierarchies::key;
+use zarrfs::request_context::UNLIMITED;
 
 fn fixture() -> (MemoryStore, Sample, Arc<dyn View>, Arc<dyn Tree>) {
     let memory = MemoryStore::default();
@@ -33,24 +34,30 @@ pub fn sized(size: u64) -> AttrChange {
 fn a_write_is_seen_in_every_file_at_once() {
     let (memory, sample, view, tree) = fixture();
     let mut expected = sample.whole();
-    let [raw, other] = [(); 2].map(|()| tree.open(&key("g/a/a.raw"), OpenMode::Write).unwrap());
-    let reader = view.open(&key("g/a/a.raw")).unwrap();
+    let [raw, other] = [(); 2].map(|()| {
+        tree.open(&UNLIMITED, &key("g/a/a.raw"), OpenMode::Write)
+            .unwrap()
+    });
+    let reader = view.open(&UNLIMITED, &key("g/a/a.raw")).unwrap();
     let before = reader.file.version();
-    raw.write_at(0, &[1, 2, 3]).unwrap();
+    raw.write_at(&UNLIMITED, 0, &[1, 2, 3]).unwrap();
     // Element 0 of the chunk 1.1 is [4, 2], its second byte, and element 1 [4, 3].
-    other.write_at(2 * 22 + 1, &[4, 5, 6]).unwrap();
+    other.write_at(&UNLIMITED, 2 * 22 + 1, &[4, 5, 6]).unwrap();
     expected[..3].copy_from_slice(&[1, 2, 3]);
     expected[2 * 22 + 1..2 * 22 + 4].copy_from_slice(&[4, 5, 6]);
-    assert_eq!(reader.file.read_at(0, 100).unwrap()[..], expected);
+    assert_eq!(
+        reader.file.read_at(&UNLIMITED, 0, 100).unwrap()[..],
+        expected
+    );
     assert_ne!(reader.file.version(), before);
     assert_eq!(common::read(&view, "g/a/a.raw").unwrap(), expected);
     assert_eq!(
         common::read(&view, "g/a/chunks/1.1.npy").unwrap()[129..132],
         [4, 5, 6]
     );
-    assert_eq!(raw.read_at(0, 100).unwrap(), expected);
+    assert_eq!(raw.read_at(&UNLIMITED, 0, 100).unwrap(), expected);
     // Either handle stores what both wrote.
-    other.flush().unwrap();
+    other.flush(&UNLIMITED).unwrap();
     let (fresh, _) = self::tree(Arc::new(memory));
     assert_eq!(common::read(&fresh, "g/a/a.raw").unwrap(), expected);
 }
@@ -60,30 +67,34 @@ fn no_file_gets_another_length() {
     let (_, sample, view, tree) = fixture();
     for path in ["g/a/a.raw", "g/a/a.npy"] {
         let path = key(path);
-        let size = view.lookup(&path).unwrap().unwrap().size;
-        let error = tree.open(&path, OpenMode::Truncate).err().unwrap();
+        let size = view.lookup(&UNLIMITED, &path).unwrap().unwrap().size;
+        let error = tree
+            .open(&UNLIMITED, &path, OpenMode::Truncate)
+            .err()
+            .unwrap();
         assert_eq!(error.kind(), Kind::Invalid, "{error}");
         assert!(error.to_string().contains("conv=notrunc"), "{error}");
-        let file = tree.open(&path, OpenMode::Write).unwrap();
-        assert_eq!(file.stat().unwrap().meta.size, size);
+        let file = tree.open(&UNLIMITED, &path, OpenMode::Write).unwrap();
+        assert_eq!(file.stat(&UNLIMITED).unwrap().meta.size, size);
         for wrong in [0, size - 1, size + 1] {
             assert_eq!(
-                file.change(&sized(wrong)).unwrap_err().kind(),
+                file.change(&UNLIMITED, &sized(wrong)).unwrap_err().kind(),
                 Kind::Invalid
             );
-            let error = tree.change(&path, &sized(wrong)).unwrap_err();
+            let error = tree.change(&UNLIMITED, &path, &sized(wrong)).unwrap_err();
             assert_eq!(error.kind(), Kind::Invalid);
         }
-        file.change(&sized(size)).unwrap();
-        tree.change(&path, &sized(size)).unwrap();
-        file.allocate(0, (0, size)).unwrap();
-        let beyond = file.allocate(0, (size, 1)).unwrap_err();
+        file.change(&UNLIMITED, &sized(size)).unwrap();
+        tree.change(&UNLIMITED, &path, &sized(size)).unwrap();
+        file.allocate(&UNLIMITED, 0, (0, size)).unwrap();
+        let beyond = file.allocate(&UNLIMITED, 0, (size, 1)).unwrap_err();
         assert_eq!(beyond.kind(), Kind::TooLarge);
         assert_eq!(
-            file.write_at(size, &[1]).unwrap_err().kind(),
+            file.write_at(&UNLIMITED, size, &[1]).unwrap_err().kind(),
             Kind::TooLarge
         );
         tree.change(
+            &UNLIMITED,
             &path,
             &AttrChange {
                 mode: Some(0o600),
@@ -115,14 +126,14 @@ fn other_forms_are_read_only() {
         ("g/g.h5", true),
     ] {
         let path = key(path);
-        let attr = view.lookup(&path).unwrap();
+        let attr = view.lookup(&UNLIMITED, &path).unwrap();
         let attr = attr.unwrap_or_else(|| panic!("no {path}"));
         assert_eq!(attr.is_read_only, is_read_only, "{path}");
         if is_read_only && attr.kind == EntryKind::File {
-            let error = tree.open(&path, OpenMode::Write).err().unwrap();
+            let error = tree.open(&UNLIMITED, &path, OpenMode::Write).err().unwrap();
             assert_eq!(error.kind(), Kind::Denied, "{error}");
             assert!(error.to_string().contains("write NAME.npy"), "{error}");
-            let error = tree.change(&path, &sized(0)).unwrap_err();
+            let error = tree.change(&UNLIMITED, &path, &sized(0)).unwrap_err();
             assert_eq!(error.kind(), Kind::Denied, "{error}");
         }
     }
@@ -131,7 +142,7 @@ fn other_forms_are_read_only() {
 #[test]
 fn one_file_of_an_array_is_open_for_writing_at_a_time() {
     let (_, sample, view, tree) = fixture();
-    let open = |path: &str| tree.open(&key(path), OpenMode::Write);
+    let open = |path: &str| tree.open(&UNLIMITED, &key(path), OpenMode::Write);
     let npy = [open("g/a/a.npy").unwrap(), open("g/a/a.npy").unwrap()];
     let error = open("g/a/a.raw").err().unwrap();
     assert_eq!(error.kind(), Kind::Busy, "{error}");
@@ -151,8 +162,8 @@ fn a_view_that_is_shown_in_two_directories_has_two_files() {
     let (memory, ..) = fixture();
     let views = common::views_of(Arc::new(memory), Duration::from_secs(20));
     let open = |path: &str| {
-        let (tree, path) = views.files.tree(&key(path)).unwrap().unwrap();
-        tree.open(&path, OpenMode::Write)
+        let (tree, path) = views.files.tree(&UNLIMITED, &key(path)).unwrap().unwrap();
+        tree.open(&UNLIMITED, &path, OpenMode::Write)
     };
     let top = open("g/a/a.npy").unwrap();
     let error = open(".zarrfs/files/g/a/a.npy").err().unwrap();
@@ -171,14 +182,18 @@ fn a_view_that_is_shown_in_two_directories_has_two_files() {
 fn chunks_of_an_array_that_is_written_are_not_changed_in_the_store_view() {
     let (memory, ..) = fixture();
     let views = common::views_of(Arc::new(memory), Duration::from_secs(20));
-    let (tree, path) = views.files.tree(&key("g/a/a.npy")).unwrap().unwrap();
+    let (tree, path) = views
+        .files
+        .tree(&UNLIMITED, &key("g/a/a.npy"))
+        .unwrap()
+        .unwrap();
     let chunk = key("g/a/c/1/1");
     let is_free = |name: &Key| {
         let written = views.stored.begin_writing(name);
         written.map(drop).map_err(|error| error.kind())
     };
     assert_eq!(is_free(&chunk), Ok(()));
-    let file = tree.open(&path, OpenMode::Write).unwrap();
+    let file = tree.open(&UNLIMITED, &path, OpenMode::Write).unwrap();
     assert_eq!(is_free(&chunk), Err(Kind::Busy));
     for other in ["g/a/zarr.json", "g/a/c/1", "g/a/c/1/1.tmp", "g/b/c/1/1"] {
         assert_eq!(is_free(&key(other)), Ok(()), "{other}");
@@ -191,16 +206,27 @@ fn chunks_of_an_array_that_is_written_are_not_changed_in_the_store_view() {
 #[test]
 fn other_places_say_why_not() {
     let (_, _, _, tree) = fixture();
-    let kind = |path: &str| tree.open(&key(path), OpenMode::Write).err().unwrap().kind();
+    let kind = |path: &str| {
+        tree.open(&UNLIMITED, &key(path), OpenMode::Write)
+            .err()
+            .unwrap()
+            .kind()
+    };
     assert_eq!(kind("g/a"), Kind::IsADirectory);
     assert_eq!(kind("g/a/chunks"), Kind::IsADirectory);
     assert_eq!(kind("g/none"), Kind::NotFound);
     assert_eq!(kind("g/a/chunks/9.9.raw"), Kind::NotFound);
-    let made = tree.create(&key("g/a/a.raw"), &MAKER).err().unwrap();
+    let made = tree
+        .create(&UNLIMITED, &key("g/a/a.raw"), &MAKER)
+        .err()
+        .unwrap();
     assert_eq!(made.kind(), Kind::Exists);
-    let made = tree.create(&key("g/data.csv"), &MAKER).err().unwrap();
+    let made = tree
+        .create(&UNLIMITED, &key("g/data.csv"), &MAKER)
+        .err()
+        .unwrap();
     assert_eq!(made.kind(), Kind::NotPermitted);
     assert!(tree.room().unwrap().available > 0);
-    assert!(tree.stat(&key("g/a/a.raw")).unwrap().is_some());
-    assert!(tree.stat(&key("g/none")).unwrap().is_none());
+    assert!(tree.stat(&UNLIMITED, &key("g/a/a.raw")).unwrap().is_some());
+    assert!(tree.stat(&UNLIMITED, &key("g/none")).unwrap().is_none());
 }

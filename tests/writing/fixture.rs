@@ -10,6 +10,7 @@ use zarrfs::error::{Error, Kind, Result};
 use zarrfs::export::{Export, format};
 use zarrfs::grid::Region;
 use zarrfs::hierarchy::Hierarchy;
+use zarrfs::request_context::{RequestContext, UNLIMITED};
 use zarrfs::stats::Stats;
 use zarrfs::store::backend::memory::MemoryStore;
 use zarrfs::store::layer::Layer;
@@ -54,7 +55,10 @@ impl Fixture {
     }
 
     pub fn array(&self, path: &str) -> Arc<OpenArray> {
-        let found = self.hierarchy.node(&Key::new(path).unwrap()).unwrap();
+        let found = self
+            .hierarchy
+            .node(&UNLIMITED, &Key::new(path).unwrap())
+            .unwrap();
         self.arrays.open(&found.unwrap()).unwrap()
     }
 
@@ -62,14 +66,14 @@ impl Fixture {
     pub fn file(&self, path: &str, extension: &str) -> Export {
         let array = self.array(path);
         let region = Region::whole(&array.array().shape);
-        Export::open(&array, format(extension).unwrap(), region).unwrap()
+        Export::open(&UNLIMITED, &array, format(extension).unwrap(), region).unwrap()
     }
 
     /// Opens the raw file of a chunk.
     pub fn chunk(&self, path: &str, indices: &[u64]) -> Export {
         let array = self.array(path);
         let region = array.stored_grid().unwrap().region(indices);
-        Export::open(&array, format("raw").unwrap(), region).unwrap()
+        Export::open(&UNLIMITED, &array, format("raw").unwrap(), region).unwrap()
     }
 
     pub fn read(&self, path: &str) -> Vec<u8> {
@@ -86,7 +90,7 @@ pub fn tree(store: Arc<dyn Store>) -> (Arc<dyn View>, Arc<dyn Tree>) {
         "sample",
         &crate::common::every_form(),
     );
-    let (tree, path) = files.tree(&Key::root()).unwrap().unwrap();
+    let (tree, path) = files.tree(&UNLIMITED, &Key::root()).unwrap().unwrap();
     assert!(path.is_root());
     (Arc::new(files), tree)
 }
@@ -100,7 +104,9 @@ pub const MAKER: Credentials = Credentials {
 
 /// Returns all bytes of a file.
 pub fn all(file: &Export) -> Vec<u8> {
-    file.read_at(0, file.len() as usize).unwrap().to_vec()
+    file.read_at(&UNLIMITED, 0, file.len() as usize)
+        .unwrap()
+        .to_vec()
 }
 
 /// A store that takes no object while it is told so.
@@ -115,11 +121,17 @@ impl Layer for Full {
         &self.memory
     }
 
-    fn put(&self, key: &Key, body: PutBody<'_>, condition: &Condition) -> Result<ETag> {
+    fn put(
+        &self,
+        context: &RequestContext,
+        key: &Key,
+        body: PutBody<'_>,
+        condition: &Condition,
+    ) -> Result<ETag> {
         if self.is_full.load(Ordering::SeqCst) {
             Err(Error::new(Kind::NoSpace, key, "no room"))
         } else {
-            self.memory.put(key, body, condition)
+            self.memory.put(context, key, body, condition)
         }
     }
 }

@@ -13,6 +13,7 @@ use crate::fixture::tree;
 use crate::hierarchies::{self, key};
 use crate::shared::{Mode, Shared};
 use crate::written;
+use zarrfs::request_context::UNLIMITED;
 
 /// Attributes that no reader of JSON gives back as they are.
 const ODD: &str = r#"{
@@ -49,7 +50,7 @@ fn texts(memory: &MemoryStore) -> Vec<(&'static str, String)> {
         "meta/root/consolidated/.zmetadata",
     ];
     let text = |name: &'static str| {
-        let object = memory.get(&key(name), 1 << 20).unwrap()?;
+        let object = memory.get(&UNLIMITED, &key(name), 1 << 20).unwrap()?;
         Some((name, String::from_utf8(object.bytes).unwrap()))
     };
     KEYS.into_iter().filter_map(text).collect()

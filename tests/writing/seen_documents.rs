@@ -11,6 +11,7 @@ use crate::files::sized;
 use crate::fixture::MAKER;
 use crate::hierarchies::key;
 use crate::shared::{Shared, everywhere};
+use zarrfs::request_context::UNLIMITED;
 
 /// Changes the attributes of the array `a` as another program does.
 fn annotate_outside(mount: &Shared, attributes: &Value) {
@@ -57,20 +58,20 @@ fn a03_a_document_that_is_open_for_reading_and_writing() {
     edited(
         |mount| mount.open(PATH),
         |_, file| {
-            let text = annotated(&file.read_at(0, 1 << 16).unwrap());
-            file.change(&sized(0)).unwrap();
-            file.write_at(0, text.as_bytes()).unwrap();
-            let closed = file.flush();
+            let text = annotated(&file.read_at(&UNLIMITED, 0, 1 << 16).unwrap());
+            file.change(&UNLIMITED, &sized(0)).unwrap();
+            file.write_at(&UNLIMITED, 0, text.as_bytes()).unwrap();
+            let closed = file.flush(&UNLIMITED);
             // The kernel flushes a file again when it is released.
-            let _ = file.flush();
+            let _ = file.flush(&UNLIMITED);
             closed
         },
         |mount| {
             let file = mount.open(PATH);
-            let text = annotated(&file.read_at(0, 1 << 16).unwrap());
-            file.write_at(0, text.as_bytes()).unwrap();
-            file.change(&sized(text.len() as u64)).unwrap();
-            file.flush().unwrap();
+            let text = annotated(&file.read_at(&UNLIMITED, 0, 1 << 16).unwrap());
+            file.write_at(&UNLIMITED, 0, text.as_bytes()).unwrap();
+            file.change(&UNLIMITED, &sized(text.len() as u64)).unwrap();
+            file.flush(&UNLIMITED).unwrap();
             let shown = read_json(&mount.view, "a/attributes.json");
             assert_eq!(shown, json!({"theirs": 2, "ours": 1}));
         },
@@ -99,10 +100,14 @@ fn a03_a_document_that_was_read_and_is_replaced() {
     edited(
         |mount| annotated(&common::read(&mount.view, PATH).unwrap()),
         |mount, text| {
-            let file = mount.tree.create(&beside, &MAKER).unwrap();
-            file.write_at(0, text.as_bytes()).unwrap();
-            file.flush().unwrap();
-            let rename = || mount.tree.rename(&beside, &key(PATH), RenameMode::Replace);
+            let file = mount.tree.create(&UNLIMITED, &beside, &MAKER).unwrap();
+            file.write_at(&UNLIMITED, 0, text.as_bytes()).unwrap();
+            file.flush(&UNLIMITED).unwrap();
+            let rename = || {
+                mount
+                    .tree
+                    .rename(&UNLIMITED, &beside, &key(PATH), RenameMode::Replace)
+            };
             let renamed = rename();
             if renamed.is_err() {
                 rename().unwrap_err();
@@ -110,13 +115,13 @@ fn a03_a_document_that_was_read_and_is_replaced() {
             renamed
         },
         |mount| {
-            mount.tree.unlink(&beside).unwrap();
+            mount.tree.unlink(&UNLIMITED, &beside).unwrap();
             let text = annotated(&common::read(&mount.view, PATH).unwrap());
-            let file = mount.tree.create(&beside, &MAKER).unwrap();
-            file.write_at(0, text.as_bytes()).unwrap();
+            let file = mount.tree.create(&UNLIMITED, &beside, &MAKER).unwrap();
+            file.write_at(&UNLIMITED, 0, text.as_bytes()).unwrap();
             mount
                 .tree
-                .rename(&beside, &key(PATH), RenameMode::Replace)
+                .rename(&UNLIMITED, &beside, &key(PATH), RenameMode::Replace)
                 .unwrap();
         },
     );
@@ -128,11 +133,11 @@ fn a13_a_document_that_was_read_and_is_made_anew() {
     edited(
         |mount| annotated(&common::read(&mount.view, PATH).unwrap()),
         |mount, text| {
-            mount.tree.unlink(&key(PATH)).unwrap();
-            let file = mount.tree.create(&key(PATH), &MAKER).unwrap();
-            file.write_at(0, text.as_bytes()).unwrap();
-            let closed = file.flush();
-            let _ = file.flush();
+            mount.tree.unlink(&UNLIMITED, &key(PATH)).unwrap();
+            let file = mount.tree.create(&UNLIMITED, &key(PATH), &MAKER).unwrap();
+            file.write_at(&UNLIMITED, 0, text.as_bytes()).unwrap();
+            let closed = file.flush(&UNLIMITED);
+            let _ = file.flush(&UNLIMITED);
             closed
         },
         |_| {},
@@ -146,10 +151,16 @@ fn a13_an_old_document_does_not_replace_what_another_program_wrote() {
     edited(
         |mount| {
             common::read(&mount.view, PATH).unwrap();
-            let aside = mount.tree.rename(&key(PATH), &beside, RenameMode::Replace);
+            let aside = mount
+                .tree
+                .rename(&UNLIMITED, &key(PATH), &beside, RenameMode::Replace);
             aside.unwrap();
         },
-        |mount, ()| mount.tree.rename(&beside, &key(PATH), RenameMode::Replace),
+        |mount, ()| {
+            mount
+                .tree
+                .rename(&UNLIMITED, &beside, &key(PATH), RenameMode::Replace)
+        },
         |_| {},
     );
 }
@@ -159,17 +170,20 @@ fn a03_a_document_that_nobody_has_read_is_replaced() {
     let sample = Sample::new(&[4], &[4], Form::Plain);
     for (mode, kind) in everywhere() {
         let mount = Shared::of(mode, kind, &sample);
-        let file = mount.tree.open(&key(PATH), OpenMode::Truncate).unwrap();
+        let file = mount
+            .tree
+            .open(&UNLIMITED, &key(PATH), OpenMode::Truncate)
+            .unwrap();
         annotate_outside(&mount, &json!({"theirs": 2}));
-        file.write_at(0, b"{\"ours\": 1}").unwrap();
-        file.flush().unwrap();
+        file.write_at(&UNLIMITED, 0, b"{\"ours\": 1}").unwrap();
+        file.flush(&UNLIMITED).unwrap();
         assert_eq!(mount.conflicts(), [""; 0]);
         let stored: Value = serde_json::from_slice(&mount.stored("a/zarr.json")).unwrap();
         assert_eq!(stored["attributes"], json!({"ours": 1}), "{mode:?} {kind}");
         // What was saved is seen: the next save of this file has it as its condition.
         annotate_outside(&mount, &json!({"theirs": 3}));
-        file.write_at(0, b"{\"ours\": 4}").unwrap();
-        mount.is_conflict(file.flush(), "a/zarr.json");
+        file.write_at(&UNLIMITED, 0, b"{\"ours\": 4}").unwrap();
+        mount.is_conflict(file.flush(&UNLIMITED), "a/zarr.json");
     }
 }
 
@@ -183,9 +197,9 @@ fn a03_attributes_do_not_depend_on_the_shape() {
         let mut document: Value = serde_json::from_slice(&mount.stored("a/zarr.json")).unwrap();
         document["shape"] = json!([6]);
         mount.put_outside("a/zarr.json", document.to_string().as_bytes());
-        file.change(&sized(0)).unwrap();
-        file.write_at(0, b"{\"ours\": 1}").unwrap();
-        file.flush().unwrap();
+        file.change(&UNLIMITED, &sized(0)).unwrap();
+        file.write_at(&UNLIMITED, 0, b"{\"ours\": 1}").unwrap();
+        file.flush(&UNLIMITED).unwrap();
         assert_eq!(mount.conflicts(), [""; 0], "{mode:?} {kind}");
         document["attributes"] = json!({"ours": 1});
         let stored: Value = serde_json::from_slice(&mount.stored("a/zarr.json")).unwrap();
@@ -202,9 +216,9 @@ fn a03_a_commit_is_no_change_of_another_program() {
         write(&mount.tree, "a/attributes.json", r#"{"ours": 1}"#).unwrap();
         let file = mount.open("a/attributes.json");
         assert_eq!(mount.conflicts(), [""; 0]);
-        file.write_at(0, b"{\"ours\": 2}").unwrap();
-        file.change(&sized(11)).unwrap();
-        file.flush().unwrap();
+        file.write_at(&UNLIMITED, 0, b"{\"ours\": 2}").unwrap();
+        file.change(&UNLIMITED, &sized(11)).unwrap();
+        file.flush(&UNLIMITED).unwrap();
         assert_eq!(mount.conflicts(), [""; 0], "{mode:?} {kind}");
         let stored: Value = serde_json::from_slice(&mount.stored("a/zarr.json")).unwrap();
         assert_eq!(stored["attributes"], json!({"ours": 2}), "{mode:?} {kind}");

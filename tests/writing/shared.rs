@@ -19,6 +19,7 @@ use zarrfs::view::files::FilesView;
 use crate::common::sample::{GROUP, Sample};
 use crate::fixture::{Fixture, limits};
 use crate::hierarchies::key;
+use zarrfs::request_context::UNLIMITED;
 
 /// How changes come into the store.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -90,7 +91,7 @@ impl Shared {
             "sample",
             &crate::common::every_form(),
         );
-        let (tree, _) = view.tree(&Key::root()).unwrap().unwrap();
+        let (tree, _) = view.tree(&UNLIMITED, &Key::root()).unwrap().unwrap();
         Shared {
             mode,
             lower,
@@ -119,7 +120,9 @@ impl Shared {
 
     /// Opens a file of the files view for writing.
     pub fn open(&self, path: &str) -> Arc<dyn TreeFile> {
-        self.tree.open(&key(path), OpenMode::Write).unwrap()
+        self.tree
+            .open(&UNLIMITED, &key(path), OpenMode::Write)
+            .unwrap()
     }
 
     /// Opens the array `a` as another program without the mount does.
@@ -130,32 +133,39 @@ impl Shared {
     /// Writes elements of the array `a` as another program does that has the store itself.
     pub fn write_outside(&self, offset: u64, bytes: &[u8]) {
         let outside = self.outside();
-        outside.file("a", "raw").write_at(offset, bytes).unwrap();
-        outside.array("a").flush().unwrap();
+        outside
+            .file("a", "raw")
+            .write_at(&UNLIMITED, offset, bytes)
+            .unwrap();
+        outside.array("a").flush(&UNLIMITED).unwrap();
     }
 
     /// Puts a key as another program does.
     pub fn put_outside(&self, name: &str, bytes: &[u8]) {
         let body = PutBody::Bytes(bytes);
-        self.lower.put(&key(name), body, &Condition::Any).unwrap();
+        self.lower
+            .put(&UNLIMITED, &key(name), body, &Condition::Any)
+            .unwrap();
     }
 
     /// Returns what the store itself has under a key.
     pub fn stored(&self, name: &str) -> Vec<u8> {
-        let object = self.lower.get(&key(name), 1 << 20).unwrap();
+        let object = self.lower.get(&UNLIMITED, &key(name), 1 << 20).unwrap();
         object.unwrap().bytes
     }
 
     /// Returns the keys that a commit finds changed by others.
     pub fn conflicts(&self) -> Vec<String> {
-        let outcome = self.overlay.commit(CommitConfig::default(), &|_, _| {});
+        let outcome = self
+            .overlay
+            .commit(&UNLIMITED, CommitConfig::default(), &|_, _| {});
         let conflicts = outcome.unwrap().conflicts;
         conflicts.iter().map(|(key, _)| key.to_string()).collect()
     }
 
     /// Expects that nothing is kept of a change that the store did not take.
     pub fn keeps_nothing(&self, name: &str) {
-        let changes = self.overlay.changes().unwrap();
+        let changes = self.overlay.changes(&UNLIMITED).unwrap();
         let is_kept = changes.keys.iter().any(|change| change.key == key(name));
         assert!(!is_kept || self.mode == Mode::Cow, "{name} is kept");
     }
@@ -187,14 +197,14 @@ pub fn is_changed(error: &Error, name: &str) {
 }
 
 fn copy(from: &MemoryStore, prefix: &Key, to: &LocalStore) {
-    let mut listing = from.list(prefix).unwrap();
-    while let Some(name) = listing.next().unwrap() {
+    let mut listing = from.list(&UNLIMITED, prefix).unwrap();
+    while let Some(name) = listing.next(&UNLIMITED).unwrap() {
         let key = prefix.child(&name.name).unwrap();
-        match from.get(&key, 1 << 30).unwrap() {
+        match from.get(&UNLIMITED, &key, 1 << 30).unwrap() {
             None => copy(from, &key, to),
             Some(object) => {
                 let body = PutBody::Bytes(&object.bytes);
-                to.put(&key, body, &Condition::Any).unwrap();
+                to.put(&UNLIMITED, &key, body, &Condition::Any).unwrap();
             }
         }
     }

@@ -13,6 +13,7 @@ use zarrfs::store::{ByteRange, Key, Meta, Object, Reader, Store};
 
 use crate::array_spec::ArraySpec;
 use crate::fixture::{Fixture, all, limits};
+use zarrfs::request_context::{RequestContext, UNLIMITED};
 
 /// How long a read waits for others at most.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -48,19 +49,29 @@ impl Layer for MeetingStore {
         &self.memory
     }
 
-    fn get(&self, key: &Key, limit: u64) -> Result<Option<Object>> {
+    fn get(&self, context: &RequestContext, key: &Key, limit: u64) -> Result<Option<Object>> {
         self.meet(key);
-        self.memory.get(key, limit)
+        self.memory.get(context, key, limit)
     }
 
-    fn get_range(&self, key: &Key, range: ByteRange) -> Result<Option<Object>> {
+    fn get_range(
+        &self,
+        context: &RequestContext,
+        key: &Key,
+        range: ByteRange,
+    ) -> Result<Option<Object>> {
         self.meet(key);
-        self.memory.get_range(key, range)
+        self.memory.get_range(context, key, range)
     }
 
-    fn open(&self, key: &Key, known: Option<&Meta>) -> Result<Arc<dyn Reader>> {
+    fn open(
+        &self,
+        context: &RequestContext,
+        key: &Key,
+        known: Option<&Meta>,
+    ) -> Result<Arc<dyn Reader>> {
         self.meet(key);
-        self.memory.open(key, known)
+        self.memory.open(context, key, known)
     }
 }
 
@@ -80,8 +91,10 @@ fn read_at_a_time(party: usize, width: usize, memory: u64) -> usize {
     let stored = spec.store();
     let fixture = Fixture::of(&stored);
     let written = fixture.file("a", "raw");
-    written.write_at(0, &vec![2; 8 * width]).unwrap();
-    fixture.array("a").flush().unwrap();
+    written
+        .write_at(&UNLIMITED, 0, &vec![2; 8 * width])
+        .unwrap();
+    fixture.array("a").flush(&UNLIMITED).unwrap();
     let store = Arc::new(MeetingStore {
         memory: stored,
         party,
@@ -95,9 +108,9 @@ fn read_at_a_time(party: usize, width: usize, memory: u64) -> usize {
     };
     let fixture = Fixture::new(store.clone(), limits);
     let file = fixture.file("a", "raw");
-    file.write_at(0, &vec![3; 4 * width]).unwrap();
+    file.write_at(&UNLIMITED, 0, &vec![3; 4 * width]).unwrap();
     assert!(all(&file) == [vec![3; 4 * width], vec![2; 4 * width]].concat());
-    fixture.array("a").flush().unwrap();
+    fixture.array("a").flush(&UNLIMITED).unwrap();
     assert!(Fixture::of(&store.memory).read("a") == all(&file));
     store.most.load(Ordering::SeqCst)
 }

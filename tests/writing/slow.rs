@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use zarrfs::error::Result;
+use zarrfs::request_context::RequestContext;
 use zarrfs::store::backend::memory::MemoryStore;
 use zarrfs::store::layer::Layer;
 use zarrfs::store::{ByteRange, Key, Meta, Object, Reader, Store, StoreInfo, Version};
@@ -43,24 +44,34 @@ impl Layer for Slow {
         &self.memory
     }
 
-    fn get(&self, key: &Key, limit: u64) -> Result<Option<Object>> {
-        self.ask().get(key, limit)
+    fn get(&self, context: &RequestContext, key: &Key, limit: u64) -> Result<Option<Object>> {
+        self.ask().get(context, key, limit)
     }
 
-    fn get_range(&self, key: &Key, range: ByteRange) -> Result<Option<Object>> {
-        self.ask().get_range(key, range)
+    fn get_range(
+        &self,
+        context: &RequestContext,
+        key: &Key,
+        range: ByteRange,
+    ) -> Result<Option<Object>> {
+        self.ask().get_range(context, key, range)
     }
 
-    fn head(&self, key: &Key) -> Result<Option<Meta>> {
-        self.ask().head(key)
+    fn head(&self, context: &RequestContext, key: &Key) -> Result<Option<Meta>> {
+        self.ask().head(context, key)
     }
 
-    fn version(&self, key: &Key) -> Result<Option<Version>> {
-        self.ask().version(key)
+    fn version(&self, context: &RequestContext, key: &Key) -> Result<Option<Version>> {
+        self.ask().version(context, key)
     }
 
-    fn open(&self, key: &Key, known: Option<&Meta>) -> Result<Arc<dyn Reader>> {
-        self.ask().open(key, known)
+    fn open(
+        &self,
+        context: &RequestContext,
+        key: &Key,
+        known: Option<&Meta>,
+    ) -> Result<Arc<dyn Reader>> {
+        self.ask().open(context, key, known)
     }
 
     fn info(&self) -> &StoreInfo {

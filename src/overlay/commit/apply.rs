@@ -18,6 +18,7 @@ use crate::overlay::content;
 use crate::overlay::journal_line::JournalRecord;
 use crate::overlay::keys_dir::os_error;
 use crate::overlay::listing::list_recursive;
+use crate::request_context::RequestContext;
 use crate::store::{Condition, ETag, Key, PutBody};
 use crate::sync::pool::parallel_map;
 
@@ -62,24 +63,28 @@ impl Apply<'_> {
     /// objects in the way, which are removed by force.
     pub(super) fn run(
         &self,
+        context: &RequestContext,
         steps: Vec<CommitStep>,
         files_above: &[Key],
         progress: &ProgressFn,
     ) -> Result<Conflicts> {
         for file in files_above {
-            self.commit.core.store.erase(file, &Condition::Any)?;
+            self.commit
+                .core
+                .store
+                .erase(context, file, &Condition::Any)?;
         }
         let total = steps.len();
         let done = AtomicUsize::new(0);
         let (puts, erases): (Vec<CommitStep>, Vec<CommitStep>) = steps
             .into_iter()
             .partition(|step| step.change.action != ChangeAction::Erase);
-        let (erases, conflicts) = self.remove_obstacles(&puts, erases)?;
+        let (erases, conflicts) = self.remove_obstacles(context, &puts, erases)?;
         if !conflicts.is_empty() {
             return Ok(conflicts);
         }
         for phase in phases(puts, erases) {
-            let conflicts = self.apply_all(phase, &|| {
+            let conflicts = self.apply_all(context, phase, &|| {
                 progress(done.fetch_add(1, Ordering::Relaxed) + 1, total);
             })?;
             if !conflicts.is_empty() {
@@ -93,6 +98,7 @@ impl Apply<'_> {
     /// Returns the removals that are left, and the keys that other programs changed.
     fn remove_obstacles(
         &self,
+        context: &RequestContext,
         puts: &[CommitStep],
         erases: Vec<CommitStep>,
     ) -> Result<(Vec<CommitStep>, Conflicts)> {
@@ -104,7 +110,7 @@ impl Apply<'_> {
             folders.contains(key) || above(key).any(|folder| keys.contains(&folder))
         };
         let (obstacles, others) = erases.into_iter().partition(is_obstacle);
-        let conflicts = self.apply_all(obstacles, &|| {})?;
+        let conflicts = self.apply_all(context, obstacles, &|| {})?;
         let core = self.commit.core;
         for step in puts {
             let key = &step.change.key;
@@ -112,20 +118,25 @@ impl Apply<'_> {
             if !step.is_folder && !is_hidden {
                 continue;
             }
-            let stored = list_recursive(&*core.store, key)?;
+            let stored = list_recursive(context, &*core.store, key)?;
             if step.is_folder {
                 let mut below = stored.objects.iter().map(|(key, _)| key);
-                below.try_for_each(|key| core.store.erase(key, &Condition::Any))?;
+                below.try_for_each(|key| core.store.erase(context, key, &Condition::Any))?;
             }
-            core.erase_folders(&stored.folders)?;
+            core.erase_folders(context, &stored.folders)?;
         }
         Ok((others, conflicts))
     }
 
     /// Applies steps in any order; returns the keys that other programs changed since they were compared.
-    fn apply_all(&self, steps: Vec<CommitStep>, done: &(dyn Fn() + Sync)) -> Result<Conflicts> {
+    fn apply_all(
+        &self,
+        context: &RequestContext,
+        steps: Vec<CommitStep>,
+        done: &(dyn Fn() + Sync),
+    ) -> Result<Conflicts> {
         let apply = |step: CommitStep| {
-            let applied = self.apply_step(&step);
+            let applied = self.apply_step(context, &step);
             done();
             (step.change.key, applied)
         };
@@ -141,25 +152,30 @@ impl Apply<'_> {
         Ok(conflicts)
     }
 
-    fn apply_step(&self, step: &CommitStep) -> Result<()> {
+    fn apply_step(&self, context: &RequestContext, step: &CommitStep) -> Result<()> {
         let condition = match &step.now {
             _ if self.force => Condition::Any,
             None => Condition::Absent,
             Some(etag) => Condition::Match(etag.text.clone()),
         };
         match step.change.action {
-            ChangeAction::Erase => self.erase(step, &condition)?,
-            _ => self.put(step, &condition)?,
+            ChangeAction::Erase => self.erase(context, step, &condition)?,
+            _ => self.put(context, step, &condition)?,
         }
         self.applied.note(&step.change);
         Ok(())
     }
 
-    fn erase(&self, step: &CommitStep, condition: &Condition) -> Result<()> {
+    fn erase(
+        &self,
+        context: &RequestContext,
+        step: &CommitStep,
+        condition: &Condition,
+    ) -> Result<()> {
         let key = &step.change.key;
         if !step.is_done {
             self.note_try(key, None)?;
-            self.commit.core.store.erase(key, condition)?;
+            self.commit.core.store.erase(context, key, condition)?;
         }
         self.record(JournalRecord::Reverted(key.clone()))
     }
@@ -175,14 +191,19 @@ impl Apply<'_> {
         }
     }
 
-    fn put(&self, step: &CommitStep, condition: &Condition) -> Result<()> {
+    fn put(
+        &self,
+        context: &RequestContext,
+        step: &CommitStep,
+        condition: &Condition,
+    ) -> Result<()> {
         let (core, layer) = (self.commit.core, &self.commit.layered.layer);
         let key = &step.change.key;
         let number = layer.write_number(key);
         let file = self.upper_file(key)?;
         let etag = match &step.now {
             Some(etag) if step.is_done => etag.clone(),
-            _ => self.put_file(step, &file, condition)?,
+            _ => self.put_file(context, step, &file, condition)?,
         };
         let (record_key, version) = (key.clone(), etag.version.told_of(key)?);
         let committed = JournalRecord::Committed {
@@ -211,15 +232,21 @@ impl Apply<'_> {
         ])
     }
 
-    fn put_file(&self, step: &CommitStep, file: &File, condition: &Condition) -> Result<ETag> {
+    fn put_file(
+        &self,
+        context: &RequestContext,
+        step: &CommitStep,
+        file: &File,
+        condition: &Condition,
+    ) -> Result<ETag> {
         let key = &step.change.key;
-        if let Some(bytes) = self.with_stored_copies(step, file)? {
+        if let Some(bytes) = self.with_stored_copies(context, step, file)? {
             self.commit.note_put(key, &bytes)?;
             return self
                 .commit
                 .core
                 .store
-                .put(key, PutBody::Bytes(&bytes), condition);
+                .put(context, key, PutBody::Bytes(&bytes), condition);
         }
         self.note_try(key, Some(file))?;
         let length = file
@@ -227,12 +254,17 @@ impl Apply<'_> {
             .map_err(|error| Error::os(key, error))?
             .len();
         let body = PutBody::FileAsIs(file, length);
-        self.commit.core.store.put(key, body, condition)
+        self.commit.core.store.put(context, key, body, condition)
     }
 
     /// Returns what is put of a document of which zarrfs itself edited members other than the copies: those stay as the
     /// store has them. `None` for any other file, as one that was renamed: the store has another document there.
-    fn with_stored_copies(&self, step: &CommitStep, file: &File) -> Result<Option<Vec<u8>>> {
+    fn with_stored_copies(
+        &self,
+        context: &RequestContext,
+        step: &CommitStep,
+        file: &File,
+    ) -> Result<Option<Vec<u8>>> {
         let (key, store) = (&step.change.key, &self.commit.core.store);
         let layer = &self.commit.layered.layer;
         let is_program = layer.lock().records.program_copies.stale(key).is_some();
@@ -251,7 +283,7 @@ impl Apply<'_> {
         }
         // What is remembered may be older than what was compared.
         store.info().changes.note(key);
-        let stored = store.get(key, MAX_DOCUMENT)?;
+        let stored = store.get(context, key, MAX_DOCUMENT)?;
         let read = stored.as_ref().map(|object| object.version);
         if !self.force && read != step.now.as_ref().map(|etag| etag.version) {
             let why = "was changed since it was compared";
@@ -280,8 +312,8 @@ impl Apply<'_> {
 
 impl OverlayCore {
     /// Removes folders of the store that are empty, given each before those in it.
-    pub(super) fn erase_folders(&self, folders: &[Key]) -> Result<()> {
+    pub(super) fn erase_folders(&self, context: &RequestContext, folders: &[Key]) -> Result<()> {
         let mut inner_first = folders.iter().rev();
-        inner_first.try_for_each(|folder| self.store.erase_folder(folder))
+        inner_first.try_for_each(|folder| self.store.erase_folder(context, folder))
     }
 }

@@ -15,6 +15,7 @@ use crate::overlay::changes::ChangedKey;
 use crate::overlay::encodings::{MAX_DOCUMENT, may_be_chunk, readable};
 use crate::overlay::layered_store::LayeredStore;
 use crate::overlay::{Overlay, OverlayCore};
+use crate::request_context::RequestContext;
 use crate::store::{Key, Store};
 use crate::sync::pool::parallel_map;
 
@@ -64,11 +65,15 @@ impl ChangedArrays {
 
     /// Looks again, after the chunks of these changes were put; returns the documents of arrays that were replaced
     /// meanwhile, or while an earlier commit of the layer put chunks.
-    pub(super) fn replaced_meanwhile(&self, commit: &Commit<'_>) -> Result<Conflicts> {
+    pub(super) fn replaced_meanwhile(
+        &self,
+        context: &RequestContext,
+        commit: &Commit<'_>,
+    ) -> Result<Conflicts> {
         let documents = self.0.iter().filter(|(_, array)| array.is_of_store);
         let documents = documents.map(|(document, _)| document.clone()).collect();
         let look = |document: Key| {
-            let now = commit.core.stored_metadata(&document)?;
+            let now = commit.core.stored_metadata(context, &document)?;
             let Some(array) = self.0.get(&document) else {
                 return Ok(None);
             };
@@ -90,6 +95,7 @@ impl OverlayCore {
     /// the layer on top, of which each is committed for itself.
     pub(super) fn changed_arrays(
         self: &Arc<Self>,
+        context: &RequestContext,
         (shown, layered): (&Arc<dyn Store>, &LayeredStore),
         changes: &[ChangedKey],
         is_live: bool,
@@ -112,13 +118,13 @@ impl OverlayCore {
         let look = |(document, put_before): (Key, HashSet<u128>)| -> Result<(Key, ChangedArray)> {
             let is_of_store = !changed.contains(&document);
             let stored = if is_of_store {
-                self.stored_metadata(&document)?
+                self.stored_metadata(context, &document)?
             } else {
-                digest(&**shown, &document)?
+                digest(context, &**shown, &document)?
             };
             let is_changed = !is_live && self.top().stored_key(&document).is_none();
             let shown = if is_changed {
-                digest(&Overlay(self.clone()), &document)?
+                digest(context, &Overlay(self.clone()), &document)?
             } else {
                 None
             };
@@ -147,16 +153,16 @@ impl OverlayCore {
     }
 
     /// Returns the digest of the metadata that the store has now.
-    fn stored_metadata(&self, document: &Key) -> Result<Option<u128>> {
+    fn stored_metadata(&self, context: &RequestContext, document: &Key) -> Result<Option<u128>> {
         // Caches forget another version then.
-        self.store.etag(document)?;
-        digest(&*self.store, document)
+        self.store.etag(context, document)?;
+        digest(context, &*self.store, document)
     }
 }
 
 /// Returns the digest of an array's metadata in a document; nothing if it describes no array.
-fn digest(store: &dyn Store, document: &Key) -> Result<Option<u128>> {
-    let object = readable(store.get(document, MAX_DOCUMENT))?;
+fn digest(context: &RequestContext, store: &dyn Store, document: &Key) -> Result<Option<u128>> {
+    let object = readable(store.get(context, document, MAX_DOCUMENT))?;
     let by = object.and_then(|object| encoding::of_document(document, &object.bytes));
     Ok(by.map(|by| by.digest))
 }

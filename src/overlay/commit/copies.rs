@@ -17,6 +17,7 @@ use crate::model::document::ZARRAY;
 use crate::overlay::OverlayCore;
 use crate::overlay::journal_line::JournalRecord;
 use crate::overlay::layer::Located;
+use crate::request_context::RequestContext;
 use crate::store::{Condition, Key, Object, PutBody, StoreVersion};
 use crate::sync::pool::parallel_map;
 
@@ -37,7 +38,11 @@ pub(super) type Holders = BTreeMap<Key, CopyHolder>;
 impl OverlayCore {
     /// Brings the copies of what a commit that ended early has put at a path and below up to date, before the rest of it
     /// is discarded.
-    pub(in crate::overlay) fn finish_copies(self: &Arc<Self>, path: &Key) -> Result<()> {
+    pub(in crate::overlay) fn finish_copies(
+        self: &Arc<Self>,
+        context: &RequestContext,
+        path: &Key,
+    ) -> Result<()> {
         let Some(frozen) = self.top().frozen.clone() else {
             return Ok(());
         };
@@ -48,7 +53,7 @@ impl OverlayCore {
         };
         let paths = std::slice::from_ref(path);
         let holders = commit.holders_of(paths, Scope::Made);
-        commit.update_each(paths, holders, Scope::Made)
+        commit.update_each(context, paths, holders, Scope::Made)
     }
 }
 
@@ -98,42 +103,60 @@ impl Commit<'_> {
     }
 
     /// Brings the copies of what the layer changed at these paths and below up to date.
-    pub(super) fn update_copies(&self, paths: &[Key], holders: Holders) -> Result<()> {
-        self.update_each(paths, holders, Scope::All)
+    pub(super) fn update_copies(
+        &self,
+        context: &RequestContext,
+        paths: &[Key],
+        holders: Holders,
+    ) -> Result<()> {
+        self.update_each(context, paths, holders, Scope::All)
     }
 
-    fn update_each(&self, paths: &[Key], holders: Holders, scope: Scope) -> Result<()> {
+    fn update_each(
+        &self,
+        context: &RequestContext,
+        paths: &[Key],
+        holders: Holders,
+        scope: Scope,
+    ) -> Result<()> {
         if holders.is_empty() {
             return Ok(());
         }
         let _one = self.core.copying.lock();
         // Most are not there.
         let look = |(key, holder): (Key, CopyHolder)| -> Result<Option<CopyHolder>> {
-            let stored = self.stored(&key)?;
+            let stored = self.stored(context, &key)?;
             let stored = stored.filter(|object| holder.may_have_copies(&object.bytes));
             Ok(stored.map(|_| holder))
         };
         let holders = holders.into_iter().collect();
         for holder in parallel_map(parallel_keys(&*self.core.store), holders, &look) {
             if let Some(holder) = holder? {
-                self.update_holder(paths, &holder, scope)?;
+                self.update_holder(context, paths, &holder, scope)?;
             }
         }
         Ok(())
     }
 
-    fn update_holder(&self, paths: &[Key], holder: &CopyHolder, scope: Scope) -> Result<()> {
+    fn update_holder(
+        &self,
+        context: &RequestContext,
+        paths: &[Key],
+        holder: &CopyHolder,
+        scope: Scope,
+    ) -> Result<()> {
         let (key, store) = (holder.key(), &self.core.store);
         for _ in 0..MAX_ATTEMPTS {
-            let Some(stored) = self.stored(key)? else {
+            let Some(stored) = self.stored(context, key)? else {
                 return Ok(());
             };
-            let Some(bytes) = self.with_copies((paths, scope), holder, &stored.bytes)? else {
+            let Some(bytes) = self.with_copies(context, (paths, scope), holder, &stored.bytes)?
+            else {
                 return Ok(());
             };
             self.note_put(key, &bytes)?;
             let condition = Condition::Version(stored.version);
-            match store.put(key, PutBody::Bytes(&bytes), &condition) {
+            match store.put(context, key, PutBody::Bytes(&bytes), &condition) {
                 Err(error) if error.kind() == Kind::Changed => {
                     // What is remembered of it does not count any more.
                     store.info().changes.note(key);
@@ -149,8 +172,8 @@ impl Commit<'_> {
     }
 
     /// Returns a document of the store; `None` if it is missing or too long to hold copies that are read.
-    fn stored(&self, key: &Key) -> Result<Option<Object>> {
-        match self.core.store.get(key, MAX_DOCUMENT) {
+    fn stored(&self, context: &RequestContext, key: &Key) -> Result<Option<Object>> {
+        match self.core.store.get(context, key, MAX_DOCUMENT) {
             Err(error) if matches!(error.kind(), Kind::TooLarge | Kind::NameTooLong) => Ok(None),
             found => found,
         }
@@ -159,6 +182,7 @@ impl Commit<'_> {
     /// Returns a document of the store with the right copies; `None` if it has these already, or holds none.
     fn with_copies(
         &self,
+        context: &RequestContext,
         (paths, scope): (&[Key], Scope),
         holder: &CopyHolder,
         bytes: &[u8],
@@ -173,7 +197,7 @@ impl Commit<'_> {
         let (documents, scope) = match self.stale_since_put(holder) {
             Some(stale) => {
                 let layered = self.layered;
-                let stale = layered.stale_documents(holder, &copies, stale.iter())?;
+                let stale = layered.stale_documents(context, holder, &copies, stale.iter())?;
                 (stale, Scope::All)
             }
             None => (self.changed_documents(paths, holder, &copies)?, scope),
@@ -183,7 +207,7 @@ impl Commit<'_> {
             if is_made && !self.may_be_made(&document) {
                 return Ok(None);
             }
-            let object = self.committed(&document)?;
+            let object = self.committed(context, &document)?;
             if is_made && !self.is_made(&document, object.as_ref()) {
                 return Ok(None);
             }
@@ -260,14 +284,14 @@ impl Commit<'_> {
     }
 
     /// Returns a document as the store has it: the layer's file, if that was put.
-    fn committed(&self, document: &Key) -> Result<Option<Object>> {
+    fn committed(&self, context: &RequestContext, document: &Key) -> Result<Option<Object>> {
         let base = self.layered.layer.base(document);
         if base.is_some_and(|base| base.is_committed)
-            && let Some(own) = self.layered.own_object(document)?
+            && let Some(own) = self.layered.own_object(context, document)?
         {
             return Ok(Some(own));
         }
-        self.stored(document)
+        self.stored(context, document)
     }
 
     /// Notes what is put for the case that no answer comes, and for changes that programs make of the document meanwhile:

@@ -12,6 +12,7 @@ use super::{Outcome, ProgressFn, parallel_keys};
 use crate::error::{Error, Kind, Result};
 use crate::overlay::listing::list_recursive;
 use crate::overlay::{content, upper};
+use crate::request_context::RequestContext;
 use crate::store::{Condition, Key, PutBody, Reader, Store};
 use crate::sync::pool::parallel_map;
 
@@ -19,8 +20,13 @@ use crate::sync::pool::parallel_map;
 const MAX_IN_MEMORY: usize = 16 << 20;
 
 /// Copies every key of a store into one that is empty, or that a copy which was cut off has left.
-pub fn copy_all(from: &dyn Store, to: &dyn Store, progress: &ProgressFn) -> Result<Outcome> {
-    let stored = list_recursive(from, &Key::root())?.objects;
+pub fn copy_all(
+    context: &RequestContext,
+    from: &dyn Store,
+    to: &dyn Store,
+    progress: &ProgressFn,
+) -> Result<Outcome> {
+    let stored = list_recursive(context, from, &Key::root())?.objects;
     let mut keys: Vec<Key> = stored.into_iter().map(|(key, _)| key).collect();
     keys.sort_by_key(phase);
     let total = keys.len();
@@ -28,7 +34,7 @@ pub fn copy_all(from: &dyn Store, to: &dyn Store, progress: &ProgressFn) -> Resu
     let mut outcome = Outcome::default();
     for keys in keys.chunk_by(|a, b| phase(a) == phase(b)) {
         let copy = |key: Key| {
-            let copied = copy_key(from, to, &key);
+            let copied = copy_key(context, from, to, &key);
             progress(done.fetch_add(1, Ordering::Relaxed) + 1, total);
             (key, copied)
         };
@@ -58,12 +64,12 @@ pub fn copy_all(from: &dyn Store, to: &dyn Store, progress: &ProgressFn) -> Resu
 }
 
 /// Copies an object; returns its length in bytes. `Changed` if the other store has another content.
-fn copy_key(from: &dyn Store, to: &dyn Store, key: &Key) -> Result<u64> {
-    let reader = from.open(key, None)?;
-    let size = reader.meta()?.size;
-    let put = |body: PutBody<'_>| match to.put(key, body, &Condition::Absent) {
+fn copy_key(context: &RequestContext, from: &dyn Store, to: &dyn Store, key: &Key) -> Result<u64> {
+    let reader = from.open(context, key, None)?;
+    let size = reader.meta(context)?.size;
+    let put = |body: PutBody<'_>| match to.put(context, key, body, &Condition::Absent) {
         Err(error) if error.kind() == Kind::Changed => {
-            if content::is_same(&*reader, &*to.open(key, None)?)? {
+            if content::is_same(context, &*reader, &*to.open(context, key, None)?)? {
                 Ok(())
             } else {
                 Err(error)
@@ -72,9 +78,11 @@ fn copy_key(from: &dyn Store, to: &dyn Store, key: &Key) -> Result<u64> {
         done => done.map(|_| ()),
     };
     match usize::try_from(size) {
-        Ok(size) if size <= MAX_IN_MEMORY => put(PutBody::Bytes(&reader.read_at(0, size)?))?,
+        Ok(size) if size <= MAX_IN_MEMORY => {
+            put(PutBody::Bytes(&reader.read_at(context, 0, size)?))?
+        }
         _ => {
-            let file = spooled(&*reader).map_err(|error| error.about(key))?;
+            let file = spooled(context, &*reader).map_err(|error| error.about(key))?;
             put(PutBody::File(&file, size))?;
         }
     }
@@ -82,12 +90,12 @@ fn copy_key(from: &dyn Store, to: &dyn Store, key: &Key) -> Result<u64> {
 }
 
 /// Returns a temporary file without a name that has an object's bytes.
-fn spooled(reader: &dyn Reader) -> Result<File> {
+fn spooled(context: &RequestContext, reader: &dyn Reader) -> Result<File> {
     let failed = |error| Error::os("a temporary file", error);
     let mut file = upper::unnamed_file().map_err(failed)?;
     let mut at = 0;
     loop {
-        let bytes = reader.read_at(at, MAX_IN_MEMORY)?;
+        let bytes = reader.read_at(context, at, MAX_IN_MEMORY)?;
         if bytes.is_empty() {
             return Ok(file);
         }

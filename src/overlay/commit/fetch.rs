@@ -11,12 +11,18 @@ use crate::overlay::journal_line::{ContentDigest, JournalRecord, Mark};
 use crate::overlay::keys_dir::os_error;
 use crate::overlay::layer::Located;
 use crate::overlay::{attributes, content, mode};
+use crate::request_context::RequestContext;
 use crate::store::{Key, StoreVersion};
 use crate::sync::pool::parallel_map;
 
 impl Commit<'_> {
     /// Copies what was renamed in the store to the layer.
-    pub(super) fn fetch_moved(&self, hidden: &[HiddenSubtree], changes: &ChangeSet) -> Result<()> {
+    pub(super) fn fetch_moved(
+        &self,
+        context: &RequestContext,
+        hidden: &[HiddenSubtree],
+        changes: &ChangeSet,
+    ) -> Result<()> {
         let copies = changes
             .keys
             .iter()
@@ -24,7 +30,7 @@ impl Commit<'_> {
                 ChangeAction::Copy { from, .. } => Some((&change.key, from)),
                 _ => None,
             });
-        let fetch = |(key, from)| self.fetch(key, from);
+        let fetch = |(key, from)| self.fetch(context, key, from);
         let fetched = parallel_map(parallel_keys(&*self.core.store), copies.collect(), &fetch);
         fetched.into_iter().collect::<Result<()>>()?;
         for HiddenSubtree { at, moved, .. } in hidden {
@@ -43,11 +49,12 @@ impl Commit<'_> {
     /// Returns the error of copies for which there was no room, with how much is needed; any other error as it is.
     pub(super) fn without_room_for_copies(
         &self,
+        context: &RequestContext,
         error: Error,
         paths: &[Key],
         hidden: &[HiddenSubtree],
     ) -> Error {
-        let Ok(changes) = self.layered.changes_at(paths, hidden) else {
+        let Ok(changes) = self.layered.changes_at(context, paths, hidden) else {
             return error;
         };
         let is_copy = |change: &&ChangedKey| matches!(change.action, ChangeAction::Copy { .. });
@@ -109,24 +116,25 @@ impl Commit<'_> {
     }
 
     /// Copies the store's object `from`, which shows at `key`, to the layer.
-    fn fetch(&self, key: &Key, from: &Key) -> Result<()> {
+    fn fetch(&self, context: &RequestContext, key: &Key, from: &Key) -> Result<()> {
         let (core, layer) = (self.core, &self.layered.layer);
-        let reader = match core.store.open(from, None) {
+        let reader = match core.store.open(context, from, None) {
             // Another program has removed it since it was listed.
             Err(error) if error.kind() == Kind::NotFound => return Ok(()),
             reader => reader?,
         };
         let pending = core.upper.create_pending(key);
         let (name, file) = pending.map_err(|error| os_error(key, error))?;
-        let copied = content::copy_stored(&*reader, &file).and_then(|(version, content)| {
-            let stored = self.layered.stored_attributes(key);
-            let change = core.initial_attributes(stored, Some(reader.meta()?.modified));
-            attributes::set_open(&file, &change).map_err(Error::from)?;
-            let version = version.told_of(from)?;
-            let mark = content::mark_with(&file, Some(content.digest));
-            let mark = mark.map_err(|error| Error::os(key, error))?;
-            self.give_key((from, version), key, (&name, mark))
-        });
+        let copied =
+            content::copy_stored(context, &*reader, &file).and_then(|(version, content)| {
+                let stored = self.layered.stored_attributes(key);
+                let change = core.initial_attributes(stored, Some(reader.meta(context)?.modified));
+                attributes::set_open(&file, &change).map_err(Error::from)?;
+                let version = version.told_of(from)?;
+                let mark = content::mark_with(&file, Some(content.digest));
+                let mark = mark.map_err(|error| Error::os(key, error))?;
+                self.give_key(context, (from, version), key, (&name, mark))
+            });
         copied.map_err(|error| {
             core.upper.discard_pending(&name);
             error.about(key)
@@ -153,6 +161,7 @@ impl Commit<'_> {
     /// something else is there by now.
     fn give_key(
         &self,
+        context: &RequestContext,
         (from, version): (&Key, StoreVersion),
         key: &Key,
         (name, mark): (&str, Mark),
@@ -161,7 +170,7 @@ impl Commit<'_> {
         let base = match layer.base(key) {
             Some(_) => None,
             None => {
-                let version = core.store.version(key)?;
+                let version = core.store.version(context, key)?;
                 Some(version.map(|version| version.told_of(key)).transpose()?)
             }
         };

@@ -17,6 +17,7 @@ use super::changes::{ChangeAction, ChangeSet, ChangedKey, KeptKeys};
 use super::layered_store::LayeredStore;
 use super::{Overlay, OverlayCore};
 use crate::error::{Error, Result};
+use crate::request_context::RequestContext;
 use crate::store::{Key, Store};
 use crate::sync::pool::parallel_map;
 use apply::{Applied, Apply};
@@ -113,21 +114,26 @@ impl Outcome {
 impl Overlay {
     /// Brings all changes into the store that were complete when the commit began. What is written meanwhile is not
     /// part of it, and stays as it is. An error that ends it after the first change is part of the outcome.
-    pub fn commit(&self, config: CommitConfig, progress: &ProgressFn) -> Result<Outcome> {
+    pub fn commit(
+        &self,
+        context: &RequestContext,
+        config: CommitConfig,
+        progress: &ProgressFn,
+    ) -> Result<Outcome> {
         let core = &self.0;
         let _one = core.committing.lock();
         if let Err(error) = core.store.info().check_changeable(&core.place)
-            && !self.changes()?.keys.is_empty()
+            && !self.changes(context)?.keys.is_empty()
         {
             return Err(error);
         }
         if config.dry_run {
-            return core.compare_all(config.force);
+            return core.compare_all(context, config.force);
         }
         let mut done = Outcome::default();
         // What an earlier commit has left comes first.
         if let Some(frozen) = core.top().frozen.clone() {
-            done = core.commit_frozen(&frozen, config.force, progress)?;
+            done = core.commit_frozen(context, &frozen, config.force, progress)?;
             if !done.is_whole() {
                 return Ok(done);
             }
@@ -139,12 +145,12 @@ impl Overlay {
         });
         let (frozen, left_out) = frozen?;
         let Some(frozen) = frozen else {
-            done.kept = core.top().kept()?;
+            done.kept = core.top().kept(context)?;
             done.kept.extend(left_out);
             return Ok(done);
         };
         let mut outcome = core
-            .commit_frozen(&frozen, config.force, progress)?
+            .commit_frozen(context, &frozen, config.force, progress)?
             .after(done);
         outcome.kept.extend(left_out);
         let with_attributes = core.top().keys_with_attributes(&[Key::root()])?;
@@ -155,16 +161,16 @@ impl Overlay {
 
 impl OverlayCore {
     /// Looks for conflicts of all changes.
-    fn compare_all(self: &Arc<Self>, force: bool) -> Result<Outcome> {
+    fn compare_all(self: &Arc<Self>, context: &RequestContext, force: bool) -> Result<Outcome> {
         let overlay = Overlay(self.clone());
         let ChangeSet {
             keys, kept, lost, ..
-        } = overlay.changes()?;
-        let keys = self.with_all_overwritten(keys)?;
+        } = overlay.changes(context)?;
+        let keys = self.with_all_overwritten(context, keys)?;
         let shown: Arc<dyn Store> = Arc::new(overlay);
         let top = self.top();
-        let arrays = self.changed_arrays((&shown, &top), &keys, false)?;
-        let plan = self.plan(&shown, &top, (keys, &arrays), force)?;
+        let arrays = self.changed_arrays(context, (&shown, &top), &keys, false)?;
+        let plan = self.plan(context, &shown, &top, (keys, &arrays), force)?;
         Ok(Outcome {
             kept,
             lost,
@@ -175,6 +181,7 @@ impl OverlayCore {
     /// Brings a frozen layer into the store, and drops it then.
     fn commit_frozen(
         self: &Arc<Self>,
+        context: &RequestContext,
         frozen: &Arc<LayeredStore>,
         force: bool,
         progress: &ProgressFn,
@@ -184,7 +191,7 @@ impl OverlayCore {
             layered: frozen,
             is_live: false,
         };
-        let mut outcome = commit.run(&[Key::root()], force, progress)?;
+        let mut outcome = commit.run(context, &[Key::root()], force, progress)?;
         if outcome.is_whole() {
             let thawed = self.thaw(frozen, &outcome.kept);
             let needs =
@@ -199,14 +206,15 @@ impl OverlayCore {
     /// Compares every change with the store. `shown` has the contents, `layered` the names.
     fn plan(
         &self,
+        context: &RequestContext,
         shown: &Arc<dyn Store>,
         layered: &LayeredStore,
         (keys, arrays): (Vec<ChangedKey>, &ChangedArrays),
         force: bool,
     ) -> Result<Plan> {
         let mut plan = Plan::default();
-        let probe = |change| plan::probe(&self.store, shown, layered, change);
-        let obstacles = plan::files_above(&self.store, &keys)?;
+        let probe = |change| plan::probe(context, &self.store, shown, layered, change);
+        let obstacles = plan::files_above(context, &self.store, &keys)?;
         for step in parallel_map(parallel_keys(&*self.store), keys, &probe) {
             let step = step?;
             let array = || arrays.conflict(layered, &step.change.key);
@@ -246,13 +254,19 @@ struct Commit<'a> {
 
 impl Commit<'_> {
     /// Brings the changes at these paths and below into the store.
-    fn run(&self, paths: &[Key], force: bool, progress: &ProgressFn) -> Result<Outcome> {
-        let hidden = self.layered.list_hidden(paths)?;
-        let mut changes = self.layered.changes_at(paths, &hidden)?;
+    fn run(
+        &self,
+        context: &RequestContext,
+        paths: &[Key],
+        force: bool,
+        progress: &ProgressFn,
+    ) -> Result<Outcome> {
+        let hidden = self.layered.list_hidden(context, paths)?;
+        let mut changes = self.layered.changes_at(context, paths, &hidden)?;
         if hidden.iter().any(|subtree| subtree.moved.is_some()) {
-            self.fetch_moved(&hidden, &changes)
-                .map_err(|error| self.without_room_for_copies(error, paths, &hidden))?;
-            changes = self.layered.changes_at(paths, &hidden)?;
+            self.fetch_moved(context, &hidden, &changes)
+                .map_err(|error| self.without_room_for_copies(context, error, paths, &hidden))?;
+            changes = self.layered.changes_at(context, paths, &hidden)?;
         }
         let ChangeSet {
             mut keys,
@@ -261,14 +275,16 @@ impl Commit<'_> {
             ..
         } = changes;
         if !self.is_live {
-            keys = self.core.with_overwritten(self.layered, keys)?;
+            keys = self.core.with_overwritten(context, self.layered, keys)?;
         }
         let shown: Arc<dyn Store> = self.layered.clone();
         let names = (&shown, &**self.layered);
-        let arrays = self.core.changed_arrays(names, &keys, self.is_live)?;
+        let arrays = self
+            .core
+            .changed_arrays(context, names, &keys, self.is_live)?;
         let plan = self
             .core
-            .plan(&shown, self.layered, (keys, &arrays), force)?;
+            .plan(context, &shown, self.layered, (keys, &arrays), force)?;
         let conflicts = plan.outcome.conflicts;
         let mut outcome = Outcome {
             kept,
@@ -286,24 +302,24 @@ impl Commit<'_> {
             force,
             applied: Applied::default(),
         };
-        let done = apply.run(plan.steps, &plan.files_above, progress);
+        let done = apply.run(context, plan.steps, &plan.files_above, progress);
         apply.applied.add_to(&mut outcome);
         match done {
             Ok(conflicts) => {
                 outcome.conflicts = conflicts;
-                outcome.failed = self.update_copies(paths, holders).err();
+                outcome.failed = self.update_copies(context, paths, holders).err();
             }
             Err(error) => outcome.failed = Some(error),
         }
         if outcome.is_whole() && !self.is_live && !force {
-            match arrays.replaced_meanwhile(self) {
+            match arrays.replaced_meanwhile(context, self) {
                 Ok(conflicts) => outcome.conflicts = conflicts,
                 Err(error) => outcome.failed = Some(error),
             }
         }
         if outcome.is_whole() && !self.is_live {
             let mut emptied = hidden.iter().map(|subtree| &subtree.folders);
-            let erased = emptied.try_for_each(|folders| self.core.erase_folders(folders));
+            let erased = emptied.try_for_each(|folders| self.core.erase_folders(context, folders));
             outcome.failed = erased.err();
         }
         Ok(outcome)

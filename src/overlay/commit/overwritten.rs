@@ -11,6 +11,7 @@ use crate::error::Result;
 use crate::overlay::OverlayCore;
 use crate::overlay::changes::{BaseState, ChangeAction, ChangedKey};
 use crate::overlay::layered_store::LayeredStore;
+use crate::request_context::RequestContext;
 use crate::store::Key;
 use crate::sync::pool::parallel_map;
 
@@ -19,11 +20,15 @@ impl OverlayCore {
     /// another version of it now.
     pub(super) fn with_overwritten(
         &self,
+        context: &RequestContext,
         frozen: &LayeredStore,
         mut changes: Vec<ChangedKey>,
     ) -> Result<Vec<ChangedKey>> {
         let look = |change: ChangedKey| -> Result<Option<ChangedKey>> {
-            let now = self.store.etag(&change.key)?.map(|etag| etag.version);
+            let now = self
+                .store
+                .etag(context, &change.key)?
+                .map(|etag| etag.version);
             Ok((!change.base.is(now)).then_some(change))
         };
         let mut put = frozen.committed()?;
@@ -36,10 +41,14 @@ impl OverlayCore {
     }
 
     /// The same of the layer that is frozen, if there is one.
-    pub(super) fn with_all_overwritten(&self, changes: Vec<ChangedKey>) -> Result<Vec<ChangedKey>> {
+    pub(super) fn with_all_overwritten(
+        &self,
+        context: &RequestContext,
+        changes: Vec<ChangedKey>,
+    ) -> Result<Vec<ChangedKey>> {
         let frozen: Option<Arc<LayeredStore>> = self.top().frozen.clone();
         match frozen {
-            Some(frozen) => self.with_overwritten(&frozen, changes),
+            Some(frozen) => self.with_overwritten(context, &frozen, changes),
             None => Ok(changes),
         }
     }

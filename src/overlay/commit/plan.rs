@@ -12,6 +12,7 @@ use crate::model::document;
 use crate::overlay::changes::{BaseState, ChangeAction, ChangedKey};
 use crate::overlay::content;
 use crate::overlay::layered_store::LayeredStore;
+use crate::request_context::RequestContext;
 use crate::store::{ETag, EntryKind, Key, Store};
 use crate::sync::pool::parallel_map;
 
@@ -65,29 +66,31 @@ impl CommitStep {
 
 /// Asks the store what it has of a key now.
 pub(super) fn probe(
+    context: &RequestContext,
     store: &Arc<dyn Store>,
     shown: &Arc<dyn Store>,
     layered: &LayeredStore,
     mut change: ChangedKey,
 ) -> Result<CommitStep> {
-    let now = store.etag(&change.key)?;
+    let now = store.etag(context, &change.key)?;
     let is_put = change.action != ChangeAction::Erase;
     let is_expected = change.base.is(now.as_ref().map(|etag| etag.version));
     let is_done = match (&change.action, &now) {
         (ChangeAction::Erase, None) => true,
         (ChangeAction::Put(_), Some(_)) if !is_expected => {
-            has_content(&**store, &**shown, &change.key)?
+            has_content(context, &**store, &**shown, &change.key)?
         }
         _ => false,
     };
-    if !is_done && !is_expected && is_known(&**store, layered, &change.key, now.as_ref())? {
+    if !is_done && !is_expected && is_known(context, &**store, layered, &change.key, now.as_ref())?
+    {
         let now = now.as_ref().map(|etag| etag.version.told_of(&change.key));
         change.base = BaseState::Known(now.transpose()?);
     }
     let is_folder = is_put
         && layered.shows_own_key(&change.key)
         && now.is_none()
-        && is_folder(&**store, &change.key)?;
+        && is_folder(context, &**store, &change.key)?;
     Ok(CommitStep {
         change,
         now,
@@ -99,6 +102,7 @@ pub(super) fn probe(
 /// Whether the change of a key may be made although the store has another version of it than before: it has the same bytes,
 /// or what was put from here, or lost what was removed from here, though no answer came.
 fn is_known(
+    context: &RequestContext,
     store: &dyn Store,
     layered: &LayeredStore,
     key: &Key,
@@ -108,34 +112,43 @@ fn is_known(
     let Some(now) = now.filter(|_| !tried.is_empty() || base.is_some()) else {
         return Ok(tried.contains(&None));
     };
-    let reader = match store.open(key, None) {
+    let reader = match store.open(context, key, None) {
         Err(error) if error.kind() == Kind::NotFound => return Ok(false),
         reader => reader?,
     };
-    let size = reader.meta()?.size;
+    let size = reader.meta(context)?.size;
     if tried.is_empty() && base.is_none_or(|base| base.length != size) {
         return Ok(false);
     }
-    let found = content::digest(&*reader)?;
+    let found = content::digest(context, &*reader)?;
     let is_known = tried.contains(&Some(found.digest)) || base == Some(found);
-    Ok(is_known && reader.meta()?.version == now.version)
+    Ok(is_known && reader.meta(context)?.version == now.version)
 }
 
-fn is_folder(store: &dyn Store, key: &Key) -> Result<bool> {
-    let found = store.head(key)?;
+fn is_folder(context: &RequestContext, store: &dyn Store, key: &Key) -> Result<bool> {
+    let found = store.head(context, key)?;
     Ok(found.is_some_and(|meta| meta.kind == EntryKind::Directory))
 }
 
 /// Whether the store has the bytes that are shown.
-fn has_content(store: &dyn Store, shown: &dyn Store, key: &Key) -> Result<bool> {
-    match store.open(key, None) {
+fn has_content(
+    context: &RequestContext,
+    store: &dyn Store,
+    shown: &dyn Store,
+    key: &Key,
+) -> Result<bool> {
+    match store.open(context, key, None) {
         Err(error) if error.kind() == Kind::NotFound => Ok(false),
-        stored => content::is_same(&*stored?, &*shown.open(key, None)?),
+        stored => content::is_same(context, &*stored?, &*shown.open(context, key, None)?),
     }
 }
 
 /// Returns the objects that the store has where these changes need folders, but for those that are removed.
-pub(super) fn files_above(store: &Arc<dyn Store>, changes: &[ChangedKey]) -> Result<Vec<Key>> {
+pub(super) fn files_above(
+    context: &RequestContext,
+    store: &Arc<dyn Store>,
+    changes: &[ChangedKey],
+) -> Result<Vec<Key>> {
     let (erased, put): (Vec<&ChangedKey>, Vec<&ChangedKey>) = changes
         .iter()
         .partition(|change| change.action == ChangeAction::Erase);
@@ -146,7 +159,7 @@ pub(super) fn files_above(store: &Arc<dyn Store>, changes: &[ChangedKey]) -> Res
     let folders: Vec<Key> = folders
         .filter(|key| !key.is_root() && !erased.contains(key))
         .collect();
-    let look = |key: Key| Ok(store.etag(&key)?.map(|_| key));
+    let look = |key: Key| Ok(store.etag(context, &key)?.map(|_| key));
     let found = parallel_map(parallel_keys(&**store), folders, &look);
     let found: Result<Vec<Option<Key>>> = found.into_iter().collect();
     Ok(found?.into_iter().flatten().collect())

@@ -10,21 +10,32 @@ use crate::overlay::journal_line::JournalRecord;
 use crate::overlay::layer::{ChangeLayer, Whiteout};
 use crate::overlay::layered_store::LayeredStore;
 use crate::overlay::listing::list_recursive;
+use crate::request_context::RequestContext;
 use crate::store::{Key, StoreVersion};
 
 impl OverlayCore {
     /// Drops whiteouts and files at these paths and below that say nothing more than the store.
-    pub(super) fn prune(self: &Arc<Self>, top: &LayeredStore, paths: &[Key]) -> Result<()> {
+    pub(super) fn prune(
+        self: &Arc<Self>,
+        context: &RequestContext,
+        top: &LayeredStore,
+        paths: &[Key],
+    ) -> Result<()> {
         for path in paths {
             // What a whiteout hides may be nothing any more once that of its folder is gone.
-            while self.prune_whiteouts(top, path)? {}
-            self.prune_files(top, path)?;
+            while self.prune_whiteouts(context, top, path)? {}
+            self.prune_files(context, top, path)?;
         }
         Ok(())
     }
 
     /// Drops the whiteouts at a path and below that hide nothing more; returns whether some were dropped and others left.
-    fn prune_whiteouts(&self, top: &LayeredStore, path: &Key) -> Result<bool> {
+    fn prune_whiteouts(
+        &self,
+        context: &RequestContext,
+        top: &LayeredStore,
+        path: &Key,
+    ) -> Result<bool> {
         let layer = &top.layer;
         let is_committed = |key: &Key| layer.base(key).is_some_and(|base| base.is_committed);
         let mut idle: Vec<(Whiteout, Vec<Key>)> = Vec::new();
@@ -32,10 +43,10 @@ impl OverlayCore {
             if !hides_own_key(layer, &whiteout.0) {
                 continue;
             }
-            let stored = list_recursive(&*self.store, &whiteout.0)?;
+            let stored = list_recursive(context, &*self.store, &whiteout.0)?;
             let objects: Vec<Key> = stored.objects.into_iter().map(|(key, _)| key).collect();
             if objects.iter().all(is_committed) {
-                self.erase_folders(&stored.folders)?;
+                self.erase_folders(context, &stored.folders)?;
                 idle.push((whiteout, objects));
             }
         }
@@ -59,13 +70,18 @@ impl OverlayCore {
     }
 
     /// Drops the committed files at a path and below, unless a whiteout hides the store's object.
-    fn prune_files(self: &Arc<Self>, top: &LayeredStore, path: &Key) -> Result<()> {
+    fn prune_files(
+        self: &Arc<Self>,
+        context: &RequestContext,
+        top: &LayeredStore,
+        path: &Key,
+    ) -> Result<()> {
         let layer = &top.layer;
         let bases = layer.lock().records.bases_below(path);
         for (key, base) in bases {
             if base.is_committed && layer.lower_key(&key).as_ref() == Some(&key) {
                 self.drop_committed(top, &key, base.version)?;
-                self.remove_empty_parents(&key)?;
+                self.remove_empty_parents(context, &key)?;
             }
         }
         Ok(())

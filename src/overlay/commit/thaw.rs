@@ -253,6 +253,7 @@ mod tests {
 
     use super::*;
     use crate::overlay::{Overlay, OverlayConfig};
+    use crate::request_context::UNLIMITED;
     use crate::store::Store;
     use crate::store::backend::memory::MemoryStore;
     use crate::store::tree::{OpenMode, Tree};
@@ -265,9 +266,9 @@ mod tests {
 
     /// Writes a file, so that there is something to commit.
     fn write(overlay: &Overlay, path: &Key) {
-        let file = Tree::open(overlay, path, OpenMode::Write).unwrap();
-        file.write_at(0, b"new").unwrap();
-        file.flush().unwrap();
+        let file = Tree::open(overlay, &UNLIMITED, path, OpenMode::Write).unwrap();
+        file.write_at(&UNLIMITED, 0, b"new").unwrap();
+        file.flush(&UNLIMITED).unwrap();
     }
 
     /// A reader has found the file in the frozen layer, from which it moves before the reader has opened it.
@@ -292,8 +293,8 @@ mod tests {
         // What a reader asks next after the look.
         let numbers = frozen.layer.lock();
         thread::scope(|scope| {
-            let get = scope.spawn(|| Store::get(&overlay, &key("kept"), 100));
-            let etag = scope.spawn(|| frozen.etag(&key("kept")));
+            let get = scope.spawn(|| Store::get(&overlay, &UNLIMITED, &key("kept"), 100));
+            let etag = scope.spawn(|| frozen.etag(&UNLIMITED, &key("kept")));
             thread::sleep(MOMENT);
             let keys = &frozen.layer.keys;
             keys.rename_to(

@@ -11,12 +11,17 @@ use super::Commit;
 use crate::error::{Error, Kind, Result};
 use crate::overlay::OverlayCore;
 use crate::overlay::name_change::NameChange;
+use crate::request_context::RequestContext;
 use crate::store::Key;
 
 impl OverlayCore {
     /// Commits what was changed at these paths, which are locked, if the overlay writes through. `Changed` for a
     /// conflict.
-    pub(in crate::overlay) fn write_through(self: &Arc<Self>, paths: &[Key]) -> Result<()> {
+    pub(in crate::overlay) fn write_through(
+        self: &Arc<Self>,
+        context: &RequestContext,
+        paths: &[Key],
+    ) -> Result<()> {
         if !self.config.write_through {
             return Ok(());
         }
@@ -26,12 +31,12 @@ impl OverlayCore {
             layered: &top,
             is_live: true,
         };
-        let outcome = commit.run(paths, false, &|_, _| {})?.or_failed()?;
+        let outcome = commit.run(context, paths, false, &|_, _| {})?.or_failed()?;
         for (key, what) in &outcome.lost {
             log::warn!("{key}: the store cannot hold its {what}");
         }
         match outcome.conflicts.into_iter().next() {
-            None => self.prune(&top, paths),
+            None => self.prune(context, &top, paths),
             Some((key, why)) => {
                 let why = format!(
                     "{why}; the change is kept in {}",
@@ -45,25 +50,29 @@ impl OverlayCore {
     /// Makes a change, and brings it into the store if the overlay writes through.
     pub(in crate::overlay) fn change_and_store<T>(
         self: &Arc<Self>,
+        context: &RequestContext,
         paths: &[Key],
         change: impl Fn(&NameChange<'_>) -> Result<T>,
     ) -> Result<T> {
-        self.change_names_and(paths, change, || self.write_through(paths))
+        self.change_names_and(context, paths, change, || {
+            self.write_through(context, paths)
+        })
     }
 
     /// Removes names, or renames, and brings that into the store if the overlay writes through. Their folders stay, in
     /// the upper folder or in the store.
     pub(in crate::overlay) fn remove_and_store(
         self: &Arc<Self>,
+        context: &RequestContext,
         paths: &[Key],
         change: impl Fn(&NameChange<'_>) -> Result<()>,
     ) -> Result<()> {
         // In a bucket a folder disappears with its last key, so the upper folder keeps it.
         let keeps_folders = self.config.write_through && self.store.info().folder.is_some();
-        self.change_names_and(paths, change, || {
-            self.write_through(paths).map_err(not_repeated)?;
+        self.change_names_and(context, paths, change, || {
+            self.write_through(context, paths).map_err(not_repeated)?;
             let mut emptied = paths.iter().filter(|_| keeps_folders);
-            emptied.try_for_each(|path| self.remove_empty_parents(path))
+            emptied.try_for_each(|path| self.remove_empty_parents(context, path))
         })
     }
 }

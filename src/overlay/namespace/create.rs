@@ -15,6 +15,7 @@ use crate::overlay::layered_store::LayeredStore;
 use crate::overlay::name_change::NameChange;
 use crate::overlay::open_file::OpenFile;
 use crate::overlay::{OverlayCore, attributes, content, wrong_kind};
+use crate::request_context::RequestContext;
 use crate::store::tree::{AttrChange, Credentials};
 use crate::store::{EntryKind, Key};
 use crate::sync::descriptors::Permit;
@@ -23,11 +24,12 @@ impl OverlayCore {
     /// Makes something that has no content, by `make`.
     pub(super) fn make_special(
         self: &Arc<Self>,
+        context: &RequestContext,
         path: &Key,
         make: impl Fn(&NameChange<'_>) -> rustix::io::Result<()>,
     ) -> Result<()> {
         check_new(path)?;
-        self.change_names(std::slice::from_ref(path), |change| {
+        self.change_names(context, std::slice::from_ref(path), |change| {
             change.check_free(path)?;
             change.make_parents(path)?;
             make(change).map_err(|error| os_error(path, error))?;

@@ -16,6 +16,7 @@ use crate::overlay::name_change::NameChange;
 use crate::overlay::open_file::OpenFile;
 use crate::overlay::store::PendingObject;
 use crate::overlay::{OverlayCore, attributes, content};
+use crate::request_context::RequestContext;
 use crate::store::tree::{AttrChange, Time};
 use crate::store::{EntryKind, Key, Reader};
 
@@ -23,11 +24,16 @@ impl OverlayCore {
     /// Makes the key `to` with the bytes and attributes that `from` has at this moment.
     ///
     /// `Exists` if there is such a key, `NotPermitted` for anything but a regular file.
-    pub(super) fn link(self: &Arc<Self>, from: &Key, to: &Key) -> Result<()> {
-        let found = self.look(|top| Ok((top.find(from)?, top.find(to)?)))?;
+    pub(super) fn link(
+        self: &Arc<Self>,
+        context: &RequestContext,
+        from: &Key,
+        to: &Key,
+    ) -> Result<()> {
+        let found = self.look(|top| Ok((top.find(context, from)?, top.find(context, to)?)))?;
         let source = found.0.ok_or_else(|| Error::not_found(from))?;
         if LayeredStore::kind(&source) != EntryKind::File {
-            self.change_until_answered(|change| change.check_free(to))?;
+            self.change_until_answered(context, |change| change.check_free(to))?;
             let why = "only a regular file can have a second key";
             return Err(Error::new(Kind::NotPermitted, from, why));
         }
@@ -35,14 +41,14 @@ impl OverlayCore {
         if found.1.is_some() {
             return Err(exists(to));
         }
-        let source = self.open_file(from)?;
+        let source = self.open_file(context, from)?;
         source.check_complete()?;
         let (name, file) = self
             .upper
             .create_pending(to)
             .map_err(|error| os_error(to, error))?;
         let linked = self
-            .copy_to(&source, from, &file)
+            .copy_to(context, &source, from, &file)
             .and_then(|()| content::mark_of(&file).map_err(|error| Error::os(to, error)))
             .and_then(|mark| {
                 let pending = PendingObject {
@@ -50,15 +56,21 @@ impl OverlayCore {
                     mark,
                     has_program_copies: has_program_copies(to, &file)?,
                 };
-                self.publish_link((from, to), pending)
+                self.publish_link(context, (from, to), pending)
             });
         linked.inspect_err(|_| self.upper.discard_pending(&name))
     }
 
     /// Copies content, attributes and time of a file to a pending one.
-    fn copy_to(&self, source: &OpenFile, from: &Key, to: &File) -> Result<()> {
-        content::copy_stored(source, to).map_err(|error| error.about(from))?;
-        let modified = source.meta()?.modified;
+    fn copy_to(
+        &self,
+        context: &RequestContext,
+        source: &OpenFile,
+        from: &Key,
+        to: &File,
+    ) -> Result<()> {
+        content::copy_stored(context, source, to).map_err(|error| error.about(from))?;
+        let modified = source.meta(context)?.modified;
         let kept = self.top().layer.kept_attributes(from);
         let times = AttrChange {
             modified: Some(Time::At(modified)),
@@ -82,12 +94,13 @@ impl OverlayCore {
     /// Gives a pending file with the bytes of `from` the key `to` if it is free, also in the store if the overlay writes through.
     fn publish_link(
         self: &Arc<Self>,
+        context: &RequestContext,
         (from, to): (&Key, &Key),
         pending: PendingObject<'_>,
     ) -> Result<()> {
         let paths = std::slice::from_ref(to);
         let was_changed = Cell::new(false);
-        let linked = self.content_as(from, to)?;
+        let linked = self.content_as(context, from, to)?;
         let publish = |change: &NameChange<'_>| {
             change.check_free(to)?;
             let base = change.base_record(to, content::MAX_REPLACED)?;
@@ -95,11 +108,11 @@ impl OverlayCore {
             change.publish_object(to, pending, base, None)?;
             change.note_document(to, &linked)
         };
-        self.change_names_and(paths, publish, || {
+        self.change_names_and(context, paths, publish, || {
             if !self.config.write_through {
                 return Ok(());
             }
-            match self.write_through(paths) {
+            match self.write_through(context, paths) {
                 // Another program was first, as `put` has it.
                 Err(error) if error.kind() == Kind::Changed && !was_changed.get() => {
                     self.take_back(to)?;

@@ -16,6 +16,7 @@ use super::layered_store::{LayeredStore, stat_of_stored};
 use super::open_file::OpenFile;
 use super::{Overlay, OverlayCore, Resolved, attributes, wrong_kind};
 use crate::error::{Error, Result};
+use crate::request_context::RequestContext;
 use crate::store::backend::local::check_names;
 use crate::store::tree::{
     AttrChange, Credentials, FreeSpace, OpenMode, RenameMode, Setting, Stat, Tree, TreeFile,
@@ -32,24 +33,24 @@ impl Tree for Overlay {
         Arc::as_ptr(&self.0).addr()
     }
 
-    fn stat(&self, path: &Key) -> Result<Option<Stat>> {
+    fn stat(&self, context: &RequestContext, path: &Key) -> Result<Option<Stat>> {
         // A file that is being written shows its new length, though its key has the old content.
         if let Some(file) = self.0.registered(path).filter(|file| file.is_pending()) {
-            return file.stat().map(Some);
+            return file.stat(context).map(Some);
         }
-        let derived = self.0.derived(path)?;
-        let (stat, kept) = self.0.look(|top| top.stat(path))?;
+        let derived = self.0.derived(context, path)?;
+        let (stat, kept) = self.0.look(|top| top.stat(context, path))?;
         if let Some(derived) = derived {
             let stat = derived.stat();
             return Ok(Some(kept.map_or(stat, |kept| kept.over(stat))));
         }
         Ok(stat.map(|stat| {
-            let stat = self.0.with_id(path, stat);
+            let stat = self.0.with_id(context, path, stat);
             kept.map_or(stat, |kept| kept.over(stat))
         }))
     }
 
-    fn stat_now(&self, path: &Key) -> Option<Stat> {
+    fn stat_now(&self, context: &RequestContext, path: &Key) -> Option<Stat> {
         // The lock of an open file may be held during a request to the store.
         if self.0.registered(path).is_some() {
             return None;
@@ -62,73 +63,94 @@ impl Tree for Overlay {
         if self.0.may_be_derived(path, stat.meta.version) {
             return None;
         }
-        Some(self.0.with_id(path, stat))
+        Some(self.0.with_id(context, path, stat))
     }
 
-    fn content_of(&self, path: &Key, found: &Meta) -> u64 {
-        self.0.with_id(path, stat_of_stored(*found)).content
+    fn content_of(&self, context: &RequestContext, path: &Key, found: &Meta) -> u64 {
+        self.0
+            .with_id(context, path, stat_of_stored(*found))
+            .content
     }
 
-    fn create(&self, path: &Key, maker: &Credentials) -> Result<Arc<dyn TreeFile>> {
+    fn create(
+        &self,
+        context: &RequestContext,
+        path: &Key,
+        maker: &Credentials,
+    ) -> Result<Arc<dyn TreeFile>> {
         check_new(path)?;
-        self.0.find_metadata(path)?;
+        self.0.find_metadata(context, path)?;
         let paths = std::slice::from_ref(path);
         let file = self
             .0
-            .change_names(paths, |change| change.create(path, maker))?;
+            .change_names(context, paths, |change| change.create(path, maker))?;
         Ok(file.open_as(OpenMode::Write))
     }
 
-    fn open(&self, path: &Key, mode: OpenMode) -> Result<Arc<dyn TreeFile>> {
+    fn open(
+        &self,
+        context: &RequestContext,
+        path: &Key,
+        mode: OpenMode,
+    ) -> Result<Arc<dyn TreeFile>> {
         if mode != OpenMode::Read {
-            self.0.find_metadata(path)?;
+            self.0.find_metadata(context, path)?;
         }
-        let file = self.0.open_file(path)?.open_as(mode);
+        let file = self.0.open_file(context, path)?.open_as(mode);
         if mode == OpenMode::Truncate {
-            file.change(&AttrChange {
-                size: Some(0),
-                ..AttrChange::default()
-            })?;
+            file.change(
+                context,
+                &AttrChange {
+                    size: Some(0),
+                    ..AttrChange::default()
+                },
+            )?;
         }
         Ok(file)
     }
 
-    fn change(&self, path: &Key, change: &AttrChange) -> Result<()> {
-        let found = self.0.look(|top| top.find(path))?;
+    fn change(&self, context: &RequestContext, path: &Key, change: &AttrChange) -> Result<()> {
+        let found = self.0.look(|top| top.find(context, path))?;
         let found = found.ok_or_else(|| Error::not_found(path))?;
         if LayeredStore::kind(&found) != EntryKind::File {
-            return self.0.change_special(path, change);
+            return self.0.change_special(context, path, change);
         }
         if change.size.is_some() {
-            self.0.find_metadata(path)?;
+            self.0.find_metadata(context, path)?;
         }
-        self.0.change_file(path, |file| {
-            file.change(change)?;
+        self.0.change_file(context, path, |file| {
+            file.change(context, change)?;
             // There may be no open handle whose close would flush it.
-            file.flush()
+            file.flush(context)
         })
     }
 
-    fn make_folder(&self, path: &Key, maker: &Credentials) -> Result<()> {
+    fn make_folder(&self, context: &RequestContext, path: &Key, maker: &Credentials) -> Result<()> {
         self.0
-            .make_special(path, |change| change.mkdir(path, maker))
+            .make_special(context, path, |change| change.mkdir(path, maker))
     }
 
-    fn make_link(&self, path: &Key, target: &[u8], maker: &Credentials) -> Result<()> {
+    fn make_link(
+        &self,
+        context: &RequestContext,
+        path: &Key,
+        target: &[u8],
+        maker: &Credentials,
+    ) -> Result<()> {
         self.0
-            .make_special(path, |change| change.symlink(path, target, maker))
+            .make_special(context, path, |change| change.symlink(path, target, maker))
     }
 
-    fn link(&self, from: &Key, to: &Key) -> Result<()> {
+    fn link(&self, context: &RequestContext, from: &Key, to: &Key) -> Result<()> {
         check_new(to)?;
-        self.0.find_metadata(to)?;
-        self.0.link(from, to)
+        self.0.find_metadata(context, to)?;
+        self.0.link(context, from, to)
     }
 
-    fn unlink(&self, path: &Key) -> Result<()> {
-        self.0.find_metadata(path)?;
+    fn unlink(&self, context: &RequestContext, path: &Key) -> Result<()> {
+        self.0.find_metadata(context, path)?;
         self.0
-            .remove_and_store(std::slice::from_ref(path), |change| {
+            .remove_and_store(context, std::slice::from_ref(path), |change| {
                 match change.find(path)? {
                     None => return Err(Error::not_found(path)),
                     Some(found) if LayeredStore::kind(&found) == EntryKind::Directory => {
@@ -142,20 +164,26 @@ impl Tree for Overlay {
             })
     }
 
-    fn remove_folder(&self, path: &Key) -> Result<()> {
+    fn remove_folder(&self, context: &RequestContext, path: &Key) -> Result<()> {
         self.0
-            .remove_and_store(std::slice::from_ref(path), |change| {
+            .remove_and_store(context, std::slice::from_ref(path), |change| {
                 change.keep_folder(path)?;
                 change.remove_folder(path)
             })
     }
 
-    fn rename(&self, from: &Key, to: &Key, onto: RenameMode) -> Result<()> {
+    fn rename(
+        &self,
+        context: &RequestContext,
+        from: &Key,
+        to: &Key,
+        onto: RenameMode,
+    ) -> Result<()> {
         check_new(to)?;
-        self.0.find_metadata(to)?;
-        let renamed = self.0.content_as(from, to)?;
+        self.0.find_metadata(context, to)?;
+        let renamed = self.0.content_as(context, from, to)?;
         let paths = [to.clone(), from.clone()];
-        self.0.remove_and_store(&paths, |change| {
+        self.0.remove_and_store(context, &paths, |change| {
             change.keep_folder(from)?;
             change.rename(from, to, onto)?;
             if from == to {
@@ -166,12 +194,17 @@ impl Tree for Overlay {
         })
     }
 
-    fn sync_folder(&self, _path: &Key) -> Result<()> {
+    fn sync_folder(&self, _context: &RequestContext, _path: &Key) -> Result<()> {
         self.0.sync_all()
     }
 
-    fn attribute(&self, path: &Key, name: &[u8]) -> Result<Option<Vec<u8>>> {
-        match self.0.xattrs(path)? {
+    fn attribute(
+        &self,
+        context: &RequestContext,
+        path: &Key,
+        name: &[u8],
+    ) -> Result<Option<Vec<u8>>> {
+        match self.0.xattrs(context, path)? {
             Xattrs::None => Ok(None),
             Xattrs::Kept(kept) => Ok(kept.xattrs.get(name).cloned()),
             Xattrs::Of(file) => {
@@ -180,8 +213,8 @@ impl Tree for Overlay {
         }
     }
 
-    fn attributes(&self, path: &Key) -> Result<Vec<Vec<u8>>> {
-        match self.0.xattrs(path)? {
+    fn attributes(&self, context: &RequestContext, path: &Key) -> Result<Vec<Vec<u8>>> {
+        match self.0.xattrs(context, path)? {
             Xattrs::None => Ok(Vec::new()),
             Xattrs::Kept(kept) => Ok(kept.xattrs.keys().cloned().collect()),
             Xattrs::Of(file) => {
@@ -190,21 +223,28 @@ impl Tree for Overlay {
         }
     }
 
-    fn set_attribute(&self, path: &Key, name: &[u8], value: &[u8], setting: Setting) -> Result<()> {
+    fn set_attribute(
+        &self,
+        context: &RequestContext,
+        path: &Key,
+        name: &[u8],
+        value: &[u8],
+        setting: Setting,
+    ) -> Result<()> {
         let flags = match setting {
             Setting::Any => XattrFlags::empty(),
             Setting::Create => XattrFlags::CREATE,
             Setting::Replace => XattrFlags::REPLACE,
         };
-        self.0.change_xattrs(path, &|file| {
+        self.0.change_xattrs(context, path, &|file| {
             rustix::fs::fsetxattr(file, name, value, flags).map_err(|error| os_error(path, error))
         })?;
         self.0.note_change(path);
         Ok(())
     }
 
-    fn remove_attribute(&self, path: &Key, name: &[u8]) -> Result<()> {
-        self.0.change_xattrs(path, &|file| {
+    fn remove_attribute(&self, context: &RequestContext, path: &Key, name: &[u8]) -> Result<()> {
+        self.0.change_xattrs(context, path, &|file| {
             rustix::fs::fremovexattr(file, name).map_err(|error| os_error(path, error))
         })?;
         self.0.note_change(path);
@@ -243,7 +283,7 @@ fn check_new(path: &Key) -> Result<()> {
 
 impl OverlayCore {
     /// Returns what `stat` shows, with the number that the file of the key has.
-    fn with_id(&self, path: &Key, stat: Stat) -> Stat {
+    fn with_id(&self, context: &RequestContext, path: &Key, stat: Stat) -> Stat {
         let file = self.registered(path);
         // Another program may have replaced what the file was opened on.
         let is_same = |file: &Arc<OpenFile>| {
@@ -254,7 +294,7 @@ impl OverlayCore {
         if let Some(file) = &file
             && let Some(posix) = stat.posix
             && file.inode().is_some_and(|inode| inode != posix.identity)
-            && let Ok(own) = file.stat()
+            && let Ok(own) = file.stat(context)
         {
             // A rename is about to give the key to what was found there, or has just given it to the file.
             return own;
@@ -271,8 +311,13 @@ impl OverlayCore {
     }
 
     /// Sets attributes of a folder or a link.
-    fn change_special(self: &Arc<Self>, key: &Key, change: &AttrChange) -> Result<()> {
-        self.change_own(key, |names| {
+    fn change_special(
+        self: &Arc<Self>,
+        context: &RequestContext,
+        key: &Key,
+        change: &AttrChange,
+    ) -> Result<()> {
+        self.change_own(context, key, |names| {
             let found = names.find(key)?.ok_or_else(|| Error::not_found(key))?;
             let kind = LayeredStore::kind(&found);
             if change.size.is_some() {
@@ -295,10 +340,12 @@ impl OverlayCore {
     }
 
     /// Returns where the extended attributes of a key are.
-    fn xattrs(&self, key: &Key) -> Result<Xattrs> {
+    fn xattrs(&self, context: &RequestContext, key: &Key) -> Result<Xattrs> {
         self.look(|top| {
             let kept = top.layer.kept_attributes(key);
-            let found = top.find(key)?.ok_or_else(|| Error::not_found(key))?;
+            let found = top
+                .find(context, key)?
+                .ok_or_else(|| Error::not_found(key))?;
             let is_below = matches!(found, Resolved::Lower(..));
             match LayeredStore::kind(&found) {
                 EntryKind::File => {}
@@ -324,12 +371,19 @@ impl OverlayCore {
     /// Changes extended attributes by `set`, which is given a file or folder that has those of a key.
     ///
     /// `Unsupported` for links.
-    fn change_xattrs(self: &Arc<Self>, key: &Key, set: &dyn Fn(&File) -> Result<()>) -> Result<()> {
-        let found = self.look(|top| top.find(key))?;
+    fn change_xattrs(
+        self: &Arc<Self>,
+        context: &RequestContext,
+        key: &Key,
+        set: &dyn Fn(&File) -> Result<()>,
+    ) -> Result<()> {
+        let found = self.look(|top| top.find(context, key))?;
         let found = found.ok_or_else(|| Error::not_found(key))?;
         match LayeredStore::kind(&found) {
-            EntryKind::File => self.change_file(key, |file| file.change_attributes(set)),
-            EntryKind::Directory => self.change_own(key, |change| {
+            EntryKind::File => {
+                self.change_file(context, key, |file| file.change_attributes(context, set))
+            }
+            EntryKind::Directory => self.change_own(context, key, |change| {
                 change.copy_up_folder(key)?;
                 set(&*open_folder(&change.top, key)?)
             }),

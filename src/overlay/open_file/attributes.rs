@@ -14,6 +14,7 @@ use crate::overlay::kept_attributes::KeptAttributes;
 use crate::overlay::keys_dir::os_error;
 use crate::overlay::name_change::NameChange;
 use crate::overlay::{attributes, content};
+use crate::request_context::RequestContext;
 use crate::store::Key;
 use crate::store::tree::{AttrChange, Stat, Time};
 
@@ -24,6 +25,7 @@ impl OpenFile {
     /// `ReadOnly` for a file without a name that the layer on top does not have.
     pub(in crate::overlay) fn change_attributes(
         &self,
+        context: &RequestContext,
         set: &dyn Fn(&File) -> Result<()>,
     ) -> Result<()> {
         loop {
@@ -32,9 +34,9 @@ impl OpenFile {
                 return set(&*file.ok_or_else(|| Error::read_only(Key::root()))?);
             };
             // The store may be asked, so this is not done with the names locked.
-            let content = self.stat_of_content()?;
+            let content = self.stat_of_content(context)?;
             let change = |change: &NameChange<'_>| self.set_as_key(&key, change, content, set);
-            if self.core.change_own(&key, change)? {
+            if self.core.change_own(context, &key, change)? {
                 return Ok(());
             }
         }

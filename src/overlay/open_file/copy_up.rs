@@ -12,6 +12,7 @@ use crate::error::Result;
 use crate::overlay::content::StoredContent;
 use crate::overlay::keys_dir::os_error;
 use crate::overlay::{attributes, content};
+use crate::request_context::RequestContext;
 use crate::store::{Key, Reader};
 use crate::sync::locks::MutexGuard;
 
@@ -26,7 +27,11 @@ struct PendingCopy {
 
 impl OpenFile {
     /// Locks the file, whose content is not only in the store then. `empty` if all of it will be replaced.
-    pub(super) fn lock_copied(&self, empty: bool) -> Result<MutexGuard<'_, FileState>> {
+    pub(super) fn lock_copied(
+        &self,
+        context: &RequestContext,
+        empty: bool,
+    ) -> Result<MutexGuard<'_, FileState>> {
         let mut state = self.lock();
         loop {
             let ContentSource::Lower(reader) = &state.source else {
@@ -39,7 +44,7 @@ impl OpenFile {
             let (reader, key) = (reader.clone(), state.key_or_root());
             state.is_copying = true;
             drop(state);
-            let copy = self.copy_of(&*reader, &key, empty);
+            let copy = self.copy_of(context, &*reader, &key, empty);
             state = self.lock();
             state.is_copying = false;
             self.copied.notify_all();
@@ -55,11 +60,17 @@ impl OpenFile {
     }
 
     /// Copies what a reader has, or its attributes alone, to a pending file.
-    fn copy_of(&self, reader: &dyn Reader, key: &Key, empty: bool) -> Result<PendingCopy> {
+    fn copy_of(
+        &self,
+        context: &RequestContext,
+        reader: &dyn Reader,
+        key: &Key,
+        empty: bool,
+    ) -> Result<PendingCopy> {
         let upper = &self.core.upper;
         let pending = upper.create_pending(key);
         let (name, file) = pending.map_err(|error| os_error(key, error))?;
-        match self.fill_copy(reader, key, &file, empty) {
+        match self.fill_copy(context, reader, key, &file, empty) {
             Ok(content) => Ok(PendingCopy {
                 name,
                 file,
@@ -75,6 +86,7 @@ impl OpenFile {
     /// Does that; returns which content the store has, if that is known.
     fn fill_copy(
         &self,
+        context: &RequestContext,
         reader: &dyn Reader,
         key: &Key,
         to: &File,
@@ -83,12 +95,12 @@ impl OpenFile {
         let core = &self.core;
         let mut content = None;
         if !empty {
-            content = Some(core.with_room(|| content::copy_stored(reader, to))?);
+            content = Some(core.with_room(|| content::copy_stored(context, reader, to))?);
         } else if core.takes_digests() {
-            content = content::short_content(reader, content::MAX_REPLACED)?;
+            content = content::short_content(context, reader, content::MAX_REPLACED)?;
         }
         let stored = core.top().stored_attributes(key);
-        let change = core.initial_attributes(stored, Some(reader.meta()?.modified));
+        let change = core.initial_attributes(stored, Some(reader.meta(context)?.modified));
         attributes::set_open(to, &change)?;
         Ok(content.filter(|_| core.takes_digests()))
     }

@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering;
 
 use super::OpenFile;
 use crate::error::Result;
+use crate::request_context::RequestContext;
 use crate::store::Reader;
 use crate::store::tree::{AttrChange, Stat, TreeFile};
 
@@ -32,51 +33,53 @@ impl Drop for OpenFileHandle {
 }
 
 impl TreeFile for OpenFileHandle {
-    fn read_at(&self, offset: u64, len: usize) -> Result<Vec<u8>> {
-        let bytes = Reader::read_at(&*self.file, offset, len)?;
+    fn read_at(&self, context: &RequestContext, offset: u64, len: usize) -> Result<Vec<u8>> {
+        let bytes = Reader::read_at(&*self.file, context, offset, len)?;
         if offset == 0
             && let Some(key) = self.file.key()
         {
             let is_whole = bytes.len() < len;
-            self.file.core.note_document_read(&key, &bytes, is_whole);
+            self.file
+                .core
+                .note_document_read(context, &key, &bytes, is_whole);
         }
         Ok(bytes)
     }
 
-    fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {
-        self.file.write_at(offset, bytes)
+    fn write_at(&self, context: &RequestContext, offset: u64, bytes: &[u8]) -> Result<()> {
+        self.file.write_at(context, offset, bytes)
     }
 
-    fn append(&self, bytes: &[u8]) -> Result<()> {
-        self.file.append(bytes)
+    fn append(&self, context: &RequestContext, bytes: &[u8]) -> Result<()> {
+        self.file.append(context, bytes)
     }
 
     fn write_now(&self, offset: u64, bytes: &[u8]) -> Option<Result<()>> {
         self.file.write_now(offset, bytes)
     }
 
-    fn allocate(&self, mode: i32, range: (u64, u64)) -> Result<()> {
-        self.file.allocate(mode, range)
+    fn allocate(&self, context: &RequestContext, mode: i32, range: (u64, u64)) -> Result<()> {
+        self.file.allocate(context, mode, range)
     }
 
-    fn flush(&self) -> Result<()> {
-        self.file.flush()
+    fn flush(&self, context: &RequestContext) -> Result<()> {
+        self.file.flush(context)
     }
 
-    fn sync(&self) -> Result<()> {
-        self.file.sync()
+    fn sync(&self, context: &RequestContext) -> Result<()> {
+        self.file.sync(context)
     }
 
     /// Does nothing: what is not whole does not get its key, and is found in the upper folder.
-    fn end(&self) -> Result<()> {
+    fn end(&self, _context: &RequestContext) -> Result<()> {
         self.file.check_published()
     }
 
-    fn stat(&self) -> Result<Stat> {
-        self.file.stat()
+    fn stat(&self, context: &RequestContext) -> Result<Stat> {
+        self.file.stat(context)
     }
 
-    fn change(&self, change: &AttrChange) -> Result<()> {
-        self.file.change(change)
+    fn change(&self, context: &RequestContext, change: &AttrChange) -> Result<()> {
+        self.file.change(context, change)
     }
 }

@@ -14,14 +14,14 @@ use crate::overlay::encodings::{MAX_DOCUMENT, NewContent};
 use crate::overlay::keys_dir::os_error;
 use crate::overlay::layered_store::stat_of_stored;
 use crate::overlay::{attributes, content};
+use crate::request_context::RequestContext;
 use crate::store::tree::{AttrChange, Stat};
 use crate::store::{Key, Meta, Reader};
-use crate::sync::change_permit::ChangePermit;
 
 impl OpenFile {
-    fn resize(&self, size: u64) -> Result<()> {
-        let mut state = self.lock_copied(size == 0)?;
-        let _permit = ChangePermit::take()?;
+    fn resize(&self, context: &RequestContext, size: u64) -> Result<()> {
+        let mut state = self.lock_copied(context, size == 0)?;
+        let _permit = context.permit_change()?;
         let file = state.writable(&self.core, size == 0)?;
         let length = file
             .metadata()
@@ -36,17 +36,22 @@ impl OpenFile {
     }
 
     /// Writes all of `bytes` at `offset`.
-    pub(super) fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {
-        let mut state = self.lock_copied(false)?;
-        let _permit = ChangePermit::take()?;
+    pub(super) fn write_at(
+        &self,
+        context: &RequestContext,
+        offset: u64,
+        bytes: &[u8],
+    ) -> Result<()> {
+        let mut state = self.lock_copied(context, false)?;
+        let _permit = context.permit_change()?;
         let file = state.writable(&self.core, false)?;
         state.write(&self.core, &file, offset, bytes)
     }
 
     /// Writes all of `bytes` at the end; no other write comes between finding the end and the write.
-    pub(super) fn append(&self, bytes: &[u8]) -> Result<()> {
-        let mut state = self.lock_copied(false)?;
-        let _permit = ChangePermit::take()?;
+    pub(super) fn append(&self, context: &RequestContext, bytes: &[u8]) -> Result<()> {
+        let mut state = self.lock_copied(context, false)?;
+        let _permit = context.permit_change()?;
         let file = state.writable(&self.core, false)?;
         let end = file
             .metadata()
@@ -71,9 +76,14 @@ impl OpenFile {
     }
 
     /// Keeps room for a range, as fallocate(2) with `mode` does.
-    pub(super) fn allocate(&self, mode: i32, range: (u64, u64)) -> Result<()> {
-        let mut state = self.lock_copied(false)?;
-        let _permit = ChangePermit::take()?;
+    pub(super) fn allocate(
+        &self,
+        context: &RequestContext,
+        mode: i32,
+        range: (u64, u64),
+    ) -> Result<()> {
+        let mut state = self.lock_copied(context, false)?;
+        let _permit = context.permit_change()?;
         let file = state.writable(&self.core, false)?;
         // Some modes move what lies behind the range.
         state.written = WrittenRanges::all();
@@ -84,7 +94,7 @@ impl OpenFile {
     }
 
     /// Gives what was written its key, and brings it into the store if the overlay writes through.
-    pub(in crate::overlay) fn flush(&self) -> Result<()> {
+    pub(in crate::overlay) fn flush(&self, context: &RequestContext) -> Result<()> {
         loop {
             let state = self.lock();
             state.check_revoked()?;
@@ -96,7 +106,7 @@ impl OpenFile {
             drop(state);
             self.check_complete()?;
             self.prepare_mark()?;
-            if self.flush_as(&key)? {
+            if self.flush_as(context, &key)? {
                 return Ok(());
             }
         }
@@ -125,11 +135,11 @@ impl OpenFile {
     }
 
     /// Flushes a file that has this key; returns whether it still had it.
-    fn flush_as(&self, key: &Key) -> Result<bool> {
+    fn flush_as(&self, context: &RequestContext, key: &Key) -> Result<bool> {
         self.lock().needs_write_through = self.core.config.write_through;
         let paths = std::slice::from_ref(key);
         let content = self.new_content(key)?;
-        let is_flushed = self.core.change_and_store(paths, |change| {
+        let is_flushed = self.core.change_and_store(context, paths, |change| {
             if self.key().as_ref() != Some(key) {
                 return Ok(false);
             }
@@ -159,9 +169,9 @@ impl OpenFile {
     }
 
     /// Keeps what was written so that a machine that loses power loses nothing.
-    pub(super) fn sync(&self) -> Result<()> {
+    pub(super) fn sync(&self, context: &RequestContext) -> Result<()> {
         self.lock().check_revoked()?;
-        self.flush()?;
+        self.flush(context)?;
         let file = match self.source() {
             // The store has the content.
             ContentSource::Lower(_) => return self.sync_kept_attributes(),
@@ -206,17 +216,17 @@ impl OpenFile {
     }
 
     /// Returns what `stat` shows now, also if the file has no name any more.
-    pub(in crate::overlay) fn stat(&self) -> Result<Stat> {
-        let stat = self.stat_of_content()?;
+    pub(in crate::overlay) fn stat(&self, context: &RequestContext) -> Result<Stat> {
+        let stat = self.stat_of_content(context)?;
         let kept = self.kept_attributes()?;
         Ok(kept.map_or(stat, |kept| kept.over(stat)))
     }
 
     /// Returns that without the attributes that were set of the file without its content.
-    pub(super) fn stat_of_content(&self) -> Result<Stat> {
+    pub(super) fn stat_of_content(&self, context: &RequestContext) -> Result<Stat> {
         let stat = match self.source() {
-            ContentSource::Lower(reader) => stat_of_stored(reader.meta()?),
-            _ => self.stat_of_copy()?,
+            ContentSource::Lower(reader) => stat_of_stored(reader.meta(context)?),
+            _ => self.stat_of_copy(context)?,
         };
         let derived = self.derived_posix();
         Ok(Stat {
@@ -227,11 +237,11 @@ impl OpenFile {
     }
 
     /// Returns what `stat` shows of a file that was copied up.
-    fn stat_of_copy(&self) -> Result<Stat> {
+    fn stat_of_copy(&self, context: &RequestContext) -> Result<Stat> {
         let state = self.lock();
         let (stat, number) = match &state.source {
             // It is copied up at this moment.
-            ContentSource::Lower(reader) => return Ok(stat_of_stored(reader.meta()?)),
+            ContentSource::Lower(reader) => return Ok(stat_of_stored(reader.meta(context)?)),
             ContentSource::Frozen(file, number) => (rustix::fs::fstat(file), *number),
             ContentSource::Upper(file) => {
                 let key = state.key.as_ref();
@@ -263,9 +273,13 @@ impl OpenFile {
     }
 
     /// Sets attributes.
-    pub(in crate::overlay) fn change(&self, change: &AttrChange) -> Result<()> {
+    pub(in crate::overlay) fn change(
+        &self,
+        context: &RequestContext,
+        change: &AttrChange,
+    ) -> Result<()> {
         if let Some(size) = change.size {
-            self.resize(size)?;
+            self.resize(context, size)?;
         }
         let rest = AttrChange {
             size: None,
@@ -275,7 +289,7 @@ impl OpenFile {
             return Ok(());
         }
         let key = self.lock().key_or_root();
-        self.change_attributes(&|file| {
+        self.change_attributes(context, &|file| {
             attributes::set_open(file, &rest).map_err(|error| os_error(&key, error))
         })?;
         self.core.note_change(&self.lock().key_or_root());
@@ -284,26 +298,31 @@ impl OpenFile {
 }
 
 impl Reader for OpenFile {
-    fn read_at(&self, offset: u64, len: usize) -> Result<Vec<u8>> {
+    fn read_at(&self, context: &RequestContext, offset: u64, len: usize) -> Result<Vec<u8>> {
         match self.source() {
-            ContentSource::Lower(reader) => reader.read_at(offset, len),
+            ContentSource::Lower(reader) => reader.read_at(context, offset, len),
             ContentSource::Upper(file) | ContentSource::Frozen(file, _) => {
                 content::read_file(&file, offset, len).map_err(|error| self.lock().os_error(error))
             }
         }
     }
 
-    fn read_scattered(&self, offset: u64, parts: &mut [IoSliceMut<'_>]) -> Result<usize> {
+    fn read_scattered(
+        &self,
+        context: &RequestContext,
+        offset: u64,
+        parts: &mut [IoSliceMut<'_>],
+    ) -> Result<usize> {
         if let ContentSource::Lower(reader) = self.source() {
-            return reader.read_scattered(offset, parts);
+            return reader.read_scattered(context, offset, parts);
         }
         let wanted = parts.iter().map(|part| part.len()).sum();
-        let bytes = Reader::read_at(self, offset, wanted)?;
+        let bytes = Reader::read_at(self, context, offset, wanted)?;
         crate::store::deal_out(&bytes, parts);
         Ok(bytes.len())
     }
 
-    fn meta(&self) -> Result<Meta> {
-        Ok(self.stat()?.meta)
+    fn meta(&self, context: &RequestContext) -> Result<Meta> {
+        Ok(self.stat(context)?.meta)
     }
 }

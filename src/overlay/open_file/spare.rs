@@ -87,6 +87,7 @@ mod tests {
 
     use super::*;
     use crate::overlay::{Overlay, OverlayConfig};
+    use crate::request_context::UNLIMITED;
     use crate::store::backend::memory::MemoryStore;
     use crate::store::tree::{AttrChange, OpenMode, Setting, Tree, TreeFile};
     use crate::store::{Key, Store};
@@ -103,7 +104,13 @@ mod tests {
     }
 
     fn open_a(overlay: &Overlay) -> Arc<dyn TreeFile> {
-        Tree::open(overlay, &Key::new("a").unwrap(), OpenMode::Write).unwrap()
+        Tree::open(
+            overlay,
+            &UNLIMITED,
+            &Key::new("a").unwrap(),
+            OpenMode::Write,
+        )
+        .unwrap()
     }
 
     #[test]
@@ -112,8 +119,8 @@ mod tests {
         let overlay = open(folder.path());
         let file = open_a(&overlay);
         let inodes = (0..8).map(|round| {
-            file.write_at(round, &[1]).unwrap();
-            file.sync().unwrap();
+            file.write_at(&UNLIMITED, round, &[1]).unwrap();
+            file.sync(&UNLIMITED).unwrap();
             let path = overlay.path().join("keys/a");
             std::fs::metadata(path).unwrap().ino()
         });
@@ -128,17 +135,17 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let overlay = open(folder.path());
         let (file, key) = (open_a(&overlay), Key::new("a").unwrap());
-        let names = || Tree::attributes(&overlay, &key).unwrap();
+        let names = || Tree::attributes(&overlay, &UNLIMITED, &key).unwrap();
         let write = |byte: u8| {
-            file.write_at(0, &[byte]).unwrap();
-            file.sync().unwrap();
+            file.write_at(&UNLIMITED, 0, &[byte]).unwrap();
+            file.sync(&UNLIMITED).unwrap();
         };
         write(1);
-        Tree::set_attribute(&overlay, &key, b"user.note", b"x", Setting::Any).unwrap();
+        Tree::set_attribute(&overlay, &UNLIMITED, &key, b"user.note", b"x", Setting::Any).unwrap();
         write(2);
         write(3);
         assert_eq!(names().len(), 1);
-        Tree::remove_attribute(&overlay, &key, b"user.note").unwrap();
+        Tree::remove_attribute(&overlay, &UNLIMITED, &key, b"user.note").unwrap();
         write(4);
         write(5);
         assert!(names().is_empty());
@@ -167,14 +174,14 @@ mod tests {
                         size,
                         ..AttrChange::default()
                     };
-                    file.change(&cut).unwrap();
+                    file.change(&UNLIMITED, &cut).unwrap();
                     expected.resize(at, 0);
                 }
-                1 | 2 => file.sync().unwrap(),
-                3 => file.flush().unwrap(),
+                1 | 2 => file.sync(&UNLIMITED).unwrap(),
+                3 => file.flush(&UNLIMITED).unwrap(),
                 _ => {
                     let bytes = vec![round as u8; random(3000)];
-                    file.write_at(at as u64, &bytes).unwrap();
+                    file.write_at(&UNLIMITED, at as u64, &bytes).unwrap();
                     if !bytes.is_empty() {
                         expected.resize(expected.len().max(at + bytes.len()), 0);
                         expected[at..at + bytes.len()].copy_from_slice(&bytes);
@@ -182,9 +189,11 @@ mod tests {
                 }
             }
             if round % 16 == 0 {
-                file.flush().unwrap();
+                file.flush(&UNLIMITED).unwrap();
                 let key = Key::new("a").unwrap();
-                let found = Store::get(&overlay, &key, 1 << 20).unwrap().unwrap();
+                let found = Store::get(&overlay, &UNLIMITED, &key, 1 << 20)
+                    .unwrap()
+                    .unwrap();
                 assert!(found.bytes == expected, "round {round}");
             }
         }

@@ -14,6 +14,7 @@ use crate::overlay::derived::DerivedDocument;
 use crate::overlay::keys_dir::{inode_of, os_error};
 use crate::overlay::layered_store::LayeredStore;
 use crate::overlay::{OverlayCore, Resolved, wrong_kind};
+use crate::request_context::RequestContext;
 use crate::store::{EntryKind, Key, LogPosition, Meta, Version};
 use crate::sync::descriptors::Permit;
 
@@ -63,18 +64,24 @@ const MAX_OPEN_ATTEMPTS: usize = 64;
 
 impl OverlayCore {
     /// Opens the file of a key; `NotFound` if there is none, `IsADirectory` if it is a folder.
-    pub(in crate::overlay) fn open_file(self: &Arc<Self>, key: &Key) -> Result<Arc<OpenFile>> {
+    pub(in crate::overlay) fn open_file(
+        self: &Arc<Self>,
+        context: &RequestContext,
+        key: &Key,
+    ) -> Result<Arc<OpenFile>> {
         for _ in 0..MAX_OPEN_ATTEMPTS {
             if let Some(file) = self.registered(key) {
-                if self.is_shown(key, &file)? {
+                if self.is_shown(context, key, &file)? {
                     return Ok(file);
                 }
                 // Open handles keep its content.
                 self.revoke_if(key, &file);
             }
-            let (file, shown) = match self.open_current(key) {
+            let (file, shown) = match self.open_current(context, key) {
                 // It was renamed or brought into the store between the look and the opening.
-                Err(error) if error.kind() == Kind::NotFound && self.shows(key)? => continue,
+                Err(error) if error.kind() == Kind::NotFound && self.shows(context, key)? => {
+                    continue;
+                }
                 opened => opened?,
             };
             let file = Arc::new(file);
@@ -91,11 +98,12 @@ impl OverlayCore {
     /// Changes the file of a key by `change`; the one that has the key then if the first one loses it before it was changed.
     pub(in crate::overlay) fn change_file(
         self: &Arc<Self>,
+        context: &RequestContext,
         key: &Key,
         change: impl Fn(&OpenFile) -> Result<()>,
     ) -> Result<()> {
         for _ in 0..MAX_OPEN_ATTEMPTS {
-            let file = self.open_file(key)?;
+            let file = self.open_file(context, key)?;
             match change(&file) {
                 Err(error) if error.kind() == Kind::ReadOnly && file.key().is_none() => {}
                 done => return done,
@@ -105,15 +113,17 @@ impl OverlayCore {
         Err(Error::new(Kind::Changed, key, why))
     }
 
-    fn shows(&self, key: &Key) -> Result<bool> {
-        self.look(|top| Ok(top.find(key)?.is_some()))
+    fn shows(&self, context: &RequestContext, key: &Key) -> Result<bool> {
+        self.look(|top| Ok(top.find(context, key)?.is_some()))
     }
 
     /// Whether a file that is open has what its key shows.
-    fn is_shown(&self, key: &Key, file: &Arc<OpenFile>) -> Result<bool> {
-        let derived = self.derived(key)?.map(|derived| derived.meta.version);
+    fn is_shown(&self, context: &RequestContext, key: &Key, file: &Arc<OpenFile>) -> Result<bool> {
+        let derived = self
+            .derived(context, key)?
+            .map(|derived| derived.meta.version);
         match (file.derived_version(), derived) {
-            (None, None) => self.is_content_of_store(file),
+            (None, None) => self.is_content_of_store(context, file),
             (own, derived) if own == derived => Ok(true),
             _ => {
                 // Nobody can write to a file of the layer that is read alone.
@@ -128,11 +138,11 @@ impl OverlayCore {
     }
 
     /// Whether the store still has what a file was opened on. Only a file that was not written can be out of date.
-    fn is_content_of_store(&self, file: &OpenFile) -> Result<bool> {
+    fn is_content_of_store(&self, context: &RequestContext, file: &OpenFile) -> Result<bool> {
         let Some((lower, version)) = file.unwritten_version() else {
             return Ok(true);
         };
-        let now = self.look(|top| top.lower.head(&lower))?;
+        let now = self.look(|top| top.lower.head(context, &lower))?;
         Ok(now.is_some_and(|meta| meta.version == Version::from(version)))
     }
 
@@ -148,11 +158,17 @@ impl OverlayCore {
     }
 
     /// Opens the present content of a key; also returns where it was found.
-    fn open_current(self: &Arc<Self>, key: &Key) -> Result<(OpenFile, FoundIn)> {
+    fn open_current(
+        self: &Arc<Self>,
+        context: &RequestContext,
+        key: &Key,
+    ) -> Result<(OpenFile, FoundIn)> {
         let permit = Permit::take().map_err(|error| error.about(key))?;
         let (top, position) = (self.top(), self.info.changes.position());
-        let found = top.find(key)?.ok_or_else(|| Error::not_found(key))?;
-        if let Some(derived) = self.derived(key)? {
+        let found = top
+            .find(context, key)?
+            .ok_or_else(|| Error::not_found(key))?;
+        if let Some(derived) = self.derived(context, key)? {
             let opened_as = opened_as(&top, &found)?;
             let found = FoundIn {
                 lower: lower_key(&found),
@@ -179,7 +195,7 @@ impl OverlayCore {
             }
             (_, Resolved::Upper(_)) => Err(Error::invalid(key, "is no regular file")),
             (_, Resolved::Lower(lower, meta)) => {
-                let file = self.open_lower(&top, key, (&lower, &meta), permit)?;
+                let file = self.open_lower(context, &top, key, (&lower, &meta), permit)?;
                 let lower = Some(lower);
                 let found = FoundIn {
                     top,
@@ -209,6 +225,7 @@ impl OverlayCore {
     /// Opens what the store or a frozen layer has at `lower`, which shows at `key`.
     fn open_lower(
         self: &Arc<Self>,
+        context: &RequestContext,
         top: &LayeredStore,
         key: &Key,
         (lower, meta): (&Key, &Meta),
@@ -225,8 +242,8 @@ impl OverlayCore {
             let file = OpenFile::new(self, key, id, source, OpenedAs::Frozen, permit);
             return Ok(file);
         }
-        let reader = top.lower.open(lower, Some(meta))?;
-        let version = reader.meta()?.version;
+        let reader = top.lower.open(context, lower, Some(meta))?;
+        let version = reader.meta(context)?.version;
         let id = self.open.lock().ids.of_stored(key, version);
         let id = id.unwrap_or(version.number());
         // A commit has copied it to the frozen layer since the look there: it is looked for again.

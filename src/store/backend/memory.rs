@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 
 use crate::error::{Error, Kind, Result};
+use crate::request_context::RequestContext;
 use crate::store::listing::NameList;
 use crate::store::{
     ByteRange, Condition, ETag, EntryKind, FlatListing, Key, Listing, Meta, Object, PutBody,
@@ -111,7 +112,7 @@ fn part(bytes: &[u8], start: u64, end: u64) -> Vec<u8> {
 }
 
 impl Store for MemoryStore {
-    fn get(&self, key: &Key, limit: u64) -> Result<Option<Object>> {
+    fn get(&self, _context: &RequestContext, key: &Key, limit: u64) -> Result<Option<Object>> {
         let Some((bytes, version)) = self.find(key) else {
             return Ok(None);
         };
@@ -130,7 +131,12 @@ impl Store for MemoryStore {
         }))
     }
 
-    fn get_range(&self, key: &Key, range: ByteRange) -> Result<Option<Object>> {
+    fn get_range(
+        &self,
+        _context: &RequestContext,
+        key: &Key,
+        range: ByteRange,
+    ) -> Result<Option<Object>> {
         let Some((bytes, version)) = self.find(key) else {
             return Ok(None);
         };
@@ -144,7 +150,7 @@ impl Store for MemoryStore {
         }))
     }
 
-    fn head(&self, key: &Key) -> Result<Option<Meta>> {
+    fn head(&self, _context: &RequestContext, key: &Key) -> Result<Option<Meta>> {
         let object = self.find(key);
         let is_prefix = key.is_root() || !self.names(key).is_empty();
         if object.is_none() && !is_prefix {
@@ -161,16 +167,21 @@ impl Store for MemoryStore {
         Ok(Some(describe(kind, size, version)))
     }
 
-    fn version(&self, key: &Key) -> Result<Option<Version>> {
+    fn version(&self, _context: &RequestContext, key: &Key) -> Result<Option<Version>> {
         Ok(self.find(key).map(|(_, version)| version))
     }
 
-    fn open(&self, key: &Key, _known: Option<&Meta>) -> Result<Arc<dyn Reader>> {
+    fn open(
+        &self,
+        _context: &RequestContext,
+        key: &Key,
+        _known: Option<&Meta>,
+    ) -> Result<Arc<dyn Reader>> {
         let (bytes, version) = self.find(key).ok_or_else(|| Error::not_found(key))?;
         Ok(Arc::new(OpenObject { bytes, version }))
     }
 
-    fn list(&self, prefix: &Key) -> Result<Box<dyn Listing>> {
+    fn list(&self, _context: &RequestContext, prefix: &Key) -> Result<Box<dyn Listing>> {
         let names = self.names(prefix);
         if names.is_empty() && self.find(prefix).is_some() {
             return Err(Error::new(
@@ -185,19 +196,30 @@ impl Store for MemoryStore {
         Ok(Box::new(NameList::new(names)))
     }
 
-    fn list_all(&self, _prefix: &Key, _from: &Key) -> Result<Option<Box<dyn FlatListing>>> {
+    fn list_all(
+        &self,
+        _context: &RequestContext,
+        _prefix: &Key,
+        _from: &Key,
+    ) -> Result<Option<Box<dyn FlatListing>>> {
         Ok(None)
     }
 
-    fn read_link(&self, key: &Key) -> Result<Vec<u8>> {
+    fn read_link(&self, _context: &RequestContext, key: &Key) -> Result<Vec<u8>> {
         Err(not_a_link(key))
     }
 
-    fn etag(&self, key: &Key) -> Result<Option<ETag>> {
+    fn etag(&self, _context: &RequestContext, key: &Key) -> Result<Option<ETag>> {
         Ok(self.find(key).map(|(_, version)| etag_of(version)))
     }
 
-    fn put(&self, key: &Key, body: PutBody<'_>, condition: &Condition) -> Result<ETag> {
+    fn put(
+        &self,
+        _context: &RequestContext,
+        key: &Key,
+        body: PutBody<'_>,
+        condition: &Condition,
+    ) -> Result<ETag> {
         if key.is_root() {
             return Err(Error::new(Kind::IsADirectory, key, "is a directory"));
         }
@@ -209,7 +231,7 @@ impl Store for MemoryStore {
         Ok(etag)
     }
 
-    fn erase(&self, key: &Key, condition: &Condition) -> Result<()> {
+    fn erase(&self, _context: &RequestContext, key: &Key, condition: &Condition) -> Result<()> {
         let mut objects = self.lock();
         objects.check(key, condition)?;
         objects.by_key.remove(key);
@@ -217,7 +239,7 @@ impl Store for MemoryStore {
         Ok(())
     }
 
-    fn erase_folder(&self, _prefix: &Key) -> Result<()> {
+    fn erase_folder(&self, _context: &RequestContext, _prefix: &Key) -> Result<()> {
         Ok(())
     }
 
@@ -239,11 +261,11 @@ struct OpenObject {
 }
 
 impl Reader for OpenObject {
-    fn read_at(&self, offset: u64, len: usize) -> Result<Vec<u8>> {
+    fn read_at(&self, _context: &RequestContext, offset: u64, len: usize) -> Result<Vec<u8>> {
         Ok(part(&self.bytes, offset, offset.saturating_add(len as u64)))
     }
 
-    fn meta(&self) -> Result<Meta> {
+    fn meta(&self, _context: &RequestContext) -> Result<Meta> {
         Ok(describe(
             EntryKind::File,
             self.bytes.len() as u64,

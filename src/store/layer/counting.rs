@@ -11,6 +11,7 @@ use std::time::Instant;
 use bytes::Bytes;
 
 use crate::error::Result;
+use crate::request_context::RequestContext;
 use crate::stats::Stats;
 use crate::store::layer::Layer;
 use crate::store::{
@@ -53,43 +54,58 @@ impl Layer for CountingStore {
         &*self.inner
     }
 
-    fn get(&self, key: &Key, limit: u64) -> Result<Option<Object>> {
+    fn get(&self, context: &RequestContext, key: &Key, limit: u64) -> Result<Option<Object>> {
         counted(
             &self.stats,
-            timed(&self.stats, || self.inner.get(key, limit)),
+            timed(&self.stats, || self.inner.get(context, key, limit)),
         )
     }
 
-    fn get_range(&self, key: &Key, range: ByteRange) -> Result<Option<Object>> {
+    fn get_range(
+        &self,
+        context: &RequestContext,
+        key: &Key,
+        range: ByteRange,
+    ) -> Result<Option<Object>> {
         counted(
             &self.stats,
-            timed(&self.stats, || self.inner.get_range(key, range)),
+            timed(&self.stats, || self.inner.get_range(context, key, range)),
         )
     }
 
-    fn head(&self, key: &Key) -> Result<Option<Meta>> {
+    fn head(&self, context: &RequestContext, key: &Key) -> Result<Option<Meta>> {
         self.stats.store_head_requests.add(1);
-        timed(&self.stats, || self.inner.head(key))
+        timed(&self.stats, || self.inner.head(context, key))
     }
 
-    fn version(&self, key: &Key) -> Result<Option<Version>> {
+    fn version(&self, context: &RequestContext, key: &Key) -> Result<Option<Version>> {
         self.stats.store_head_requests.add(1);
-        timed(&self.stats, || self.inner.version(key))
+        timed(&self.stats, || self.inner.version(context, key))
     }
 
-    fn open(&self, key: &Key, known: Option<&Meta>) -> Result<Arc<dyn Reader>> {
-        let inner = timed(&self.stats, || self.inner.open(key, known))?;
+    fn open(
+        &self,
+        context: &RequestContext,
+        key: &Key,
+        known: Option<&Meta>,
+    ) -> Result<Arc<dyn Reader>> {
+        let inner = timed(&self.stats, || self.inner.open(context, key, known))?;
         let stats = self.stats.clone();
         Ok(Arc::new(CountingReader { inner, stats }))
     }
 
-    fn list(&self, prefix: &Key) -> Result<Box<dyn Listing>> {
+    fn list(&self, context: &RequestContext, prefix: &Key) -> Result<Box<dyn Listing>> {
         self.stats.store_list_requests.add(1);
-        timed(&self.stats, || self.inner.list(prefix))
+        timed(&self.stats, || self.inner.list(context, prefix))
     }
 
-    fn list_all(&self, prefix: &Key, from: &Key) -> Result<Option<Box<dyn FlatListing>>> {
-        let listing = timed(&self.stats, || self.inner.list_all(prefix, from))?;
+    fn list_all(
+        &self,
+        context: &RequestContext,
+        prefix: &Key,
+        from: &Key,
+    ) -> Result<Option<Box<dyn FlatListing>>> {
+        let listing = timed(&self.stats, || self.inner.list_all(context, prefix, from))?;
         let Some(inner) = listing else {
             return Ok(None);
         };
@@ -98,25 +114,33 @@ impl Layer for CountingStore {
         Ok(Some(Box::new(CountingFlatListing { inner, stats })))
     }
 
-    fn etag(&self, key: &Key) -> Result<Option<ETag>> {
+    fn etag(&self, context: &RequestContext, key: &Key) -> Result<Option<ETag>> {
         self.stats.store_head_requests.add(1);
-        timed(&self.stats, || self.inner.etag(key))
+        timed(&self.stats, || self.inner.etag(context, key))
     }
 
-    fn put(&self, key: &Key, body: PutBody<'_>, condition: &Condition) -> Result<ETag> {
+    fn put(
+        &self,
+        context: &RequestContext,
+        key: &Key,
+        body: PutBody<'_>,
+        condition: &Condition,
+    ) -> Result<ETag> {
         self.stats.store_put_requests.add(1);
-        let etag = timed(&self.stats, || self.inner.put(key, body, condition))?;
+        let etag = timed(&self.stats, || {
+            self.inner.put(context, key, body, condition)
+        })?;
         self.stats.store_put_bytes.add(body.len());
         Ok(etag)
     }
 
-    fn erase(&self, key: &Key, condition: &Condition) -> Result<()> {
+    fn erase(&self, context: &RequestContext, key: &Key, condition: &Condition) -> Result<()> {
         self.stats.store_erase_requests.add(1);
-        timed(&self.stats, || self.inner.erase(key, condition))
+        timed(&self.stats, || self.inner.erase(context, key, condition))
     }
 
-    fn erase_folder(&self, prefix: &Key) -> Result<()> {
-        timed(&self.stats, || self.inner.erase_folder(prefix))
+    fn erase_folder(&self, context: &RequestContext, prefix: &Key) -> Result<()> {
+        timed(&self.stats, || self.inner.erase_folder(context, prefix))
     }
 }
 
@@ -128,8 +152,8 @@ struct CountingFlatListing {
 
 #[deny(clippy::missing_trait_methods)]
 impl FlatListing for CountingFlatListing {
-    fn next(&mut self) -> Result<Option<Vec<(Key, Meta)>>> {
-        timed(&self.stats, || self.inner.next())
+    fn next(&mut self, context: &RequestContext) -> Result<Option<Vec<(Key, Meta)>>> {
+        timed(&self.stats, || self.inner.next(context))
     }
 
     fn has_ended(&self) -> bool {
@@ -144,8 +168,8 @@ struct CountingReader {
 
 #[deny(clippy::missing_trait_methods)]
 impl Reader for CountingReader {
-    fn read_at(&self, offset: u64, len: usize) -> Result<Vec<u8>> {
-        let answer = timed(&self.stats, || self.inner.read_at(offset, len));
+    fn read_at(&self, context: &RequestContext, offset: u64, len: usize) -> Result<Vec<u8>> {
+        let answer = timed(&self.stats, || self.inner.read_at(context, offset, len));
         self.stats.store_get_requests.add(1);
         if let Ok(bytes) = &answer {
             self.stats.store_get_bytes.add(bytes.len() as u64);
@@ -153,8 +177,15 @@ impl Reader for CountingReader {
         answer
     }
 
-    fn read_scattered(&self, offset: u64, parts: &mut [IoSliceMut<'_>]) -> Result<usize> {
-        let answer = timed(&self.stats, || self.inner.read_scattered(offset, parts));
+    fn read_scattered(
+        &self,
+        context: &RequestContext,
+        offset: u64,
+        parts: &mut [IoSliceMut<'_>],
+    ) -> Result<usize> {
+        let answer = timed(&self.stats, || {
+            self.inner.read_scattered(context, offset, parts)
+        });
         self.stats.store_get_requests.add(1);
         if let Ok(read) = &answer {
             self.stats.store_get_bytes.add(*read as u64);
@@ -162,8 +193,8 @@ impl Reader for CountingReader {
         answer
     }
 
-    fn read_ranges(&self, ranges: &[Range<u64>]) -> Result<Vec<Bytes>> {
-        let answer = timed(&self.stats, || self.inner.read_ranges(ranges));
+    fn read_ranges(&self, context: &RequestContext, ranges: &[Range<u64>]) -> Result<Vec<Bytes>> {
+        let answer = timed(&self.stats, || self.inner.read_ranges(context, ranges));
         self.stats.store_get_requests.add(1);
         // What lies between the ranges is read as well.
         if let (true, Some(first), Some(last)) = (answer.is_ok(), ranges.first(), ranges.last()) {
@@ -173,8 +204,8 @@ impl Reader for CountingReader {
         answer
     }
 
-    fn meta(&self) -> Result<Meta> {
-        self.inner.meta()
+    fn meta(&self, context: &RequestContext) -> Result<Meta> {
+        self.inner.meta(context)
     }
 
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {

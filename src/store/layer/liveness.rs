@@ -13,6 +13,7 @@ use parking_lot::Mutex;
 
 use crate::error::{Error, Kind, Result};
 use crate::model::document;
+use crate::request_context::RequestContext;
 use crate::store::layer::Layer;
 use crate::store::listing::NameList;
 use crate::store::{
@@ -47,6 +48,7 @@ impl LivenessStore {
     /// Asks about a key; a missing one is an error where the store is gone.
     fn ask<T>(
         &self,
+        context: &RequestContext,
         key: &Key,
         ask: impl FnOnce(&dyn Store) -> Result<Option<T>>,
     ) -> Result<Option<T>> {
@@ -54,7 +56,7 @@ impl LivenessStore {
         let answer = answer?;
         match &answer {
             Some(_) => self.root.note_found(key, stamp.asked),
-            None => self.root.check(key)?,
+            None => self.root.check(context, key)?,
         }
         Ok(answer)
     }
@@ -104,17 +106,17 @@ impl RootWatch {
     }
 
     /// Fails with `Gone` if the store is gone, in which `key` was found missing.
-    fn check(&self, key: &Key) -> Result<()> {
+    fn check(&self, context: &RequestContext, key: &Key) -> Result<()> {
         if self.inner.info().never_changes() || !self.is_to_be_asked(self.now()) {
             return Ok(());
         }
-        self.check_now(key)
+        self.check_now(context, key)
     }
 
     /// Does the same by a request, whenever the last one was made.
-    fn check_now(&self, key: &Key) -> Result<()> {
+    fn check_now(&self, context: &RequestContext, key: &Key) -> Result<()> {
         let deadline = Instant::now() + JOIN_TIMEOUT;
-        let is_there = self.asking.run(&(), deadline, || self.look());
+        let is_there = self.asking.run(&(), deadline, || self.look(context));
         if is_there.map_err(|error| error.about(key))? {
             return Ok(());
         }
@@ -130,7 +132,7 @@ impl RootWatch {
 
     /// Looks whether a document of the root is there: the one that was found last, or another one, as where the store was
     /// written anew in another format.
-    fn look(&self) -> Result<bool> {
+    fn look(&self, context: &RequestContext) -> Result<bool> {
         let Some(known) = self.state.lock().document.clone() else {
             return Ok(true);
         };
@@ -138,7 +140,7 @@ impl RootWatch {
         let others = others.filter(|other| *other != known);
         for document in std::iter::once(known.clone()).chain(others) {
             let asked = self.now();
-            if self.inner.etag(&document)?.is_some() {
+            if self.inner.etag(context, &document)?.is_some() {
                 self.note_found(&document, asked);
                 return Ok(true);
             }
@@ -164,40 +166,50 @@ impl Layer for LivenessStore {
         &*self.root.inner
     }
 
-    fn get(&self, key: &Key, limit: u64) -> Result<Option<Object>> {
-        self.ask(key, |store| store.get(key, limit))
+    fn get(&self, context: &RequestContext, key: &Key, limit: u64) -> Result<Option<Object>> {
+        self.ask(context, key, |store| store.get(context, key, limit))
     }
 
-    fn get_range(&self, key: &Key, range: ByteRange) -> Result<Option<Object>> {
-        self.ask(key, |store| store.get_range(key, range))
+    fn get_range(
+        &self,
+        context: &RequestContext,
+        key: &Key,
+        range: ByteRange,
+    ) -> Result<Option<Object>> {
+        self.ask(context, key, |store| store.get_range(context, key, range))
     }
 
-    fn head(&self, key: &Key) -> Result<Option<Meta>> {
-        self.ask(key, |store| store.head(key))
+    fn head(&self, context: &RequestContext, key: &Key) -> Result<Option<Meta>> {
+        self.ask(context, key, |store| store.head(context, key))
     }
 
-    fn version(&self, key: &Key) -> Result<Option<Version>> {
-        self.ask(key, |store| store.version(key))
+    fn version(&self, context: &RequestContext, key: &Key) -> Result<Option<Version>> {
+        self.ask(context, key, |store| store.version(context, key))
     }
 
-    fn open(&self, key: &Key, known: Option<&Meta>) -> Result<Arc<dyn Reader>> {
-        let opened = self.root.inner.open(key, known);
+    fn open(
+        &self,
+        context: &RequestContext,
+        key: &Key,
+        known: Option<&Meta>,
+    ) -> Result<Arc<dyn Reader>> {
+        let opened = self.root.inner.open(context, key, known);
         if matches!(&opened, Err(error) if error.kind() == Kind::NotFound) {
-            self.root.check(key)?;
+            self.root.check(context, key)?;
         }
         opened
     }
 
     /// Lists a prefix. The root is there as long as the store is, with or without names.
-    fn list(&self, prefix: &Key) -> Result<Box<dyn Listing>> {
+    fn list(&self, context: &RequestContext, prefix: &Key) -> Result<Box<dyn Listing>> {
         let asked = self.root.now();
-        match self.root.inner.list(prefix) {
+        match self.root.inner.list(context, prefix) {
             Err(error) if error.kind() == Kind::NotFound && prefix.is_root() => {
-                self.root.check_now(prefix)?;
+                self.root.check_now(context, prefix)?;
                 Ok(Box::new(NameList::new([])))
             }
             Err(error) if error.kind() == Kind::NotFound => {
-                self.root.check(prefix)?;
+                self.root.check(context, prefix)?;
                 Err(error)
             }
             Ok(inner) if prefix.is_root() => Ok(Box::new(RootListing {
@@ -209,8 +221,13 @@ impl Layer for LivenessStore {
         }
     }
 
-    fn list_all(&self, prefix: &Key, from: &Key) -> Result<Option<Box<dyn FlatListing>>> {
-        let Some(inner) = self.root.inner.list_all(prefix, from)? else {
+    fn list_all(
+        &self,
+        context: &RequestContext,
+        prefix: &Key,
+        from: &Key,
+    ) -> Result<Option<Box<dyn FlatListing>>> {
+        let Some(inner) = self.root.inner.list_all(context, prefix, from)? else {
             return Ok(None);
         };
         Ok(Some(Box::new(LivenessListing {
@@ -220,20 +237,26 @@ impl Layer for LivenessStore {
         })))
     }
 
-    fn etag(&self, key: &Key) -> Result<Option<ETag>> {
-        self.ask(key, |store| store.etag(key))
+    fn etag(&self, context: &RequestContext, key: &Key) -> Result<Option<ETag>> {
+        self.ask(context, key, |store| store.etag(context, key))
     }
 
-    fn put(&self, key: &Key, body: PutBody<'_>, condition: &Condition) -> Result<ETag> {
-        let put = self.root.inner.put(key, body, condition)?;
+    fn put(
+        &self,
+        context: &RequestContext,
+        key: &Key,
+        body: PutBody<'_>,
+        condition: &Condition,
+    ) -> Result<ETag> {
+        let put = self.root.inner.put(context, key, body, condition)?;
         self.root.note_found(key, self.root.now());
         Ok(put)
     }
 
-    fn erase(&self, key: &Key, condition: &Condition) -> Result<()> {
+    fn erase(&self, context: &RequestContext, key: &Key, condition: &Condition) -> Result<()> {
         // Another caller may find it between the two.
         self.root.note_removed(key);
-        let erased = self.root.inner.erase(key, condition);
+        let erased = self.root.inner.erase(context, key, condition);
         self.root.note_removed(key);
         erased
     }
@@ -249,8 +272,8 @@ struct RootListing {
 
 #[deny(clippy::missing_trait_methods)]
 impl Listing for RootListing {
-    fn next(&mut self) -> Result<Option<Name>> {
-        let name = self.inner.next()?;
+    fn next(&mut self, context: &RequestContext) -> Result<Option<Name>> {
+        let name = self.inner.next(context)?;
         if let Some(name) = &name
             && name.kind == EntryKind::File
             && let Ok(key) = Key::new(name.name.as_slice())
@@ -260,8 +283,8 @@ impl Listing for RootListing {
         Ok(name)
     }
 
-    fn seek(&mut self, cursor: u64) -> Result<()> {
-        self.inner.seek(cursor)
+    fn seek(&mut self, context: &RequestContext, cursor: u64) -> Result<()> {
+        self.inner.seek(context, cursor)
     }
 
     fn may_wait(&self) -> bool {
@@ -282,14 +305,14 @@ struct LivenessListing {
 
 #[deny(clippy::missing_trait_methods)]
 impl FlatListing for LivenessListing {
-    fn next(&mut self) -> Result<Option<Vec<(Key, Meta)>>> {
+    fn next(&mut self, context: &RequestContext) -> Result<Option<Vec<(Key, Meta)>>> {
         let asked = self.root.now();
-        let page = self.inner.next()?;
+        let page = self.inner.next(context)?;
         for (key, _) in page.iter().flatten() {
             self.root.note_found(key, asked);
         }
         if page.as_ref().is_none_or(Vec::is_empty) || self.inner.has_ended() {
-            self.root.check(&self.prefix)?;
+            self.root.check(context, &self.prefix)?;
         }
         Ok(page)
     }
@@ -304,6 +327,7 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     use super::*;
+    use crate::request_context::UNLIMITED;
     use crate::store::StoreInfo;
     use crate::store::backend::memory::MemoryStore;
     use crate::sync::clock::Clock;
@@ -321,11 +345,11 @@ mod tests {
             &self.memory
         }
 
-        fn etag(&self, key: &Key) -> Result<Option<ETag>> {
+        fn etag(&self, context: &RequestContext, key: &Key) -> Result<Option<ETag>> {
             if key.as_bytes() == document::ZARR_JSON.as_bytes() {
                 self.asked.fetch_add(1, Ordering::SeqCst);
             }
-            self.memory.etag(key)
+            self.memory.etag(context, key)
         }
 
         fn info(&self) -> &StoreInfo {
@@ -372,13 +396,13 @@ mod tests {
             let (store, missing) = (&self.store, &key("a/0"));
             let range = ByteRange::Suffix(2);
             let errors = [
-                store.get(missing, 9).err(),
-                store.get_range(missing, range).err(),
-                store.head(missing).err(),
-                store.version(missing).err(),
-                store.etag(missing).err(),
-                store.list(missing).err(),
-                store.open(missing, None).err(),
+                store.get(&UNLIMITED, missing, 9).err(),
+                store.get_range(&UNLIMITED, missing, range).err(),
+                store.head(&UNLIMITED, missing).err(),
+                store.version(&UNLIMITED, missing).err(),
+                store.etag(&UNLIMITED, missing).err(),
+                store.list(&UNLIMITED, missing).err(),
+                store.open(&UNLIMITED, missing, None).err(),
             ];
             errors.map(|error| error.map(|error| error.kind()))
         }
@@ -400,12 +424,24 @@ mod tests {
     fn b01_no_key_of_a_store_without_its_root_metadata_is_missing() {
         let watched = watched(&["zarr.json", "a/1"]);
         assert_eq!(watched.answers(), MISSING, "nothing is known of the root");
-        assert!(watched.store.get(&key("zarr.json"), 9).unwrap().is_some());
+        assert!(
+            watched
+                .store
+                .get(&UNLIMITED, &key("zarr.json"), 9)
+                .unwrap()
+                .is_some()
+        );
         watched.below.memory.erase(&key("zarr.json"));
         assert_eq!(watched.answers(), MISSING, "it was there just now");
         watched.wait_a_second();
         assert_eq!(watched.answers(), GONE);
-        assert!(watched.store.get(&key("a/1"), 9).unwrap().is_some());
+        assert!(
+            watched
+                .store
+                .get(&UNLIMITED, &key("a/1"), 9)
+                .unwrap()
+                .is_some()
+        );
         watched
             .below
             .memory
@@ -416,7 +452,13 @@ mod tests {
     #[test]
     fn the_root_is_asked_for_at_most_once_a_second() {
         let watched = watched(&["zarr.json"]);
-        assert!(watched.store.head(&key("zarr.json")).unwrap().is_some());
+        assert!(
+            watched
+                .store
+                .head(&UNLIMITED, &key("zarr.json"))
+                .unwrap()
+                .is_some()
+        );
         for asked in 0..3 {
             for _ in 0..3 {
                 assert_eq!(watched.answers(), MISSING);
@@ -429,13 +471,16 @@ mod tests {
     #[test]
     fn a_document_of_the_root_is_met_in_listings_and_by_puts() {
         let watched = watched(&[".zgroup"]);
-        let mut listing = watched.store.list(&Key::root()).unwrap();
-        while listing.next().unwrap().is_some() {}
+        let mut listing = watched.store.list(&UNLIMITED, &Key::root()).unwrap();
+        while listing.next(&UNLIMITED).unwrap().is_some() {}
         watched.below.memory.erase(&key(".zgroup"));
         watched.wait_a_second();
         assert_eq!(watched.answers(), GONE);
         let (name, body) = (key("zarr.json"), PutBody::Bytes(b"{}"));
-        watched.store.put(&name, body, &Condition::Any).unwrap();
+        watched
+            .store
+            .put(&UNLIMITED, &name, body, &Condition::Any)
+            .unwrap();
         watched.wait_a_second();
         assert_eq!(
             watched.answers(),
@@ -451,11 +496,20 @@ mod tests {
     fn a_root_document_that_this_mount_removes_leaves_a_store() {
         let watched = watched(&["zarr.json", "a/1"]);
         let (store, name) = (&watched.store, key("zarr.json"));
-        assert!(store.get(&name, 9).unwrap().is_some());
-        store.erase(&name, &Condition::Any).unwrap();
+        assert!(store.get(&UNLIMITED, &name, 9).unwrap().is_some());
+        store.erase(&UNLIMITED, &name, &Condition::Any).unwrap();
         watched.wait_a_second();
         assert_eq!(watched.answers(), MISSING);
-        store.erase(&key("a/1"), &Condition::Any).unwrap();
-        assert!(store.list(&Key::root()).unwrap().next().unwrap().is_none());
+        store
+            .erase(&UNLIMITED, &key("a/1"), &Condition::Any)
+            .unwrap();
+        assert!(
+            store
+                .list(&UNLIMITED, &Key::root())
+                .unwrap()
+                .next(&UNLIMITED)
+                .unwrap()
+                .is_none()
+        );
     }
 }

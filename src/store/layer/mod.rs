@@ -6,6 +6,7 @@
 use std::sync::Arc;
 
 use crate::error::Result;
+use crate::request_context::RequestContext;
 use crate::store::{
     ByteRange, Condition, ETag, EncodedBy, FlatListing, Key, Listing, Meta, Object, PutBody,
     Reader, Store, StoreInfo, Version,
@@ -23,70 +24,92 @@ pub trait Layer: Send + Sync {
     /// Returns the store below.
     fn below(&self) -> &dyn Store;
 
-    fn get(&self, key: &Key, limit: u64) -> Result<Option<Object>> {
-        self.below().get(key, limit)
+    fn get(&self, context: &RequestContext, key: &Key, limit: u64) -> Result<Option<Object>> {
+        self.below().get(context, key, limit)
     }
 
-    fn get_range(&self, key: &Key, range: ByteRange) -> Result<Option<Object>> {
-        self.below().get_range(key, range)
+    fn get_range(
+        &self,
+        context: &RequestContext,
+        key: &Key,
+        range: ByteRange,
+    ) -> Result<Option<Object>> {
+        self.below().get_range(context, key, range)
     }
 
-    fn head(&self, key: &Key) -> Result<Option<Meta>> {
-        self.below().head(key)
+    fn head(&self, context: &RequestContext, key: &Key) -> Result<Option<Meta>> {
+        self.below().head(context, key)
     }
 
-    fn version(&self, key: &Key) -> Result<Option<Version>> {
-        self.below().version(key)
+    fn version(&self, context: &RequestContext, key: &Key) -> Result<Option<Version>> {
+        self.below().version(context, key)
     }
 
-    fn open(&self, key: &Key, known: Option<&Meta>) -> Result<Arc<dyn Reader>> {
-        self.below().open(key, known)
+    fn open(
+        &self,
+        context: &RequestContext,
+        key: &Key,
+        known: Option<&Meta>,
+    ) -> Result<Arc<dyn Reader>> {
+        self.below().open(context, key, known)
     }
 
-    fn list(&self, prefix: &Key) -> Result<Box<dyn Listing>> {
-        self.below().list(prefix)
+    fn list(&self, context: &RequestContext, prefix: &Key) -> Result<Box<dyn Listing>> {
+        self.below().list(context, prefix)
     }
 
-    fn list_all(&self, prefix: &Key, from: &Key) -> Result<Option<Box<dyn FlatListing>>> {
-        self.below().list_all(prefix, from)
+    fn list_all(
+        &self,
+        context: &RequestContext,
+        prefix: &Key,
+        from: &Key,
+    ) -> Result<Option<Box<dyn FlatListing>>> {
+        self.below().list_all(context, prefix, from)
     }
 
-    fn read_link(&self, key: &Key) -> Result<Vec<u8>> {
-        self.below().read_link(key)
+    fn read_link(&self, context: &RequestContext, key: &Key) -> Result<Vec<u8>> {
+        self.below().read_link(context, key)
     }
 
-    fn leads_back(&self, key: &Key) -> Result<bool> {
-        self.below().leads_back(key)
+    fn leads_back(&self, context: &RequestContext, key: &Key) -> Result<bool> {
+        self.below().leads_back(context, key)
     }
 
-    fn etag(&self, key: &Key) -> Result<Option<ETag>> {
-        self.below().etag(key)
+    fn etag(&self, context: &RequestContext, key: &Key) -> Result<Option<ETag>> {
+        self.below().etag(context, key)
     }
 
-    fn put(&self, key: &Key, body: PutBody<'_>, condition: &Condition) -> Result<ETag> {
-        self.below().put(key, body, condition)
+    fn put(
+        &self,
+        context: &RequestContext,
+        key: &Key,
+        body: PutBody<'_>,
+        condition: &Condition,
+    ) -> Result<ETag> {
+        self.below().put(context, key, body, condition)
     }
 
     fn put_chunk(
         &self,
+        context: &RequestContext,
         key: &Key,
         body: PutBody<'_>,
         condition: &Condition,
         _encoded_by: Option<&EncodedBy>,
     ) -> Result<ETag> {
-        Layer::put(self, key, body, condition)
+        Layer::put(self, context, key, body, condition)
     }
 
-    fn erase(&self, key: &Key, condition: &Condition) -> Result<()> {
-        self.below().erase(key, condition)
+    fn erase(&self, context: &RequestContext, key: &Key, condition: &Condition) -> Result<()> {
+        self.below().erase(context, key, condition)
     }
 
-    fn erase_folder(&self, prefix: &Key) -> Result<()> {
-        self.below().erase_folder(prefix)
+    fn erase_folder(&self, context: &RequestContext, prefix: &Key) -> Result<()> {
+        self.below().erase_folder(context, prefix)
     }
 
-    fn sync(&self) -> Result<()> {
-        self.below().sync()
+    fn sync(&self, context: &RequestContext) -> Result<()> {
+        self.below().sync(context)
     }
 
     fn info(&self) -> &StoreInfo {
@@ -96,70 +119,92 @@ pub trait Layer: Send + Sync {
 
 #[deny(clippy::missing_trait_methods)]
 impl<L: Layer> Store for L {
-    fn get(&self, key: &Key, limit: u64) -> Result<Option<Object>> {
-        Layer::get(self, key, limit)
+    fn get(&self, context: &RequestContext, key: &Key, limit: u64) -> Result<Option<Object>> {
+        Layer::get(self, context, key, limit)
     }
 
-    fn get_range(&self, key: &Key, range: ByteRange) -> Result<Option<Object>> {
-        Layer::get_range(self, key, range)
+    fn get_range(
+        &self,
+        context: &RequestContext,
+        key: &Key,
+        range: ByteRange,
+    ) -> Result<Option<Object>> {
+        Layer::get_range(self, context, key, range)
     }
 
-    fn head(&self, key: &Key) -> Result<Option<Meta>> {
-        Layer::head(self, key)
+    fn head(&self, context: &RequestContext, key: &Key) -> Result<Option<Meta>> {
+        Layer::head(self, context, key)
     }
 
-    fn version(&self, key: &Key) -> Result<Option<Version>> {
-        Layer::version(self, key)
+    fn version(&self, context: &RequestContext, key: &Key) -> Result<Option<Version>> {
+        Layer::version(self, context, key)
     }
 
-    fn open(&self, key: &Key, known: Option<&Meta>) -> Result<Arc<dyn Reader>> {
-        Layer::open(self, key, known)
+    fn open(
+        &self,
+        context: &RequestContext,
+        key: &Key,
+        known: Option<&Meta>,
+    ) -> Result<Arc<dyn Reader>> {
+        Layer::open(self, context, key, known)
     }
 
-    fn list(&self, prefix: &Key) -> Result<Box<dyn Listing>> {
-        Layer::list(self, prefix)
+    fn list(&self, context: &RequestContext, prefix: &Key) -> Result<Box<dyn Listing>> {
+        Layer::list(self, context, prefix)
     }
 
-    fn list_all(&self, prefix: &Key, from: &Key) -> Result<Option<Box<dyn FlatListing>>> {
-        Layer::list_all(self, prefix, from)
+    fn list_all(
+        &self,
+        context: &RequestContext,
+        prefix: &Key,
+        from: &Key,
+    ) -> Result<Option<Box<dyn FlatListing>>> {
+        Layer::list_all(self, context, prefix, from)
     }
 
-    fn read_link(&self, key: &Key) -> Result<Vec<u8>> {
-        Layer::read_link(self, key)
+    fn read_link(&self, context: &RequestContext, key: &Key) -> Result<Vec<u8>> {
+        Layer::read_link(self, context, key)
     }
 
-    fn leads_back(&self, key: &Key) -> Result<bool> {
-        Layer::leads_back(self, key)
+    fn leads_back(&self, context: &RequestContext, key: &Key) -> Result<bool> {
+        Layer::leads_back(self, context, key)
     }
 
-    fn etag(&self, key: &Key) -> Result<Option<ETag>> {
-        Layer::etag(self, key)
+    fn etag(&self, context: &RequestContext, key: &Key) -> Result<Option<ETag>> {
+        Layer::etag(self, context, key)
     }
 
-    fn put(&self, key: &Key, body: PutBody<'_>, condition: &Condition) -> Result<ETag> {
-        Layer::put(self, key, body, condition)
+    fn put(
+        &self,
+        context: &RequestContext,
+        key: &Key,
+        body: PutBody<'_>,
+        condition: &Condition,
+    ) -> Result<ETag> {
+        Layer::put(self, context, key, body, condition)
     }
 
     fn put_chunk(
         &self,
+        context: &RequestContext,
         key: &Key,
         body: PutBody<'_>,
         condition: &Condition,
         encoded_by: Option<&EncodedBy>,
     ) -> Result<ETag> {
-        Layer::put_chunk(self, key, body, condition, encoded_by)
+        Layer::put_chunk(self, context, key, body, condition, encoded_by)
     }
 
-    fn erase(&self, key: &Key, condition: &Condition) -> Result<()> {
-        Layer::erase(self, key, condition)
+    fn erase(&self, context: &RequestContext, key: &Key, condition: &Condition) -> Result<()> {
+        Layer::erase(self, context, key, condition)
     }
 
-    fn erase_folder(&self, prefix: &Key) -> Result<()> {
-        Layer::erase_folder(self, prefix)
+    fn erase_folder(&self, context: &RequestContext, prefix: &Key) -> Result<()> {
+        Layer::erase_folder(self, context, prefix)
     }
 
-    fn sync(&self) -> Result<()> {
-        Layer::sync(self)
+    fn sync(&self, context: &RequestContext) -> Result<()> {
+        Layer::sync(self, context)
     }
 
     fn info(&self) -> &StoreInfo {

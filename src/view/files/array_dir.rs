@@ -9,6 +9,7 @@ use crate::error::Result;
 use crate::export::{FORMATS, GROUP_FORMATS, Subject};
 use crate::hierarchy::NodeEntry;
 use crate::inspect::surrounding_nodes::SurroundingNodes;
+use crate::request_context::RequestContext;
 use crate::store::listing::NameList;
 use crate::store::{EntryKind, Listing};
 use crate::view::files::array_files::ArrayPlace;
@@ -23,9 +24,13 @@ fn lines(names: impl IntoIterator<Item = Vec<u8>>) -> Vec<u8> {
 
 impl FilesView {
     /// Lists the directory of an array.
-    pub(super) fn list_array(&self, found: &Arc<NodeEntry>) -> Result<Box<dyn Listing>> {
-        let is_sparse = self.is_sparse(found);
-        let place = self.place_of(found)?;
+    pub(super) fn list_array(
+        &self,
+        context: &RequestContext,
+        found: &Arc<NodeEntry>,
+    ) -> Result<Box<dyn Listing>> {
+        let is_sparse = self.is_sparse(context, found);
+        let place = self.place_of(context, found)?;
         let subject = self.whole_of(&place);
         let formats = match &subject {
             None => Vec::new(),
@@ -48,10 +53,14 @@ impl FilesView {
 
     /// Returns the names of a group's files of all of its arrays, or of an array's files and of the directory of its chunks,
     /// each with a newline.
-    pub(super) fn names_that_open(&self, found: &Arc<NodeEntry>) -> Result<Option<Vec<u8>>> {
-        let place = self.place_of(found)?;
+    pub(super) fn names_that_open(
+        &self,
+        context: &RequestContext,
+        found: &Arc<NodeEntry>,
+    ) -> Result<Option<Vec<u8>>> {
+        let place = self.place_of(context, found)?;
         let Some(subject) = self.whole_of(&place) else {
-            let names = self.group_file_names(found, GROUP_FORMATS);
+            let names = self.group_file_names(context, found, GROUP_FORMATS);
             return Ok(Some(lines(names)));
         };
         let decodes = self.arrays.open(found)?.check_decodable().is_ok();
@@ -65,8 +74,12 @@ impl FilesView {
     }
 
     /// Returns an array with the nodes around it.
-    pub(super) fn place_of(&self, found: &Arc<NodeEntry>) -> Result<ArrayPlace> {
-        let around = SurroundingNodes::of(&self.hierarchy, found)?;
+    pub(super) fn place_of(
+        &self,
+        context: &RequestContext,
+        found: &Arc<NodeEntry>,
+    ) -> Result<ArrayPlace> {
+        let around = SurroundingNodes::of(context, &self.hierarchy, found)?;
         let found = found.clone();
         Ok(ArrayPlace { found, around })
     }
@@ -78,9 +91,9 @@ impl FilesView {
     }
 
     /// Whether an array is listed as its stored chunks. One of which that is not known is listed as a file.
-    fn is_sparse(&self, found: &Arc<NodeEntry>) -> bool {
+    fn is_sparse(&self, context: &RequestContext, found: &Arc<NodeEntry>) -> bool {
         let array = self.arrays.open(found);
-        array.is_ok_and(|array| array.is_sparse().unwrap_or(false))
+        array.is_ok_and(|array| array.is_sparse(context).unwrap_or(false))
     }
 
     /// Lists the stored chunks of an array.

@@ -14,6 +14,7 @@ use crate::hierarchy::NodeEntry;
 use crate::inspect::coordinates::{ArrayInGroup, names_dimensions};
 use crate::inspect::file_ending::{FileEnding, SELECTED, format_of};
 use crate::inspect::surrounding_nodes::SurroundingNodes;
+use crate::request_context::RequestContext;
 use crate::store::Key;
 use crate::view::files::FilesView;
 
@@ -132,6 +133,7 @@ impl FilesView {
     /// `Unavailable` for labels, which have to be read, where nothing may be waited for.
     pub(super) fn named_file(
         &self,
+        context: &RequestContext,
         mut place: ArrayPlace,
         ending: FileEnding<'_>,
         may_wait: bool,
@@ -140,7 +142,7 @@ impl FilesView {
         if !ending.format.is_basic {
             let find = |path: &Key| {
                 if may_wait {
-                    self.hierarchy.node(path)
+                    self.hierarchy.node(context, path)
                 } else {
                     self.node_now(path)
                 }
@@ -149,7 +151,7 @@ impl FilesView {
         }
         let part = match ending.selection {
             None => ArrayPart::Whole,
-            Some(text) => ArrayPart::Selected(self.selected(&place, text, may_wait)?),
+            Some(text) => ArrayPart::Selected(self.selected(context, &place, text, may_wait)?),
         };
         self.decoded(place, ending, part)
     }
@@ -157,6 +159,7 @@ impl FilesView {
     /// Reads a selection of an array; fails as `named_file`.
     pub(super) fn selected(
         &self,
+        context: &RequestContext,
         place: &ArrayPlace,
         text: &str,
         may_wait: bool,
@@ -171,7 +174,7 @@ impl FilesView {
             entry: &place.found,
             group: place.around.group.as_deref(),
         };
-        let selection = array.select(text);
+        let selection = array.select(context, text);
         selection.map_err(|error| match error.kind() {
             Kind::Invalid => Error::new(Kind::NotFound, &place.found.path, error),
             _ => error,

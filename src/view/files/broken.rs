@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use crate::error::{Error, Result};
 use crate::hierarchy::{BrokenDocument, NodeEntry};
+use crate::request_context::RequestContext;
 use crate::view::OpenedFile;
 use crate::view::files::FilesView;
 use crate::view::text_file::TextFile;
@@ -52,10 +53,11 @@ impl FilesView {
     /// Opens a document of a broken node.
     pub(super) fn open_as_found(
         &self,
+        context: &RequestContext,
         found: &NodeEntry,
         document: &BrokenDocument,
     ) -> Result<OpenedFile> {
-        let object = self.hierarchy.document_as_found(found, document)?;
+        let object = self.hierarchy.document_as_found(context, found, document)?;
         Ok(text_file(found, object.bytes))
     }
 }

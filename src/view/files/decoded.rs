@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::export::Export;
+use crate::request_context::RequestContext;
 use crate::view::text_file::file_attr;
 use crate::view::{Attr, File};
 
@@ -19,7 +20,7 @@ impl File for Export {
         Export::is_read_on(self)
     }
 
-    fn attr(&self) -> Option<Attr> {
+    fn attr(&self, _context: &RequestContext) -> Option<Attr> {
         let modified = self.array().modified();
         Some(file_attr(self.len(), modified, Duration::ZERO))
     }

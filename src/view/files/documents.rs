@@ -13,6 +13,7 @@ use crate::dialect::text_of;
 use crate::error::{Error, Kind, Result};
 use crate::hierarchy::{NodeEntry, SeenNode};
 use crate::model::{Attributes, Node};
+use crate::request_context::RequestContext;
 use crate::store::tree::{AttrChange, Stat, Time, TreeFile};
 use crate::store::{EntryKind, Key, Meta, Version};
 use crate::view::files::path_target::PathTarget;
@@ -167,11 +168,11 @@ impl DocumentFile {
     }
 
     /// Stores the bytes as the attributes.
-    fn store(&self) -> Result<()> {
+    fn store(&self, context: &RequestContext) -> Result<()> {
         let seen = self.seen.lock().clone();
         let saved = self
             .files
-            .save(&self.path, &self.bytes.bytes(), seen.as_ref())?;
+            .save(context, &self.path, &self.bytes.bytes(), seen.as_ref())?;
         *self.seen.lock() = Some(saved);
         if self.role == Role::NewDocument && !self.bytes.is_stored() {
             self.bytes.note_stored();
@@ -182,12 +183,12 @@ impl DocumentFile {
 }
 
 impl TreeFile for DocumentFile {
-    fn read_at(&self, offset: u64, len: usize) -> Result<Vec<u8>> {
+    fn read_at(&self, _context: &RequestContext, offset: u64, len: usize) -> Result<Vec<u8>> {
         self.note_read();
         Ok(self.bytes.read_at(offset, len))
     }
 
-    fn write_at(&self, offset: u64, new: &[u8]) -> Result<()> {
+    fn write_at(&self, _context: &RequestContext, offset: u64, new: &[u8]) -> Result<()> {
         let end = self.checked(offset.saturating_add(new.len() as u64))?;
         let written = self.bytes.write(end, new);
         written.map_err(|error| error.about(&self.path))?;
@@ -196,7 +197,12 @@ impl TreeFile for DocumentFile {
         Ok(())
     }
 
-    fn allocate(&self, mode: i32, (offset, length): (u64, u64)) -> Result<()> {
+    fn allocate(
+        &self,
+        _context: &RequestContext,
+        mode: i32,
+        (offset, length): (u64, u64),
+    ) -> Result<()> {
         let end = offset.saturating_add(length);
         match mode {
             0 if end > self.bytes.len() => self.resize(end),
@@ -208,21 +214,21 @@ impl TreeFile for DocumentFile {
         }
     }
 
-    fn flush(&self) -> Result<()> {
+    fn flush(&self, context: &RequestContext) -> Result<()> {
         let mut dirty = self.dirty();
         if *dirty && self.is_to_be_stored() {
-            self.store()?;
+            self.store(context)?;
         }
         *dirty = false;
         Ok(())
     }
 
-    fn sync(&self) -> Result<()> {
-        self.flush()?;
-        self.files.hierarchy.store().sync()
+    fn sync(&self, context: &RequestContext) -> Result<()> {
+        self.flush(context)?;
+        self.files.hierarchy.store().sync(context)
     }
 
-    fn stat(&self) -> Result<Stat> {
+    fn stat(&self, _context: &RequestContext) -> Result<Stat> {
         let length = self.bytes.len();
         let meta = Meta {
             kind: EntryKind::File,
@@ -239,7 +245,7 @@ impl TreeFile for DocumentFile {
     }
 
     /// Owner and mode are those of the mount: setting them is allowed and changes nothing.
-    fn change(&self, change: &AttrChange) -> Result<()> {
+    fn change(&self, _context: &RequestContext, change: &AttrChange) -> Result<()> {
         if let Some(size) = change.size {
             self.resize(size)?;
         }
@@ -257,11 +263,12 @@ impl FilesView {
     /// dialect cannot express it, `Changed` if the document is not the one that was `seen`; then the old one stays.
     pub(super) fn save(
         &self,
+        context: &RequestContext,
         path: &Key,
         text: &[u8],
         seen: Option<&SeenDocument>,
     ) -> Result<SeenDocument> {
-        let found = match self.resolve(path)? {
+        let found = match self.resolve(context, path)? {
             Some(PathTarget::Document(found, name)) if name == ATTRIBUTES => found,
             _ => return Err(Error::not_found(path)),
         };
@@ -273,7 +280,7 @@ impl FilesView {
             is_shown_by: &is_shown_by,
             documents: seen.documents.as_deref(),
         });
-        match self.hierarchy.edit(&found, &attributes, seen) {
+        match self.hierarchy.edit(context, &found, &attributes, seen) {
             Ok(edited) => {
                 let text = shown(&edited.node);
                 let saved = SeenDocument::saved(edited, &text);

@@ -9,12 +9,12 @@ use std::sync::Arc;
 use crate::error::{Error, Kind, Result};
 use crate::hierarchy::NodeEntry;
 use crate::model::document::is_in_node_folder;
+use crate::request_context::RequestContext;
 use crate::store::backend::local::check_names;
 use crate::store::tree::{
     AttrChange, Credentials, FreeSpace, OpenMode, RenameMode, Stat, TreeFile,
 };
 use crate::store::{Key, Meta, Tree, Version};
-use crate::sync::change_permit::ChangePermit;
 use crate::view::View;
 use crate::view::files::array_files::DecodedTarget;
 use crate::view::files::documents::DocumentFile;
@@ -36,16 +36,16 @@ impl Editing {
     }
 
     /// Returns what a path has; `NotFound` if that is nothing.
-    fn shown(&self, path: &Key) -> Result<ShownFile> {
-        let shown = self.files.shown(path)?;
+    fn shown(&self, context: &RequestContext, path: &Key) -> Result<ShownFile> {
+        let shown = self.files.shown(context, path)?;
         shown.ok_or_else(|| Error::not_found(path))
     }
 
     /// Fails unless a scratch file can be made at a path: beside an `attributes.json` that can be edited, and not under a
     /// name by which a Zarr library would take it for stored metadata.
-    fn check_beside(&self, path: &Key) -> Result<()> {
+    fn check_beside(&self, context: &RequestContext, path: &Key) -> Result<()> {
         let parent = path.parent().unwrap_or_default();
-        match self.shown(&parent)? {
+        match self.shown(context, &parent)? {
             ShownFile::Target(PathTarget::Node(found)) => {
                 if !found.is_described() || found.node.is_err() {
                     let why = "this directory has no attributes that can be edited";
@@ -88,14 +88,20 @@ impl Editing {
     }
 
     /// Makes the bytes of the scratch file at `from` the document at `to`, which shows them from then on.
-    fn replace_document(&self, from: &Key, bytes: &[u8], to: &Key) -> Result<()> {
+    fn replace_document(
+        &self,
+        context: &RequestContext,
+        from: &Key,
+        bytes: &[u8],
+        to: &Key,
+    ) -> Result<()> {
         let unstored = &self.files.unstored;
         // The kernel repeats a rename that is `Changed`.
         if let Some(error) = unstored.refusal(from, to) {
             return Err(error);
         }
         let seen = unstored.origin(from).or_else(|| unstored.seen(to));
-        if let Err(error) = self.files.save(to, bytes, seen.as_ref()) {
+        if let Err(error) = self.files.save(context, to, bytes, seen.as_ref()) {
             unstored.note_refusal(from, to, &error);
             if error.kind() == Kind::Changed {
                 // What another program has written is there, whether the document was taken away or not.
@@ -110,13 +116,14 @@ impl Editing {
     /// Gives a document, or a scratch file, the name of a scratch file. Editors keep the old content of a document so.
     fn rename_beside(
         &self,
+        context: &RequestContext,
         from: &Key,
         source: &ShownFile,
         to: &Key,
         onto: RenameMode,
     ) -> Result<()> {
-        self.check_beside(to)?;
-        let _permit = ChangePermit::take()?;
+        self.check_beside(context, to)?;
+        let _permit = context.permit_change()?;
         match source {
             ShownFile::Scratch(_) => self.files.unstored.rename_scratch(from, to, onto),
             ShownFile::Target(target) => {
@@ -131,11 +138,12 @@ impl Editing {
 
     fn open_decoded(
         &self,
+        context: &RequestContext,
         path: &Key,
         target: DecodedTarget,
         truncate: bool,
     ) -> Result<Arc<dyn TreeFile>> {
-        let export = self.files.export(&target)?;
+        let export = self.files.export(context, &target)?;
         export.check_writable().map_err(|error| error.about(path))?;
         if truncate {
             check_length(path, export.len(), 0)?;
@@ -179,8 +187,8 @@ impl Tree for Editing {
         self.files.identity()
     }
 
-    fn stat(&self, path: &Key) -> Result<Option<Stat>> {
-        let attr = self.files.lookup(path)?;
+    fn stat(&self, context: &RequestContext, path: &Key) -> Result<Option<Stat>> {
+        let attr = self.files.lookup(context, path)?;
         Ok(attr.map(|attr| Stat {
             meta: Meta {
                 kind: attr.kind,
@@ -194,26 +202,36 @@ impl Tree for Editing {
         }))
     }
 
-    fn create(&self, path: &Key, _credentials: &Credentials) -> Result<Arc<dyn TreeFile>> {
-        if self.files.shown(path)?.is_some() {
+    fn create(
+        &self,
+        context: &RequestContext,
+        path: &Key,
+        _credentials: &Credentials,
+    ) -> Result<Arc<dyn TreeFile>> {
+        if self.files.shown(context, path)?.is_some() {
             return Err(exists(path));
         }
         check_names(path)?;
         let unstored = &self.files.unstored;
-        if self.files.resolve(path)?.is_some() {
-            let _permit = ChangePermit::take()?;
+        if self.files.resolve(context, path)?.is_some() {
+            let _permit = context.permit_change()?;
             let bytes = unstored.make_document(path)?;
             return Ok(DocumentFile::new_document(&self.files, path, bytes, true));
         }
-        self.check_beside(path)?;
-        let _permit = ChangePermit::take()?;
+        self.check_beside(context, path)?;
+        let _permit = context.permit_change()?;
         let bytes = unstored.make_scratch(path, Vec::new(), None)?;
         Ok(DocumentFile::scratch(&self.files, path, bytes))
     }
 
-    fn open(&self, path: &Key, mode: OpenMode) -> Result<Arc<dyn TreeFile>> {
+    fn open(
+        &self,
+        context: &RequestContext,
+        path: &Key,
+        mode: OpenMode,
+    ) -> Result<Arc<dyn TreeFile>> {
         let truncate = mode == OpenMode::Truncate;
-        let target = match self.shown(path)? {
+        let target = match self.shown(context, path)? {
             ShownFile::Scratch(bytes) => {
                 let file = self.open_unstored(path, bytes);
                 if truncate {
@@ -226,16 +244,16 @@ impl Tree for Editing {
         match target {
             target if target.is_directory() => Err(is_directory(path)),
             target if target.is_read_only() => Err(read_only(path)),
-            PathTarget::Decoded(target) => self.open_decoded(path, target, truncate),
+            PathTarget::Decoded(target) => self.open_decoded(context, path, target, truncate),
             target => self.open_attributes(path, target.node(), truncate),
         }
     }
 
     /// Owner, mode and times are those of the mount: setting them is allowed and changes nothing.
-    fn change(&self, path: &Key, change: &AttrChange) -> Result<()> {
-        let target = match self.shown(path)? {
+    fn change(&self, context: &RequestContext, path: &Key, change: &AttrChange) -> Result<()> {
+        let target = match self.shown(context, path)? {
             ShownFile::Scratch(bytes) => {
-                return self.open_unstored(path, bytes).change(change);
+                return self.open_unstored(path, bytes).change(context, change);
             }
             ShownFile::Target(target) => target,
         };
@@ -246,11 +264,11 @@ impl Tree for Editing {
             target if target.is_directory() => Err(is_directory(path)),
             target if target.is_read_only() => Err(read_only(path)),
             PathTarget::Decoded(target) => {
-                check_length(path, self.files.export(&target)?.len(), size)
+                check_length(path, self.files.export(context, &target)?.len(), size)
             }
             target => {
                 if size != length_of(target.node(), ATTRIBUTES)? {
-                    let _permit = ChangePermit::take()?;
+                    let _permit = context.permit_change()?;
                     self.files.unstored.truncate(path, size);
                 }
                 Ok(())
@@ -258,8 +276,13 @@ impl Tree for Editing {
         }
     }
 
-    fn make_folder(&self, path: &Key, _credentials: &Credentials) -> Result<()> {
-        if self.files.shown(path)?.is_some() {
+    fn make_folder(
+        &self,
+        context: &RequestContext,
+        path: &Key,
+        _credentials: &Credentials,
+    ) -> Result<()> {
+        if self.files.shown(context, path)?.is_some() {
             return Err(exists(path));
         }
         check_names(path)?;
@@ -267,11 +290,11 @@ impl Tree for Editing {
     }
 
     /// A document that is unlinked is missing until a program makes it anew, as archivers do, or a few seconds have passed.
-    fn unlink(&self, path: &Key) -> Result<()> {
+    fn unlink(&self, context: &RequestContext, path: &Key) -> Result<()> {
         let unstored = &self.files.unstored;
-        match self.shown(path)? {
+        match self.shown(context, path)? {
             ShownFile::Scratch(_) => {
-                let _permit = ChangePermit::take()?;
+                let _permit = context.permit_change()?;
                 if !unstored.remove_scratch(path) {
                     unstored.remove_document(path)?;
                 }
@@ -279,38 +302,46 @@ impl Tree for Editing {
             }
             ShownFile::Target(target) if target.is_directory() => Err(is_directory(path)),
             ShownFile::Target(target) if target.is_editable() => {
-                let _permit = ChangePermit::take()?;
+                let _permit = context.permit_change()?;
                 unstored.remove_document(path)
             }
             ShownFile::Target(_) => Err(not_edited(path)),
         }
     }
 
-    fn remove_folder(&self, path: &Key) -> Result<()> {
-        if !self.shown(path)?.is_directory() {
+    fn remove_folder(&self, context: &RequestContext, path: &Key) -> Result<()> {
+        if !self.shown(context, path)?.is_directory() {
             return Err(Error::new(Kind::NotADirectory, path, "is a file"));
         }
         Err(not_edited(path))
     }
 
-    fn rename(&self, from: &Key, to: &Key, onto: RenameMode) -> Result<()> {
+    fn rename(
+        &self,
+        context: &RequestContext,
+        from: &Key,
+        to: &Key,
+        onto: RenameMode,
+    ) -> Result<()> {
         check_names(to)?;
-        let source = self.shown(from)?;
+        let source = self.shown(context, from)?;
         if matches!(&source, ShownFile::Target(target) if !target.is_editable()) {
             return Err(not_edited(from));
         }
-        match self.files.resolve(to)? {
-            None => return self.rename_beside(from, &source, to, onto),
+        match self.files.resolve(context, to)? {
+            None => return self.rename_beside(context, from, &source, to, onto),
             Some(target) if target.is_directory() => return Err(is_directory(to)),
             Some(target) if !target.is_editable() => return Err(not_edited(to)),
-            Some(_) if onto == RenameMode::NoReplace && self.files.shown(to)?.is_some() => {
+            Some(_)
+                if onto == RenameMode::NoReplace && self.files.shown(context, to)?.is_some() =>
+            {
                 return Err(exists(to));
             }
             Some(_) => {}
         }
         match source {
             ShownFile::Scratch(bytes) if from.name() != ATTRIBUTES => {
-                self.replace_document(from, &bytes.bytes(), to)?;
+                self.replace_document(context, from, &bytes.bytes(), to)?;
                 self.files.unstored.remove_scratch(from);
                 Ok(())
             }
@@ -322,9 +353,9 @@ impl Tree for Editing {
     }
 
     /// Makes a scratch file, or a document that is taken away, with the bytes of another file.
-    fn link(&self, from: &Key, to: &Key) -> Result<()> {
+    fn link(&self, context: &RequestContext, from: &Key, to: &Key) -> Result<()> {
         check_names(to)?;
-        let (bytes, origin) = match self.shown(from)? {
+        let (bytes, origin) = match self.shown(context, from)? {
             ShownFile::Scratch(bytes) => (bytes.bytes(), None),
             ShownFile::Target(target) if target.is_editable() => {
                 let found = target.node();
@@ -334,21 +365,21 @@ impl Tree for Editing {
             }
             ShownFile::Target(_) => return Err(not_edited(from)),
         };
-        if self.files.shown(to)?.is_some() {
+        if self.files.shown(context, to)?.is_some() {
             return Err(exists(to));
         }
-        if self.files.resolve(to)?.is_some() {
-            return self.replace_document(from, &bytes, to);
+        if self.files.resolve(context, to)?.is_some() {
+            return self.replace_document(context, from, &bytes, to);
         }
-        self.check_beside(to)?;
-        let _permit = ChangePermit::take()?;
+        self.check_beside(context, to)?;
+        let _permit = context.permit_change()?;
         let unstored = &self.files.unstored;
         unstored.make_scratch(to, bytes, origin).map(drop)
     }
 
-    fn sync_folder(&self, _path: &Key) -> Result<()> {
-        self.files.arrays.flush_below(&Key::root())?;
-        self.files.hierarchy.store().sync()
+    fn sync_folder(&self, context: &RequestContext, _path: &Key) -> Result<()> {
+        self.files.arrays.flush_below(context, &Key::root())?;
+        self.files.hierarchy.store().sync(context)
     }
 
     /// How much room a store has is unknown; the number is large enough for every program that checks it.

@@ -2,6 +2,7 @@
 
 use crate::error::Result;
 use crate::inspect::entry_facts;
+use crate::request_context::RequestContext;
 use crate::view::fact_of;
 use crate::view::files::FilesView;
 use crate::view::files::array_files::{ArrayPart, DecodedTarget};
@@ -9,7 +10,12 @@ use crate::view::files::path_target::PathTarget;
 
 impl FilesView {
     /// Returns the value of an extended attribute; nothing if there is none of that name.
-    pub(super) fn fact(&self, target: &PathTarget, name: &[u8]) -> Result<Option<Vec<u8>>> {
+    pub(super) fn fact(
+        &self,
+        context: &RequestContext,
+        target: &PathTarget,
+        name: &[u8],
+    ) -> Result<Option<Vec<u8>>> {
         let Some(name) = fact_of(name) else {
             return Ok(None);
         };
@@ -24,7 +30,7 @@ impl FilesView {
                 part: ArrayPart::Chunk(indices),
                 array,
                 ..
-            }) => entry_facts::of_chunk(array, &**self.hierarchy.store(), indices, name)?,
+            }) => entry_facts::of_chunk(context, array, &**self.hierarchy.store(), indices, name)?,
             PathTarget::Decoded(target) => entry_facts::of_node(&target.found, name),
             PathTarget::GroupFile(target) => entry_facts::of_node(&target.found, name),
         };

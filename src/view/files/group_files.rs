@@ -12,6 +12,7 @@ use crate::hierarchy::NodeEntry;
 use crate::inspect::file_ending::group_format;
 use crate::inspect::group_file::{GroupSource, PlannedFile};
 use crate::model::Node;
+use crate::request_context::RequestContext;
 use crate::view::files::FilesView;
 use crate::view::text_file::file_attr;
 use crate::view::{Attr, File, OpenedFile};
@@ -35,11 +36,11 @@ impl GroupTarget {
     }
 
     /// Opens the file.
-    pub(super) fn open(&self) -> Result<OpenedFile> {
+    pub(super) fn open(&self, context: &RequestContext) -> Result<OpenedFile> {
         let file = self.file.open()?;
         let mut version = Some(0);
         for array in file.arrays() {
-            let content = array.content()?;
+            let content = array.content(context)?;
             version = version.zip(content).map(|(all, one)| joined(all, one));
         }
         Ok(OpenedFile {
@@ -71,10 +72,11 @@ impl FilesView {
     /// Returns the file of a group in a format; nothing if there is none.
     pub(super) fn group_target(
         &self,
+        context: &RequestContext,
         found: Arc<NodeEntry>,
         format: &GroupFormat,
     ) -> Result<Option<GroupTarget>> {
-        let file = self.group_source(&found).file(format)?;
+        let file = self.group_source(&found).file(context, format)?;
         Ok(file.ok().map(|file| GroupTarget { found, file }))
     }
 
@@ -90,6 +92,7 @@ impl FilesView {
     /// why.
     pub(super) fn group_file_names(
         &self,
+        context: &RequestContext,
         found: &Arc<NodeEntry>,
         formats: &[&'static GroupFormat],
     ) -> Vec<Vec<u8>> {
@@ -97,7 +100,7 @@ impl FilesView {
             return Vec::new();
         }
         let source = self.group_source(found);
-        let opens = |format: &&&GroupFormat| match source.file(format) {
+        let opens = |format: &&&GroupFormat| match source.file(context, format) {
             Ok(answer) => answer.is_ok(),
             // The store does not list names, so there is none.
             Err(error) => error.kind() != Kind::Unsupported,
@@ -120,7 +123,7 @@ impl File for GroupFile {
         GroupFile::may_have_changed(self)
     }
 
-    fn attr(&self) -> Option<Attr> {
+    fn attr(&self, _context: &RequestContext) -> Option<Attr> {
         let newest = self.arrays().map(|array| array.modified()).max()?;
         Some(file_attr(self.len(), newest, Duration::ZERO))
     }

@@ -10,6 +10,7 @@ use crate::error::{Kind, Result};
 use crate::export::Format;
 use crate::grid::joined_indices;
 use crate::hierarchy::{Hierarchy, NodeEntry};
+use crate::request_context::RequestContext;
 use crate::store::listing::NameList;
 use crate::store::{EntryKind, Listing, Name};
 
@@ -32,12 +33,13 @@ const LAST_CURSOR: u64 = i64::MAX as u64 - 3;
 impl GroupListing {
     /// Opens the listing of a group that has these files of its own.
     pub(super) fn new(
+        context: &RequestContext,
         hierarchy: &Arc<Hierarchy>,
         found: &Arc<NodeEntry>,
         files: Vec<Vec<u8>>,
     ) -> Result<GroupListing> {
         Ok(GroupListing {
-            children: children_of(hierarchy, found)?,
+            children: children_of(context, hierarchy, found)?,
             hierarchy: hierarchy.clone(),
             found: found.clone(),
             files,
@@ -51,15 +53,15 @@ impl GroupListing {
     }
 
     /// Whether a child has the name of one of the group's own documents.
-    fn is_taken(&self, name: &[u8]) -> Result<bool> {
-        Ok(self.hierarchy.child(&self.found, name)?.is_some())
+    fn is_taken(&self, context: &RequestContext, name: &[u8]) -> Result<bool> {
+        Ok(self.hierarchy.child(context, &self.found, name)?.is_some())
     }
 }
 
 impl Listing for GroupListing {
-    fn next(&mut self) -> Result<Option<Name>> {
+    fn next(&mut self, context: &RequestContext) -> Result<Option<Name>> {
         if self.own == 0 {
-            match self.children.next()? {
+            match self.children.next(context)? {
                 Some(name) => return Ok(Some(name)),
                 None => self.own = 1,
             }
@@ -67,7 +69,7 @@ impl Listing for GroupListing {
         while let Some(name) = self.files.get(self.own - 1).cloned() {
             let cursor = self.cursor(self.own - 1);
             self.own += 1;
-            if !self.is_taken(&name)? {
+            if !self.is_taken(context, &name)? {
                 return Ok(Some(Name {
                     name,
                     kind: EntryKind::File,
@@ -79,12 +81,12 @@ impl Listing for GroupListing {
         Ok(None)
     }
 
-    fn seek(&mut self, cursor: u64) -> Result<()> {
+    fn seek(&mut self, context: &RequestContext, cursor: u64) -> Result<()> {
         match (0..self.files.len()).find(|&place| self.cursor(place) == cursor) {
             Some(number) => self.own = number + 2,
             None => {
                 self.own = 0;
-                self.children.seek(cursor)?;
+                self.children.seek(context, cursor)?;
             }
         }
         Ok(())
@@ -92,8 +94,12 @@ impl Listing for GroupListing {
 }
 
 /// Opens the listing of a group's children. A broken node has those that can be found.
-fn children_of(hierarchy: &Arc<Hierarchy>, found: &Arc<NodeEntry>) -> Result<Box<dyn Listing>> {
-    match hierarchy.known_children(found) {
+fn children_of(
+    context: &RequestContext,
+    hierarchy: &Arc<Hierarchy>,
+    found: &Arc<NodeEntry>,
+) -> Result<Box<dyn Listing>> {
+    match hierarchy.known_children(context, found) {
         Err(error) if found.broken.is_some() && has_none(error.kind()) => {
             Ok(Box::new(NameList::new([])))
         }
@@ -143,8 +149,8 @@ impl ChunkListing {
     }
 
     /// Reads the names of one more chunk; returns false if there is none.
-    fn read(&mut self) -> Result<bool> {
-        let Some(indices) = self.stored.next_chunk()? else {
+    fn read(&mut self, context: &RequestContext) -> Result<bool> {
+        let Some(indices) = self.stored.next_chunk(context)? else {
             return Ok(false);
         };
         for format in &self.formats {
@@ -173,9 +179,9 @@ fn chunk_name(indices: &[u64], extension: &str) -> Vec<u8> {
 }
 
 impl Listing for ChunkListing {
-    fn next(&mut self) -> Result<Option<Name>> {
+    fn next(&mut self, context: &RequestContext) -> Result<Option<Name>> {
         while self.next >= self.end {
-            if !self.read()? {
+            if !self.read(context)? {
                 return Ok(None);
             }
         }
@@ -184,7 +190,7 @@ impl Listing for ChunkListing {
         Ok(self.recent.get(place).cloned())
     }
 
-    fn seek(&mut self, cursor: u64) -> Result<()> {
+    fn seek(&mut self, _context: &RequestContext, cursor: u64) -> Result<()> {
         if cursor == 0 || cursor < self.start() {
             self.stored = self.array.stored_chunks()?;
             self.recent.clear();

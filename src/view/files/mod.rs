@@ -15,6 +15,7 @@ use crate::export::Export;
 use crate::hierarchy::{Hierarchy, NodeEntry};
 use crate::known::Known;
 use crate::model::Node;
+use crate::request_context::RequestContext;
 use crate::store::{Key, Listing, Tree};
 use crate::view::files::array_files::DecodedTarget;
 use crate::view::files::broken::names_of;
@@ -95,7 +96,7 @@ impl FilesView {
     }
 
     /// Opens a decoded file.
-    fn export(&self, target: &DecodedTarget) -> Result<Export> {
+    fn export(&self, context: &RequestContext, target: &DecodedTarget) -> Result<Export> {
         let (array, selection) = (&target.array, target.selection()?);
         if !target.is_ragged() {
             let parts = target.parts()?.clone();
@@ -103,22 +104,22 @@ impl FilesView {
         }
         array.check_decodable()?;
         let region = target.region()?;
-        let version = array.region_version(&region)?;
-        let export = Export::open_ragged(array, target.format, &selection)?;
-        array.note_length(&target.name(), (&region, version), export.len())?;
+        let version = array.region_version(context, &region)?;
+        let export = Export::open_ragged(context, array, target.format, &selection)?;
+        array.note_length(context, &target.name(), (&region, version), export.len())?;
         Ok(export)
     }
 
     /// Returns the exact length of a decoded file. One that has to be read whole to know it is read for that once for each
     /// content, since programs copy as much as `stat` shows.
-    fn decoded_length(&self, target: &DecodedTarget) -> Result<u64> {
+    fn decoded_length(&self, context: &RequestContext, target: &DecodedTarget) -> Result<u64> {
         if !target.is_ragged() {
             return target.length();
         }
         let (array, region) = (&target.array, target.region()?);
         let selection = target.selection()?;
-        let measure = || Ok(Export::open_ragged(array, target.format, &selection)?.len());
-        array.length_of(&target.name(), &region, measure)
+        let measure = || Ok(Export::open_ragged(context, array, target.format, &selection)?.len());
+        array.length_of(context, &target.name(), &region, measure)
     }
 
     /// Resolves a name; returns as well how long the answer counts.
@@ -129,8 +130,8 @@ impl FilesView {
     }
 
     /// Returns what `stat` shows, for as long as `fresh`. A file whose length cannot be told is there all the same.
-    fn attr(&self, target: &PathTarget, fresh: Duration) -> Result<Attr> {
-        match self.exact_attr(target, fresh) {
+    fn attr(&self, context: &RequestContext, target: &PathTarget, fresh: Duration) -> Result<Attr> {
+        match self.exact_attr(context, target, fresh) {
             Err(error) if is_untold(error.kind()) || matches!(target, PathTarget::AsFound(..)) => {
                 let attr = attr_of_file(target, 0, Duration::ZERO);
                 Ok(Attr {
@@ -143,7 +144,12 @@ impl FilesView {
     }
 
     /// Like `attr`; fails if the length cannot be told.
-    fn exact_attr(&self, place: &PathTarget, mut fresh: Duration) -> Result<Attr> {
+    fn exact_attr(
+        &self,
+        context: &RequestContext,
+        place: &PathTarget,
+        mut fresh: Duration,
+    ) -> Result<Attr> {
         let size = match place {
             PathTarget::Node(found) | PathTarget::Chunks(found) => {
                 let attr = directory_attr(found.modified, fresh);
@@ -155,7 +161,11 @@ impl FilesView {
             PathTarget::Document(found, name) => shown_document::length_of(found, name)?,
             PathTarget::AsFound(found, document) => match document.stored {
                 Some((length, _)) => length,
-                None => self.hierarchy.document_as_found(found, document)?.size,
+                None => {
+                    self.hierarchy
+                        .document_as_found(context, found, document)?
+                        .size
+                }
             },
             PathTarget::ErrorText(found) => broken::error_text(found).len() as u64,
             PathTarget::Decoded(target) => {
@@ -163,7 +173,7 @@ impl FilesView {
                     // The next reader may find another length.
                     fresh = Duration::ZERO;
                 }
-                let attr = attr_of_file(place, self.decoded_length(target)?, fresh);
+                let attr = attr_of_file(place, self.decoded_length(context, target)?, fresh);
                 let piece = target.array.piece_bytes();
                 return Ok(Attr { piece, ..attr });
             }
@@ -178,7 +188,12 @@ impl FilesView {
     }
 
     /// Returns what `stat` shows of what a path was found to stand for, if it is known without waiting.
-    fn attr_now(&self, target: &PathTarget, fresh: Duration) -> Known<Attr> {
+    fn attr_now(
+        &self,
+        context: &RequestContext,
+        target: &PathTarget,
+        fresh: Duration,
+    ) -> Known<Attr> {
         match target {
             // The length may have to be read.
             PathTarget::Decoded(target) if target.is_ragged() => Known::Unknown,
@@ -188,33 +203,44 @@ impl FilesView {
             {
                 Known::Unknown
             }
-            target => self.attr(target, fresh).map_or(Known::Unknown, Known::Is),
+            target => self
+                .attr(context, target, fresh)
+                .map_or(Known::Unknown, Known::Is),
         }
     }
 
     /// Returns what `stat` shows of what a path was found to show, if it is known without waiting.
-    fn shown_now(&self, shown: Result<Option<ShownFile>>, fresh: Duration) -> Known<Attr> {
+    fn shown_now(
+        &self,
+        context: &RequestContext,
+        shown: Result<Option<ShownFile>>,
+        fresh: Duration,
+    ) -> Known<Attr> {
         match shown {
-            Ok(Some(ShownFile::Target(target))) => self.attr_now(&target, fresh),
+            Ok(Some(ShownFile::Target(target))) => self.attr_now(context, &target, fresh),
             Ok(Some(ShownFile::Scratch(scratch))) => Known::Is(scratch_attr(&scratch)),
             Ok(None) => Known::Missing,
             Err(_) => Known::Unknown,
         }
     }
 
-    fn list_node(&self, found: &Arc<NodeEntry>) -> Result<Box<dyn Listing>> {
+    fn list_node(
+        &self,
+        context: &RequestContext,
+        found: &Arc<NodeEntry>,
+    ) -> Result<Box<dyn Listing>> {
         match &found.node {
             Ok(Node::Group(_)) | Err(_) => {
                 let mut files = match &found.node {
                     Ok(_) => self.documents_shown(&found.path),
                     Err(_) => names_of(found),
                 };
-                files.extend(self.group_file_names(found, &self.forms.of_groups));
+                files.extend(self.group_file_names(context, found, &self.forms.of_groups));
                 files.extend(self.unstored.names_in(&found.path));
-                let listing = GroupListing::new(&self.hierarchy, found, files)?;
+                let listing = GroupListing::new(context, &self.hierarchy, found, files)?;
                 Ok(Box::new(listing))
             }
-            Ok(Node::Array(_)) => self.list_array(found),
+            Ok(Node::Array(_)) => self.list_array(context, found),
         }
     }
 }
@@ -264,46 +290,51 @@ fn is_untold(kind: Kind) -> bool {
 }
 
 impl View for FilesView {
-    fn lookup(&self, path: &Key) -> Result<Option<Attr>> {
-        let (shown, fresh) = self.resolved(|| self.shown(path));
+    fn lookup(&self, context: &RequestContext, path: &Key) -> Result<Option<Attr>> {
+        let (shown, fresh) = self.resolved(|| self.shown(context, path));
         match shown? {
-            Some(ShownFile::Target(target)) => self.attr(&target, fresh).map(Some),
+            Some(ShownFile::Target(target)) => self.attr(context, &target, fresh).map(Some),
             Some(ShownFile::Scratch(scratch)) => Ok(Some(scratch_attr(&scratch))),
             None => Ok(None),
         }
     }
 
-    fn measure(&self, path: &Key) -> Result<Option<Attr>> {
-        let (shown, fresh) = self.resolved(|| self.shown(path));
+    fn measure(&self, context: &RequestContext, path: &Key) -> Result<Option<Attr>> {
+        let (shown, fresh) = self.resolved(|| self.shown(context, path));
         match shown? {
-            Some(ShownFile::Target(target)) => self.exact_attr(&target, fresh).map(Some),
+            Some(ShownFile::Target(target)) => self.exact_attr(context, &target, fresh).map(Some),
             Some(ShownFile::Scratch(scratch)) => Ok(Some(scratch_attr(&scratch))),
             None => Ok(None),
         }
     }
 
-    fn attribute(&self, path: &Key, name: &[u8]) -> Result<Option<Vec<u8>>> {
-        let target = match self.shown(path)? {
+    fn attribute(
+        &self,
+        context: &RequestContext,
+        path: &Key,
+        name: &[u8],
+    ) -> Result<Option<Vec<u8>>> {
+        let target = match self.shown(context, path)? {
             Some(ShownFile::Target(target)) => Some(target),
             Some(ShownFile::Scratch(_)) | None => None,
         };
         match target {
             Some(PathTarget::Node(found)) if name == FILES_ATTRIBUTE => {
-                self.names_that_open(&found)
+                self.names_that_open(context, &found)
             }
-            Some(target) => self.fact(&target, name),
+            Some(target) => self.fact(context, &target, name),
             None => Ok(None),
         }
     }
 
-    fn lookup_now(&self, path: &Key) -> Known<Attr> {
-        let resolve = || self.shown_instead(path, || self.resolve_now(path));
+    fn lookup_now(&self, context: &RequestContext, path: &Key) -> Known<Attr> {
+        let resolve = || self.shown_instead(path, || self.resolve_now(context, path));
         let (shown, fresh) = self.resolved(resolve);
-        self.shown_now(shown, fresh)
+        self.shown_now(context, shown, fresh)
     }
 
-    fn dir_now(&self, path: &Key) -> Option<ViewDir> {
-        match self.resolve_now(path).ok()?? {
+    fn dir_now(&self, context: &RequestContext, path: &Key) -> Option<ViewDir> {
+        match self.resolve_now(context, path).ok()?? {
             PathTarget::Node(found) => Some(ViewDir::Node(found.path.clone())),
             PathTarget::Chunks(found) => Some(ViewDir::Chunks(found.path.clone())),
             PathTarget::Document(..)
@@ -314,8 +345,13 @@ impl View for FilesView {
         }
     }
 
-    fn child_now(&self, dir: &ViewDir, name: &ChildName<'_>) -> Known<Attr> {
-        let find = || self.resolve_child_now(dir, name);
+    fn child_now(
+        &self,
+        context: &RequestContext,
+        dir: &ViewDir,
+        name: &ChildName<'_>,
+    ) -> Known<Attr> {
+        let find = || self.resolve_child_now(context, dir, name);
         let resolve = || match dir {
             // Chunks have no files beside them.
             ViewDir::Chunks(_) => Ok(find()?.map(ShownFile::Target)),
@@ -324,20 +360,20 @@ impl View for FilesView {
             }
         };
         let (shown, fresh) = self.resolved(resolve);
-        self.shown_now(shown, fresh)
+        self.shown_now(context, shown, fresh)
     }
 
-    fn list(&self, path: &Key) -> Result<Box<dyn Listing>> {
-        match self.shown(path)? {
+    fn list(&self, context: &RequestContext, path: &Key) -> Result<Box<dyn Listing>> {
+        match self.shown(context, path)? {
             None => Err(Error::not_found(path)),
-            Some(ShownFile::Target(PathTarget::Node(found))) => self.list_node(&found),
+            Some(ShownFile::Target(PathTarget::Node(found))) => self.list_node(context, &found),
             Some(ShownFile::Target(PathTarget::Chunks(found))) => self.list_chunks(&found),
             Some(_) => Err(Error::new(Kind::NotADirectory, path, "is not a directory")),
         }
     }
 
-    fn open(&self, path: &Key) -> Result<OpenedFile> {
-        let target = match self.shown(path)? {
+    fn open(&self, context: &RequestContext, path: &Key) -> Result<OpenedFile> {
+        let target = match self.shown(context, path)? {
             None => return Err(Error::not_found(path)),
             Some(ShownFile::Scratch(scratch)) => return Ok(open_scratch(&scratch)),
             Some(ShownFile::Target(target)) => target,
@@ -352,16 +388,16 @@ impl View for FilesView {
                     .note_seen(path, SeenDocument::shown(&found, &text));
                 Ok(shown_document::open(&found, text))
             }
-            PathTarget::AsFound(found, document) => self.open_as_found(&found, &document),
+            PathTarget::AsFound(found, document) => self.open_as_found(context, &found, &document),
             PathTarget::ErrorText(found) => {
                 Ok(broken::text_file(&found, broken::error_text(&found)))
             }
-            PathTarget::GroupFile(target) => target.open(),
+            PathTarget::GroupFile(target) => target.open(context),
             PathTarget::Decoded(target) => {
-                let export = self.export(&target)?;
+                let export = self.export(context, &target)?;
                 // An array that does not decode fails when it is opened, not with each read.
                 target.array.check_decodable()?;
-                let version = target.array.content()?;
+                let version = target.array.content(context)?;
                 Ok(OpenedFile {
                     file: Arc::new(export),
                     content: Some(target.content()),
@@ -373,11 +409,11 @@ impl View for FilesView {
         }
     }
 
-    fn read_link(&self, path: &Key) -> Result<Vec<u8>> {
+    fn read_link(&self, _context: &RequestContext, path: &Key) -> Result<Vec<u8>> {
         Err(Error::invalid(path, "not a symbolic link"))
     }
 
-    fn tree(&self, path: &Key) -> Result<Option<(Arc<dyn Tree>, Key)>> {
+    fn tree(&self, _context: &RequestContext, path: &Key) -> Result<Option<(Arc<dyn Tree>, Key)>> {
         Ok(Some((Arc::new(Editing::new(self.clone())), path.clone())))
     }
 }

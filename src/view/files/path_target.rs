@@ -9,6 +9,7 @@ use crate::hierarchy::{BrokenDocument, NodeEntry};
 use crate::inspect::file_ending::{FileEnding, removed_format};
 use crate::inspect::surrounding_nodes::SurroundingNodes;
 use crate::known::Known;
+use crate::request_context::RequestContext;
 use crate::store::Key;
 use crate::view::files::array_files::{ArrayPlace, DecodedTarget};
 use crate::view::files::broken::{ERROR_TEXT, not_readable};
@@ -90,8 +91,8 @@ impl ShownFile {
 
 impl FilesView {
     /// Finds what a path shows; `None` if there is no such path.
-    pub(super) fn shown(&self, path: &Key) -> Result<Option<ShownFile>> {
-        self.shown_instead(path, || self.resolve(path))
+    pub(super) fn shown(&self, context: &RequestContext, path: &Key) -> Result<Option<ShownFile>> {
+        self.shown_instead(path, || self.resolve(context, path))
     }
 
     /// Finds what a path shows, where `resolve` finds what it stands for: what is made of the store comes before a scratch
@@ -130,23 +131,31 @@ impl FilesView {
     }
 
     /// Finds what a path stands for, from the root down; nothing if there is no such path.
-    pub(super) fn resolve(&self, path: &Key) -> Result<Option<PathTarget>> {
-        let Some(root) = self.hierarchy.root()? else {
+    pub(super) fn resolve(
+        &self,
+        context: &RequestContext,
+        path: &Key,
+    ) -> Result<Option<PathTarget>> {
+        let Some(root) = self.hierarchy.root(context)? else {
             return Ok(None);
         };
         let names: Vec<&[u8]> = path.names().collect();
-        self.resolve_below((root, None), &names, true, |parent, name| {
-            self.hierarchy.child(parent, name)
+        self.resolve_below(context, (root, None), &names, true, |parent, name| {
+            self.hierarchy.child(context, parent, name)
         })
     }
 
     /// Like `resolve`, by nodes that are known without waiting; fails if one is not.
-    pub(super) fn resolve_now(&self, path: &Key) -> Result<Option<PathTarget>> {
+    pub(super) fn resolve_now(
+        &self,
+        context: &RequestContext,
+        path: &Key,
+    ) -> Result<Option<PathTarget>> {
         let Some(root) = self.node_now(&Key::root())? else {
             return Ok(None);
         };
         let names: Vec<&[u8]> = path.names().collect();
-        self.resolve_below((root, None), &names, false, |parent, name| {
+        self.resolve_below(context, (root, None), &names, false, |parent, name| {
             self.child_node(parent, name)
         })
     }
@@ -154,20 +163,25 @@ impl FilesView {
     /// Like `resolve_now`, of a name in a directory.
     pub(super) fn resolve_child_now(
         &self,
+        context: &RequestContext,
         dir: &ViewDir,
         name: &ChildName<'_>,
     ) -> Result<Option<PathTarget>> {
         match dir {
-            ViewDir::Path(path) => self.resolve_now(&path.child(name.bytes)?),
+            ViewDir::Path(path) => self.resolve_now(context, &path.child(name.bytes)?),
             ViewDir::Node(path) => match self.node_now(path)? {
                 Some(node) => {
                     let group = match path.parent() {
                         Some(parent) if node.is_array() => self.node_now(&parent)?,
                         _ => None,
                     };
-                    self.resolve_below((node, group), &[name.bytes], false, |parent, name| {
-                        self.child_node(parent, name)
-                    })
+                    self.resolve_below(
+                        context,
+                        (node, group),
+                        &[name.bytes],
+                        false,
+                        |parent, name| self.child_node(parent, name),
+                    )
                 }
                 None => Ok(None),
             },
@@ -198,6 +212,7 @@ impl FilesView {
     /// depends on all of these is `Unavailable` unless it may be waited for.
     fn resolve_below(
         &self,
+        context: &RequestContext,
         (mut node, mut group): (Arc<NodeEntry>, Option<Arc<NodeEntry>>),
         names: &[&[u8]],
         may_wait: bool,
@@ -211,7 +226,7 @@ impl FilesView {
                     found: node,
                     around,
                 };
-                return self.within_array(place, rest, may_wait);
+                return self.within_array(context, place, rest, may_wait);
             }
             let child = if node.is_array() {
                 None
@@ -221,7 +236,7 @@ impl FilesView {
             match child {
                 Some(child) => group = Some(std::mem::replace(&mut node, child)),
                 None if node.broken.is_some() => return self.within_broken(node, rest),
-                None => return self.group_file(node, rest, may_wait),
+                None => return self.group_file(context, node, rest, may_wait),
             }
             rest = after;
         }
@@ -256,6 +271,7 @@ impl FilesView {
     /// Finds what `rest` stands for in an array's directory.
     fn within_array(
         &self,
+        context: &RequestContext,
         place: ArrayPlace,
         rest: &[&[u8]],
         may_wait: bool,
@@ -268,7 +284,7 @@ impl FilesView {
             [CHUNKS] => Some(PathTarget::Chunks(found.clone())),
             [name] => {
                 let ending = name.strip_prefix(self.name_of(found));
-                self.array_file(place, ending.unwrap_or_default(), may_wait)?
+                self.array_file(context, place, ending.unwrap_or_default(), may_wait)?
             }
             [CHUNKS, name] => {
                 let file = match NumberedName::parse(name) {
@@ -284,6 +300,7 @@ impl FilesView {
     /// Finds the file of an array whose name ends so after the name of the array.
     fn array_file(
         &self,
+        context: &RequestContext,
         place: ArrayPlace,
         ending: &[u8],
         may_wait: bool,
@@ -292,7 +309,7 @@ impl FilesView {
             return Err(removed.error(&place.found.path));
         }
         let file = match FileEnding::parse(ending) {
-            Some(ending) => self.named_file(place, ending, may_wait)?,
+            Some(ending) => self.named_file(context, place, ending, may_wait)?,
             None => None,
         };
         Ok(file.map(PathTarget::Decoded))
@@ -301,6 +318,7 @@ impl FilesView {
     /// Finds a file of a group's own; fails with `Unavailable` for one that may not be waited for.
     fn group_file(
         &self,
+        context: &RequestContext,
         found: Arc<NodeEntry>,
         rest: &[&[u8]],
         may_wait: bool,
@@ -323,7 +341,7 @@ impl FilesView {
                 let why = "is not known yet";
                 return Err(Error::new(Kind::Unavailable, &found.path, why));
             }
-            Some(format) => self.group_target(found, format)?,
+            Some(format) => self.group_target(context, found, format)?,
         };
         Ok(target.map(PathTarget::GroupFile))
     }

@@ -12,6 +12,7 @@ use rustix::fs::FallocateFlags;
 use crate::error::{Error, Result};
 use crate::export::Export;
 use crate::hierarchy::NodeEntry;
+use crate::request_context::RequestContext;
 use crate::store::tree::{AttrChange, Stat, TreeFile};
 use crate::store::{EntryKind, Key, Meta, Store, Version};
 use crate::sync::read_bytes::ReadAt;
@@ -91,24 +92,29 @@ impl Drop for DecodedWriter {
 }
 
 impl TreeFile for DecodedWriter {
-    fn read_at(&self, offset: u64, len: usize) -> Result<Vec<u8>> {
-        Ok(self.export.read_at(offset, len)?.to_vec())
+    fn read_at(&self, context: &RequestContext, offset: u64, len: usize) -> Result<Vec<u8>> {
+        Ok(self.export.read_at(context, offset, len)?.to_vec())
     }
 
-    fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {
+    fn write_at(&self, context: &RequestContext, offset: u64, bytes: &[u8]) -> Result<()> {
         self.has_written.store(true, Ordering::Release);
-        let written = self.export.write_at(offset, bytes);
+        let written = self.export.write_at(context, offset, bytes);
         written.map_err(|error| error.about(&self.path))
     }
 
-    fn write_pages(&self, offset: u64, bytes: &[u8]) -> Result<()> {
+    fn write_pages(&self, context: &RequestContext, offset: u64, bytes: &[u8]) -> Result<()> {
         self.export.array().note_page_write();
-        let written = self.export.write_pages(offset, bytes);
+        let written = self.export.write_pages(context, offset, bytes);
         written.map_err(|error| error.about(&self.path))
     }
 
     /// Does nothing: a decoded file always has room for all of its bytes.
-    fn allocate(&self, mode: i32, (offset, length): (u64, u64)) -> Result<()> {
+    fn allocate(
+        &self,
+        _context: &RequestContext,
+        mode: i32,
+        (offset, length): (u64, u64),
+    ) -> Result<()> {
         let end = offset.saturating_add(length);
         if mode & !FallocateFlags::KEEP_SIZE.bits().cast_signed() != 0 {
             return Err(Error::unsupported(
@@ -125,9 +131,9 @@ impl TreeFile for DecodedWriter {
         }
     }
 
-    fn flush(&self) -> Result<()> {
+    fn flush(&self, context: &RequestContext) -> Result<()> {
         let has_written = self.take_written();
-        let flushed = self.export.array().flush();
+        let flushed = self.export.array().flush(context);
         let lost = self.check_lost(has_written);
         if flushed.is_err() && has_written {
             // What is not stored yet may be dropped later.
@@ -136,16 +142,16 @@ impl TreeFile for DecodedWriter {
         flushed.and(lost).map_err(|error| error.about(&self.path))
     }
 
-    fn sync(&self) -> Result<()> {
-        self.flush()?;
-        self.store.sync()
+    fn sync(&self, context: &RequestContext) -> Result<()> {
+        self.flush(context)?;
+        self.store.sync(context)
     }
 
     fn note_pages_dropped(&self) {
         self.export.array().note_pages_dropped();
     }
 
-    fn stat(&self) -> Result<Stat> {
+    fn stat(&self, _context: &RequestContext) -> Result<Stat> {
         let (array, size) = (self.export.array(), self.export.len());
         let meta = Meta {
             kind: EntryKind::File,
@@ -161,7 +167,7 @@ impl TreeFile for DecodedWriter {
         })
     }
 
-    fn change(&self, change: &AttrChange) -> Result<()> {
+    fn change(&self, _context: &RequestContext, change: &AttrChange) -> Result<()> {
         match change.size {
             Some(size) => check_length(&self.path, self.export.len(), size),
             None => Ok(()),

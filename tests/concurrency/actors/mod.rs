@@ -10,6 +10,7 @@ use crate::history::{Act, Failure, Operation, Record, Span, now};
 use crate::plan::{Class, Plan, PlannedKey, Random};
 use crate::value::{CHUNK, Seen, Tag, Value};
 use crate::world::{Outside, Tried, World};
+use zarrfs::request_context::UNLIMITED;
 
 /// How often a key is read until somebody answers.
 const MAX_READS: usize = 100;
@@ -225,12 +226,12 @@ impl<'a> Actor<'a> {
         for _ in 0..MAX_READS {
             self.wait_until_up();
             let server = world.server();
-            let read = world.read(path);
+            let read = world.read(&UNLIMITED, path);
             if read.is_ok() && server.is_some() && world.server() == server {
                 return read;
             }
         }
-        world.read(path)
+        world.read(&UNLIMITED, path)
     }
 
     fn key(&self, key: u16) -> PlannedKey {
@@ -274,7 +275,7 @@ impl<'a> Actor<'a> {
     fn read_stored(&mut self, key: u16) -> Option<Seen> {
         let PlannedKey { path, class, .. } = self.key(key);
         self.see("read", key, |world| {
-            Ok(seen(class, world.read(&path)?.as_deref()))
+            Ok(seen(class, world.read(&UNLIMITED, &path)?.as_deref()))
         })
     }
 }

@@ -7,6 +7,7 @@ use crate::actors::{Actor, seen};
 use crate::history::{Act, CommitRecord, Record, Span, now};
 use crate::plan::{Class, PlannedKey};
 use crate::value::Value;
+use zarrfs::request_context::UNLIMITED;
 
 impl Actor<'_> {
     /// Commits again and again.
@@ -22,7 +23,7 @@ impl Actor<'_> {
 
     fn try_commit(&mut self) -> CommitRecord {
         let begin = now();
-        let done = self.places.world.commit();
+        let done = self.places.world.commit(&UNLIMITED);
         let span = Span::since(begin);
         let failure = done.as_ref().err().cloned();
         let committed = done.unwrap_or_default();
@@ -45,7 +46,7 @@ impl Actor<'_> {
         let record = self.try_commit();
         for path in &record.conflicts {
             // It may have been replaced, and committed, by somebody else meanwhile.
-            let _ = self.places.world.discard(path);
+            let _ = self.places.world.discard(&UNLIMITED, path);
         }
         record
     }
@@ -81,11 +82,13 @@ impl Actor<'_> {
         let (path, outside) = (self.key(key).path, self.places.outside);
         let is_there = self.known.get(&key) != Some(&Value::Missing);
         if is_there && self.random.percent(20) {
-            self.set("erase", &[(key, Value::Missing)], |_| outside.erase(&path));
+            self.set("erase", &[(key, Value::Missing)], |_| {
+                outside.erase(&UNLIMITED, &path)
+            });
         } else {
             let value = self.next_tag(key).file();
             self.set("put", &[(key, value)], |_| {
-                outside.put(&path, &value.bytes())
+                outside.put(&UNLIMITED, &path, &value.bytes())
             });
         }
     }
@@ -94,7 +97,7 @@ impl Actor<'_> {
     fn look_outside(&mut self, key: u16) {
         let PlannedKey { path, class, .. } = self.key(key);
         let begin = now();
-        let read = self.places.outside.get(&path);
+        let read = self.places.outside.get(&UNLIMITED, &path);
         let span = Span::since(begin);
         let done = match read {
             Ok(bytes) => Ok(Act::Stored(seen(class, bytes.as_deref()))),

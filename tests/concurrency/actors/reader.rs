@@ -7,6 +7,7 @@ use crate::history::{Act, Span, now};
 use crate::plan::{PlannedKey, STAYS};
 use crate::value::{Seen, Value};
 use crate::world::Held;
+use zarrfs::request_context::UNLIMITED;
 
 /// How often a decoded file is opened again that was replaced while it was read.
 const REOPENS: usize = 20;
@@ -45,7 +46,9 @@ impl Actor<'_> {
         match self.random.below(10) {
             0..4 if is_decoded => self.look_decoded(key, &planned),
             4..6 if !planned.class.is_chunk() => {
-                self.see("stat", key, |world| Ok(Seen::Length(world.length(&path)?)));
+                self.see("stat", key, |world| {
+                    Ok(Seen::Length(world.length(&UNLIMITED, &path)?))
+                });
             }
             _ => {
                 self.read_stored(key);
@@ -83,7 +86,7 @@ impl Actor<'_> {
         };
         let folder = self.key(key).folder().to_string();
         let begin = now();
-        let listed = self.places.world.names(&folder);
+        let listed = self.places.world.names(&UNLIMITED, &folder);
         let span = Span::since(begin);
         let names = match listed {
             Ok(names) => names,
@@ -124,7 +127,7 @@ impl Actor<'_> {
             return;
         };
         let begin = now();
-        let opened = self.places.world.hold(&self.key(key).path);
+        let opened = self.places.world.hold(&UNLIMITED, &self.key(key).path);
         let span = Span::since(begin);
         match opened {
             Ok(Some(file)) => held.push_back(HeldFile {
@@ -145,7 +148,7 @@ impl Actor<'_> {
 
     /// Reads a file that was opened before; returns it if it is read again later.
     fn read_held(&mut self, mut file: HeldFile) -> Option<HeldFile> {
-        let read = file.file.read();
+        let read = file.file.read(&UNLIMITED);
         let class = self.key(file.key).class;
         match read.map(|bytes| seen(class, Some(&bytes))) {
             Ok(now) => {

@@ -5,6 +5,7 @@ use crate::history::{Act, Failure, INTENT, Operation, Record, Span, now};
 use crate::plan::{Class, PlannedKey};
 use crate::value::{Seen, Value};
 use crate::world::InPlace;
+use zarrfs::request_context::UNLIMITED;
 
 /// How many bytes of one log there are at most.
 const LONGEST_LOG: u32 = 8192;
@@ -45,7 +46,7 @@ impl Actor<'_> {
         } else {
             let path = self.key(key).path;
             self.set("remove", &[(key, Value::Missing)], |world| {
-                world.remove(&path)
+                world.remove(&UNLIMITED, &path)
             });
         }
     }
@@ -56,7 +57,7 @@ impl Actor<'_> {
         let temporary = format!("{folder}/{TEMPORARY}{}-{}", self.number, self.written);
         let synced = self.random.percent(10);
         self.set("replace", &[(key, value)], |world| {
-            world.replace(&path, &temporary, bytes, synced)
+            world.replace(&UNLIMITED, &path, &temporary, bytes, synced)
         });
     }
 
@@ -71,7 +72,7 @@ impl Actor<'_> {
             self.intend(key, value, &what);
         }
         self.set(&what, &[(key, value)], |world| {
-            world.overwrite(&path, &value.bytes(), how)
+            world.overwrite(&UNLIMITED, &path, &value.bytes(), how)
         });
     }
 
@@ -98,17 +99,19 @@ impl Actor<'_> {
         if !matches!(held, Value::Content(..)) || longer > LONGEST_LOG || percent < 5 {
             let value = self.next_tag(key).file().cut(128);
             self.set("begin", &[(key, value)], |world| {
-                world.overwrite(&path, &value.bytes(), InPlace::Emptied)
+                world.overwrite(&UNLIMITED, &path, &value.bytes(), InPlace::Emptied)
             });
         } else if percent < 80 {
             let end = value.bytes()[length as usize..].to_vec();
-            self.set("append", &[(key, value)], |world| world.append(&path, &end));
+            self.set("append", &[(key, value)], |world| {
+                world.append(&UNLIMITED, &path, &end)
+            });
         } else {
             let shortest = 64.min(length);
             let value = held.cut(shortest + self.random.below((length - shortest) as usize) as u32);
             let length = value.length().unwrap_or(0);
             self.set("truncate", &[(key, value)], |world| {
-                world.truncate(&path, length)
+                world.truncate(&UNLIMITED, &path, length)
             });
         }
     }
@@ -134,7 +137,7 @@ impl Actor<'_> {
         }
         let paths = [from, to].map(|key| self.key(key).path);
         self.set("rename", &[(to, value), (from, Value::Missing)], |world| {
-            world.rename(&paths[0], &paths[1])
+            world.rename(&UNLIMITED, &paths[0], &paths[1])
         });
     }
 
@@ -170,7 +173,7 @@ impl Actor<'_> {
             values.push((side(from, number), Value::Missing));
         }
         self.set(RENAME_FOLDER, &values, |world| {
-            world.rename(&folders[from], &folders[to])
+            world.rename(&UNLIMITED, &folders[from], &folders[to])
         });
     }
 
@@ -180,7 +183,7 @@ impl Actor<'_> {
         }
         let path = self.key(key).path;
         let begin = now();
-        let done = self.places.world.discard(&path);
+        let done = self.places.world.discard(&UNLIMITED, &path);
         let discarded = Span::since(begin);
         match done {
             Ok(false) => {}
@@ -231,7 +234,7 @@ impl Actor<'_> {
             4 if held != Value::Missing => {
                 let path = planned.path;
                 self.set("remove", &[(key, Value::Missing)], |world| {
-                    world.remove(&path)
+                    world.remove(&UNLIMITED, &path)
                 });
             }
             _ => self.replace(key, value, &encoded(planned.class, value)),

@@ -6,6 +6,7 @@ use zarrfs::store::ByteRange;
 use zarrfs::store::backend::memory::MemoryStore;
 
 use super::fixture::{Mounted, bytes_of, key, mounted};
+use zarrfs::request_context::UNLIMITED;
 
 const SIZE: u64 = 64 << 20;
 const LONG: Duration = Duration::from_secs(3600);
@@ -25,7 +26,11 @@ fn read_all(mount: &Mounted) {
         (ByteRange::Suffix(20), &whole[299_980..]),
     ];
     for (range, expected) in ranges {
-        let part = mount.store.get_range(&key("a/b"), range).unwrap().unwrap();
+        let part = mount
+            .store
+            .get_range(&UNLIMITED, &key("a/b"), range)
+            .unwrap()
+            .unwrap();
         assert_eq!((part.bytes.as_slice(), part.size), (expected, 300_000));
     }
 }
@@ -62,13 +67,21 @@ fn what_the_store_said_last_counts() {
     read_all(&mount);
     let new = bytes_of(2, 5000);
     memory.set(key("a/b"), new.clone());
-    mount.store.version(&key("a/b")).unwrap();
+    mount.store.version(&UNLIMITED, &key("a/b")).unwrap();
     assert_eq!(mount.get("a/b"), new);
-    let part = mount.store.get_range(&key("a/b"), ByteRange::Span(0..10));
+    let part = mount
+        .store
+        .get_range(&UNLIMITED, &key("a/b"), ByteRange::Span(0..10));
     assert_eq!(part.unwrap().unwrap().bytes, new[..10]);
     memory.erase(&key("a/b"));
-    assert_eq!(mount.store.version(&key("a/b")).unwrap(), None);
-    assert!(mount.store.get(&key("a/b"), SIZE).unwrap().is_none());
+    assert_eq!(mount.store.version(&UNLIMITED, &key("a/b")).unwrap(), None);
+    assert!(
+        mount
+            .store
+            .get(&UNLIMITED, &key("a/b"), SIZE)
+            .unwrap()
+            .is_none()
+    );
 }
 
 #[test]
@@ -77,10 +90,13 @@ fn an_object_that_is_known_is_opened_and_read_without_a_question() {
     let whole = bytes_of(1, 300_000);
     for (round, requests) in [(0, (2, 1)), (1, (0, 1))] {
         let mount = mounted(&memory, folder.path(), SIZE, Duration::ZERO);
-        let meta = mount.store.head(&key("a/b")).unwrap().unwrap();
-        let reader = mount.store.open(&key("a/b"), Some(&meta)).unwrap();
+        let meta = mount.store.head(&UNLIMITED, &key("a/b")).unwrap().unwrap();
+        let reader = mount
+            .store
+            .open(&UNLIMITED, &key("a/b"), Some(&meta))
+            .unwrap();
         for offset in [0, 200_000] {
-            let read = reader.read_at(offset, 150_000).unwrap();
+            let read = reader.read_at(&UNLIMITED, offset, 150_000).unwrap();
             assert_eq!(read, whole[offset as usize..][..read.len()]);
             assert_eq!(read.len(), 150_000.min(300_000 - offset as usize));
         }
@@ -93,10 +109,16 @@ fn only_what_was_asked_for_is_kept() {
     let (memory, folder) = (memory(), tempfile::tempdir().unwrap());
     let mount = mounted(&memory, folder.path(), SIZE, LONG);
     let range = ByteRange::Span(100..1100);
-    mount.store.get_range(&key("a/b"), range).unwrap();
+    mount
+        .store
+        .get_range(&UNLIMITED, &key("a/b"), range)
+        .unwrap();
     let written = mount.stats.disk_written_bytes.get();
     assert!((1000..1200).contains(&written), "{written}");
-    assert!(mount.store.get(&key("a/b"), 1000).is_err(), "too large");
+    assert!(
+        mount.store.get(&UNLIMITED, &key("a/b"), 1000).is_err(),
+        "too large"
+    );
     assert_eq!(mount.stats.disk_written_bytes.get(), written);
 }
 
@@ -105,8 +127,11 @@ fn ranges_that_are_read_together_are_kept_each() {
     let (memory, folder) = (memory(), tempfile::tempdir().unwrap());
     let whole = bytes_of(1, 300_000);
     let mount = mounted(&memory, folder.path(), SIZE, LONG);
-    let meta = mount.store.head(&key("a/b")).unwrap().unwrap();
-    let reader = mount.store.open(&key("a/b"), Some(&meta)).unwrap();
+    let meta = mount.store.head(&UNLIMITED, &key("a/b")).unwrap().unwrap();
+    let reader = mount
+        .store
+        .open(&UNLIMITED, &key("a/b"), Some(&meta))
+        .unwrap();
     let ranges = [100..300, 300..1000, 5000..6000, 299_000..299_500];
     let parts = ranges.clone().map(|range| whole[range].to_vec());
     let read = |chosen: &[usize]| {
@@ -117,7 +142,9 @@ fn ranges_that_are_read_together_are_kept_each() {
         let ranges = ranges
             .iter()
             .map(|range| range.start as u64..range.end as u64);
-        let found = reader.read_ranges(&ranges.collect::<Vec<_>>()).unwrap();
+        let found = reader
+            .read_ranges(&UNLIMITED, &ranges.collect::<Vec<_>>())
+            .unwrap();
         let expected: Vec<_> = chosen.iter().map(|&number| parts[number].clone()).collect();
         assert!(found == expected, "{chosen:?}");
         mount.stats.disk_hit_requests.get()
@@ -126,7 +153,7 @@ fn ranges_that_are_read_together_are_kept_each() {
     // What is there already comes from disk, between what does not.
     assert_eq!(read(&[0, 1, 2]), 1);
     assert_eq!(read(&[0, 2]), 3);
-    assert_eq!(reader.read_at(5000, 1000).unwrap(), parts[2]);
+    assert_eq!(reader.read_at(&UNLIMITED, 5000, 1000).unwrap(), parts[2]);
     assert_eq!(mount.stats.disk_hit_requests.get(), 4);
     assert_eq!(read(&[0, 1, 2, 3]), 7);
 }

@@ -19,6 +19,7 @@ use zarrfs::view::View;
 use zarrfs::view::files::FilesView;
 
 use crate::common;
+use zarrfs::request_context::UNLIMITED;
 
 pub(crate) fn key(name: impl AsRef<str>) -> Key {
     Key::new(name.as_ref()).unwrap()
@@ -85,7 +86,11 @@ impl Mounted {
     }
 
     pub(crate) fn get(&self, name: &str) -> Vec<u8> {
-        self.store.get(&key(name), 1 << 30).unwrap().unwrap().bytes
+        self.store
+            .get(&UNLIMITED, &key(name), 1 << 30)
+            .unwrap()
+            .unwrap()
+            .bytes
     }
 }
 

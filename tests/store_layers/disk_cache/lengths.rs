@@ -13,6 +13,7 @@ use zarrfs::view::View;
 
 use super::fixture::files_view;
 use crate::common;
+use zarrfs::request_context::UNLIMITED;
 
 const MEMORY: u64 = 8 << 20;
 const CHUNK: u64 = 1000;
@@ -55,7 +56,7 @@ fn view(memory: &MemoryStore, folder: Option<&Path>) -> (Arc<dyn View>, Arc<Stat
 /// Returns what `stat` shows of a file, and how many chunks were decoded for it.
 fn size(view: &(Arc<dyn View>, Arc<Stats>), path: &str) -> (u64, u64) {
     let before = view.1.decoded_chunks.get();
-    let attr = view.0.lookup(&key(path)).unwrap().unwrap();
+    let attr = view.0.lookup(&UNLIMITED, &key(path)).unwrap().unwrap();
     assert!(attr.is_exact);
     (attr.size, view.1.decoded_chunks.get() - before)
 }
@@ -94,7 +95,10 @@ fn b8_a_length_of_other_chunks_or_metadata_is_not_believed() {
     let open = || view(&memory, Some(folder.path()));
     let one_view = open();
     let mut before = size(&one_view, "s/s.txt").0;
-    let document = memory.get(&key("s/.zarray"), 1 << 20).unwrap().unwrap();
+    let document = memory
+        .get(&UNLIMITED, &key("s/.zarray"), 1 << 20)
+        .unwrap()
+        .unwrap();
     let document = String::from_utf8(document.bytes).unwrap();
     let changes: [(&str, Vec<u8>); 3] = [
         ("s/5", chunk(9)),
@@ -143,7 +147,11 @@ fn b8_what_is_too_large_is_not_read_each_time_that_its_length_is_asked_for() {
         memory.set(key(&format!("s/{number}")), chunk(200));
     }
     let (view, stats) = view(&memory, None);
-    let measure = || view.measure(&key("s/s.txt")).unwrap_err().kind();
+    let measure = || {
+        view.measure(&UNLIMITED, &key("s/s.txt"))
+            .unwrap_err()
+            .kind()
+    };
     assert_eq!(measure(), Kind::TooLarge);
     // Chunks that were begun ahead are decoded after the answer.
     let mut once = 0;
@@ -166,12 +174,15 @@ fn b8_a_length_that_cannot_be_told_is_never_zero() {
         ("s/s.raw", Kind::Corrupt),
         ("s/chunks/7.txt", Kind::Corrupt),
     ] {
-        let attr = view.lookup(&key(path)).unwrap().unwrap();
+        let attr = view.lookup(&UNLIMITED, &key(path)).unwrap().unwrap();
         assert!(!attr.is_exact, "{path}: there, but of no length");
-        let error = view.measure(&key(path)).unwrap_err();
+        let error = view.measure(&UNLIMITED, &key(path)).unwrap_err();
         assert_eq!(error.kind(), kind, "{path}: {error}");
-        assert!(view.open(&key(path)).is_err(), "{path}");
+        assert!(view.open(&UNLIMITED, &key(path)).is_err(), "{path}");
     }
-    let whole = view.lookup(&key("s/chunks/8.txt")).unwrap().unwrap();
+    let whole = view
+        .lookup(&UNLIMITED, &key("s/chunks/8.txt"))
+        .unwrap()
+        .unwrap();
     assert!(whole.is_exact && whole.size > 0);
 }

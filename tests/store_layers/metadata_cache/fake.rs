@@ -6,6 +6,7 @@ use std::thread;
 use std::time::Duration;
 
 use zarrfs::error::{Error, Kind, Result};
+use zarrfs::request_context::{RequestContext, UNLIMITED};
 use zarrfs::store::backend::memory::MemoryStore;
 use zarrfs::store::layer::Layer;
 use zarrfs::store::layer::metadata_cache::{MetadataCache, MetadataCacheConfig};
@@ -127,7 +128,7 @@ impl Fake {
             }
         }
         let meta = |key: &Key| {
-            let object = self.memory.get(key, u64::MAX).unwrap().unwrap();
+            let object = self.memory.get(&UNLIMITED, key, u64::MAX).unwrap().unwrap();
             Meta {
                 kind: EntryKind::File,
                 size: object.size,
@@ -150,42 +151,52 @@ impl Layer for Fake {
         &self.memory
     }
 
-    fn get(&self, key: &Key, limit: u64) -> Result<Option<Object>> {
+    fn get(&self, context: &RequestContext, key: &Key, limit: u64) -> Result<Option<Object>> {
         self.note("get", key)?;
-        self.memory.get(key, limit)
+        self.memory.get(context, key, limit)
     }
 
-    fn get_range(&self, key: &Key, range: ByteRange) -> Result<Option<Object>> {
+    fn get_range(
+        &self,
+        context: &RequestContext,
+        key: &Key,
+        range: ByteRange,
+    ) -> Result<Option<Object>> {
         self.note("range", key)?;
-        self.memory.get_range(key, range)
+        self.memory.get_range(context, key, range)
     }
 
-    fn head(&self, key: &Key) -> Result<Option<Meta>> {
+    fn head(&self, context: &RequestContext, key: &Key) -> Result<Option<Meta>> {
         self.note("head", key)?;
-        self.memory.head(key)
+        self.memory.head(context, key)
     }
 
-    fn version(&self, key: &Key) -> Result<Option<Version>> {
+    fn version(&self, context: &RequestContext, key: &Key) -> Result<Option<Version>> {
         self.note("head", key)?;
-        self.memory.version(key)
+        self.memory.version(context, key)
     }
 
-    fn open(&self, key: &Key, known: Option<&Meta>) -> Result<Arc<dyn Reader>> {
+    fn open(
+        &self,
+        context: &RequestContext,
+        key: &Key,
+        known: Option<&Meta>,
+    ) -> Result<Arc<dyn Reader>> {
         let meta = match known {
             Some(meta) => *meta,
             None => {
                 self.note("open", key)?;
-                self.memory.open(key, None)?.meta()?
+                self.memory.open(context, key, None)?.meta(context)?
             }
         };
         let (fake, key) = (self.clone(), key.clone());
         Ok(Arc::new(Open { fake, key, meta }))
     }
 
-    fn list(&self, prefix: &Key) -> Result<Box<dyn Listing>> {
+    fn list(&self, context: &RequestContext, prefix: &Key) -> Result<Box<dyn Listing>> {
         self.note("list", prefix)?;
         let (fake, prefix) = (self.clone(), prefix.clone());
-        let inner = fake.memory.list(&prefix)?;
+        let inner = fake.memory.list(context, &prefix)?;
         Ok(Box::new(Told {
             inner,
             fake,
@@ -193,7 +204,12 @@ impl Layer for Fake {
         }))
     }
 
-    fn list_all(&self, prefix: &Key, from: &Key) -> Result<Option<Box<dyn FlatListing>>> {
+    fn list_all(
+        &self,
+        _context: &RequestContext,
+        prefix: &Key,
+        from: &Key,
+    ) -> Result<Option<Box<dyn FlatListing>>> {
         if self.order == Order::None {
             return Ok(None);
         }
@@ -220,16 +236,16 @@ struct Open {
 }
 
 impl Reader for Open {
-    fn read_at(&self, offset: u64, len: usize) -> Result<Vec<u8>> {
+    fn read_at(&self, context: &RequestContext, offset: u64, len: usize) -> Result<Vec<u8>> {
         self.fake.note("read", &self.key)?;
-        let reader = self.fake.memory.open(&self.key, None)?;
-        if reader.meta()?.version != self.meta.version {
+        let reader = self.fake.memory.open(context, &self.key, None)?;
+        if reader.meta(context)?.version != self.meta.version {
             return Err(Error::new(Kind::Changed, &self.key, "changed"));
         }
-        reader.read_at(offset, len)
+        reader.read_at(context, offset, len)
     }
 
-    fn meta(&self) -> Result<Meta> {
+    fn meta(&self, _context: &RequestContext) -> Result<Meta> {
         Ok(self.meta)
     }
 }
@@ -242,19 +258,22 @@ struct Told {
 }
 
 impl Listing for Told {
-    fn next(&mut self) -> Result<Option<Name>> {
+    fn next(&mut self, context: &RequestContext) -> Result<Option<Name>> {
         if self.fake.fails.load(Ordering::SeqCst) {
             return Err(Error::unavailable(&self.prefix, "on purpose"));
         }
-        let Some(mut name) = self.inner.next()? else {
+        let Some(mut name) = self.inner.next(context)? else {
             return Ok(None);
         };
-        name.meta = self.fake.memory.head(&self.prefix.child(&name.name)?)?;
+        name.meta = self
+            .fake
+            .memory
+            .head(context, &self.prefix.child(&name.name)?)?;
         Ok(Some(name))
     }
 
-    fn seek(&mut self, cursor: u64) -> Result<()> {
-        self.inner.seek(cursor)
+    fn seek(&mut self, context: &RequestContext, cursor: u64) -> Result<()> {
+        self.inner.seek(context, cursor)
     }
 }
 
@@ -264,7 +283,7 @@ struct Steps {
 }
 
 impl FlatListing for Steps {
-    fn next(&mut self) -> Result<Option<Vec<(Key, Meta)>>> {
+    fn next(&mut self, _context: &RequestContext) -> Result<Option<Vec<(Key, Meta)>>> {
         if self.keys.is_empty() {
             return Ok(None);
         }

@@ -3,6 +3,7 @@
 use zarrfs::store::{Hints, Key, Store};
 
 use super::fake::{Fake, LONG, Order, PAGE, key};
+use zarrfs::request_context::UNLIMITED;
 
 /// A store of so many directories in `g`, each with a document and as many chunks as `chunks` says.
 fn directories(count: usize, chunks: usize, order: Order) -> (Fake, Vec<Key>) {
@@ -23,7 +24,7 @@ fn many_small_directories_are_known_after_one_listing() {
         let (fake, folders) = directories(100, 2, order);
         let memo = fake.memo(LONG);
         for _ in 0..2 {
-            memo.learn_below(&key("g"), &folders);
+            memo.learn_below(&UNLIMITED, &key("g"), &folders);
         }
         assert_eq!(fake.asked().len(), 300 / PAGE, "{order:?}");
         for folder in &folders {
@@ -32,14 +33,19 @@ fn many_small_directories_are_known_after_one_listing() {
             let expected = ["c/0", "c/1", "zarr.json"].map(|name| format!("{folder}/{name}"));
             assert_eq!(names, expected);
             for (key, meta) in below {
-                assert_eq!(memo.head(&key).unwrap(), Some(meta));
+                assert_eq!(memo.head(&UNLIMITED, &key).unwrap(), Some(meta));
             }
             for missing in [".zarray", "c/2", "x/y"] {
                 let missing = key(&format!("{folder}/{missing}"));
-                assert!(memo.get(&missing, 99).unwrap().is_none());
+                assert!(memo.get(&UNLIMITED, &missing, 99).unwrap().is_none());
             }
             assert_eq!(
-                memo.list(folder).unwrap().next().unwrap().unwrap().name,
+                memo.list(&UNLIMITED, folder)
+                    .unwrap()
+                    .next(&UNLIMITED)
+                    .unwrap()
+                    .unwrap()
+                    .name,
                 b"c"
             );
         }
@@ -51,7 +57,7 @@ fn many_small_directories_are_known_after_one_listing() {
 fn a_page_that_completes_too_few_directories_is_the_last() {
     let (fake, folders) = directories(10, PAGE - 10, Order::Bytes);
     let memo = fake.memo(LONG);
-    memo.learn_below(&key("g"), &folders);
+    memo.learn_below(&UNLIMITED, &key("g"), &folders);
     assert_eq!(fake.asked(), ["page g/a000/c/0"]);
     let known = folders
         .iter()
@@ -64,7 +70,7 @@ fn what_was_changed_during_the_listing_is_not_known() {
     let (fake, folders) = directories(3, 1, Order::Bytes);
     let memo = fake.memo(LONG);
     fake.change_at_page("g/a001/c/0");
-    memo.learn_below(&key("g"), &folders);
+    memo.learn_below(&UNLIMITED, &key("g"), &folders);
     let known = folders
         .iter()
         .map(|folder| memo.known_below(folder).is_some());
@@ -76,7 +82,7 @@ fn nothing_is_learnt_where_keys_come_in_no_order() {
     let (fake, folders) = directories(20, 1, Order::Neither);
     let memo = fake.memo(LONG);
     for _ in 0..2 {
-        memo.learn_below(&key("g"), &folders);
+        memo.learn_below(&UNLIMITED, &key("g"), &folders);
     }
     assert_eq!(fake.asked().len(), 1, "and not tried again");
     assert!(
@@ -94,7 +100,7 @@ fn nothing_is_learnt_where_nothing_is_remembered_or_listed() {
     ] {
         let (fake, folders) = directories(3, 1, order);
         let memo = fake.memo(ttl);
-        memo.learn_below(&key("g"), &folders);
+        memo.learn_below(&UNLIMITED, &key("g"), &folders);
         assert_eq!(fake.asked(), [""; 0]);
         assert!(memo.known_below(&folders[0]).is_none());
     }
@@ -105,7 +111,7 @@ fn an_object_without_bytes_may_be_a_folder_and_leaves_its_directory_unknown() {
     let (fake, folders) = directories(3, 1, Order::Bytes);
     fake.set("g/a001/c/0", b"");
     let memo = fake.memo(LONG);
-    memo.learn_below(&key("g"), &folders);
+    memo.learn_below(&UNLIMITED, &key("g"), &folders);
     let known = folders
         .iter()
         .map(|folder| memo.known_below(folder).is_some());

@@ -19,12 +19,13 @@ mod fake;
 mod listed_below;
 
 use fake::{Fake, LONG, Order, key};
+use zarrfs::request_context::UNLIMITED;
 
 /// Reads the names of a directory.
 fn names(store: &dyn Store, prefix: &Key) -> BTreeMap<Vec<u8>, EntryKind> {
-    let mut listing = store.list(prefix).unwrap();
+    let mut listing = store.list(&UNLIMITED, prefix).unwrap();
     let mut names = BTreeMap::new();
-    while let Some(name) = listing.next().unwrap() {
+    while let Some(name) = listing.next(&UNLIMITED).unwrap() {
         assert_eq!(names.insert(name.name, name.kind), None, "a name twice");
     }
     names
@@ -36,20 +37,31 @@ fn what_was_said_is_not_asked_again() {
     let memo = fake.memo(LONG);
     for _ in 0..3 {
         assert_eq!(
-            memo.head(&key("a")).unwrap().unwrap().kind,
+            memo.head(&UNLIMITED, &key("a")).unwrap().unwrap().kind,
             EntryKind::Directory
         );
-        assert_eq!(memo.head(&key("a/b")).unwrap().unwrap().size, 3);
-        assert!(memo.version(&key("a/b")).unwrap().is_some());
-        assert_eq!(memo.head(&key("x")).unwrap(), None);
-        assert!(memo.get(&key("x"), 9).unwrap().is_none());
-        assert!(memo.get(&key("a/.zarray"), 9).unwrap().is_none());
-        assert!(memo.get(&key("a/zarr.json"), 99).unwrap().is_some());
+        assert_eq!(memo.head(&UNLIMITED, &key("a/b")).unwrap().unwrap().size, 3);
+        assert!(memo.version(&UNLIMITED, &key("a/b")).unwrap().is_some());
+        assert_eq!(memo.head(&UNLIMITED, &key("x")).unwrap(), None);
+        assert!(memo.get(&UNLIMITED, &key("x"), 9).unwrap().is_none());
+        assert!(
+            memo.get(&UNLIMITED, &key("a/.zarray"), 9)
+                .unwrap()
+                .is_none()
+        );
+        assert!(
+            memo.get(&UNLIMITED, &key("a/zarr.json"), 99)
+                .unwrap()
+                .is_some()
+        );
         assert_eq!(
-            memo.open(&key("x"), None).err().unwrap().kind(),
+            memo.open(&UNLIMITED, &key("x"), None).err().unwrap().kind(),
             Kind::NotFound
         );
-        assert_eq!(memo.list(&key("y")).err().unwrap().kind(), Kind::NotFound);
+        assert_eq!(
+            memo.list(&UNLIMITED, &key("y")).err().unwrap().kind(),
+            Kind::NotFound
+        );
     }
     let expected = [
         "head a",
@@ -73,11 +85,19 @@ fn nothing_is_remembered_for_no_time() {
     for _ in 0..2 {
         memo.prefetch(&[key("a/zarr.json")]);
         assert_eq!(names(&memo, &key("a")).len(), 1);
-        assert!(memo.head(&key("a/zarr.json")).unwrap().is_some());
-        assert!(memo.get(&key("a/zarr.json"), 99).unwrap().is_some());
-        assert!(memo.head(&key("x")).unwrap().is_none());
+        assert!(
+            memo.head(&UNLIMITED, &key("a/zarr.json"))
+                .unwrap()
+                .is_some()
+        );
+        assert!(
+            memo.get(&UNLIMITED, &key("a/zarr.json"), 99)
+                .unwrap()
+                .is_some()
+        );
+        assert!(memo.head(&UNLIMITED, &key("x")).unwrap().is_none());
         assert_eq!(memo.head_now(&key("x")), Known::Unknown);
-        memo.open(&key("a/zarr.json"), None).unwrap();
+        memo.open(&UNLIMITED, &key("a/zarr.json"), None).unwrap();
         assert_eq!(fake.asked().len(), 5);
     }
 }
@@ -86,32 +106,39 @@ fn nothing_is_remembered_for_no_time() {
 fn a_listing_tells_what_its_entries_are() {
     let fake = Fake::holding(&["d/a", "d/b", "d/c/e", "d/zarr.json"], Order::None);
     let memo = fake.memo(LONG);
-    let mut listing = memo.list(&key("d")).unwrap();
-    assert_eq!(listing.next().unwrap().unwrap().name, b"a");
-    assert_eq!(memo.head(&key("d/a")).unwrap().unwrap().size, 3);
+    let mut listing = memo.list(&UNLIMITED, &key("d")).unwrap();
+    assert_eq!(listing.next(&UNLIMITED).unwrap().unwrap().name, b"a");
+    assert_eq!(memo.head(&UNLIMITED, &key("d/a")).unwrap().unwrap().size, 3);
     assert_eq!(memo.head_now(&key("d/b")), Known::Unknown, "not read yet");
-    while listing.next().unwrap().is_some() {}
+    while listing.next(&UNLIMITED).unwrap().is_some() {}
     for (name, kind) in [("d/b", EntryKind::File), ("d/c", EntryKind::Directory)] {
-        assert_eq!(memo.head(&key(name)).unwrap().unwrap().kind, kind);
-    }
-    memo.open(&key("d/b"), None).unwrap();
-    for missing in ["d/x", "d/x/y/z", "d/b/zarr.json"] {
-        assert_eq!(memo.head(&key(missing)).unwrap(), None);
-        assert!(memo.get(&key(missing), 9).unwrap().is_none());
-        assert_eq!(memo.version(&key(missing)).unwrap(), None);
         assert_eq!(
-            memo.list(&key(missing)).err().unwrap().kind(),
+            memo.head(&UNLIMITED, &key(name)).unwrap().unwrap().kind,
+            kind
+        );
+    }
+    memo.open(&UNLIMITED, &key("d/b"), None).unwrap();
+    for missing in ["d/x", "d/x/y/z", "d/b/zarr.json"] {
+        assert_eq!(memo.head(&UNLIMITED, &key(missing)).unwrap(), None);
+        assert!(memo.get(&UNLIMITED, &key(missing), 9).unwrap().is_none());
+        assert_eq!(memo.version(&UNLIMITED, &key(missing)).unwrap(), None);
+        assert_eq!(
+            memo.list(&UNLIMITED, &key(missing)).err().unwrap().kind(),
             Kind::NotFound
         );
     }
     assert_eq!(
-        memo.list(&key("d/b")).err().unwrap().kind(),
+        memo.list(&UNLIMITED, &key("d/b")).err().unwrap().kind(),
         Kind::NotADirectory
     );
     assert_eq!(names(&memo, &key("d")).len(), 4);
     assert_eq!(fake.asked(), ["list d"]);
-    assert!(memo.head(&key("d/c/e")).unwrap().is_some());
-    assert!(memo.get(&key("d/zarr.json"), 99).unwrap().is_some());
+    assert!(memo.head(&UNLIMITED, &key("d/c/e")).unwrap().is_some());
+    assert!(
+        memo.get(&UNLIMITED, &key("d/zarr.json"), 99)
+            .unwrap()
+            .is_some()
+    );
     assert_eq!(fake.asked(), ["head d/c/e", "get d/zarr.json"]);
 }
 
@@ -127,7 +154,7 @@ fn only_small_documents_are_kept() {
     });
     for name in ["zarr.json", "a/zarr.json", "a/0.0"] {
         for _ in 0..2 {
-            assert!(memo.get(&key(name), 1000).unwrap().is_some());
+            assert!(memo.get(&UNLIMITED, &key(name), 1000).unwrap().is_some());
         }
     }
     let once = "get zarr.json";
@@ -143,7 +170,9 @@ fn only_small_documents_are_kept() {
     );
     for limit in [499, 0] {
         assert_eq!(
-            memo.get(&key("zarr.json"), limit).unwrap_err().kind(),
+            memo.get(&UNLIMITED, &key("zarr.json"), limit)
+                .unwrap_err()
+                .kind(),
             Kind::TooLarge
         );
     }
@@ -154,19 +183,28 @@ fn errors_are_not_remembered() {
     let fake = Fake::holding(&["a/b", "a/c"], Order::Bytes);
     let memo = fake.memo(LONG);
     fake.fails.store(true, Ordering::SeqCst);
-    assert!(memo.head(&key("a/b")).is_err() && memo.get(&key("a/b"), 9).is_err());
-    assert!(memo.list(&key("a")).is_err() && memo.open(&key("a/b"), None).is_err());
+    assert!(
+        memo.head(&UNLIMITED, &key("a/b")).is_err()
+            && memo.get(&UNLIMITED, &key("a/b"), 9).is_err()
+    );
+    assert!(
+        memo.list(&UNLIMITED, &key("a")).is_err()
+            && memo.open(&UNLIMITED, &key("a/b"), None).is_err()
+    );
     fake.fails.store(false, Ordering::SeqCst);
-    assert!(memo.head(&key("a/b")).unwrap().is_some());
-    assert!(memo.get(&key("a/b"), 9).unwrap().is_some());
-    let mut listing = memo.list(&key("a")).unwrap();
-    assert_eq!(listing.next().unwrap().unwrap().name, b"b");
+    assert!(memo.head(&UNLIMITED, &key("a/b")).unwrap().is_some());
+    assert!(memo.get(&UNLIMITED, &key("a/b"), 9).unwrap().is_some());
+    let mut listing = memo.list(&UNLIMITED, &key("a")).unwrap();
+    assert_eq!(listing.next(&UNLIMITED).unwrap().unwrap().name, b"b");
     fake.fails.store(true, Ordering::SeqCst);
-    assert!(listing.next().is_err(), "never a shorter directory");
-    assert!(listing.next().is_err());
+    assert!(
+        listing.next(&UNLIMITED).is_err(),
+        "never a shorter directory"
+    );
+    assert!(listing.next(&UNLIMITED).is_err());
     fake.fails.store(false, Ordering::SeqCst);
-    assert_eq!(listing.next().unwrap().unwrap().name, b"c");
-    assert_eq!(listing.next().unwrap(), None);
+    assert_eq!(listing.next(&UNLIMITED).unwrap().unwrap().name, b"c");
+    assert_eq!(listing.next(&UNLIMITED).unwrap(), None);
 }
 
 /// Runs something in eight threads, all of which wait for one another or for the store; returns what it was asked.
@@ -206,13 +244,27 @@ fn sleeps(thread: Pid) -> bool {
 fn many_readers_make_one_request() {
     let fake = Fake::holding(&["a/b", "a/c", "a/zarr.json"], Order::None);
     let memo = fake.memo(LONG);
-    let asked = together(&fake, || assert!(memo.head(&key("a/b")).unwrap().is_some()));
+    let asked = together(&fake, || {
+        assert!(memo.head(&UNLIMITED, &key("a/b")).unwrap().is_some())
+    });
     assert_eq!(asked, ["head a/b"]);
-    let get = || assert_eq!(memo.get(&key("a/zarr.json"), 99).unwrap().unwrap().size, 11);
+    let get = || {
+        assert_eq!(
+            memo.get(&UNLIMITED, &key("a/zarr.json"), 99)
+                .unwrap()
+                .unwrap()
+                .size,
+            11
+        )
+    };
     assert_eq!(together(&fake, get), ["get a/zarr.json"]);
     let open = || {
         assert_eq!(
-            memo.open(&key("a/c"), None).unwrap().meta().unwrap().size,
+            memo.open(&UNLIMITED, &key("a/c"), None)
+                .unwrap()
+                .meta(&UNLIMITED)
+                .unwrap()
+                .size,
             3
         )
     };
@@ -220,7 +272,12 @@ fn many_readers_make_one_request() {
     let list = || assert_eq!(names(&memo, &key("a")).len(), 3);
     assert_eq!(together(&fake, list), ["list a"]);
     fake.fails.store(true, Ordering::SeqCst);
-    let fail = || assert_eq!(memo.head(&key("z")).unwrap_err().kind(), Kind::Unavailable);
+    let fail = || {
+        assert_eq!(
+            memo.head(&UNLIMITED, &key("z")).unwrap_err().kind(),
+            Kind::Unavailable
+        )
+    };
     // One who comes late asks again, since an error is not remembered.
     assert!(together(&fake, fail).len() < 8);
 }
@@ -231,11 +288,14 @@ fn a_changed_object_is_forgotten() {
     let memo = fake.memo(LONG);
     names(&memo, &key("d"));
     fake.set("d/a", b"other");
-    let old = memo.open(&key("d/a"), None).unwrap();
-    assert_eq!(old.read_at(0, 9).unwrap_err().kind(), Kind::Changed);
-    let new = memo.open(&key("d/a"), None).unwrap();
-    assert_eq!(new.read_at(0, 9).unwrap(), b"other");
-    assert_eq!(memo.head(&key("d/a")).unwrap().unwrap().size, 5);
+    let old = memo.open(&UNLIMITED, &key("d/a"), None).unwrap();
+    assert_eq!(
+        old.read_at(&UNLIMITED, 0, 9).unwrap_err().kind(),
+        Kind::Changed
+    );
+    let new = memo.open(&UNLIMITED, &key("d/a"), None).unwrap();
+    assert_eq!(new.read_at(&UNLIMITED, 0, 9).unwrap(), b"other");
+    assert_eq!(memo.head(&UNLIMITED, &key("d/a")).unwrap().unwrap().size, 5);
     fake.set("d/c", b"new");
     assert_eq!(
         names(&memo, &key("d")).len(),
@@ -248,10 +308,16 @@ fn a_changed_object_is_forgotten() {
 fn a_younger_answer_counts() {
     let fake = Fake::holding(&["d/zarr.json"], Order::None);
     let memo = fake.memo(LONG);
-    let before = memo.get(&key("d/zarr.json"), 99).unwrap().unwrap();
+    let before = memo
+        .get(&UNLIMITED, &key("d/zarr.json"), 99)
+        .unwrap()
+        .unwrap();
     fake.set("d/zarr.json", b"other");
     names(&memo, &key("d"));
-    let after = memo.get(&key("d/zarr.json"), 99).unwrap().unwrap();
+    let after = memo
+        .get(&UNLIMITED, &key("d/zarr.json"), 99)
+        .unwrap()
+        .unwrap();
     assert_ne!(before.version, after.version);
     assert_eq!(after.bytes, b"other");
 }
@@ -268,11 +334,11 @@ fn names_take_a_bounded_amount_of_memory() {
         names: 2000,
         ..MetadataCacheConfig::default()
     });
-    let mut other = memo.list(&key("d0")).unwrap();
-    other.next().unwrap();
+    let mut other = memo.list(&UNLIMITED, &key("d0")).unwrap();
+    other.next(&UNLIMITED).unwrap();
     assert_eq!(names(&memo, &key("d0")).len(), 3000);
     let mut rest = 1;
-    while other.next().unwrap().is_some() {
+    while other.next(&UNLIMITED).unwrap().is_some() {
         rest += 1;
     }
     assert_eq!(rest, 3000, "who reads it too misses nothing");
@@ -296,7 +362,10 @@ fn tree(store: &dyn Store, top: &Key) -> BTreeMap<Key, BTreeMap<Vec<u8>, EntryKi
             let child = folder.child(name).unwrap();
             match kind {
                 EntryKind::Directory => folders.push(child),
-                _ => assert_eq!(store.head(&child).unwrap().unwrap().kind, EntryKind::File),
+                _ => assert_eq!(
+                    store.head(&UNLIMITED, &child).unwrap().unwrap().kind,
+                    EntryKind::File
+                ),
             }
         }
         found.insert(folder, names);
@@ -401,15 +470,15 @@ fn documents_of_siblings_are_fetched_ahead() {
     // A program that begins with the first one goes through all.
     for first in [0, 3] {
         let (fake, memo, all) = listed_arrays();
-        assert!(memo.get(&all[first], 99).unwrap().is_some());
+        assert!(memo.get(&UNLIMITED, &all[first], 99).unwrap().is_some());
         if first > 0 {
             thread::sleep(SETTLED);
             assert_eq!(fake.count(), 1, "one alone says nothing of the others");
-            assert!(memo.get(&all[first + 1], 99).unwrap().is_some());
+            assert!(memo.get(&UNLIMITED, &all[first + 1], 99).unwrap().is_some());
         }
         wait_for_requests(&fake, 33);
         for name in &all {
-            assert!(memo.get(name, 99).unwrap().is_some());
+            assert!(memo.get(&UNLIMITED, name, 99).unwrap().is_some());
         }
         let asked = fake.asked();
         let once: BTreeSet<&String> = asked.iter().collect();
@@ -422,11 +491,11 @@ fn documents_of_siblings_are_fetched_ahead() {
 fn documents_of_siblings_are_looked_up_ahead() {
     let (fake, memo, all) = listed_arrays();
     for document in &all[..2] {
-        assert!(memo.head(document).unwrap().is_some());
+        assert!(memo.head(&UNLIMITED, document).unwrap().is_some());
     }
     thread::sleep(SETTLED);
     assert_eq!(fake.count(), 2);
-    assert!(memo.head(&all[2]).unwrap().is_some());
+    assert!(memo.head(&UNLIMITED, &all[2]).unwrap().is_some());
     wait_for_requests(&fake, 6);
     thread::sleep(SETTLED);
     assert_eq!(
@@ -436,7 +505,7 @@ fn documents_of_siblings_are_looked_up_ahead() {
     );
     for document in &all {
         if matches!(memo.head_now(document), Known::Unknown) {
-            assert!(memo.head(document).unwrap().is_some());
+            assert!(memo.head(&UNLIMITED, document).unwrap().is_some());
         }
     }
     assert_eq!(fake.asked().len(), 40);
@@ -454,7 +523,7 @@ fn documents_asked_for_ahead_are_under_way_together() {
     }
     fake.holds.store(false, Ordering::SeqCst);
     for name in &wanted {
-        memo.get(name, 99).unwrap();
+        memo.get(&UNLIMITED, name, 99).unwrap();
     }
     assert_eq!(fake.asked().len(), 4);
 }
@@ -463,13 +532,13 @@ fn documents_asked_for_ahead_are_under_way_together() {
 fn the_top_of_a_store_is_listed_before_somebody_asks() {
     let fake = Fake::holding(&["a/0", "b/0", "zarr.json"], Order::None);
     let memo = fake.memo(LONG);
-    memo.list_root();
+    memo.list_root(&UNLIMITED);
     assert_eq!(fake.asked(), ["list /"]);
-    assert!(memo.get(&key(".zarray"), 9).unwrap().is_none());
+    assert!(memo.get(&UNLIMITED, &key(".zarray"), 9).unwrap().is_none());
     assert_eq!(memo.head_now(&key(".zarrfs")), Known::Missing);
     assert_eq!(names(&memo, &Key::root()).len(), 3);
     assert_eq!(fake.count(), 0);
-    fake.memo(Duration::ZERO).list_root();
+    fake.memo(Duration::ZERO).list_root(&UNLIMITED);
     assert_eq!(fake.count(), 0);
 }
 
@@ -477,7 +546,7 @@ fn the_top_of_a_store_is_listed_before_somebody_asks() {
 fn a_directory_that_is_alone_is_listed_ahead() {
     let fake = Fake::holding(&["c/0/0", "c/1/0", "zarr.json"], Order::None);
     let memo = fake.memo(LONG);
-    memo.list_root();
+    memo.list_root(&UNLIMITED);
     // It is listed by a thread of its own, or by who asks first.
     assert_eq!(names(&memo, &key("c")).len(), 2);
     wait_for_requests(&fake, 2);

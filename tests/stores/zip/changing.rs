@@ -13,6 +13,7 @@ use zarrfs::store::{Key, Meta, Object, Reader, Store, StoreConfig, StoreInfo};
 
 use super::fixture::{content, get, key, names};
 use super::writer::{Archive, Entry};
+use zarrfs::request_context::{RequestContext, UNLIMITED};
 
 /// A store that says of itself what a test wants.
 #[derive(Clone)]
@@ -34,7 +35,14 @@ impl Told {
     }
 
     fn zip(&self) -> ZipStore {
-        ZipStore::open(Arc::new(self.clone()), &key("a.zip"), &Key::root(), "told").unwrap()
+        ZipStore::open(
+            &UNLIMITED,
+            Arc::new(self.clone()),
+            &key("a.zip"),
+            &Key::root(),
+            "told",
+        )
+        .unwrap()
     }
 
     fn note(&self, text: String) {
@@ -52,19 +60,24 @@ impl Layer for Told {
         &self.memory
     }
 
-    fn get(&self, key: &Key, _: u64) -> Result<Option<Object>> {
+    fn get(&self, _context: &RequestContext, key: &Key, _: u64) -> Result<Option<Object>> {
         Err(Error::invalid(key, "an archive is never read as a whole"))
     }
 
-    fn head(&self, key: &Key) -> Result<Option<Meta>> {
+    fn head(&self, context: &RequestContext, key: &Key) -> Result<Option<Meta>> {
         self.note("head".to_string());
-        self.memory.head(key)
+        self.memory.head(context, key)
     }
 
-    fn open(&self, key: &Key, known: Option<&Meta>) -> Result<Arc<dyn Reader>> {
+    fn open(
+        &self,
+        context: &RequestContext,
+        key: &Key,
+        known: Option<&Meta>,
+    ) -> Result<Arc<dyn Reader>> {
         self.note("open".to_string());
         Ok(Arc::new(ToldReader {
-            reader: self.memory.open(key, known)?,
+            reader: self.memory.open(context, key, known)?,
             key: key.clone(),
             told: self.clone(),
         }))
@@ -83,20 +96,20 @@ struct ToldReader {
 }
 
 impl Reader for ToldReader {
-    fn read_at(&self, offset: u64, len: usize) -> Result<Vec<u8>> {
-        let bytes = self.reader.read_at(offset, len)?;
+    fn read_at(&self, context: &RequestContext, offset: u64, len: usize) -> Result<Vec<u8>> {
+        let bytes = self.reader.read_at(context, offset, len)?;
         self.told.note(format!("{} bytes", bytes.len()));
-        match self.told.memory.head(&self.key)? {
+        match self.told.memory.head(context, &self.key)? {
             None => Err(Error::not_found(&self.key)),
-            Some(meta) if meta.version != self.reader.meta()?.version => {
+            Some(meta) if meta.version != self.reader.meta(context)?.version => {
                 Err(Error::new(Kind::Changed, &self.key, "other"))
             }
             Some(_) => Ok(bytes),
         }
     }
 
-    fn meta(&self) -> Result<Meta> {
-        self.reader.meta()
+    fn meta(&self, context: &RequestContext) -> Result<Meta> {
+        self.reader.meta(context)
     }
 }
 
@@ -108,12 +121,15 @@ fn an_entry_costs_one_request_and_only_its_bytes() {
     let zip = told.zip();
     assert_eq!(told.asked(), ["open", "65557 bytes"]);
     assert_eq!(names(&zip, "a").len(), 20);
-    assert!(zip.head(&key("a/7")).unwrap().is_some());
+    assert!(zip.head(&UNLIMITED, &key("a/7")).unwrap().is_some());
     assert_eq!(told.asked(), [""; 0]);
     assert_eq!(get(&zip, "a/7").unwrap().unwrap(), long);
     assert_eq!(told.asked(), ["600097 bytes"]);
-    let opened = zip.open(&key("a/8"), None).unwrap();
-    assert_eq!(opened.read_at(1000, 10).unwrap(), long[1000..1010]);
+    let opened = zip.open(&UNLIMITED, &key("a/8"), None).unwrap();
+    assert_eq!(
+        opened.read_at(&UNLIMITED, 1000, 10).unwrap(),
+        long[1000..1010]
+    );
     assert_eq!(told.asked(), ["33 bytes", "10 bytes"]);
 }
 
@@ -123,19 +139,22 @@ fn a_changed_archive_is_changed_for_who_has_it_open_and_new_for_others() {
     for fresh in [Duration::ZERO, Duration::from_secs(3600)] {
         let told = Told::new(fresh, archive(b"old").bytes());
         let zip = told.zip();
-        let before = zip.head(&key("a")).unwrap().unwrap();
-        let opened = ["a", "b"].map(|path| zip.open(&key(path), None).unwrap());
+        let before = zip.head(&UNLIMITED, &key("a")).unwrap().unwrap();
+        let opened = ["a", "b"].map(|path| zip.open(&UNLIMITED, &key(path), None).unwrap());
         told.memory.set(key("a.zip"), archive(b"newer").bytes());
         for reader in &opened {
-            assert_eq!(reader.read_at(0, 3).unwrap_err().kind(), Kind::Changed);
+            assert_eq!(
+                reader.read_at(&UNLIMITED, 0, 3).unwrap_err().kind(),
+                Kind::Changed
+            );
         }
         // Reading finds out even while the directory is taken for fresh.
         assert_eq!(get(&zip, "a").unwrap().unwrap(), b"newer");
-        let after = zip.head(&key("a")).unwrap().unwrap();
+        let after = zip.head(&UNLIMITED, &key("a")).unwrap().unwrap();
         assert_eq!((before.size, after.size), (3, 5));
         assert_ne!(before.version, after.version);
-        let opened = zip.open(&key("b"), None).unwrap();
-        assert_eq!(opened.read_at(0, 9).unwrap(), b"newer");
+        let opened = zip.open(&UNLIMITED, &key("b"), None).unwrap();
+        assert_eq!(opened.read_at(&UNLIMITED, 0, 9).unwrap(), b"newer");
     }
 }
 
@@ -145,11 +164,17 @@ fn an_archive_that_is_gone_is_no_missing_entry() {
     for fresh in [Duration::ZERO, Duration::from_secs(3600)] {
         let told = Told::new(fresh, bytes.clone());
         let zip = told.zip();
-        let opened = zip.open(&key("a"), None).unwrap();
+        let opened = zip.open(&UNLIMITED, &key("a"), None).unwrap();
         told.memory.erase(&key("a.zip"));
         assert_eq!(fault_of(get(&zip, "a")), Kind::Unavailable);
-        assert_eq!(fault_of(opened.read_at(0, 1)), Kind::Unavailable);
-        assert_eq!(fault_of(zip.open(&key("a"), None)), Kind::Unavailable);
+        assert_eq!(
+            fault_of(opened.read_at(&UNLIMITED, 0, 1)),
+            Kind::Unavailable
+        );
+        assert_eq!(
+            fault_of(zip.open(&UNLIMITED, &key("a"), None)),
+            Kind::Unavailable
+        );
         told.memory.set(key("a.zip"), bytes.clone());
         assert_eq!(get(&zip, "a").unwrap().unwrap(), b"bytes");
         told.memory.set(key("a.zip"), bytes[..40].to_vec());
@@ -169,11 +194,14 @@ fn a_file_that_is_overwritten_in_place_is_noticed() {
     std::fs::write(&path, archive(b"old text")).unwrap();
     let stats = Arc::new(Stats::default());
     let location = path.to_string_lossy().into_owned();
-    let zip = store::open(&location, &StoreConfig::default(), &stats).unwrap();
-    let opened = zip.open(&key("a"), None).unwrap();
-    assert_eq!(opened.read_at(0, 100).unwrap(), b"old text");
+    let zip = store::open(&UNLIMITED, &location, &StoreConfig::default(), &stats).unwrap();
+    let opened = zip.open(&UNLIMITED, &key("a"), None).unwrap();
+    assert_eq!(opened.read_at(&UNLIMITED, 0, 100).unwrap(), b"old text");
     // Longer, so that it differs even where the clock of the file system is coarse.
     std::fs::write(&path, archive(b"new and longer text")).unwrap();
-    assert_eq!(opened.read_at(0, 100).unwrap_err().kind(), Kind::Changed);
+    assert_eq!(
+        opened.read_at(&UNLIMITED, 0, 100).unwrap_err().kind(),
+        Kind::Changed
+    );
     assert_eq!(get(&*zip, "a").unwrap().unwrap(), b"new and longer text");
 }

@@ -8,6 +8,7 @@ use zarrfs::store::backend::zip::ZipStore;
 use zarrfs::store::{EntryKind, Key, Store};
 
 use super::writer::{Archive, Entry};
+use zarrfs::request_context::UNLIMITED;
 
 pub(crate) const LIMIT: u64 = 64 << 20;
 
@@ -22,7 +23,13 @@ pub(crate) fn open(bytes: Vec<u8>) -> Result<ZipStore> {
 pub(crate) fn open_inside(bytes: Vec<u8>, inner: &str) -> Result<ZipStore> {
     let memory = MemoryStore::default();
     memory.set(key("a.zip"), bytes);
-    ZipStore::open(Arc::new(memory), &key("a.zip"), &key(inner), "mem/a.zip")
+    ZipStore::open(
+        &UNLIMITED,
+        Arc::new(memory),
+        &key("a.zip"),
+        &key(inner),
+        "mem/a.zip",
+    )
 }
 
 pub(crate) fn zip(entries: impl IntoIterator<Item = Entry>) -> ZipStore {
@@ -30,15 +37,15 @@ pub(crate) fn zip(entries: impl IntoIterator<Item = Entry>) -> ZipStore {
 }
 
 pub(crate) fn get(store: &dyn Store, path: impl AsRef<[u8]>) -> Result<Option<Vec<u8>>> {
-    let object = store.get(&key(path), LIMIT)?;
+    let object = store.get(&UNLIMITED, &key(path), LIMIT)?;
     Ok(object.map(|object| object.bytes))
 }
 
 /// Returns the names under a prefix, folders with a slash.
 pub(crate) fn names(store: &dyn Store, prefix: &str) -> Vec<String> {
-    let mut listing = store.list(&key(prefix)).unwrap();
+    let mut listing = store.list(&UNLIMITED, &key(prefix)).unwrap();
     let mut names = Vec::new();
-    while let Some(name) = listing.next().unwrap() {
+    while let Some(name) = listing.next(&UNLIMITED).unwrap() {
         assert_ne!(name.cursor, 0);
         let end = match name.kind {
             EntryKind::Directory => "/",

@@ -10,9 +10,10 @@ use zarrfs::store::{Key, Store};
 
 use super::fixture::{LIMIT, content, get, key, names, open, zip};
 use super::writer::{Archive, Entry};
+use zarrfs::request_context::UNLIMITED;
 
 fn fault(store: &dyn Store, path: &str) -> Kind {
-    let error = store.get(&key(path), LIMIT).unwrap_err();
+    let error = store.get(&UNLIMITED, &key(path), LIMIT).unwrap_err();
     assert!(error.to_string().starts_with(path), "{error}");
     error.kind()
 }
@@ -47,9 +48,9 @@ fn no_name_leads_out_of_the_archive() {
     ];
     let all = bad.iter().map(|name| name.as_bytes()).chain(odd);
     let zip = zip(all.map(|name| Entry::new(name, name)));
-    let mut listing = zip.list(&Key::root()).unwrap();
+    let mut listing = zip.list(&UNLIMITED, &Key::root()).unwrap();
     let mut found = Vec::new();
-    while let Some(name) = listing.next().unwrap() {
+    while let Some(name) = listing.next(&UNLIMITED).unwrap() {
         found.push(name.name);
     }
     let mut expected = odd.map(<[u8]>::to_vec);
@@ -70,7 +71,7 @@ fn links_and_special_files_are_absent() {
     bare.mode = 0;
     let zip = zip([link, pipe, bare]);
     assert_eq!(names(&zip, ""), ["bare"]);
-    assert!(zip.head(&key("link")).unwrap().is_none());
+    assert!(zip.head(&UNLIMITED, &key("link")).unwrap().is_none());
 }
 
 #[test]
@@ -91,12 +92,15 @@ fn entries_that_cannot_be_read_are_there_all_the_same() {
     for name in ["encrypted", "strongly", "masked", "deflate64", "zstd"] {
         assert_eq!(fault(&zip, name), Kind::Unsupported, "{name}");
         assert_eq!(
-            zip.open(&key(name), None).err().unwrap().kind(),
+            zip.open(&UNLIMITED, &key(name), None).err().unwrap().kind(),
             Kind::Unsupported
         );
-        assert_eq!(zip.head(&key(name)).unwrap().unwrap().size, 5);
+        assert_eq!(zip.head(&UNLIMITED, &key(name)).unwrap().unwrap().size, 5);
     }
-    let said = zip.get(&key("zstd"), LIMIT).unwrap_err().to_string();
+    let said = zip
+        .get(&UNLIMITED, &key("zstd"), LIMIT)
+        .unwrap_err()
+        .to_string();
     assert!(said.contains("method 93"), "{said}");
     assert_eq!(get(&zip, "fine").unwrap().unwrap(), b"fine");
 }
@@ -141,20 +145,20 @@ fn damaged_entries_are_corrupt_and_the_others_are_not() {
         deflated("cut", |e| e.packed_size -= 10),
         Entry::deflated("fine", &long),
     ]);
-    let mut listing = zip.list(&Key::root()).unwrap();
+    let mut listing = zip.list(&UNLIMITED, &Key::root()).unwrap();
     let mut damaged = 0;
-    while let Some(name) = listing.next().unwrap() {
+    while let Some(name) = listing.next(&UNLIMITED).unwrap() {
         let path = String::from_utf8(name.name).unwrap();
         if path == "fine" {
             continue;
         }
-        let error = zip.get(&key(&path), u64::MAX).unwrap_err();
+        let error = zip.get(&UNLIMITED, &key(&path), u64::MAX).unwrap_err();
         assert_eq!(error.kind(), Kind::Corrupt, "{path}: {error}");
         assert!(error.to_string().starts_with(&path), "{error}");
         damaged += 1;
         // Piece by piece a deflated entry is checked at its end, a stored one in its headers alone.
-        let opened = zip.open(&key(&path), None);
-        let read = opened.and_then(|opened| opened.read_at(0, 1 << 22));
+        let opened = zip.open(&UNLIMITED, &key(&path), None);
+        let read = opened.and_then(|opened| opened.read_at(&UNLIMITED, 0, 1 << 22));
         assert!(path == "crc" || path == "byte" || read.is_err(), "{path}");
     }
     assert_eq!(damaged, 16);
@@ -260,8 +264,8 @@ fn mutated_archives_are_read_or_refused() {
                         Ok(None) => {}
                         Err(_) => refused += 1,
                     }
-                    if let Ok(opened) = zip.open(&key(path), None) {
-                        let _ = opened.read_at(17, 1000);
+                    if let Ok(opened) = zip.open(&UNLIMITED, &key(path), None) {
+                        let _ = opened.read_at(&UNLIMITED, 17, 1000);
                     }
                 }
                 walk(&zip, "");
@@ -275,7 +279,7 @@ fn walk(zip: &ZipStore, prefix: &str) {
     for name in names(zip, prefix) {
         if let Some(folder) = name.strip_suffix('/')
             && let Ok(below) = Key::new(format!("{prefix}/{folder}").trim_start_matches('/'))
-            && zip.head(&below).unwrap().is_some()
+            && zip.head(&UNLIMITED, &below).unwrap().is_some()
         {
             walk(zip, &String::from_utf8_lossy(below.as_bytes()));
         }
@@ -294,8 +298,15 @@ fn a_document_that_cannot_be_read_is_a_fault_of_its_node_alone() {
     let entries = [encrypted, damaged, Entry::new("zarr.json", group)];
     let hierarchy = Hierarchy::new(Arc::new(zip(entries)));
     for (path, kind) in [("secret", Kind::Unsupported), ("damaged", Kind::Corrupt)] {
-        let found = hierarchy.node(&key(path)).unwrap().unwrap();
+        let found = hierarchy.node(&UNLIMITED, &key(path)).unwrap().unwrap();
         assert_eq!(found.node().unwrap_err().kind(), kind, "{path}");
     }
-    assert!(hierarchy.node(&Key::root()).unwrap().unwrap().node.is_ok());
+    assert!(
+        hierarchy
+            .node(&UNLIMITED, &Key::root())
+            .unwrap()
+            .unwrap()
+            .node
+            .is_ok()
+    );
 }

@@ -15,6 +15,7 @@ use zarrfs::store::{ByteRange, EntryKind, Key, Store, StoreConfig};
 
 use fixture::{LIMIT, content, get, key, names, open, open_inside, zip};
 use writer::{Archive, Entry};
+use zarrfs::request_context::UNLIMITED;
 
 #[test]
 fn stored_and_deflated_entries_are_read() {
@@ -36,16 +37,22 @@ fn stored_and_deflated_entries_are_read() {
         ("a/b/streamed", &long),
     ] {
         assert!(get(&zip, path).unwrap().unwrap() == expected, "{path}");
-        let meta = zip.head(&key(path)).unwrap().unwrap();
+        let meta = zip.head(&UNLIMITED, &key(path)).unwrap().unwrap();
         assert_eq!(
             (meta.kind, meta.size),
             (EntryKind::File, expected.len() as u64)
         );
-        let opened = zip.open(&key(path), None).unwrap();
-        assert_eq!(opened.meta().unwrap(), meta);
-        assert!(opened.read_at(0, usize::MAX).unwrap() == expected, "{path}");
+        let opened = zip.open(&UNLIMITED, &key(path), None).unwrap();
+        assert_eq!(opened.meta(&UNLIMITED).unwrap(), meta);
+        assert!(
+            opened.read_at(&UNLIMITED, 0, usize::MAX).unwrap() == expected,
+            "{path}"
+        );
         assert_eq!(
-            zip.get(&key(path), LIMIT).unwrap().unwrap().version,
+            zip.get(&UNLIMITED, &key(path), LIMIT)
+                .unwrap()
+                .unwrap()
+                .version,
             meta.version
         );
     }
@@ -58,16 +65,22 @@ fn stored_and_deflated_entries_are_read() {
     );
     assert_eq!(names(&zip, "a"), ["b/", "streamed"]);
     assert_eq!(
-        zip.open(&key("a"), None).err().unwrap().kind(),
+        zip.open(&UNLIMITED, &key("a"), None).err().unwrap().kind(),
         Kind::IsADirectory
     );
     assert_eq!(
-        zip.open(&key("none"), None).err().unwrap().kind(),
+        zip.open(&UNLIMITED, &key("none"), None)
+            .err()
+            .unwrap()
+            .kind(),
         Kind::NotFound
     );
-    assert_eq!(zip.list(&key("none")).err().unwrap().kind(), Kind::NotFound);
     assert_eq!(
-        zip.list(&key("long")).err().unwrap().kind(),
+        zip.list(&UNLIMITED, &key("none")).err().unwrap().kind(),
+        Kind::NotFound
+    );
+    assert_eq!(
+        zip.list(&UNLIMITED, &key("long")).err().unwrap().kind(),
         Kind::NotADirectory
     );
 }
@@ -81,7 +94,7 @@ fn any_range_is_the_slice_of_the_whole() {
     ]);
     let size = long.len();
     for path in ["stored", "deflated"] {
-        let opened = zip.open(&key(path), None).unwrap();
+        let opened = zip.open(&UNLIMITED, &key(path), None).unwrap();
         // Forward, backward by little and by more than is kept, to the end and beyond.
         for (offset, length) in [
             (0, 10),
@@ -96,18 +109,29 @@ fn any_range_is_the_slice_of_the_whole() {
             (usize::MAX, usize::MAX),
         ] {
             let expected = &long[offset.min(size)..offset.saturating_add(length).min(size)];
-            let found = opened.read_at(offset as u64, length).unwrap();
+            let found = opened.read_at(&UNLIMITED, offset as u64, length).unwrap();
             assert!(found == expected, "{path} {offset} {length}");
             let span = ByteRange::Span(offset as u64..offset.saturating_add(length) as u64);
-            let object = zip.get_range(&key(path), span).unwrap().unwrap();
+            let object = zip
+                .get_range(&UNLIMITED, &key(path), span)
+                .unwrap()
+                .unwrap();
             assert!(object.bytes == expected, "{path} {offset} {length}");
             assert_eq!(object.size, size as u64);
         }
-        let object = zip.get_range(&key(path), ByteRange::Suffix(7)).unwrap();
+        let object = zip
+            .get_range(&UNLIMITED, &key(path), ByteRange::Suffix(7))
+            .unwrap();
         assert_eq!(object.unwrap().bytes, long[size - 7..]);
-        let part = zip.get(&key(path), size as u64 - 1).unwrap_err();
+        let part = zip
+            .get(&UNLIMITED, &key(path), size as u64 - 1)
+            .unwrap_err();
         assert_eq!(part.kind(), Kind::TooLarge);
-        assert!(zip.get(&key(path), size as u64).unwrap().is_some());
+        assert!(
+            zip.get(&UNLIMITED, &key(path), size as u64)
+                .unwrap()
+                .is_some()
+        );
     }
 }
 
@@ -115,14 +139,14 @@ fn any_range_is_the_slice_of_the_whole() {
 fn readers_out_of_step_get_the_same_bytes() {
     let long = content(2 << 20);
     let zip = zip([Entry::deflated("deflated", &long)]);
-    let opened = zip.open(&key("deflated"), None).unwrap();
+    let opened = zip.open(&UNLIMITED, &key("deflated"), None).unwrap();
     std::thread::scope(|scope| {
         for thread in 0..4usize {
             let (opened, long) = (&opened, &long);
             scope.spawn(move || {
                 for turn in 0..16 {
                     let at = (turn * 4 + (thread * 7 + turn) % 4) << 15;
-                    let found = opened.read_at(at as u64, 1 << 15).unwrap();
+                    let found = opened.read_at(&UNLIMITED, at as u64, 1 << 15).unwrap();
                     assert!(found == long[at..at + (1 << 15)]);
                 }
             });
@@ -146,7 +170,7 @@ fn the_last_entry_of_a_name_counts_and_folders_hide_files() {
     assert_eq!(names(&zip, "folder"), [""; 0]);
     assert_eq!(get(&zip, "both").unwrap(), None);
     assert_eq!(get(&zip, "both/x").unwrap().unwrap(), b"x");
-    let meta = zip.head(&key("both")).unwrap().unwrap();
+    let meta = zip.head(&UNLIMITED, &key("both")).unwrap().unwrap();
     assert_eq!(meta.kind, EntryKind::Directory);
 }
 
@@ -163,7 +187,7 @@ fn a_folder_of_an_archive_is_a_store() {
     assert_eq!(names(&zip, ""), ["a/", "zarr.json"]);
     assert_eq!(names(&zip, "a/c"), ["0"]);
     assert_eq!(get(&zip, "a/c/0").unwrap().unwrap(), b"0");
-    assert!(zip.head(&Key::root()).unwrap().is_some());
+    assert!(zip.head(&UNLIMITED, &Key::root()).unwrap().is_some());
     assert_eq!(get(&zip, "in/nerd").unwrap(), None);
     let kind = |inner| open_inside(bytes.clone(), inner).err().unwrap();
     assert_eq!(kind("in/nerd").kind(), Kind::Invalid);
@@ -232,20 +256,20 @@ fn listings_go_on_where_they_stopped() {
         ]
     });
     let zip = zip(all.chain([Entry::new("a", b"hidden"), Entry::new("b", b"")]));
-    let mut listing = zip.list(&key("a")).unwrap();
+    let mut listing = zip.list(&UNLIMITED, &key("a")).unwrap();
     let mut all = Vec::new();
-    while let Some(name) = listing.next().unwrap() {
+    while let Some(name) = listing.next(&UNLIMITED).unwrap() {
         all.push(name);
     }
     assert_eq!(all.len(), 600);
-    let mut other = zip.list(&key("a")).unwrap();
+    let mut other = zip.list(&UNLIMITED, &key("a")).unwrap();
     for (place, name) in all.iter().enumerate() {
-        other.seek(name.cursor).unwrap();
-        assert_eq!(other.next().unwrap().as_ref(), all.get(place + 1));
+        other.seek(&UNLIMITED, name.cursor).unwrap();
+        assert_eq!(other.next(&UNLIMITED).unwrap().as_ref(), all.get(place + 1));
     }
     for (cursor, expected) in [(0, all.first()), (u64::MAX, None)] {
-        other.seek(cursor).unwrap();
-        assert_eq!(other.next().unwrap().as_ref(), expected);
+        other.seek(&UNLIMITED, cursor).unwrap();
+        assert_eq!(other.next(&UNLIMITED).unwrap().as_ref(), expected);
     }
 }
 
@@ -258,7 +282,7 @@ fn times_are_those_of_the_entries() {
     none.date = 0;
     let zip = zip([dos, extended, none]);
     let seconds = |path: &str| {
-        let modified = zip.head(&key(path)).unwrap().unwrap().modified;
+        let modified = zip.head(&UNLIMITED, &key(path)).unwrap().unwrap().modified;
         modified.duration_since(UNIX_EPOCH).unwrap().as_secs()
     };
     // 2020-02-03.
@@ -294,7 +318,7 @@ fn locations_choose_archives() {
     let stats = Arc::new(Stats::default());
     let open = |path: &str| {
         let location = root.join(path).to_string_lossy().into_owned();
-        store::open(&location, &StoreConfig::default(), &stats)
+        store::open(&UNLIMITED, &location, &StoreConfig::default(), &stats)
     };
     for (path, name) in [
         ("a.zarr.ZIP", "in/a"),
@@ -325,7 +349,7 @@ fn locations_choose_archives() {
         );
     }
     let url = format!("file://{}/a.zarr.ZIP/in", root.display());
-    let store = store::open(&url, &StoreConfig::default(), &stats).unwrap();
+    let store = store::open(&UNLIMITED, &url, &StoreConfig::default(), &stats).unwrap();
     assert_eq!(get(&*store, "a").unwrap().unwrap(), b"bytes");
     let found = store::local_path(&url).unwrap();
     assert_eq!(found, root.canonicalize().unwrap().join("a.zarr.ZIP"));

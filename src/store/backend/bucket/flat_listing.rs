@@ -9,6 +9,7 @@ use super::client::{Client, describe};
 use super::listing;
 use super::listing::{NextPage, PAGE_SIZE, PageRange};
 use crate::error::Result;
+use crate::request_context::RequestContext;
 use crate::store::{EntryKind, FlatListing, Key, Meta};
 
 /// A flat listing under way.
@@ -37,7 +38,7 @@ impl BucketFlatListing {
 }
 
 impl FlatListing for BucketFlatListing {
-    fn next(&mut self) -> Result<Option<Vec<(Key, Meta)>>> {
+    fn next(&mut self, _context: &RequestContext) -> Result<Option<Vec<(Key, Meta)>>> {
         if self.next == NextPage::End {
             return Ok(None);
         }

@@ -12,6 +12,7 @@ use object_store::list::{PaginatedListOptions, PaginatedListResult};
 
 use super::client::{Client, describe};
 use crate::error::{Kind, Result};
+use crate::request_context::RequestContext;
 use crate::store::backend::remote::limits::Attempts;
 use crate::store::{EntryKind, Key, Listing, Meta, Name};
 
@@ -233,7 +234,7 @@ pub(super) fn page(
 }
 
 impl Listing for BucketListing {
-    fn next(&mut self) -> Result<Option<Name>> {
+    fn next(&mut self, _context: &RequestContext) -> Result<Option<Name>> {
         loop {
             if let Some((name, kind, meta)) = self.page.next() {
                 self.cursor += 1;
@@ -250,7 +251,7 @@ impl Listing for BucketListing {
         }
     }
 
-    fn seek(&mut self, cursor: u64) -> Result<()> {
+    fn seek(&mut self, context: &RequestContext, cursor: u64) -> Result<()> {
         if cursor == self.cursor {
             return Ok(());
         }
@@ -261,7 +262,7 @@ impl Listing for BucketListing {
         self.page = Vec::new().into_iter();
         self.cursor = start.cursor;
         (self.next, self.undecided) = (start.next, start.undecided);
-        while self.cursor < cursor && self.next()?.is_some() {}
+        while self.cursor < cursor && self.next(context)?.is_some() {}
         Ok(())
     }
 }

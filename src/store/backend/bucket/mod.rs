@@ -10,6 +10,7 @@ use object_store::path::Path;
 use object_store::{GetOptions, GetRange};
 
 use crate::error::{Error, Kind, Result};
+use crate::request_context::RequestContext;
 use crate::store::backend::remote::condition_probe::trial_key;
 use crate::store::{
     ByteRange, Condition, ETag, EntryKind, FlatListing, Key, Listing, Meta, Object, PutBody,
@@ -98,14 +99,19 @@ fn is_range_refusal(error: &Error) -> bool {
 }
 
 impl Store for BucketStore {
-    fn get(&self, key: &Key, limit: u64) -> Result<Option<Object>> {
+    fn get(&self, _context: &RequestContext, key: &Key, limit: u64) -> Result<Option<Object>> {
         match self.path(key) {
             Some(path) => self.client.fetch(key, &path, GetOptions::new(), limit),
             None => Ok(None),
         }
     }
 
-    fn get_range(&self, key: &Key, range: ByteRange) -> Result<Option<Object>> {
+    fn get_range(
+        &self,
+        _context: &RequestContext,
+        key: &Key,
+        range: ByteRange,
+    ) -> Result<Option<Object>> {
         let Some(path) = self.path(key) else {
             return Ok(None);
         };
@@ -130,7 +136,7 @@ impl Store for BucketStore {
         self.get_sized_range(key, &path, &range)
     }
 
-    fn head(&self, key: &Key) -> Result<Option<Meta>> {
+    fn head(&self, _context: &RequestContext, key: &Key) -> Result<Option<Meta>> {
         let (object, is_prefix) = match self.path(key) {
             Some(path) if self.info.lists => self.object_and_prefix(key, &path)?,
             _ => (self.object(key)?, self.is_prefix(key)?),
@@ -145,11 +151,16 @@ impl Store for BucketStore {
         })
     }
 
-    fn version(&self, key: &Key) -> Result<Option<Version>> {
+    fn version(&self, _context: &RequestContext, key: &Key) -> Result<Option<Version>> {
         Ok(self.object(key)?.map(|meta| meta.version))
     }
 
-    fn open(&self, key: &Key, known: Option<&Meta>) -> Result<Arc<dyn Reader>> {
+    fn open(
+        &self,
+        _context: &RequestContext,
+        key: &Key,
+        known: Option<&Meta>,
+    ) -> Result<Arc<dyn Reader>> {
         let meta = match known {
             Some(meta) => *meta,
             None => self.object(key)?.ok_or_else(|| Error::not_found(key))?,
@@ -163,7 +174,7 @@ impl Store for BucketStore {
         }))
     }
 
-    fn list(&self, prefix: &Key) -> Result<Box<dyn Listing>> {
+    fn list(&self, _context: &RequestContext, prefix: &Key) -> Result<Box<dyn Listing>> {
         if !self.info.lists {
             return Err(Error::unsupported(
                 prefix,
@@ -191,7 +202,12 @@ impl Store for BucketStore {
         }
     }
 
-    fn list_all(&self, prefix: &Key, from: &Key) -> Result<Option<Box<dyn FlatListing>>> {
+    fn list_all(
+        &self,
+        _context: &RequestContext,
+        prefix: &Key,
+        from: &Key,
+    ) -> Result<Option<Box<dyn FlatListing>>> {
         if !self.info.lists || !self.is_ordered || self.name(prefix).is_none() {
             return Ok(None);
         }
@@ -206,12 +222,12 @@ impl Store for BucketStore {
         })))
     }
 
-    fn read_link(&self, key: &Key) -> Result<Vec<u8>> {
+    fn read_link(&self, _context: &RequestContext, key: &Key) -> Result<Vec<u8>> {
         Err(not_a_link(key))
     }
 
     /// The ETag as it stands in a condition, and Google's generation.
-    fn etag(&self, key: &Key) -> Result<Option<ETag>> {
+    fn etag(&self, _context: &RequestContext, key: &Key) -> Result<Option<ETag>> {
         let Some(path) = self.path(key) else {
             return Ok(None);
         };
@@ -219,26 +235,32 @@ impl Store for BucketStore {
         Ok(found.map(|meta| etag_of(self.writer.kind(), &meta)))
     }
 
-    fn put(&self, key: &Key, body: PutBody<'_>, condition: &Condition) -> Result<ETag> {
+    fn put(
+        &self,
+        context: &RequestContext,
+        key: &Key,
+        body: PutBody<'_>,
+        condition: &Condition,
+    ) -> Result<ETag> {
         let (target, writer) = (self.target(key)?, self.writer()?);
         let condition = condition.in_words(key, || writer.etag(&target));
-        let put = condition.and_then(|condition| writer.put(&target, body, &condition));
+        let put = condition.and_then(|condition| writer.put(context, &target, body, &condition));
         self.changed(key, put)
     }
 
     /// Removes an object. The request carries the condition; the key is checked just before where the server does not
     /// enforce that.
-    fn erase(&self, key: &Key, condition: &Condition) -> Result<()> {
+    fn erase(&self, context: &RequestContext, key: &Key, condition: &Condition) -> Result<()> {
         let Ok(target) = self.target(key) else {
             return condition.check(key, None);
         };
         let writer = self.writer()?;
         let condition = condition.in_words(key, || writer.etag(&target));
-        let erased = condition.and_then(|condition| writer.erase(&target, &condition));
+        let erased = condition.and_then(|condition| writer.erase(context, &target, &condition));
         self.changed(key, erased)
     }
 
-    fn erase_folder(&self, _prefix: &Key) -> Result<()> {
+    fn erase_folder(&self, _context: &RequestContext, _prefix: &Key) -> Result<()> {
         Ok(())
     }
 

@@ -9,6 +9,7 @@ use object_store::{GetOptions, GetRange};
 
 use super::client::Client;
 use crate::error::{Error, Kind, Result};
+use crate::request_context::RequestContext;
 use crate::store::{Key, Meta, Reader, check_length};
 
 /// An object in the version in which it was opened.
@@ -26,7 +27,7 @@ impl BucketReader {
 }
 
 impl Reader for BucketReader {
-    fn read_at(&self, offset: u64, len: usize) -> Result<Vec<u8>> {
+    fn read_at(&self, _context: &RequestContext, offset: u64, len: usize) -> Result<Vec<u8>> {
         let end = offset.saturating_add(len as u64).min(self.meta.size);
         if offset >= end {
             return Ok(Vec::new());
@@ -48,7 +49,7 @@ impl Reader for BucketReader {
         Err(Error::unavailable(&self.key, text))
     }
 
-    fn meta(&self) -> Result<Meta> {
+    fn meta(&self, _context: &RequestContext) -> Result<Meta> {
         Ok(self.meta)
     }
 }

@@ -11,6 +11,7 @@ use object_store::multipart::PartId;
 
 use super::writer::{ObjectTarget, Writer};
 use crate::error::{Error, Kind, Result};
+use crate::request_context::RequestContext;
 use crate::store::backend::remote::runtime::{wait, with_last_response};
 use crate::store::backend::remote::{fault, write_retry};
 use crate::store::{Condition, ETag, PutBody};
@@ -34,6 +35,7 @@ impl Writer {
     /// Puts an object in parts if the condition holds.
     pub(super) fn put_parts(
         &self,
+        context: &RequestContext,
         target: &ObjectTarget<'_>,
         body: PutBody<'_>,
         condition: &Condition,
@@ -47,7 +49,7 @@ impl Writer {
         let upload = self.client.ask(target.key, created)?;
         let done = self
             .send_parts(target, &upload, body)
-            .and_then(|sent| self.complete(target, &upload, (body, sent), condition));
+            .and_then(|sent| self.complete(context, target, &upload, (body, sent), condition));
         if done.is_err() {
             let aborted = parts.abort_multipart(&target.path, &upload);
             if let Err(error) = self.client.ask(target.key, aborted) {
@@ -113,6 +115,7 @@ impl Writer {
 
     fn complete(
         &self,
+        context: &RequestContext,
         target: &ObjectTarget<'_>,
         upload: &String,
         (body, sent): (PutBody<'_>, Vec<PartId>),
@@ -131,6 +134,7 @@ impl Writer {
         };
         let checks_first = *condition != Condition::Any;
         write_retry::put(
+            context,
             &self.change(target),
             body,
             (condition, checks_first),

@@ -16,6 +16,7 @@ use super::reader::BucketReader;
 use super::settings::{ClientSettings, Clients};
 use super::{BucketStore, address, settings};
 use crate::error::{Error, Kind, Result};
+use crate::request_context::RequestContext;
 use crate::store::backend::remote::condition_probe::{
     ConditionProbe, ConditionTrial, EnforcedConditions,
 };
@@ -121,12 +122,13 @@ impl Writer {
     /// Puts an object if the condition holds.
     pub(super) fn put(
         &self,
+        context: &RequestContext,
         target: &ObjectTarget<'_>,
         body: PutBody<'_>,
         condition: &Condition,
     ) -> Result<ETag> {
         if body.len() > MAX_SINGLE_PUT {
-            return self.put_parts(target, body, condition);
+            return self.put_parts(context, target, body, condition);
         }
         let _room = self.client.limits.bodies.take(body.len());
         let bytes = body.read().map_err(|error| error.about(target.key))?;
@@ -137,21 +139,28 @@ impl Writer {
                 let response = self.client.send(target.key, request)?;
                 self.etag_of_response(target, &response)
             };
-            return write_retry::put(&self.change(target), body, (condition, false), attempt);
+            return write_retry::put(
+                context,
+                &self.change(target),
+                body,
+                (condition, false),
+                attempt,
+            );
         }
-        self.put_if(target, (body, payload), condition)
+        self.put_if(context, target, (body, payload), condition)
     }
 
     /// Puts an object if a condition holds that the server is asked for, or that is checked before.
     fn put_if(
         &self,
+        context: &RequestContext,
         target: &ObjectTarget<'_>,
         (body, payload): (PutBody<'_>, PutPayload),
         condition: &Condition,
     ) -> Result<ETag> {
         // If the probe fails, the condition is sent and the key is checked as well.
         let enforced = self
-            .enforced_conditions()
+            .enforced_conditions(context)
             .ok()
             .map(|enforced| enforced.puts);
         let mode = put_mode(self.kind, condition).filter(|_| enforced != Some(false));
@@ -169,6 +178,7 @@ impl Writer {
             self.etag_of_response(target, &response)
         };
         write_retry::put(
+            context,
             &self.change(target),
             body,
             (condition, checks_first),
@@ -177,12 +187,17 @@ impl Writer {
     }
 
     /// Removes an object if the condition holds.
-    pub(super) fn erase(&self, target: &ObjectTarget<'_>, condition: &Condition) -> Result<()> {
+    pub(super) fn erase(
+        &self,
+        context: &RequestContext,
+        target: &ObjectTarget<'_>,
+        condition: &Condition,
+    ) -> Result<()> {
         let header = self.removal_header(condition);
         // If the probe fails, the condition is sent and the key is checked as well.
         let enforced = match &header {
             Some(_) => self
-                .enforced_conditions()
+                .enforced_conditions(context)
                 .ok()
                 .map(|enforced| enforced.removals),
             None => Some(false),
@@ -201,14 +216,17 @@ impl Writer {
     }
 
     /// Returns which conditions the server enforces.
-    pub(super) fn enforced_conditions(&self) -> Result<EnforcedConditions> {
+    pub(super) fn enforced_conditions(
+        &self,
+        context: &RequestContext,
+    ) -> Result<EnforcedConditions> {
         let (key, path) = &self.trial;
         let path = path.clone();
         let trial = BucketTrial {
             writer: self,
             target: ObjectTarget { key, path },
         };
-        self.conditions.get_or_run(&trial)
+        self.conditions.get_or_run(context, &trial)
     }
 
     /// Removes an object by one request.
@@ -295,7 +313,12 @@ impl BucketTrial<'_> {
 }
 
 impl ConditionTrial for BucketTrial<'_> {
-    fn put(&self, bytes: &'static [u8], condition: &Condition) -> Result<ETag> {
+    fn put(
+        &self,
+        _context: &RequestContext,
+        bytes: &'static [u8],
+        condition: &Condition,
+    ) -> Result<ETag> {
         let (writer, target) = (self.writer, &self.target);
         let mode = put_mode(writer.kind, condition);
         let mode = mode.ok_or_else(|| self.inexpressible())?;

@@ -10,6 +10,7 @@ use std::sync::{Arc, OnceLock};
 
 use crate::error::{Error, Kind, Result};
 use crate::known::Known;
+use crate::request_context::RequestContext;
 use crate::store::backend::remote::condition_probe::ConditionProbe;
 use crate::store::{
     ByteRange, Condition, ETag, FlatListing, Key, Listing, Meta, Object, PutBody, Reader, Store,
@@ -79,7 +80,7 @@ impl HttpStore {
 }
 
 impl Store for HttpStore {
-    fn get(&self, key: &Key, limit: u64) -> Result<Option<Object>> {
+    fn get(&self, _context: &RequestContext, key: &Key, limit: u64) -> Result<Option<Object>> {
         if key.is_root() {
             return Ok(None);
         }
@@ -94,14 +95,19 @@ impl Store for HttpStore {
         Ok(found)
     }
 
-    fn get_range(&self, key: &Key, range: ByteRange) -> Result<Option<Object>> {
+    fn get_range(
+        &self,
+        _context: &RequestContext,
+        key: &Key,
+        range: ByteRange,
+    ) -> Result<Option<Object>> {
         if key.is_root() {
             return Ok(None);
         }
         self.get_part(key, &range)
     }
 
-    fn head(&self, key: &Key) -> Result<Option<Meta>> {
+    fn head(&self, _context: &RequestContext, key: &Key) -> Result<Option<Meta>> {
         if key.is_root() {
             return Ok(Some(Meta::prefix()));
         }
@@ -111,7 +117,7 @@ impl Store for HttpStore {
         }
     }
 
-    fn version(&self, key: &Key) -> Result<Option<Version>> {
+    fn version(&self, _context: &RequestContext, key: &Key) -> Result<Option<Version>> {
         if key.is_root() {
             return Ok(None);
         }
@@ -124,7 +130,12 @@ impl Store for HttpStore {
         })
     }
 
-    fn open(&self, key: &Key, known: Option<&Meta>) -> Result<Arc<dyn Reader>> {
+    fn open(
+        &self,
+        _context: &RequestContext,
+        key: &Key,
+        known: Option<&Meta>,
+    ) -> Result<Arc<dyn Reader>> {
         let is_folder = || Error::new(Kind::IsADirectory, key, "is a directory");
         let meta = match known {
             Some(meta) => *meta,
@@ -139,7 +150,7 @@ impl Store for HttpStore {
         Ok(Arc::new(HttpReader::new(endpoint, key, meta)))
     }
 
-    fn list(&self, prefix: &Key) -> Result<Box<dyn Listing>> {
+    fn list(&self, _context: &RequestContext, prefix: &Key) -> Result<Box<dyn Listing>> {
         let names = match self.listing_method {
             ListingMethod::WebDav => self.webdav_names(prefix)?,
             ListingMethod::IndexPages => self.page_names(prefix)?,
@@ -165,36 +176,47 @@ impl Store for HttpStore {
         }
     }
 
-    fn list_all(&self, _prefix: &Key, _from: &Key) -> Result<Option<Box<dyn FlatListing>>> {
+    fn list_all(
+        &self,
+        _context: &RequestContext,
+        _prefix: &Key,
+        _from: &Key,
+    ) -> Result<Option<Box<dyn FlatListing>>> {
         Ok(None)
     }
 
-    fn read_link(&self, key: &Key) -> Result<Vec<u8>> {
+    fn read_link(&self, _context: &RequestContext, key: &Key) -> Result<Vec<u8>> {
         Err(not_a_link(key))
     }
 
-    fn etag(&self, key: &Key) -> Result<Option<ETag>> {
+    fn etag(&self, _context: &RequestContext, key: &Key) -> Result<Option<ETag>> {
         self.fetch_etag(key)
     }
 
     /// Puts an object in one request. `ReadOnly` where the server takes no changes.
-    fn put(&self, key: &Key, body: PutBody<'_>, condition: &Condition) -> Result<ETag> {
+    fn put(
+        &self,
+        context: &RequestContext,
+        key: &Key,
+        body: PutBody<'_>,
+        condition: &Condition,
+    ) -> Result<ETag> {
         let condition = condition.in_words(key, || self.fetch_etag(key));
-        let put = condition.and_then(|condition| self.put_object(key, body, &condition));
+        let put = condition.and_then(|condition| self.put_object(context, key, body, &condition));
         self.changed(key, put)
     }
 
     /// Removes an object. The request carries the condition where the server enforces that, and the key is checked just
     /// before in any case.
-    fn erase(&self, key: &Key, condition: &Condition) -> Result<()> {
+    fn erase(&self, context: &RequestContext, key: &Key, condition: &Condition) -> Result<()> {
         let condition = condition.in_words(key, || self.fetch_etag(key));
-        let erased = condition.and_then(|condition| self.erase_object(key, &condition));
+        let erased = condition.and_then(|condition| self.erase_object(context, key, &condition));
         self.changed(key, erased)
     }
 
     /// Removes a folder that was empty just before: WebDAV cannot remove a folder only if it is empty.
-    fn erase_folder(&self, prefix: &Key) -> Result<()> {
-        self.changed(prefix, self.erase_webdav_folder(prefix))
+    fn erase_folder(&self, context: &RequestContext, prefix: &Key) -> Result<()> {
+        self.changed(prefix, self.erase_webdav_folder(context, prefix))
     }
 
     fn info(&self) -> &StoreInfo {

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use super::endpoint::{HttpEndpoint, RequestSpec, changed};
 use super::response::ResponseKind;
 use crate::error::{Error, Result};
+use crate::request_context::RequestContext;
 use crate::store::{Key, Meta, Reader, check_length};
 
 /// The longest object, in bytes, that is kept in memory where the server has no ranges.
@@ -85,7 +86,7 @@ fn slice(whole: &[u8], start: u64, end: u64) -> Vec<u8> {
 }
 
 impl Reader for HttpReader {
-    fn read_at(&self, offset: u64, len: usize) -> Result<Vec<u8>> {
+    fn read_at(&self, _context: &RequestContext, offset: u64, len: usize) -> Result<Vec<u8>> {
         let end = offset.saturating_add(len as u64).min(self.meta.size);
         if offset >= end {
             return Ok(Vec::new());
@@ -108,7 +109,7 @@ impl Reader for HttpReader {
         Ok(bytes)
     }
 
-    fn meta(&self) -> Result<Meta> {
+    fn meta(&self, _context: &RequestContext) -> Result<Meta> {
         Ok(self.meta)
     }
 }

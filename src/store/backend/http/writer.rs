@@ -16,6 +16,7 @@ use super::reader::HttpReader;
 use super::response::{ResponseHead, refusal};
 use super::{HttpStore, ListingMethod};
 use crate::error::{Error, Kind, Result};
+use crate::request_context::RequestContext;
 use crate::store::backend::remote::condition_probe::{
     ConditionTrial, EnforcedConditions, trial_key,
 };
@@ -113,6 +114,7 @@ impl HttpStore {
     /// Puts an object if the condition holds.
     pub(super) fn put_object(
         &self,
+        context: &RequestContext,
         key: &Key,
         body: PutBody<'_>,
         condition: &Condition,
@@ -129,22 +131,27 @@ impl HttpStore {
         // If the probe fails, the header is sent and the key is checked as well.
         let enforced = match condition {
             Condition::Any => None,
-            _ => self.enforced_conditions().ok().map(|found| found.puts),
+            _ => self
+                .enforced_conditions(context)
+                .ok()
+                .map(|found| found.puts),
         };
         let header = header(condition).filter(|_| enforced != Some(false));
         let checks_first =
             *condition != Condition::Any && (enforced != Some(true) || header.is_none());
         write_retry::put(
+            context,
             &KeyChange { store: self, key },
             body,
             (condition, checks_first),
-            |_| self.send(key, &payload, body, header.as_ref()),
+            |_| self.send(context, key, &payload, body, header.as_ref()),
         )
     }
 
     /// Sends an object, and again after creating the folders above it if they were missing.
     fn send(
         &self,
+        context: &RequestContext,
         key: &Key,
         payload: &PutPayload,
         body: PutBody<'_>,
@@ -176,7 +183,7 @@ impl HttpStore {
         let change = KeyChange { store: self, key };
         match change.probe()? {
             Some((etag, _)) if is_put => Ok(etag),
-            Some((etag, meta)) if write_retry::is_there(&change, &meta, body)? => Ok(etag),
+            Some((etag, meta)) if write_retry::is_there(context, &change, &meta, body)? => Ok(etag),
             _ => Err(self.ignored(key, response.status, "but holds none of it")),
         }
     }
@@ -225,12 +232,17 @@ impl HttpStore {
     }
 
     /// Removes an object if the condition holds; it is checked just before in any case.
-    pub(super) fn erase_object(&self, key: &Key, condition: &Condition) -> Result<()> {
+    pub(super) fn erase_object(
+        &self,
+        context: &RequestContext,
+        key: &Key,
+        condition: &Condition,
+    ) -> Result<()> {
         if key.is_root() {
             return condition.check(key, None);
         }
         let header = header(condition).filter(|_| {
-            let enforced = self.enforced_conditions();
+            let enforced = self.enforced_conditions(context);
             matches!(condition, Condition::Match(_)) && enforced.is_ok_and(|found| found.removals)
         });
         write_retry::erase(&KeyChange { store: self, key }, condition, true, || {
@@ -278,7 +290,7 @@ impl HttpStore {
     }
 
     /// Removes a WebDAV folder that was empty just before.
-    pub(super) fn erase_webdav_folder(&self, prefix: &Key) -> Result<()> {
+    pub(super) fn erase_webdav_folder(&self, context: &RequestContext, prefix: &Key) -> Result<()> {
         if self.listing_method != ListingMethod::WebDav
             || prefix.is_root()
             || !self.is_folder(prefix)?
@@ -288,7 +300,7 @@ impl HttpStore {
         let Some(mut names) = self.webdav_names(prefix)? else {
             return Ok(());
         };
-        match names.next()? {
+        match names.next(context)? {
             Some(_) => Ok(()),
             None => match self.delete(prefix, true, None) {
                 Err(error) if error.kind() == Kind::NotFound => Ok(()),
@@ -298,17 +310,24 @@ impl HttpStore {
     }
 
     /// Returns which conditions the server enforces.
-    fn enforced_conditions(&self) -> Result<EnforcedConditions> {
+    fn enforced_conditions(&self, context: &RequestContext) -> Result<EnforcedConditions> {
         let key = &trial_key()?;
-        self.conditions.get_or_run(&KeyChange { store: self, key })
+        self.conditions
+            .get_or_run(context, &KeyChange { store: self, key })
     }
 }
 
 impl ConditionTrial for KeyChange<'_> {
-    fn put(&self, bytes: &'static [u8], condition: &Condition) -> Result<ETag> {
+    fn put(
+        &self,
+        context: &RequestContext,
+        bytes: &'static [u8],
+        condition: &Condition,
+    ) -> Result<ETag> {
         let header = expressed(self.key, condition)?;
         let (payload, body) = (PutPayload::from_static(bytes), PutBody::Bytes(bytes));
-        self.store.send(self.key, &payload, body, header.as_ref())
+        self.store
+            .send(context, self.key, &payload, body, header.as_ref())
     }
 
     fn remove(&self, condition: &Condition) -> Result<()> {

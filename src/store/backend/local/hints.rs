@@ -46,13 +46,14 @@ mod tests {
     use std::os::unix::fs::symlink;
 
     use super::*;
+    use crate::request_context::UNLIMITED;
     use crate::store::backend::local::LocalStore;
     use crate::store::{Store, StoreConfig};
 
     /// Asks for a key once the kernel has looked it up.
     fn known(store: &LocalStore, hints: &dyn Hints, key: &str) -> Known<Meta> {
         let key = Key::new(key).unwrap();
-        let _ = store.head(&key);
+        let _ = store.head(&UNLIMITED, &key);
         hints.head_now(&key)
     }
 
@@ -67,7 +68,7 @@ mod tests {
         let store = LocalStore::open(&path, &StoreConfig::default()).unwrap();
         let hints = store.hints();
         for key in ["", "a", "a/b"] {
-            let found = store.head(&Key::new(key).unwrap()).unwrap();
+            let found = store.head(&UNLIMITED, &Key::new(key).unwrap()).unwrap();
             assert_eq!(known(&store, &*hints, key), found.into(), "{key}");
         }
         assert_eq!(known(&store, &*hints, "a/none"), Known::Missing);

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use rustix::fs::{FileType, RawDir, SeekFrom};
 
 use crate::error::Result;
+use crate::request_context::RequestContext;
 use crate::store::backend::local::atomic_file;
 use crate::store::backend::local::directory::{StoreRoot, failed};
 use crate::store::{EntryKind, Key, Listing, Name};
@@ -79,14 +80,14 @@ impl LocalListing {
 }
 
 impl Listing for LocalListing {
-    fn next(&mut self) -> Result<Option<Name>> {
+    fn next(&mut self, _context: &RequestContext) -> Result<Option<Name>> {
         if self.page.is_empty() && !self.fill()? {
             return Ok(None);
         }
         Ok(self.page.pop_front())
     }
 
-    fn seek(&mut self, cursor: u64) -> Result<()> {
+    fn seek(&mut self, _context: &RequestContext, cursor: u64) -> Result<()> {
         self.page.clear();
         rustix::fs::seek(&self.fd, SeekFrom::Start(cursor))
             .map_err(|error| failed(&self.key, error))?;

@@ -34,6 +34,7 @@ mod root;
 mod stat;
 mod writer;
 
+use crate::request_context::RequestContext;
 use circle::leads_back;
 
 /// Whether a name is kept for files that are on their way into a store.
@@ -128,7 +129,7 @@ impl LocalStore {
 }
 
 impl Store for LocalStore {
-    fn get(&self, key: &Key, limit: u64) -> Result<Option<Object>> {
+    fn get(&self, _context: &RequestContext, key: &Key, limit: u64) -> Result<Option<Object>> {
         self.object(key, |size| {
             if size > limit {
                 let text = format!("{size} bytes, at most {limit} are read");
@@ -138,26 +139,36 @@ impl Store for LocalStore {
         })
     }
 
-    fn get_range(&self, key: &Key, range: ByteRange) -> Result<Option<Object>> {
+    fn get_range(
+        &self,
+        _context: &RequestContext,
+        key: &Key,
+        range: ByteRange,
+    ) -> Result<Option<Object>> {
         self.object(key, |size| Ok(range.within(size)))
     }
 
-    fn head(&self, key: &Key) -> Result<Option<Meta>> {
+    fn head(&self, _context: &RequestContext, key: &Key) -> Result<Option<Meta>> {
         self.directory.head(key)
     }
 
-    fn version(&self, key: &Key) -> Result<Option<Version>> {
+    fn version(&self, context: &RequestContext, key: &Key) -> Result<Option<Version>> {
         let object = self
-            .head(key)?
+            .head(context, key)?
             .filter(|meta| meta.kind != EntryKind::Directory);
         Ok(object.map(|meta| meta.version))
     }
 
-    fn open(&self, key: &Key, _known: Option<&Meta>) -> Result<Arc<dyn Reader>> {
+    fn open(
+        &self,
+        context: &RequestContext,
+        key: &Key,
+        _known: Option<&Meta>,
+    ) -> Result<Arc<dyn Reader>> {
         match self.directory.open_file(key)? {
             Some((fd, _)) => Ok(Arc::new(LocalReader::new(fd, key)?)),
             None if self
-                .head(key)?
+                .head(context, key)?
                 .is_some_and(|meta| meta.kind == EntryKind::Directory) =>
             {
                 Err(Error::new(Kind::IsADirectory, key, "is a directory"))
@@ -166,11 +177,11 @@ impl Store for LocalStore {
         }
     }
 
-    fn list(&self, prefix: &Key) -> Result<Box<dyn Listing>> {
+    fn list(&self, context: &RequestContext, prefix: &Key) -> Result<Box<dyn Listing>> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY;
         let fd = match self.directory.open(prefix, flags) {
             // A key below a file is missing.
-            Err(Errno::NOTDIR) if self.head(prefix)?.is_none() => {
+            Err(Errno::NOTDIR) if self.head(context, prefix)?.is_none() => {
                 return Err(Error::not_found(prefix));
             }
             opened => opened.map_err(|error| failed(prefix, error))?,
@@ -179,15 +190,20 @@ impl Store for LocalStore {
         Ok(Box::new(LocalListing::new(fd, prefix, store)))
     }
 
-    fn list_all(&self, _prefix: &Key, _from: &Key) -> Result<Option<Box<dyn FlatListing>>> {
+    fn list_all(
+        &self,
+        _context: &RequestContext,
+        _prefix: &Key,
+        _from: &Key,
+    ) -> Result<Option<Box<dyn FlatListing>>> {
         Ok(None)
     }
 
-    fn leads_back(&self, key: &Key) -> Result<bool> {
+    fn leads_back(&self, _context: &RequestContext, key: &Key) -> Result<bool> {
         Ok(leads_back(self.directory.path(), key))
     }
 
-    fn read_link(&self, key: &Key) -> Result<Vec<u8>> {
+    fn read_link(&self, _context: &RequestContext, key: &Key) -> Result<Vec<u8>> {
         let target = self.directory.link_target(key)?;
         if leads_back(self.directory.path(), key) && target.starts_with(b"/") {
             let why = "a symbolic link to a folder that it lies in";
@@ -200,22 +216,28 @@ impl Store for LocalStore {
         Ok(target)
     }
 
-    fn etag(&self, key: &Key) -> Result<Option<ETag>> {
+    fn etag(&self, _context: &RequestContext, key: &Key) -> Result<Option<ETag>> {
         writer::etag(&self.directory, key)
     }
 
     /// Puts a file, with the mode of the one that it replaces. It is on the disk when this returns.
-    fn put(&self, key: &Key, body: PutBody<'_>, condition: &Condition) -> Result<ETag> {
+    fn put(
+        &self,
+        _context: &RequestContext,
+        key: &Key,
+        body: PutBody<'_>,
+        condition: &Condition,
+    ) -> Result<ETag> {
         self.changed(key, writer::put(&self.directory, key, body, condition))
     }
 
     /// Removes a file. The condition is checked under the lock of the key, which all of zarrfs takes: another program
     /// can still replace the file between the check and the removal, since the kernel has no conditional unlink(2).
-    fn erase(&self, key: &Key, condition: &Condition) -> Result<()> {
+    fn erase(&self, _context: &RequestContext, key: &Key, condition: &Condition) -> Result<()> {
         self.changed(key, writer::erase(&self.directory, key, condition))
     }
 
-    fn erase_folder(&self, prefix: &Key) -> Result<()> {
+    fn erase_folder(&self, _context: &RequestContext, prefix: &Key) -> Result<()> {
         self.changed(prefix, writer::erase_folder(&self.directory, prefix))
     }
 

@@ -7,6 +7,7 @@ use rustix::buffer::spare_capacity;
 use rustix::io::Errno;
 
 use crate::error::{Error, Result};
+use crate::request_context::RequestContext;
 use crate::store::backend::local::directory::failed;
 use crate::store::backend::local::stat::meta_of;
 use crate::store::{Key, Meta, Reader, deal_out};
@@ -37,23 +38,28 @@ impl LocalReader {
 }
 
 impl Reader for LocalReader {
-    fn read_at(&self, offset: u64, len: usize) -> Result<Vec<u8>> {
+    fn read_at(&self, _context: &RequestContext, offset: u64, len: usize) -> Result<Vec<u8>> {
         read_span(&self.fd, offset, len as u64).map_err(|error| failed(&self.key, error))
     }
 
-    fn read_scattered(&self, offset: u64, parts: &mut [IoSliceMut<'_>]) -> Result<usize> {
+    fn read_scattered(
+        &self,
+        context: &RequestContext,
+        offset: u64,
+        parts: &mut [IoSliceMut<'_>],
+    ) -> Result<usize> {
         let wanted: usize = parts.iter().map(|part| part.len()).sum();
         // The kernel refuses reads that would end beyond the largest signed offset.
         let ends_too_far = offset.saturating_add(wanted as u64) > i64::MAX as u64;
         if ends_too_far || are_short(parts.len(), wanted) {
-            let bytes = Buffer::from(self.read_at(offset, wanted)?);
+            let bytes = Buffer::from(self.read_at(context, offset, wanted)?);
             deal_out(&bytes, parts);
             return Ok(bytes.len());
         }
         fill_parts(&self.fd, offset, parts).map_err(|error| failed(&self.key, error))
     }
 
-    fn meta(&self) -> Result<Meta> {
+    fn meta(&self, _context: &RequestContext) -> Result<Meta> {
         let stat = rustix::fs::fstat(&self.fd).map_err(|error| failed(&self.key, error))?;
         meta_of(&stat).ok_or_else(|| Error::not_found(&self.key))
     }

@@ -5,6 +5,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use parking_lot::Mutex;
 
 use crate::error::{Error, Kind, Result};
+use crate::request_context::RequestContext;
 use crate::store::{Condition, ETag, Key};
 
 /// Which changes a server makes only if their condition holds.
@@ -23,12 +24,16 @@ pub(crate) struct ConditionProbe {
 impl ConditionProbe {
     /// Returns which conditions the server enforces. The first call runs the probe, concurrent calls wait for its
     /// result; a probe that fails is run again by the next call.
-    pub(crate) fn get_or_run(&self, trial: &dyn ConditionTrial) -> Result<EnforcedConditions> {
+    pub(crate) fn get_or_run(
+        &self,
+        context: &RequestContext,
+        trial: &dyn ConditionTrial,
+    ) -> Result<EnforcedConditions> {
         let mut known = self.enforced.lock();
         if let Some(enforced) = *known {
             return Ok(enforced);
         }
-        let enforced = run(trial)?;
+        let enforced = run(context, trial)?;
         *known = Some(enforced);
         Ok(enforced)
     }
@@ -37,7 +42,12 @@ impl ConditionProbe {
 /// The key that the probe changes, by single requests that carry their condition.
 pub(crate) trait ConditionTrial {
     /// Puts bytes. `Unsupported` if a request cannot express the condition.
-    fn put(&self, bytes: &'static [u8], condition: &Condition) -> Result<ETag>;
+    fn put(
+        &self,
+        context: &RequestContext,
+        bytes: &'static [u8],
+        condition: &Condition,
+    ) -> Result<ETag>;
 
     /// Removes the object; `NotFound` if the server says that it is missing, `Unsupported` as for puts.
     fn remove(&self, condition: &Condition) -> Result<()>;
@@ -47,8 +57,8 @@ pub(crate) trait ConditionTrial {
 }
 
 /// Runs the probe, and removes what it has put.
-fn run(trial: &dyn ConditionTrial) -> Result<EnforcedConditions> {
-    let enforced = try_changes(trial);
+fn run(context: &RequestContext, trial: &dyn ConditionTrial) -> Result<EnforcedConditions> {
+    let enforced = try_changes(context, trial);
     let is_removed = matches!(enforced, Ok(enforced) if enforced.removals);
     let removed = if is_removed {
         Ok(())
@@ -70,8 +80,8 @@ fn run(trial: &dyn ConditionTrial) -> Result<EnforcedConditions> {
     Ok(enforced)
 }
 
-fn try_changes(trial: &dyn ConditionTrial) -> Result<EnforcedConditions> {
-    let mut etag = match trial.put(b"1", &Condition::Absent) {
+fn try_changes(context: &RequestContext, trial: &dyn ConditionTrial) -> Result<EnforcedConditions> {
+    let mut etag = match trial.put(context, b"1", &Condition::Absent) {
         // The server does not know conditions.
         Err(error) if matches!(error.kind(), Kind::Invalid | Kind::Unsupported) => {
             return Ok(EnforcedConditions::default());
@@ -81,12 +91,12 @@ fn try_changes(trial: &dyn ConditionTrial) -> Result<EnforcedConditions> {
     let wrong = Condition::Match(trial.unused_etag());
     let mut puts = true;
     for condition in [&Condition::Absent, &wrong] {
-        if let Some(put) = unless_refused(trial.put(b"2", condition))? {
+        if let Some(put) = unless_refused(trial.put(context, b"2", condition))? {
             (etag, puts) = (put, false);
         }
     }
     if puts {
-        match unless_refused(trial.put(b"3", &Condition::Match(etag.text.clone())))? {
+        match unless_refused(trial.put(context, b"3", &Condition::Match(etag.text.clone())))? {
             Some(put) => etag = put,
             None => puts = false,
         }

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use super::limits::Attempts;
 use crate::error::{Error, Kind, Result};
+use crate::request_context::RequestContext;
 use crate::store::{Condition, ETag, Key, Meta, PutBody, Reader};
 
 /// Bytes that are compared at a time.
@@ -44,6 +45,7 @@ const MAX_REFUSALS: usize = 2;
 /// `attempt` is whether to send the condition: a server that takes a folder for an object always refuses `Absent`, and
 /// the key has just been checked.
 pub(crate) fn put(
+    context: &RequestContext,
     target: &dyn RemoteKey,
     body: PutBody<'_>,
     (condition, checks_first): (&Condition, bool),
@@ -70,7 +72,7 @@ pub(crate) fn put(
         let found = target.probe().map_err(|_| error.clone())?;
         if let Some((etag, meta)) = &found
             && was_lost
-            && is_there(target, meta, body)?
+            && is_there(context, target, meta, body)?
         {
             return Ok(etag.clone());
         }
@@ -149,7 +151,12 @@ fn check_missing(key: &Key, condition: &Condition, was_lost: bool) -> Result<()>
 }
 
 /// Whether a key holds exactly the bytes of `body`.
-pub(crate) fn is_there(target: &dyn RemoteKey, found: &Meta, body: PutBody<'_>) -> Result<bool> {
+pub(crate) fn is_there(
+    context: &RequestContext,
+    target: &dyn RemoteKey,
+    found: &Meta,
+    body: PutBody<'_>,
+) -> Result<bool> {
     if found.size != body.len() {
         return Ok(false);
     }
@@ -158,7 +165,7 @@ pub(crate) fn is_there(target: &dyn RemoteKey, found: &Meta, body: PutBody<'_>) 
     while place < body.len() {
         let end = body.len().min(place + COMPARE_SIZE);
         let ours = body.part(place..end)?;
-        match reader.read_at(place, ours.len()) {
+        match reader.read_at(context, place, ours.len()) {
             Ok(theirs) if theirs == ours => place = end,
             Ok(_) => return Ok(false),
             Err(error) if error.kind() == Kind::Changed => return Ok(false),

@@ -16,6 +16,7 @@ use crate::store::{EntryKind, Key, Meta, Reader, Store, Version};
 use super::directory;
 use super::directory::LeftOut;
 use super::index::{Packing, ZipEntry, ZipIndex};
+use crate::request_context::RequestContext;
 
 /// Length of a local header without its name and extra field, and how it begins (APPNOTE 4.3.7).
 const HEADER_LEN: usize = 30;
@@ -50,11 +51,15 @@ pub(super) struct EntryData {
 
 impl Archive {
     /// Opens an archive and reads its directory; `NotFound`, or `Corrupt` if it is no whole zip archive.
-    pub(super) fn open(base: &dyn Store, key: &Key) -> Result<(Archive, LeftOut)> {
-        let reader = base.open(key, None)?;
-        let meta = reader.meta()?;
-        let read = directory::read(&*reader, meta.size);
-        if reader.meta()?.version != meta.version {
+    pub(super) fn open(
+        context: &RequestContext,
+        base: &dyn Store,
+        key: &Key,
+    ) -> Result<(Archive, LeftOut)> {
+        let reader = base.open(context, key, None)?;
+        let meta = reader.meta(context)?;
+        let read = directory::read(context, &*reader, meta.size);
+        if reader.meta(context)?.version != meta.version {
             return Err(changed());
         }
         let directory = read?;
@@ -99,31 +104,40 @@ impl Archive {
     }
 
     /// Reads exactly `length` bytes that the archive has to have.
-    pub(super) fn read(&self, offset: u64, length: u64) -> Result<Vec<u8>> {
+    pub(super) fn read(
+        &self,
+        context: &RequestContext,
+        offset: u64,
+        length: u64,
+    ) -> Result<Vec<u8>> {
         let end = offset.checked_add(length);
         if end.is_none_or(|end| end > self.meta.size) {
             return Err(beyond());
         }
         let wanted = usize::try_from(length).map_err(|error| Error::too_large("", error))?;
-        let bytes = self.reader.read_at(offset, wanted).map_err(failed)?;
-        self.check_read(bytes.len() == wanted)?;
+        let bytes = self
+            .reader
+            .read_at(context, offset, wanted)
+            .map_err(failed)?;
+        self.check_read(context, bytes.len() == wanted)?;
         Ok(bytes)
     }
 
     /// Fails with `Changed` if what was read may be of another content, and unless it `is_whole`.
-    fn check_read(&self, is_whole: bool) -> Result<()> {
-        if self.in_place && self.reader.meta().map_err(failed)?.version != self.meta.version {
+    fn check_read(&self, context: &RequestContext, is_whole: bool) -> Result<()> {
+        if self.in_place && self.reader.meta(context).map_err(failed)?.version != self.meta.version
+        {
             return Err(changed());
         }
         if !is_whole {
-            return Err(self.blame(Error::corrupt("", "the archive ends too early")));
+            return Err(self.blame(context, Error::corrupt("", "the archive ends too early")));
         }
         Ok(())
     }
 
     /// Returns `Changed` in place of an error that a change of the archive explains.
-    pub(super) fn blame(&self, error: Error) -> Error {
-        match self.reader.meta() {
+    pub(super) fn blame(&self, context: &RequestContext, error: Error) -> Error {
+        match self.reader.meta(context) {
             Ok(meta) if meta.version == self.meta.version => error,
             Err(error) => failed(error),
             Ok(_) => changed(),
@@ -133,7 +147,13 @@ impl Archive {
     /// Reads an entry's local header, which has to bear the same name; with `together`, short data come along.
     ///
     /// `Unsupported` for encrypted entries and methods that are not there, `Corrupt` for sizes that cannot be.
-    pub(super) fn data(&self, key: &Key, entry: &ZipEntry, together: bool) -> Result<EntryData> {
+    pub(super) fn data(
+        &self,
+        context: &RequestContext,
+        key: &Key,
+        entry: &ZipEntry,
+        together: bool,
+    ) -> Result<EntryData> {
         check_packing(entry)?;
         let together = together && entry.packed <= MAX_READ_WITH_HEADER;
         let mut wanted = HEADER + entry.name_len();
@@ -141,8 +161,8 @@ impl Archive {
             wanted += EXTRA + entry.packed;
         }
         let left = self.meta.size.saturating_sub(entry.header);
-        let mut bytes = self.read(entry.header, wanted.min(left))?;
-        let length = header_length(&bytes, key).map_err(|error| self.blame(error))?;
+        let mut bytes = self.read(context, entry.header, wanted.min(left))?;
+        let length = header_length(&bytes, key).map_err(|error| self.blame(context, error))?;
         let start = entry.header.saturating_add(length);
         let end = start.checked_add(entry.packed);
         if end.is_none_or(|end| end > self.meta.size) {
@@ -158,11 +178,16 @@ impl Archive {
     }
 
     /// Reads the whole of an entry that is stored as it is, and checks it.
-    pub(super) fn stored(&self, entry: &ZipEntry, data: EntryData) -> Result<Vec<u8>> {
+    pub(super) fn stored(
+        &self,
+        context: &RequestContext,
+        entry: &ZipEntry,
+        data: EntryData,
+    ) -> Result<Vec<u8>> {
         let mut bytes = data.first;
         let have = bytes.len() as u64;
         if have < entry.size {
-            let rest = self.read(data.start + have, entry.size - have)?;
+            let rest = self.read(context, data.start + have, entry.size - have)?;
             if bytes.is_empty() {
                 bytes = rest;
             } else {
@@ -171,7 +196,7 @@ impl Archive {
         }
         let mut crc = Crc::new();
         crc.update(&bytes);
-        check_crc(crc.sum(), entry).map_err(|error| self.blame(error))?;
+        check_crc(crc.sum(), entry).map_err(|error| self.blame(context, error))?;
         Ok(bytes)
     }
 }

@@ -14,6 +14,7 @@ use crate::sync::single_flight::{JOIN_TIMEOUT, SingleFlight};
 use super::archive;
 use super::archive::Archive;
 use super::directory::LeftOut;
+use crate::request_context::RequestContext;
 
 /// An object of a store that is an archive.
 pub(super) struct Current {
@@ -37,11 +38,12 @@ impl Current {
     /// Opens the archive under a key; `shown` is what messages call it. Counts those that take its place. Returns as well
     /// the entries that are not shown.
     pub(super) fn open(
+        context: &RequestContext,
         (base, key): (Arc<dyn Store>, Key),
         shown: &str,
         replacements: Arc<Replacements>,
     ) -> Result<(Current, Vec<NotShown>)> {
-        let (archive, stamp) = base.info().ask(|| read(&*base, &key, shown));
+        let (archive, stamp) = base.info().ask(|| read(context, &*base, &key, shown));
         let (archive, left_out) = archive?;
         let current = Current {
             base,
@@ -58,25 +60,29 @@ impl Current {
     }
 
     /// Runs a query on the current archive, and again on the next one if it changed meanwhile.
-    pub(super) fn query<T>(&self, run: impl Fn(&Arc<Archive>) -> Result<T>) -> Result<T> {
-        match run(&self.get()?) {
+    pub(super) fn query<T>(
+        &self,
+        context: &RequestContext,
+        run: impl Fn(&Arc<Archive>) -> Result<T>,
+    ) -> Result<T> {
+        match run(&self.get(context)?) {
             Err(error) if error.kind() == Kind::Changed => {
                 self.checked.lock().asked = None;
-                run(&self.get()?)
+                run(&self.get(context)?)
             }
             result => result,
         }
     }
 
     /// Returns the archive in its current version.
-    pub(super) fn get(&self) -> Result<Arc<Archive>> {
+    pub(super) fn get(&self, context: &RequestContext) -> Result<Arc<Archive>> {
         if let Some(archive) = self.fresh() {
             return Ok(archive);
         }
         let deadline = Instant::now() + JOIN_TIMEOUT;
         self.checks.run(&(), deadline, || match self.fresh() {
             Some(archive) => Ok(archive),
-            None => self.check(),
+            None => self.check(context),
         })
     }
 
@@ -89,9 +95,9 @@ impl Current {
     }
 
     /// Checks for a change, and returns the archive that is there now.
-    fn check(&self) -> Result<Arc<Archive>> {
+    fn check(&self, context: &RequestContext) -> Result<Arc<Archive>> {
         let old = self.checked.lock().archive.clone();
-        let (new, stamp) = self.base.info().ask(|| self.same_or_new(&old));
+        let (new, stamp) = self.base.info().ask(|| self.same_or_new(context, &old));
         let new = new?;
         // Counted before the first answer out of the new one.
         if !Arc::ptr_eq(&new, &old) {
@@ -105,12 +111,12 @@ impl Current {
     }
 
     /// Returns the old archive if it has not changed, else reads the new one's directory.
-    fn same_or_new(&self, old: &Arc<Archive>) -> Result<Arc<Archive>> {
-        let meta = self.base.head(&self.key);
+    fn same_or_new(&self, context: &RequestContext, old: &Arc<Archive>) -> Result<Arc<Archive>> {
+        let meta = self.base.head(context, &self.key);
         match meta.map_err(|error| archive::failed(error).about(&self.shown))? {
             Some(meta) if meta.version == old.meta.version => Ok(old.clone()),
             Some(meta) if meta.kind == EntryKind::File => {
-                let new = read(&*self.base, &self.key, &self.shown);
+                let new = read(context, &*self.base, &self.key, &self.shown);
                 // An archive that is being written is not a corrupt entry.
                 new.map(|(new, _)| new)
                     .map_err(|error| match archive::failed(error) {
@@ -130,8 +136,14 @@ impl Current {
 }
 
 /// Reads the directory and logs a warning about entries that are left out.
-fn read(base: &dyn Store, key: &Key, shown: &str) -> Result<(Arc<Archive>, LeftOut)> {
-    let (archive, left_out) = Archive::open(base, key).map_err(|error| error.about(shown))?;
+fn read(
+    context: &RequestContext,
+    base: &dyn Store,
+    key: &Key,
+    shown: &str,
+) -> Result<(Arc<Archive>, LeftOut)> {
+    let (archive, left_out) =
+        Archive::open(context, base, key).map_err(|error| error.about(shown))?;
     if left_out != LeftOut::default() {
         log::warn!("{}: not shown: {left_out}", printable(shown));
     }

@@ -13,6 +13,7 @@ use crate::error::{Error, Kind, Result, printable};
 use crate::store::{Key, NotShown, NotShownReason, Reader};
 
 use super::index::{IndexBuilder, MAX_LISTED, Packing, ZipEntry, ZipIndex};
+use crate::request_context::RequestContext;
 
 /// The record at the end (APPNOTE 4.3.16): how it begins, its length, and with the longest comment.
 const SIGNATURE: &[u8] = b"PK\x05\x06";
@@ -50,8 +51,12 @@ pub(super) struct LeftOut {
 }
 
 /// Reads the directory of an archive of `size` bytes; `Corrupt` if there is none or it is not whole.
-pub(super) fn read(reader: &dyn Reader, size: u64) -> Result<CentralDirectory> {
-    let source = ArchiveSource::new(reader, size)?;
+pub(super) fn read(
+    context: &RequestContext,
+    reader: &dyn Reader,
+    size: u64,
+) -> Result<CentralDirectory> {
+    let source = ArchiveSource::new(context, reader, size)?;
     let mut window = vec![0; WINDOW];
     let archive = locate(&source, size, &mut window)?;
     let mut builder = IndexBuilder::default();
@@ -219,16 +224,22 @@ fn refused(error: rawzip::Error) -> Error {
 
 /// An archive as `rawzip` reads it; its end is read once, which is often all there is to read.
 struct ArchiveSource<'a> {
+    context: &'a RequestContext,
     reader: &'a dyn Reader,
     tail: Vec<u8>,
     tail_start: u64,
 }
 
-impl ArchiveSource<'_> {
-    fn new(reader: &dyn Reader, size: u64) -> Result<ArchiveSource<'_>> {
+impl<'a> ArchiveSource<'a> {
+    fn new(
+        context: &'a RequestContext,
+        reader: &'a dyn Reader,
+        size: u64,
+    ) -> Result<ArchiveSource<'a>> {
         let tail_start = size.saturating_sub(TAIL);
-        let tail = reader.read_at(tail_start, TAIL_LEN)?;
+        let tail = reader.read_at(context, tail_start, TAIL_LEN)?;
         Ok(ArchiveSource {
+            context,
             reader,
             tail,
             tail_start,
@@ -259,7 +270,7 @@ impl ReaderAt for ArchiveSource<'_> {
             Some(kept) => kept,
             None if offset >= self.tail_start => &[],
             None => {
-                let fetched = self.reader.read_at(offset, buffer.len());
+                let fetched = self.reader.read_at(self.context, offset, buffer.len());
                 read = fetched.map_err(io::Error::other)?;
                 &read
             }

@@ -11,6 +11,7 @@ use crate::sync::buffer;
 
 use super::archive::{Archive, EntryData, check_crc};
 use super::index::ZipEntry;
+use crate::request_context::RequestContext;
 
 /// How much is inflated into memory that is not kept, in one go.
 pub(super) const BLOCK: usize = 128 << 10;
@@ -55,62 +56,88 @@ impl Inflate {
     }
 
     /// Returns all bytes, from the beginning on.
-    pub(super) fn whole(mut self, archive: &Archive) -> Result<Vec<u8>> {
-        self.take(archive, self.entry.size)
+    pub(super) fn whole(mut self, context: &RequestContext, archive: &Archive) -> Result<Vec<u8>> {
+        self.take(context, archive, self.entry.size)
     }
 
     /// Returns the next `length` bytes, which have to be there.
-    pub(super) fn take(&mut self, archive: &Archive, length: u64) -> Result<Vec<u8>> {
+    pub(super) fn take(
+        &mut self,
+        context: &RequestContext,
+        archive: &Archive,
+        length: u64,
+    ) -> Result<Vec<u8>> {
         let length = usize::try_from(length).map_err(|error| Error::too_large("", error))?;
         let mut out = buffer::with_capacity(length);
         if out.capacity() < length {
             return Err(Error::new(Kind::Unavailable, "", "no memory"));
         }
         out.resize(length, 0);
-        self.fill(archive, &mut out)?;
+        self.fill(context, archive, &mut out)?;
         Ok(out)
     }
 
     /// Discards the bytes up to `place`.
-    pub(super) fn skip_to(&mut self, archive: &Archive, place: u64) -> Result<()> {
+    pub(super) fn skip_to(
+        &mut self,
+        context: &RequestContext,
+        archive: &Archive,
+        place: u64,
+    ) -> Result<()> {
         let mut block = vec![0; BLOCK];
         while self.produced < place {
             let left = usize::try_from(place - self.produced).unwrap_or(usize::MAX);
             let length = left.min(BLOCK);
-            self.fill(archive, &mut block[..length])?;
+            self.fill(context, archive, &mut block[..length])?;
         }
         Ok(())
     }
 
     /// Fills `out` with the next bytes, which have to be there; checks the end when it is reached.
-    pub(super) fn fill(&mut self, archive: &Archive, out: &mut [u8]) -> Result<()> {
+    pub(super) fn fill(
+        &mut self,
+        context: &RequestContext,
+        archive: &Archive,
+        out: &mut [u8],
+    ) -> Result<()> {
         let mut filled = 0;
         while filled < out.len() {
-            match self.step(archive, &mut out[filled..])? {
-                0 => return Err(self.wrong(archive, "inflates to fewer bytes than the zip says")),
+            match self.step(context, archive, &mut out[filled..])? {
+                0 => {
+                    return Err(self.wrong(
+                        context,
+                        archive,
+                        "inflates to fewer bytes than the zip says",
+                    ));
+                }
                 length => filled += length,
             }
         }
         self.crc.update(out);
         self.produced += filled as u64;
         if self.produced == self.entry.size {
-            self.check_end(archive)?;
+            self.check_end(context, archive)?;
         }
         Ok(())
     }
 
-    fn check_end(&mut self, archive: &Archive) -> Result<()> {
+    fn check_end(&mut self, context: &RequestContext, archive: &Archive) -> Result<()> {
         // Some writers call an empty file deflated and write nothing at all.
-        if self.entry.packed > 0 && self.step(archive, &mut [0])? != 0 {
-            return Err(self.wrong(archive, "inflates to more bytes than the zip says"));
+        if self.entry.packed > 0 && self.step(context, archive, &mut [0])? != 0 {
+            return Err(self.wrong(context, archive, "inflates to more bytes than the zip says"));
         }
-        check_crc(self.crc.sum(), &self.entry).map_err(|error| archive.blame(error))
+        check_crc(self.crc.sum(), &self.entry).map_err(|error| archive.blame(context, error))
     }
 
     /// Inflates a little; returns 0 at the end of the stream.
-    fn step(&mut self, archive: &Archive, out: &mut [u8]) -> Result<usize> {
+    fn step(
+        &mut self,
+        context: &RequestContext,
+        archive: &Archive,
+        out: &mut [u8],
+    ) -> Result<usize> {
         loop {
-            self.fetch(archive)?;
+            self.fetch(context, archive)?;
             let input = self.input.get(self.used..).unwrap_or_default();
             let (read, written) = (self.decoder.total_in(), self.decoder.total_out());
             let status = self.decoder.decompress(input, out, FlushDecompress::None);
@@ -120,22 +147,26 @@ impl Inflate {
             let written = usize::try_from(written).unwrap_or(out.len());
             self.used += read;
             match status {
-                Err(error) => return Err(self.wrong(archive, &format!("is not deflated: {error}"))),
+                Err(error) => {
+                    return Err(self.wrong(context, archive, &format!("is not deflated: {error}")));
+                }
                 Ok(_) if written > 0 => return Ok(written),
                 Ok(Status::StreamEnd) => return Ok(0),
                 Ok(_) if read > 0 => {}
-                Ok(_) => return Err(self.wrong(archive, "the deflated bytes end too early")),
+                Ok(_) => {
+                    return Err(self.wrong(context, archive, "the deflated bytes end too early"));
+                }
             }
         }
     }
 
     /// Fetches the next piece if the last one is used up.
-    fn fetch(&mut self, archive: &Archive) -> Result<()> {
+    fn fetch(&mut self, context: &RequestContext, archive: &Archive) -> Result<()> {
         if self.used < self.input.len() || self.left == 0 {
             return Ok(());
         }
         let length = self.left.min(self.piece);
-        let old = std::mem::replace(&mut self.input, archive.read(self.next, length)?);
+        let old = std::mem::replace(&mut self.input, archive.read(context, self.next, length)?);
         buffer::recycle(old);
         self.used = 0;
         self.next += length;
@@ -143,7 +174,7 @@ impl Inflate {
         Ok(())
     }
 
-    fn wrong(&self, archive: &Archive, what: &str) -> Error {
-        archive.blame(Error::corrupt("", what))
+    fn wrong(&self, context: &RequestContext, archive: &Archive, what: &str) -> Error {
+        archive.blame(context, Error::corrupt("", what))
     }
 }

@@ -22,6 +22,7 @@ mod inflate;
 pub(crate) mod location;
 mod reader;
 
+use crate::request_context::RequestContext;
 use archive::Archive;
 use current::Current;
 use directory::LeftOut;
@@ -50,11 +51,18 @@ impl ZipStore {
     ///
     /// `NotFound` if there is no such object or folder, `Invalid` if `inner` is a file, `Corrupt` if the object
     /// is not a zip archive or cut off.
-    pub fn open(base: Arc<dyn Store>, archive: &Key, inner: &Key, shown: &str) -> Result<ZipStore> {
+    pub fn open(
+        context: &RequestContext,
+        base: Arc<dyn Store>,
+        archive: &Key,
+        inner: &Key,
+        shown: &str,
+    ) -> Result<ZipStore> {
         let clock = base.info().clock.clone();
         let info = StoreInfo::new(base.info().freshness);
         let replacements = info.replacements.clone();
-        let (current, not_shown) = Current::open((base, archive.clone()), shown, replacements)?;
+        let (current, not_shown) =
+            Current::open(context, (base, archive.clone()), shown, replacements)?;
         let info = StoreInfo {
             clock,
             not_shown: Arc::new(NotShownEntries::new(within(inner, not_shown))),
@@ -67,7 +75,7 @@ impl ZipStore {
             inner: inner.clone(),
             inflate_cache: InflateCache::default(),
         };
-        let archive = zip.current.get()?;
+        let archive = zip.current.get(context)?;
         match archive.index.find(inner) {
             IndexedPath::Folder(_) => {}
             IndexedPath::File(_) => {
@@ -101,12 +109,13 @@ impl ZipStore {
     /// Runs a query on the entry of a file; nothing if there is none. Errors name the key.
     fn query_file<T>(
         &self,
+        context: &RequestContext,
         key: &Key,
         query: impl Fn(&Arc<Archive>, &Key, &ZipEntry) -> Result<T>,
     ) -> Result<Option<T>> {
         let full = self.entry_name(key)?;
         self.current
-            .query(|archive| match archive.index.find(&full) {
+            .query(context, |archive| match archive.index.find(&full) {
                 IndexedPath::File(entry) => query(archive, &full, entry)
                     .map(Some)
                     .map_err(|error| error.about(key)),
@@ -129,41 +138,48 @@ fn within(folder: &Key, entries: Vec<NotShown>) -> Vec<NotShown> {
 }
 
 impl Store for ZipStore {
-    fn get(&self, key: &Key, limit: u64) -> Result<Option<Object>> {
-        self.query_file(key, |archive, full, entry| {
+    fn get(&self, context: &RequestContext, key: &Key, limit: u64) -> Result<Option<Object>> {
+        self.query_file(context, key, |archive, full, entry| {
             if entry.size > limit {
                 let text = format!("{} bytes, at most {limit} are read", entry.size);
                 return Err(Error::too_large("", text));
             }
-            let data = archive.data(full, entry, true)?;
+            let data = archive.data(context, full, entry, true)?;
             let bytes = match entry.packing {
-                Packing::Deflated => Inflate::new(entry, data, FETCH_SIZE).whole(archive)?,
-                _ => archive.stored(entry, data)?,
+                Packing::Deflated => {
+                    Inflate::new(entry, data, FETCH_SIZE).whole(context, archive)?
+                }
+                _ => archive.stored(context, entry, data)?,
             };
             Ok(object(archive, entry, bytes))
         })
     }
 
-    fn get_range(&self, key: &Key, range: ByteRange) -> Result<Option<Object>> {
-        self.query_file(key, |archive, full, entry| {
+    fn get_range(
+        &self,
+        context: &RequestContext,
+        key: &Key,
+        range: ByteRange,
+    ) -> Result<Option<Object>> {
+        self.query_file(context, key, |archive, full, entry| {
             let span = range.within(entry.size);
-            let data = archive.data(full, entry, false)?;
+            let data = archive.data(context, full, entry, false)?;
             let length = span.end - span.start;
             let bytes = match entry.packing {
                 Packing::Deflated => {
                     let mut inflate = Inflate::new(entry, data, FETCH_SIZE);
-                    inflate.skip_to(archive, span.start)?;
-                    inflate.take(archive, length)?
+                    inflate.skip_to(context, archive, span.start)?;
+                    inflate.take(context, archive, length)?
                 }
-                _ => archive.read(data.start + span.start, length)?,
+                _ => archive.read(context, data.start + span.start, length)?,
             };
             Ok(object(archive, entry, bytes))
         })
     }
 
-    fn head(&self, key: &Key) -> Result<Option<Meta>> {
+    fn head(&self, context: &RequestContext, key: &Key) -> Result<Option<Meta>> {
         let full = self.entry_name(key)?;
-        self.current.query(|archive| {
+        self.current.query(context, |archive| {
             Ok(match archive.index.find(&full) {
                 IndexedPath::Missing => None,
                 IndexedPath::Folder(entry) => Some(archive.folder_meta(entry)),
@@ -172,13 +188,20 @@ impl Store for ZipStore {
         })
     }
 
-    fn version(&self, key: &Key) -> Result<Option<Version>> {
-        self.query_file(key, |archive, _, entry| Ok(archive.version_of(entry)))
+    fn version(&self, context: &RequestContext, key: &Key) -> Result<Option<Version>> {
+        self.query_file(context, key, |archive, _, entry| {
+            Ok(archive.version_of(entry))
+        })
     }
 
-    fn open(&self, key: &Key, _known: Option<&Meta>) -> Result<Arc<dyn Reader>> {
-        let reader = self.query_file(key, |archive, full, entry| {
-            let start = archive.data(full, entry, false)?.start;
+    fn open(
+        &self,
+        context: &RequestContext,
+        key: &Key,
+        _known: Option<&Meta>,
+    ) -> Result<Arc<dyn Reader>> {
+        let reader = self.query_file(context, key, |archive, full, entry| {
+            let start = archive.data(context, full, entry, false)?.start;
             let (archive, key) = (archive.clone(), key.clone());
             let reader: Arc<dyn Reader> = match entry.packing {
                 Packing::Deflated => Arc::new(DeflatedReader::new(
@@ -199,17 +222,17 @@ impl Store for ZipStore {
         })?;
         match reader {
             Some(reader) => Ok(reader),
-            None if self.head(key)?.is_some() => {
+            None if self.head(context, key)?.is_some() => {
                 Err(Error::new(Kind::IsADirectory, key, "is a directory"))
             }
             None => Err(Error::not_found(key)),
         }
     }
 
-    fn list(&self, prefix: &Key) -> Result<Box<dyn Listing>> {
+    fn list(&self, context: &RequestContext, prefix: &Key) -> Result<Box<dyn Listing>> {
         let full = self.entry_name(prefix)?;
         self.current
-            .query(|archive| match archive.index.find(&full) {
+            .query(context, |archive| match archive.index.find(&full) {
                 IndexedPath::Missing => Err(Error::not_found(prefix)),
                 IndexedPath::File(_) => Err(Error::new(
                     Kind::NotADirectory,
@@ -230,17 +253,22 @@ impl Store for ZipStore {
             })
     }
 
-    fn list_all(&self, _prefix: &Key, _from: &Key) -> Result<Option<Box<dyn FlatListing>>> {
+    fn list_all(
+        &self,
+        _context: &RequestContext,
+        _prefix: &Key,
+        _from: &Key,
+    ) -> Result<Option<Box<dyn FlatListing>>> {
         Ok(None)
     }
 
-    fn read_link(&self, key: &Key) -> Result<Vec<u8>> {
+    fn read_link(&self, _context: &RequestContext, key: &Key) -> Result<Vec<u8>> {
         Err(not_a_link(key))
     }
 
     /// Names an entry by its checksum, length and time: an archive that was written anew may hold the same.
-    fn etag(&self, key: &Key) -> Result<Option<ETag>> {
-        self.query_file(key, |archive, _, entry| {
+    fn etag(&self, context: &RequestContext, key: &Key) -> Result<Option<ETag>> {
+        self.query_file(context, key, |archive, _, entry| {
             let (size, crc, modified) = (entry.size, entry.crc, entry.modified);
             Ok(ETag {
                 text: format!("size {size}, crc32 {crc:08x}, time {modified}"),
@@ -249,15 +277,21 @@ impl Store for ZipStore {
         })
     }
 
-    fn put(&self, key: &Key, _body: PutBody<'_>, _condition: &Condition) -> Result<ETag> {
+    fn put(
+        &self,
+        _context: &RequestContext,
+        key: &Key,
+        _body: PutBody<'_>,
+        _condition: &Condition,
+    ) -> Result<ETag> {
         Err(read_only(key))
     }
 
-    fn erase(&self, key: &Key, _condition: &Condition) -> Result<()> {
+    fn erase(&self, _context: &RequestContext, key: &Key, _condition: &Condition) -> Result<()> {
         Err(read_only(key))
     }
 
-    fn erase_folder(&self, _prefix: &Key) -> Result<()> {
+    fn erase_folder(&self, _context: &RequestContext, _prefix: &Key) -> Result<()> {
         Ok(())
     }
 
@@ -290,7 +324,7 @@ struct ZipListing {
 }
 
 impl Listing for ZipListing {
-    fn next(&mut self) -> Result<Option<Name>> {
+    fn next(&mut self, _context: &RequestContext) -> Result<Option<Name>> {
         if self.position >= self.end {
             return Ok(None);
         }
@@ -306,7 +340,7 @@ impl Listing for ZipListing {
         }))
     }
 
-    fn seek(&mut self, cursor: u64) -> Result<()> {
+    fn seek(&mut self, _context: &RequestContext, cursor: u64) -> Result<()> {
         let position = usize::try_from(cursor).unwrap_or(usize::MAX);
         self.position = position.clamp(self.start, self.end);
         Ok(())

@@ -15,6 +15,7 @@ use crate::store::{Key, Meta, Reader};
 use super::archive::{Archive, EntryData};
 use super::index::ZipEntry;
 use super::inflate::{BLOCK, Inflate};
+use crate::request_context::RequestContext;
 
 /// Inflated bytes that one reader keeps while all readers together keep at most `ALL_KEEP`, and in any case. An
 /// entry that fits is inflated once.
@@ -37,16 +38,16 @@ pub(super) struct StoredReader {
 }
 
 impl Reader for StoredReader {
-    fn read_at(&self, offset: u64, len: usize) -> Result<Vec<u8>> {
+    fn read_at(&self, context: &RequestContext, offset: u64, len: usize) -> Result<Vec<u8>> {
         let length = self.meta.size.saturating_sub(offset).min(len as u64);
         if length == 0 {
             return Ok(Vec::new());
         }
-        let bytes = self.archive.read(self.start + offset, length);
+        let bytes = self.archive.read(context, self.start + offset, length);
         bytes.map_err(|error| error.about(&self.key))
     }
 
-    fn meta(&self) -> Result<Meta> {
+    fn meta(&self, _context: &RequestContext) -> Result<Meta> {
         Ok(self.meta)
     }
 }
@@ -88,7 +89,13 @@ impl DeflatedReader {
         }
     }
 
-    fn read(&self, stream: &mut InflateState, offset: u64, end: u64) -> Result<Vec<u8>> {
+    fn read(
+        &self,
+        context: &RequestContext,
+        stream: &mut InflateState,
+        offset: u64,
+        end: u64,
+    ) -> Result<Vec<u8>> {
         let mut out = Vec::new();
         if offset < stream.last_start() {
             self.restart(stream);
@@ -96,7 +103,7 @@ impl DeflatedReader {
         stream.copy(offset, end, &mut out);
         while stream.inflate.produced() < end {
             let at = stream.inflate.produced().max(offset);
-            self.advance(stream)?;
+            self.advance(context, stream)?;
             stream.copy(at, end, &mut out);
             self.trim(stream);
         }
@@ -104,13 +111,15 @@ impl DeflatedReader {
     }
 
     /// Inflates another block behind the bytes that are kept.
-    fn advance(&self, stream: &mut InflateState) -> Result<()> {
+    fn advance(&self, context: &RequestContext, stream: &mut InflateState) -> Result<()> {
         let left = self.entry.size - stream.inflate.produced();
         let length = usize::try_from(left).unwrap_or(usize::MAX).min(BLOCK);
         let old = stream.last.len();
         stream.last.resize(old + length, 0);
         self.cache.fetch_add(length, Relaxed);
-        stream.inflate.fill(&self.archive, &mut stream.last[old..])
+        stream
+            .inflate
+            .fill(context, &self.archive, &mut stream.last[old..])
     }
 
     /// Drops the first of the bytes that are kept once they are twice too many.
@@ -163,21 +172,21 @@ impl InflateState {
 }
 
 impl Reader for DeflatedReader {
-    fn read_at(&self, offset: u64, len: usize) -> Result<Vec<u8>> {
+    fn read_at(&self, context: &RequestContext, offset: u64, len: usize) -> Result<Vec<u8>> {
         let end = offset.saturating_add(len as u64).min(self.entry.size);
         if offset >= end {
             return Ok(Vec::new());
         }
         // Held while the archive is read, since the decoder has one position.
         let mut stream = self.stream.lock();
-        let read = self.read(&mut stream, offset, end);
+        let read = self.read(context, &mut stream, offset, end);
         read.map_err(|error| {
             self.restart(&mut stream);
             error.about(&self.key)
         })
     }
 
-    fn meta(&self) -> Result<Meta> {
+    fn meta(&self, _context: &RequestContext) -> Result<Meta> {
         Ok(self.meta)
     }
 }

@@ -27,6 +27,7 @@ mod folder;
 mod identity;
 mod reader;
 
+use crate::request_context::RequestContext;
 pub use cache_dir::{CacheDir, CacheNamespace};
 pub use entry::{EntryHeader, EntryKey};
 pub use identity::identity;
@@ -145,7 +146,12 @@ impl DiskCache {
     }
 
     /// Returns the version that a key has of which bytes are kept, and when the store was asked for it.
-    fn current_version(&self, key: &Key, kept: &EntryHeader) -> Result<(Option<Version>, Instant)> {
+    fn current_version(
+        &self,
+        context: &RequestContext,
+        key: &Key,
+        kept: &EntryHeader,
+    ) -> Result<(Option<Version>, Instant)> {
         let mut versions = self.versions.lock();
         let (reported, changed) = (versions.by_key.get(key).copied(), versions.changed);
         drop(versions);
@@ -159,7 +165,7 @@ impl DiskCache {
         if let Some(asked) = asked.filter(|&asked| self.inner.info().is_fresh(asked)) {
             return Ok((version, asked));
         }
-        let (version, stamp) = self.inner.info().ask(|| Layer::version(self, key));
+        let (version, stamp) = self.inner.info().ask(|| Layer::version(self, context, key));
         Ok((version?, stamp.asked))
     }
 
@@ -170,7 +176,13 @@ impl DiskCache {
     }
 
     /// Returns an object, or a part of one, that is kept and current.
-    fn find(&self, key: &Key, name: &EntryKey, wanted: WantedRange) -> Result<Option<Object>> {
+    fn find(
+        &self,
+        context: &RequestContext,
+        key: &Key,
+        name: &EntryKey,
+        wanted: WantedRange,
+    ) -> Result<Option<Object>> {
         let Some(entry) = self.entries.find(name) else {
             return Ok(None);
         };
@@ -182,7 +194,7 @@ impl DiskCache {
         if header.size > limit {
             return Ok(None);
         }
-        let (version, asked) = self.current_version(key, &header)?;
+        let (version, asked) = self.current_version(context, key, &header)?;
         if version != Some(header.version) || self.is_cut(key, &header) {
             return Ok(None);
         }
@@ -240,35 +252,45 @@ impl Layer for DiskCache {
         &*self.inner
     }
 
-    fn get(&self, key: &Key, limit: u64) -> Result<Option<Object>> {
+    fn get(&self, context: &RequestContext, key: &Key, limit: u64) -> Result<Option<Object>> {
         let name = EntryKey::whole(key);
-        if let Some(object) = self.find(key, &name, WantedRange::All(limit))? {
+        if let Some(object) = self.find(context, key, &name, WantedRange::All(limit))? {
             return Ok(Some(object));
         }
         let seconds = self.seconds();
-        let (answer, stamp) = self.ask(|inner| inner.get(key, limit));
+        let (answer, stamp) = self.ask(|inner| inner.get(context, key, limit));
         let answer = answer?;
         self.keep(key, &name, answer.as_ref(), (stamp, seconds));
         Ok(answer)
     }
 
-    fn get_range(&self, key: &Key, range: ByteRange) -> Result<Option<Object>> {
+    fn get_range(
+        &self,
+        context: &RequestContext,
+        key: &Key,
+        range: ByteRange,
+    ) -> Result<Option<Object>> {
         let name = EntryKey::range(key, &range);
-        if let Some(object) = self.find(key, &name, WantedRange::All(u64::MAX))? {
+        if let Some(object) = self.find(context, key, &name, WantedRange::All(u64::MAX))? {
             return Ok(Some(object));
         }
-        if let Some(object) = self.find(key, &EntryKey::whole(key), WantedRange::Part(&range))? {
+        if let Some(object) = self.find(
+            context,
+            key,
+            &EntryKey::whole(key),
+            WantedRange::Part(&range),
+        )? {
             return Ok(Some(object));
         }
         let seconds = self.seconds();
-        let (answer, stamp) = self.ask(|inner| inner.get_range(key, range));
+        let (answer, stamp) = self.ask(|inner| inner.get_range(context, key, range));
         let answer = answer?;
         self.keep(key, &name, answer.as_ref(), (stamp, seconds));
         Ok(answer)
     }
 
-    fn head(&self, key: &Key) -> Result<Option<Meta>> {
-        let (meta, stamp) = self.ask(|inner| inner.head(key));
+    fn head(&self, context: &RequestContext, key: &Key) -> Result<Option<Meta>> {
+        let (meta, stamp) = self.ask(|inner| inner.head(context, key));
         let meta = meta?;
         if let Some(meta) = meta.filter(|meta| meta.kind == EntryKind::File) {
             self.note(key, (Some(meta.version), Some(meta.size)), stamp);
@@ -276,37 +298,48 @@ impl Layer for DiskCache {
         Ok(meta)
     }
 
-    fn version(&self, key: &Key) -> Result<Option<Version>> {
-        let (version, stamp) = self.ask(|inner| inner.version(key));
+    fn version(&self, context: &RequestContext, key: &Key) -> Result<Option<Version>> {
+        let (version, stamp) = self.ask(|inner| inner.version(context, key));
         let version = version?;
         self.note(key, (version, None), stamp);
         Ok(version)
     }
 
-    fn open(&self, key: &Key, known: Option<&Meta>) -> Result<Arc<dyn Reader>> {
+    fn open(
+        &self,
+        context: &RequestContext,
+        key: &Key,
+        known: Option<&Meta>,
+    ) -> Result<Arc<dyn Reader>> {
         Ok(Arc::new(DiskCacheReader {
-            inner: self.inner.open(key, known)?,
+            inner: self.inner.open(context, key, known)?,
             clock: self.inner.info().clock.clone(),
             entries: self.entries.clone(),
             key: key.clone(),
         }))
     }
 
-    fn etag(&self, key: &Key) -> Result<Option<ETag>> {
-        let (etag, stamp) = self.ask(|inner| inner.etag(key));
+    fn etag(&self, context: &RequestContext, key: &Key) -> Result<Option<ETag>> {
+        let (etag, stamp) = self.ask(|inner| inner.etag(context, key));
         let etag = etag?;
         let version = etag.as_ref().map(|etag| etag.version);
         self.note(key, (version, None), stamp);
         Ok(etag)
     }
 
-    fn put(&self, key: &Key, body: PutBody<'_>, condition: &Condition) -> Result<ETag> {
-        let put = |inner: &dyn Store| inner.put(key, body, condition);
+    fn put(
+        &self,
+        context: &RequestContext,
+        key: &Key,
+        body: PutBody<'_>,
+        condition: &Condition,
+    ) -> Result<ETag> {
+        let put = |inner: &dyn Store| inner.put(context, key, body, condition);
         self.change(key, put, |etag| Some(etag.version))
     }
 
-    fn erase(&self, key: &Key, condition: &Condition) -> Result<()> {
-        let erase = |inner: &dyn Store| inner.erase(key, condition);
+    fn erase(&self, context: &RequestContext, key: &Key, condition: &Condition) -> Result<()> {
+        let erase = |inner: &dyn Store| inner.erase(context, key, condition);
         self.change(key, erase, |()| None)
     }
 }

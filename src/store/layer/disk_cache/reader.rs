@@ -14,6 +14,7 @@ use super::cache_dir::CacheNamespace;
 use super::entry;
 use super::entry::{EntryHeader, EntryKey};
 use crate::error::Result;
+use crate::request_context::RequestContext;
 use crate::store::{ByteRange, Key, Meta, Reader, deal_out};
 use crate::sync::clock::Clock;
 
@@ -48,11 +49,12 @@ impl DiskCacheReader {
     /// Keeps ranges that were read whole, if they are still of the version that the object had before.
     fn keep<'a>(
         &self,
+        context: &RequestContext,
         (meta, asked): (&Meta, u64),
         read: impl IntoIterator<Item = (&'a Range<u64>, &'a [u8])>,
     ) -> Result<()> {
         // The bytes may be of a version that came in between.
-        if !meta.version.is_lasting() || self.inner.meta()?.version != meta.version {
+        if !meta.version.is_lasting() || self.inner.meta(context)?.version != meta.version {
             return Ok(());
         }
         let header = EntryHeader {
@@ -72,11 +74,11 @@ impl DiskCacheReader {
 
 #[deny(clippy::missing_trait_methods)]
 impl Reader for DiskCacheReader {
-    fn read_at(&self, offset: u64, len: usize) -> Result<Vec<u8>> {
-        let meta = self.inner.meta()?;
+    fn read_at(&self, context: &RequestContext, offset: u64, len: usize) -> Result<Vec<u8>> {
+        let meta = self.inner.meta(context)?;
         let end = offset.saturating_add(len as u64).min(meta.size);
         if offset >= end {
-            return self.inner.read_at(offset, len);
+            return self.inner.read_at(context, offset, len);
         }
         let range = ByteRange::Span(offset..end);
         if let Some(bytes) = self.find(&range, &meta) {
@@ -85,21 +87,26 @@ impl Reader for DiskCacheReader {
         }
         self.entries.stats().disk_miss_requests.add(1);
         let asked = entry::seconds(self.clock.date());
-        let bytes = self.inner.read_at(offset, len)?;
-        self.keep((&meta, asked), [(&(offset..end), &*bytes)])?;
+        let bytes = self.inner.read_at(context, offset, len)?;
+        self.keep(context, (&meta, asked), [(&(offset..end), &*bytes)])?;
         Ok(bytes)
     }
 
-    fn read_scattered(&self, offset: u64, parts: &mut [IoSliceMut<'_>]) -> Result<usize> {
+    fn read_scattered(
+        &self,
+        context: &RequestContext,
+        offset: u64,
+        parts: &mut [IoSliceMut<'_>],
+    ) -> Result<usize> {
         let wanted = parts.iter().map(|part| part.len()).sum();
-        let bytes = self.read_at(offset, wanted)?;
+        let bytes = self.read_at(context, offset, wanted)?;
         deal_out(&bytes, parts);
         Ok(bytes.len())
     }
 
     /// Each range is an entry of its own, so that it is found whatever it is read together with.
-    fn read_ranges(&self, ranges: &[Range<u64>]) -> Result<Vec<Bytes>> {
-        let meta = self.inner.meta()?;
+    fn read_ranges(&self, context: &RequestContext, ranges: &[Range<u64>]) -> Result<Vec<Bytes>> {
+        let meta = self.inner.meta(context)?;
         let mut found: Vec<Option<Bytes>> = Vec::with_capacity(ranges.len());
         for range in ranges {
             let bytes = self.find(&ByteRange::Span(range.clone()), &meta);
@@ -116,8 +123,9 @@ impl Reader for DiskCacheReader {
         }
         self.entries.stats().disk_miss_requests.add(1);
         let asked = entry::seconds(self.clock.date());
-        let read = self.inner.read_ranges(&missing)?;
+        let read = self.inner.read_ranges(context, &missing)?;
         self.keep(
+            context,
             (&meta, asked),
             missing.iter().zip(read.iter().map(AsRef::as_ref)),
         )?;
@@ -126,8 +134,8 @@ impl Reader for DiskCacheReader {
         Ok(whole.flatten().collect())
     }
 
-    fn meta(&self) -> Result<Meta> {
-        self.inner.meta()
+    fn meta(&self, context: &RequestContext) -> Result<Meta> {
+        self.inner.meta(context)
     }
 
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {

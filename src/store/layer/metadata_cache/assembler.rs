@@ -160,6 +160,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::request_context::UNLIMITED;
     use crate::store::backend::memory::MemoryStore;
     use crate::store::{Store, Version};
 
@@ -211,9 +212,9 @@ mod tests {
         });
         let folders: BTreeSet<Key> = folders.collect();
         let list = |folder: Key| {
-            let mut listing = memory.list(&folder).unwrap();
+            let mut listing = memory.list(&UNLIMITED, &folder).unwrap();
             let mut names = BTreeMap::new();
-            while let Some(name) = listing.next().unwrap() {
+            while let Some(name) = listing.next(&UNLIMITED).unwrap() {
                 names.insert(name.name, name.kind);
             }
             (folder, names)

@@ -14,6 +14,7 @@ use indexmap::IndexMap;
 use super::listing_prefetch::PassedDir;
 use crate::error::{Error, Result};
 use crate::known::Known;
+use crate::request_context::RequestContext;
 use crate::store::{EntryKind, Key, LeftOut, Listing, Meta, Name};
 
 /// What is known of a name.
@@ -188,7 +189,7 @@ impl CachedDir {
     }
 
     /// Returns what stands at a place; asks the source for names that were not read yet.
-    pub(super) fn at(&self, place: usize) -> Result<Slot> {
+    pub(super) fn at(&self, context: &RequestContext, place: usize) -> Result<Slot> {
         loop {
             let requests = self.requests.load(Ordering::Acquire);
             if let Some(slot) = self.known_at(place) {
@@ -201,7 +202,7 @@ impl CachedDir {
                     None => continue,
                 }
             }
-            if let Err(error) = self.read_name(&mut source) {
+            if let Err(error) = self.read_name(context, &mut source) {
                 source.failed = Some(error.clone());
                 return Err(error);
             }
@@ -224,10 +225,10 @@ impl CachedDir {
     }
 
     /// Reads one more name.
-    fn read_name(&self, source: &mut NameSource) -> Result<()> {
+    fn read_name(&self, context: &RequestContext, source: &mut NameSource) -> Result<()> {
         source.failed = None;
         let next = match &mut source.listing {
-            Some(listing) => listing.next(),
+            Some(listing) => listing.next(context),
             None => Ok(None),
         };
         self.requests.fetch_add(1, Ordering::Release);

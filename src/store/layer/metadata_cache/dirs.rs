@@ -175,6 +175,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+    use crate::request_context::UNLIMITED;
     use crate::stats::Stats;
     use crate::store::listing::NameList;
     use crate::sync::clock::Clock;
@@ -187,7 +188,7 @@ mod tests {
         let dir = cache.growing(&prefix, Instant::now(), Box::new(NameList::new(names)));
         cache.put(&dir);
         for place in 0..count {
-            let _ = dir.at(place).unwrap();
+            let _ = dir.at(&UNLIMITED, place).unwrap();
             cache.trim(&dir);
         }
         dir

@@ -20,6 +20,7 @@ use super::join_deadline;
 use super::keys::KeyTable;
 use super::listing_prefetch::{ListHistory, ListingPrefetch, PassedDir};
 use crate::error::{Kind, Result};
+use crate::request_context::{RequestContext, UNLIMITED};
 use crate::store::{FlatListing, Key, LogPosition, Meta, QueryStamp, Store};
 use crate::sync::clock::Clock;
 use crate::sync::single_flight::SingleFlight;
@@ -58,13 +59,17 @@ impl DirLister {
     }
 
     /// Returns a directory, known or just begun.
-    pub(super) fn list(self: &Arc<Self>, prefix: &Key) -> Result<Arc<CachedDir>> {
+    pub(super) fn list(
+        self: &Arc<Self>,
+        context: &RequestContext,
+        prefix: &Key,
+    ) -> Result<Arc<CachedDir>> {
         if let Some(dir) = self.known(prefix) {
             return Ok(dir);
         }
         let top = self.history.lock().note(prefix);
         let mut prefetch = self.prefetch_to(prefix);
-        prefetch = prefetch.or_else(|| self.start(top?, prefix));
+        prefetch = prefetch.or_else(|| self.start(context, top?, prefix));
         while let Some(ahead) = prefetch {
             let has_passed = ahead.wait_for(prefix);
             if !has_passed && !ahead.is_deep_in(prefix) {
@@ -81,7 +86,7 @@ impl DirLister {
         self.listings
             .run(&question, join_deadline(), || match self.known(prefix) {
                 Some(dir) => Ok(dir),
-                None => self.begin(prefix),
+                None => self.begin(context, prefix),
             })
     }
 
@@ -95,8 +100,8 @@ impl DirLister {
     }
 
     /// Begins to list a directory.
-    fn begin(&self, prefix: &Key) -> Result<Arc<CachedDir>> {
-        let (listing, stamp) = self.inner.info().ask(|| self.inner.list(prefix));
+    fn begin(&self, context: &RequestContext, prefix: &Key) -> Result<Arc<CachedDir>> {
+        let (listing, stamp) = self.inner.info().ask(|| self.inner.list(context, prefix));
         let listing = match listing {
             Err(error) if error.kind() == Kind::NotFound => {
                 self.note_missing(prefix, stamp);
@@ -128,7 +133,12 @@ impl DirLister {
     }
 
     /// Starts a flat listing of what lies in `top`, from a directory on.
-    fn start(self: &Arc<Self>, top: Key, dir: &Key) -> Option<Arc<ListingPrefetch>> {
+    fn start(
+        self: &Arc<Self>,
+        context: &RequestContext,
+        top: Key,
+        dir: &Key,
+    ) -> Option<Arc<ListingPrefetch>> {
         let mut prefetches = self.prefetches.lock();
         // Those that end where another one begins are the same client's.
         let clients = prefetches.iter().filter(|other| !other.is_bounded());
@@ -138,15 +148,18 @@ impl DirLister {
         let prefetch = Arc::new(ListingPrefetch::new(top, dir.clone()));
         prefetches.push(prefetch.clone());
         drop(prefetches);
-        self.spawn(prefetch)
+        self.spawn(context, prefetch)
     }
 
     /// Begins to read a flat listing, which is one of `prefetches`.
     pub(super) fn spawn(
         self: &Arc<Self>,
+        context: &RequestContext,
         prefetch: Arc<ListingPrefetch>,
     ) -> Option<Arc<ListingPrefetch>> {
-        let listing = self.inner.list_all(&prefetch.prefix, &prefetch.from);
+        let listing = self
+            .inner
+            .list_all(context, &prefetch.prefix, &prefetch.from);
         let listing = listing.ok().flatten();
         let is_started = listing.is_some_and(|listing| {
             let (lister, on) = (Arc::downgrade(self), prefetch.clone());
@@ -227,7 +240,7 @@ fn run(
         pages: 0,
         published: Vec::new(),
     };
-    if let Err(Unsorted) = reading.read(listing) {
+    if let Err(Unsorted) = reading.read(&UNLIMITED, listing) {
         log::debug!(
             "{}: keys come in no order; folders are listed",
             prefetch.prefix
@@ -267,15 +280,15 @@ struct FlatRead<'a> {
 type Ordered<T> = std::result::Result<T, Unsorted>;
 
 impl FlatRead<'_> {
-    fn read(&mut self, mut listing: Box<dyn FlatListing>) -> Ordered<()> {
+    fn read(&mut self, context: &RequestContext, mut listing: Box<dyn FlatListing>) -> Ordered<()> {
         while !listing.has_ended() {
             if !self.prefetch.may_go_on() {
                 return Ok(());
             }
             let asked = self.clock.now();
-            match listing.next() {
+            match listing.next(context) {
                 Ok(page) => {
-                    if self.take(page.unwrap_or_default(), asked)? {
+                    if self.take(context, page.unwrap_or_default(), asked)? {
                         return Ok(());
                     }
                 }
@@ -292,7 +305,12 @@ impl FlatRead<'_> {
     }
 
     /// Takes a page; nothing of it is published unless all of it is in order. Returns whether another flat listing reads on.
-    fn take(&mut self, page: Vec<(Key, Meta)>, asked: Instant) -> Ordered<bool> {
+    fn take(
+        &mut self,
+        context: &RequestContext,
+        page: Vec<(Key, Meta)>,
+        asked: Instant,
+    ) -> Ordered<bool> {
         let (first, length) = (self.pages == 0, page.len() as u64);
         self.pages += 1;
         let mut complete = Vec::new();
@@ -316,7 +334,7 @@ impl FlatRead<'_> {
                 && !is_at_end
                 && let Some(lister) = self.lister.upgrade()
             {
-                lister.read_beside(self.prefetch, &last, length);
+                lister.read_beside(context, self.prefetch, &last, length);
             }
         }
         Ok(is_at_end)

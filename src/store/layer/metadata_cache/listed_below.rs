@@ -7,6 +7,7 @@
 use super::assembler::{AssembledDir, DirAssembler, Unsorted};
 use super::dirs::DirCache;
 use super::flat_listing::DirLister;
+use crate::request_context::RequestContext;
 use crate::store::{EntryKind, Key, Meta, QueryStamp, note_memory};
 
 /// How many directories a page has to complete for the next one to be read: with fewer, each fills a page of its own.
@@ -15,7 +16,7 @@ const MIN_DIRS_PER_PAGE: usize = 2;
 impl DirLister {
     /// Reads what lies below directories in `top` that are not known, while that is worthwhile. Errors are left to the
     /// requests for the directories.
-    pub(super) fn learn(&self, top: &Key, folders: &[Key]) {
+    pub(super) fn learn(&self, context: &RequestContext, top: &Key, folders: &[Key]) {
         if self.is_unsorted() {
             return;
         }
@@ -23,14 +24,23 @@ impl DirLister {
         let mut wanted: Vec<&Key> = folders.iter().filter(is_unknown).collect();
         wanted.sort_by_cached_key(|folder| [folder.as_bytes(), b"/"].concat());
         let Some(first) = wanted.first() else { return };
-        if let Err(Unsorted) = self.read_below(top, first, &wanted) {
+        if let Err(Unsorted) = self.read_below(context, top, first, &wanted) {
             self.give_up();
         }
     }
 
     /// Reads pages from one directory on until all that are wanted are known, or too few become so.
-    fn read_below(&self, top: &Key, from: &Key, wanted: &[&Key]) -> Result<(), Unsorted> {
-        let (listing, stamp) = self.inner.info().ask(|| self.inner.list_all(top, from));
+    fn read_below(
+        &self,
+        context: &RequestContext,
+        top: &Key,
+        from: &Key,
+        wanted: &[&Key],
+    ) -> Result<(), Unsorted> {
+        let (listing, stamp) = self
+            .inner
+            .info()
+            .ask(|| self.inner.list_all(context, top, from));
         let Ok(Some(mut listing)) = listing else {
             return Ok(());
         };
@@ -40,7 +50,7 @@ impl DirLister {
         while wanted.peek().is_some() && known >= pages * MIN_DIRS_PER_PAGE && !listing.has_ended()
         {
             let asked = self.inner.info().clock.now();
-            let Ok(page) = listing.next() else {
+            let Ok(page) = listing.next(context) else {
                 return Ok(());
             };
             let page = page.unwrap_or_default().into_iter();

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use super::cached_dir::{CachedDir, Slot};
 use super::flat_listing::DirLister;
 use crate::error::Result;
+use crate::request_context::RequestContext;
 use crate::store::{LeftOut, Listing, Name};
 
 /// One reader of a directory.
@@ -33,23 +34,23 @@ impl CachedListing {
     }
 
     /// Goes on after `cursor` with a listing of its own.
-    fn leave(&mut self, cursor: u64) -> Result<&mut Box<dyn Listing>> {
+    fn leave(&mut self, context: &RequestContext, cursor: u64) -> Result<&mut Box<dyn Listing>> {
         let mut own = match self.dir.take_listing() {
             Some(listing) => listing,
-            None => self.lister.inner.list(&self.dir.prefix)?,
+            None => self.lister.inner.list(context, &self.dir.prefix)?,
         };
-        own.seek(cursor)?;
+        own.seek(context, cursor)?;
         Ok(self.own.insert(own))
     }
 }
 
 impl Listing for CachedListing {
-    fn next(&mut self) -> Result<Option<Name>> {
+    fn next(&mut self, context: &RequestContext) -> Result<Option<Name>> {
         if let Some(own) = &mut self.own {
-            return own.next();
+            return own.next(context);
         }
         let known = self.dir.len();
-        match self.dir.at(self.place)? {
+        match self.dir.at(context, self.place)? {
             Slot::Entry(name) => {
                 if self.place >= known {
                     self.lister.dirs.trim(&self.dir);
@@ -59,26 +60,26 @@ impl Listing for CachedListing {
                 Ok(Some(name))
             }
             Slot::End => Ok(None),
-            Slot::Evicted => self.leave(self.cursor)?.next(),
+            Slot::Evicted => self.leave(context, self.cursor)?.next(context),
         }
     }
 
-    fn seek(&mut self, cursor: u64) -> Result<()> {
+    fn seek(&mut self, context: &RequestContext, cursor: u64) -> Result<()> {
         if cursor == 0 && !self.lister.dirs.is_fresh(&self.dir) {
             // A reader that starts again gets the names that are there now.
-            self.dir = self.lister.list(&self.dir.prefix)?;
+            self.dir = self.lister.list(context, &self.dir.prefix)?;
         }
         let place = match cursor {
             0 => Some(0),
             cursor => self.dir.place_of_cursor(cursor).map(|place| place + 1),
         };
         match (place, &mut self.own) {
-            (_, Some(own)) => own.seek(cursor),
+            (_, Some(own)) => own.seek(context, cursor),
             (Some(place), None) => {
                 (self.place, self.cursor) = (place, cursor);
                 Ok(())
             }
-            (None, None) => self.leave(cursor).map(drop),
+            (None, None) => self.leave(context, cursor).map(drop),
         }
     }
 

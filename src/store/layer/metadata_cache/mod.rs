@@ -21,6 +21,7 @@ use bytes::Bytes;
 
 use crate::error::{Error, Kind, Result};
 use crate::known::Known;
+use crate::request_context::RequestContext;
 use crate::stats::Stats;
 use crate::store::layer::Layer;
 use crate::store::{
@@ -113,16 +114,16 @@ impl MetadataCache {
 
     /// Lists the root, so that it is known which documents it has, and begins to list a directory that is alone there.
     /// Errors are left to later listings.
-    pub fn list_root(&self) {
+    pub fn list_root(&self, context: &RequestContext) {
         if !self.shared.remembers() {
             return;
         }
-        let Ok(mut listing) = Layer::list(self, &Key::root()) else {
+        let Ok(mut listing) = Layer::list(self, context, &Key::root()) else {
             return;
         };
         let mut directories = Vec::new();
         for _ in 0..MAX_ROOT_NAMES {
-            match listing.next() {
+            match listing.next(context) {
                 Ok(Some(name)) if name.kind == EntryKind::Directory => directories.push(name.name),
                 Ok(Some(_)) => {}
                 Ok(None) => break,
@@ -142,35 +143,47 @@ impl Layer for MetadataCache {
         self.shared.inner()
     }
 
-    fn get(&self, key: &Key, limit: u64) -> Result<Option<Object>> {
+    fn get(&self, context: &RequestContext, key: &Key, limit: u64) -> Result<Option<Object>> {
         self.shared.note_document(key);
-        self.shared.get(key, limit)
+        self.shared.get(context, key, limit)
     }
 
-    fn get_range(&self, key: &Key, range: ByteRange) -> Result<Option<Object>> {
+    fn get_range(
+        &self,
+        context: &RequestContext,
+        key: &Key,
+        range: ByteRange,
+    ) -> Result<Option<Object>> {
         if self.shared.is_missing(key) {
             return Ok(None);
         }
-        let (found, stamp) = self.shared.ask(|inner| inner.get_range(key, range));
+        let (found, stamp) = self
+            .shared
+            .ask(|inner| inner.get_range(context, key, range));
         let found = found?;
         self.shared.check_length(key, found.as_ref())?;
         self.shared.note_object(key, found.as_ref().into(), stamp);
         Ok(found)
     }
 
-    fn head(&self, key: &Key) -> Result<Option<Meta>> {
+    fn head(&self, context: &RequestContext, key: &Key) -> Result<Option<Meta>> {
         self.shared.note_lookup(key, true);
-        self.shared.head(key)
+        self.shared.head(context, key)
     }
 
-    fn version(&self, key: &Key) -> Result<Option<Version>> {
-        self.shared.version(key)
+    fn version(&self, context: &RequestContext, key: &Key) -> Result<Option<Version>> {
+        self.shared.version(context, key)
     }
 
-    fn open(&self, key: &Key, known: Option<&Meta>) -> Result<Arc<dyn Reader>> {
+    fn open(
+        &self,
+        context: &RequestContext,
+        key: &Key,
+        known: Option<&Meta>,
+    ) -> Result<Arc<dyn Reader>> {
         let inner = match known {
-            Some(_) => self.below().open(key, known)?,
-            None => self.shared.open(key)?,
+            Some(_) => self.below().open(context, key, known)?,
+            None => self.shared.open(context, key)?,
         };
         Ok(Arc::new(InvalidatingReader {
             inner,
@@ -179,9 +192,9 @@ impl Layer for MetadataCache {
         }))
     }
 
-    fn list(&self, prefix: &Key) -> Result<Box<dyn Listing>> {
+    fn list(&self, context: &RequestContext, prefix: &Key) -> Result<Box<dyn Listing>> {
         if !self.shared.remembers() || !self.below().info().lists {
-            return self.below().list(prefix);
+            return self.below().list(context, prefix);
         }
         match self.shared.head_now(prefix) {
             Known::Missing => return Err(Error::not_found(prefix)),
@@ -192,30 +205,36 @@ impl Layer for MetadataCache {
             Known::Is(_) | Known::Unknown => {}
         }
         let lister = &self.shared.lister;
-        let dir = lister.list(prefix)?;
+        let dir = lister.list(context, prefix)?;
         note_memory(dir.asked);
         Ok(Box::new(CachedListing::new(lister, dir)))
     }
 
-    fn etag(&self, key: &Key) -> Result<Option<ETag>> {
-        let etag = self.below().etag(key)?;
+    fn etag(&self, context: &RequestContext, key: &Key) -> Result<Option<ETag>> {
+        let etag = self.below().etag(context, key)?;
         let version = etag.as_ref().map(|etag| etag.version);
         self.shared.forget_other_version(key, version);
         Ok(etag)
     }
 
-    fn put(&self, key: &Key, body: PutBody<'_>, condition: &Condition) -> Result<ETag> {
-        let put = || self.below().put(key, body, condition);
+    fn put(
+        &self,
+        context: &RequestContext,
+        key: &Key,
+        body: PutBody<'_>,
+        condition: &Condition,
+    ) -> Result<ETag> {
+        let put = || self.below().put(context, key, body, condition);
         self.shared.change(key, ChangeKind::Put, put)
     }
 
-    fn erase(&self, key: &Key, condition: &Condition) -> Result<()> {
-        let erase = || self.below().erase(key, condition);
+    fn erase(&self, context: &RequestContext, key: &Key, condition: &Condition) -> Result<()> {
+        let erase = || self.below().erase(context, key, condition);
         self.shared.change(key, ChangeKind::Erased, erase)
     }
 
-    fn erase_folder(&self, prefix: &Key) -> Result<()> {
-        let erase = || self.below().erase_folder(prefix);
+    fn erase_folder(&self, context: &RequestContext, prefix: &Key) -> Result<()> {
+        let erase = || self.below().erase_folder(context, prefix);
         self.shared.change(prefix, ChangeKind::Erased, erase)
     }
 }
@@ -235,9 +254,9 @@ impl Hints for MetadataCache {
         }
     }
 
-    fn learn_below(&self, top: &Key, folders: &[Key]) {
+    fn learn_below(&self, context: &RequestContext, top: &Key, folders: &[Key]) {
         if self.shared.remembers() && self.below().info().lists {
-            self.shared.lister.learn(top, folders);
+            self.shared.lister.learn(context, top, folders);
         }
     }
 
@@ -266,20 +285,25 @@ impl InvalidatingReader {
 
 #[deny(clippy::missing_trait_methods)]
 impl Reader for InvalidatingReader {
-    fn read_at(&self, offset: u64, len: usize) -> Result<Vec<u8>> {
-        self.check(self.inner.read_at(offset, len))
+    fn read_at(&self, context: &RequestContext, offset: u64, len: usize) -> Result<Vec<u8>> {
+        self.check(self.inner.read_at(context, offset, len))
     }
 
-    fn read_scattered(&self, offset: u64, parts: &mut [IoSliceMut<'_>]) -> Result<usize> {
-        self.check(self.inner.read_scattered(offset, parts))
+    fn read_scattered(
+        &self,
+        context: &RequestContext,
+        offset: u64,
+        parts: &mut [IoSliceMut<'_>],
+    ) -> Result<usize> {
+        self.check(self.inner.read_scattered(context, offset, parts))
     }
 
-    fn read_ranges(&self, ranges: &[Range<u64>]) -> Result<Vec<Bytes>> {
-        self.check(self.inner.read_ranges(ranges))
+    fn read_ranges(&self, context: &RequestContext, ranges: &[Range<u64>]) -> Result<Vec<Bytes>> {
+        self.check(self.inner.read_ranges(context, ranges))
     }
 
-    fn meta(&self) -> Result<Meta> {
-        self.check(self.inner.meta())
+    fn meta(&self, context: &RequestContext) -> Result<Meta> {
+        self.check(self.inner.meta(context))
     }
 
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {

@@ -17,6 +17,7 @@ use super::{MetadataCacheConfig, join_deadline};
 use crate::error::{Error, Kind, Result};
 use crate::known::Known;
 use crate::model::document::is_document;
+use crate::request_context::{RequestContext, UNLIMITED};
 use crate::store::{
     EntryKind, Key, LogPosition, Meta, Object, QueryStamp, Reader, Store, Version, check_length,
     note_memory,
@@ -129,9 +130,9 @@ impl MetadataCacheState {
     }
 
     /// Answers `head`.
-    pub(super) fn head(&self, key: &Key) -> Result<Option<Meta>> {
+    pub(super) fn head(&self, context: &RequestContext, key: &Key) -> Result<Option<Meta>> {
         let ask = || {
-            let (head, stamp) = self.ask(|inner| inner.head(key));
+            let (head, stamp) = self.ask(|inner| inner.head(context, key));
             let head = Dated::new(head?, stamp);
             self.changes
                 .store_if_unchanged_below(stamp, key, || self.keys.put_head(key, head));
@@ -143,9 +144,9 @@ impl MetadataCacheState {
     }
 
     /// Answers `version`.
-    pub(super) fn version(&self, key: &Key) -> Result<Option<Version>> {
+    pub(super) fn version(&self, context: &RequestContext, key: &Key) -> Result<Option<Version>> {
         let ask = || {
-            let (version, stamp) = self.ask(|inner| inner.version(key));
+            let (version, stamp) = self.ask(|inner| inner.version(context, key));
             let version = version?;
             let object = version.map_or(CachedObject::Missing, CachedObject::Version);
             self.note_object(key, object, stamp);
@@ -171,19 +172,24 @@ impl MetadataCacheState {
     }
 
     /// Answers `get`.
-    pub(super) fn get(&self, key: &Key, limit: u64) -> Result<Option<Object>> {
+    pub(super) fn get(
+        &self,
+        context: &RequestContext,
+        key: &Key,
+        limit: u64,
+    ) -> Result<Option<Object>> {
         if !is_document(key.name()) {
             // Concurrent readers of a chunk are joined where it is decoded.
             if self.is_missing(key) {
                 return Ok(None);
             }
-            let (found, stamp) = self.ask(|inner| inner.get(key, limit));
+            let (found, stamp) = self.ask(|inner| inner.get(context, key, limit));
             let found = found?;
             self.check_length(key, found.as_ref())?;
             self.note_object(key, found.as_ref().into(), stamp);
             return Ok(found);
         }
-        let found = self.document(key, limit)?;
+        let found = self.document(context, key, limit)?;
         match found {
             Some(object) if object.size > limit => {
                 let found = format!("{} bytes, at most {limit} are read", object.size);
@@ -194,25 +200,35 @@ impl MetadataCacheState {
     }
 
     /// Returns a document, which may be longer than `limit` if it is known.
-    fn document(&self, key: &Key, limit: u64) -> Result<Option<Arc<Object>>> {
+    fn document(
+        &self,
+        context: &RequestContext,
+        key: &Key,
+        limit: u64,
+    ) -> Result<Option<Arc<Object>>> {
         let mut has_asked = false;
         let ask = || {
             has_asked = true;
-            self.fetch(key, limit)
+            self.fetch(context, key, limit)
         };
         let known = || self.known().document(key);
         let question = || self.changes.question(key);
         match answer(&self.documents, known, question, ask) {
             // The request that was joined had a lower limit.
             Err(error) if !has_asked && error.kind() == Kind::TooLarge => {
-                self.fetch(key, limit).map(|found| found.value)
+                self.fetch(context, key, limit).map(|found| found.value)
             }
             found => found,
         }
     }
 
-    fn fetch(&self, key: &Key, limit: u64) -> Result<Dated<Option<Arc<Object>>>> {
-        let (found, stamp) = self.ask(|inner| inner.get(key, limit));
+    fn fetch(
+        &self,
+        context: &RequestContext,
+        key: &Key,
+        limit: u64,
+    ) -> Result<Dated<Option<Arc<Object>>>> {
+        let (found, stamp) = self.ask(|inner| inner.get(context, key, limit));
         let found = found?.map(Arc::new);
         self.check_length(key, found.as_deref())?;
         self.note_object(key, found.as_deref().into(), stamp);
@@ -234,7 +250,7 @@ impl MetadataCacheState {
     }
 
     /// Answers `open`.
-    pub(super) fn open(&self, key: &Key) -> Result<Arc<dyn Reader>> {
+    pub(super) fn open(&self, context: &RequestContext, key: &Key) -> Result<Arc<dyn Reader>> {
         let known = self.known().object(key);
         match known.map(|known| known.value) {
             Some(CachedObject::Missing) => {
@@ -243,14 +259,14 @@ impl MetadataCacheState {
             }
             Some(CachedObject::Object(meta)) => {
                 from_memory(known);
-                return self.inner().open(key, Some(&meta));
+                return self.inner().open(context, key, Some(&meta));
             }
             Some(CachedObject::Version(_)) | None => {}
         }
         let mut opened = None;
         let question = self.changes.question(key);
         let meta = self.opens.run(&question, join_deadline(), || {
-            let (reader, stamp) = self.ask(|inner| inner.open(key, None));
+            let (reader, stamp) = self.ask(|inner| inner.open(context, key, None));
             let reader = match reader {
                 Err(error) if error.kind() == Kind::NotFound => {
                     self.note_object(key, CachedObject::Missing, stamp);
@@ -258,7 +274,7 @@ impl MetadataCacheState {
                 }
                 reader => reader?,
             };
-            let meta = reader.meta()?;
+            let meta = reader.meta(context)?;
             self.note_object(key, CachedObject::Object(meta), stamp);
             opened = Some(reader);
             Ok(Dated::new(meta, stamp))
@@ -267,7 +283,7 @@ impl MetadataCacheState {
             Some(reader) => Ok(reader),
             None => {
                 note_memory(meta.asked);
-                self.inner().open(key, Some(&meta.value))
+                self.inner().open(context, key, Some(&meta.value))
             }
         }
     }
@@ -338,7 +354,7 @@ impl MetadataCacheState {
         let shared = self.clone();
         self.pool.submit(move || {
             // The reader asks again after an error, and gets it then.
-            let _ = shared.document(&key, shared.keys.max_document_bytes());
+            let _ = shared.document(&UNLIMITED, &key, shared.keys.max_document_bytes());
         });
     }
 
@@ -347,10 +363,10 @@ impl MetadataCacheState {
         let shared = self.clone();
         self.pool.submit(move || {
             // The reader asks again after an error, and gets it then.
-            let Ok(dir) = shared.lister.list(&dir) else {
+            let Ok(dir) = shared.lister.list(&UNLIMITED, &dir) else {
                 return;
             };
-            let is_name = |place: &usize| matches!(dir.at(*place), Ok(Slot::Entry(_)));
+            let is_name = |place: &usize| matches!(dir.at(&UNLIMITED, *place), Ok(Slot::Entry(_)));
             (0..limit).take_while(is_name).for_each(drop);
         });
     }
@@ -363,7 +379,7 @@ impl MetadataCacheState {
         let shared = self.clone();
         self.pool.submit(move || {
             // The reader asks again after an error, and gets it then.
-            let _ = shared.head(&key);
+            let _ = shared.head(&UNLIMITED, &key);
         });
     }
 

@@ -8,6 +8,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crate::error::Result;
+use crate::request_context::RequestContext;
 use crate::store::name_order::NameOrder;
 use crate::store::{EntryKind, Key, Store};
 
@@ -35,10 +36,15 @@ impl DirNames {
     }
 
     /// Returns the names of one kind that a directory of a store has.
-    pub(super) fn list(store: &dyn Store, directory: &Key, kind: EntryKind) -> Result<DirNames> {
-        let mut listing = store.list(directory)?;
+    pub(super) fn list(
+        context: &RequestContext,
+        store: &dyn Store,
+        directory: &Key,
+        kind: EntryKind,
+    ) -> Result<DirNames> {
+        let mut listing = store.list(context, directory)?;
         let mut names = Vec::new();
-        while let Some(name) = listing.next()?
+        while let Some(name) = listing.next(context)?
             && names.len() < MAX_NAMES
         {
             if name.kind == kind {

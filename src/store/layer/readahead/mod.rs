@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 use lru::LruCache;
 
 use crate::error::{Error, Result};
+use crate::request_context::{RequestContext, UNLIMITED};
 use crate::store::layer::Layer;
 use crate::store::{ByteRange, EntryKind, Key, Meta, Object, Reader, Store};
 use crate::sync::budget::{MemoryBudget, Priority, Reservation};
@@ -139,7 +140,7 @@ impl ReadaheadState {
 
     /// Lists a directory whose names are used one after the other. An error is left to the readers.
     fn list_scanned(self: &Arc<ReadaheadState>, scanned: &ScanId, pace: Pace) {
-        let Ok(names) = DirNames::list(&*self.inner, &scanned.0, scanned.1) else {
+        let Ok(names) = DirNames::list(&UNLIMITED, &*self.inner, &scanned.0, scanned.1) else {
             return;
         };
         let names = Arc::new(names);
@@ -192,7 +193,7 @@ impl ReadaheadState {
             (EntryKind::File, self.concurrency),
             (EntryKind::Directory, pace.window),
         ] {
-            let Ok(names) = DirNames::list(&*self.inner, directory, kind) else {
+            let Ok(names) = DirNames::list(&UNLIMITED, &*self.inner, directory, kind) else {
                 return;
             };
             if names.len() == 0 {
@@ -227,7 +228,7 @@ impl ReadaheadState {
             // A reader that came first has fetched the block itself.
             if shared.queued.lock().remove(&queued) {
                 // What fails is asked for again by the reader, which gets the error.
-                let _ = shared.load(&queued, range);
+                let _ = shared.load(&UNLIMITED, &queued, range);
             }
         });
         if !is_submitted {
@@ -237,11 +238,17 @@ impl ReadaheadState {
 
     /// Returns a block of a content, fetched now if it is not there; nothing if that fails, if there is no room for it
     /// or if the object has another version or another length.
-    fn block(&self, id: &BlockId, range: Range<u64>, meta: &Meta) -> Option<Arc<Block>> {
+    fn block(
+        &self,
+        context: &RequestContext,
+        id: &BlockId,
+        range: Range<u64>,
+        meta: &Meta,
+    ) -> Option<Arc<Block>> {
         self.queued.lock().remove(id);
         // A block that was fetched ahead may be of an older version.
         for _ in 0..2 {
-            let block = self.load(id, range.clone()).ok()?;
+            let block = self.load(context, id, range.clone()).ok()?;
             let is_complete = block.object.bytes.len() as u64 == range.end - range.start;
             if block.object.content() == meta.content() && is_complete {
                 return Some(block);
@@ -251,13 +258,23 @@ impl ReadaheadState {
         None
     }
 
-    fn load(&self, id: &BlockId, range: Range<u64>) -> Result<Arc<Block>> {
+    fn load(
+        &self,
+        context: &RequestContext,
+        id: &BlockId,
+        range: Range<u64>,
+    ) -> Result<Arc<Block>> {
         let deadline = Instant::now() + self.timeout;
-        let fetch = || self.fetch(id, range).map(Arc::new);
+        let fetch = || self.fetch(context, id, range).map(Arc::new);
         self.blocks.load(id, deadline, fetch)
     }
 
-    fn fetch(&self, (key, number): &BlockId, range: Range<u64>) -> Result<Block> {
+    fn fetch(
+        &self,
+        context: &RequestContext,
+        (key, number): &BlockId,
+        range: Range<u64>,
+    ) -> Result<Block> {
         let reserve = |bytes| {
             let room = self.blocks.budget().try_reserve(bytes);
             room.ok_or_else(|| Error::unavailable(key, "no memory is free to read ahead"))
@@ -265,8 +282,10 @@ impl ReadaheadState {
         let length = range.end - range.start;
         let mut room = reserve(length)?;
         let object = match number {
-            None => self.inner.get(key, length.max(self.max_whole_bytes()))?,
-            Some(_) => self.inner.get_range(key, ByteRange::Span(range))?,
+            None => self
+                .inner
+                .get(context, key, length.max(self.max_whole_bytes()))?,
+            Some(_) => self.inner.get_range(context, key, ByteRange::Span(range))?,
         };
         let object = object.ok_or_else(|| Error::not_found(key))?;
         let fetched = object.bytes.len() as u64;
@@ -286,11 +305,16 @@ impl Layer for ReadaheadStore {
         &*self.shared.inner
     }
 
-    fn open(&self, key: &Key, known: Option<&Meta>) -> Result<Arc<dyn Reader>> {
-        let below = self.below().open(key, known)?;
+    fn open(
+        &self,
+        context: &RequestContext,
+        key: &Key,
+        known: Option<&Meta>,
+    ) -> Result<Arc<dyn Reader>> {
+        let below = self.below().open(context, key, known)?;
         let meta = match known {
             Some(meta) => *meta,
-            None => below.meta()?,
+            None => below.meta(context)?,
         };
         self.shared.note_open(key, meta.size);
         let reader = ReadaheadReader::new(&self.shared, key, meta, below);
@@ -322,8 +346,8 @@ mod tests {
     }
 
     fn read(ahead: &ReadaheadStore, name: &str) {
-        let reader = Store::open(ahead, &key(name), None).unwrap();
-        assert_eq!(reader.read_at(0, 10).unwrap(), [7; 10]);
+        let reader = Store::open(ahead, &UNLIMITED, &key(name), None).unwrap();
+        assert_eq!(reader.read_at(&UNLIMITED, 0, 10).unwrap(), [7; 10]);
     }
 
     /// Whether a file is fetched within a while.

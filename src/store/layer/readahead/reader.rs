@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use super::{Block, BlockId, ReadaheadState};
 use crate::error::Result;
+use crate::request_context::RequestContext;
 use crate::store::{Key, Meta, Reader};
 
 /// Objects up to this length are fetched whole when their beginning is read, in bytes.
@@ -62,8 +63,13 @@ impl ReadaheadReader {
         is_near
     }
 
-    fn block(&self, id: &BlockId, range: Range<u64>) -> Option<Arc<Block>> {
-        self.shared.block(id, range, &self.meta)
+    fn block(
+        &self,
+        context: &RequestContext,
+        id: &BlockId,
+        range: Range<u64>,
+    ) -> Option<Arc<Block>> {
+        self.shared.block(context, id, range, &self.meta)
     }
 
     fn block_range(&self, number: u64) -> Range<u64> {
@@ -72,7 +78,7 @@ impl ReadaheadReader {
     }
 
     /// Reads out of blocks, and has the next ones fetched; nothing if one cannot be had.
-    fn read_blocks(&self, range: Range<u64>) -> Option<Vec<u8>> {
+    fn read_blocks(&self, context: &RequestContext, range: Range<u64>) -> Option<Vec<u8>> {
         let id = |number| (self.whole.0.clone(), Some(number));
         let (first, last) = (range.start / BLOCK, range.end.saturating_sub(1) / BLOCK);
         for number in first.saturating_add(1)..=last.saturating_add(BLOCKS_AHEAD) {
@@ -85,7 +91,7 @@ impl ReadaheadReader {
         let mut out = Vec::with_capacity(length);
         for number in first..=last {
             let span = self.block_range(number);
-            let block = self.block(&id(number), span.clone())?;
+            let block = self.block(context, &id(number), span.clone())?;
             let (start, end) = (range.start.max(span.start), range.end.min(span.end));
             out.extend_from_slice(part(&block, start - span.start..end - span.start));
         }
@@ -107,7 +113,7 @@ fn part(block: &Block, range: Range<u64>) -> &[u8] {
 }
 
 impl Reader for ReadaheadReader {
-    fn read_at(&self, offset: u64, len: usize) -> Result<Vec<u8>> {
+    fn read_at(&self, context: &RequestContext, offset: u64, len: usize) -> Result<Vec<u8>> {
         let end = offset.saturating_add(len as u64).min(self.meta.size);
         if offset >= end {
             return Ok(Vec::new());
@@ -118,16 +124,16 @@ impl Reader for ReadaheadReader {
         let is_in_order = self.is_in_order(offset, end);
         let is_short = self.meta.size <= self.shared.max_whole_bytes();
         if is_short && (offset == 0 || is_in_order) {
-            if let Some(block) = self.block(&self.whole, 0..self.meta.size) {
+            if let Some(block) = self.block(context, &self.whole, 0..self.meta.size) {
                 return Ok(part(&block, offset..end).to_vec());
             }
-        } else if is_in_order && let Some(bytes) = self.read_blocks(offset..end) {
+        } else if is_in_order && let Some(bytes) = self.read_blocks(context, offset..end) {
             return Ok(bytes);
         }
-        self.below.read_at(offset, len)
+        self.below.read_at(context, offset, len)
     }
 
-    fn meta(&self) -> Result<Meta> {
+    fn meta(&self, _context: &RequestContext) -> Result<Meta> {
         Ok(self.meta)
     }
 }

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use super::faulty_server::{self, Fault, FaultyObjects, FaultyServer};
 use crate::error::Kind;
+use crate::request_context::UNLIMITED;
 use crate::stats::Stats;
 use crate::store::backend::bucket::{BucketStore, address};
 use crate::store::{ByteRange, Key, Store};
@@ -47,22 +48,25 @@ fn every_byte_is_right_though_a_third_of_the_requests_fail() {
     let (store, stats) = bucket(plan, Duration::from_secs(60));
     for number in 0..COUNT {
         let (key, whole) = (key(number), content(number));
-        let object = store.get(&key, 1 << 20).unwrap().unwrap();
+        let object = store.get(&UNLIMITED, &key, 1 << 20).unwrap().unwrap();
         assert!(object.bytes == whole, "{key}");
         let part = store
-            .get_range(&key, ByteRange::Span(100..900))
+            .get_range(&UNLIMITED, &key, ByteRange::Span(100..900))
             .unwrap()
             .unwrap();
         assert_eq!(
             (part.bytes.as_slice(), part.size),
             (&whole[100..900], whole.len() as u64)
         );
-        let reader = store.open(&key, None).unwrap();
-        assert_eq!(reader.read_at(4000, 100_000).unwrap(), whole[4000..]);
+        let reader = store.open(&UNLIMITED, &key, None).unwrap();
+        assert_eq!(
+            reader.read_at(&UNLIMITED, 4000, 100_000).unwrap(),
+            whole[4000..]
+        );
     }
-    let mut listing = store.list(&Key::root()).unwrap();
+    let mut listing = store.list(&UNLIMITED, &Key::root()).unwrap();
     let mut names = 0;
-    while listing.next().unwrap().is_some() {
+    while listing.next(&UNLIMITED).unwrap().is_some() {
         names += 1;
     }
     assert_eq!(names, COUNT);
@@ -80,7 +84,7 @@ fn too_many_requests_are_repeated() {
     };
     let (store, stats) = bucket(plan, Duration::from_secs(60));
     assert_eq!(
-        store.head(&key(3)).unwrap().unwrap().size,
+        store.head(&UNLIMITED, &key(3)).unwrap().unwrap().size,
         content(3).len() as u64
     );
     assert!(stats.http_requests.get() >= 4);
@@ -89,16 +93,22 @@ fn too_many_requests_are_repeated() {
 #[test]
 fn a_body_that_ends_early_is_an_error() {
     let (store, _) = bucket(|_| Fault::Short, Duration::from_secs(2));
-    let error = store.get(&key(5), 1 << 20).unwrap_err();
+    let error = store.get(&UNLIMITED, &key(5), 1 << 20).unwrap_err();
     assert_eq!(error.kind(), Kind::Unavailable, "{error}");
-    assert!(store.open(&key(5), None).unwrap().read_at(0, 5000).is_err());
+    assert!(
+        store
+            .open(&UNLIMITED, &key(5), None)
+            .unwrap()
+            .read_at(&UNLIMITED, 0, 5000)
+            .is_err()
+    );
 }
 
 #[test]
 fn a_listing_that_breaks_off_is_an_error() {
     for fault in [|_| Fault::Cut, |_| Fault::Short] {
         let (store, _) = bucket(fault, Duration::from_secs(2));
-        assert!(store.list(&Key::root()).is_err());
+        assert!(store.list(&UNLIMITED, &Key::root()).is_err());
     }
 }
 
@@ -107,9 +117,9 @@ fn silence_is_an_error_in_time() {
     let (store, _) = bucket(|_| Fault::Silence, Duration::from_millis(300));
     let start = Instant::now();
     for error in [
-        store.get(&key(1), 1 << 20).unwrap_err(),
-        store.version(&key(1)).unwrap_err(),
-        store.list(&Key::root()).err().unwrap(),
+        store.get(&UNLIMITED, &key(1), 1 << 20).unwrap_err(),
+        store.version(&UNLIMITED, &key(1)).unwrap_err(),
+        store.list(&UNLIMITED, &Key::root()).err().unwrap(),
     ] {
         assert_eq!(error.kind(), Kind::Unavailable, "{error}");
     }
@@ -124,9 +134,9 @@ fn a_request_whose_connection_is_lost_is_made_again() {
     };
     let (store, stats) = bucket(plan, Duration::from_secs(8));
     let start = Instant::now();
-    let object = store.get(&key(1), 1 << 20).unwrap().unwrap();
+    let object = store.get(&UNLIMITED, &key(1), 1 << 20).unwrap().unwrap();
     assert!(object.bytes == content(1));
-    assert!(store.version(&key(1)).unwrap().is_some());
+    assert!(store.version(&UNLIMITED, &key(1)).unwrap().is_some());
     assert!(start.elapsed() < Duration::from_secs(8));
     assert_eq!(stats.http_requests.get(), 4);
 }
@@ -135,8 +145,11 @@ fn a_request_whose_connection_is_lost_is_made_again() {
 fn refused_access_is_told() {
     let (store, _) = bucket(|_| Fault::Status(403), Duration::from_secs(2));
     assert_eq!(
-        store.get(&key(1), 1 << 20).unwrap_err().kind(),
+        store.get(&UNLIMITED, &key(1), 1 << 20).unwrap_err().kind(),
         Kind::Denied
     );
-    assert_eq!(store.list(&Key::root()).err().unwrap().kind(), Kind::Denied);
+    assert_eq!(
+        store.list(&UNLIMITED, &Key::root()).err().unwrap().kind(),
+        Kind::Denied
+    );
 }

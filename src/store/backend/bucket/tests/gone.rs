@@ -7,6 +7,7 @@ use parking_lot::Mutex;
 
 use super::faulty_server::{Fault, FaultyObjects, FaultyServer, open};
 use crate::error::{Kind, Result};
+use crate::request_context::{RequestContext, UNLIMITED};
 use crate::store::backend::bucket::address::CloudKind;
 use crate::store::layer::liveness::LivenessStore;
 use crate::store::{Condition, Key, Store};
@@ -55,51 +56,65 @@ impl Bucket {
     }
 
     /// Returns the names of the root.
-    fn names(&self) -> Result<Vec<Vec<u8>>> {
-        let mut listing = self.store.list(&Key::root())?;
+    fn names(&self, context: &RequestContext) -> Result<Vec<Vec<u8>>> {
+        let mut listing = self.store.list(context, &Key::root())?;
         let mut names = Vec::new();
-        while let Some(name) = listing.next()? {
+        while let Some(name) = listing.next(context)? {
             names.push(name.name);
         }
         Ok(names)
     }
 
-    fn erase(&self, path: &str) {
-        self.store.erase(&key(path), &Condition::Any).unwrap();
+    fn erase(&self, context: &RequestContext, path: &str) {
+        self.store
+            .erase(context, &key(path), &Condition::Any)
+            .unwrap();
     }
 }
 
 #[test]
 fn b01_a_prefix_that_is_gone_is_an_error_and_never_empty() {
     let bucket = Bucket::new();
-    assert_eq!(bucket.names().unwrap(), [&b"b"[..], b"zarr.json"]);
+    assert_eq!(bucket.names(&UNLIMITED).unwrap(), [&b"b"[..], b"zarr.json"]);
     bucket.clear();
-    let error = bucket.names().unwrap_err();
+    let error = bucket.names(&UNLIMITED).unwrap_err();
     assert_eq!(error.kind(), Kind::Gone, "{error}");
-    let error = bucket.store.get(&key("b"), 9).unwrap_err();
+    let error = bucket.store.get(&UNLIMITED, &key("b"), 9).unwrap_err();
     assert_eq!(error.kind(), Kind::Gone, "{error}");
     bucket.fill();
-    assert_eq!(bucket.names().unwrap().len(), 2);
-    assert!(bucket.store.get(&key("d"), 9).unwrap().is_none());
+    assert_eq!(bucket.names(&UNLIMITED).unwrap().len(), 2);
+    assert!(
+        bucket
+            .store
+            .get(&UNLIMITED, &key("d"), 9)
+            .unwrap()
+            .is_none()
+    );
 }
 
 #[test]
 fn b01_what_this_mount_removes_leaves_an_empty_store() {
     let bucket = Bucket::new();
-    assert_eq!(bucket.names().unwrap().len(), 2);
-    bucket.erase("zarr.json");
-    bucket.erase("b");
+    assert_eq!(bucket.names(&UNLIMITED).unwrap().len(), 2);
+    bucket.erase(&UNLIMITED, "zarr.json");
+    bucket.erase(&UNLIMITED, "b");
     bucket.clear();
-    assert!(bucket.names().unwrap().is_empty());
-    assert!(bucket.store.get(&key("b"), 9).unwrap().is_none());
+    assert!(bucket.names(&UNLIMITED).unwrap().is_empty());
+    assert!(
+        bucket
+            .store
+            .get(&UNLIMITED, &key("b"), 9)
+            .unwrap()
+            .is_none()
+    );
 }
 
 #[test]
 fn b01_a_removal_by_this_mount_does_not_hide_those_of_others() {
     let bucket = Bucket::new();
-    assert_eq!(bucket.names().unwrap().len(), 2);
-    bucket.erase("b");
+    assert_eq!(bucket.names(&UNLIMITED).unwrap().len(), 2);
+    bucket.erase(&UNLIMITED, "b");
     bucket.clear();
-    let error = bucket.names().unwrap_err();
+    let error = bucket.names(&UNLIMITED).unwrap_err();
     assert_eq!(error.kind(), Kind::Gone, "{error}");
 }

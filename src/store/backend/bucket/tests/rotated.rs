@@ -13,6 +13,7 @@ use parking_lot::Mutex;
 
 use super::faulty_server::{Fault, FaultyObjects, FaultyServer};
 use crate::error::{Kind, Result};
+use crate::request_context::{RequestContext, UNLIMITED};
 use crate::stats::Stats;
 use crate::store::backend::bucket::rotation::RotatedCredentials;
 use crate::store::backend::bucket::settings::Clients;
@@ -115,17 +116,17 @@ fn replace(file: &std::path::Path, content: &str) {
 }
 
 /// Reads, looks up or lists.
-fn one(store: &BucketStore, question: usize) -> Result<()> {
+fn one(context: &RequestContext, store: &BucketStore, question: usize) -> Result<()> {
     let key = Key::new("a").unwrap();
     match question {
-        0 => store.get(&key, 100).map(|_| ()),
-        1 => store.version(&key).map(|_| ()),
-        _ => store.list(&Key::root()).map(|_| ()),
+        0 => store.get(context, &key, 100).map(|_| ()),
+        1 => store.version(context, &key).map(|_| ()),
+        _ => store.list(context, &Key::root()).map(|_| ()),
     }
 }
 
-fn all(store: &BucketStore) -> [Result<()>; 3] {
-    [0, 1, 2].map(|question| one(store, question))
+fn all(context: &RequestContext, store: &BucketStore) -> [Result<()>; 3] {
+    [0, 1, 2].map(|question| one(context, store, question))
 }
 
 const REFUSALS: [(u16, &str); 4] = [
@@ -142,13 +143,19 @@ fn b06_rotated_credentials_are_read_again() {
             let file = tempfile::NamedTempFile::new().unwrap();
             fs::write(file.path(), "old").unwrap();
             let store = open(file.path(), &server(refusal));
-            assert!(all(&store).iter().all(Result::is_err), "{refusal:?}");
+            assert!(
+                all(&UNLIMITED, &store).iter().all(Result::is_err),
+                "{refusal:?}"
+            );
             replace(file.path(), "new+");
-            assert!(all(&store).iter().all(Result::is_err), "still refused");
+            assert!(
+                all(&UNLIMITED, &store).iter().all(Result::is_err),
+                "still refused"
+            );
             replace(file.path(), "new");
             // Whichever request is the first one.
-            one(&store, question).unwrap();
-            assert!(all(&store).iter().all(Result::is_ok));
+            one(&UNLIMITED, &store, question).unwrap();
+            assert!(all(&UNLIMITED, &store).iter().all(Result::is_ok));
         }
     }
 }
@@ -159,7 +166,7 @@ fn b06_refused_credentials_are_denied_and_the_code_is_named() {
         let file = tempfile::NamedTempFile::new().unwrap();
         fs::write(file.path(), "old").unwrap();
         let store = open(file.path(), &server(refusal));
-        for (question, answer) in all(&store).into_iter().enumerate() {
+        for (question, answer) in all(&UNLIMITED, &store).into_iter().enumerate() {
             let error = answer.unwrap_err();
             assert_eq!(error.kind(), Kind::Denied, "{error}");
             let (status, code) = refusal;

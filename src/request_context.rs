@@ -1,0 +1,103 @@
+//! What a request hands down to all that works for it: its time limit, and whether it is still waited for.
+//!
+//! A request that has waited for too long is refused, and its program is told that nothing was done: from then on it must
+//! change nothing. So what makes a change takes a permit right before it, after everything that had to be waited for.
+//! While the permit is held the request is not refused, and once the change is made it is never refused any more: its
+//! program learns what became of the change.
+
+use std::fmt;
+use std::sync::Arc;
+
+use crate::error::{Error, Result};
+
+/// The time limit of one request.
+pub trait RequestLimit: Send + Sync {
+    /// Stops the request from being refused from now on; false if it was refused before.
+    fn suspend(&self) -> bool;
+
+    /// Takes back one `suspend`, if nothing was changed.
+    fn resume(&self);
+}
+
+/// The request that work is done for.
+#[derive(Clone, Default)]
+pub struct RequestContext {
+    limit: Option<Arc<dyn RequestLimit>>,
+}
+
+/// The context of work that no program waits for within a limited time: that of a command, or in the background.
+pub static UNLIMITED: RequestContext = RequestContext { limit: None };
+
+impl RequestContext {
+    /// The context of a request with a time limit.
+    pub fn new(limit: Arc<dyn RequestLimit>) -> RequestContext {
+        RequestContext { limit: Some(limit) }
+    }
+
+    /// Takes the right to make a change; `Unavailable` if the request was refused before.
+    pub fn permit_change(&self) -> Result<ChangePermit> {
+        if self.limit.as_ref().is_none_or(|limit| limit.suspend()) {
+            Ok(ChangePermit(self.limit.clone()))
+        } else {
+            let why = "the request had waited too long (--timeout); nothing was changed";
+            Err(Error::unavailable("", why))
+        }
+    }
+}
+
+impl fmt::Debug for RequestContext {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RequestContext")
+            .field("is_limited", &self.limit.is_some())
+            .finish()
+    }
+}
+
+/// The right to make a change now. Dropped, it leaves the request without a limit.
+#[must_use]
+pub struct ChangePermit(Option<Arc<dyn RequestLimit>>);
+
+impl ChangePermit {
+    /// Gives the right back where nothing was changed: the time limit counts again.
+    pub fn give_back(self) {
+        if let Some(limit) = &self.0 {
+            limit.resume();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use parking_lot::Mutex;
+
+    use super::*;
+
+    /// Counts how often it is suspended; `None` once the request was refused.
+    struct Counted(Mutex<Option<usize>>);
+
+    impl RequestLimit for Counted {
+        fn suspend(&self) -> bool {
+            let mut count = self.0.lock();
+            *count = count.map(|count| count + 1);
+            count.is_some()
+        }
+
+        fn resume(&self) {
+            let mut count = self.0.lock();
+            *count = count.map(|count| count - 1);
+        }
+    }
+
+    #[test]
+    fn a_request_that_was_refused_changes_nothing() {
+        let limit = Arc::new(Counted(Mutex::new(Some(0))));
+        let context = RequestContext::new(limit.clone());
+        context.permit_change().unwrap().give_back();
+        assert_eq!(*limit.0.lock(), Some(0));
+        drop(context.permit_change().unwrap());
+        assert_eq!(*limit.0.lock(), Some(1));
+        *limit.0.lock() = None;
+        assert!(context.permit_change().is_err());
+        drop(UNLIMITED.permit_change().unwrap());
+    }
+}
