@@ -1,11 +1,10 @@
-//! What a request hands down to all that works for it: its time limit, and whether it is still waited for.
+//! What a request hands down to all that works for it: its time limit.
 //!
 //! A request that has waited for too long is refused, and its program is told that nothing was done: from then on it must
 //! change nothing. So what makes a change takes a permit right before it, after everything that had to be waited for.
 //! While the permit is held the request is not refused, and once the change is made it is never refused any more: its
 //! program learns what became of the change.
 
-use std::fmt;
 use std::sync::Arc;
 
 use crate::error::{Error, Result};
@@ -20,7 +19,6 @@ pub trait RequestLimit: Send + Sync {
 }
 
 /// The request that work is done for.
-#[derive(Clone, Default)]
 pub struct RequestContext {
     limit: Option<Arc<dyn RequestLimit>>,
 }
@@ -42,14 +40,6 @@ impl RequestContext {
             let why = "the request had waited too long (--timeout); nothing was changed";
             Err(Error::unavailable("", why))
         }
-    }
-}
-
-impl fmt::Debug for RequestContext {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RequestContext")
-            .field("is_limited", &self.limit.is_some())
-            .finish()
     }
 }
 

@@ -232,7 +232,6 @@ impl OpenArray {
 
 #[cfg(test)]
 mod tests {
-    use crate::request_context::UNLIMITED;
     use std::sync::atomic::{AtomicU64, Ordering};
     use std::thread;
     use std::time::Duration;
@@ -245,12 +244,12 @@ mod tests {
     fn a_cached_piece_whose_version_was_dropped_is_not_used_unchecked() {
         let count = 8192;
         let sample = SampleArray::new(&[count], &[1]);
-        let array = sample.open(&UNLIMITED, 1 << 20);
+        let array = sample.open(1 << 20);
         let file = FlatFile::new(array.clone(), Region::whole(&[count])).unwrap();
-        assert!(read(&UNLIMITED, &file, 0..count) == values(0..count, 0));
+        assert!(read(&file, 0..count) == values(0..count, 0));
         let key = sample.put(0, 1);
         array.hierarchy.store().info().changes.note(&key);
-        assert_eq!(read(&UNLIMITED, &file, 0..1), values(0..1, 1));
+        assert_eq!(read(&file, 0..1), values(0..1, 1));
     }
 
     /// Two readers share memory that has no room for a row of chunks, while chunks change. What is read is of one content or
@@ -259,14 +258,14 @@ mod tests {
     fn readers_at_once_see_no_content_that_was_replaced_before() {
         const PLANE: u64 = 256 * 256;
         let sample = SampleArray::new(&[32, 256, 256], &[8, 32, 32]);
-        let array = sample.open(&UNLIMITED, 512 << 10);
+        let array = sample.open(512 << 10);
         let newest = AtomicU64::new(0);
         thread::scope(|scope| {
             let (array, newest) = (&array, &newest);
             let check = move |file: &FlatFile, plane: u64| {
                 let before = newest.load(Ordering::SeqCst);
                 let range = plane * PLANE..plane * PLANE + 32;
-                let found = read(&UNLIMITED, file, plane * PLANE..(plane + 1) * PLANE);
+                let found = read(file, plane * PLANE..(plane + 1) * PLANE);
                 let after = newest.load(Ordering::SeqCst) + 1;
                 let is_of = |seed| found[..32] == values(range.clone(), seed);
                 assert!(

@@ -335,7 +335,7 @@ mod tests {
 
     #[test]
     fn a_miss_computes_its_parts_once() {
-        let array = SampleArray::new(&[8], &[2]).open(&UNLIMITED, 1 << 20);
+        let array = SampleArray::new(&[8], &[2]).open(1 << 20);
         let file = FlatFile::new(array, Region::whole(&[8])).unwrap();
         let expected = values(0..8, 0);
         assert!(file.read_now(&UNLIMITED, 1..5).is_none());
@@ -396,11 +396,11 @@ mod tests {
     #[test]
     fn a_read_that_copies_keeps_no_other_one_waiting() {
         let shape = [8, 256, 256];
-        let array = SampleArray::new(&shape, &[8, 16, 16]).open(&UNLIMITED, 64 << 20);
+        let array = SampleArray::new(&shape, &[8, 16, 16]).open(64 << 20);
         let mut file = FlatFile::new(array, Region::whole(&shape)).unwrap();
         let plane = 256 * 256;
         for place in 0..6 {
-            read(&UNLIMITED, &file, place * plane..(place + 1) * plane);
+            read(&file, place * plane..(place + 1) * plane);
         }
         let (copy, hold) = HeldCopy::new();
         file.while_copying = Some(Box::new(hold));
@@ -418,9 +418,9 @@ mod tests {
 
     #[test]
     fn a_write_that_copies_keeps_no_read_waiting() {
-        let array = SampleArray::new(&[8], &[4]).open(&UNLIMITED, 1 << 20);
+        let array = SampleArray::new(&[8], &[4]).open(1 << 20);
         let file = FlatFile::new(array.clone(), Region::whole(&[8])).unwrap();
-        read(&UNLIMITED, &file, 0..8);
+        read(&file, 0..8);
         file.write(&UNLIMITED, 1, &[1], WriteSource::Program)
             .unwrap();
         let (copy, hold) = HeldCopy::new();
@@ -440,7 +440,7 @@ mod tests {
 
     #[test]
     fn writes_that_come_too_late_are_refused_and_those_before_are_stored() {
-        let array = SampleArray::new(&[8], &[4]).open(&UNLIMITED, 1 << 20);
+        let array = SampleArray::new(&[8], &[4]).open(1 << 20);
         let file = FlatFile::new(array.clone(), Region::whole(&[8])).unwrap();
         file.write(&UNLIMITED, 1, &[9], WriteSource::Program)
             .unwrap();
@@ -453,6 +453,6 @@ mod tests {
         assert!(array.dirty.is_empty());
         let mut expected = values(0..8, 0);
         expected[1] = 9;
-        assert_eq!(read(&UNLIMITED, &file, 0..8), expected);
+        assert_eq!(read(&file, 0..8), expected);
     }
 }

@@ -10,7 +10,7 @@ use crate::array::flat_file::FlatFile;
 use crate::array::{Arrays, Engine, Limits, OpenArray};
 use crate::grid::{ChunkIndex, Grid, Region};
 use crate::hierarchy::Hierarchy;
-use crate::request_context::RequestContext;
+use crate::request_context::UNLIMITED;
 use crate::store::backend::memory::MemoryStore;
 use crate::store::layer::Layer;
 use crate::store::{Key, Store, StoreInfo};
@@ -85,7 +85,7 @@ impl SampleArray {
     }
 
     /// Opens the array with so many bytes of memory.
-    pub(super) fn open(&self, context: &RequestContext, memory: u64) -> Arc<OpenArray> {
+    pub(super) fn open(&self, memory: u64) -> Arc<OpenArray> {
         let limits = Limits {
             memory,
             max_chunk: 1 << 20,
@@ -96,7 +96,7 @@ impl SampleArray {
         let info = StoreInfo::new(Duration::from_secs(60));
         let store = MinuteStore(self.store.clone(), info);
         let hierarchy = Arc::new(Hierarchy::new(Arc::new(store)));
-        let root = hierarchy.root(context).unwrap().unwrap();
+        let root = hierarchy.root(&UNLIMITED).unwrap().unwrap();
         let arrays = Arrays::new(hierarchy, Engine::new(limits, Arc::default()));
         arrays.open(&root).unwrap()
     }
@@ -112,8 +112,8 @@ fn value(place: u64, seed: u64) -> u8 {
 }
 
 /// Returns the bytes of a range, as the kernel is answered.
-pub(super) fn read(context: &RequestContext, file: &FlatFile, range: Range<u64>) -> Vec<u8> {
-    let now = file.read_now(context, range.clone());
-    now.unwrap_or_else(|| file.read(context, range).unwrap())
+pub(super) fn read(file: &FlatFile, range: Range<u64>) -> Vec<u8> {
+    let now = file.read_now(&UNLIMITED, range.clone());
+    now.unwrap_or_else(|| file.read(&UNLIMITED, range).unwrap())
         .to_vec()
 }

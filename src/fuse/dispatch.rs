@@ -32,7 +32,7 @@ const MAX_WAITING: usize = 16 << 10;
 
 /// The pools of one mount, and the deadlines of the requests in them.
 pub(super) struct Dispatcher {
-    context: Arc<Responder>,
+    responder: Arc<Responder>,
     names: ThreadPool,
     contents: ThreadPool,
     waiting: WaitingLoops,
@@ -67,7 +67,7 @@ impl Dispatcher {
         let is_late = move |request: &NamedRequest, error: &Error| late.report(request, error);
         Ok(Dispatcher {
             deadlines: Deadlines::new(timeout, is_late)?,
-            context: Arc::new(Responder { vfs, reporter }),
+            responder: Arc::new(Responder { vfs, reporter }),
             names: ThreadPool::new("zarrfs-names", NAME_THREADS, MAX_WAITING),
             contents: ThreadPool::new("zarrfs-reads", CONTENT_THREADS, MAX_WAITING),
             waiting: WaitingLoops::new(0),
@@ -83,12 +83,12 @@ impl Dispatcher {
 
     /// Whether files can be changed.
     pub(super) fn is_writable(&self) -> bool {
-        self.context.vfs.config().writable
+        self.responder.vfs.config().writable
     }
 
     /// Returns what a reply is made with.
-    pub(super) fn context(&self) -> &Responder {
-        &self.context
+    pub(super) fn responder(&self) -> &Responder {
+        &self.responder
     }
 
     /// Has a thread of the request's pool, or this one if it may wait, run `execute` and reply with what it yields. If
@@ -111,10 +111,10 @@ impl Dispatcher {
             },
         );
         if let Some(_waiting) = self.waiting.begin() {
-            return self.context.run(request, &pending, execute);
+            return self.responder.run(request, &pending, execute);
         }
-        let context = self.context.clone();
-        let job = move || context.run(request, &pending, execute);
+        let responder = self.responder.clone();
+        let job = move || responder.run(request, &pending, execute);
         let pool = match info.pool {
             RequestPool::Names => &self.names,
             RequestPool::Contents => &self.contents,
@@ -128,7 +128,7 @@ impl Dispatcher {
     /// Runs a request that has no reply, or one that cannot fail.
     pub(super) fn run_unreplied(&self, name: &str, work: impl FnOnce(&Vfs)) {
         let done = catch_panic(|| {
-            work(&self.context.vfs);
+            work(&self.responder.vfs);
             Ok(())
         });
         if let Err(error) = done {

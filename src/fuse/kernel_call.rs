@@ -66,12 +66,12 @@ impl<'a> KernelCall<'a> {
         find: impl FnOnce(&Vfs) -> Option<Result<T>>,
     ) -> Option<T::Reply> {
         let access = self.access_line(request);
-        let context = self.dispatch.context();
-        match catch_panic(|| find(&context.vfs).transpose()).transpose() {
+        let responder = self.dispatch.responder();
+        match catch_panic(|| find(&responder.vfs).transpose()).transpose() {
             Some(result) => {
                 // The name is for messages about an error.
                 let child = self.child().filter(|_| result.is_err());
-                context.send_reply(request.about(child), access, result, reply);
+                responder.send_reply(request.about(child), access, result, reply);
                 None
             }
             None => Some(reply),
@@ -115,7 +115,7 @@ impl<'a> KernelCall<'a> {
     /// Begins the log line of the call, if such lines are wanted.
     fn access_line(&self, request: RequestInfo) -> Option<AccessLine> {
         AccessLine::begin(|| {
-            let vfs = &self.dispatch.context().vfs;
+            let vfs = &self.dispatch.responder().vfs;
             let path = vfs.shown_path(request.ino, self.child());
             let mut text = format!("{} path={path:?}", request.name);
             // Writing to a string does not fail.

@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 
 use super::faulty_server::{Fault, FaultyObjects, FaultyServer, open};
 use crate::error::{Kind, Result};
-use crate::request_context::{RequestContext, UNLIMITED};
+use crate::request_context::UNLIMITED;
 use crate::store::backend::bucket::address::CloudKind;
 use crate::store::layer::liveness::LivenessStore;
 use crate::store::{Condition, Key, Store};
@@ -56,18 +56,18 @@ impl Bucket {
     }
 
     /// Returns the names of the root.
-    fn names(&self, context: &RequestContext) -> Result<Vec<Vec<u8>>> {
-        let mut listing = self.store.list(context, &Key::root())?;
+    fn names(&self) -> Result<Vec<Vec<u8>>> {
+        let mut listing = self.store.list(&UNLIMITED, &Key::root())?;
         let mut names = Vec::new();
-        while let Some(name) = listing.next(context)? {
+        while let Some(name) = listing.next(&UNLIMITED)? {
             names.push(name.name);
         }
         Ok(names)
     }
 
-    fn erase(&self, context: &RequestContext, path: &str) {
+    fn erase(&self, path: &str) {
         self.store
-            .erase(context, &key(path), &Condition::Any)
+            .erase(&UNLIMITED, &key(path), &Condition::Any)
             .unwrap();
     }
 }
@@ -75,14 +75,14 @@ impl Bucket {
 #[test]
 fn b01_a_prefix_that_is_gone_is_an_error_and_never_empty() {
     let bucket = Bucket::new();
-    assert_eq!(bucket.names(&UNLIMITED).unwrap(), [&b"b"[..], b"zarr.json"]);
+    assert_eq!(bucket.names().unwrap(), [&b"b"[..], b"zarr.json"]);
     bucket.clear();
-    let error = bucket.names(&UNLIMITED).unwrap_err();
+    let error = bucket.names().unwrap_err();
     assert_eq!(error.kind(), Kind::Gone, "{error}");
     let error = bucket.store.get(&UNLIMITED, &key("b"), 9).unwrap_err();
     assert_eq!(error.kind(), Kind::Gone, "{error}");
     bucket.fill();
-    assert_eq!(bucket.names(&UNLIMITED).unwrap().len(), 2);
+    assert_eq!(bucket.names().unwrap().len(), 2);
     assert!(
         bucket
             .store
@@ -95,11 +95,11 @@ fn b01_a_prefix_that_is_gone_is_an_error_and_never_empty() {
 #[test]
 fn b01_what_this_mount_removes_leaves_an_empty_store() {
     let bucket = Bucket::new();
-    assert_eq!(bucket.names(&UNLIMITED).unwrap().len(), 2);
-    bucket.erase(&UNLIMITED, "zarr.json");
-    bucket.erase(&UNLIMITED, "b");
+    assert_eq!(bucket.names().unwrap().len(), 2);
+    bucket.erase("zarr.json");
+    bucket.erase("b");
     bucket.clear();
-    assert!(bucket.names(&UNLIMITED).unwrap().is_empty());
+    assert!(bucket.names().unwrap().is_empty());
     assert!(
         bucket
             .store
@@ -112,9 +112,9 @@ fn b01_what_this_mount_removes_leaves_an_empty_store() {
 #[test]
 fn b01_a_removal_by_this_mount_does_not_hide_those_of_others() {
     let bucket = Bucket::new();
-    assert_eq!(bucket.names(&UNLIMITED).unwrap().len(), 2);
-    bucket.erase(&UNLIMITED, "b");
+    assert_eq!(bucket.names().unwrap().len(), 2);
+    bucket.erase("b");
     bucket.clear();
-    let error = bucket.names(&UNLIMITED).unwrap_err();
+    let error = bucket.names().unwrap_err();
     assert_eq!(error.kind(), Kind::Gone, "{error}");
 }

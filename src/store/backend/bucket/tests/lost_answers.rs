@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use super::faulty_server::{Fault, FaultyObjects, FaultyServer, Removals, open};
 use crate::error::Kind;
-use crate::request_context::{RequestContext, UNLIMITED};
+use crate::request_context::UNLIMITED;
 use crate::store::backend::bucket::BucketStore;
 use crate::store::backend::bucket::address::CloudKind as Bucket;
 use crate::store::backend::remote::condition_probe::EnforcedConditions;
@@ -51,8 +51,8 @@ fn fixture_within(kind: Bucket, timeout: Duration) -> BucketFixture {
 
 impl BucketFixture {
     /// Lets requests go wrong from now on, after it was tried what the server does with conditions.
-    fn fail(&self, context: &RequestContext, plan: LossPlan) {
-        let enforced = self.store.writer().unwrap().enforced_conditions(context);
+    fn fail(&self, plan: LossPlan) {
+        let enforced = self.store.writer().unwrap().enforced_conditions(&UNLIMITED);
         let all = EnforcedConditions {
             puts: true,
             removals: true,
@@ -62,18 +62,13 @@ impl BucketFixture {
         self.server.asked.store(0, Ordering::SeqCst);
     }
 
-    fn put(
-        &self,
-        context: &RequestContext,
-        bytes: &[u8],
-        condition: &Condition,
-    ) -> crate::error::Result<String> {
+    fn put(&self, bytes: &[u8], condition: &Condition) -> crate::error::Result<String> {
         let etag = self
             .store
-            .put(context, &key(), PutBody::Bytes(bytes), condition)?;
+            .put(&UNLIMITED, &key(), PutBody::Bytes(bytes), condition)?;
         // Whatever goes wrong, it says what the server would.
         *self.plan.lock() = |_, _| Fault::None;
-        assert_eq!(self.store.etag(context, &key()).unwrap().unwrap(), etag);
+        assert_eq!(self.store.etag(&UNLIMITED, &key()).unwrap().unwrap(), etag);
         Ok(etag.text)
     }
 
@@ -107,14 +102,12 @@ fn a_put_whose_answer_is_lost_is_known_to_be_made() {
     for kind in KINDS {
         for plan in plans {
             let fixture = fixture(kind);
-            fixture.fail(&UNLIMITED, plan);
+            fixture.fail(plan);
             let before = fixture.held().1;
-            let etag = fixture.put(&UNLIMITED, b"one", &Condition::Absent).unwrap();
+            let etag = fixture.put(b"one", &Condition::Absent).unwrap();
             assert_eq!(fixture.held(), (Some(b"one".to_vec()), before + 1));
-            fixture.fail(&UNLIMITED, plan);
-            fixture
-                .put(&UNLIMITED, b"two", &Condition::Match(etag))
-                .unwrap();
+            fixture.fail(plan);
+            fixture.put(b"two", &Condition::Match(etag)).unwrap();
             assert_eq!(fixture.held(), (Some(b"two".to_vec()), before + 2));
         }
     }
@@ -137,14 +130,12 @@ fn a_put_that_was_not_made_is_made_again() {
     for kind in KINDS {
         for plan in plans {
             let fixture = fixture(kind);
-            fixture.fail(&UNLIMITED, plan);
-            let etag = fixture.put(&UNLIMITED, b"one", &Condition::Absent).unwrap();
-            fixture.fail(&UNLIMITED, plan);
-            fixture
-                .put(&UNLIMITED, b"two", &Condition::Match(etag))
-                .unwrap();
-            fixture.fail(&UNLIMITED, plan);
-            fixture.put(&UNLIMITED, b"three", &Condition::Any).unwrap();
+            fixture.fail(plan);
+            let etag = fixture.put(b"one", &Condition::Absent).unwrap();
+            fixture.fail(plan);
+            fixture.put(b"two", &Condition::Match(etag)).unwrap();
+            fixture.fail(plan);
+            fixture.put(b"three", &Condition::Any).unwrap();
             assert_eq!(fixture.held().0.unwrap(), b"three");
         }
     }
@@ -157,12 +148,10 @@ fn somebody_elses_object_is_never_replaced() {
             let fixture = fixture(kind);
             let condition = match condition {
                 "absent" => Condition::Absent,
-                _ => Condition::Match(fixture.put(&UNLIMITED, b"zero", &Condition::Any).unwrap()),
+                _ => Condition::Match(fixture.put(b"zero", &Condition::Any).unwrap()),
             };
-            fixture.fail(&UNLIMITED, |number, method| {
-                first(Fault::Overtaken)(number, method)
-            });
-            let error = fixture.put(&UNLIMITED, b"one", &condition).unwrap_err();
+            fixture.fail(|number, method| first(Fault::Overtaken)(number, method));
+            let error = fixture.put(b"one", &condition).unwrap_err();
             assert_eq!(error.kind(), Kind::Changed, "{error}");
             assert_eq!(fixture.held().0.unwrap(), b"somebody else's");
         }
@@ -182,8 +171,8 @@ fn a_put_that_is_not_answered_is_not_said_to_be_made() {
     for plan in plans {
         for condition in [Condition::Any, Condition::Absent] {
             let fixture = fixture_within(Bucket::S3, Duration::from_millis(700));
-            fixture.fail(&UNLIMITED, plan);
-            let error = fixture.put(&UNLIMITED, b"one", &condition).unwrap_err();
+            fixture.fail(plan);
+            let error = fixture.put(b"one", &condition).unwrap_err();
             assert_eq!(error.kind(), Kind::Unavailable, "{error}");
             assert_eq!(fixture.held().0, None);
         }
@@ -193,9 +182,9 @@ fn a_put_that_is_not_answered_is_not_said_to_be_made() {
 #[test]
 fn refused_access_is_told_at_once() {
     let fixture = fixture(Bucket::S3);
-    fixture.fail(&UNLIMITED, |_, _| Fault::Status(403));
+    fixture.fail(|_, _| Fault::Status(403));
     for condition in [Condition::Any, Condition::Absent] {
-        let error = fixture.put(&UNLIMITED, b"one", &condition).unwrap_err();
+        let error = fixture.put(b"one", &condition).unwrap_err();
         assert_eq!(error.kind(), Kind::Denied, "{error}");
     }
     assert!(fixture.server.asked.load(Ordering::SeqCst) <= 2);
@@ -217,9 +206,9 @@ fn a_careless_server_is_found_out() {
             .enforced_conditions(&UNLIMITED);
         assert_eq!(enforced.unwrap(), EnforcedConditions::default());
         assert_eq!(fixture.server.state.lock().objects, BTreeMap::new());
-        let etag = fixture.put(&UNLIMITED, b"one", &Condition::Absent).unwrap();
+        let etag = fixture.put(b"one", &Condition::Absent).unwrap();
         for wrong in [Condition::Absent, Condition::Match("\"0\"".to_string())] {
-            let error = fixture.put(&UNLIMITED, b"two", &wrong).unwrap_err();
+            let error = fixture.put(b"two", &wrong).unwrap_err();
             assert_eq!(error.kind(), Kind::Changed, "{error}");
         }
         assert_eq!(fixture.held().0.unwrap(), b"one");
@@ -229,9 +218,7 @@ fn a_careless_server_is_found_out() {
             _ => Fault::None,
         };
         fixture.server.asked.store(0, Ordering::SeqCst);
-        let error = fixture
-            .put(&UNLIMITED, b"two", &Condition::Match(etag))
-            .unwrap_err();
+        let error = fixture.put(b"two", &Condition::Match(etag)).unwrap_err();
         assert_eq!(error.kind(), Kind::Changed, "{error}");
         assert_eq!(fixture.held().0.unwrap(), b"somebody else's");
     }
@@ -260,12 +247,10 @@ fn a_big_object_comes_whole_though_answers_are_lost() {
     ];
     for plan in plans {
         let fixture = fixture(Bucket::S3);
-        fixture.fail(&UNLIMITED, plan);
-        fixture.put(&UNLIMITED, &bytes, &Condition::Absent).unwrap();
+        fixture.fail(plan);
+        fixture.put(&bytes, &Condition::Absent).unwrap();
         assert!(fixture.held().0.unwrap() == bytes);
-        let error = fixture
-            .put(&UNLIMITED, &bytes, &Condition::Absent)
-            .unwrap_err();
+        let error = fixture.put(&bytes, &Condition::Absent).unwrap_err();
         assert_eq!(error.kind(), Kind::Changed, "{error}");
         assert!(fixture.server.state.lock().uploads.is_empty());
     }
@@ -274,13 +259,11 @@ fn a_big_object_comes_whole_though_answers_are_lost() {
 #[test]
 fn an_upload_that_fails_is_given_up() {
     let fixture = fixture(Bucket::S3);
-    fixture.fail(&UNLIMITED, |_, method| match method {
+    fixture.fail(|_, method| match method {
         "PUT" => Fault::Status(403),
         _ => Fault::None,
     });
-    let error = fixture
-        .put(&UNLIMITED, &vec![1; BIG], &Condition::Any)
-        .unwrap_err();
+    let error = fixture.put(&vec![1; BIG], &Condition::Any).unwrap_err();
     assert_eq!(error.kind(), Kind::Denied, "{error}");
     assert!(fixture.server.state.lock().uploads.is_empty());
     assert_eq!(fixture.held().0, None);
@@ -305,8 +288,8 @@ fn an_object_is_erased_once() {
     for plan in lost {
         for is_held in [false, true] {
             let fixture = fixture(Bucket::S3);
-            let held = fixture.put(&UNLIMITED, b"one", &Condition::Any).unwrap();
-            fixture.fail(&UNLIMITED, plan);
+            let held = fixture.put(b"one", &Condition::Any).unwrap();
+            fixture.fail(plan);
             let condition = if is_held {
                 Condition::Match(held)
             } else {
@@ -317,8 +300,8 @@ fn an_object_is_erased_once() {
         }
     }
     let fixture = fixture(Bucket::S3);
-    let held = fixture.put(&UNLIMITED, b"one", &Condition::Any).unwrap();
-    fixture.fail(&UNLIMITED, |number, method| match (number, method) {
+    let held = fixture.put(b"one", &Condition::Any).unwrap();
+    fixture.fail(|number, method| match (number, method) {
         (0, "DELETE") => Fault::Overtaken,
         _ => Fault::None,
     });

@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 
 use super::faulty_server::{Fault, FaultyObjects, FaultyServer, RecordedRequest, Removals, open};
 use crate::error::Kind;
-use crate::request_context::{RequestContext, UNLIMITED};
+use crate::request_context::UNLIMITED;
 use crate::store::backend::bucket::BucketStore;
 use crate::store::backend::bucket::address::CloudKind;
 use crate::store::{Condition, Key, PutBody, Store};
@@ -35,10 +35,10 @@ impl RemovalFixture {
     }
 
     /// Puts an object; returns the condition that it is there.
-    fn put(&self, context: &RequestContext, bytes: &[u8]) -> Condition {
+    fn put(&self, bytes: &[u8]) -> Condition {
         let put = self
             .store
-            .put(context, &key(), PutBody::Bytes(bytes), &Condition::Any);
+            .put(&UNLIMITED, &key(), PutBody::Bytes(bytes), &Condition::Any);
         Condition::Match(put.unwrap().text)
     }
 
@@ -54,8 +54,8 @@ impl RemovalFixture {
         (object, state.objects.len())
     }
 
-    fn fails_as_changed(&self, context: &RequestContext, condition: &Condition) {
-        let error = self.store.erase(context, &key(), condition).unwrap_err();
+    fn fails_as_changed(&self, condition: &Condition) {
+        let error = self.store.erase(&UNLIMITED, &key(), condition).unwrap_err();
         assert_eq!(error.kind(), Kind::Changed, "{error}");
     }
 }
@@ -72,14 +72,14 @@ fn a_removal_carries_its_condition() {
         (CloudKind::Azure, "if-match"),
     ] {
         let fixture = RemovalFixture::new(kind, Removals::Enforce);
-        let trial = fixture.put(&UNLIMITED, b"trial");
+        let trial = fixture.put(b"trial");
         fixture.store.erase(&UNLIMITED, &key(), &trial).unwrap();
         assert_eq!(fixture.held(), (None, 0), "the trial is left");
 
-        let outdated = fixture.put(&UNLIMITED, b"one");
-        let current = fixture.put(&UNLIMITED, b"two");
+        let outdated = fixture.put(b"one");
+        let current = fixture.put(b"two");
         fixture.requests();
-        fixture.fails_as_changed(&UNLIMITED, &outdated);
+        fixture.fails_as_changed(&outdated);
         assert_eq!(fixture.held().0.unwrap(), b"two");
         let (method, condition) = fixture.requests().remove(0);
         assert_eq!((method, condition.unwrap().0), (Method::DELETE, name));
@@ -94,7 +94,7 @@ fn a_removal_carries_its_condition() {
         let request = (Method::DELETE, Some((name, value)));
         assert_eq!(fixture.requests(), [request]);
 
-        fixture.fails_as_changed(&UNLIMITED, &current);
+        fixture.fails_as_changed(&current);
     }
 }
 
@@ -108,16 +108,16 @@ fn a_server_without_conditions_of_removals_is_found_out() {
             Removals::Refuse(400),
         ] {
             let fixture = RemovalFixture::new(kind, removals);
-            let outdated = fixture.put(&UNLIMITED, b"one");
-            let current = fixture.put(&UNLIMITED, b"two");
-            fixture.fails_as_changed(&UNLIMITED, &outdated);
+            let outdated = fixture.put(b"one");
+            let current = fixture.put(b"two");
+            fixture.fails_as_changed(&outdated);
             assert_eq!(fixture.held(), (Some(b"two".to_vec()), 1), "{removals:?}");
             fixture.requests();
             fixture.store.erase(&UNLIMITED, &key(), &current).unwrap();
             assert_eq!(fixture.held(), (None, 0));
             let requests = [(Method::HEAD, None), (Method::DELETE, None)];
             assert_eq!(fixture.requests(), requests, "{removals:?}");
-            fixture.fails_as_changed(&UNLIMITED, &current);
+            fixture.fails_as_changed(&current);
         }
     }
 }

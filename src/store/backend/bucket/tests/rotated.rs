@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 
 use super::faulty_server::{Fault, FaultyObjects, FaultyServer};
 use crate::error::{Kind, Result};
-use crate::request_context::{RequestContext, UNLIMITED};
+use crate::request_context::UNLIMITED;
 use crate::stats::Stats;
 use crate::store::backend::bucket::rotation::RotatedCredentials;
 use crate::store::backend::bucket::settings::Clients;
@@ -116,17 +116,17 @@ fn replace(file: &std::path::Path, content: &str) {
 }
 
 /// Reads, looks up or lists.
-fn one(context: &RequestContext, store: &BucketStore, question: usize) -> Result<()> {
+fn one(store: &BucketStore, question: usize) -> Result<()> {
     let key = Key::new("a").unwrap();
     match question {
-        0 => store.get(context, &key, 100).map(|_| ()),
-        1 => store.version(context, &key).map(|_| ()),
-        _ => store.list(context, &Key::root()).map(|_| ()),
+        0 => store.get(&UNLIMITED, &key, 100).map(|_| ()),
+        1 => store.version(&UNLIMITED, &key).map(|_| ()),
+        _ => store.list(&UNLIMITED, &Key::root()).map(|_| ()),
     }
 }
 
-fn all(context: &RequestContext, store: &BucketStore) -> [Result<()>; 3] {
-    [0, 1, 2].map(|question| one(context, store, question))
+fn all(store: &BucketStore) -> [Result<()>; 3] {
+    [0, 1, 2].map(|question| one(store, question))
 }
 
 const REFUSALS: [(u16, &str); 4] = [
@@ -143,19 +143,13 @@ fn b06_rotated_credentials_are_read_again() {
             let file = tempfile::NamedTempFile::new().unwrap();
             fs::write(file.path(), "old").unwrap();
             let store = open(file.path(), &server(refusal));
-            assert!(
-                all(&UNLIMITED, &store).iter().all(Result::is_err),
-                "{refusal:?}"
-            );
+            assert!(all(&store).iter().all(Result::is_err), "{refusal:?}");
             replace(file.path(), "new+");
-            assert!(
-                all(&UNLIMITED, &store).iter().all(Result::is_err),
-                "still refused"
-            );
+            assert!(all(&store).iter().all(Result::is_err), "still refused");
             replace(file.path(), "new");
             // Whichever request is the first one.
-            one(&UNLIMITED, &store, question).unwrap();
-            assert!(all(&UNLIMITED, &store).iter().all(Result::is_ok));
+            one(&store, question).unwrap();
+            assert!(all(&store).iter().all(Result::is_ok));
         }
     }
 }
@@ -166,7 +160,7 @@ fn b06_refused_credentials_are_denied_and_the_code_is_named() {
         let file = tempfile::NamedTempFile::new().unwrap();
         fs::write(file.path(), "old").unwrap();
         let store = open(file.path(), &server(refusal));
-        for (question, answer) in all(&UNLIMITED, &store).into_iter().enumerate() {
+        for (question, answer) in all(&store).into_iter().enumerate() {
             let error = answer.unwrap_err();
             assert_eq!(error.kind(), Kind::Denied, "{error}");
             let (status, code) = refusal;
