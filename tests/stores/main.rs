@@ -27,6 +27,7 @@ mod local;
 mod names;
 mod objects;
 mod odd_keys;
+mod odd_listings;
 mod odd_servers;
 mod readers;
 mod redirects;

@@ -6,8 +6,7 @@
 use std::sync::Arc;
 
 use super::client::{Client, describe};
-use super::listing;
-use super::listing::{NextPage, PAGE_SIZE, PageRange};
+use super::listing::{PAGE_SIZE, PageRange, Pages};
 use crate::error::Result;
 use crate::request_context::RequestContext;
 use crate::store::{EntryKind, FlatListing, Key, Meta};
@@ -21,7 +20,7 @@ pub(super) struct BucketFlatListing {
     pub(super) key: Key,
     /// The name in the bucket after which the listing begins.
     pub(super) after: Option<String>,
-    pub(super) next: NextPage,
+    pub(super) pages: Pages,
 }
 
 impl BucketFlatListing {
@@ -39,17 +38,15 @@ impl BucketFlatListing {
 
 impl FlatListing for BucketFlatListing {
     fn next(&mut self, _context: &RequestContext) -> Result<Option<Vec<(Key, Meta)>>> {
-        if self.next == NextPage::End {
-            return Ok(None);
-        }
         let wanted = PageRange {
             prefix: &self.prefix,
             delimiter: false,
             after: self.after.as_deref(),
             max_names: PAGE_SIZE,
         };
-        let page = listing::page(&self.client, &self.key, &wanted, &self.next)?;
-        self.next = NextPage::after(page.page_token);
+        let Some(page) = self.pages.fetch(&self.client, &self.key, &wanted)? else {
+            return Ok(None);
+        };
         let objects = page.result.objects.iter().filter_map(|object| {
             let key = self.key(object.location.as_ref())?;
             Some((key, describe(object, EntryKind::File)))
@@ -58,6 +55,6 @@ impl FlatListing for BucketFlatListing {
     }
 
     fn has_ended(&self) -> bool {
-        self.next == NextPage::End
+        self.pages.has_ended()
     }
 }

@@ -1,7 +1,8 @@
 //! Names under a prefix, page by page as the server returns them.
 //!
 //! A cursor is the number of a name in the listing, counted from 1. The token of each page is kept, one per thousand
-//! names, so that a seek makes one request. A page that cannot be fetched is an error, never the end. An object is
+//! names, so that a seek makes one request. A page that cannot be fetched, or that does not lead on, is an error, never
+//! the end. An object is
 //! returned once it is certain that it is not a prefix as well, for which a later page may be needed.
 
 use std::mem;
@@ -11,7 +12,8 @@ use std::thread;
 use object_store::list::{PaginatedListOptions, PaginatedListResult};
 
 use super::client::{Client, describe};
-use crate::error::{Kind, Result};
+use super::page_token;
+use crate::error::{Error, Kind, Result};
 use crate::request_context::RequestContext;
 use crate::store::backend::remote::limits::Attempts;
 use crate::store::{EntryKind, Key, Listing, Meta, Name};
@@ -21,6 +23,9 @@ pub(super) const PAGE_SIZE: usize = 1000;
 
 /// How often the request of a page is repeated; object_store does not repeat one whose body breaks off.
 const REPEATS: usize = 3;
+
+/// How many pages without names may follow each other. Servers that have to skip what was removed send some.
+const MAX_EMPTY_PAGES: usize = 100;
 
 /// A name, its kind, and its metadata as `head` would return them.
 type ListedObjectMeta = (Vec<u8>, EntryKind, Meta);
@@ -38,7 +43,7 @@ pub(super) enum NextPage {
 
 impl NextPage {
     /// Returns the page after one that came with this token.
-    pub(super) fn after(token: Option<String>) -> NextPage {
+    fn after(token: Option<String>) -> NextPage {
         token.map_or(NextPage::End, NextPage::At)
     }
 
@@ -50,13 +55,95 @@ impl NextPage {
     }
 }
 
+/// How many names a page has, and the first and the last one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct PageNames(usize, String, String);
+
+impl PageNames {
+    fn of(page: &PaginatedListResult) -> Option<PageNames> {
+        let objects = page.result.objects.iter().map(|object| &object.location);
+        let names = || objects.clone().chain(&page.result.common_prefixes);
+        let (first, last) = (names().next()?, names().last()?);
+        Some(PageNames(
+            names().count(),
+            first.to_string(),
+            last.to_string(),
+        ))
+    }
+}
+
+/// The pages of a listing, each requested with the token of the one before.
+#[derive(Clone, Default)]
+pub(super) struct Pages {
+    next: NextPage,
+    first: Option<PageNames>,
+    last: Option<PageNames>,
+    /// How many pages without names came one after the other.
+    empty: usize,
+    /// Why no further page can be requested.
+    failed: Option<Error>,
+}
+
+impl Pages {
+    /// Whether the last page has come.
+    pub(super) fn has_ended(&self) -> bool {
+        self.next == NextPage::End
+    }
+
+    /// Fetches the next page; `None` after the last. `Corrupt`, without further requests, if the pages do not lead on.
+    pub(super) fn fetch(
+        &mut self,
+        client: &Client,
+        key: &Key,
+        wanted: &PageRange<'_>,
+    ) -> Result<Option<PaginatedListResult>> {
+        if let Some(error) = &self.failed {
+            return Err(error.clone());
+        }
+        if self.has_ended() {
+            return Ok(None);
+        }
+        let fetched = page(client, key, wanted, &self.next);
+        let fetched = fetched.and_then(|page| self.note(key, &page).map(|()| page));
+        if let Err(error) = &fetched
+            && error.kind() == Kind::Corrupt
+        {
+            self.failed = Some(error.clone());
+        }
+        let page = fetched?;
+        self.next = NextPage::after(page.page_token.clone());
+        Ok(Some(page))
+    }
+
+    /// Notes the names of a page; `Corrupt` if the server begins anew.
+    fn note(&mut self, key: &Key, page: &PaginatedListResult) -> Result<()> {
+        let names = PageNames::of(page);
+        if names.is_some() && (names == self.first || names == self.last) {
+            let text = "the listing does not end: the server sends the same page again";
+            return Err(Error::corrupt(key, text));
+        }
+        self.empty = if names.is_some() { 0 } else { self.empty + 1 };
+        if self.empty > MAX_EMPTY_PAGES && page.page_token.is_some() {
+            let text = format!(
+                "the listing does not end: {} pages have no name",
+                self.empty
+            );
+            return Err(Error::corrupt(key, text));
+        }
+        self.first = self.first.take().or_else(|| names.clone());
+        self.last = names;
+        Ok(())
+    }
+}
+
 /// The state of a listing before a page.
 #[derive(Clone, Default)]
 struct PageStart {
     /// How many names were returned before it.
     cursor: u64,
-    next: NextPage,
+    pages: Pages,
     undecided: Vec<ListedObjectMeta>,
+    split: Option<Vec<u8>>,
 }
 
 /// A listing under way.
@@ -69,9 +156,11 @@ pub(super) struct BucketListing {
     starts: Vec<PageStart>,
     page: std::vec::IntoIter<ListedObjectMeta>,
     cursor: u64,
-    next: NextPage,
+    pages: Pages,
     /// The objects that may turn out to be prefixes as well.
     undecided: Vec<ListedObjectMeta>,
+    /// The directory in which the last page ended, which may go on with the next one.
+    split: Option<Vec<u8>>,
     /// Whether the prefix is an object itself: the marker of a folder.
     has_marker: bool,
 }
@@ -86,8 +175,9 @@ impl BucketListing {
             starts: Vec::new(),
             page: Vec::new().into_iter(),
             cursor: 0,
-            next: NextPage::First,
+            pages: Pages::default(),
             undecided: Vec::new(),
+            split: None,
             has_marker: false,
         }
     }
@@ -109,22 +199,22 @@ impl BucketListing {
 
     /// Fetches the next page; false after the last.
     fn next_page(&mut self) -> Result<bool> {
-        if self.next == NextPage::End {
-            return Ok(false);
-        }
         let wanted = PageRange {
             prefix: &self.prefix,
             delimiter: true,
             after: None,
             max_names: PAGE_SIZE,
         };
-        let page = page(&self.client, &self.key, &wanted, &self.next)?;
-        let next = NextPage::after(page.page_token.clone());
-        self.starts.push(PageStart {
+        let start = PageStart {
             cursor: self.cursor,
-            next: mem::replace(&mut self.next, next),
+            pages: self.pages.clone(),
             undecided: self.undecided.clone(),
-        });
+            split: self.split.clone(),
+        };
+        let Some(page) = self.pages.fetch(&self.client, &self.key, &wanted)? else {
+            return Ok(false);
+        };
+        self.starts.push(start);
         // object_store drops the slash at the end of its name.
         let marker = self.prefix.strip_suffix('/').unwrap_or(&self.prefix);
         let mut objects = page.result.objects.iter();
@@ -138,16 +228,26 @@ impl BucketListing {
     fn names(&mut self, page: PaginatedListResult) -> Vec<ListedObjectMeta> {
         let mut names = mem::take(&mut self.undecided);
         for object in &page.result.objects {
-            if let Some(name) = name(&self.prefix, object.location.as_ref()) {
-                let meta = describe(object, EntryKind::File);
-                names.push((name, EntryKind::File, meta));
+            match listed(&self.prefix, object.location.as_ref()) {
+                Some((name, EntryKind::File)) => {
+                    let meta = describe(object, EntryKind::File);
+                    names.push((name, EntryKind::File, meta));
+                }
+                // The server ignores the delimiter.
+                Some((name, kind)) => names.push((name, kind, Meta::prefix())),
+                None => {}
             }
         }
         for folder in &page.result.common_prefixes {
-            if let Some(name) = name(&self.prefix, folder.as_ref()) {
+            if let Some((name, _)) = listed(&self.prefix, folder.as_ref()) {
                 names.push((name, EntryKind::Directory, Meta::prefix()));
             }
         }
+        let last = self.last_directory(&page);
+        let split = mem::replace(&mut self.split, last);
+        let was_returned =
+            |name: &[u8], kind| kind == EntryKind::Directory && split.as_deref() == Some(name);
+        names.retain(|(name, kind, _)| !was_returned(name, *kind));
         // Of equal names the object comes first; they become a directory with its size and version.
         names.sort_by(|one, other| {
             (&one.0, one.1 != EntryKind::File).cmp(&(&other.0, other.1 != EntryKind::File))
@@ -160,10 +260,21 @@ impl BucketListing {
             earlier.2.kind = later.1;
             true
         });
-        if self.next != NextPage::End {
+        if !self.pages.has_ended() {
             self.take_undecided(&mut names);
         }
         names
+    }
+
+    /// Returns the directory of the last of a page's keys: the next page may have it again where the server ignores the
+    /// delimiter, or continues after a key.
+    fn last_directory(&self, page: &PaginatedListResult) -> Option<Vec<u8>> {
+        let objects = page.result.objects.iter().map(|object| &object.location);
+        let last = objects.chain(&page.result.common_prefixes);
+        let last = last.max_by(|one, other| one.as_ref().cmp(other.as_ref()))?;
+        let is_prefix = page.result.common_prefixes.contains(last);
+        let (name, kind) = listed(&self.prefix, last.as_ref())?;
+        (is_prefix || kind == EntryKind::Directory).then_some(name)
     }
 
     /// Removes the objects that may turn out to be prefixes on the next page: those that the last name begins with,
@@ -180,11 +291,16 @@ impl BucketListing {
     }
 }
 
-/// Returns the name that follows the prefix; nothing for the prefix itself or for what cannot be a name.
-fn name(prefix: &str, location: &str) -> Option<Vec<u8>> {
+/// Returns the name that follows the prefix, and whether it is that of an object or of the directory that has it; nothing
+/// for the prefix itself or for what cannot be a name.
+fn listed(prefix: &str, location: &str) -> Option<(Vec<u8>, EntryKind)> {
     let name = location.strip_prefix(prefix)?.trim_end_matches('/');
+    let (name, kind) = match name.split_once('/') {
+        Some((directory, _)) => (directory, EntryKind::Directory),
+        None => (name, EntryKind::File),
+    };
     Key::root().child(name.as_bytes()).ok()?;
-    Some(name.as_bytes().to_vec())
+    Some((name.as_bytes().to_vec(), kind))
 }
 
 /// Which names a page has.
@@ -228,9 +344,28 @@ pub(super) fn page(
                 Some(pause) => thread::sleep(pause),
                 None => return Err(error),
             },
-            page => return page,
+            page => return checked(key, next, page?),
         }
     }
+}
+
+/// Returns a page if it leads on; `Corrupt` if its token is that of the page itself, or says that the server sent none.
+pub(super) fn checked(
+    key: &Key,
+    next: &NextPage,
+    page: PaginatedListResult,
+) -> Result<PaginatedListResult> {
+    let Some(token) = &page.page_token else {
+        return Ok(page);
+    };
+    if let Some(fault) = page_token::fault(token) {
+        return Err(Error::corrupt(key, fault));
+    }
+    if next.token().as_ref() == Some(token) {
+        let text = "the listing does not end: the server sends the same page token again";
+        return Err(Error::corrupt(key, text));
+    }
+    Ok(page)
 }
 
 impl Listing for BucketListing {
@@ -261,7 +396,8 @@ impl Listing for BucketListing {
         self.starts.truncate(page);
         self.page = Vec::new().into_iter();
         self.cursor = start.cursor;
-        (self.next, self.undecided) = (start.next, start.undecided);
+        (self.pages, self.undecided) = (start.pages, start.undecided);
+        self.split = start.split;
         while self.cursor < cursor && self.next(context)?.is_some() {}
         Ok(())
     }

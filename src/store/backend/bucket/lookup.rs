@@ -6,7 +6,7 @@ use object_store::path::Path;
 
 use super::BucketStore;
 use super::client::describe;
-use super::listing::{NextPage, PageRange, options, page};
+use super::listing::{NextPage, PageRange, checked, options, page};
 use crate::error::{Kind, Result};
 use crate::store::{EntryKind, Key, Meta};
 
@@ -67,7 +67,7 @@ impl BucketStore {
             self.client.pages.list_paginated(Some(&prefix), one),
         )?;
         let is_prefix = match page {
-            Ok(page) => has_names(&prefix, &page),
+            Ok(page) => has_names(&prefix, &checked(key, &NextPage::First, page)?),
             Err(error) if error.kind() == Kind::Unavailable => self.is_prefix(key)?,
             Err(error) => return Err(error),
         };

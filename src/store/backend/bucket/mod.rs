@@ -18,7 +18,7 @@ use crate::store::{
 };
 use client::Client;
 use flat_listing::BucketFlatListing;
-use listing::{BucketListing, NextPage};
+use listing::{BucketListing, Pages};
 use reader::BucketReader;
 use writer::{WriteClients, Writer, etag_of};
 
@@ -34,6 +34,7 @@ mod listing;
 mod lookup;
 mod open;
 mod option_names;
+mod page_token;
 mod plain_listing;
 mod profile;
 mod reader;
@@ -218,7 +219,7 @@ impl Store for BucketStore {
             prefix: self.prefix_below(prefix),
             key: prefix.clone(),
             after: after.map(|name| name + "/"),
-            next: NextPage::First,
+            pages: Pages::default(),
         })))
     }
 

@@ -6,7 +6,7 @@
 
 use std::borrow::Cow;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use http::Uri;
 use object_store::ClientOptions;
@@ -15,6 +15,7 @@ use object_store::client::{
 };
 use object_store::path::Path;
 
+use super::page_token::{self, ListingSigner};
 use crate::store::NotShownEntries;
 use crate::store::backend::remote::connector::Connector;
 
@@ -38,6 +39,7 @@ pub(super) fn is_plain(name: &str) -> bool {
 pub(super) struct PlainListingConnector {
     below: Connector,
     not_shown: Arc<NotShownEntries>,
+    pub(super) signer: Arc<OnceLock<ListingSigner>>,
 }
 
 impl PlainListingConnector {
@@ -49,6 +51,7 @@ impl PlainListingConnector {
         PlainListingConnector {
             below: below.clone(),
             not_shown: not_shown.clone(),
+            signer: Arc::default(),
         }
     }
 }
@@ -64,6 +67,7 @@ impl HttpConnector for PlainListingConnector {
         Ok(HttpClient::new(PlainListingClient {
             below: self.below.connect(options)?,
             not_shown: self.not_shown.clone(),
+            signer: self.signer.clone(),
         }))
     }
 }
@@ -71,6 +75,8 @@ impl HttpConnector for PlainListingConnector {
 struct PlainListingClient {
     below: HttpClient,
     not_shown: Arc<NotShownEntries>,
+    /// How requests are signed that follow a listing of version 1; empty where none are signed.
+    signer: Arc<OnceLock<ListingSigner>>,
 }
 
 impl fmt::Debug for PlainListingClient {
@@ -81,8 +87,14 @@ impl fmt::Debug for PlainListingClient {
 
 #[async_trait::async_trait]
 impl HttpService for PlainListingClient {
-    async fn call(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
+    async fn call(&self, mut request: HttpRequest) -> Result<HttpResponse, HttpError> {
         let is_listing = is_listing(request.uri());
+        if let Some(by_marker) = page_token::by_marker(request.uri()) {
+            *request.uri_mut() = by_marker;
+            if let Some(signer) = self.signer.get() {
+                signer.sign(&mut request).await?;
+            }
+        }
         let response = self.below.execute(request).await?;
         if !is_listing || !response.status().is_success() {
             return Ok(response);
@@ -90,9 +102,12 @@ impl HttpService for PlainListingClient {
         let (head, body) = response.into_parts();
         let page = body.bytes().await?;
         let note = |name: &str| self.not_shown.note_name(name);
-        let body = match str::from_utf8(&page).map(|page| plain_page(page, note)) {
-            Ok(Cow::Owned(plain)) => HttpResponseBody::from(plain),
-            _ => HttpResponseBody::from(page),
+        let body = match str::from_utf8(&page) {
+            Ok(page) => {
+                let leading_on = page_token::leading_on(page);
+                HttpResponseBody::from(plain_page(&leading_on, note).into_owned())
+            }
+            Err(_) => HttpResponseBody::from(page),
         };
         Ok(HttpResponse::from_parts(head, body))
     }

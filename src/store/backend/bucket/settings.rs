@@ -20,6 +20,7 @@ use url::Url;
 use super::address::{Address, CloudKind};
 use super::azure_removal::AzureContainer;
 use super::cloud_builder::{CloudBuilder, PROFILE_OPTIONS};
+use super::page_token::ListingSigner;
 use super::plain_listing::PlainListingConnector;
 use super::profile::{AwsProfile, ProfileSettings};
 use super::rotation::RotatedCredentials;
@@ -86,7 +87,15 @@ impl ClientSettings {
             CloudKind::S3 => {
                 let builder = self.s3()?.with_retry(retry);
                 let is_signed = !builder.is_on(S3Key::SkipSignature);
+                let region = builder.get(&S3Key::Region);
+                let signer = connector.signer.clone();
                 let built = builder.with_http_connector(connector).build();
+                if let Ok(store) = &built
+                    && is_signed
+                {
+                    let credentials = store.credentials().clone();
+                    signer.get_or_init(|| ListingSigner::new(credentials, region));
+                }
                 (built.map(Clients::of), is_signed)
             }
             CloudKind::Google => {

@@ -1,0 +1,218 @@
+//! Tokens of pages of S3 listings: servers of version 1 of the protocol are followed by their markers.
+//!
+//! object_store follows `NextContinuationToken` alone, and takes a page without one for the last. A page that says that it
+//! is cut off (`IsTruncated`) without a token gets one here, which names the marker of version 1: `NextMarker`, or the
+//! last key. The request with that token is turned into one of version 1 and signed anew. A page that cannot be followed
+//! gets a token that says why.
+
+use std::borrow::Cow;
+
+use http::Uri;
+use http::header::AUTHORIZATION;
+use object_store::aws::{AwsAuthorizer, AwsCredentialProvider};
+use object_store::client::{HttpError, HttpErrorKind, HttpRequest};
+use quick_xml::escape::{escape, unescape};
+use url::form_urlencoded;
+
+/// What a token begins with that names a marker, and one that says why there is none.
+const MARKER: &str = "zarrfs-marker:";
+const FAULT: &str = "zarrfs-fault:";
+
+/// The region in whose name requests are signed where none is given.
+const DEFAULT_REGION: &str = "us-east-1";
+
+/// Signs requests of listings.
+#[derive(Debug)]
+pub(super) struct ListingSigner {
+    credentials: AwsCredentialProvider,
+    region: String,
+}
+
+impl ListingSigner {
+    pub(super) fn new(credentials: AwsCredentialProvider, region: Option<String>) -> ListingSigner {
+        let region = region.unwrap_or_else(|| DEFAULT_REGION.to_string());
+        ListingSigner {
+            credentials,
+            region,
+        }
+    }
+
+    /// Signs a request in place of its former signature.
+    pub(super) async fn sign(&self, request: &mut HttpRequest) -> Result<(), HttpError> {
+        let failed = |error| HttpError::new(HttpErrorKind::Unknown, error);
+        let credential = self.credentials.get_credential().await.map_err(failed)?;
+        request.headers_mut().remove(AUTHORIZATION);
+        let authorizer = AwsAuthorizer::new(&credential, "s3", &self.region);
+        authorizer.try_authorize(request, None).map_err(failed)
+    }
+}
+
+/// Returns why a page cannot be followed, if its token says that.
+pub(super) fn fault(token: &str) -> Option<&str> {
+    token.strip_prefix(FAULT)
+}
+
+/// Returns the request of version 1 for one whose token names a marker.
+pub(super) fn by_marker(uri: &Uri) -> Option<Uri> {
+    let query = uri
+        .query()
+        .filter(|query| query.contains("zarrfs-marker"))?;
+    let mut marked = form_urlencoded::Serializer::new(String::new());
+    let mut has_marker = false;
+    for (name, value) in form_urlencoded::parse(query.as_bytes()) {
+        match (&*name, value.strip_prefix(MARKER)) {
+            ("continuation-token", Some(marker)) => {
+                marked.append_pair("marker", marker);
+                has_marker = true;
+            }
+            ("list-type" | "start-after", _) => {}
+            _ => drop(marked.append_pair(&name, &value)),
+        }
+    }
+    let path = uri.path();
+    let mut parts = uri.clone().into_parts();
+    parts.path_and_query = format!("{path}?{}", marked.finish()).parse().ok();
+    Uri::from_parts(parts).ok().filter(|_| has_marker)
+}
+
+/// Returns a page of S3 with a token wherever it is not the last one; pages of Azure as they are.
+pub(super) fn leading_on(page: &str) -> Cow<'_, str> {
+    if page.contains("<EnumerationResults") {
+        return Cow::Borrowed(page);
+    }
+    let Some(end) = page
+        .rfind(END)
+        .filter(|_| page.contains("<ListBucketResult"))
+    else {
+        // One that breaks off is an error of object_store.
+        return if page.contains("<ListBucketResult") {
+            Cow::Borrowed(page)
+        } else {
+            faulty("the server answered with something that is no listing")
+        };
+    };
+    let token = text_in(page, "NextContinuationToken").unwrap_or_default();
+    if !token.trim().is_empty() {
+        return Cow::Borrowed(page);
+    }
+    match text_in(page, "IsTruncated").as_deref().map(str::trim) {
+        Some("false") => Cow::Owned(without_tokens(page)),
+        Some("true") => match marker(page) {
+            Some(marker) => {
+                let (names, end) = page.split_at(end);
+                let token = escape(format!("{MARKER}{marker}"));
+                let token = format!("<{TOKEN}>{token}</{TOKEN}>");
+                Cow::Owned(without_tokens(names) + &token + end)
+            }
+            None => faulty(
+                "the server says that its listing goes on (IsTruncated), but not where: it sends neither a token nor a name",
+            ),
+        },
+        _ => faulty("the server does not say whether its listing is complete (IsTruncated)"),
+    }
+}
+
+const TOKEN: &str = "NextContinuationToken";
+const END: &str = "</ListBucketResult>";
+
+fn faulty<'a>(why: &str) -> Cow<'a, str> {
+    Cow::Owned(format!(
+        "<ListBucketResult><{TOKEN}>{FAULT}{why}</{TOKEN}>{END}"
+    ))
+}
+
+/// Returns a page without tokens, which are empty.
+fn without_tokens(page: &str) -> String {
+    let (open, close) = (format!("<{TOKEN}>"), format!("</{TOKEN}>"));
+    let page = page
+        .replace(&format!("<{TOKEN}/>"), "")
+        .replace(&format!("<{TOKEN} />"), "");
+    match (page.find(&open), page.find(&close)) {
+        (Some(start), Some(end)) if start < end => {
+            let (before, rest) = page.split_at(start);
+            let after = rest.split_once(&close).map(|(_, after)| after);
+            [before, after.unwrap_or_default()].concat()
+        }
+        _ => page,
+    }
+}
+
+/// Returns where the next page begins: after `NextMarker`, or after the last name.
+fn marker(page: &str) -> Option<String> {
+    let next = text_in(page, "NextMarker").filter(|marker| !marker.is_empty());
+    next.or_else(|| {
+        let prefixes = page.rsplit_once("<CommonPrefixes>").map(|(_, last)| last);
+        let prefix = prefixes.and_then(|last| text_in(last, "Prefix"));
+        let objects = page.rsplit_once("<Contents>").map(|(_, last)| last);
+        let object = objects.and_then(|last| text_in(last, "Key"));
+        prefix.max(object)
+    })
+}
+
+/// Returns the text of the first element of a name.
+fn text_in(page: &str, element: &str) -> Option<String> {
+    let (_, rest) = page.split_once(&format!("<{element}>"))?;
+    let (text, _) = rest.split_once('<')?;
+    unescape(text).ok().map(Cow::into_owned)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn page(members: &str) -> String {
+        format!("<ListBucketResult>{members}{END}")
+    }
+
+    fn token(members: &str) -> Option<String> {
+        text_in(&leading_on(&page(members)), TOKEN)
+    }
+
+    #[test]
+    fn a_page_that_is_cut_off_names_its_marker() {
+        let truncated = "<IsTruncated>true</IsTruncated>";
+        let names = "<Contents><Key>a&amp;b</Key></Contents><CommonPrefixes><Prefix>a/</Prefix></CommonPrefixes>";
+        for (members, expected) in [
+            ("<NextMarker>m</NextMarker>", "zarrfs-marker:m"),
+            ("<NextContinuationToken>t</NextContinuationToken>", "t"),
+            (
+                "<NextContinuationToken></NextContinuationToken>",
+                "zarrfs-marker:a/",
+            ),
+            ("<NextContinuationToken/>", "zarrfs-marker:a/"),
+            ("<NextMarker></NextMarker>", "zarrfs-marker:a/"),
+        ] {
+            let found = token(&format!("{truncated}{members}{names}"));
+            assert_eq!(found.as_deref(), Some(expected), "{members}");
+        }
+        assert!(token(truncated).is_some_and(|token| token.starts_with(FAULT)));
+        assert!(token(names).is_some_and(|token| token.starts_with(FAULT)));
+        assert_eq!(
+            token("<IsTruncated>false</IsTruncated><NextContinuationToken/>"),
+            None
+        );
+    }
+
+    #[test]
+    fn what_is_no_listing_is_not_an_empty_one() {
+        for other in ["", "<html><body>Sign in</body></html>"] {
+            assert!(leading_on(other).contains(FAULT), "{other}");
+        }
+        let azure = "<EnumerationResults><NextMarker/></EnumerationResults>";
+        assert_eq!(leading_on(azure), azure);
+    }
+
+    #[test]
+    fn a_marker_is_asked_for_by_version_1() {
+        let asked = |uri: &str| by_marker(&uri.parse().unwrap()).map(|uri| uri.to_string());
+        assert_eq!(
+            asked("http://h/b?continuation-token=zarrfs-marker%3Aa%26b&list-type=2&prefix=a%2F")
+                .unwrap(),
+            "http://h/b?marker=a%26b&prefix=a%2F"
+        );
+        assert_eq!(
+            asked("http://h/b?list-type=2&prefix=zarrfs-marker%3A"),
+            None
+        );
+    }
+}
