@@ -48,7 +48,9 @@ impl Hierarchy {
             .get(context, &document.key, MAX_DOCUMENT)?;
         let version = document.stored.map(|(_, version)| version);
         match object {
-            Some(object) if version.is_none_or(|version| version == object.version) => Ok(object),
+            Some(object) if version.is_none_or(|version| version.may_be(object.version)) => {
+                Ok(object)
+            }
             _ => {
                 self.nodes.forget(&found.path);
                 let why = "was changed since it was found";

@@ -66,10 +66,7 @@ impl FileIds {
     /// Returns the number of the file that the store has under a key, if it is the one that was committed.
     pub(super) fn of_stored(&mut self, key: &Key, version: Version) -> Option<u64> {
         let file = self.by_key.get(key);
-        let file = file.filter(|file| {
-            file.committed
-                .is_none_or(|own| Version::from(own) == version)
-        });
+        let file = file.filter(|file| file.committed.is_none_or(|own| version.may_be(own.into())));
         let id = file.map(|file| file.id);
         id.or_else(|| self.stored.get(&version.number()).copied())
     }

@@ -101,8 +101,7 @@ impl KeptAttributes {
     fn has_times_of(&self, version: Version) -> bool {
         match (self.version.map(Version::from), version) {
             (None, version) => version.stored().is_none(),
-            // Of some stores no more is known than the size.
-            (Some(own), version) => own == version || !own.is_lasting() && !version.is_lasting(),
+            (Some(own), version) => own.may_be(version),
         }
     }
 

@@ -11,7 +11,7 @@ use super::upper::{belongs_to, is_same_place};
 use crate::error::{Error, Result};
 use crate::model::document;
 use crate::request_context::RequestContext;
-use crate::store::{Key, StoreVersion, Version};
+use crate::store::{Key, StoreVersion};
 
 /// The most keys that are looked for.
 const MAX_LOOKED_FOR: usize = 256;
@@ -41,7 +41,9 @@ impl OverlayCore {
             let Some(meta) = self.store.head(context, key)? else {
                 continue;
             };
-            let is_same = known.version.map(Version::from) == Some(meta.version);
+            let is_same = known
+                .version
+                .is_some_and(|own| meta.version.may_be(own.into()));
             if is_same || are_all_common || !known.is_common {
                 return Ok(());
             }

@@ -39,7 +39,7 @@ impl Condition {
         let why = match (self, found) {
             (Condition::Any, _) | (Condition::Absent, None) => return Ok(()),
             (Condition::Match(held), Some(found)) if *held == found.text => return Ok(()),
-            (Condition::Version(read), Some(found)) if *read == found.version => return Ok(()),
+            (Condition::Version(read), Some(found)) if read.may_be(found.version) => return Ok(()),
             (Condition::Absent, Some(_)) => "is there, though it was not before",
             (Condition::Match(_), Some(_)) => "holds something else than before",
             (Condition::Version(_), Some(_)) => "was changed since it was read",

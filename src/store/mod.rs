@@ -73,10 +73,20 @@ impl Meta {
         (self.version, self.size)
     }
 
-    /// Whether two answers may be of one content, as far as the store tells contents apart.
+    /// Whether two answers may be of one content, as far as the store tells contents apart. Where one of them has no ETag,
+    /// as some listings have none, size and time count.
     pub(crate) fn may_be_of(&self, other: &Meta) -> bool {
-        let are_transient = !self.version.is_lasting() && !other.version.is_lasting();
-        self.size == other.size && (self.version == other.version || are_transient)
+        let is_same_time = || {
+            let lacks_one = self.version.is_lasting() != other.version.is_lasting();
+            lacks_one && self.seconds() != 0 && self.seconds() == other.seconds()
+        };
+        self.size == other.size && (self.version.may_be(other.version) || is_same_time())
+    }
+
+    /// Returns when it was last changed, in seconds since 1970; 0 if the store does not tell.
+    fn seconds(&self) -> u64 {
+        let since = self.modified.duration_since(UNIX_EPOCH);
+        since.map_or(0, |since| since.as_secs())
     }
 
     /// Returns what is known of a prefix that is no object.
@@ -119,6 +129,17 @@ impl Object {
     /// Returns which content it is, and the length of all of it.
     pub(crate) fn content(&self) -> (Version, u64) {
         (self.version, self.size)
+    }
+
+    /// Returns what the answer tells without its bytes.
+    pub(crate) fn meta(&self) -> Meta {
+        Meta {
+            kind: EntryKind::File,
+            size: self.size,
+            stored: self.size,
+            modified: self.modified.unwrap_or(UNIX_EPOCH),
+            version: self.version,
+        }
     }
 
     /// Returns an empty part of the object that `meta` describes.

@@ -1,11 +1,12 @@
 //! Versions tell one content of a key from another.
 //!
-//! A store makes them of the ETag, or of inode, size and times. A file that was written and is not in the store yet has
-//! a version of another type: the two are never equal, and what a change expects of the store can only be a version that
-//! the store has told.
+//! A store makes them of the ETag, or of inode, size and times. A server that sends no ETag tells size and time alone,
+//! and two contents of one second may have the same: its versions are transient, so that no content outlives them. A file
+//! that was written and is not in the store yet has a version of another type: the two are never equal, and what a change
+//! expects of the store can only be a version that the store has told.
 
 use std::sync::OnceLock;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use twox_hash::XxHash64;
 
@@ -35,7 +36,11 @@ impl Version {
 
     /// Returns the version of a content of the store that these bytes name.
     pub fn of(name: &[u8]) -> Version {
-        Version::numbered(XxHash64::oneshot(0, name))
+        let number = XxHash64::oneshot(0, name);
+        if number & TRANSIENT == TRANSIENT {
+            return Version::numbered(number ^ 1 << 63);
+        }
+        Version::numbered(number)
     }
 
     /// Returns the version of a content of the store that has this number.
@@ -48,13 +53,16 @@ impl Version {
         Version::Upper(UpperVersion(XxHash64::oneshot(0, name)))
     }
 
-    /// Returns the version of a content of which the store tells no more than its size: another one after a moment, as
-    /// the content may have changed.
-    pub(crate) fn transient(size: u64) -> Version {
+    /// Returns the version of a content of which the store tells size and time of change alone, or not even that: another
+    /// one after a moment, as the content may have changed.
+    pub(crate) fn transient(size: u64, modified: Option<SystemTime>) -> Version {
         static START: OnceLock<Instant> = OnceLock::new();
         let moments = START.get_or_init(Instant::now).elapsed().as_nanos() / MOMENT.as_nanos();
-        let name = format!("{moments} {size}");
-        Version::numbered(TRANSIENT | XxHash64::oneshot(0, name.as_bytes()) & !TRANSIENT)
+        let moment = XxHash64::oneshot(0, &moments.to_le_bytes());
+        let modified = modified.map(|time| time.duration_since(UNIX_EPOCH).unwrap_or_default());
+        let name = format!("{:?} {size}", modified.map(|since| since.as_secs()));
+        let seen = XxHash64::oneshot(0, name.as_bytes());
+        Version::numbered(TRANSIENT | seen & SEEN | moment & !(TRANSIENT | SEEN))
     }
 
     /// Returns a number that tells the version from nearly all others.
@@ -82,6 +90,12 @@ impl Version {
     pub fn is_lasting(self) -> bool {
         self.number() & TRANSIENT != TRANSIENT
     }
+
+    /// Whether two versions may be of one content: they are equal, or transient with the same size and time.
+    pub fn may_be(self, other: Version) -> bool {
+        let are_transient = !self.is_lasting() && !other.is_lasting();
+        self == other || are_transient && (self.number() ^ other.number()) & SEEN == 0
+    }
 }
 
 impl From<StoreVersion> for Version {
@@ -90,8 +104,40 @@ impl From<StoreVersion> for Version {
     }
 }
 
-/// The bits that all transient versions have; next to none of the others has them.
-const TRANSIENT: u64 = 0xffff_ffff << 32;
+/// The bits that all transient versions have, and no version that names a content for good.
+const TRANSIENT: u64 = 0xffff << 48;
+
+/// The bits of a transient version that follow from size and time; those below them are another number each moment.
+const SEEN: u64 = 0xff_ffff << 24;
 
 /// How long a transient version stays the same: long enough for one answer to be made of several requests.
 const MOMENT: Duration = Duration::from_millis(100);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_transient_version_passes_and_is_known_by_size_and_time() {
+        let time = UNIX_EPOCH.checked_add(Duration::from_secs(7));
+        let first = Version::transient(1, time);
+        std::thread::sleep(MOMENT);
+        let later = Version::transient(1, time);
+        assert!(first != later && first.may_be(later));
+        assert!(!first.is_lasting() && Version::of(b"x").is_lasting());
+        for other in [
+            Version::transient(2, time),
+            Version::transient(1, None),
+            Version::transient(1, Some(UNIX_EPOCH)),
+            Version::of(b"x"),
+        ] {
+            assert!(!first.may_be(other) && !other.may_be(first));
+        }
+    }
+
+    #[test]
+    fn no_name_has_a_transient_version() {
+        let mut names = (0u64..1 << 18).map(|number| Version::of(&number.to_le_bytes()));
+        assert!(names.all(Version::is_lasting));
+    }
+}

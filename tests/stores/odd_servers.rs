@@ -135,6 +135,47 @@ fn b05_a_change_of_the_same_size_is_seen_though_the_server_does_not_tell() {
     assert!(fetched.count() >= 4, "each read is a request");
 }
 
+/// Replaced objects of the same length and second, under an ETag that names nothing.
+#[test]
+fn an_etag_without_a_name_keeps_no_object_beyond_the_ttl() {
+    for tag in ["", "\"\"", "W/\"\"", "\" \""] {
+        let (letter, folder) = (Arc::new(AtomicU8::new(b'a')), tempfile::tempdir().unwrap());
+        let now = letter.clone();
+        let server = Scripted::start(move |_, request| {
+            let time = "Wed, 01 Jan 2020 00:00:00 GMT".to_string();
+            let headers = vec![("etag", tag.to_string()), ("last-modified", time)];
+            match request.target.as_str() {
+                "/zarr.json" => answer(200, b"{}"),
+                "/c" => Answer {
+                    headers,
+                    ..answer(200, &[now.load(Ordering::SeqCst); 4])
+                },
+                _ => answer(404, b""),
+            }
+        });
+        let url = server.url("");
+        let remote = RemoteConfig {
+            cache_dir: Some(folder.path().to_path_buf()),
+            cache_size: 64 << 20,
+            ..RemoteConfig::default()
+        };
+        let store = open(&url, TTL, remote.clone()).unwrap();
+        let reader = store.open(&UNLIMITED, &key("c"), None).unwrap();
+        assert_eq!(read(&store), b"aaaa", "{tag}");
+        assert_eq!(reader.read_at(&UNLIMITED, 0, 4).unwrap(), b"aaaa", "{tag}");
+        let etag = store.etag(&UNLIMITED, &key("c")).unwrap().unwrap();
+        assert!(etag.text.starts_with("modified "), "{}", etag.text);
+        letter.store(b'b', Ordering::SeqCst);
+        thread::sleep(TTL + Duration::from_millis(200));
+        assert_eq!(read(&store), b"bbbb", "{tag}");
+        let reader = store.open(&UNLIMITED, &key("c"), None).unwrap();
+        assert_eq!(reader.read_at(&UNLIMITED, 0, 4).unwrap(), b"bbbb", "{tag}");
+        letter.store(b'c', Ordering::SeqCst);
+        let remounted = open(&url, Duration::from_secs(1 << 40), remote).unwrap();
+        assert_eq!(read(&remounted), b"cccc", "{tag}");
+    }
+}
+
 #[test]
 fn b13_packed_bytes_are_not_given_out() {
     let server = Scripted::start(|_, request| match request.target.as_str() {

@@ -21,7 +21,7 @@ use crate::store::backend::local::check_names;
 use crate::store::tree::{
     AttrChange, Credentials, FreeSpace, OpenMode, RenameMode, Setting, Stat, Tree, TreeFile,
 };
-use crate::store::{EntryKind, Key, Meta, Version};
+use crate::store::{EntryKind, Key, Meta};
 
 mod create;
 mod link;
@@ -288,7 +288,7 @@ impl OverlayCore {
         // Another program may have replaced what the file was opened on.
         let is_same = |file: &Arc<OpenFile>| {
             let opened = file.unwritten_version();
-            opened.is_none_or(|(_, version)| Version::from(version) == stat.meta.version)
+            opened.is_none_or(|(_, version)| stat.meta.version.may_be(version.into()))
         };
         let file = file.filter(is_same);
         if let Some(file) = &file

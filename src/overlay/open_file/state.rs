@@ -19,7 +19,7 @@ use crate::overlay::journal_line::{ContentDigest, JournalRecord, Mark};
 use crate::overlay::keys_dir::{inode_of, os_error};
 use crate::overlay::name_change::NameChange;
 use crate::overlay::{OverlayCore, content};
-use crate::store::{Key, Reader, Version};
+use crate::store::{Key, Reader};
 
 /// The state of an open file.
 pub(in crate::overlay) struct FileState {
@@ -172,7 +172,7 @@ impl FileState {
         let OpenedAs::Stored(_, opened) = self.opened_as else {
             return;
         };
-        let copied = copied.filter(|(version, _)| *version == Version::from(opened));
+        let copied = copied.filter(|(version, _)| version.may_be(opened.into()));
         self.opened_content = copied.map(|(_, content)| content);
     }
 

@@ -15,7 +15,7 @@ use crate::overlay::keys_dir::{inode_of, os_error};
 use crate::overlay::layered_store::LayeredStore;
 use crate::overlay::{OverlayCore, Resolved, wrong_kind};
 use crate::request_context::RequestContext;
-use crate::store::{EntryKind, Key, LogPosition, Meta, Version};
+use crate::store::{EntryKind, Key, LogPosition, Meta};
 use crate::sync::descriptors::Permit;
 
 /// The open files by their keys.
@@ -143,7 +143,7 @@ impl OverlayCore {
             return Ok(true);
         };
         let now = self.look(|top| top.lower.head(context, &lower))?;
-        Ok(now.is_some_and(|meta| meta.version == Version::from(version)))
+        Ok(now.is_some_and(|meta| meta.version.may_be(version.into())))
     }
 
     /// Takes the key away from a file that another program replaced in the store, unless it was written meanwhile.

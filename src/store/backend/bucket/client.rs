@@ -21,6 +21,7 @@ use crate::store::backend::remote::packing;
 use crate::store::backend::remote::runtime::{
     LastResponse, last_status, note_response, spawn_and_wait, wait, with_last_response,
 };
+use crate::store::backend::remote::validator::validator;
 use crate::store::{EntryKind, Key, Meta, Object, Version};
 use crate::sync::buffer;
 
@@ -239,13 +240,9 @@ impl Client {
 
 /// Returns the version of an object: from its ETag, or from time and size where it has none.
 pub(super) fn version(meta: &ObjectMeta) -> Version {
-    match &meta.e_tag {
-        // Some servers quote it in one response and not in the next.
-        Some(tag) => Version::of(tag.trim_matches('"').as_bytes()),
-        None => {
-            let (seconds, size) = (meta.last_modified.timestamp(), meta.size);
-            Version::of(format!("{seconds} {size}").as_bytes())
-        }
+    match meta.e_tag.as_deref().and_then(validator) {
+        Some(name) => Version::of(name.as_bytes()),
+        None => Version::transient(meta.size, Some(meta.last_modified.into())),
     }
 }
 

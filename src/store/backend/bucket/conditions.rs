@@ -8,6 +8,7 @@ use object_store::{PutMode, UpdateVersion};
 
 use super::address::CloudKind;
 use crate::store::Condition;
+use crate::store::backend::remote::validator::validator;
 
 /// A header of a request, by name and value.
 pub(super) type ConditionHeader = (HeaderName, HeaderValue);
@@ -21,13 +22,14 @@ const IF_GENERATION_MATCH: HeaderName = HeaderName::from_static("x-goog-if-gener
 /// An ETag that no content has.
 const UNUSED_ETAG: &str = "\"0123456789abcdef0123456789abcdef\"";
 
-/// Returns the text of an ETag as conditions need it; nothing without a tag, or for Google without a generation.
+/// Returns the text of an ETag as conditions need it; nothing without a tag that names something, or for Google without
+/// a generation.
 pub(super) fn etag_text(
     kind: CloudKind,
     tag: Option<&str>,
     generation: Option<&str>,
 ) -> Option<String> {
-    let tag = tag?;
+    let tag = tag.filter(|tag| validator(tag).is_some())?;
     // Some servers quote it in one response and not in the next.
     let tag = if tag.ends_with('"') {
         tag.to_string()

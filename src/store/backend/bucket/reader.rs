@@ -37,10 +37,10 @@ impl Reader for BucketReader {
             .client
             .fetch(&self.key, &self.path, options, end - offset)?;
         let object = fetched.ok_or_else(|| self.changed())?;
-        if object.version != self.meta.version {
+        check_length(&self.key, object.content(), self.meta.content())?;
+        if !object.meta().may_be_of(&self.meta) {
             return Err(self.changed());
         }
-        check_length(&self.key, object.content(), self.meta.content())?;
         let (found, due) = (object.bytes.len() as u64, end - offset);
         if found == due {
             return Ok(object.bytes);

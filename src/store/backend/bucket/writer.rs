@@ -21,6 +21,7 @@ use crate::store::backend::remote::condition_probe::{
     ConditionProbe, ConditionTrial, EnforcedConditions,
 };
 use crate::store::backend::remote::connector::with_removal_header;
+use crate::store::backend::remote::validator::validator;
 use crate::store::backend::remote::write_retry;
 use crate::store::backend::remote::write_retry::RemoteKey;
 use crate::store::{Condition, ETag, EntryKind, Key, Meta, PutBody, Reader, Version};
@@ -108,10 +109,11 @@ impl Writer {
         response: &PutResult,
     ) -> Result<ETag> {
         let (tag, version) = (response.e_tag.as_deref(), response.version.as_deref());
-        match (tag, etag_text(self.kind, tag, version)) {
-            (Some(tag), Some(text)) => Ok(ETag {
+        let name = tag.and_then(validator);
+        match (name, etag_text(self.kind, tag, version)) {
+            (Some(name), Some(text)) => Ok(ETag {
                 text,
-                version: Version::of(tag.trim_matches('"').as_bytes()),
+                version: Version::of(name.as_bytes()),
             }),
             _ => self
                 .etag(target)?

@@ -12,6 +12,7 @@ use super::urls::{UrlSpace, too_long};
 use crate::error::{Error, Kind, Result};
 use crate::store::backend::remote::fault::ANSWERED;
 use crate::store::backend::remote::packing;
+use crate::store::backend::remote::validator::validator;
 use crate::store::{EntryKind, Key, Meta, Version};
 
 /// The status of what was there and was taken away. It is no missing key: the fill value must not stand for what is lost.
@@ -137,9 +138,10 @@ impl ResponseHead {
         Some((span.trim(), size.trim().parse().ok()))
     }
 
-    /// Returns the ETag as the server spells it.
+    /// Returns the ETag as the server spells it; `None` if it names nothing.
     pub(super) fn tag(&self) -> Option<String> {
-        self.text("etag").map(|tag| tag.trim().to_string())
+        let tag = self.text("etag").filter(|tag| validator(tag).is_some());
+        tag.map(|tag| tag.trim().to_string())
     }
 
     /// Returns when the object was last changed.
@@ -207,20 +209,12 @@ pub(super) fn refusal(key: &Key, status: u16) -> Error {
     Error::new(kind, key, text)
 }
 
-/// Returns the version of an object: from its ETag, or from time and size where it has none; without a time, one that
-/// passes.
+/// Returns the version of an object: from its ETag, or from time and size where it has none.
 pub(super) fn version(tag: Option<&str>, modified: Option<SystemTime>, size: u64) -> Version {
-    if let Some(tag) = tag {
-        // Some servers quote it, or mark it weak, in one response and not in the next.
-        let tag = tag.trim();
-        let tag = tag.strip_prefix("W/").unwrap_or(tag);
-        return Version::of(tag.trim_matches('"').as_bytes());
+    match tag.and_then(validator) {
+        Some(name) => Version::of(name.as_bytes()),
+        None => Version::transient(size, modified),
     }
-    let Some(modified) = modified else {
-        return Version::transient(size);
-    };
-    let since = modified.duration_since(UNIX_EPOCH).unwrap_or_default();
-    Version::of(format!("{} {size}", since.as_secs()).as_bytes())
 }
 
 /// Returns the URL at the end of all redirections, as the client notes it; nothing if it does not.

@@ -11,6 +11,7 @@ use quick_xml::events::{BytesRef, Event};
 
 use super::response::version;
 use crate::error::{Error, Result};
+use crate::store::backend::remote::validator::validator;
 use crate::store::{EntryKind, Meta};
 
 /// The PROPFIND body: only the properties that are read here, since for others some servers open each file.
@@ -129,7 +130,7 @@ impl MultistatusParser {
             b"status" => self.now.status = status(text).filter(|status| *status >= 300),
             b"getcontentlength" => self.properties.size = text.parse().ok(),
             b"getlastmodified" => self.properties.modified = httpdate::parse_http_date(text).ok(),
-            b"getetag" if !text.is_empty() => self.properties.tag = Some(text.to_string()),
+            b"getetag" if validator(text).is_some() => self.properties.tag = Some(text.to_string()),
             b"propstat" => self.close_properties(),
             b"response" => self.resources.push(std::mem::take(&mut self.now)),
             _ => {}

@@ -16,6 +16,7 @@ mod redirect;
 pub(super) mod runtime;
 mod second_request;
 mod trust;
+pub(super) mod validator;
 pub(super) mod write_retry;
 
 /// How often a request is repeated once the store is open.

@@ -52,7 +52,7 @@ impl ReadaheadReader {
     fn fetched(&self) -> Option<Arc<Block>> {
         let block = self.shared.blocks.get(&self.whole)?;
         let is_whole = block.object.bytes.len() as u64 == self.meta.size;
-        (is_whole && block.object.content() == self.meta.content()).then_some(block)
+        (is_whole && self.shared.is_of(&block, &self.meta)).then_some(block)
     }
 
     /// Whether a read goes on where the last one ended; the kernel's requests come a little out of order.
