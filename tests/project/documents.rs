@@ -353,8 +353,17 @@ fn paragraphs<'a>(page: &'a str, from: &str, to: &str) -> Vec<&'a str> {
 /// The page says what is promised of writing, and names the tests of each paragraph in comments: a file, and a test in it.
 #[test]
 fn every_promise_of_writing_has_its_test() {
-    let page = read("man/zarrfs-writing.7");
-    for paragraph in paragraphs(&page, "THE STORE VIEW", "EXAMPLES") {
+    check_promises("man/zarrfs-writing.7", "THE STORE VIEW", "EXAMPLES");
+}
+
+/// The same for what is promised of keys that are missing.
+#[test]
+fn every_promise_of_missing_keys_has_its_test() {
+    check_promises("man/zarrfs-stores.7", "MISSING KEYS", "FRESHNESS");
+}
+
+fn check_promises(page: &str, from: &str, to: &str) {
+    for paragraph in paragraphs(&read(page), from, to) {
         let tests = paragraph
             .lines()
             .filter_map(|line| line.strip_prefix(".\\\" "));

@@ -383,3 +383,92 @@ fn b13_what_is_lost_is_an_error_and_not_a_missing_chunk() {
         }
     }
 }
+
+/// A missing chunk would be the fill value.
+#[test]
+fn b04_other_refusals_than_404_are_errors() {
+    for status in [400, 402, 405, 409, 410, 418, 451] {
+        let server = Scripted::start(move |_, request| match request.target.as_str() {
+            "/zarr.json" => answer(200, b"{}"),
+            "/c" => answer(status, b""),
+            _ => answer(404, b""),
+        });
+        let store = open(&server.url(""), TTL, RemoteConfig::default()).unwrap();
+        for error in [
+            store.get(&UNLIMITED, &key("c"), 100).map(drop).unwrap_err(),
+            store.head(&UNLIMITED, &key("c")).map(drop).unwrap_err(),
+            store
+                .open(&UNLIMITED, &key("c"), None)
+                .map(drop)
+                .unwrap_err(),
+        ] {
+            assert!(error.detail().contains(&status.to_string()), "{error}");
+        }
+        assert!(store.get(&UNLIMITED, &key("d"), 100).unwrap().is_none());
+    }
+}
+
+#[test]
+fn b18_an_object_that_head_does_not_know_is_read() {
+    let server =
+        Scripted::start(
+            |_, request| match (request.method.as_str(), request.target.as_str()) {
+                ("GET", "/zarr.json") => answer(200, b"{}"),
+                ("GET", "/c") => answer(200, b"chunk"),
+                _ => answer(404, b""),
+            },
+        );
+    let store = open(&server.url(""), TTL, RemoteConfig::default()).unwrap();
+    assert_eq!(store.head(&UNLIMITED, &key("d")).unwrap(), None);
+    assert_eq!(store.head(&UNLIMITED, &key("c")).unwrap().unwrap().size, 5);
+    let reader = store.open(&UNLIMITED, &key("c"), None).unwrap();
+    assert_eq!(reader.read_at(&UNLIMITED, 0, 5).unwrap(), b"chunk");
+}
+
+/// A bucket that lets objects be read and not listed, as that of most public data; once it is `closed`, nothing is read.
+fn unlisted(closed: Arc<AtomicBool>) -> Scripted {
+    Scripted::start(move |_, request| {
+        let path = request.target.split('?').next().unwrap_or_default();
+        match path {
+            "/b/.zgroup" | "/b/a/0" if !closed.load(Ordering::SeqCst) => Answer {
+                headers: vec![
+                    ("last-modified", "Thu, 01 Jan 2026 00:00:00 GMT".to_string()),
+                    ("etag", "\"1\"".to_string()),
+                ],
+                ..answer(200, b"{}")
+            },
+            _ => answer(403, b"<Error><Code>AccessDenied</Code></Error>"),
+        }
+    })
+}
+
+#[test]
+fn b08_what_a_bucket_without_listing_refuses_is_missing_while_its_root_is_given() {
+    let closed = Arc::new(AtomicBool::new(false));
+    let server = unlisted(closed.clone());
+    let remote = || RemoteConfig {
+        anonymous: true,
+        endpoint: Some(format!("http://{}", server.address)),
+        ..RemoteConfig::default()
+    };
+    let store = open("s3://b", Duration::ZERO, remote()).unwrap();
+    assert!(!store.info().lists);
+    assert!(store.get(&UNLIMITED, &key("a/0"), 100).unwrap().is_some());
+    for missing in ["zarr.json", "a/1"] {
+        assert!(store.get(&UNLIMITED, &key(missing), 100).unwrap().is_none());
+        let part = store.get_range(&UNLIMITED, &key(missing), ByteRange::Span(0..1));
+        assert!(part.unwrap().is_none());
+        assert!(store.head(&UNLIMITED, &key(missing)).unwrap().is_none());
+        assert!(store.version(&UNLIMITED, &key(missing)).unwrap().is_none());
+    }
+    closed.store(true, Ordering::SeqCst);
+    for refused in ["a/0", "a/1"] {
+        let error = store
+            .get(&UNLIMITED, &key(refused), 100)
+            .map(drop)
+            .unwrap_err();
+        assert_eq!(error.kind(), Kind::Denied, "{refused}: {error}");
+    }
+    let error = open("s3://b", TTL, remote()).err().unwrap();
+    assert_eq!(error.kind(), Kind::Denied, "{error}");
+}

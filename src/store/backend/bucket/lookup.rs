@@ -8,6 +8,8 @@ use super::BucketStore;
 use super::client::describe;
 use super::listing::{NextPage, PageRange, checked, options, page};
 use crate::error::{Kind, Result};
+use crate::store::backend::remote::fault;
+use crate::store::backend::remote::runtime::{wait, with_last_response};
 use crate::store::{EntryKind, Key, Meta};
 
 impl BucketStore {
@@ -40,8 +42,36 @@ impl BucketStore {
         let Some(path) = self.path(key) else {
             return Ok(None);
         };
-        let found = self.client.head(key, &path)?;
+        let found = self.or_missing(self.client.head(key, &path))?;
         Ok(found.map(|meta| describe(&meta, EntryKind::File)))
+    }
+
+    /// Returns the answer about a key: `None` also if the server refuses the key as one that it does not have.
+    pub(super) fn or_missing<T>(&self, answer: Result<Option<T>>) -> Result<Option<T>> {
+        match (answer, &self.absence) {
+            (Err(error), Some(absence)) if error.kind() == Kind::Denied => {
+                let is_there = async |key: &Key| self.is_there(key).await;
+                let asked = self.client.limits.permitted(absence.is_missing(is_there));
+                match wait(self.client.limits.time, asked)? {
+                    (Some(Ok(true)), _) => Ok(None),
+                    _ => Err(error),
+                }
+            }
+            (answer, _) => answer,
+        }
+    }
+
+    /// Requests the metadata of an object as a part of a wait; false if it is missing.
+    async fn is_there(&self, key: &Key) -> Result<bool> {
+        let Some(path) = self.path(key) else {
+            return Ok(false);
+        };
+        let (answer, last) = with_last_response(self.client.object_head(&path)).await;
+        match answer.map_err(|error| fault::error(&error, &last, key)) {
+            Ok(_) => Ok(true),
+            Err(error) if error.kind() == Kind::NotFound => Ok(false),
+            Err(error) => Err(error),
+        }
     }
 
     /// Whether keys lie below this one.

@@ -11,6 +11,7 @@ use object_store::{GetOptions, GetRange};
 
 use crate::error::{Error, Kind, Result};
 use crate::request_context::RequestContext;
+use crate::store::backend::remote::absence::Absence;
 use crate::store::backend::remote::condition_probe::trial_key;
 use crate::store::{
     ByteRange, Condition, ETag, EntryKind, FlatListing, Key, Listing, Meta, Object, PutBody,
@@ -57,6 +58,8 @@ pub struct BucketStore {
     /// Without a slash at either end.
     prefix: String,
     writer: WriteClients,
+    /// Whether what the server refuses is missing; `None` where names are listed.
+    absence: Option<Absence>,
     /// Whether an empty prefix is a store as well.
     may_be_empty: bool,
     /// Whether keys are listed in order: those of S3's directory buckets are not.
@@ -87,7 +90,7 @@ impl BucketStore {
             return Ok(Some(Object::without_bytes(&meta)));
         }
         let options = GetOptions::new().with_range(Some(GetRange::Bounded(part)));
-        self.client.fetch(key, path, options, u64::MAX)
+        self.or_missing(self.client.fetch(key, path, options, u64::MAX))
     }
 }
 
@@ -102,7 +105,7 @@ fn is_range_refusal(error: &Error) -> bool {
 impl Store for BucketStore {
     fn get(&self, _context: &RequestContext, key: &Key, limit: u64) -> Result<Option<Object>> {
         match self.path(key) {
-            Some(path) => self.client.fetch(key, &path, GetOptions::new(), limit),
+            Some(path) => self.or_missing(self.client.fetch(key, &path, GetOptions::new(), limit)),
             None => Ok(None),
         }
     }
@@ -128,7 +131,7 @@ impl Store for BucketStore {
         };
         if range_now.is_some() {
             let options = GetOptions::new().with_range(range_now);
-            match self.client.fetch(key, &path, options, u64::MAX) {
+            match self.or_missing(self.client.fetch(key, &path, options, u64::MAX)) {
                 // The range lies outside the object; servers report that in several ways.
                 Err(error) if is_range_refusal(&error) => {}
                 object => return object,
@@ -232,7 +235,7 @@ impl Store for BucketStore {
         let Some(path) = self.path(key) else {
             return Ok(None);
         };
-        let found = self.client.head(key, &path)?;
+        let found = self.or_missing(self.client.head(key, &path))?;
         Ok(found.map(|meta| etag_of(self.writer.kind(), &meta)))
     }
 

@@ -12,6 +12,7 @@ use super::{BucketStore, address, cloud_urls, settings};
 use crate::error::{Error, Kind, Result};
 use crate::model::document;
 use crate::stats::Stats;
+use crate::store::backend::remote::absence::Absence;
 use crate::store::backend::remote::connector::Connector;
 use crate::store::backend::remote::fault;
 use crate::store::backend::remote::limits::{RequestLimits, once_ready};
@@ -70,6 +71,7 @@ impl BucketStore {
         })?;
         let mut store = BucketStore::build(address, config, &connector, (RETRIES, config.timeout))?;
         store.info.lists = lists;
+        store.absence = (!lists).then(Absence::default);
         Ok(store)
     }
 
@@ -102,6 +104,7 @@ impl BucketStore {
             }),
             prefix: address.prefix.clone(),
             writer: WriteClients::new(settings),
+            absence: None,
             may_be_empty: config.may_be_empty,
             is_ordered: !address.bucket.ends_with("--x-s3"),
             info,

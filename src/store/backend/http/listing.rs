@@ -28,7 +28,9 @@ impl HttpStore {
             .wait(prefix, self.endpoint.fetch_document(&spec))?;
         match response.status {
             207 => {}
-            404 | 405 | 409 | 410 => return Ok(None),
+            404 | 409 => return Ok(None),
+            // Not every server answers this for a folder alone: then the key's own response decides.
+            405 if !prefix.is_root() => return Ok(None),
             _ => return Err(refused(prefix, &response)),
         }
         let found = webdav::resources(&bytes).map_err(|error| error.about(prefix))?;
@@ -52,7 +54,7 @@ impl HttpStore {
             let (response, names) = self.index(prefix).await?;
             let Some(names) = names else {
                 return match response.status {
-                    200..=299 | 404 | 405 | 410 => Ok(None),
+                    200..=299 | 404 => Ok(None),
                     _ => Err(refused(prefix, &response)),
                 };
             };

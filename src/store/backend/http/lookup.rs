@@ -10,7 +10,6 @@ use super::response::{ResponseHead, ResponseKind, ResponseOrigin, refusal};
 use super::webdav::Resource;
 use super::{HttpStore, ListingMethod, webdav};
 use crate::error::{Error, Kind, Result};
-use crate::model::document;
 use crate::store::{Key, Meta};
 
 /// What a request has found under a key.
@@ -62,11 +61,19 @@ impl HttpStore {
     ) -> Result<ResponseKind> {
         let kind = match response.response_kind(key) {
             Err(error) if error.kind() == Kind::Denied => {
-                let is_missing = self.may_be_missing(key).await?;
-                return if is_missing {
-                    Ok(ResponseKind::Missing)
-                } else {
-                    Err(error)
+                return match self.is_refused_as_missing().await {
+                    Ok(true) => Ok(ResponseKind::Missing),
+                    _ => Err(error),
+                };
+            }
+            // WebDAV answers this for a GET of a folder.
+            Err(error)
+                if response.status == 405 && self.listing_method == ListingMethod::WebDav =>
+            {
+                return match self.resource(key).await? {
+                    Some(found) if found.is_folder => Ok(ResponseKind::Folder),
+                    Some(_) => Err(error),
+                    None => Ok(ResponseKind::Missing),
                 };
             }
             kind => kind?,
@@ -82,18 +89,20 @@ impl HttpStore {
         }
     }
 
-    /// Whether a refusal of a key may mean that it is missing.
-    async fn may_be_missing(&self, key: &Key) -> Result<bool> {
-        if !document::is_document(key.name()) {
+    /// Whether the refusal of a key means that it is missing.
+    async fn is_refused_as_missing(&self) -> Result<bool> {
+        let Some(absence) = &self.absence else {
             return Ok(false);
-        }
-        if let Some(hides_missing) = self.hides_missing.get() {
-            return Ok(*hides_missing);
-        }
-        match self.refuses_missing().await? {
-            Some(hides_missing) => Ok(*self.hides_missing.get_or_init(|| hides_missing)),
-            None => Ok(false),
-        }
+        };
+        let is_there = async |key: &Key| {
+            let spec = RequestSpec::part(key, "bytes=0-0".to_string());
+            match self.endpoint.send(&spec).await?.status {
+                200 | 206 | 416 => Ok(true),
+                404 => Ok(false),
+                status => Err(refusal(key, status)),
+            }
+        };
+        absence.is_missing(is_there).await
     }
 
     /// Whether the page that came for a key is the index of a folder; an error where the server has no listings and
@@ -158,8 +167,10 @@ impl HttpStore {
                 // range that is refused was not asked for.
                 400 | 401 | 403 | 405 | 416 | 501 => response.origin == ResponseOrigin::Folder,
                 200..=299 => {
+                    self.knows_heads.store(true, Ordering::Relaxed);
                     response.length().is_some() || response.origin == ResponseOrigin::Folder
                 }
+                404 => self.knows_heads.load(Ordering::Relaxed),
                 _ => true,
             };
             if tells {

@@ -2,15 +2,15 @@
 //!
 //! An object is what the server returns for exactly its URL; a folder is never an object, whatever page the server
 //! shows for it. Names come from WebDAV, from index pages, or not at all (`StoreInfo::lists`). A refusal (401, 403)
-//! is an error, never "missing". The exception are servers that refuse some documents of the root and returned others
-//! (S3 without permission to list answers so for missing keys): there a refused document is missing.
+//! is an error, never "missing". The exception are servers that list nothing and refuse what they do not have (`Absence`).
 
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, OnceLock};
 
 use crate::error::{Error, Kind, Result};
 use crate::known::Known;
 use crate::request_context::RequestContext;
+use crate::store::backend::remote::absence::Absence;
 use crate::store::backend::remote::condition_probe::ConditionProbe;
 use crate::store::{
     ByteRange, Condition, ETag, FlatListing, Key, Listing, Meta, Object, PutBody, Reader, Store,
@@ -52,12 +52,14 @@ enum ListingMethod {
 pub(super) struct HttpStore {
     endpoint: Arc<HttpEndpoint>,
     listing_method: ListingMethod,
-    /// Whether the server answers 401 or 403 for missing documents; not known before it has refused one.
-    hides_missing: OnceLock<bool>,
+    /// Whether what the server refuses is missing; `None` where it lists names, or has no document at the root.
+    absence: Option<Absence>,
     /// The documents that were asked for when the store was opened.
     first_documents: FirstDocuments,
     /// Whether the server has refused HEAD where GET is allowed, as for signed URLs.
     refuses_heads: AtomicBool,
+    /// Whether the server has answered a HEAD by an object or a folder: until then its 404 may concern HEAD alone.
+    knows_heads: AtomicBool,
     /// Whether the server has redirected a folder's URL to the one with a slash.
     redirects: AtomicBool,
     /// Whether an index page has had a name that begins with a dot.

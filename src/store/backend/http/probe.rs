@@ -3,8 +3,8 @@
 //! Listing is tried by WebDAV, then by an index page, without messages. A server with neither is accepted if it has
 //! a document or a folder there; anything else is one error.
 
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 use futures_util::future::join_all;
@@ -21,6 +21,7 @@ use super::{HttpStore, ListingMethod, index_page, webdav};
 use crate::error::{Error, Kind, Result};
 use crate::model::document;
 use crate::stats::Stats;
+use crate::store::backend::remote::absence::Absence;
 use crate::store::backend::remote::condition_probe::ConditionProbe;
 use crate::store::backend::remote::connector::Connector;
 use crate::store::backend::remote::limits::{RequestLimits, once_ready};
@@ -80,9 +81,10 @@ impl HttpStore {
         };
         Ok(HttpStore {
             listing_method: ListingMethod::None,
-            hides_missing: OnceLock::from(false),
+            absence: None,
             first_documents: FirstDocuments::default(),
             refuses_heads: AtomicBool::new(false),
+            knows_heads: AtomicBool::new(false),
             redirects: AtomicBool::new(false),
             shows_hidden: AtomicBool::new(false),
             node_folders: NodeFolders::default(),
@@ -152,14 +154,8 @@ impl HttpStore {
         if !found.iter().any(is_there) {
             found.extend(self.other_documents(&others)?);
         }
-        let has_refused = found.iter().any(is_refused);
         if found.iter().any(is_there) {
-            // Servers that do not distinguish missing keys from forbidden ones answer like this.
-            self.hides_missing = if has_refused {
-                OnceLock::from(true)
-            } else {
-                OnceLock::new()
-            };
+            self.absence = Some(Absence::default());
             return Ok(());
         }
         if let Some(Err(error)) = found.into_iter().find(Result::is_err) {
@@ -204,22 +200,6 @@ impl HttpStore {
         self.first_documents.put(key, document, asked);
         Ok(is_there)
     }
-
-    /// Whether the server refuses what it does not have: it refuses one document of the root while it gives another one.
-    /// Nothing if it gives none now: then it may refuse all of them, as it does once credentials are out of date.
-    pub(super) async fn refuses_missing(&self) -> Result<Option<bool>> {
-        let (mut is_refused, mut is_given) = (false, false);
-        for name in document::at_root() {
-            let key = Key::new(name)?;
-            let spec = RequestSpec::part(&key, "bytes=0-0".to_string());
-            match self.endpoint.send(&spec).await?.status {
-                401 | 403 => is_refused = true,
-                200 | 206 | 416 => is_given = true,
-                _ => {}
-            }
-        }
-        Ok(is_given.then_some(is_refused))
-    }
 }
 
 /// The longest document, in bytes, that is kept of those that most stores have at the root, and of the others.
@@ -236,8 +216,4 @@ fn is_likely(key: &Key) -> bool {
 
 fn is_there(found: &Result<bool>) -> bool {
     matches!(found, Ok(true))
-}
-
-fn is_refused(found: &Result<bool>) -> bool {
-    matches!(found, Err(error) if error.kind() == Kind::Denied)
 }

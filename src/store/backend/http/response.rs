@@ -172,8 +172,6 @@ impl ResponseHead {
                 Err(Error::unavailable(key, text))
             }
             (_, 404) => Ok(ResponseKind::Missing),
-            // WebDAV answers this for a folder.
-            (_, 405) => Ok(ResponseKind::Missing),
             (_, 416) => Ok(ResponseKind::OutOfRange),
             (
                 ResponseOrigin::Elsewhere | ResponseOrigin::OtherServer | ResponseOrigin::Moved,
@@ -263,6 +261,7 @@ mod tests {
         assert_eq!(refused(200, OtherServer), Kind::Denied);
         assert_eq!(refused(404, OtherServer), Kind::Unavailable);
         assert_eq!(refused(410, Object), Kind::Unavailable);
+        assert_eq!(refused(405, Object), Kind::Unavailable);
         assert_eq!(refused(403, Object), Kind::Denied);
         assert_eq!(refused(503, Folder), Kind::Unavailable);
     }

@@ -4,6 +4,7 @@
 
 use std::time::Duration;
 
+pub(super) mod absence;
 pub(super) mod body_room;
 pub(super) mod client_options;
 pub(super) mod condition_probe;
