@@ -13,6 +13,7 @@ use crate::array::decoder::Decoder;
 use crate::array::parts;
 use crate::array::parts::{MissedParts, Part};
 use crate::array::piece::{Cached, Piece};
+use crate::array::read_contents::ReadContents;
 use crate::array::read_tracker::{ReadTracker, Window};
 use crate::array::versions::VersionState;
 use crate::error::{Error, Result};
@@ -238,7 +239,10 @@ impl FlatFile {
     pub fn read(&self, context: &RequestContext, range: Range<u64>) -> Result<ReadBytes> {
         let decoder = self.array.decoder()?;
         self.array.check_metadata(context)?;
-        let bytes = self.read_parts(context, decoder, range)?;
+        let read = |contents: &mut ReadContents| {
+            self.read_parts(context, decoder, range.clone(), contents)
+        };
+        let bytes = self.array.read_one_content(context, decoder, read)?;
         self.array.check_store()?;
         Ok(bytes)
     }
@@ -249,16 +253,17 @@ impl FlatFile {
         context: &RequestContext,
         decoder: &Decoder,
         range: Range<u64>,
+        contents: &mut ReadContents,
     ) -> Result<ReadBytes> {
         let most = self.max_read(decoder);
         if range.end - range.start <= most {
-            return self.read_part(context, decoder, range);
+            return self.read_part(context, decoder, range, contents);
         }
         let mut out = Vec::with_capacity(in_buffer(range.end - range.start));
         let mut start = range.start;
         while start < range.end {
             let end = range.end.min(start.saturating_add(most));
-            out.extend_from_slice(&self.read_part(context, decoder, start..end)?);
+            out.extend_from_slice(&self.read_part(context, decoder, start..end, contents)?);
             start = end;
         }
         Ok(out.into())
@@ -270,17 +275,18 @@ impl FlatFile {
         context: &RequestContext,
         decoder: &Decoder,
         range: Range<u64>,
+        contents: &mut ReadContents,
     ) -> Result<ReadBytes> {
         let parts = self.missed.take(&range);
         let parts = parts.unwrap_or_else(|| self.parts(decoder, &range));
         if self.direct {
             // The kernel reads the stored files ahead.
             self.tracker.note(&range);
-            return self.gather_stored(context, decoder, &range, &parts);
+            return self.gather_stored(context, decoder, &range, (&parts, contents));
         }
         // Before anything is decoded, so that evicted pieces which the reader needs are spilled.
         let ahead = self.tracker.begin(&range);
-        let bytes = self.gather_loading(context, decoder, &range, &parts, &ahead);
+        let bytes = self.gather_loading(context, decoder, &range, (&parts, contents), &ahead);
         let consumed = self.tracker.finish(&range);
         self.retire_consumed(decoder, &parts, consumed);
         bytes

@@ -10,6 +10,7 @@ use crate::array::flat_file::{FlatFile, in_buffer};
 use crate::array::parts::Part;
 use crate::array::piece::{CacheKey, Piece};
 use crate::array::prefetch::PiecesBeside;
+use crate::array::read_contents::{PieceContent, ReadContents};
 use crate::array::read_tracker::Prediction;
 use crate::array::readers::StoredChunk;
 use crate::error::{Error, Result};
@@ -20,6 +21,9 @@ use crate::sync::read_bytes::ReadBytes;
 
 /// How many times what is wanted of a piece on disk is read of it at most; else it is taken into memory.
 const MAX_SPREAD: usize = 8;
+
+/// The parts of a read, and which contents their pieces are found to be of.
+pub(super) type TakenParts<'a> = (&'a [Part], &'a mut ReadContents);
 
 /// Where the bytes of a part come from.
 enum Source {
@@ -42,10 +46,13 @@ impl FlatFile {
         pieces: Vec<Piece>,
     ) -> Result<ReadBytes> {
         let mut pieces = pieces.into_iter();
-        self.gather(context, decoder, range, parts, |_| {
+        let source = |_| {
             let piece = pieces.next().ok_or_else(|| Error::invalid("", "no piece"));
             piece.map(Source::Piece)
-        })
+        };
+        // They were looked up together, under one version of each stored chunk.
+        let mut contents = ReadContents::default();
+        self.gather(context, decoder, range, (parts, &mut contents), source)
     }
 
     /// Returns the bytes of a range out of the stored chunks themselves and what was written to them.
@@ -54,7 +61,7 @@ impl FlatFile {
         context: &RequestContext,
         decoder: &Decoder,
         range: &Range<u64>,
-        parts: &[Part],
+        parts: TakenParts<'_>,
     ) -> Result<ReadBytes> {
         self.gather(context, decoder, range, parts, |piece| {
             let written = self.array.written(decoder, piece);
@@ -68,10 +75,10 @@ impl FlatFile {
         context: &RequestContext,
         decoder: &Decoder,
         range: &Range<u64>,
-        parts: &[Part],
+        parts: TakenParts<'_>,
         ahead: &Prediction,
     ) -> Result<ReadBytes> {
-        let mut beside = PiecesBeside::new(self, decoder, parts);
+        let mut beside = PiecesBeside::new(self, decoder, parts.0);
         beside.begin();
         self.prefetch(decoder, ahead);
         self.gather(context, decoder, range, parts, |piece| {
@@ -86,7 +93,7 @@ impl FlatFile {
         context: &RequestContext,
         decoder: &Decoder,
         range: &Range<u64>,
-        parts: &[Part],
+        (parts, contents): TakenParts<'_>,
         mut source: impl FnMut(ChunkIndex) -> Result<Source>,
     ) -> Result<ReadBytes> {
         let size = self.array.element as u64;
@@ -105,13 +112,15 @@ impl FlatFile {
                     (&source, parts, runs.single())
                 {
                     let range = run.start + wanted.start..run.start + wanted.end;
+                    contents.note(piece, PieceContent::of(&Piece::Data(decoded.clone())));
                     return Ok(ReadBytes::Shared(decoded.clone(), range));
                 }
                 let length = in_buffer(elements.end * size - first);
                 let out = out.get_or_insert_with(|| self.array.answer_buffer(length));
                 #[cfg(test)]
                 self.while_copying.iter().for_each(|called| called());
-                self.copy(context, decoder, (&source, piece), &runs, out)?;
+                let content = self.copy(context, decoder, (&source, piece), &runs, out)?;
+                contents.note(piece, content);
             }
         }
         let mut out = out.unwrap_or_default();
@@ -136,7 +145,7 @@ impl FlatFile {
         self.array.engine.cache.retire(&keys);
     }
 
-    /// Copies runs out of a piece.
+    /// Copies runs out of a piece; returns which content it is of.
     fn copy(
         &self,
         context: &RequestContext,
@@ -144,16 +153,20 @@ impl FlatFile {
         (source, piece): (&Source, ChunkIndex),
         runs: &Runs,
         out: &mut [u8],
-    ) -> Result<()> {
+    ) -> Result<PieceContent> {
         match source {
-            Source::Piece(Piece::Data(decoded)) => runs.copy(decoded.bytes(), out),
-            Source::Piece(Piece::Fill) => runs.fill(&self.array.array.fill_value.bytes, out),
-            Source::Stored => self.copy_stored(context, decoder, piece, runs, out)?,
+            Source::Piece(found) => {
+                match found {
+                    Piece::Data(decoded) => runs.copy(decoded.bytes(), out),
+                    Piece::Fill => runs.fill(&self.array.array.fill_value.bytes, out),
+                }
+                Ok(PieceContent::of(found))
+            }
+            Source::Stored => self.copy_stored(context, decoder, piece, runs, out),
             Source::Spilled(version) => {
-                self.copy_spilled(context, decoder, (piece, *version), runs, out)?
+                self.copy_spilled(context, decoder, (piece, *version), runs, out)
             }
         }
-        Ok(())
     }
 
     /// Copies runs out of an uncompressed chunk without keeping it: the kernel caches the file that it is.
@@ -164,14 +177,19 @@ impl FlatFile {
         piece: ChunkIndex,
         runs: &Runs,
         out: &mut [u8],
-    ) -> Result<()> {
+    ) -> Result<PieceContent> {
         let length = decoder.pipeline_of(piece)?.chunk_bytes();
-        let read = |stored: &StoredChunk| stored.scatter(context, runs, length, out);
-        let found = self.array.read_stored(context, decoder, piece.0, read)?;
-        if found.is_none() {
-            runs.fill(&self.array.array.fill_value.bytes, out);
+        let read = |stored: &StoredChunk| {
+            let version = stored.meta.version;
+            stored.scatter(context, runs, length, out).map(|()| version)
+        };
+        match self.array.read_stored(context, decoder, piece.0, read)? {
+            Some(version) => Ok(PieceContent::Stored(version)),
+            None => {
+                runs.fill(&self.array.array.fill_value.bytes, out);
+                Ok(PieceContent::Lacking)
+            }
         }
-        Ok(())
     }
 
     /// Copies runs out of a piece on disk without having it in memory.
@@ -182,14 +200,14 @@ impl FlatFile {
         (piece, version): (ChunkIndex, Version),
         runs: &Runs,
         out: &mut [u8],
-    ) -> Result<()> {
+    ) -> Result<PieceContent> {
         let length = decoder.pipeline_of(ChunkIndex(decoder.stored_number(piece)))?;
         let content = (version, length.chunk_bytes());
         let is_dense = runs.span().len() <= MAX_SPREAD * runs.bytes();
         let spill = self.array.engine.spill.as_ref().filter(|_| is_dense);
         let key = (self.array.id, piece.0);
         if spill.is_some_and(|spill| spill.find_runs(&key, content, runs, out)) {
-            return Ok(());
+            return Ok(PieceContent::Stored(version));
         }
         let loaded = Source::Piece(self.array.piece(context, decoder, piece)?);
         self.copy(context, decoder, (&loaded, piece), runs, out)

@@ -52,6 +52,7 @@ mod piece_rows;
 mod prefetch;
 pub mod ragged;
 mod ragged_ahead;
+mod read_contents;
 mod read_tracker;
 mod readers;
 #[cfg(test)]

@@ -98,6 +98,11 @@ impl Decoded {
         &self.bytes
     }
 
+    /// Whether it was written and is not stored yet.
+    pub(super) fn is_written(&self) -> bool {
+        self.version == NOT_STORED
+    }
+
     /// Returns a number that names the content.
     pub(super) fn digest(&self) -> u64 {
         XxHash64::oneshot(0, &self.bytes)

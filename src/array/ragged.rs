@@ -11,6 +11,7 @@ use crate::array::OpenArray;
 use crate::array::decoder::Decoder;
 use crate::array::piece::Piece;
 use crate::array::ragged_ahead::RaggedAhead;
+use crate::array::read_contents::{PieceContent, ReadContents};
 use crate::error::{Error, Result};
 use crate::grid::{ChunkIndex, Region};
 use crate::model::{DataType, bytes_of};
@@ -184,13 +185,19 @@ impl OpenArray {
         let decoder = self.decoder()?;
         self.check_metadata(context)?;
         let len = self.element_count(region)?;
-        let mut growing = self.growing();
         let slabs = slabs(region, decoder);
-        let mut ahead = RaggedAhead::new(self, decoder, &slabs);
-        for slab in &slabs {
-            let pieces = self.pieces_of(context, &mut ahead, slab, &mut growing)?;
-            self.add_slab((decoder, pieces), slab, &mut growing)?;
-        }
+        let growing = self.read_one_content(context, decoder, |contents: &mut ReadContents| {
+            let mut growing = self.growing();
+            let mut ahead = RaggedAhead::new(self, decoder, &slabs);
+            for slab in &slabs {
+                let pieces = self.pieces_of(context, &mut ahead, slab, &mut growing)?;
+                for cursor in &pieces {
+                    contents.note(cursor.piece, PieceContent::of(&cursor.chunk));
+                }
+                self.add_slab((decoder, pieces), slab, &mut growing)?;
+            }
+            Ok(growing)
+        })?;
         self.check_store()?;
         Ok(RaggedElements {
             data_type: self.array.data_type.clone(),

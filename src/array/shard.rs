@@ -17,6 +17,7 @@ use crate::codec::ShardLevel;
 use crate::error::{Error, Result};
 use crate::grid::ChunkIndex;
 use crate::request_context::RequestContext;
+use crate::store::Version;
 use crate::sync::budget::Reservation;
 
 /// A range of a stored object that is a shard.
@@ -105,6 +106,38 @@ impl OpenArray {
             None => Some(Lacking::Shard),
             Some(version) => version.map(Lacking::InnerChunk),
         })
+    }
+
+    /// Whether the content of a stored chunk that has a version, or the current one, has none of some inner chunks.
+    pub(super) fn lacks(
+        &self,
+        context: &RequestContext,
+        decoder: &Decoder,
+        number: u64,
+        (version, pieces): (Option<Version>, &[ChunkIndex]),
+    ) -> Result<bool> {
+        let pipeline = decoder.pipeline_of(ChunkIndex(number))?;
+        let lacks = self.read_stored(context, decoder, number, |stored| {
+            if version.is_some_and(|version| version != stored.meta.version) {
+                return Ok(false);
+            }
+            for &piece in pieces {
+                let load = Load {
+                    decoder,
+                    piece,
+                    pipeline: pipeline.clone(),
+                    location: &decoder.locate(piece),
+                    known: None,
+                    guessed: None,
+                    deadline: self.engine.deadline(),
+                };
+                if self.find_inner(context, &load, stored)?.is_some() {
+                    return Ok(false);
+                }
+            }
+            Ok(true)
+        });
+        Ok(lacks?.unwrap_or(version.is_none()))
     }
 
     /// Finds where an inner chunk lies in its shard; nothing if it is not stored.

@@ -13,6 +13,7 @@ use crate::array::decoder::Decoder;
 use crate::array::flat_file::in_buffer;
 use crate::array::parts;
 use crate::array::piece::Piece;
+use crate::array::read_contents::{PieceContent, ReadContents};
 use crate::error::{Error, Result};
 use crate::grid::{ChunkIndex, Coordinates, Region, Selection, boxes, permuted};
 use crate::model::bytes_of;
@@ -109,13 +110,18 @@ impl StridedFile {
         }
         let others = pieces.into_iter().skip(1);
         self.array.decode_ahead(decoder, others, None);
-        for part in &parts {
-            self.visit(decoder, part, &mut |piece, runs| {
-                let piece = self.array.piece(context, decoder, piece)?;
-                self.copy(&piece, runs, elements.start, &mut out)?;
-                Ok(true)
+        self.array
+            .read_one_content(context, decoder, |contents: &mut ReadContents| {
+                for part in &parts {
+                    self.visit(decoder, part, &mut |number, runs| {
+                        let piece = self.array.piece(context, decoder, number)?;
+                        contents.note(number, PieceContent::of(&piece));
+                        self.copy(&piece, runs, elements.start, &mut out)?;
+                        Ok(true)
+                    })?;
+                }
+                Ok(())
             })?;
-        }
         self.array.check_store()?;
         out.cut(in_buffer(range.start - first)..in_buffer(range.end - first));
         Ok(ReadBytes::Own(out))
