@@ -79,6 +79,16 @@ impl OpenArray {
         self.engine.readers.forget((self.id, number));
     }
 
+    /// Closes a stored chunk that does not read, and forgets its indexes: a proxy may have cut the answer short by which it
+    /// was opened, and its true length comes with the next one.
+    fn forget_doubtful(&self, number: u64, error: &Error) {
+        if matches!(error.kind(), Kind::Corrupt | Kind::Unavailable) {
+            self.forget_reader(number);
+            let cache = &self.engine.cache;
+            cache.forget_all(|&(array, depth, _)| array == self.id && depth > 0);
+        }
+    }
+
     /// Returns a stored chunk, open and current; nothing if it is missing.
     fn stored(
         &self,
@@ -115,6 +125,10 @@ impl OpenArray {
             let Some(open) = &stored else { return Ok(None) };
             match read(open) {
                 Err(error) if error.kind() == Kind::Changed => {}
+                Err(error) => {
+                    self.forget_doubtful(number, &error);
+                    return Err(error);
+                }
                 answer => return answer.map(Some),
             }
             self.forget_reader(number);

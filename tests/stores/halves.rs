@@ -3,14 +3,22 @@
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
+use std::time::Duration;
 
+use zarrfs::array::flat_file::FlatFile;
+use zarrfs::array::{Arrays, Engine, Limits};
 use zarrfs::error::Kind;
+use zarrfs::grid::Region;
+use zarrfs::hierarchy::Hierarchy;
 use zarrfs::request_context::UNLIMITED;
 use zarrfs::stats::Stats;
 use zarrfs::store::{ByteRange, Key, StoreConfig};
 use zarrfs::view::View;
 use zarrfs::view::store::StoreView;
+
+use crate::scripted::{Answer, Request, Scripted, answer as plain_answer};
 
 const LENGTH: usize = 1000;
 
@@ -105,5 +113,79 @@ fn c05_half_an_object_is_an_error_and_never_the_file() {
             let error = error.unwrap_or_else(|| panic!("{place}, ranges: {has_ranges}"));
             assert_eq!(error.kind(), Kind::Unavailable, "{place}: {error}");
         }
+    }
+}
+
+/// Answers a request for `bytes`, or for a part of them.
+fn answer_of(request: &Request, bytes: &[u8]) -> Answer {
+    // By which it is known that a part comes alone, so that a shard is opened by its index.
+    let parts = ("accept-ranges", "bytes".to_string());
+    let tag = ("etag", "\"x\"".to_string());
+    let Some(range) = request.header("range").strip_prefix("bytes=") else {
+        let headers = vec![tag, parts];
+        return Answer {
+            headers,
+            ..plain_answer(200, bytes)
+        };
+    };
+    let (start, last) = range.split_once('-').unwrap();
+    let number = |text: &str| text.parse::<usize>().unwrap();
+    let part = match start {
+        "" => bytes.len().saturating_sub(number(last))..bytes.len(),
+        start => number(start)..bytes.len().min(number(last) + 1),
+    };
+    let range = format!("bytes {}-{}/{}", part.start, part.end - 1, bytes.len());
+    Answer {
+        headers: vec![tag, parts, ("content-range", range)],
+        ..plain_answer(206, &bytes[part])
+    }
+}
+
+#[test]
+fn half_a_chunk_or_shard_is_an_error_once() {
+    let data: Vec<u8> = (1..65).collect();
+    let index = (0..4u64).flat_map(|inner| [inner * 16, 16].map(u64::to_le_bytes));
+    let shard = [data.clone(), index.flatten().collect()].concat();
+    let bytes = serde_json::json!({"name": "bytes"});
+    let sharding = serde_json::json!({"name": "sharding_indexed", "configuration": {
+        "chunk_shape": [16], "codecs": [bytes], "index_codecs": [{"name": "bytes",
+        "configuration": {"endian": "little"}}]}});
+    for (codec, stored) in [(bytes, data.clone()), (sharding, shard)] {
+        let document = serde_json::json!({
+            "zarr_format": 3, "node_type": "array", "shape": [64], "data_type": "uint8",
+            "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [64]}},
+            "chunk_key_encoding": {"name": "default"}, "fill_value": 0, "codecs": [codec]
+        });
+        let document = document.to_string().into_bytes();
+        let is_cut = AtomicBool::new(true);
+        let server = Scripted::start(move |_, request| match request.target.as_str() {
+            "/zarr.json" => answer_of(request, &document),
+            "/c/0" if request.method == "GET" && is_cut.swap(false, Ordering::SeqCst) => {
+                answer_of(request, &stored[..stored.len() / 2])
+            }
+            "/c/0" => answer_of(request, &stored),
+            _ => plain_answer(404, b""),
+        });
+        let stats = Arc::new(Stats::default());
+        let store =
+            zarrfs::store::open(&UNLIMITED, &server.url(""), &StoreConfig::default(), &stats)
+                .unwrap();
+        let hierarchy = Arc::new(Hierarchy::new(store));
+        let root = hierarchy.root(&UNLIMITED).unwrap().unwrap();
+        let limits = Limits {
+            memory: 1 << 20,
+            max_chunk: 1 << 20,
+            timeout: Duration::from_secs(20),
+            fetches: 8,
+            lossy: false,
+        };
+        let arrays = Arrays::new(hierarchy, Engine::new(limits, Arc::default()));
+        let file = FlatFile::new(arrays.open(&root).unwrap(), Region::whole(&[64])).unwrap();
+        let error = file.read(&UNLIMITED, 0..64).err().unwrap();
+        assert!(
+            matches!(error.kind(), Kind::Corrupt | Kind::Unavailable),
+            "{error}"
+        );
+        assert_eq!(file.read(&UNLIMITED, 0..64).unwrap()[..], data[..]);
     }
 }

@@ -161,7 +161,7 @@ impl Layer for MetadataCache {
             .shared
             .ask(|inner| inner.get_range(context, key, range));
         let found = found?;
-        self.shared.check_length(key, found.as_ref())?;
+        self.shared.check_length(context, key, found.as_ref())?;
         self.shared.note_object(key, found.as_ref().into(), stamp);
         Ok(found)
     }

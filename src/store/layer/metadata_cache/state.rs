@@ -157,18 +157,35 @@ impl MetadataCacheState {
         answer(&self.versions, known, question, ask)
     }
 
-    /// Fails with `Unavailable` if a version of an object has another length than the one that is known.
-    pub(super) fn check_length(&self, key: &Key, found: Option<&Object>) -> Result<()> {
+    /// Fails with `Unavailable` if a version of an object has another length than the one that is known. Which of the two a
+    /// proxy has cut short is found out: the store is asked again.
+    pub(super) fn check_length(
+        &self,
+        context: &RequestContext,
+        key: &Key,
+        found: Option<&Object>,
+    ) -> Result<()> {
         let Some(object) = found else { return Ok(()) };
         let listed = self
             .known()
             .object(key)
             .and_then(|known| known.value.content());
         let lengths = [self.keys.content(key), listed];
-        lengths
-            .into_iter()
-            .flatten()
-            .try_for_each(|known| check_length(key, object.content(), known))
+        let mut lengths = lengths.into_iter().flatten();
+        let differs = |known| check_length(key, object.content(), known).is_err();
+        if !lengths.any(differs) {
+            return Ok(());
+        }
+        let (meta, stamp) = self.ask(|inner| inner.head(context, key));
+        let Some(meta) = meta? else {
+            return Err(Error::new(
+                Kind::Changed,
+                key,
+                "was removed while it was read",
+            ));
+        };
+        self.note_object(key, CachedObject::Object(meta), stamp);
+        check_length(key, object.content(), meta.content())
     }
 
     /// Answers `get`.
@@ -185,7 +202,7 @@ impl MetadataCacheState {
             }
             let (found, stamp) = self.ask(|inner| inner.get(context, key, limit));
             let found = found?;
-            self.check_length(key, found.as_ref())?;
+            self.check_length(context, key, found.as_ref())?;
             self.note_object(key, found.as_ref().into(), stamp);
             return Ok(found);
         }
@@ -230,7 +247,7 @@ impl MetadataCacheState {
     ) -> Result<Dated<Option<Arc<Object>>>> {
         let (found, stamp) = self.ask(|inner| inner.get(context, key, limit));
         let found = found?.map(Arc::new);
-        self.check_length(key, found.as_deref())?;
+        self.check_length(context, key, found.as_deref())?;
         self.note_object(key, found.as_deref().into(), stamp);
         if let Some(object) = &found
             && self.remembers()
