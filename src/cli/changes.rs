@@ -269,9 +269,20 @@ fn print_commit(report: &CommitReport, dry_run: bool) {
         shown::bytes(report.bytes),
         report.erased,
     ));
+    print_without_etag(report);
     print_kept(&report.kept);
     print_lost(&report.lost, if dry_run { "would lose" } else { "lost" });
     print_in_writing(&report.in_writing);
+}
+
+/// Says that changes of other programs were not found out by ETags.
+fn print_without_etag(report: &CommitReport) {
+    if report.without_etag > 0 {
+        let keys = units::count(report.without_etag, "key");
+        report::print(format_args!(
+            "{keys} without ETag: compared by length and digest of what was read before, or else by size and time"
+        ));
+    }
 }
 
 /// Lists conflicts; a copy to another store cannot be forced.
@@ -279,6 +290,7 @@ fn print_conflicts(report: &CommitReport, args: &CommitArgs) {
     for (key, why) in &report.conflicts {
         report::print(format_args!("{}: {}", printable(key), printable(why)));
     }
+    print_without_etag(report);
     let count = units::count(report.conflicts.len() as u64, "conflict");
     let is_copy = args.to.is_some();
     let hint = if is_copy { "" } else { " (see --force)" };

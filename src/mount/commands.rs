@@ -191,6 +191,7 @@ impl From<Outcome> for CommitReport {
             put: outcome.put,
             bytes: outcome.bytes,
             erased: outcome.erased,
+            without_etag: outcome.without_etag,
             left: outcome.left,
             failed: outcome.failed.as_ref().map(FailureReport::of),
             conflicts: texts(outcome.conflicts),

@@ -136,6 +136,9 @@ pub struct CommitReport {
     pub bytes: u64,
     /// Keys that were removed.
     pub erased: u64,
+    /// Keys of which the server sends no ETag: length and digest of what was read before decide, else size and time.
+    #[serde(default)]
+    pub without_etag: u64,
     /// Changes that the store does not have, since the commit ended early.
     #[serde(default)]
     pub left: u64,
@@ -320,6 +323,7 @@ mod tests {
             put: 1,
             bytes: 2,
             erased: 3,
+            without_etag: 1,
             left: 4,
             failed: None,
             conflicts: vec![("a".to_string(), "was changed".to_string())],
@@ -327,7 +331,7 @@ mod tests {
             lost: Vec::new(),
             in_writing: Vec::new(),
         };
-        let printed = r#"{"put":1,"bytes":2,"erased":3,"left":4,"conflicts":[["a","was changed"]],"kept":[]}"#;
+        let printed = r#"{"put":1,"bytes":2,"erased":3,"without_etag":1,"left":4,"conflicts":[["a","was changed"]],"kept":[]}"#;
         assert_eq!(serde_json::to_string(&report).unwrap(), printed);
         let message = ControlMessage::Answer(ControlAnswer::Commit(report));
         assert_eq!(parse(&message), message);

@@ -257,6 +257,16 @@ impl BaseState {
     pub(super) fn is(self, now: Option<Version>) -> bool {
         matches!(self, BaseState::Known(base) if base.map(Version::from) == now)
     }
+
+    /// Whether the server sent no ETag of what it had.
+    pub(super) fn lacks_etag(self) -> bool {
+        matches!(self, BaseState::Known(Some(base)) if !Version::from(base).is_lasting())
+    }
+
+    /// Whether the store has what it had before the change, by size and time of an object without ETag.
+    pub(super) fn may_be(self, now: Version) -> bool {
+        matches!(self, BaseState::Known(Some(base)) if now.may_be(base.into()))
+    }
 }
 
 fn state_of_base(base: BaseVersion) -> BaseState {

@@ -26,7 +26,7 @@ use rustix::fs::Stat as Native;
 
 use crate::error::{Error, Kind, Result};
 use crate::store::tree::{AttrChange, Time};
-use crate::store::{EncodedBy, Hints, Key, Meta, PathLocks, Store, StoreInfo, StoreStack};
+use crate::store::{EncodedBy, Hints, Key, Meta, PathLocks, Store, StoreInfo, StoreStack, Version};
 use crate::sync::locks::{Mutex, RwLock};
 
 mod attributes;
@@ -376,6 +376,12 @@ impl OverlayCore {
     /// once needs none.
     fn takes_digests(&self) -> bool {
         self.store.info().folder.is_some() && !self.config.write_through
+    }
+
+    /// Whether they are noted of a content that was copied here: where the server sends no ETag they have to be.
+    fn takes_digest_of(&self, version: Version) -> bool {
+        let lacks_etag = !version.is_lasting() && !self.config.write_through;
+        self.takes_digests() || lacks_etag
     }
 
     /// Returns the open file of a key, if there is one.

@@ -6,16 +6,21 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use tempfile::TempDir;
+use zarrfs::error::Result;
 use zarrfs::overlay::Overlay;
 use zarrfs::overlay::commit::{CommitConfig, Outcome};
 use zarrfs::store::backend::local::LocalStore;
+use zarrfs::store::layer::Layer;
 use zarrfs::store::tree::{OpenMode, RenameMode, Tree as _};
-use zarrfs::store::{self, Store, StoreConfig};
+use zarrfs::store::{
+    self, ETag, EntryKind, Key, Meta, Reader, Store, StoreConfig, StoreInfo, Version,
+};
 
 use crate::fixture::{MAKER, NAME, folder, key, opened, opened_with};
-use zarrfs::request_context::UNLIMITED;
+use zarrfs::request_context::{RequestContext, UNLIMITED};
 
 /// The keys that are changed, by all ways to change one.
 const CHANGED: [&str; 6] = ["edited", "emptied", "replaced", "removed", "put", "renamed"];
@@ -257,4 +262,116 @@ fn a_write_through_reads_nothing_for_a_digest() {
         journal.contains("held") && !journal.contains("length"),
         "{journal}"
     );
+}
+
+/// A store that tells no more of an object than its size, as a server without ETags.
+struct WithoutETags(Arc<dyn Store>, StoreInfo, AtomicU64);
+
+impl WithoutETags {
+    fn new(inner: Arc<dyn Store>) -> WithoutETags {
+        let info = StoreInfo {
+            folder: None,
+            ..inner.info().clone()
+        };
+        WithoutETags(inner, info, AtomicU64::new(0))
+    }
+
+    /// Another version each time, in which only the size is the same.
+    fn version_of(&self, size: u64) -> Version {
+        let moment = self.2.fetch_add(1, Ordering::SeqCst);
+        Version::numbered(0xffff << 48 | size << 24 | moment)
+    }
+}
+
+/// An object of such a store, which has the version with which it was opened.
+struct Opened(Arc<dyn Reader>, Meta);
+
+impl Reader for Opened {
+    fn read_at(&self, context: &RequestContext, offset: u64, len: usize) -> Result<Vec<u8>> {
+        self.0.read_at(context, offset, len)
+    }
+
+    fn meta(&self, _context: &RequestContext) -> Result<Meta> {
+        Ok(self.1)
+    }
+}
+
+impl Layer for WithoutETags {
+    fn below(&self) -> &dyn Store {
+        &*self.0
+    }
+
+    fn info(&self) -> &StoreInfo {
+        &self.1
+    }
+
+    fn head(&self, context: &RequestContext, key: &Key) -> Result<Option<Meta>> {
+        let found = self.0.head(context, key)?;
+        Ok(found.map(|meta| match meta.kind {
+            EntryKind::File => Meta {
+                version: self.version_of(meta.size),
+                ..meta
+            },
+            _ => meta,
+        }))
+    }
+
+    fn version(&self, context: &RequestContext, key: &Key) -> Result<Option<Version>> {
+        Ok(Layer::etag(self, context, key)?.map(|etag| etag.version))
+    }
+
+    fn etag(&self, context: &RequestContext, key: &Key) -> Result<Option<ETag>> {
+        let Some(etag) = self.0.etag(context, key)? else {
+            return Ok(None);
+        };
+        let size = self.0.head(context, key)?.map_or(0, |meta| meta.size);
+        let version = self.version_of(size);
+        Ok(Some(ETag { version, ..etag }))
+    }
+
+    fn open(
+        &self,
+        context: &RequestContext,
+        key: &Key,
+        known: Option<&Meta>,
+    ) -> Result<Arc<dyn Reader>> {
+        let inner = self.0.open(context, key, known)?;
+        let meta = inner.meta(context)?;
+        let version = self.version_of(meta.size);
+        Ok(Arc::new(Opened(inner, Meta { version, ..meta })))
+    }
+}
+
+#[test]
+fn without_etags_length_and_digest_decide() {
+    for (change, conflicts) in [("", 0), ("ooo", 0), ("xxx", 1), ("longer", 1)] {
+        let folder = folder();
+        let path = folder.path().join("store");
+        fs::create_dir(&path).unwrap();
+        for name in ["edited", "emptied"] {
+            fs::write(path.join(name), b"ooo").unwrap();
+        }
+        let store: Arc<dyn Store> = Arc::new(WithoutETags::new(local(&path)));
+        let overlay = opened(&folder.path().join("upper"), &store, NAME).unwrap();
+        for (name, mode) in [("edited", OpenMode::Write), ("emptied", OpenMode::Truncate)] {
+            let file = store::Tree::open(&overlay, &UNLIMITED, &key(name), mode).unwrap();
+            file.write_at(&UNLIMITED, 0, b"own").unwrap();
+            file.flush(&UNLIMITED).unwrap();
+        }
+        if !change.is_empty() {
+            fs::write(path.join("edited"), change).unwrap();
+        }
+        let config = CommitConfig::default();
+        let outcome = overlay.commit(&UNLIMITED, config, &|_, _| {});
+        let outcome = outcome.and_then(Outcome::or_failed).unwrap();
+        assert_eq!(
+            outcome.conflicts.len(),
+            conflicts,
+            "{change}: {:?}",
+            outcome.conflicts
+        );
+        assert_eq!(outcome.without_etag, 2, "{change}");
+        let expected = if conflicts == 0 { "own" } else { change };
+        assert_eq!(fs::read(path.join("edited")).unwrap(), expected.as_bytes());
+    }
 }

@@ -285,7 +285,12 @@ impl Apply<'_> {
         store.info().changes.note(key);
         let stored = store.get(context, key, MAX_DOCUMENT)?;
         let read = stored.as_ref().map(|object| object.version);
-        if !self.force && read != step.now.as_ref().map(|etag| etag.version) {
+        let compared = step.now.as_ref().map(|etag| etag.version);
+        let is_same = match (read, compared) {
+            (Some(read), Some(compared)) => read.may_be(compared),
+            (read, compared) => read == compared,
+        };
+        if !self.force && !is_same {
             let why = "was changed since it was compared";
             return Err(Error::new(Kind::Changed, key, why));
         }

@@ -195,7 +195,7 @@ impl Commit<'_> {
         let copied = mark.content();
         match layer.base(from) {
             None if is_hidden => {
-                let content = copied.filter(|_| core.takes_digests());
+                let content = copied.filter(|_| core.takes_digest_of(version.into()));
                 records.push(base_record(from, Some(version), content));
             }
             // Another program has changed it. If it changes it back, the copy is still of the other content: the digest

@@ -68,6 +68,8 @@ pub struct Outcome {
     pub bytes: u64,
     /// Keys that were removed.
     pub erased: u64,
+    /// Keys without an ETag: length and digest of what was read of them before were compared, or size and time.
+    pub without_etag: u64,
     /// Changes that the store does not have: the commit ended early, and the next one goes on with them.
     pub left: u64,
     /// Keys that other programs changed, and what was found. Those that are found while changes are compared end the
@@ -93,6 +95,7 @@ impl Outcome {
         self.put += before.put;
         self.bytes += before.bytes;
         self.erased += before.erased;
+        self.without_etag += before.without_etag;
         self.lost.extend(before.lost);
         self
     }
@@ -217,6 +220,7 @@ impl OverlayCore {
         let obstacles = plan::files_above(context, &self.store, &keys)?;
         for step in parallel_map(parallel_keys(&*self.store), keys, &probe) {
             let step = step?;
+            plan.outcome.without_etag += u64::from(step.lacks_etag);
             let array = || arrays.conflict(layered, &step.change.key);
             match step.conflict(array).filter(|_| !force) {
                 Some(why) => {
@@ -287,6 +291,7 @@ impl Commit<'_> {
             .plan(context, &shown, self.layered, (keys, &arrays), force)?;
         let conflicts = plan.outcome.conflicts;
         let mut outcome = Outcome {
+            without_etag: plan.outcome.without_etag,
             kept,
             lost,
             left: (plan.steps.len() + conflicts.len()) as u64,

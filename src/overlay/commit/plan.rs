@@ -2,6 +2,7 @@
 //!
 //! Nothing is changed here. Changes of other programs are seen from the versions and, where the store had another one, from
 //! length and digest of the content if these were recorded; what an earlier commit did that was cut off, from the content.
+//! A server without ETags tells size and time alone: these count only where no digest was recorded.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -34,6 +35,8 @@ pub(super) struct CommitStep {
     pub(super) is_done: bool,
     /// The store has a folder where an object is to be put, which nothing here hides.
     pub(super) is_folder: bool,
+    /// The server sent no ETag of what the change replaces.
+    pub(super) lacks_etag: bool,
 }
 
 impl CommitStep {
@@ -82,8 +85,15 @@ pub(super) fn probe(
         }
         _ => false,
     };
-    if !is_done && !is_expected && is_known(context, &**store, layered, &change.key, now.as_ref())?
-    {
+    let lacks_etag = !is_done && change.base.lacks_etag();
+    let is_same = || match &now {
+        Some(now) if lacks_etag && layered.base_content(&change.key).is_none() => {
+            let may_be = change.base.may_be(now.version);
+            Ok(may_be || is_known(context, &**store, layered, &change.key, Some(now))?)
+        }
+        now => is_known(context, &**store, layered, &change.key, now.as_ref()),
+    };
+    if !is_done && !is_expected && is_same()? {
         let now = now.as_ref().map(|etag| etag.version.told_of(&change.key));
         change.base = BaseState::Known(now.transpose()?);
     }
@@ -96,6 +106,7 @@ pub(super) fn probe(
         now,
         is_done,
         is_folder,
+        lacks_etag,
     })
 }
 
@@ -122,7 +133,7 @@ fn is_known(
     }
     let found = content::digest(context, &*reader)?;
     let is_known = tried.contains(&Some(found.digest)) || base == Some(found);
-    Ok(is_known && reader.meta(context)?.version == now.version)
+    Ok(is_known && reader.meta(context)?.version.may_be(now.version))
 }
 
 fn is_folder(context: &RequestContext, store: &dyn Store, key: &Key) -> Result<bool> {

@@ -102,6 +102,6 @@ impl OpenFile {
         let stored = core.top().stored_attributes(key);
         let change = core.initial_attributes(stored, Some(reader.meta(context)?.modified));
         attributes::set_open(to, &change)?;
-        Ok(content.filter(|_| core.takes_digests()))
+        Ok(content.filter(|(version, _)| core.takes_digest_of(*version)))
     }
 }
