@@ -1,12 +1,13 @@
-//! Every request in a pool is answered in time: by its result, or with EIO.
+//! Every request in a pool is answered in time: by its result, with EIO, or with EINTR if its caller is to end.
 //!
 //! The reply of a pending request lies in a slot from which it is taken once: by the job that has the result, or by the
-//! watcher thread when the time is up. The cost is a lock and an entry in an ordered map per request; the watcher sleeps
-//! until the oldest request is due, and without limit when there is none. A late job is not stopped: the store has time
-//! limits of its own. But it changes nothing any more (`src/request_context.rs`): a request that changes something is not
-//! refused then, and a refused one makes no change.
+//! watcher thread when the time is up or when it finds that the caller has a signal pending (`caller`), which it looks
+//! for as long as there are requests older than half a second. The cost is a lock and an entry in an ordered map per
+//! request; the watcher sleeps until the oldest request is half a second old, and without limit when there is none. A
+//! late job is not stopped: the store has time limits of its own. But it changes nothing any more
+//! (`src/request_context.rs`): a request that changes something is not refused then, and a refused one makes no change.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::sync::Arc;
 use std::thread;
@@ -14,9 +15,14 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 
+use super::caller;
 use super::request::NamedRequest;
 use crate::error::{Error, Kind};
 use crate::request_context::RequestLimit;
+
+/// How old a request is when the signals of its caller are looked up first, and how long until they are again. A caller
+/// may wait for two requests one after the other, readahead and then a read, and should end within two seconds.
+const LOOK_EVERY: Duration = Duration::from_millis(500);
 
 /// A reply that can carry an error.
 pub(super) trait ReplyError: Send + 'static {
@@ -26,7 +32,6 @@ pub(super) trait ReplyError: Send + 'static {
 
 /// The pending replies of one mount.
 pub(super) struct Deadlines {
-    limit: Duration,
     pending: Arc<PendingReplies>,
 }
 
@@ -37,21 +42,29 @@ struct PendingReplies {
 
 #[derive(Default)]
 struct DeadlineQueue {
-    /// By number; the limit is the same for all, so the first is due first.
-    due: BTreeMap<u64, (Instant, Arc<dyn Expire>)>,
+    /// By number, with the time since which they count; the limit is the same for all, so the first is due first.
+    waiting: BTreeMap<u64, (Instant, Arc<dyn Expire>)>,
     next: u64,
     /// The watcher sleeps without a limit and must be woken.
     asleep: bool,
     closed: bool,
 }
 
+/// What the watcher has to do next.
+enum Duty {
+    /// A reply is overdue.
+    Expire(Arc<dyn Expire>),
+    /// These replies have been waited for so long that their callers are looked at.
+    Look(Vec<(u64, Arc<dyn Expire>)>),
+}
+
 trait Expire: Send + Sync {
     /// Refuses the reply, unless it was taken or the request is changing something.
-    fn expire(&self) -> Expiry;
+    fn expire(&self, errno: i32) -> Expiry;
     fn request(&self) -> &NamedRequest;
 }
 
-/// What becomes of a reply that is overdue.
+/// What becomes of a reply that is to be refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Expiry {
     Refused,
@@ -79,10 +92,11 @@ pub(super) struct ReplyGuard<R: ReplyError> {
 }
 
 impl Deadlines {
-    /// Starts the watcher; a reply is due `limit` after `begin`, and then `is_late` is called with its request.
+    /// Starts the watcher; a reply is due `limit` after `begin`. `is_refused` is called with each request that the watcher
+    /// has refused, and the reason.
     pub(super) fn new(
         limit: Duration,
-        is_late: impl Fn(&NamedRequest, &Error) + Send + 'static,
+        is_refused: impl Fn(&NamedRequest, &Error) + Send + 'static,
     ) -> io::Result<Deadlines> {
         let pending = Arc::new(PendingReplies {
             queue: Mutex::default(),
@@ -91,8 +105,8 @@ impl Deadlines {
         let watched = pending.clone();
         thread::Builder::new()
             .name("zarrfs-deadline".to_string())
-            .spawn(move || watched.watch(limit, &is_late))?;
-        Ok(Deadlines { limit, pending })
+            .spawn(move || watched.watch(limit, &is_refused))?;
+        Ok(Deadlines { pending })
     }
 
     /// Puts a reply into a slot; it is never due if the request has no limit.
@@ -109,8 +123,7 @@ impl Deadlines {
         let number = queue.next;
         queue.next += 1;
         if is_limited {
-            let due = Instant::now() + self.limit;
-            queue.due.insert(number, (due, slot.clone()));
+            queue.waiting.insert(number, (Instant::now(), slot.clone()));
             if queue.asleep {
                 queue.asleep = false;
                 self.pending.wake.notify_one();
@@ -133,51 +146,100 @@ impl Drop for Deadlines {
 }
 
 impl DeadlineQueue {
-    /// Returns how long the first reply has until it is due; nothing if none is pending.
-    fn time_left(&self, now: Instant) -> Option<Duration> {
-        let (_, (due, _)) = self.due.first_key_value()?;
-        Some(due.saturating_duration_since(now))
+    /// Returns since when the first reply counts; `None` if none is pending.
+    fn first(&self) -> Option<Instant> {
+        let (_, (since, _)) = self.waiting.first_key_value()?;
+        Some(*since)
     }
 
     fn pop(&mut self) -> Option<Arc<dyn Expire>> {
-        self.due.pop_first().map(|(_, (_, late))| late)
+        self.waiting.pop_first().map(|(_, (_, late))| late)
+    }
+
+    /// Returns the replies that count since `time` or longer.
+    fn since(&self, time: Instant) -> Vec<(u64, Arc<dyn Expire>)> {
+        let old = self
+            .waiting
+            .iter()
+            .take_while(|(_, (since, _))| *since <= time);
+        old.map(|(number, (_, reply))| (*number, reply.clone()))
+            .collect()
     }
 
     /// Looks at a reply again after another limit. It gets a number of its own, as the last that is due.
-    fn put_off(&mut self, late: Arc<dyn Expire>, limit: Duration) {
-        self.due.insert(self.next, (Instant::now() + limit, late));
+    fn put_off(&mut self, late: Arc<dyn Expire>) {
+        self.waiting.insert(self.next, (Instant::now(), late));
         self.next += 1;
     }
 }
 
 impl PendingReplies {
-    fn watch(&self, limit: Duration, is_late: &dyn Fn(&NamedRequest, &Error)) {
+    fn watch(&self, limit: Duration, is_refused: &dyn Fn(&NamedRequest, &Error)) {
         let why = format!("no answer within {} s (--timeout)", limit.as_secs_f64());
         let error = Error::unavailable("", why);
-        while let Some(late) = self.next_late(limit) {
-            match late.expire() {
-                Expiry::Refused => is_late(late.request(), &error),
-                Expiry::WasTaken => {}
-                Expiry::Changes => self.queue.lock().put_off(late, limit),
+        let mut next_look = Instant::now();
+        while let Some(duty) = self.next_duty(limit, next_look) {
+            match duty {
+                Duty::Expire(late) => match late.expire(error.errno()) {
+                    Expiry::Refused => is_refused(late.request(), &error),
+                    Expiry::WasTaken => {}
+                    Expiry::Changes => self.queue.lock().put_off(late),
+                },
+                Duty::Look(replies) => {
+                    self.end_interrupted(replies, is_refused);
+                    next_look = Instant::now() + LOOK_EVERY;
+                }
             }
         }
     }
 
-    /// Waits for the next reply that is overdue; nothing when the session is over.
-    fn next_late(&self, limit: Duration) -> Option<Arc<dyn Expire>> {
+    /// Refuses those of the replies whose callers are to end.
+    fn end_interrupted(
+        &self,
+        replies: Vec<(u64, Arc<dyn Expire>)>,
+        is_refused: &dyn Fn(&NamedRequest, &Error),
+    ) {
+        if !caller::can_be_looked_up() {
+            return;
+        }
+        let error = Error::new(Kind::Interrupted, "", "its program was interrupted");
+        // Readahead is many requests of one caller.
+        let mut callers = HashMap::new();
+        for (number, reply) in replies {
+            let tid = reply.request().caller;
+            let is_interrupted = callers.entry(tid);
+            if !*is_interrupted.or_insert_with(|| caller::is_interrupted(tid)) {
+                continue;
+            }
+            if reply.expire(error.errno()) == Expiry::Refused {
+                self.queue.lock().waiting.remove(&number);
+                is_refused(reply.request(), &error);
+            }
+        }
+    }
+
+    /// Waits until there is something to do, and looks at callers from `next_look` on; `None` when the session is over.
+    fn next_duty(&self, limit: Duration, next_look: Instant) -> Option<Duty> {
         let mut is_quiet = false;
         let mut queue = self.queue.lock();
         while !queue.closed {
-            match queue.time_left(Instant::now()) {
-                Some(Duration::ZERO) => return queue.pop(),
-                Some(left) => {
+            let now = Instant::now();
+            match queue.first() {
+                Some(since) if since + limit <= now => return queue.pop().map(Duty::Expire),
+                Some(since) => {
+                    let look = next_look.max(since + LOOK_EVERY);
+                    if look <= now {
+                        let old = now.checked_sub(LOOK_EVERY).unwrap_or(since);
+                        return Some(Duty::Look(queue.since(old)));
+                    }
                     is_quiet = false;
-                    self.wake.wait_for(&mut queue, left);
+                    let next = look.min(since + limit);
+                    self.wake.wait_until(&mut queue, next);
                 }
-                // Sleeps one more limit before it sleeps for good, so that under load no request has to wake it.
+                // Sleeps once more before it sleeps for good, so that under load no request has to wake it.
                 None if !is_quiet => {
                     is_quiet = true;
-                    self.wake.wait_for(&mut queue, limit);
+                    self.wake.wait_for(&mut queue, limit.min(LOOK_EVERY));
                 }
                 None => {
                     is_quiet = false;
@@ -192,7 +254,7 @@ impl PendingReplies {
 }
 
 impl<R: ReplyError> Expire for PendingReply<R> {
-    fn expire(&self) -> Expiry {
+    fn expire(&self, errno: i32) -> Expiry {
         let mut state = self.state.lock();
         if state.reply.is_some() && state.changes > 0 {
             return Expiry::Changes;
@@ -201,7 +263,7 @@ impl<R: ReplyError> Expire for PendingReply<R> {
         drop(state);
         match reply {
             Some(reply) => {
-                reply.refuse(Kind::Unavailable.errno());
+                reply.refuse(errno);
                 Expiry::Refused
             }
             None => Expiry::WasTaken,
@@ -235,7 +297,7 @@ impl<R> PendingReply<R> {
 }
 
 impl<R: ReplyError> ReplyGuard<R> {
-    /// Returns the reply, or nothing if its time was up.
+    /// Returns the reply, or nothing if it was refused.
     pub(super) fn take(&self) -> Option<R> {
         self.slot.take()
     }
@@ -253,7 +315,7 @@ impl<R: ReplyError> ReplyGuard<R> {
 
 impl<R: ReplyError> Drop for ReplyGuard<R> {
     fn drop(&mut self) {
-        self.pending.queue.lock().due.remove(&self.number);
+        self.pending.queue.lock().waiting.remove(&self.number);
         if let Some(reply) = self.slot.take() {
             reply.refuse(Kind::Unavailable.errno());
         }
@@ -300,7 +362,7 @@ mod tests {
         assert!(guard.take().is_none());
         drop(guard);
         assert!(errnos.recv().is_err());
-        assert!(deadlines.pending.queue.lock().due.is_empty());
+        assert!(deadlines.pending.queue.lock().waiting.is_empty());
     }
 
     #[test]
@@ -309,12 +371,13 @@ mod tests {
         let (guard, errnos) = begin(&deadlines);
         let reply = guard.take().unwrap();
         let mut queue = deadlines.pending.queue.lock();
-        let now = Instant::now();
-        assert!(queue.time_left(now).unwrap() > LONG / 2);
-        assert_eq!(queue.time_left(now + LONG), Some(Duration::ZERO));
+        let since = queue.first().unwrap();
+        assert!(since <= Instant::now());
+        assert!(queue.since(since - Duration::from_nanos(1)).is_empty());
+        assert_eq!(queue.since(since).len(), 1);
         let late = queue.pop().unwrap();
         drop(queue);
-        assert_eq!(late.expire(), Expiry::WasTaken);
+        assert_eq!(late.expire(libc::EIO), Expiry::WasTaken);
         drop((guard, reply));
         assert!(errnos.recv().is_err());
     }
@@ -338,6 +401,31 @@ mod tests {
     }
 
     #[test]
+    fn a_request_whose_caller_has_ended_is_interrupted() {
+        let deadlines = deadlines(LONG);
+        let request = || RequestInfo::contents("read", Ino(7)).about(None);
+        let begin = |caller| {
+            let (sender, errnos) = mpsc::channel();
+            let request = request().of_caller(caller);
+            (deadlines.begin(request, ErrnoSender(sender)), errnos)
+        };
+        let mut child = std::process::Command::new("true").spawn().unwrap();
+        child.wait().unwrap();
+        let (own, unknown) = (begin(std::process::id()), begin(0));
+        let changes = begin(child.id());
+        assert!(changes.0.limit().suspend());
+        let (gone, errnos) = begin(child.id());
+        assert_eq!(
+            errnos.recv_timeout(Duration::from_secs(60)),
+            Ok(libc::EINTR)
+        );
+        for (_, errnos) in [&own, &unknown, &changes] {
+            assert!(errnos.try_recv().is_err());
+        }
+        drop((own.0, unknown.0, changes.0, gone));
+    }
+
+    #[test]
     fn a_reply_forgotten_is_refused() {
         let (guard, errnos) = begin(&deadlines(LONG));
         drop(guard);
@@ -350,10 +438,7 @@ mod tests {
         let (sender, errnos) = mpsc::channel();
         let request = RequestInfo::flush("flush", Ino(7)).about(None);
         let guard = deadlines.begin(request, ErrnoSender(sender));
-        assert_eq!(
-            deadlines.pending.queue.lock().time_left(Instant::now()),
-            None
-        );
+        assert_eq!(deadlines.pending.queue.lock().first(), None);
         drop(guard.take());
         assert!(errnos.recv().is_err());
     }

@@ -64,9 +64,9 @@ impl Dispatcher {
     ) -> io::Result<Self> {
         let reporter = FailureReporter::new(vfs.clone(), stats);
         let late = reporter.clone();
-        let is_late = move |request: &NamedRequest, error: &Error| late.report(request, error);
+        let is_refused = move |request: &NamedRequest, error: &Error| late.report(request, error);
         Ok(Dispatcher {
-            deadlines: Deadlines::new(timeout, is_late)?,
+            deadlines: Deadlines::new(timeout, is_refused)?,
             responder: Arc::new(Responder { vfs, reporter }),
             names: ThreadPool::new("zarrfs-names", NAME_THREADS, MAX_WAITING),
             contents: ThreadPool::new("zarrfs-reads", CONTENT_THREADS, MAX_WAITING),

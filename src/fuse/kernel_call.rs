@@ -18,6 +18,8 @@ use crate::vfs::{Ino, Vfs};
 pub(super) struct KernelCall<'a> {
     dispatch: &'a Dispatcher,
     pid: u32,
+    /// Whether the process does not wait for the answer.
+    is_of_kernel: bool,
     name: Option<&'a OsStr>,
     to: Option<(Ino, &'a OsStr)>,
     range: Option<(u64, u64)>,
@@ -29,6 +31,7 @@ impl<'a> KernelCall<'a> {
         KernelCall {
             dispatch,
             pid,
+            is_of_kernel: false,
             name: None,
             to: None,
             range: None,
@@ -51,6 +54,14 @@ impl<'a> KernelCall<'a> {
     pub(super) fn of_range(self, offset: u64, length: u64) -> KernelCall<'a> {
         let range = Some((offset, length));
         KernelCall { range, ..self }
+    }
+
+    /// The same that the kernel makes by itself, in whichever process runs then.
+    pub(super) fn of_kernel(self) -> KernelCall<'a> {
+        KernelCall {
+            is_of_kernel: true,
+            ..self
+        }
     }
 
     /// Whether files can be changed.
@@ -86,7 +97,8 @@ impl<'a> KernelCall<'a> {
         execute: impl FnOnce(&Vfs, &RequestContext) -> Result<T> + Send + 'static,
     ) {
         let access = self.access_line(request);
-        let named = request.about(self.child());
+        let caller = if self.is_of_kernel { 0 } else { self.pid };
+        let named = request.about(self.child()).of_caller(caller);
         self.dispatch.enqueue(named, access, reply, execute);
     }
 

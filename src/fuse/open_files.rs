@@ -54,6 +54,7 @@ pub(super) fn write(
     // A request has at most a megabyte.
     let written = Written(u32::try_from(bytes.len()).unwrap_or(u32::MAX));
     let are_pages = flags.contains(WriteFlags::FUSE_WRITE_CACHE);
+    let call = if are_pages { call.of_kernel() } else { call };
     let write = |vfs: &Vfs| Some(vfs.write_now(fh, offset, bytes)?.map(|()| written));
     if let Some(reply) = call.try_now(request, reply, write) {
         let bytes = bytes.to_vec();

@@ -13,11 +13,13 @@ pub(super) enum RequestPool {
     Contents,
 }
 
-/// A request, and the name in its directory that it is about, if it is about one.
+/// A request, the name in its directory that it is about, if it is about one, and who waits for it.
 #[derive(Clone, Debug)]
 pub(super) struct NamedRequest {
     pub(super) info: RequestInfo,
     pub(super) child: Option<Arc<[u8]>>,
+    /// The thread whose signals end the request; 0 if they do not.
+    pub(super) caller: u32,
 }
 
 /// One request of the kernel.
@@ -31,6 +33,13 @@ pub(super) struct RequestInfo {
     pub(super) pool: RequestPool,
     /// Whether it is refused when it takes too long.
     pub(super) is_limited: bool,
+}
+
+impl NamedRequest {
+    /// The request of a thread, which a signal to that thread ends.
+    pub(super) fn of_caller(self, caller: u32) -> NamedRequest {
+        NamedRequest { caller, ..self }
+    }
 }
 
 impl RequestInfo {
@@ -49,6 +58,7 @@ impl RequestInfo {
         NamedRequest {
             info: self,
             child: child.map(Arc::from),
+            caller: 0,
         }
     }
 
