@@ -7,7 +7,7 @@
 
 use std::sync::Arc;
 
-use crate::error::{Error, Result};
+use crate::error::{Error, Kind, Result};
 
 /// The time limit of one request.
 pub trait RequestLimit: Send + Sync {
@@ -16,9 +16,13 @@ pub trait RequestLimit: Send + Sync {
 
     /// Takes back one `suspend`, if nothing was changed.
     fn resume(&self);
+
+    /// Whether the request was not answered yet.
+    fn is_waited_for(&self) -> bool;
 }
 
 /// The request that work is done for.
+#[derive(Clone)]
 pub struct RequestContext {
     limit: Option<Arc<dyn RequestLimit>>,
 }
@@ -41,6 +45,22 @@ impl RequestContext {
             Err(Error::unavailable("", why))
         }
     }
+
+    /// Whether the request was not answered yet; work without a time limit is waited for.
+    pub fn is_waited_for(&self) -> bool {
+        self.limit
+            .as_ref()
+            .is_none_or(|limit| limit.is_waited_for())
+    }
+}
+
+/// Returns the error of work that has ended because nobody waited for it any more. It is no answer for others.
+pub fn abandoned() -> Error {
+    Error::new(
+        Kind::Interrupted,
+        "",
+        "nobody waits for the answer any more",
+    )
 }
 
 /// The right to make a change now. Dropped, it leaves the request without a limit.
@@ -76,6 +96,10 @@ mod tests {
             let mut count = self.0.lock();
             *count = count.map(|count| count - 1);
         }
+
+        fn is_waited_for(&self) -> bool {
+            self.0.lock().is_some()
+        }
     }
 
     #[test]
@@ -86,7 +110,9 @@ mod tests {
         assert_eq!(*limit.0.lock(), Some(0));
         drop(context.permit_change().unwrap());
         assert_eq!(*limit.0.lock(), Some(1));
+        assert!(context.is_waited_for());
         *limit.0.lock() = None;
+        assert!(!context.is_waited_for() && UNLIMITED.is_waited_for());
         assert!(context.permit_change().is_err());
         drop(UNLIMITED.permit_change().unwrap());
     }

@@ -14,7 +14,7 @@ use crate::array::versions::VersionState;
 use crate::array::{OpenArray, VersionedLength};
 use crate::error::{Error, Kind, Result};
 use crate::grid::Region;
-use crate::request_context::RequestContext;
+use crate::request_context::{RequestContext, UNLIMITED};
 use crate::store::Version;
 use crate::store::layer::disk_cache::{EntryHeader, EntryKey};
 use crate::sync::pool::parallel_map;
@@ -121,24 +121,24 @@ impl OpenArray {
     }
 
     /// Returns the length of file `name`, which is made of a box: one that is known of the present content, or that
-    /// `measure` finds. Concurrent callers measure once.
+    /// `measure` finds. Concurrent callers measure once, to the end if it takes longer than they wait: a later one finds it.
     pub fn length_of(
         &self,
         context: &RequestContext,
         name: &str,
         region: &Region,
-        measure: impl FnOnce() -> Result<u64>,
+        measure: impl FnOnce(&RequestContext) -> Result<u64>,
     ) -> Result<u64> {
         let key = (self.id, name.to_string());
         let flights = &self.engine.lengths;
-        flights.run(&key, self.engine.deadline(), || {
-            let version = self.region_version(context, region)?;
+        flights.run(context, &key, self.engine.deadline(), || {
+            let version = self.region_version(&UNLIMITED, region)?;
             if let Some(length) = self.known_length(name, version) {
                 return length;
             }
-            let length = measure();
+            let length = measure(&UNLIMITED);
             match &length {
-                Ok(length) => self.note_length(context, name, (region, version), *length)?,
+                Ok(length) => self.note_length(&UNLIMITED, name, (region, version), *length)?,
                 // To find that out again would take as long.
                 Err(error) if error.kind() == Kind::TooLarge => {
                     self.remember(name, version, Err(error.clone()));

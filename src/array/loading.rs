@@ -51,7 +51,7 @@ impl OpenArray {
         let loaded = self
             .engine
             .cache
-            .load(&(self.id, 0, piece.0), deadline, || {
+            .load(context, &(self.id, 0, piece.0), deadline, || {
                 let load = Load {
                     decoder,
                     piece,

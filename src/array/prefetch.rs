@@ -16,7 +16,7 @@ use crate::array::parts::Part;
 use crate::array::read_tracker::{Prediction, Window};
 use crate::array::shard_group::{LoadedGroup, OrderedSpan};
 use crate::grid::ChunkIndex;
-use crate::request_context::UNLIMITED;
+use crate::request_context::{RequestContext, RequestLimit};
 
 /// Decoded bytes of a batch, so that it is worth the hand-over to another thread.
 const BATCH_BYTES: usize = 256 << 10;
@@ -214,6 +214,7 @@ impl OpenArray {
         taken: Taken,
     ) -> bool {
         let array = self.clone();
+        let context = RequestContext::new(Arc::new(ReadBeside(taken.clone())));
         self.engine.decoders.submit(move || {
             let _groups = groups;
             let Ok(decoder) = array.decoder() else { return };
@@ -224,10 +225,26 @@ impl OpenArray {
                 let is_taken = place < taken.load(Ordering::Relaxed);
                 if !is_taken && !array.has_piece(piece) && !is_passed() {
                     array.engine.stats.prefetched_chunks.add(1);
-                    let _ = array.piece(&UNLIMITED, decoder, piece);
+                    let _ = array.piece(&context, decoder, piece);
                 }
             }
         })
+    }
+}
+
+/// The read that pieces are decoded beside, until it has ended: by an error, or because its program waits no more. What is
+/// decoded ahead belongs to none, and is always waited for.
+struct ReadBeside(Taken);
+
+impl RequestLimit for ReadBeside {
+    fn suspend(&self) -> bool {
+        true
+    }
+
+    fn resume(&self) {}
+
+    fn is_waited_for(&self) -> bool {
+        self.0.load(Ordering::Relaxed) != usize::MAX
     }
 }
 

@@ -150,7 +150,7 @@ impl OpenArray {
         // Who comes after a change of the chunk must not be given what was opened before it.
         let question = (self.id, number, changed.unwrap_or_default());
         let opening = &self.engine.opening;
-        opening.run(&question, self.engine.deadline(), || {
+        opening.run(context, &question, self.engine.deadline(), || {
             // Another thread may have opened it since this one looked.
             if let VersionState::Known(Some(version)) = self.version_state(decoder, number)
                 && let Some(open) = self.opened(number, version)

@@ -16,7 +16,7 @@ use crate::array::readers::StoredChunk;
 use crate::codec::ShardLevel;
 use crate::error::{Error, Result};
 use crate::grid::ChunkIndex;
-use crate::request_context::RequestContext;
+use crate::request_context::{RequestContext, UNLIMITED};
 use crate::store::Version;
 use crate::sync::budget::Reservation;
 
@@ -210,7 +210,7 @@ impl OpenArray {
             }
             self.engine.cache.forget(&key);
         }
-        let loaded = self.engine.cache.load(&key, deadline, || {
+        let loaded = self.engine.cache.load(context, &key, deadline, || {
             self.load_index(context, level, shard, deadline)
                 .map(|index| Cached::Index(Arc::new(index)))
         });
@@ -272,7 +272,8 @@ impl OpenArray {
             let (key, index) = ((self.id, 1, number), Cached::Index(Arc::new(index)));
             self.engine.cache.forget(&key);
             // One that another thread puts there meanwhile does as well.
-            let _ = (self.engine.cache).load(&key, self.engine.deadline(), || Ok(index));
+            let _ =
+                (self.engine.cache).load(&UNLIMITED, &key, self.engine.deadline(), || Ok(index));
         }
     }
 }

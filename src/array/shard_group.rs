@@ -374,7 +374,10 @@ impl OpenArray {
         }
         let read = |run: &PlannedRun| {
             let read = || self.read_run(context, stored, run).map(Arc::new);
-            let loaded = self.engine.shard_runs.load(&run.key, load.deadline, read);
+            let loaded = self
+                .engine
+                .shard_runs
+                .load(context, &run.key, load.deadline, read);
             loaded.map(drop).unwrap_or_default();
         };
         parallel_map(
@@ -405,7 +408,7 @@ impl OpenArray {
         };
         let (runs, key) = (&self.engine.shard_runs, &planned.key);
         let read = || self.read_run(context, stored, planned).map(Arc::new);
-        match runs.load(key, load.deadline, read) {
+        match runs.load(context, key, load.deadline, read) {
             Ok(run) => {
                 let mut parts = run.parts.lock();
                 let bytes = parts.remove(&range.start);

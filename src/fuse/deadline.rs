@@ -4,8 +4,9 @@
 //! watcher thread when the time is up or when it finds that the caller has a signal pending (`caller`), which it looks
 //! for as long as there are requests older than half a second. The cost is a lock and an entry in an ordered map per
 //! request; the watcher sleeps until the oldest request is half a second old, and without limit when there is none. A
-//! late job is not stopped: the store has time limits of its own. But it changes nothing any more
-//! (`src/request_context.rs`): a request that changes something is not refused then, and a refused one makes no change.
+//! late job ends where it waits for a store on a network, unless bytes go on arriving (`store/backend/remote/runtime.rs`),
+//! and it changes nothing any more (`src/request_context.rs`): a request that changes something is not refused then, and a
+//! refused one makes no change.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io;
@@ -288,6 +289,10 @@ impl<R: ReplyError> RequestLimit for PendingReply<R> {
         let mut state = self.state.lock();
         state.changes = state.changes.saturating_sub(1);
     }
+
+    fn is_waited_for(&self) -> bool {
+        self.state.lock().reply.is_some()
+    }
 }
 
 impl<R> PendingReply<R> {
@@ -304,7 +309,7 @@ impl<R: ReplyError> ReplyGuard<R> {
 
     /// Whether the reply was not given yet.
     pub(super) fn is_waited_for(&self) -> bool {
-        self.slot.state.lock().reply.is_some()
+        RequestLimit::is_waited_for(&*self.slot)
     }
 
     /// Returns the time limit, for what the request changes.

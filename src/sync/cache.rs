@@ -13,6 +13,7 @@ use std::time::Instant;
 use lru::LruCache;
 
 use crate::error::Result;
+use crate::request_context::RequestContext;
 use crate::sync::budget::{Evict, MemoryBudget, Priority, Reservation};
 use crate::sync::single_flight::SingleFlight;
 
@@ -142,6 +143,7 @@ where
     /// for the same result, at most until `deadline` (`Unavailable`).
     pub fn load(
         &self,
+        context: &RequestContext,
         key: &K,
         deadline: Instant,
         loader: impl FnOnce() -> Result<V>,
@@ -155,13 +157,15 @@ where
             // The last load may have ended between the look and the begin of this one.
             self.get(key).map_or_else(loader, Ok)
         };
-        let loaded = self.loads.run_and_publish(key, deadline, load, |loaded| {
-            if let Ok(value) = loaded {
-                let mut state = self.state.lock();
-                let retired = state.retired.pop(key);
-                replaced = state.values.put(key.clone(), value.clone()).or(retired);
-            }
-        });
+        let loaded = self
+            .loads
+            .run_and_publish(context, key, deadline, load, |loaded| {
+                if let Ok(value) = loaded {
+                    let mut state = self.state.lock();
+                    let retired = state.retired.pop(key);
+                    replaced = state.values.put(key.clone(), value.clone()).or(retired);
+                }
+            });
         drop(replaced);
         loaded
     }
@@ -249,6 +253,7 @@ mod tests {
 
     use super::*;
     use crate::error::Kind;
+    use crate::request_context::UNLIMITED;
     use crate::stats::Stats;
 
     type Held = Arc<(u32, Reservation)>;
@@ -263,7 +268,7 @@ mod tests {
     }
 
     fn load(cache: &Cache<u32, Held>, key: u32) -> Result<Held> {
-        cache.load(&key, soon(), || {
+        cache.load(&UNLIMITED, &key, soon(), || {
             Ok(Arc::new((key, cache.reserve(10, soon())?)))
         })
     }
@@ -357,7 +362,7 @@ mod tests {
             scope.spawn(|| load(&cache, 3).unwrap());
             assert_eq!(evicting.recv(), Ok(1));
             assert!(cache.has(&1));
-            let again = cache.load(&1, soon(), || {
+            let again = cache.load(&UNLIMITED, &1, soon(), || {
                 is_loaded.store(true, Ordering::SeqCst);
                 assert_eq!(*kept.lock(), [1], "loaded before the listener had it");
                 Ok(Arc::new((1, cache.reserve(10, soon())?)))
@@ -373,7 +378,7 @@ mod tests {
             for _ in 0..8 {
                 scope.spawn(|| {
                     start.wait();
-                    let value = cache.load(&7, soon(), || {
+                    let value = cache.load(&UNLIMITED, &7, soon(), || {
                         loads.fetch_add(1, Ordering::SeqCst);
                         while cache.loads.callers(&7) < 8 {
                             thread::yield_now();
@@ -391,7 +396,7 @@ mod tests {
     fn a_key_can_be_loaded_after_a_panic() {
         let cache = cache(100, None);
         let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-            let _ = cache.load(&1, soon(), || panic!("on purpose"));
+            let _ = cache.load(&UNLIMITED, &1, soon(), || panic!("on purpose"));
         }));
         assert!(panicked.is_err());
         assert_eq!(load(&cache, 1).unwrap().0, 1);

@@ -1,7 +1,8 @@
 //! Joins concurrent calls for one key: the first caller does the work, and callers that come meanwhile get its result.
 //!
 //! Results are shared, errors too, and not kept: a call that starts after the end of the last one does the work
-//! again. If the working caller panics, the waiting ones get an error.
+//! again. If the working caller panics, the waiting ones get an error. If it ends because its own request was answered
+//! before, one of them does the work anew.
 
 use parking_lot::{Condvar, Mutex};
 use std::collections::HashMap;
@@ -9,10 +10,14 @@ use std::hash::Hash;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::error::{Error, Result};
+use crate::error::{Error, Kind, Result};
+use crate::request_context::{RequestContext, abandoned};
 
 /// How long callers wait for a request to a store that another one makes; far longer than the store's own time limits.
 pub const JOIN_TIMEOUT: Duration = Duration::from_secs(600);
+
+/// How often a caller that waits looks whether its own request was answered.
+const LOOK_EVERY: Duration = Duration::from_millis(500);
 
 /// The calls under way, by key.
 pub struct SingleFlight<K, V> {
@@ -49,23 +54,33 @@ impl<K: Clone + Eq + Hash, V: Clone> SingleFlight<K, V> {
 
     /// Returns the result of `work`, or that of the call for this key which is under way already. `Unavailable` if
     /// that one has no result by `deadline`; the caller that works itself has no limit here.
-    pub fn run(&self, key: &K, deadline: Instant, work: impl FnOnce() -> Result<V>) -> Result<V> {
-        self.run_and_publish(key, deadline, work, |_| ())
+    pub fn run(
+        &self,
+        context: &RequestContext,
+        key: &K,
+        deadline: Instant,
+        work: impl FnOnce() -> Result<V>,
+    ) -> Result<V> {
+        self.run_and_publish(context, key, deadline, work, |_| ())
     }
 
     /// Like `run`, and calls `publish` with the result in the same step that ends the call: no caller finds neither
     /// the call nor what was published, and none joins the call after that. `publish` must not use this object.
     pub fn run_and_publish(
         &self,
+        context: &RequestContext,
         key: &K,
         deadline: Instant,
         work: impl FnOnce() -> Result<V>,
         publish: impl FnOnce(&Result<V>),
     ) -> Result<V> {
         let mut calls = self.calls.lock();
-        if let Some(call) = calls.get(key).cloned() {
+        while let Some(call) = calls.get(key).cloned() {
             drop(calls);
-            return call.wait(deadline);
+            match call.wait(context, deadline) {
+                Err(error) if is_abandoned(context, &error) => calls = self.calls.lock(),
+                result => return result,
+            }
         }
         let call = Arc::new(Call {
             result: Mutex::default(),
@@ -89,15 +104,28 @@ impl<K: Clone + Eq + Hash, V: Clone> SingleFlight<K, V> {
     }
 }
 
+/// Whether a call has ended for a reason of its own caller alone, and this one still waits.
+fn is_abandoned(context: &RequestContext, error: &Error) -> bool {
+    error.kind() == Kind::Interrupted && context.is_waited_for()
+}
+
 impl<V: Clone> Call<V> {
-    fn wait(&self, deadline: Instant) -> Result<V> {
+    fn wait(&self, context: &RequestContext, deadline: Instant) -> Result<V> {
         let mut result = self.result.lock();
         loop {
             if let Some(result) = &*result {
                 return result.clone();
             }
-            if self.done.wait_until(&mut result, deadline).timed_out() && result.is_none() {
+            let look = Instant::now() + LOOK_EVERY;
+            self.done.wait_until(&mut result, look.min(deadline));
+            if result.is_some() {
+                continue;
+            }
+            if Instant::now() >= deadline {
                 return Err(Error::unavailable("", "no answer within the time limit"));
+            }
+            if !context.is_waited_for() {
+                return Err(abandoned());
             }
         }
     }
@@ -128,6 +156,7 @@ mod tests {
     use std::thread;
 
     use super::*;
+    use crate::request_context::UNLIMITED;
 
     fn later() -> Instant {
         Instant::now() + Duration::from_secs(5)
@@ -142,7 +171,7 @@ mod tests {
         let begun = AtomicUsize::new(0);
         thread::scope(|scope| {
             let leader = scope.spawn(|| {
-                flights.run(&1, later(), || {
+                flights.run(&UNLIMITED, &1, later(), || {
                     begun.fetch_add(1, Ordering::SeqCst);
                     while flights.callers(&1) < 2 {
                         thread::yield_now();
@@ -153,7 +182,7 @@ mod tests {
             while begun.load(Ordering::SeqCst) == 0 {
                 thread::yield_now();
             }
-            let joined = flights.run(&1, later(), || Ok(2));
+            let joined = flights.run(&UNLIMITED, &1, later(), || Ok(2));
             (joined, leader.join())
         })
     }
@@ -163,7 +192,7 @@ mod tests {
         let flights = SingleFlight::default();
         let (joined, leader) = join_call(&flights, || Ok(7));
         assert_eq!((joined.unwrap(), leader.unwrap().unwrap()), (7, 7));
-        assert_eq!(flights.run(&1, later(), || Ok(3)).unwrap(), 3);
+        assert_eq!(flights.run(&UNLIMITED, &1, later(), || Ok(3)).unwrap(), 3);
     }
 
     #[test]
@@ -172,15 +201,23 @@ mod tests {
         let (joined, leader) = join_call(&flights, || panic!("on purpose"));
         assert!(joined.is_err() && leader.is_err());
         assert!(!flights.is_running(&1));
-        assert_eq!(flights.run(&1, later(), || Ok(3)).unwrap(), 3);
+        assert_eq!(flights.run(&UNLIMITED, &1, later(), || Ok(3)).unwrap(), 3);
+    }
+
+    #[test]
+    fn a_call_that_its_caller_abandons_is_made_anew() {
+        let flights = SingleFlight::default();
+        let (joined, leader) = join_call(&flights, || Err(abandoned()));
+        assert_eq!(joined.unwrap(), 2);
+        assert_eq!(leader.unwrap().unwrap_err().kind(), Kind::Interrupted);
     }
 
     #[test]
     fn waiting_ends_at_the_deadline() {
         let flights = SingleFlight::default();
-        let result = flights.run(&1, later(), || {
+        let result = flights.run(&UNLIMITED, &1, later(), || {
             let soon = Instant::now() + Duration::from_millis(5);
-            assert!(flights.run(&1, soon, || Ok(2)).is_err());
+            assert!(flights.run(&UNLIMITED, &1, soon, || Ok(2)).is_err());
             Ok(1)
         });
         assert_eq!(result.unwrap(), 1);
@@ -199,7 +236,9 @@ mod tests {
             assert!(call.as_ref().unwrap().result.lock().is_none());
         };
         assert_eq!(
-            flights.run_and_publish(&1, later(), work, publish).unwrap(),
+            flights
+                .run_and_publish(&UNLIMITED, &1, later(), work, publish)
+                .unwrap(),
             1
         );
     }

@@ -1,9 +1,19 @@
-"""A web server of a folder, some of whose keys stall: their bodies begin and do not go on, or no answer comes at all."""
+"""A web server of a folder, and a bucket of it, some of whose keys stall: their bodies begin and do not go on, or no answer
+comes at all."""
 
+import socket
 import threading
+import urllib.parse
 from contextlib import contextmanager
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+# The bucket that the server has beside the folder, with the same objects.
+BUCKET = "bucket"
+
+
+DATED = "<LastModified>2026-01-01T00:00:00.000Z</LastModified>"
 
 
 class Stalls(SimpleHTTPRequestHandler):
@@ -16,12 +26,15 @@ class Stalls(SimpleHTTPRequestHandler):
             super().do_HEAD()
 
     def do_GET(self):
+        if "list-type=2" in self.path:
+            return self.send_listing()
         if self.is_silent():
             return
-        if not self.is_of("stalled/c/"):
+        if not self.is_of("stalled"):
             return super().do_GET()
         self.send_response(200)
         self.send_header("Content-Length", str(self.server.length))
+        self.send_header("Last-Modified", self.date_time_string())
         self.end_headers()
         self.wfile.write(b"x" * 100)
         self.wfile.flush()
@@ -29,26 +42,68 @@ class Stalls(SimpleHTTPRequestHandler):
 
     def is_silent(self):
         """Notes the key that is asked for; does not return while the server is there if the key gets no answer."""
-        self.server.asked.append(self.path.lstrip("/"))
-        silent = self.is_of("silent/c/")
+        self.server.asked.append(self.key())
+        silent = self.is_of("silent")
         if silent:
             self.hang()
         return silent
 
     def is_of(self, prefix):
-        return self.path.lstrip("/").startswith(prefix)
+        """Whether it is a chunk of an array whose name begins so."""
+        return self.key().startswith(prefix) and "/c/" in self.key()
+
+    def key(self):
+        """Returns the key that is asked for, in the folder or in the bucket."""
+        return self.path.lstrip("/").removeprefix(f"{BUCKET}/")
+
+    def translate_path(self, path):
+        return super().translate_path("/" + path.lstrip("/").removeprefix(f"{BUCKET}/"))
+
+    def send_listing(self):
+        """Answers ListObjectsV2, with all names on one page."""
+        query = urllib.parse.parse_qs(urllib.parse.urlsplit(self.path).query)
+        prefix, delimiter = query.get("prefix", [""])[0], query.get("delimiter", [""])[0]
+        root = Path(self.directory)
+        keys = sorted(str(file.relative_to(root)) for file in root.rglob("*") if file.is_file())
+        objects, prefixes = "", {}
+        for key in keys:
+            below = key.removeprefix(prefix)
+            if key.startswith(prefix) and delimiter and delimiter in below:
+                prefixes[prefix + below.split(delimiter)[0] + delimiter] = None
+            elif key.startswith(prefix):
+                size = (root / key).stat().st_size
+                objects += f"<Contents><Key>{key}</Key><Size>{size}</Size>{DATED}</Contents>"
+        names = "".join(
+            f"<CommonPrefixes><Prefix>{prefix}</Prefix></CommonPrefixes>" for prefix in prefixes
+        )
+        body = f"<ListBucketResult><IsTruncated>false</IsTruncated>{objects}{names}</ListBucketResult>"
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body.encode())
 
     def hang(self):
+        """Waits until the client is gone or the server ends."""
         with self.server.counted():
-            self.server.released.wait()
+            while not (self.server.released.wait(0.1) or self.is_gone()):
+                pass
         self.close_connection = True
+
+    def is_gone(self):
+        try:
+            return not self.connection.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return False
+        except OSError:
+            return True
 
     def log_message(self, *_):
         pass
 
 
 class StallingServer(ThreadingHTTPServer):
-    """Serves `folder`: chunks of the array `stalled` stall after some bytes of `length`, those of `silent` get no answer."""
+    """Serves `folder`: chunks of arrays whose names begin with `stalled` stall after some bytes of `length`, those of
+    `silent` get no answer."""
 
     daemon_threads = True
     request_queue_size = 512

@@ -25,13 +25,20 @@ CHUNK = 1 << 20
 
 @pytest.fixture
 def server(tmp_path):
-    """Serves a store with the arrays `healthy`, `stalled` and `silent`, each of four chunks."""
+    """Serves a store with the arrays `healthy`, `stalled` and `silent`, each of four chunks, and the latter two with one."""
     store = zarr.create_group(tmp_path / "s.zarr")
-    for name in ("healthy", "stalled", "silent"):
-        values = np.ones(4 * CHUNK, "u1")
+    for name, count in [("healthy", 4), ("stalled", 4), ("silent", 4), ("stalled_1", 1), ("silent_1", 1)]:
+        values = np.ones(count * CHUNK, "u1")
         store.create_array(name, data=values, chunks=CHUNK, compressors=None)
     with stalling.serving(tmp_path / "s.zarr", CHUNK) as server:
         yield server
+
+
+def place(server, kind):
+    """Returns how the store is mounted: as a folder of a web server, or as a bucket of S3."""
+    if kind == "s3":
+        return [f"s3://{stalling.BUCKET}", "--endpoint", server.url, "--anon"]
+    return [server.url]
 
 
 @pytest.fixture
@@ -64,12 +71,10 @@ def end_of(process, limit):
     return process.returncode, said.decode(), time.monotonic() - started
 
 
-def files(mount):
+def files(mount, arrays=("stalled", "silent")):
     """Returns files that hang: while they are read, and when they are opened or looked up."""
-    decoded = [
-        layout.decoded(mount.files, mount.store, name, "npy") for name in ("stalled", "silent")
-    ]
-    return [mount.path / "stalled/c/0", mount.path / "silent/c/0", *decoded]
+    keys = [mount.path / name / "c/0" for name in arrays]
+    return keys + [layout.decoded(mount.files, mount.store, name, "npy") for name in arrays]
 
 
 @pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGQUIT", "SIGHUP", "SIGKILL"])
@@ -126,3 +131,14 @@ def test_readers_end_after_the_mount_is_taken_away(server):
         assert status == 1
         assert took < limit + 1
         mount.process.wait(HANGS)
+
+
+@pytest.mark.parametrize("kind", ["http", "s3"])
+def test_a_request_that_nobody_waits_for_ends(server, kind):
+    with Daemon(*place(server, kind)) as mount:
+        # What is fetched ahead, which is no program's request, has a time limit of its own: these have no second chunk.
+        for file in files(mount, ("stalled_1", "silent_1")):
+            process = hang(server, ["cat", file])
+            process.kill()
+            process.communicate()
+            assert wait_until(lambda: server.stalled == 0, HANGS / 4), file

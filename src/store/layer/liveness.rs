@@ -116,7 +116,9 @@ impl RootWatch {
     /// Does the same by a request, whenever the last one was made.
     fn check_now(&self, context: &RequestContext, key: &Key) -> Result<()> {
         let deadline = Instant::now() + JOIN_TIMEOUT;
-        let is_there = self.asking.run(&(), deadline, || self.look(context));
+        let is_there = self
+            .asking
+            .run(context, &(), deadline, || self.look(context));
         if is_there.map_err(|error| error.about(key))? {
             return Ok(());
         }

@@ -118,7 +118,9 @@ impl FilesView {
         }
         let (array, region) = (&target.array, target.region()?);
         let selection = target.selection()?;
-        let measure = || Ok(Export::open_ragged(context, array, target.format, &selection)?.len());
+        let measure = |context: &RequestContext| {
+            Ok(Export::open_ragged(context, array, target.format, &selection)?.len())
+        };
         array.length_of(context, &target.name(), &region, measure)
     }
 

@@ -15,11 +15,13 @@ use object_store::path::Path;
 use object_store::{Attribute, GetOptions, GetRange, GetResult, ObjectMeta, ObjectStore};
 
 use crate::error::{Error, Kind, Result};
+use crate::request_context::RequestContext;
 use crate::store::backend::remote::fault;
 use crate::store::backend::remote::limits::RequestLimits;
 use crate::store::backend::remote::packing;
 use crate::store::backend::remote::runtime::{
-    LastResponse, last_status, note_response, spawn_and_wait, wait, with_last_response,
+    LastResponse, last_status, note_response, spawn_and_wait, wait, wait_for_change,
+    with_last_response,
 };
 use crate::store::backend::remote::validator::validator;
 use crate::store::{EntryKind, Key, Meta, Object, Version};
@@ -51,10 +53,21 @@ impl Client {
     /// Waits for a request about `subject`.
     pub(super) fn ask<T>(
         &self,
+        context: &RequestContext,
         subject: &dyn Display,
         request: impl Future<Output = object_store::Result<T>>,
     ) -> Result<T> {
-        let (done, last) = wait(self.limits.time, self.limits.permitted(request))?;
+        let (done, last) = wait(context, self.limits.time, self.limits.permitted(request))?;
+        self.to_result(subject, done, &last)
+    }
+
+    /// Waits for a request that changes `subject`.
+    pub(super) fn change<T>(
+        &self,
+        subject: &dyn Display,
+        request: impl Future<Output = object_store::Result<T>>,
+    ) -> Result<T> {
+        let (done, last) = wait_for_change(self.limits.time, self.limits.permitted(request))?;
         self.to_result(subject, done, &last)
     }
 
@@ -66,13 +79,14 @@ impl Client {
     ) -> Result<T> {
         let request = self.limits.permitted(request);
         let request = self.limits.in_time_to_send(request);
-        let (done, last) = wait(self.limits.time_of_body(), request)?;
+        let (done, last) = wait_for_change(self.limits.time_of_body(), request)?;
         self.to_result(subject, done.flatten(), &last)
     }
 
     /// Waits for two concurrent requests about `subject`.
     pub(super) fn ask_two<A, B>(
         &self,
+        context: &RequestContext,
         subject: &dyn Display,
         one: impl Future<Output = object_store::Result<A>>,
         other: impl Future<Output = object_store::Result<B>>,
@@ -81,7 +95,7 @@ impl Client {
             with_last_response(self.limits.permitted(one)),
             with_last_response(self.limits.permitted(other)),
         );
-        let (done, _) = wait(self.limits.time, both)?;
+        let (done, _) = wait(context, self.limits.time, both)?;
         let Some(((one, last_of_one), (other, last_of_other))) = done else {
             return Err(self.limits.late(subject));
         };
@@ -125,8 +139,13 @@ impl Client {
     }
 
     /// Requests the metadata of an object; `None` if it is missing.
-    pub(super) fn head(&self, subject: &Key, path: &Path) -> Result<Option<ObjectMeta>> {
-        match self.ask(subject, self.object_head(path)) {
+    pub(super) fn head(
+        &self,
+        context: &RequestContext,
+        subject: &Key,
+        path: &Path,
+    ) -> Result<Option<ObjectMeta>> {
+        match self.ask(context, subject, self.object_head(path)) {
             Ok(response) => Ok(Some(response.meta)),
             Err(error) if error.kind() == Kind::NotFound => Ok(None),
             Err(error) => Err(error),
@@ -155,13 +174,14 @@ impl Client {
     /// response has more than `limit` bytes.
     pub(super) fn fetch(
         self: &Arc<Self>,
+        context: &RequestContext,
         subject: &dyn Display,
         path: &Path,
         options: GetOptions,
         limit: u64,
     ) -> Result<Option<Object>> {
         let (client, path) = (self.clone(), path.clone());
-        let (done, last) = spawn_and_wait(self.limits.time_of_body(), async move {
+        let (done, last) = spawn_and_wait(context, self.limits.time_of_body(), async move {
             let body = client.collect(&path, options, limit);
             client.limits.permitted(body).await
         })?;

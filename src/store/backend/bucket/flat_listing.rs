@@ -37,14 +37,17 @@ impl BucketFlatListing {
 }
 
 impl FlatListing for BucketFlatListing {
-    fn next(&mut self, _context: &RequestContext) -> Result<Option<Vec<(Key, Meta)>>> {
+    fn next(&mut self, context: &RequestContext) -> Result<Option<Vec<(Key, Meta)>>> {
         let wanted = PageRange {
             prefix: &self.prefix,
             delimiter: false,
             after: self.after.as_deref(),
             max_names: PAGE_SIZE,
         };
-        let Some(page) = self.pages.fetch(&self.client, &self.key, &wanted)? else {
+        let Some(page) = self
+            .pages
+            .fetch(context, &self.client, &self.key, &wanted)?
+        else {
             return Ok(None);
         };
         let objects = page.result.objects.iter().filter_map(|object| {

@@ -93,6 +93,7 @@ impl Pages {
     /// Fetches the next page; `None` after the last. `Corrupt`, without further requests, if the pages do not lead on.
     pub(super) fn fetch(
         &mut self,
+        context: &RequestContext,
         client: &Client,
         key: &Key,
         wanted: &PageRange<'_>,
@@ -103,7 +104,7 @@ impl Pages {
         if self.has_ended() {
             return Ok(None);
         }
-        let fetched = page(client, key, wanted, &self.next);
+        let fetched = page(context, client, key, wanted, &self.next);
         let fetched = fetched.and_then(|page| self.note(key, &page).map(|()| page));
         if let Err(error) = &fetched
             && error.kind() == Kind::Corrupt
@@ -188,9 +189,9 @@ impl BucketListing {
     }
 
     /// Fetches the first page; returns whether it has a name.
-    pub(super) fn has_names(&mut self) -> Result<bool> {
+    pub(super) fn has_names(&mut self, context: &RequestContext) -> Result<bool> {
         while self.page.as_slice().is_empty() {
-            if !self.next_page()? {
+            if !self.next_page(context)? {
                 return Ok(false);
             }
         }
@@ -198,7 +199,7 @@ impl BucketListing {
     }
 
     /// Fetches the next page; false after the last.
-    fn next_page(&mut self) -> Result<bool> {
+    fn next_page(&mut self, context: &RequestContext) -> Result<bool> {
         let wanted = PageRange {
             prefix: &self.prefix,
             delimiter: true,
@@ -211,7 +212,10 @@ impl BucketListing {
             undecided: self.undecided.clone(),
             split: self.split.clone(),
         };
-        let Some(page) = self.pages.fetch(&self.client, &self.key, &wanted)? else {
+        let Some(page) = self
+            .pages
+            .fetch(context, &self.client, &self.key, &wanted)?
+        else {
             return Ok(false);
         };
         self.starts.push(start);
@@ -330,6 +334,7 @@ pub(super) fn options(wanted: &PageRange<'_>, next: &NextPage) -> PaginatedListO
 
 /// Fetches a page of names.
 pub(super) fn page(
+    context: &RequestContext,
     client: &Client,
     key: &Key,
     wanted: &PageRange<'_>,
@@ -339,7 +344,7 @@ pub(super) fn page(
     loop {
         let options = options(wanted, next);
         let prefix = (!wanted.prefix.is_empty()).then_some(wanted.prefix);
-        match client.ask(key, client.pages.list_paginated(prefix, options)) {
+        match client.ask(context, key, client.pages.list_paginated(prefix, options)) {
             Err(error) if error.kind() == Kind::Unavailable => match attempts.next_pause() {
                 Some(pause) => thread::sleep(pause),
                 None => return Err(error),
@@ -369,7 +374,7 @@ pub(super) fn checked(
 }
 
 impl Listing for BucketListing {
-    fn next(&mut self, _context: &RequestContext) -> Result<Option<Name>> {
+    fn next(&mut self, context: &RequestContext) -> Result<Option<Name>> {
         loop {
             if let Some((name, kind, meta)) = self.page.next() {
                 self.cursor += 1;
@@ -380,7 +385,7 @@ impl Listing for BucketListing {
                     meta: Some(meta),
                 }));
             }
-            if !self.next_page()? {
+            if !self.next_page(context)? {
                 return Ok(None);
             }
         }

@@ -8,6 +8,7 @@ use super::BucketStore;
 use super::client::describe;
 use super::listing::{NextPage, PageRange, checked, options, page};
 use crate::error::{Kind, Result};
+use crate::request_context::RequestContext;
 use crate::store::backend::remote::fault;
 use crate::store::backend::remote::runtime::{wait, with_last_response};
 use crate::store::{EntryKind, Key, Meta};
@@ -38,21 +39,25 @@ impl BucketStore {
     }
 
     /// Returns the metadata of an object; nothing if it is missing.
-    pub(super) fn object(&self, key: &Key) -> Result<Option<Meta>> {
+    pub(super) fn object(&self, context: &RequestContext, key: &Key) -> Result<Option<Meta>> {
         let Some(path) = self.path(key) else {
             return Ok(None);
         };
-        let found = self.or_missing(self.client.head(key, &path))?;
+        let found = self.or_missing(context, self.client.head(context, key, &path))?;
         Ok(found.map(|meta| describe(&meta, EntryKind::File)))
     }
 
     /// Returns the answer about a key: `None` also if the server refuses the key as one that it does not have.
-    pub(super) fn or_missing<T>(&self, answer: Result<Option<T>>) -> Result<Option<T>> {
+    pub(super) fn or_missing<T>(
+        &self,
+        context: &RequestContext,
+        answer: Result<Option<T>>,
+    ) -> Result<Option<T>> {
         match (answer, &self.absence) {
             (Err(error), Some(absence)) if error.kind() == Kind::Denied => {
                 let is_there = async |key: &Key| self.is_there(key).await;
                 let asked = self.client.limits.permitted(absence.is_missing(is_there));
-                match wait(self.client.limits.time, asked)? {
+                match wait(context, self.client.limits.time, asked)? {
                     (Some(Ok(true)), _) => Ok(None),
                     _ => Err(error),
                 }
@@ -75,7 +80,7 @@ impl BucketStore {
     }
 
     /// Whether keys lie below this one.
-    pub(super) fn is_prefix(&self, key: &Key) -> Result<bool> {
+    pub(super) fn is_prefix(&self, context: &RequestContext, key: &Key) -> Result<bool> {
         if key.is_root() {
             return Ok(true);
         }
@@ -83,22 +88,34 @@ impl BucketStore {
             return Ok(false);
         }
         let prefix = self.prefix_below(key);
-        let page = page(&self.client, key, &one_name(&prefix), &NextPage::First)?;
+        let page = page(
+            context,
+            &self.client,
+            key,
+            &one_name(&prefix),
+            &NextPage::First,
+        )?;
         Ok(has_names(&prefix, &page))
     }
 
     /// Requests an object and the first name below it concurrently.
-    pub(super) fn object_and_prefix(&self, key: &Key, path: &Path) -> Result<(Option<Meta>, bool)> {
+    pub(super) fn object_and_prefix(
+        &self,
+        context: &RequestContext,
+        key: &Key,
+        path: &Path,
+    ) -> Result<(Option<Meta>, bool)> {
         let prefix = self.prefix_below(key);
         let one = options(&one_name(&prefix), &NextPage::First);
         let (object, page) = self.client.ask_two(
+            context,
             key,
             self.client.object_head(path),
             self.client.pages.list_paginated(Some(&prefix), one),
         )?;
         let is_prefix = match page {
             Ok(page) => has_names(&prefix, &checked(key, &NextPage::First, page)?),
-            Err(error) if error.kind() == Kind::Unavailable => self.is_prefix(key)?,
+            Err(error) if error.kind() == Kind::Unavailable => self.is_prefix(context, key)?,
             Err(error) => return Err(error),
         };
         Ok((described(object)?, is_prefix))

@@ -81,8 +81,14 @@ impl BucketStore {
     }
 
     /// Fetches a range once the size is known: an empty one, or one past the end, is refused by some servers.
-    fn get_sized_range(&self, key: &Key, path: &Path, range: &ByteRange) -> Result<Option<Object>> {
-        let Some(meta) = self.object(key)? else {
+    fn get_sized_range(
+        &self,
+        context: &RequestContext,
+        key: &Key,
+        path: &Path,
+        range: &ByteRange,
+    ) -> Result<Option<Object>> {
+        let Some(meta) = self.object(context, key)? else {
             return Ok(None);
         };
         let part = range.within(meta.size);
@@ -90,7 +96,10 @@ impl BucketStore {
             return Ok(Some(Object::without_bytes(&meta)));
         }
         let options = GetOptions::new().with_range(Some(GetRange::Bounded(part)));
-        self.or_missing(self.client.fetch(key, path, options, u64::MAX))
+        self.or_missing(
+            context,
+            self.client.fetch(context, key, path, options, u64::MAX),
+        )
     }
 }
 
@@ -103,16 +112,20 @@ fn is_range_refusal(error: &Error) -> bool {
 }
 
 impl Store for BucketStore {
-    fn get(&self, _context: &RequestContext, key: &Key, limit: u64) -> Result<Option<Object>> {
+    fn get(&self, context: &RequestContext, key: &Key, limit: u64) -> Result<Option<Object>> {
         match self.path(key) {
-            Some(path) => self.or_missing(self.client.fetch(key, &path, GetOptions::new(), limit)),
+            Some(path) => self.or_missing(
+                context,
+                self.client
+                    .fetch(context, key, &path, GetOptions::new(), limit),
+            ),
             None => Ok(None),
         }
     }
 
     fn get_range(
         &self,
-        _context: &RequestContext,
+        context: &RequestContext,
         key: &Key,
         range: ByteRange,
     ) -> Result<Option<Object>> {
@@ -131,19 +144,22 @@ impl Store for BucketStore {
         };
         if range_now.is_some() {
             let options = GetOptions::new().with_range(range_now);
-            match self.or_missing(self.client.fetch(key, &path, options, u64::MAX)) {
+            match self.or_missing(
+                context,
+                self.client.fetch(context, key, &path, options, u64::MAX),
+            ) {
                 // The range lies outside the object; servers report that in several ways.
                 Err(error) if is_range_refusal(&error) => {}
                 object => return object,
             }
         }
-        self.get_sized_range(key, &path, &range)
+        self.get_sized_range(context, key, &path, &range)
     }
 
-    fn head(&self, _context: &RequestContext, key: &Key) -> Result<Option<Meta>> {
+    fn head(&self, context: &RequestContext, key: &Key) -> Result<Option<Meta>> {
         let (object, is_prefix) = match self.path(key) {
-            Some(path) if self.info.lists => self.object_and_prefix(key, &path)?,
-            _ => (self.object(key)?, self.is_prefix(key)?),
+            Some(path) if self.info.lists => self.object_and_prefix(context, key, &path)?,
+            _ => (self.object(context, key)?, self.is_prefix(context, key)?),
         };
         Ok(match (is_prefix, object) {
             (true, Some(object)) => Some(Meta {
@@ -155,19 +171,21 @@ impl Store for BucketStore {
         })
     }
 
-    fn version(&self, _context: &RequestContext, key: &Key) -> Result<Option<Version>> {
-        Ok(self.object(key)?.map(|meta| meta.version))
+    fn version(&self, context: &RequestContext, key: &Key) -> Result<Option<Version>> {
+        Ok(self.object(context, key)?.map(|meta| meta.version))
     }
 
     fn open(
         &self,
-        _context: &RequestContext,
+        context: &RequestContext,
         key: &Key,
         known: Option<&Meta>,
     ) -> Result<Arc<dyn Reader>> {
         let meta = match known {
             Some(meta) => *meta,
-            None => self.object(key)?.ok_or_else(|| Error::not_found(key))?,
+            None => self
+                .object(context, key)?
+                .ok_or_else(|| Error::not_found(key))?,
         };
         let path = self.path(key).ok_or_else(|| Error::not_found(key))?;
         Ok(Arc::new(BucketReader {
@@ -178,7 +196,7 @@ impl Store for BucketStore {
         }))
     }
 
-    fn list(&self, _context: &RequestContext, prefix: &Key) -> Result<Box<dyn Listing>> {
+    fn list(&self, context: &RequestContext, prefix: &Key) -> Result<Box<dyn Listing>> {
         if !self.info.lists {
             return Err(Error::unsupported(
                 prefix,
@@ -190,13 +208,13 @@ impl Store for BucketStore {
         }
         let names = self.prefix_below(prefix);
         let mut listing = BucketListing::new(self.client.clone(), names, prefix.clone());
-        if listing.has_names()? || (listing.has_marker() && !prefix.is_root()) {
+        if listing.has_names(context)? || (listing.has_marker() && !prefix.is_root()) {
             return Ok(Box::new(listing));
         }
         if prefix.is_root() {
             return Err(Error::not_found(prefix));
         }
-        match self.object(prefix)? {
+        match self.object(context, prefix)? {
             Some(_) => Err(Error::new(
                 Kind::NotADirectory,
                 prefix,
@@ -231,11 +249,11 @@ impl Store for BucketStore {
     }
 
     /// The ETag as it stands in a condition, and Google's generation.
-    fn etag(&self, _context: &RequestContext, key: &Key) -> Result<Option<ETag>> {
+    fn etag(&self, context: &RequestContext, key: &Key) -> Result<Option<ETag>> {
         let Some(path) = self.path(key) else {
             return Ok(None);
         };
-        let found = self.or_missing(self.client.head(key, &path))?;
+        let found = self.or_missing(context, self.client.head(context, key, &path))?;
         Ok(found.map(|meta| etag_of(self.writer.kind(), &meta)))
     }
 

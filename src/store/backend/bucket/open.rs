@@ -11,6 +11,7 @@ use super::writer::WriteClients;
 use super::{BucketStore, address, cloud_urls, settings};
 use crate::error::{Error, Kind, Result};
 use crate::model::document;
+use crate::request_context::UNLIMITED;
 use crate::stats::Stats;
 use crate::store::backend::remote::absence::Absence;
 use crate::store::backend::remote::connector::Connector;
@@ -116,7 +117,7 @@ impl BucketStore {
         let root = Key::root();
         let prefix = self.prefix_below(&root);
         let mut listing = BucketListing::new(self.client.clone(), prefix, root);
-        let refused = match listing.has_names() {
+        let refused = match listing.has_names(&UNLIMITED) {
             Ok(true) => return Ok(true),
             Ok(false) if self.may_be_empty => return Ok(true),
             Ok(false) => return Err(Error::not_found(shown)),
@@ -125,7 +126,7 @@ impl BucketStore {
         };
         // Many public buckets permit reading and not listing.
         for name in document::at_root() {
-            if let Ok(Some(_)) = self.object(&Key::new(name)?) {
+            if let Ok(Some(_)) = self.object(&UNLIMITED, &Key::new(name)?) {
                 return Ok(false);
             }
         }

@@ -22,6 +22,7 @@ use tokio::sync::Mutex;
 use super::aws_client::AwsClient;
 use super::rotation::RotatedCredentials;
 use crate::error::{Error, Kind, Result};
+use crate::request_context::UNLIMITED;
 use crate::store::RemoteConfig;
 use crate::store::backend::remote::client_options;
 use crate::store::backend::remote::connector::Connector;
@@ -98,7 +99,7 @@ impl AwsProfile {
         let Some(client) = &self.client else {
             return Ok(ProfileSettings::default());
         };
-        let (read, _) = wait(TIMEOUT, self.read(client))?;
+        let (read, _) = wait(&UNLIMITED, TIMEOUT, self.read(client))?;
         let read = read.ok_or_else(|| self.late())?;
         let endpoint = ServiceConfigKey::builder()
             .service_id("s3")
@@ -148,7 +149,7 @@ impl AwsProfile {
         });
         let failed = |error| Error::new(Kind::Denied, self.shown(), fault::innermost(&error));
         let credentials = Arc::new(credentials.map_err(failed)?);
-        let (first, _) = wait(TIMEOUT, credentials.get_credential())?;
+        let (first, _) = wait(&UNLIMITED, TIMEOUT, credentials.get_credential())?;
         match first.ok_or_else(|| self.late())? {
             Ok(_) => Ok(Some(credentials)),
             Err(error) if self.given.is_some() => Err(failed(error)),

@@ -27,7 +27,7 @@ impl BucketReader {
 }
 
 impl Reader for BucketReader {
-    fn read_at(&self, _context: &RequestContext, offset: u64, len: usize) -> Result<Vec<u8>> {
+    fn read_at(&self, context: &RequestContext, offset: u64, len: usize) -> Result<Vec<u8>> {
         let end = offset.saturating_add(len as u64).min(self.meta.size);
         if offset >= end {
             return Ok(Vec::new());
@@ -35,7 +35,7 @@ impl Reader for BucketReader {
         let options = GetOptions::new().with_range(Some(GetRange::Bounded(offset..end)));
         let fetched = self
             .client
-            .fetch(&self.key, &self.path, options, end - offset)?;
+            .fetch(context, &self.key, &self.path, options, end - offset)?;
         let object = fetched.ok_or_else(|| self.changed())?;
         check_length(&self.key, object.content(), self.meta.content())?;
         if !object.meta().may_be_of(&self.meta) {

@@ -12,7 +12,7 @@ use object_store::multipart::PartId;
 use super::writer::{ObjectTarget, Writer};
 use crate::error::{Error, Kind, Result};
 use crate::request_context::RequestContext;
-use crate::store::backend::remote::runtime::{wait, with_last_response};
+use crate::store::backend::remote::runtime::{wait_for_change, with_last_response};
 use crate::store::backend::remote::{fault, write_retry};
 use crate::store::{Condition, ETag, PutBody};
 
@@ -46,13 +46,13 @@ impl Writer {
         }
         let parts = &self.client.parts;
         let created = parts.create_multipart(&target.path);
-        let upload = self.client.ask(target.key, created)?;
+        let upload = self.client.change(target.key, created)?;
         let done = self
             .send_parts(target, &upload, body)
             .and_then(|sent| self.complete(context, target, &upload, (body, sent), condition));
         if done.is_err() {
             let aborted = parts.abort_multipart(&target.path, &upload);
-            if let Err(error) = self.client.ask(target.key, aborted) {
+            if let Err(error) = self.client.change(target.key, aborted) {
                 log::debug!("{error}: an upload could not be given up");
             }
         }
@@ -73,7 +73,7 @@ impl Writer {
         // Each part has a time limit of its own.
         let limit = u32::try_from(count).unwrap_or(u32::MAX).saturating_add(1);
         let limit = self.client.limits.time_of_body().saturating_mul(limit);
-        let (done, _) = wait(limit, async {
+        let (done, _) = wait_for_change(limit, async {
             let mut sent = Vec::new();
             let mut under_way = FuturesOrdered::new();
             for number in 0..count {
@@ -124,7 +124,7 @@ impl Writer {
         let attempt = |_| {
             let parts = &self.once.parts;
             let request = parts.complete_multipart(&target.path, upload, sent.clone());
-            match self.client.ask(target.key, request) {
+            match self.client.change(target.key, request) {
                 // An upload that is gone may have been completed by an attempt whose response was lost.
                 Err(error) if matches!(error.kind(), Kind::NotFound | Kind::Invalid) => {
                     Err(Error::unavailable(target.key, error.detail()))

@@ -16,7 +16,7 @@ use super::reader::BucketReader;
 use super::settings::{ClientSettings, Clients};
 use super::{BucketStore, address, settings};
 use crate::error::{Error, Kind, Result};
-use crate::request_context::RequestContext;
+use crate::request_context::{RequestContext, UNLIMITED};
 use crate::store::backend::remote::condition_probe::{
     ConditionProbe, ConditionTrial, EnforcedConditions,
 };
@@ -98,7 +98,7 @@ impl Writer {
     pub(super) fn etag(&self, target: &ObjectTarget<'_>) -> Result<Option<ETag>> {
         Ok(self
             .client
-            .head(target.key, &target.path)?
+            .head(&UNLIMITED, target.key, &target.path)?
             .map(|meta| etag_of(self.kind, &meta)))
     }
 
@@ -238,12 +238,12 @@ impl Writer {
             (header, Some(azure)) => {
                 let etag = header.map(|(_, etag)| etag);
                 self.client
-                    .ask(target.key, azure.delete(&target.path, etag))
+                    .change(target.key, azure.delete(&target.path, etag))
             }
-            (None, None) => self.client.ask(target.key, removal),
+            (None, None) => self.client.change(target.key, removal),
             (Some(header), None) => {
                 let removal = with_removal_header(header, removal);
-                self.client.ask(target.key, removal)
+                self.client.change(target.key, removal)
             }
         }
     }
@@ -285,7 +285,7 @@ impl RemoteKey for ObjectChange<'_> {
         let found = self
             .writer
             .client
-            .head(self.target.key, &self.target.path)?;
+            .head(&UNLIMITED, self.target.key, &self.target.path)?;
         Ok(found.map(|found| {
             let etag = etag_of(self.writer.kind, &found);
             (etag, describe(&found, EntryKind::File))
@@ -326,7 +326,7 @@ impl ConditionTrial for BucketTrial<'_> {
         let mode = mode.ok_or_else(|| self.inexpressible())?;
         let objects = &writer.once.objects;
         let request = objects.put_opts(&target.path, bytes.into(), mode.into());
-        let response = writer.client.ask(target.key, request)?;
+        let response = writer.client.change(target.key, request)?;
         writer.etag_of_response(target, &response)
     }
 

@@ -16,10 +16,11 @@ use super::response::{ResponseHead, refusal};
 use super::urls::UrlSpace;
 use super::webdav;
 use crate::error::{Error, Kind, Result};
+use crate::request_context::RequestContext;
 use crate::store::Key;
 use crate::store::backend::remote::fault;
 use crate::store::backend::remote::limits::{Attempts, RequestLimits};
-use crate::store::backend::remote::runtime::wait;
+use crate::store::backend::remote::runtime::{wait, wait_for_change};
 
 /// A folder of a web server, and the client and limits of its requests.
 pub(super) struct HttpEndpoint {
@@ -95,12 +96,20 @@ impl HttpEndpoint {
     /// Runs requests about `subject` under one permit and waits for their result.
     pub(super) fn wait<T>(
         &self,
+        context: &RequestContext,
         subject: &dyn Display,
         work: impl Future<Output = Result<T>>,
     ) -> Result<T> {
         let work = self.limits.permitted(work);
-        let (done, _) = wait(self.limits.time_of_body(), work)?;
+        let (done, _) = wait(context, self.limits.time_of_body(), work)?;
         done.unwrap_or_else(|| Err(self.limits.late(subject)))
+    }
+
+    /// Sends a request that changes `key`, and waits for its response.
+    pub(super) fn change(&self, key: &Key, spec: &RequestSpec<'_>) -> Result<ResponseHead> {
+        let work = self.limits.permitted(self.send(spec));
+        let (done, _) = wait_for_change(self.limits.time_of_body(), work)?;
+        done.unwrap_or_else(|| Err(self.limits.late(key)))
     }
 
     /// Returns the attempts of a request with its whole body.

@@ -7,6 +7,7 @@ use super::lookup::ProbeResult;
 use super::reader::MAX_WHOLE_OBJECT;
 use super::response::ResponseKind;
 use crate::error::{Error, Result};
+use crate::request_context::RequestContext;
 use crate::store::{ByteRange, Key, Meta, Object};
 
 /// Offsets and lengths below this are understood by every server.
@@ -21,8 +22,14 @@ enum Fetched {
 
 impl HttpStore {
     /// Fetches a whole object; `TooLarge` beyond `limit` bytes, nothing if it is missing.
-    pub(super) fn get_whole(&self, key: &Key, limit: u64) -> Result<Option<Object>> {
-        self.endpoint.wait(key, self.fetch_whole(key, limit))
+    pub(super) fn get_whole(
+        &self,
+        context: &RequestContext,
+        key: &Key,
+        limit: u64,
+    ) -> Result<Option<Object>> {
+        self.endpoint
+            .wait(context, key, self.fetch_whole(key, limit))
     }
 
     /// Fetches a whole object, as `get_whole` does.
@@ -43,18 +50,23 @@ impl HttpStore {
     }
 
     /// Fetches a range; nothing if the object is missing.
-    pub(super) fn get_part(&self, key: &Key, range: &ByteRange) -> Result<Option<Object>> {
+    pub(super) fn get_part(
+        &self,
+        context: &RequestContext,
+        key: &Key,
+        range: &ByteRange,
+    ) -> Result<Option<Object>> {
         let is_plain = match range {
             ByteRange::Span(span) => span.start < span.end && span.end < MAX_OFFSET,
             ByteRange::Suffix(length) => (1..MAX_OFFSET).contains(length),
         };
         if !is_plain {
-            return self.get_sized_range(key, range);
+            return self.get_sized_range(context, key, range);
         }
-        match self.part(key, range)? {
+        match self.part(context, key, range)? {
             Fetched::Nothing => Ok(None),
             Fetched::Piece(piece) => cut(key, piece, range).map(Some),
-            Fetched::OutOfRange => self.get_sized_range(key, range),
+            Fetched::OutOfRange => self.get_sized_range(context, key, range),
         }
     }
 
@@ -81,7 +93,7 @@ impl HttpStore {
     }
 
     /// Fetches a range that is not empty by itself.
-    fn part(&self, key: &Key, range: &ByteRange) -> Result<Fetched> {
+    fn part(&self, context: &RequestContext, key: &Key, range: &ByteRange) -> Result<Fetched> {
         let header = match range {
             ByteRange::Span(span) => format!("bytes={}-{}", span.start, span.end.saturating_sub(1)),
             ByteRange::Suffix(length) => format!("bytes=-{length}"),
@@ -91,14 +103,20 @@ impl HttpStore {
             ByteRange::Suffix(length) => *length,
         };
         self.endpoint.wait(
+            context,
             key,
             self.fetch(key, Some(header), most.max(MAX_WHOLE_OBJECT)),
         )
     }
 
     /// Fetches a range after limiting it to the object's length.
-    fn get_sized_range(&self, key: &Key, range: &ByteRange) -> Result<Option<Object>> {
-        let ProbeResult::Object(meta) = self.head_object(key)? else {
+    fn get_sized_range(
+        &self,
+        context: &RequestContext,
+        key: &Key,
+        range: &ByteRange,
+    ) -> Result<Option<Object>> {
+        let ProbeResult::Object(meta) = self.head_object(context, key)? else {
             return Ok(None);
         };
         let span = range.within(meta.size);
@@ -106,7 +124,7 @@ impl HttpStore {
             return Ok(Some(Object::without_bytes(&meta)));
         }
         let range = ByteRange::Span(span);
-        match self.part(key, &range)? {
+        match self.part(context, key, &range)? {
             Fetched::Nothing => Ok(None),
             Fetched::Piece(piece) => cut(key, piece, &range).map(Some),
             Fetched::OutOfRange => Err(Error::unavailable(

@@ -13,6 +13,7 @@ use super::webdav::Resource;
 use super::{HttpStore, index_page, webdav};
 use crate::error::{Error, Result};
 use crate::model::document::{IN_NODE_FOLDER, ZARR_JSON};
+use crate::request_context::RequestContext;
 use crate::store::listing::NameList;
 use crate::store::{EntryKind, Key, LeftOut, Meta};
 
@@ -21,11 +22,15 @@ type ListedName = (Vec<u8>, EntryKind, Option<Meta>);
 
 impl HttpStore {
     /// Lists a folder by PROPFIND; nothing if it is none.
-    pub(super) fn webdav_names(&self, prefix: &Key) -> Result<Option<NameList>> {
+    pub(super) fn webdav_names(
+        &self,
+        context: &RequestContext,
+        prefix: &Key,
+    ) -> Result<Option<NameList>> {
         let spec = RequestSpec::propfind(prefix, true, '1');
-        let (response, bytes) = self
-            .endpoint
-            .wait(prefix, self.endpoint.fetch_document(&spec))?;
+        let (response, bytes) =
+            self.endpoint
+                .wait(context, prefix, self.endpoint.fetch_document(&spec))?;
         match response.status {
             207 => {}
             404 | 409 => return Ok(None),
@@ -49,8 +54,12 @@ impl HttpStore {
     }
 
     /// Lists a folder by its index page; nothing if it has none.
-    pub(super) fn page_names(&self, prefix: &Key) -> Result<Option<NameList>> {
-        let listed = self.endpoint.wait(prefix, async {
+    pub(super) fn page_names(
+        &self,
+        context: &RequestContext,
+        prefix: &Key,
+    ) -> Result<Option<NameList>> {
+        let listed = self.endpoint.wait(context, prefix, async {
             let (response, names) = self.index(prefix).await?;
             let Some(names) = names else {
                 return match response.status {

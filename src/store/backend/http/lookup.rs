@@ -10,6 +10,7 @@ use super::response::{ResponseHead, ResponseKind, ResponseOrigin, refusal};
 use super::webdav::Resource;
 use super::{HttpStore, ListingMethod, webdav};
 use crate::error::{Error, Kind, Result};
+use crate::request_context::RequestContext;
 use crate::store::{Key, Meta};
 
 /// What a request has found under a key.
@@ -21,9 +22,9 @@ pub(super) enum ProbeResult {
 
 impl HttpStore {
     /// Returns what `head` does for a key that is not the root.
-    pub(super) fn head_entry(&self, key: &Key) -> Result<Option<Meta>> {
+    pub(super) fn head_entry(&self, context: &RequestContext, key: &Key) -> Result<Option<Meta>> {
         if self.listing_method == ListingMethod::WebDav {
-            match self.endpoint.wait(key, self.resource(key))? {
+            match self.endpoint.wait(context, key, self.resource(key))? {
                 None => return Ok(None),
                 Some(found) => {
                     if let Some(meta) = found.meta() {
@@ -32,11 +33,12 @@ impl HttpStore {
                 }
             }
         }
-        match self.head_object(key)? {
+        match self.head_object(context, key)? {
             ProbeResult::Object(meta) => Ok(Some(meta)),
             ProbeResult::Folder => Ok(Some(Meta::prefix())),
             ProbeResult::Missing
-                if self.listing_method == ListingMethod::IndexPages && self.has_folder(key)? =>
+                if self.listing_method == ListingMethod::IndexPages
+                    && self.has_folder(context, key)? =>
             {
                 Ok(Some(Meta::prefix()))
             }
@@ -45,12 +47,13 @@ impl HttpStore {
     }
 
     /// Whether a key is a folder, for servers that do not redirect folders to their slash.
-    fn has_folder(&self, key: &Key) -> Result<bool> {
+    fn has_folder(&self, context: &RequestContext, key: &Key) -> Result<bool> {
         if self.redirects.load(Ordering::Relaxed) {
             return Ok(false);
         }
-        self.endpoint
-            .wait(key, async { Ok(self.index(key).await?.1.is_some()) })
+        self.endpoint.wait(context, key, async {
+            Ok(self.index(key).await?.1.is_some())
+        })
     }
 
     /// Returns what a response about an object means, requesting more where the response is ambiguous.
@@ -146,8 +149,8 @@ impl HttpStore {
     }
 
     /// Requests the metadata of a key's object and waits for it.
-    pub(super) fn head_object(&self, key: &Key) -> Result<ProbeResult> {
-        self.endpoint.wait(key, self.probe_object(key))
+    pub(super) fn head_object(&self, context: &RequestContext, key: &Key) -> Result<ProbeResult> {
+        self.endpoint.wait(context, key, self.probe_object(key))
     }
 
     pub(super) async fn probe_object(&self, key: &Key) -> Result<ProbeResult> {

@@ -9,7 +9,7 @@ use std::sync::atomic::AtomicBool;
 
 use crate::error::{Error, Kind, Result};
 use crate::known::Known;
-use crate::request_context::RequestContext;
+use crate::request_context::{RequestContext, UNLIMITED};
 use crate::store::backend::remote::absence::Absence;
 use crate::store::backend::remote::condition_probe::ConditionProbe;
 use crate::store::{
@@ -82,14 +82,14 @@ impl HttpStore {
 }
 
 impl Store for HttpStore {
-    fn get(&self, _context: &RequestContext, key: &Key, limit: u64) -> Result<Option<Object>> {
+    fn get(&self, context: &RequestContext, key: &Key, limit: u64) -> Result<Option<Object>> {
         if key.is_root() {
             return Ok(None);
         }
         let found = match self.first_documents.take(&self.info, key) {
             Known::Is(document) => Some(within_limit(key, document, limit)?),
             Known::Missing => None,
-            Known::Unknown => self.get_whole(key, limit)?,
+            Known::Unknown => self.get_whole(context, key, limit)?,
         };
         if found.is_some() {
             self.node_folders.note_document(key);
@@ -99,34 +99,34 @@ impl Store for HttpStore {
 
     fn get_range(
         &self,
-        _context: &RequestContext,
+        context: &RequestContext,
         key: &Key,
         range: ByteRange,
     ) -> Result<Option<Object>> {
         if key.is_root() {
             return Ok(None);
         }
-        self.get_part(key, &range)
+        self.get_part(context, key, &range)
     }
 
-    fn head(&self, _context: &RequestContext, key: &Key) -> Result<Option<Meta>> {
+    fn head(&self, context: &RequestContext, key: &Key) -> Result<Option<Meta>> {
         if key.is_root() {
             return Ok(Some(Meta::prefix()));
         }
         match self.first_documents.meta(&self.info, key) {
             Some(meta) => Ok(Some(meta)),
-            None => self.head_entry(key),
+            None => self.head_entry(context, key),
         }
     }
 
-    fn version(&self, _context: &RequestContext, key: &Key) -> Result<Option<Version>> {
+    fn version(&self, context: &RequestContext, key: &Key) -> Result<Option<Version>> {
         if key.is_root() {
             return Ok(None);
         }
         if let Some(meta) = self.first_documents.meta(&self.info, key) {
             return Ok(Some(meta.version));
         }
-        Ok(match self.head_object(key)? {
+        Ok(match self.head_object(context, key)? {
             ProbeResult::Object(meta) => Some(meta.version),
             ProbeResult::Folder | ProbeResult::Missing => None,
         })
@@ -134,7 +134,7 @@ impl Store for HttpStore {
 
     fn open(
         &self,
-        _context: &RequestContext,
+        context: &RequestContext,
         key: &Key,
         known: Option<&Meta>,
     ) -> Result<Arc<dyn Reader>> {
@@ -142,7 +142,7 @@ impl Store for HttpStore {
         let meta = match known {
             Some(meta) => *meta,
             None if key.is_root() => return Err(is_folder()),
-            None => match self.head_object(key)? {
+            None => match self.head_object(context, key)? {
                 ProbeResult::Object(meta) => meta,
                 ProbeResult::Folder => return Err(is_folder()),
                 ProbeResult::Missing => return Err(Error::not_found(key)),
@@ -152,10 +152,10 @@ impl Store for HttpStore {
         Ok(Arc::new(HttpReader::new(endpoint, key, meta)))
     }
 
-    fn list(&self, _context: &RequestContext, prefix: &Key) -> Result<Box<dyn Listing>> {
+    fn list(&self, context: &RequestContext, prefix: &Key) -> Result<Box<dyn Listing>> {
         let names = match self.listing_method {
-            ListingMethod::WebDav => self.webdav_names(prefix)?,
-            ListingMethod::IndexPages => self.page_names(prefix)?,
+            ListingMethod::WebDav => self.webdav_names(context, prefix)?,
+            ListingMethod::IndexPages => self.page_names(context, prefix)?,
             ListingMethod::None => {
                 let text = "this store does not tell its names";
                 return Err(Error::unsupported(prefix, text));
@@ -164,7 +164,7 @@ impl Store for HttpStore {
         match names {
             Some(names) => Ok(Box::new(names)),
             None if prefix.is_root() => Err(Error::not_found(prefix)),
-            None => match self.head_object(prefix)? {
+            None => match self.head_object(context, prefix)? {
                 ProbeResult::Object(_) => {
                     let text = "is an object, not a directory";
                     Err(Error::new(Kind::NotADirectory, prefix, text))
@@ -191,8 +191,8 @@ impl Store for HttpStore {
         Err(not_a_link(key))
     }
 
-    fn etag(&self, _context: &RequestContext, key: &Key) -> Result<Option<ETag>> {
-        self.fetch_etag(key)
+    fn etag(&self, context: &RequestContext, key: &Key) -> Result<Option<ETag>> {
+        self.fetch_etag(context, key)
     }
 
     /// Puts an object in one request. `ReadOnly` where the server takes no changes.
@@ -203,7 +203,7 @@ impl Store for HttpStore {
         body: PutBody<'_>,
         condition: &Condition,
     ) -> Result<ETag> {
-        let condition = condition.in_words(key, || self.fetch_etag(key));
+        let condition = condition.in_words(key, || self.fetch_etag(&UNLIMITED, key));
         let put = condition.and_then(|condition| self.put_object(context, key, body, &condition));
         self.changed(key, put)
     }
@@ -211,7 +211,7 @@ impl Store for HttpStore {
     /// Removes an object. The request carries the condition where the server enforces that, and the key is checked just
     /// before in any case.
     fn erase(&self, context: &RequestContext, key: &Key, condition: &Condition) -> Result<()> {
-        let condition = condition.in_words(key, || self.fetch_etag(key));
+        let condition = condition.in_words(key, || self.fetch_etag(&UNLIMITED, key));
         let erased = condition.and_then(|condition| self.erase_object(context, key, &condition));
         self.changed(key, erased)
     }

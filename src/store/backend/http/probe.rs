@@ -20,6 +20,7 @@ use super::urls::UrlSpace;
 use super::{HttpStore, ListingMethod, index_page, webdav};
 use crate::error::{Error, Kind, Result};
 use crate::model::document;
+use crate::request_context::UNLIMITED;
 use crate::stats::Stats;
 use crate::store::backend::remote::absence::Absence;
 use crate::store::backend::remote::condition_probe::ConditionProbe;
@@ -42,7 +43,7 @@ impl HttpStore {
         let mut store = HttpStore::build(UrlSpace::read(url, shown)?, config, stats)?;
         let about_shown = |error: Error| Error::new(error.kind(), shown, error.detail());
         let probed = once_ready(config.timeout.min(FIRST_LIMIT), || match only {
-            Some(key) => match store.head_object(key)? {
+            Some(key) => match store.head_object(&UNLIMITED, key)? {
                 ProbeResult::Missing | ProbeResult::Folder => Err(Error::not_found(shown)),
                 ProbeResult::Object(_) => Ok(()),
             },
@@ -112,9 +113,9 @@ impl HttpStore {
             header: Some(("accept", index_page::ACCEPTED.to_string())),
             ..RequestSpec::get(&root)
         };
-        let (response, bytes) = self
-            .endpoint
-            .wait(&shown, self.endpoint.fetch_document(&spec))?;
+        let (response, bytes) =
+            self.endpoint
+                .wait(&UNLIMITED, &shown, self.endpoint.fetch_document(&spec))?;
         let names = index_page::names(&self.endpoint.urls, &root, response.content_type(), &bytes);
         if response.status == 200 && matches!(names, Ok(Some(_))) {
             self.listing_method = ListingMethod::IndexPages;
@@ -130,7 +131,7 @@ impl HttpStore {
         let spec = RequestSpec::propfind(&root, true, '0');
         let started = Instant::now();
         let asked = self.endpoint.fetch_document(&spec);
-        let (response, bytes) = match self.endpoint.wait(&root, asked) {
+        let (response, bytes) = match self.endpoint.wait(&UNLIMITED, &root, asked) {
             // Some firewalls cut off unknown methods. A server that used up the time does not respond at all.
             Err(_) if started.elapsed() < self.endpoint.limits.time / 2 => return Ok(false),
             response => response?,
@@ -176,12 +177,13 @@ impl HttpStore {
 
     /// Requests a document of the root and keeps it for its first reader; returns whether it is there.
     fn first_document(&self, key: &Key, limit: u64) -> Result<bool> {
-        self.endpoint.wait(key, self.keep_first(key, limit))
+        self.endpoint
+            .wait(&UNLIMITED, key, self.keep_first(key, limit))
     }
 
     /// Requests documents of the root side by side.
     fn other_documents(&self, keys: &[Key]) -> Result<Vec<Result<bool>>> {
-        self.endpoint.wait(&Key::root(), async {
+        self.endpoint.wait(&UNLIMITED, &Key::root(), async {
             let asked = keys.iter().map(|key| self.keep_first(key, MAX_OTHER));
             Ok(join_all(asked).await)
         })

@@ -41,9 +41,14 @@ impl HttpReader {
     }
 
     /// Fetches a part; also returns the whole object if the server has sent that.
-    fn fetch(&self, start: u64, end: u64) -> Result<(Vec<u8>, Option<Whole>)> {
+    fn fetch(
+        &self,
+        context: &RequestContext,
+        start: u64,
+        end: u64,
+    ) -> Result<(Vec<u8>, Option<Whole>)> {
         let range = format!("bytes={start}-{}", end - 1);
-        let piece = self.endpoint.wait(&self.key, async {
+        let piece = self.endpoint.wait(context, &self.key, async {
             let spec = RequestSpec::part(&self.key, range);
             let response = self.endpoint.send(&spec).await?;
             match response.response_kind(&self.key)? {
@@ -86,13 +91,13 @@ fn slice(whole: &[u8], start: u64, end: u64) -> Vec<u8> {
 }
 
 impl Reader for HttpReader {
-    fn read_at(&self, _context: &RequestContext, offset: u64, len: usize) -> Result<Vec<u8>> {
+    fn read_at(&self, context: &RequestContext, offset: u64, len: usize) -> Result<Vec<u8>> {
         let end = offset.saturating_add(len as u64).min(self.meta.size);
         if offset >= end {
             return Ok(Vec::new());
         }
         if self.has_ranges.load(Ordering::Relaxed) {
-            return Ok(self.fetch(offset, end)?.0);
+            return Ok(self.fetch(context, offset, end)?.0);
         }
         // Until it is known whether the server has ranges, one request at a time: its response may be the whole object.
         let mut kept = self.whole.lock();
@@ -101,9 +106,9 @@ impl Reader for HttpReader {
         }
         if self.has_ranges.load(Ordering::Relaxed) {
             drop(kept);
-            return Ok(self.fetch(offset, end)?.0);
+            return Ok(self.fetch(context, offset, end)?.0);
         }
-        let (bytes, whole) = self.fetch(offset, end)?;
+        let (bytes, whole) = self.fetch(context, offset, end)?;
         self.has_ranges.store(whole.is_none(), Ordering::Relaxed);
         *kept = whole;
         Ok(bytes)

@@ -16,7 +16,7 @@ use super::reader::HttpReader;
 use super::response::{ResponseHead, refusal};
 use super::{HttpStore, ListingMethod};
 use crate::error::{Error, Kind, Result};
-use crate::request_context::RequestContext;
+use crate::request_context::{RequestContext, UNLIMITED};
 use crate::store::backend::remote::condition_probe::{
     ConditionTrial, EnforcedConditions, trial_key,
 };
@@ -78,7 +78,7 @@ impl RemoteKey for KeyChange<'_> {
     fn probe(&self) -> Result<Option<(ETag, Meta)>> {
         self.store
             .endpoint
-            .wait(self.key, self.store.etag_and_meta(self.key))
+            .wait(&UNLIMITED, self.key, self.store.etag_and_meta(self.key))
     }
 
     fn reader(&self, meta: &Meta) -> Arc<dyn Reader> {
@@ -89,11 +89,11 @@ impl RemoteKey for KeyChange<'_> {
 
 impl HttpStore {
     /// Returns the ETag of an object as the server spells it, or a text of time and size; nothing if it is missing.
-    pub(super) fn fetch_etag(&self, key: &Key) -> Result<Option<ETag>> {
+    pub(super) fn fetch_etag(&self, context: &RequestContext, key: &Key) -> Result<Option<ETag>> {
         if key.is_root() {
             return Ok(None);
         }
-        let found = KeyChange { store: self, key }.probe()?;
+        let found = (self.endpoint).wait(context, key, self.etag_and_meta(key))?;
         Ok(found.map(|(etag, _)| etag))
     }
 
@@ -165,7 +165,7 @@ impl HttpStore {
                 once: true,
                 ..RequestSpec::get(key)
             };
-            self.endpoint.wait(key, self.endpoint.send(&spec))
+            self.endpoint.change(key, &spec)
         };
         let mut response = put()?;
         if matches!(response.status, 404 | 409) {
@@ -192,7 +192,7 @@ impl HttpStore {
         if self.listing_method != ListingMethod::WebDav {
             return Ok(false);
         }
-        let found = self.endpoint.wait(key, self.resource(key))?;
+        let found = self.endpoint.wait(&UNLIMITED, key, self.resource(key))?;
         Ok(found.is_some_and(|found| found.is_folder))
     }
 
@@ -208,7 +208,7 @@ impl HttpStore {
                 as_folder: true,
                 ..RequestSpec::get(key)
             };
-            self.endpoint.wait(key, self.endpoint.send(&spec))
+            self.endpoint.change(key, &spec)
         };
         let mut status = make()?.status;
         if matches!(status, 404 | 409) {
@@ -259,12 +259,12 @@ impl HttpStore {
             once: true,
             ..RequestSpec::get(key)
         };
-        let response = self.endpoint.wait(key, self.endpoint.send(&spec))?;
+        let response = self.endpoint.change(key, &spec)?;
         let is_there = || {
             if as_folder {
                 return self.is_folder(key);
             }
-            Ok(self.fetch_etag(key)?.is_some())
+            Ok(self.fetch_etag(&UNLIMITED, key)?.is_some())
         };
         match response.status {
             204 => Ok(()),
@@ -297,7 +297,7 @@ impl HttpStore {
         {
             return Ok(());
         }
-        let Some(mut names) = self.webdav_names(prefix)? else {
+        let Some(mut names) = self.webdav_names(&UNLIMITED, prefix)? else {
             return Ok(());
         };
         match names.next(context)? {

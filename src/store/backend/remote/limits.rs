@@ -12,6 +12,7 @@ use tokio::sync::Semaphore;
 
 use super::body_room::BodyRoom;
 use super::fault;
+use super::runtime::note_arrival;
 use crate::error::{Error, Result};
 
 /// The time for a whole body, as a multiple of the time limit of a response.
@@ -51,7 +52,9 @@ impl RequestLimits {
 
     /// Waits for a response, or for a piece of its body; nothing if it does not come in time.
     pub(crate) async fn in_time<T>(&self, request: impl Future<Output = T>) -> Option<T> {
-        tokio::time::timeout(self.time, request).await.ok()
+        let done = tokio::time::timeout(self.time, request).await.ok()?;
+        note_arrival();
+        Some(done)
     }
 
     /// Waits for the response to a request that sends a body; nothing if it does not come in time. All bodies that are
@@ -145,6 +148,7 @@ fn pause(made: usize) -> Duration {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::request_context::UNLIMITED;
     use crate::store::backend::remote::runtime::wait;
 
     #[test]
@@ -167,7 +171,7 @@ mod tests {
             let answer = tokio::time::sleep(Duration::from_millis(milliseconds));
             limits.in_time_to_send(answer).await
         };
-        let (done, _) = wait(Duration::from_secs(60), request).unwrap();
+        let (done, _) = wait(&UNLIMITED, Duration::from_secs(60), request).unwrap();
         done.flatten().is_some()
     }
 

@@ -1,16 +1,23 @@
 //! The one asynchronous runtime of the process, and blocking waits for its tasks.
 //!
 //! No wait exceeds its limit. Each result comes with the status of the last HTTP response, which the clients do not
-//! return.
+//! return. A wait ends early if the request that it is made for was answered before and no bytes arrive: its connection and
+//! its permit are free then. While they do arrive it goes on, since others may have joined it, and the next request
+//! for the same bytes finds them. A change is waited for to its end.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::future::Future;
+use std::pin::pin;
 use std::sync::OnceLock;
 use std::time::Duration;
 
 use tokio::runtime::{Builder, Runtime};
 
 use crate::error::{Error, Result};
+use crate::request_context::{RequestContext, abandoned};
+
+/// How often a wait looks whether its request was answered, and for how long no bytes must have arrived then.
+const LOOK_EVERY: Duration = Duration::from_millis(500);
 
 /// Threads that move bytes between sockets and tasks.
 const THREADS: usize = 2;
@@ -30,6 +37,13 @@ pub(crate) struct LastResponse {
 
 tokio::task_local! {
     static LAST_RESPONSE: RefCell<LastResponse>;
+    /// Counts the answers, and the pieces of bodies, that have arrived.
+    static ARRIVED: Cell<u64>;
+}
+
+/// Notes that an answer, or a piece of its body, has arrived for the current task.
+pub(crate) fn note_arrival() {
+    let _ = ARRIVED.try_with(|arrived| arrived.set(arrived.get() + 1));
 }
 
 /// Notes the response to a request of the current task.
@@ -54,8 +68,17 @@ pub(crate) async fn with_last_response<T>(work: impl Future<Output = T>) -> (T, 
 }
 
 /// Runs a future for at most `limit` and waits for it; returns its result, if it came in time, and the last
-/// response. Must not be called from asynchronous code.
+/// response. `Interrupted` if the request is answered before. Must not be called from asynchronous code.
 pub(crate) fn wait<T>(
+    context: &RequestContext,
+    limit: Duration,
+    work: impl Future<Output = T>,
+) -> Result<(Option<T>, LastResponse)> {
+    runtime()?.block_on(while_useful(context.clone(), with_limit(limit, work)))
+}
+
+/// Like `wait`, for changes: they go on when nobody waits for them any more, since what became of them must be known.
+pub(crate) fn wait_for_change<T>(
     limit: Duration,
     work: impl Future<Output = T>,
 ) -> Result<(Option<T>, LastResponse)> {
@@ -65,12 +88,36 @@ pub(crate) fn wait<T>(
 /// Like `wait`, for futures of many steps: they run in the runtime's threads, so that the caller is woken once and
 /// not for each piece of a response.
 pub(crate) fn spawn_and_wait<T: Send + 'static>(
+    context: &RequestContext,
     limit: Duration,
     work: impl Future<Output = T> + Send + 'static,
 ) -> Result<(Option<T>, LastResponse)> {
     let runtime = runtime()?;
-    let done = runtime.block_on(runtime.spawn(with_limit(limit, work)));
-    done.map_err(|error| Error::unavailable("", format!("a request ended early: {error}")))
+    let work = while_useful(context.clone(), with_limit(limit, work));
+    let done = runtime.block_on(runtime.spawn(work));
+    done.unwrap_or_else(|error| {
+        let why = format!("a request ended early: {error}");
+        Err(Error::unavailable("", why))
+    })
+}
+
+/// Runs a future as long as its request waits for it, or bytes arrive.
+async fn while_useful<T>(context: RequestContext, work: impl Future<Output = T>) -> Result<T> {
+    let looked_at = async {
+        let mut work = pin!(work);
+        let mut arrived = 0;
+        loop {
+            let found = ARRIVED.with(Cell::get);
+            if !context.is_waited_for() && found == arrived {
+                return Err(abandoned());
+            }
+            arrived = found;
+            if let Ok(done) = tokio::time::timeout(LOOK_EVERY, work.as_mut()).await {
+                return Ok(done);
+            }
+        }
+    };
+    ARRIVED.scope(Cell::new(0), looked_at).await
 }
 
 async fn with_limit<T>(
@@ -97,24 +144,113 @@ fn runtime() -> Result<&'static Runtime> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::thread;
+
     use super::*;
+    use crate::error::Kind;
+    use crate::request_context::{RequestLimit, UNLIMITED};
 
     #[test]
     fn no_wait_outlasts_its_limit() {
-        let (done, _) = wait(Duration::from_millis(10), std::future::pending::<()>()).unwrap();
+        let (done, _) = wait(
+            &UNLIMITED,
+            Duration::from_millis(10),
+            std::future::pending::<()>(),
+        )
+        .unwrap();
         assert!(done.is_none());
     }
 
     #[test]
     fn no_spawned_work_outlasts_its_limit() {
-        let (done, _) =
-            spawn_and_wait(Duration::from_millis(10), std::future::pending::<()>()).unwrap();
+        let (done, _) = spawn_and_wait(
+            &UNLIMITED,
+            Duration::from_millis(10),
+            std::future::pending::<()>(),
+        )
+        .unwrap();
         assert!(done.is_none());
+    }
+
+    /// A request that is answered once this is set.
+    struct Answered(AtomicBool);
+
+    impl RequestLimit for Answered {
+        fn suspend(&self) -> bool {
+            self.is_waited_for()
+        }
+
+        fn resume(&self) {}
+
+        fn is_waited_for(&self) -> bool {
+            !self.0.load(Ordering::Relaxed)
+        }
+    }
+
+    /// Waits for `work` and for the same in the runtime's threads, each in a request that is answered shortly after. Returns
+    /// which have come to an end.
+    fn ends_after_answer<W>(work: impl Fn() -> W) -> [bool; 2]
+    where
+        W: Future<Output = ()> + Send + 'static,
+    {
+        const LONG: Duration = Duration::from_secs(3600);
+        type Wait<'a> = &'a dyn Fn(&RequestContext) -> Result<(Option<()>, LastResponse)>;
+        let waits: [Wait<'_>; 2] = [&|context| wait(context, LONG, work()), &|context| {
+            spawn_and_wait(context, LONG, work())
+        }];
+        waits.map(|waiting| {
+            let request = Arc::new(Answered(AtomicBool::new(false)));
+            let answered = request.clone();
+            thread::spawn(move || {
+                thread::sleep(LOOK_EVERY / 5);
+                answered.0.store(true, Ordering::Relaxed);
+            });
+            match waiting(&RequestContext::new(request)) {
+                Ok((done, _)) => done.is_some(),
+                Err(error) => {
+                    assert_eq!(error.kind(), Kind::Interrupted);
+                    false
+                }
+            }
+        })
+    }
+
+    #[test]
+    fn a_wait_ends_whose_request_was_answered() {
+        assert_eq!(ends_after_answer(std::future::pending), [false, false]);
+    }
+
+    #[test]
+    fn what_arrives_is_waited_for_to_its_end() {
+        let arriving = || async {
+            for _ in 0..15 {
+                tokio::time::sleep(LOOK_EVERY / 5).await;
+                note_arrival();
+            }
+        };
+        assert_eq!(ends_after_answer(arriving), [true, true]);
+    }
+
+    #[test]
+    fn a_change_is_waited_for_to_its_end() {
+        let context = RequestContext::new(Arc::new(Answered(AtomicBool::new(true))));
+        let slow = async { tokio::time::sleep(LOOK_EVERY * 2).await };
+        let (changed, _) = wait_for_change(Duration::from_secs(60), slow).unwrap();
+        assert!(changed.is_some());
+        let read = wait(&context, Duration::from_secs(60), async {
+            panic!("is begun")
+        });
+        let read: Result<(Option<()>, LastResponse)> = read;
+        assert!(read.is_err_and(|error| error.kind() == Kind::Interrupted));
     }
 
     #[test]
     fn a_panic_of_spawned_work_is_an_error() {
-        let done = spawn_and_wait(Duration::from_secs(5), async { panic!("on purpose") });
+        let done = spawn_and_wait(&UNLIMITED, Duration::from_secs(5), async {
+            panic!("on purpose")
+        });
         assert!(
             done.map(|(done, _): (Option<()>, LastResponse)| done)
                 .is_err()
@@ -130,8 +266,8 @@ mod tests {
             });
         };
         for (done, last) in [
-            wait(Duration::from_secs(5), work()).unwrap(),
-            spawn_and_wait(Duration::from_secs(5), work()).unwrap(),
+            wait(&UNLIMITED, Duration::from_secs(5), work()).unwrap(),
+            spawn_and_wait(&UNLIMITED, Duration::from_secs(5), work()).unwrap(),
         ] {
             assert_eq!((done, last.status), (Some(()), Some(503)));
         }

@@ -80,10 +80,11 @@ impl Current {
             return Ok(archive);
         }
         let deadline = Instant::now() + JOIN_TIMEOUT;
-        self.checks.run(&(), deadline, || match self.fresh() {
-            Some(archive) => Ok(archive),
-            None => self.check(context),
-        })
+        self.checks
+            .run(context, &(), deadline, || match self.fresh() {
+                Some(archive) => Ok(archive),
+                None => self.check(context),
+            })
     }
 
     /// Returns the archive if it was checked within the freshness time.

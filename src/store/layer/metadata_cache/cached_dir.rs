@@ -12,7 +12,7 @@ use std::time::Instant;
 use indexmap::IndexMap;
 
 use super::listing_prefetch::PassedDir;
-use crate::error::{Error, Result};
+use crate::error::{Error, Kind, Result};
 use crate::known::Known;
 use crate::request_context::RequestContext;
 use crate::store::{EntryKind, Key, LeftOut, Listing, Meta, Name};
@@ -198,8 +198,9 @@ impl CachedDir {
             let mut source = self.source.lock();
             if self.requests.load(Ordering::Acquire) != requests {
                 match &source.failed {
-                    Some(error) => return Err(error.clone()),
-                    None => continue,
+                    // The request of another reader, which does not wait any more, is none of this one.
+                    Some(error) if error.kind() != Kind::Interrupted => return Err(error.clone()),
+                    Some(_) | None => continue,
                 }
             }
             if let Err(error) = self.read_name(context, &mut source) {

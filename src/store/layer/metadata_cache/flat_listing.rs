@@ -83,11 +83,12 @@ impl DirLister {
             prefetch = has_passed.then(|| self.prefetch_to(prefix)).flatten();
         }
         let question = self.changes.question_below(prefix);
-        self.listings
-            .run(&question, join_deadline(), || match self.known(prefix) {
+        self.listings.run(context, &question, join_deadline(), || {
+            match self.known(prefix) {
                 Some(dir) => Ok(dir),
                 None => self.begin(context, prefix),
-            })
+            }
+        })
     }
 
     /// Returns a directory that is remembered, and notes a reader of the flat listing that found it.

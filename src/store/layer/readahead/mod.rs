@@ -277,7 +277,7 @@ impl ReadaheadState {
     ) -> Result<Arc<Block>> {
         let deadline = Instant::now() + self.timeout;
         let fetch = || self.fetch(context, id, range).map(Arc::new);
-        self.blocks.load(id, deadline, fetch)
+        self.blocks.load(context, id, deadline, fetch)
     }
 
     fn fetch(
