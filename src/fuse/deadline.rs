@@ -60,8 +60,8 @@ enum Duty {
 }
 
 trait Expire: Send + Sync {
-    /// Refuses the reply, unless it was taken or the request is changing something.
-    fn expire(&self, errno: i32) -> Expiry;
+    /// Refuses the reply by an error, after a call of `is_refused`, unless it was taken or the request is changing something.
+    fn expire(&self, error: &Error, is_refused: &dyn Fn(&NamedRequest, &Error)) -> Expiry;
     fn request(&self) -> &NamedRequest;
 }
 
@@ -94,7 +94,7 @@ pub(super) struct ReplyGuard<R: ReplyError> {
 
 impl Deadlines {
     /// Starts the watcher; a reply is due `limit` after `begin`. `is_refused` is called with each request that the watcher
-    /// has refused, and the reason.
+    /// refuses, and the reason, just before it does.
     pub(super) fn new(
         limit: Duration,
         is_refused: impl Fn(&NamedRequest, &Error) + Send + 'static,
@@ -181,9 +181,8 @@ impl PendingReplies {
         let mut next_look = Instant::now();
         while let Some(duty) = self.next_duty(limit, next_look) {
             match duty {
-                Duty::Expire(late) => match late.expire(error.errno()) {
-                    Expiry::Refused => is_refused(late.request(), &error),
-                    Expiry::WasTaken => {}
+                Duty::Expire(late) => match late.expire(&error, is_refused) {
+                    Expiry::Refused | Expiry::WasTaken => {}
                     Expiry::Changes => self.queue.lock().put_off(late),
                 },
                 Duty::Look(replies) => {
@@ -212,9 +211,8 @@ impl PendingReplies {
             if !*is_interrupted.or_insert_with(|| caller::is_interrupted(tid)) {
                 continue;
             }
-            if reply.expire(error.errno()) == Expiry::Refused {
+            if reply.expire(&error, is_refused) == Expiry::Refused {
                 self.queue.lock().waiting.remove(&number);
-                is_refused(reply.request(), &error);
             }
         }
     }
@@ -255,7 +253,7 @@ impl PendingReplies {
 }
 
 impl<R: ReplyError> Expire for PendingReply<R> {
-    fn expire(&self, errno: i32) -> Expiry {
+    fn expire(&self, error: &Error, is_refused: &dyn Fn(&NamedRequest, &Error)) -> Expiry {
         let mut state = self.state.lock();
         if state.reply.is_some() && state.changes > 0 {
             return Expiry::Changes;
@@ -264,7 +262,8 @@ impl<R: ReplyError> Expire for PendingReply<R> {
         drop(state);
         match reply {
             Some(reply) => {
-                reply.refuse(errno);
+                is_refused(&self.request, error);
+                reply.refuse(error.errno());
                 Expiry::Refused
             }
             None => Expiry::WasTaken,
@@ -382,7 +381,8 @@ mod tests {
         assert_eq!(queue.since(since).len(), 1);
         let late = queue.pop().unwrap();
         drop(queue);
-        assert_eq!(late.expire(libc::EIO), Expiry::WasTaken);
+        let error = Error::unavailable("", "late");
+        assert_eq!(late.expire(&error, &|_, _| ()), Expiry::WasTaken);
         drop((guard, reply));
         assert!(errnos.recv().is_err());
     }
@@ -411,7 +411,7 @@ mod tests {
         let request = || RequestInfo::contents("read", Ino(7)).about(None);
         let begin = |caller| {
             let (sender, errnos) = mpsc::channel();
-            let request = request().of_caller(caller);
+            let request = request().of_caller(caller, None);
             (deadlines.begin(request, ErrnoSender(sender)), errnos)
         };
         let mut child = std::process::Command::new("true").spawn().unwrap();

@@ -1,8 +1,8 @@
 //! Answers requests: at once in the event loop if the answer is in memory, else from a bounded pool.
 //!
-//! An event loop never waits, but for those that `waiting_loops` allows, which run what a pool would. Names and contents
-//! have a pool each, so that readers of a slow store do not hold up names. A panic in a request becomes EIO for that
-//! request. Errors are mapped to errno here and reported.
+//! An event loop never waits, but for those that `waiting_loops` allows, which run what a pool would. Names, contents and
+//! the control directory have a pool each, so that readers of a slow store do not hold up names, and neither holds up what
+//! tells of it. A panic in a request becomes EIO for that request. Errors are mapped to errno here and reported.
 
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -11,20 +11,25 @@ use std::time::Duration;
 
 use super::access::AccessLine;
 use super::deadline::{Deadlines, ReplyError, ReplyGuard};
+use super::failed_reads::FailedReads;
 use super::failure_reporter::FailureReporter;
 use super::invalidation::{PageInvalidations, PageRequest};
 use super::reply::Output;
 use super::request::{NamedRequest, RequestPool};
 use super::waiting_loops::WaitingLoops;
-use crate::error::{Error, Result};
+use crate::error::{Error, Kind, Result};
 use crate::request_context::{RequestContext, UNLIMITED};
 use crate::stats::Stats;
 use crate::sync::pool::ThreadPool;
 use crate::vfs::Vfs;
+use crate::view::control;
 
 /// Threads that wait for names and attributes, and for contents.
 const NAME_THREADS: usize = 16;
 const CONTENT_THREADS: usize = 64;
+
+/// Threads for the control directory, whose files never wait for a store.
+const CONTROL_THREADS: usize = 2;
 
 /// Requests that may wait for a thread; the kernel itself sends at most 128 readahead requests, and one
 /// per waiting thread of a program.
@@ -35,6 +40,7 @@ pub(super) struct Dispatcher {
     responder: Arc<Responder>,
     names: ThreadPool,
     contents: ThreadPool,
+    control: ThreadPool,
     waiting: WaitingLoops,
     deadlines: Deadlines,
     pages: Arc<PageInvalidations>,
@@ -52,6 +58,7 @@ struct HeldReply<R> {
 pub(super) struct Responder {
     pub(super) vfs: Arc<Vfs>,
     reporter: FailureReporter,
+    failed_reads: Arc<FailedReads>,
 }
 
 impl Dispatcher {
@@ -64,12 +71,22 @@ impl Dispatcher {
     ) -> io::Result<Self> {
         let reporter = FailureReporter::new(vfs.clone(), stats);
         let late = reporter.clone();
-        let is_refused = move |request: &NamedRequest, error: &Error| late.report(request, error);
+        let failed_reads = Arc::<FailedReads>::default();
+        let failed = failed_reads.clone();
+        let is_refused = move |request: &NamedRequest, error: &Error| {
+            failed.note(request, error);
+            late.report(request, error);
+        };
         Ok(Dispatcher {
             deadlines: Deadlines::new(timeout, is_refused)?,
-            responder: Arc::new(Responder { vfs, reporter }),
+            responder: Arc::new(Responder {
+                vfs,
+                reporter,
+                failed_reads,
+            }),
             names: ThreadPool::new("zarrfs-names", NAME_THREADS, MAX_WAITING),
             contents: ThreadPool::new("zarrfs-reads", CONTENT_THREADS, MAX_WAITING),
+            control: ThreadPool::new("zarrfs-control", CONTROL_THREADS, MAX_WAITING),
             waiting: WaitingLoops::new(0),
             pages,
         })
@@ -101,6 +118,9 @@ impl Dispatcher {
         execute: impl FnOnce(&Vfs, &RequestContext) -> Result<T> + Send + 'static,
     ) {
         let info = request.info;
+        if self.responder.failed_reads.has(&request) {
+            return refuse_again(access, reply);
+        }
         let pages = info.locks_pages().then(|| self.pages.begin(info.ino));
         let pending = self.deadlines.begin(
             request.clone(),
@@ -113,9 +133,11 @@ impl Dispatcher {
         if let Some(_waiting) = self.waiting.begin() {
             return self.responder.run(request, &pending, execute);
         }
+        let is_of_control = self.is_of_control(&request);
         let responder = self.responder.clone();
         let job = move || responder.run(request, &pending, execute);
         let pool = match info.pool {
+            _ if is_of_control => &self.control,
             RequestPool::Names => &self.names,
             RequestPool::Contents => &self.contents,
         };
@@ -123,6 +145,11 @@ impl Dispatcher {
             let name = info.name;
             log::error!("{name}: more than {MAX_WAITING} requests wait for the store; refused");
         }
+    }
+
+    fn is_of_control(&self, request: &NamedRequest) -> bool {
+        let path = self.responder.vfs.last_path(request.info.ino);
+        path.is_some_and(|path| control::is_own(&path, request.child.as_deref()))
     }
 
     /// Runs a request that has no reply, or one that cannot fail.
@@ -182,6 +209,7 @@ impl Responder {
                 }
             }
             Err(error) => {
+                self.failed_reads.note(&request, &error);
                 self.reporter.report(&request, &error);
                 reply.refuse(error.errno());
             }
@@ -202,6 +230,15 @@ impl<R: ReplyError> ReplyError for HeldReply<R> {
     }
 }
 
+/// Refuses what the kernel asks again of a store that has just not answered.
+fn refuse_again(access: Option<AccessLine>, reply: impl ReplyError) {
+    let errno = Kind::Unavailable.errno();
+    reply.refuse(errno);
+    if let Some(access) = access {
+        access.answered(Some(errno));
+    }
+}
+
 /// Runs `work`; a panic in it becomes an error, and the mount lives on.
 pub(super) fn catch_panic<T>(work: impl FnOnce() -> Result<T>) -> Result<T> {
     catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|_| {
@@ -214,6 +251,7 @@ pub(super) fn catch_panic<T>(work: impl FnOnce() -> Result<T>) -> Result<T> {
 pub(super) mod tests {
     use std::sync::mpsc;
     use std::sync::mpsc::{Receiver, Sender};
+    use std::thread;
 
     use super::super::request::RequestInfo;
     use super::*;
@@ -329,6 +367,53 @@ pub(super) mod tests {
         drop(release);
         assert_eq!(events.iter().collect::<Vec<_>>(), []);
         assert!(has_begun.recv().is_err(), "it was begun");
+    }
+
+    #[test]
+    fn the_control_directory_waits_for_no_other_request() {
+        let dispatcher = dispatcher(LONG);
+        let (release, released) = mpsc::channel::<()>();
+        let released = Arc::new(parking_lot::Mutex::new(released));
+        for _ in 0..NAME_THREADS {
+            let released = released.clone();
+            dispatcher
+                .names
+                .submit(move || released.lock().recv().unwrap_or_default());
+        }
+        let (sender, events) = mpsc::channel();
+        let output = EventOutput(sender.clone());
+        let errors = request().about(Some(control::CONTROL));
+        dispatcher.enqueue(errors, None, EventReply(sender), move |_, _| Ok(output));
+        let answered = events.recv_timeout(Duration::from_secs(60));
+        assert_eq!(answered, Ok(Event::Sent));
+        drop(release);
+    }
+
+    #[test]
+    fn a_read_that_the_kernel_repeats_does_not_wait_again() {
+        let dispatcher = dispatcher(Duration::from_millis(1200));
+        let read = || {
+            let request = RequestInfo::contents("read", Ino(7)).about(None);
+            request.of_caller(std::process::id(), Some((0, 4096)))
+        };
+        let ask = |execute: Box<dyn FnOnce() + Send>| {
+            let (sender, events) = mpsc::channel();
+            let output = EventOutput(sender.clone());
+            dispatcher.enqueue(read(), None, EventReply(sender), move |_, _| {
+                execute();
+                Ok(output)
+            });
+            events
+        };
+        let (release, released) = mpsc::channel::<()>();
+        let late = ask(Box::new(move || released.recv().unwrap_or_default()));
+        assert_eq!(late.recv(), Ok(Event::Refused(libc::EIO)));
+        let again = ask(Box::new(|| panic!("it is begun")));
+        assert_eq!(again.recv(), Ok(Event::Refused(libc::EIO)));
+        drop(release);
+        thread::sleep(Duration::from_secs(1));
+        let later = ask(Box::new(|| ()));
+        assert_eq!(later.recv(), Ok(Event::Sent));
     }
 
     #[test]

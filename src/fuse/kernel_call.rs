@@ -98,7 +98,7 @@ impl<'a> KernelCall<'a> {
     ) {
         let access = self.access_line(request);
         let caller = if self.is_of_kernel { 0 } else { self.pid };
-        let named = request.about(self.child()).of_caller(caller);
+        let named = request.about(self.child()).of_caller(caller, self.range);
         self.dispatch.enqueue(named, access, reply, execute);
     }
 

@@ -1,6 +1,7 @@
 //! What the log calls a request of the kernel, in which pool it waits, and whether it has a deadline.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use crate::vfs::Ino;
 
@@ -20,6 +21,10 @@ pub(super) struct NamedRequest {
     pub(super) child: Option<Arc<[u8]>>,
     /// The thread whose signals end the request; 0 if they do not.
     pub(super) caller: u32,
+    /// The part of a content that it is about: offset and length in bytes.
+    pub(super) range: Option<(u64, u64)>,
+    /// When the kernel has asked for it, if it waits for a thread.
+    pub(super) begun: Option<Instant>,
 }
 
 /// One request of the kernel.
@@ -36,9 +41,15 @@ pub(super) struct RequestInfo {
 }
 
 impl NamedRequest {
-    /// The request of a thread, which a signal to that thread ends.
-    pub(super) fn of_caller(self, caller: u32) -> NamedRequest {
-        NamedRequest { caller, ..self }
+    /// The request of a thread, which a signal to that thread ends, about a part of a content; it begins now.
+    pub(super) fn of_caller(self, caller: u32, range: Option<(u64, u64)>) -> NamedRequest {
+        let begun = Some(Instant::now());
+        NamedRequest {
+            caller,
+            range,
+            begun,
+            ..self
+        }
     }
 }
 
@@ -59,6 +70,8 @@ impl RequestInfo {
             info: self,
             child: child.map(Arc::from),
             caller: 0,
+            range: None,
+            begun: None,
         }
     }
 

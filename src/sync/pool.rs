@@ -2,9 +2,11 @@
 //!
 //! Threads start when there is work for them and end when they have had none for a while; the last one of the process
 //! frees the buffers that were kept for more work. A panic in a job ends that job alone. Jobs start in the order they
-//! were submitted.
+//! were submitted. A job that says that it is stalled, waiting for what lies outside, does not count: its pool starts
+//! another thread for the next one.
 
 use parking_lot::{Condvar, Mutex};
+use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -18,6 +20,14 @@ type Job = Box<dyn FnOnce() + Send>;
 
 /// How long a thread waits for work before it ends.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(20);
+
+/// The most stalled threads of a pool that others are started for.
+const MAX_STALLED: usize = 512;
+
+thread_local! {
+    /// The pool that this thread is of.
+    static POOL: RefCell<Option<Arc<PoolState>>> = const { RefCell::new(None) };
+}
 
 /// The threads of all pools.
 static THREADS: AtomicUsize = AtomicUsize::new(0);
@@ -40,6 +50,8 @@ struct TaskQueue {
     jobs: VecDeque<Job>,
     threads: usize,
     idle: usize,
+    /// Threads whose jobs are stalled.
+    stalled: usize,
     closed: bool,
 }
 
@@ -64,32 +76,71 @@ impl ThreadPool {
             return false;
         }
         queue.jobs.push_back(Box::new(job));
-        if queue.jobs.len() > queue.idle && queue.threads < self.shared.max_threads {
+        if self.shared.needs_thread(&queue) {
             queue.threads += 1;
             drop(queue);
-            self.start_thread();
+            self.shared.start_thread();
         } else {
             drop(queue);
             self.shared.work.notify_one();
         }
         true
     }
+}
 
-    fn start_thread(&self) {
-        let shared = self.shared.clone();
+impl PoolState {
+    /// Returns how many threads there may be.
+    fn most(&self, queue: &TaskQueue) -> usize {
+        self.max_threads + queue.stalled.min(MAX_STALLED)
+    }
+
+    fn needs_thread(&self, queue: &TaskQueue) -> bool {
+        queue.jobs.len() > queue.idle && queue.threads < self.most(queue)
+    }
+
+    fn start_thread(self: &Arc<PoolState>) {
+        let shared = self.clone();
         let started = thread::Builder::new()
             .name(shared.name.to_string())
             .spawn(move || {
                 THREADS.fetch_add(1, Ordering::Relaxed);
+                POOL.set(Some(shared.clone()));
                 shared.run();
                 if THREADS.fetch_sub(1, Ordering::Relaxed) == 1 {
                     buffer::empty_pool();
                 }
             });
         if let Err(error) = started {
-            log::error!("no thread for {}: {error}", self.shared.name);
-            self.shared.queue.lock().threads -= 1;
+            log::error!("no thread for {}: {error}", self.name);
+            self.queue.lock().threads -= 1;
         }
+    }
+}
+
+/// A job that waits for what lies outside, such as a server that does not answer, for longer than usual. Until this is
+/// dropped, which is done in the same thread, its pool may have one more thread.
+#[must_use]
+pub struct StalledJob(Arc<PoolState>);
+
+impl StalledJob {
+    /// Says that the job of this thread is stalled; `None` if the thread is of no pool.
+    pub fn begin() -> Option<StalledJob> {
+        let pool = POOL.with_borrow(Option::clone)?;
+        let mut queue = pool.queue.lock();
+        queue.stalled += 1;
+        let is_needed = pool.needs_thread(&queue);
+        queue.threads += usize::from(is_needed);
+        drop(queue);
+        if is_needed {
+            pool.start_thread();
+        }
+        Some(StalledJob(pool))
+    }
+}
+
+impl Drop for StalledJob {
+    fn drop(&mut self) {
+        self.0.queue.lock().stalled -= 1;
     }
 }
 
@@ -116,6 +167,13 @@ impl PoolState {
     fn next(&self) -> Option<Job> {
         let mut queue = self.queue.lock();
         loop {
+            if queue.threads > self.most(&queue) {
+                queue.threads -= 1;
+                drop(queue);
+                // It may have been woken for a job.
+                self.work.notify_one();
+                return None;
+            }
             if let Some(job) = queue.jobs.pop_front() {
                 return Some(job);
             }
@@ -195,6 +253,40 @@ mod tests {
                     .eq((0..100).map(|number| number * number))
             );
         }
+    }
+
+    #[test]
+    fn stalled_jobs_hold_up_no_others() {
+        const THREADS: usize = 2;
+        let pool = ThreadPool::new("test", THREADS, 64);
+        let (release, gate) = mpsc::channel::<()>();
+        let gate = Arc::new(Mutex::new(gate));
+        let (stall, stalled) = mpsc::channel();
+        for _ in 0..10 {
+            let (gate, stall) = (gate.clone(), stall.clone());
+            pool.submit(move || {
+                let _stalled = StalledJob::begin();
+                stall.send(()).unwrap();
+                let _ = gate.lock().recv();
+            });
+        }
+        for _ in 0..10 {
+            stalled.recv_timeout(Duration::from_secs(5)).unwrap();
+        }
+        let (done, wait) = mpsc::channel();
+        pool.submit(move || done.send(7).unwrap());
+        assert_eq!(wait.recv_timeout(Duration::from_secs(5)), Ok(7));
+        drop(release);
+        let end = std::time::Instant::now() + Duration::from_secs(5);
+        while pool.shared.queue.lock().threads > THREADS {
+            assert!(
+                std::time::Instant::now() < end,
+                "the threads are not given back"
+            );
+            thread::yield_now();
+        }
+        assert_eq!(pool.shared.queue.lock().stalled, 0);
+        assert!(StalledJob::begin().is_none(), "this thread is of no pool");
     }
 
     #[test]

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use crate::error::{Error, Kind, Result};
 use crate::request_context::{RequestContext, abandoned};
+use crate::sync::pool::StalledJob;
 
 /// How long callers wait for a request to a store that another one makes; far longer than the store's own time limits.
 pub const JOIN_TIMEOUT: Duration = Duration::from_secs(600);
@@ -112,6 +113,7 @@ fn is_abandoned(context: &RequestContext, error: &Error) -> bool {
 impl<V: Clone> Call<V> {
     fn wait(&self, context: &RequestContext, deadline: Instant) -> Result<V> {
         let mut result = self.result.lock();
+        let mut stalled = None;
         loop {
             if let Some(result) = &*result {
                 return result.clone();
@@ -127,6 +129,7 @@ impl<V: Clone> Call<V> {
             if !context.is_waited_for() {
                 return Err(abandoned());
             }
+            stalled = stalled.or_else(StalledJob::begin);
         }
     }
 }

@@ -26,6 +26,9 @@ use crate::view::{Attr, ChildName, File, OpenedFile, ReadAt, ReadBytes, View, Vi
 /// The name of the control directory.
 pub const CONTROL: &[u8] = b".zarrfs";
 
+/// The files in it.
+const FILES: [&[u8]; 3] = [b"stats.json", b"mount.json", b"errors"];
+
 /// The directory that had shards as directories in earlier versions.
 const SHARDS: &[u8] = b"shards";
 
@@ -149,8 +152,7 @@ impl Control {
             .views
             .iter()
             .map(|(name, _)| (name.as_bytes().to_vec(), EntryKind::Directory));
-        let files = [&b"stats.json"[..], b"mount.json", b"errors"];
-        let files = files.map(|name| (name.to_vec(), EntryKind::File));
+        let files = FILES.map(|name| (name.to_vec(), EntryKind::File));
         NameList::new(views.chain(files))
     }
 
@@ -282,6 +284,19 @@ impl ControlDirView {
             (Some(file), None) => Ok(ControlTarget::File(file)),
             _ => Ok(ControlTarget::Nothing),
         }
+    }
+}
+
+/// Whether a path, or a child of it that is looked up, is the control directory or a file of it: what tells of the mount, and
+/// not of the store.
+pub fn is_own(path: &Key, child: Option<&[u8]>) -> bool {
+    let mut names = path.names().chain(child);
+    if names.next() != Some(CONTROL) {
+        return false;
+    }
+    match names.next() {
+        None => true,
+        Some(name) => FILES.contains(&name) && names.next().is_none(),
     }
 }
 

@@ -1,19 +1,18 @@
-"""A web server of a folder, and a bucket of it, some of whose keys stall: their bodies begin and do not go on, or no answer
-comes at all."""
+"""A web server of a folder, and a bucket of it, some of whose keys stall: their bodies begin and do not go on, break off, or
+no answer comes at all."""
 
+import re
 import socket
 import threading
 import urllib.parse
 from contextlib import contextmanager
+from datetime import datetime, timezone
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 # The bucket that the server has beside the folder, with the same objects.
 BUCKET = "bucket"
-
-
-DATED = "<LastModified>2026-01-01T00:00:00.000Z</LastModified>"
 
 
 class Stalls(SimpleHTTPRequestHandler):
@@ -30,15 +29,19 @@ class Stalls(SimpleHTTPRequestHandler):
             return self.send_listing()
         if self.is_silent():
             return
-        if not self.is_of("stalled"):
-            return super().do_GET()
+        if not (self.is_of("stalled") or self.is_of("broken")):
+            return self.send_part() if self.is_of_bucket() else super().do_GET()
         self.send_response(200)
-        self.send_header("Content-Length", str(self.server.length))
-        self.send_header("Last-Modified", self.date_time_string())
+        self.send_header("Content-Length", str(Path(self.translate_path(self.path)).stat().st_size))
+        modified = Path(self.translate_path(self.path)).stat().st_mtime
+        self.send_header("Last-Modified", self.date_time_string(modified))
         self.end_headers()
         self.wfile.write(b"x" * 100)
         self.wfile.flush()
-        self.hang()
+        if self.is_of("broken"):
+            self.close_connection = True
+        else:
+            self.hang()
 
     def is_silent(self):
         """Notes the key that is asked for; does not return while the server is there if the key gets no answer."""
@@ -50,7 +53,30 @@ class Stalls(SimpleHTTPRequestHandler):
 
     def is_of(self, prefix):
         """Whether it is a chunk of an array whose name begins so."""
-        return self.key().startswith(prefix) and "/c/" in self.key()
+        folder, _, name = self.key().rpartition("/c/")
+        return folder.startswith(prefix) and name.isdigit()
+
+    def is_of_bucket(self):
+        return self.path.startswith(f"/{BUCKET}/")
+
+    def send_part(self):
+        """Answers a GET in the bucket, with or without a range."""
+        file = Path(self.translate_path(self.path))
+        wanted = re.fullmatch(r"bytes=(\d*)-(\d*)", self.headers.get("Range", ""))
+        if not file.is_file() or not wanted:
+            return super().do_GET()
+        data = file.read_bytes()
+        if wanted[1]:
+            first, last = int(wanted[1]), int(wanted[2] or len(data) - 1)
+        else:
+            first, last = max(0, len(data) - int(wanted[2])), len(data) - 1
+        part = data[first : last + 1]
+        self.send_response(206)
+        self.send_header("Content-Length", str(len(part)))
+        self.send_header("Content-Range", f"bytes {first}-{first + len(part) - 1}/{len(data)}")
+        self.send_header("Last-Modified", self.date_time_string(file.stat().st_mtime))
+        self.end_headers()
+        self.wfile.write(part)
 
     def key(self):
         """Returns the key that is asked for, in the folder or in the bucket."""
@@ -71,8 +97,12 @@ class Stalls(SimpleHTTPRequestHandler):
             if key.startswith(prefix) and delimiter and delimiter in below:
                 prefixes[prefix + below.split(delimiter)[0] + delimiter] = None
             elif key.startswith(prefix):
-                size = (root / key).stat().st_size
-                objects += f"<Contents><Key>{key}</Key><Size>{size}</Size>{DATED}</Contents>"
+                facts = (root / key).stat()
+                changed = datetime.fromtimestamp(int(facts.st_mtime), timezone.utc)
+                objects += (
+                    f"<Contents><Key>{key}</Key><Size>{facts.st_size}</Size>"
+                    f"<LastModified>{changed:%Y-%m-%dT%H:%M:%SZ}</LastModified></Contents>"
+                )
         names = "".join(
             f"<CommonPrefixes><Prefix>{prefix}</Prefix></CommonPrefixes>" for prefix in prefixes
         )
@@ -102,15 +132,14 @@ class Stalls(SimpleHTTPRequestHandler):
 
 
 class StallingServer(ThreadingHTTPServer):
-    """Serves `folder`: chunks of arrays whose names begin with `stalled` stall after some bytes of `length`, those of
-    `silent` get no answer."""
+    """Serves `folder`: chunks of arrays whose names begin with `stalled` stall after some bytes, those of
+    `broken` break off there, and those of `silent` get no answer."""
 
     daemon_threads = True
     request_queue_size = 512
 
-    def __init__(self, folder, length):
+    def __init__(self, folder):
         super().__init__(("127.0.0.1", 0), partial(Stalls, directory=folder))
-        self.length = length
         self.released = threading.Event()
         self.asked = []
         self.stalled = 0
@@ -136,9 +165,9 @@ class StallingServer(ThreadingHTTPServer):
 
 
 @contextmanager
-def serving(folder, length):
+def serving(folder):
     """Serves a folder for the length of a `with`."""
-    server = StallingServer(folder, length)
+    server = StallingServer(folder)
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
     try:

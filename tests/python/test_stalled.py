@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import contextmanager
 
 import numpy as np
 import pytest
@@ -21,16 +22,21 @@ STAYS = 3
 # What may pass before something counts as hanging; not what it ought to take.
 HANGS = 60
 CHUNK = 1 << 20
+# The chunks of an array of many, and their length.
+MANY = 100
+SMALL = 4 << 10
 
 
 @pytest.fixture
 def server(tmp_path):
-    """Serves a store with the arrays `healthy`, `stalled` and `silent`, each of four chunks, and the latter two with one."""
+    """Serves a store with arrays that are healthy, that stall, break off or do not answer: of four chunks, of one, and of
+    many small ones."""
     store = zarr.create_group(tmp_path / "s.zarr")
-    for name, count in [("healthy", 4), ("stalled", 4), ("silent", 4), ("stalled_1", 1), ("silent_1", 1)]:
-        values = np.ones(count * CHUNK, "u1")
-        store.create_array(name, data=values, chunks=CHUNK, compressors=None)
-    with stalling.serving(tmp_path / "s.zarr", CHUNK) as server:
+    for name in ("healthy", "stalled", "silent", "broken"):
+        for end, count, chunk in [("", 4, CHUNK), ("_1", 1, CHUNK), ("_many", MANY, SMALL)]:
+            values = np.ones(count * chunk, "u1")
+            store.create_array(name + end, data=values, chunks=chunk, compressors=None)
+    with stalling.serving(tmp_path / "s.zarr") as server:
         yield server
 
 
@@ -142,3 +148,58 @@ def test_a_request_that_nobody_waits_for_ends(server, kind):
             process.kill()
             process.communicate()
             assert wait_until(lambda: server.stalled == 0, HANGS / 4), file
+
+
+@pytest.mark.parametrize("kind", ["http", "s3"])
+def test_a_read_of_a_store_that_stalls_ends_in_time(server, kind):
+    limit = 3
+    with Daemon(*place(server, kind), "--timeout", f"{limit}s") as mount:
+        for file in files(mount, ("stalled", "silent", "broken")):
+            started = time.monotonic()
+            done = subprocess.run(["cat", file], capture_output=True, text=True, timeout=HANGS)
+            assert (done.returncode, "Input/output error" in done.stderr) == (1, True)
+            assert time.monotonic() - started < limit + 1, file
+
+
+@contextmanager
+def hung(server, files):
+    """Runs programs that hang on files; goes on once all of them have done so for a while."""
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    programs = [subprocess.Popen(["cat", file], **quiet) for file in files]
+    try:
+        assert wait_until(lambda: server.stalled >= len(files), HANGS)
+        time.sleep(ENDS)
+        yield
+    finally:
+        for program in programs:
+            program.kill()
+        for program in programs:
+            program.wait()
+
+
+@pytest.mark.parametrize("kind", ["http", "s3"])
+@pytest.mark.parametrize("name", ["stalled_many", "silent_many"])
+def test_programs_that_hang_hold_up_no_others(server, kind, name):
+    with Daemon(*place(server, kind)) as mount:
+        files = [mount.path / name / "c" / str(number) for number in range(64)]
+        with hung(server, files):
+            started = time.monotonic()
+            for number in range(MANY):
+                assert (mount.path / f"healthy_many/c/{number}").read_bytes() == b"\1" * SMALL
+            decoded = layout.decoded(mount.files, mount.store, "healthy", "npy")
+            assert np.load(decoded).all()
+            assert len(os.listdir(mount.path / "healthy_1")) == 2
+            # Nothing of it has waited for one of the programs that hang.
+            assert time.monotonic() - started < HANGS / 4
+
+
+def test_the_errors_are_readable_while_programs_hang(server):
+    with Daemon(server.url) as mount:
+        arrays = ("stalled_many", "silent_many")
+        files = [mount.path / name / "c" / str(number) for name in arrays for number in range(MANY)]
+        with hung(server, files):
+            started = time.monotonic()
+            for name in ("errors", "stats.json", "mount.json"):
+                subprocess.run(["cat", mount.path / ".zarrfs" / name], check=True, timeout=HANGS)
+            subprocess.run(["ls", "-l", mount.path / ".zarrfs"], check=True, timeout=HANGS)
+            assert time.monotonic() - started < ENDS

@@ -17,10 +17,10 @@ use object_store::{Attribute, GetOptions, GetRange, GetResult, ObjectMeta, Objec
 use crate::error::{Error, Kind, Result};
 use crate::request_context::RequestContext;
 use crate::store::backend::remote::fault;
-use crate::store::backend::remote::limits::RequestLimits;
+use crate::store::backend::remote::limits::{Purpose, RequestLimits};
 use crate::store::backend::remote::packing;
 use crate::store::backend::remote::runtime::{
-    LastResponse, last_status, note_response, spawn_and_wait, wait, wait_for_change,
+    LastResponse, last_status, note_arrival, spawn_and_wait, wait, wait_for_change,
     with_last_response,
 };
 use crate::store::backend::remote::validator::validator;
@@ -57,8 +57,9 @@ impl Client {
         subject: &dyn Display,
         request: impl Future<Output = object_store::Result<T>>,
     ) -> Result<T> {
-        let (done, last) = wait(context, self.limits.time, self.limits.permitted(request))?;
-        self.to_result(subject, done, &last)
+        let request = self.limits.permitted(Purpose::Metadata, request);
+        let (done, last) = wait(context, self.limits.time, request)?;
+        self.to_result(subject, done.flatten(), &last)
     }
 
     /// Waits for a request that changes `subject`.
@@ -67,7 +68,8 @@ impl Client {
         subject: &dyn Display,
         request: impl Future<Output = object_store::Result<T>>,
     ) -> Result<T> {
-        let (done, last) = wait_for_change(self.limits.time, self.limits.permitted(request))?;
+        let (done, last) =
+            wait_for_change(self.limits.time, self.limits.permitted_change(request))?;
         self.to_result(subject, done, &last)
     }
 
@@ -77,7 +79,7 @@ impl Client {
         subject: &dyn Display,
         request: impl Future<Output = object_store::Result<T>>,
     ) -> Result<T> {
-        let request = self.limits.permitted(request);
+        let request = self.limits.permitted_change(request);
         let request = self.limits.in_time_to_send(request);
         let (done, last) = wait_for_change(self.limits.time_of_body(), request)?;
         self.to_result(subject, done.flatten(), &last)
@@ -92,16 +94,16 @@ impl Client {
         other: impl Future<Output = object_store::Result<B>>,
     ) -> Result<(Result<A>, Result<B>)> {
         let both = join(
-            with_last_response(self.limits.permitted(one)),
-            with_last_response(self.limits.permitted(other)),
+            with_last_response(self.limits.permitted(Purpose::Metadata, one)),
+            with_last_response(self.limits.permitted(Purpose::Metadata, other)),
         );
         let (done, _) = wait(context, self.limits.time, both)?;
         let Some(((one, last_of_one), (other, last_of_other))) = done else {
             return Err(self.limits.late(subject));
         };
         Ok((
-            self.to_result(subject, Some(one), &last_of_one),
-            self.to_result(subject, Some(other), &last_of_other),
+            self.to_result(subject, one, &last_of_one),
+            self.to_result(subject, other, &last_of_other),
         ))
     }
 
@@ -181,20 +183,21 @@ impl Client {
         limit: u64,
     ) -> Result<Option<Object>> {
         let (client, path) = (self.clone(), path.clone());
+        let purpose = Purpose::of(path.filename().unwrap_or_default().as_bytes());
         let (done, last) = spawn_and_wait(context, self.limits.time_of_body(), async move {
             let body = client.collect(&path, options, limit);
-            client.limits.permitted(body).await
+            client.limits.permitted(purpose, body).await
         })?;
-        let body = match done {
+        let body = match done.flatten() {
             Some(Ok(body)) => body?,
-            Some(Err(Some(fault))) => {
+            Some(Err(fault)) => {
                 let error = self.error(&fault, &last, subject);
                 return match error.kind() {
                     Kind::NotFound => Ok(None),
                     _ => Err(error),
                 };
             }
-            Some(Err(None)) | None => return Err(self.limits.late(subject)),
+            None => return Err(self.limits.late(subject)),
         };
         Ok(Some(Object {
             size: body.meta.size,
@@ -204,19 +207,15 @@ impl Client {
         }))
     }
 
-    /// Returns the body; the error is object_store's, or `None` if a piece did not arrive in time.
+    /// Returns the body; the outer error is object_store's.
     async fn collect(
         &self,
         path: &Path,
         options: GetOptions,
         limit: u64,
-    ) -> std::result::Result<Result<ResponseBody>, Option<object_store::Error>> {
-        let request = self.objects.get_opts(path, options);
-        let Some(response) = self.limits.in_time(request).await else {
-            note_response(LastResponse::default());
-            return Err(None);
-        };
-        let response = response.map_err(Some)?;
+    ) -> object_store::Result<Result<ResponseBody>> {
+        let response = self.objects.get_opts(path, options).await?;
+        note_arrival();
         if let Some(coding) = response.attributes.get(&Attribute::ContentEncoding)
             && let Err(error) = packing::check(coding, path)
         {
@@ -227,9 +226,8 @@ impl Client {
             let found = format!("{length} bytes, at most {limit} are read");
             return Ok(Err(Error::too_large(path, found)));
         }
-        let body = self
-            .drain(response, usize::try_from(length).unwrap_or(usize::MAX))
-            .await?;
+        let length_here = usize::try_from(length).unwrap_or(usize::MAX);
+        let body = drain(response, length_here).await?;
         let found = body.bytes.len() as u64;
         if found == length {
             return Ok(Ok(body));
@@ -237,25 +235,20 @@ impl Client {
         let text = format!("{found} bytes came where {length} are due");
         Ok(Err(Error::unavailable(path, text)))
     }
+}
 
-    async fn drain(
-        &self,
-        response: GetResult,
-        length: usize,
-    ) -> std::result::Result<ResponseBody, Option<object_store::Error>> {
-        let meta = response.meta.clone();
-        let mut bytes = buffer::with_capacity(length);
-        let mut pieces = response.into_stream();
-        loop {
-            match self.limits.in_time(pieces.next()).await.ok_or(None)? {
-                // A body longer than its head states is not read to the end.
-                Some(piece) if bytes.len() <= length => {
-                    bytes.extend_from_slice(&piece.map_err(Some)?)
-                }
-                Some(_) | None => return Ok(ResponseBody { bytes, meta }),
-            }
-        }
+/// Reads a body. One that is longer than its head states is not read to the end.
+async fn drain(response: GetResult, length: usize) -> object_store::Result<ResponseBody> {
+    let meta = response.meta.clone();
+    let mut bytes = buffer::with_capacity(length);
+    let mut pieces = response.into_stream();
+    while bytes.len() <= length
+        && let Some(piece) = pieces.next().await
+    {
+        note_arrival();
+        bytes.extend_from_slice(&piece?);
     }
+    Ok(ResponseBody { bytes, meta })
 }
 
 /// Returns the version of an object: from its ETag, or from time and size where it has none.

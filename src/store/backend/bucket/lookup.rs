@@ -10,6 +10,7 @@ use super::listing::{NextPage, PageRange, checked, options, page};
 use crate::error::{Kind, Result};
 use crate::request_context::RequestContext;
 use crate::store::backend::remote::fault;
+use crate::store::backend::remote::limits::Purpose;
 use crate::store::backend::remote::runtime::{wait, with_last_response};
 use crate::store::{EntryKind, Key, Meta};
 
@@ -56,9 +57,10 @@ impl BucketStore {
         match (answer, &self.absence) {
             (Err(error), Some(absence)) if error.kind() == Kind::Denied => {
                 let is_there = async |key: &Key| self.is_there(key).await;
-                let asked = self.client.limits.permitted(absence.is_missing(is_there));
+                let asked = absence.is_missing(is_there);
+                let asked = self.client.limits.permitted(Purpose::Metadata, asked);
                 match wait(context, self.client.limits.time, asked)? {
-                    (Some(Ok(true)), _) => Ok(None),
+                    (Some(Some(Ok(true))), _) => Ok(None),
                     _ => Err(error),
                 }
             }

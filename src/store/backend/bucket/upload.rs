@@ -105,7 +105,7 @@ impl Writer {
         let (limits, payload) = (&self.client.limits, PutPayload::from(part));
         let parts = &self.client.parts;
         let request = parts.put_part(&target.path, upload, number, payload);
-        let request = with_last_response(limits.permitted(request));
+        let request = with_last_response(limits.permitted_change(request));
         match limits.in_time_to_send(request).await {
             Some((Ok(part), _)) => Ok(part),
             Some((Err(error), last)) => Err(fault::error(&error, &last, target.key)),

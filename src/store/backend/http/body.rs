@@ -9,6 +9,7 @@ use super::response::{ResponseHead, ResponseKind};
 use crate::error::{Error, Kind, Result};
 use crate::store::backend::remote::fault;
 use crate::store::backend::remote::limits::Attempts;
+use crate::store::backend::remote::runtime::note_arrival;
 use crate::store::{Key, Meta, check_length};
 use crate::sync::buffer;
 
@@ -112,7 +113,12 @@ impl HttpEndpoint {
         let mut bytes = buffer::with_capacity(room);
         let mut broken = self.append_body(key, response, &mut bytes, most).await;
         let mut attempts = self.attempts();
+        let mut known = 0;
         while (bytes.len() as u64) < length {
+            if bytes.len() > known {
+                known = bytes.len();
+                attempts.extend(self.limits.time);
+            }
             let breaks_off = || Error::unavailable(key, "the answer breaks off");
             let fault = broken.err().unwrap_or_else(breaks_off);
             self.pause(&mut attempts, fault).await?;
@@ -169,10 +175,10 @@ impl HttpEndpoint {
     ) -> Result<()> {
         let mut pieces = response.body.bytes_stream();
         loop {
-            let piece = self.limits.in_time(pieces.next()).await;
-            let Some(piece) = piece.ok_or_else(|| self.limits.late(key))? else {
+            let Some(piece) = pieces.next().await else {
                 return Ok(());
             };
+            note_arrival();
             let piece = piece.map_err(|fault| Error::unavailable(key, fault::innermost(&fault)))?;
             if (bytes.len() + piece.len()) as u64 > most {
                 return Err(too_large(key, (bytes.len() + piece.len()) as u64, most));

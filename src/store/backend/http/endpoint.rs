@@ -19,8 +19,8 @@ use crate::error::{Error, Kind, Result};
 use crate::request_context::RequestContext;
 use crate::store::Key;
 use crate::store::backend::remote::fault;
-use crate::store::backend::remote::limits::{Attempts, RequestLimits};
-use crate::store::backend::remote::runtime::{wait, wait_for_change};
+use crate::store::backend::remote::limits::{Attempts, Purpose, RequestLimits};
+use crate::store::backend::remote::runtime::{note_arrival, wait, wait_for_change};
 
 /// A folder of a web server, and the client and limits of its requests.
 pub(super) struct HttpEndpoint {
@@ -93,28 +93,49 @@ impl<'a> RequestSpec<'a> {
 }
 
 impl HttpEndpoint {
-    /// Runs requests about `subject` under one permit and waits for their result.
+    /// Runs requests for metadata about `subject` under one permit and waits for their result.
     pub(super) fn wait<T>(
         &self,
         context: &RequestContext,
         subject: &dyn Display,
         work: impl Future<Output = Result<T>>,
     ) -> Result<T> {
-        let work = self.limits.permitted(work);
+        self.wait_under(Purpose::Metadata, context, subject, work)
+    }
+
+    /// Does the same to read an object.
+    pub(super) fn read<T>(
+        &self,
+        context: &RequestContext,
+        key: &Key,
+        work: impl Future<Output = Result<T>>,
+    ) -> Result<T> {
+        self.wait_under(Purpose::of(key.name()), context, key, work)
+    }
+
+    fn wait_under<T>(
+        &self,
+        purpose: Purpose,
+        context: &RequestContext,
+        subject: &dyn Display,
+        work: impl Future<Output = Result<T>>,
+    ) -> Result<T> {
+        let work = self.limits.permitted(purpose, work);
         let (done, _) = wait(context, self.limits.time_of_body(), work)?;
-        done.unwrap_or_else(|| Err(self.limits.late(subject)))
+        done.flatten()
+            .unwrap_or_else(|| Err(self.limits.late(subject)))
     }
 
     /// Sends a request that changes `key`, and waits for its response.
     pub(super) fn change(&self, key: &Key, spec: &RequestSpec<'_>) -> Result<ResponseHead> {
-        let work = self.limits.permitted(self.send(spec));
+        let work = self.limits.permitted_change(self.send(spec));
         let (done, _) = wait_for_change(self.limits.time_of_body(), work)?;
         done.unwrap_or_else(|| Err(self.limits.late(key)))
     }
 
-    /// Returns the attempts of a request with its whole body.
+    /// Returns the attempts to read a body.
     pub(super) fn attempts(&self) -> Attempts {
-        Attempts::new(self.limits.time_of_body(), self.repeats)
+        Attempts::new(self.limits.time, self.repeats)
     }
 
     fn request(&self, spec: &RequestSpec<'_>) -> Result<HttpRequest> {
@@ -190,6 +211,7 @@ impl HttpEndpoint {
             match (pause, response) {
                 (Some(pause), _) => tokio::time::sleep(pause).await,
                 (None, Ok(response)) => {
+                    note_arrival();
                     let head = ResponseHead::new(response, &self.urls, spec.key);
                     self.note_parts(spec, &head);
                     return Ok(head);

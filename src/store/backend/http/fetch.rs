@@ -29,7 +29,7 @@ impl HttpStore {
         limit: u64,
     ) -> Result<Option<Object>> {
         self.endpoint
-            .wait(context, key, self.fetch_whole(key, limit))
+            .read(context, key, self.fetch_whole(key, limit))
     }
 
     /// Fetches a whole object, as `get_whole` does.
@@ -102,7 +102,7 @@ impl HttpStore {
             ByteRange::Span(span) => span.end.saturating_sub(span.start),
             ByteRange::Suffix(length) => *length,
         };
-        self.endpoint.wait(
+        self.endpoint.read(
             context,
             key,
             self.fetch(key, Some(header), most.max(MAX_WHOLE_OBJECT)),

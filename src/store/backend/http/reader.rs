@@ -48,7 +48,7 @@ impl HttpReader {
         end: u64,
     ) -> Result<(Vec<u8>, Option<Whole>)> {
         let range = format!("bytes={start}-{}", end - 1);
-        let piece = self.endpoint.wait(context, &self.key, async {
+        let piece = self.endpoint.read(context, &self.key, async {
             let spec = RequestSpec::part(&self.key, range);
             let response = self.endpoint.send(&spec).await?;
             match response.response_kind(&self.key)? {

@@ -6,14 +6,16 @@ use std::future::Future;
 use std::hash::{BuildHasher, RandomState};
 use std::pin::pin;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tokio::sync::Semaphore;
+use tokio::time::{Instant, timeout_at};
 
 use super::body_room::BodyRoom;
 use super::fault;
-use super::runtime::note_arrival;
+use super::runtime::last_arrival;
 use crate::error::{Error, Result};
+use crate::model::document;
 
 /// The time for a whole body, as a multiple of the time limit of a response.
 const BODY_TIME_FACTOR: u32 = 20;
@@ -25,48 +27,98 @@ const MIN_SENT_PER_SECOND: u64 = 32 << 10;
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const MAX_PAUSE: Duration = Duration::from_secs(5);
 
+/// How long a request keeps its permit while nothing arrives for it.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// What a request is for. Each has permits of its own, so that stalled data do not hold up metadata.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    /// What lies under a name, names, and metadata documents.
+    Metadata,
+    /// All else, and changes.
+    Data,
+}
+
+impl Purpose {
+    /// The purpose of reading an object of this name.
+    pub(crate) fn of(name: &[u8]) -> Purpose {
+        if document::is_document(name) {
+            Purpose::Metadata
+        } else {
+            Purpose::Data
+        }
+    }
+}
+
 /// The limits that all requests of one store share.
 pub(crate) struct RequestLimits {
     /// Time limit of a response, or of a piece of its body.
     pub(crate) time: Duration,
     /// Room for the bodies that are sent.
     pub(crate) bodies: BodyRoom,
-    permits: Semaphore,
+    metadata: Semaphore,
+    data: Semaphore,
 }
 
 impl RequestLimits {
-    /// Limits each response to `time`, and the requests under way to `concurrency`.
+    /// Limits each response to `time`, and the requests under way for each purpose to `concurrency`, without those that
+    /// are stalled.
     pub(crate) fn new(time: Duration, concurrency: usize) -> RequestLimits {
         RequestLimits {
             time,
             bodies: BodyRoom::default(),
-            permits: Semaphore::new(concurrency.max(1)),
+            metadata: Semaphore::new(concurrency.max(1)),
+            data: Semaphore::new(concurrency.max(1)),
         }
     }
 
-    /// Runs a request once there is a permit for it.
-    pub(crate) async fn permitted<T>(&self, request: impl Future<Output = T>) -> T {
-        let _permit = self.permits.acquire().await;
-        request.await
+    /// Runs a request with its repeats and its body once there is a permit for it; `None` if nothing arrives for as long as
+    /// a response may take. The permit is given back once nothing has arrived for a second: those that stall do not hold
+    /// up others.
+    pub(crate) async fn permitted<T>(
+        &self,
+        purpose: Purpose,
+        request: impl Future<Output = T>,
+    ) -> Option<T> {
+        let permits = match purpose {
+            Purpose::Metadata => &self.metadata,
+            Purpose::Data => &self.data,
+        };
+        let mut permit = permits.acquire().await.ok();
+        let start = Instant::now();
+        let mut request = pin!(request);
+        loop {
+            let last = last_arrival().map_or(start, |last| last.max(start));
+            let patience = match permit {
+                Some(_) => PATIENCE.min(self.time),
+                None => self.time,
+            };
+            if let Ok(done) = timeout_at(last + patience, request.as_mut()).await {
+                return Some(done);
+            }
+            let has_arrived = last_arrival().is_some_and(|arrival| arrival > last);
+            if !has_arrived && permit.take().is_none() {
+                return None;
+            }
+        }
     }
 
-    /// Waits for a response, or for a piece of its body; nothing if it does not come in time.
-    pub(crate) async fn in_time<T>(&self, request: impl Future<Output = T>) -> Option<T> {
-        let done = tokio::time::timeout(self.time, request).await.ok()?;
-        note_arrival();
-        Some(done)
+    /// Runs a change once there is a permit for it, which it keeps to its end.
+    pub(crate) async fn permitted_change<T>(&self, change: impl Future<Output = T>) -> T {
+        let _permit = self.data.acquire().await;
+        change.await
     }
 
     /// Waits for the response to a request that sends a body; nothing if it does not come in time. All bodies that are
     /// under way share the link, so each has the time that they take together over a slow one, beside that of a response.
     pub(crate) async fn in_time_to_send<T>(&self, request: impl Future<Output = T>) -> Option<T> {
         let mut request = pin!(request);
-        let start = tokio::time::Instant::now();
+        let start = Instant::now();
         let mut held = self.bodies.held();
         loop {
             let sending = Duration::from_secs(held / MIN_SENT_PER_SECOND);
             let time = (self.time + sending).min(self.time_of_body());
-            if let Ok(done) = tokio::time::timeout_at(start + time, request.as_mut()).await {
+            if let Ok(done) = timeout_at(start + time, request.as_mut()).await {
                 return Some(done);
             }
             // More may have begun since.
@@ -105,6 +157,12 @@ impl Attempts {
             made: 0,
             repeats,
         }
+    }
+
+    /// Has the attempts end `time` from now.
+    pub(crate) fn extend(&mut self, time: Duration) {
+        let now = Instant::now();
+        self.end = now.checked_add(time).unwrap_or(now);
     }
 
     /// Returns the time that is left.
@@ -149,7 +207,7 @@ fn pause(made: usize) -> Duration {
 mod tests {
     use super::*;
     use crate::request_context::UNLIMITED;
-    use crate::store::backend::remote::runtime::wait;
+    use crate::store::backend::remote::runtime::{note_arrival, wait};
 
     #[test]
     fn attempts_end_with_their_number_or_their_time() {
@@ -173,6 +231,54 @@ mod tests {
         };
         let (done, _) = wait(&UNLIMITED, Duration::from_secs(60), request).unwrap();
         done.flatten().is_some()
+    }
+
+    /// Runs a request for a purpose; returns whether it came to its end.
+    fn ends(limits: &RequestLimits, purpose: Purpose, request: impl Future<Output = ()>) -> bool {
+        let request = limits.permitted(purpose, request);
+        let (done, _) = wait(&UNLIMITED, Duration::from_secs(60), request).unwrap();
+        done.flatten().is_some()
+    }
+
+    #[test]
+    fn a_request_ends_for_which_nothing_arrives() {
+        let limits = RequestLimits::new(Duration::from_millis(200), 4);
+        let arriving = async {
+            for _ in 0..10 {
+                tokio::time::sleep(limits.time / 4).await;
+                note_arrival();
+            }
+        };
+        assert!(ends(&limits, Purpose::Data, arriving));
+        assert!(!ends(&limits, Purpose::Data, std::future::pending()));
+    }
+
+    #[test]
+    fn stalled_requests_hold_up_no_others() {
+        let limits = RequestLimits::new(PATIENCE * 4, 1);
+        let (hold, held) = std::sync::mpsc::channel();
+        thread::scope(|scope| {
+            let stalled = scope.spawn(|| {
+                ends(&limits, Purpose::Data, async {
+                    hold.send(()).unwrap();
+                    std::future::pending().await
+                })
+            });
+            held.recv().unwrap();
+            let start = Instant::now();
+            assert!(ends(&limits, Purpose::Metadata, async {}));
+            assert!(start.elapsed() < PATIENCE, "metadata waited for data");
+            assert!(ends(&limits, Purpose::Data, async {}));
+            assert!(!stalled.is_finished(), "it has its permit to its end");
+            assert!(!stalled.join().unwrap());
+        });
+    }
+
+    #[test]
+    fn documents_are_metadata() {
+        assert_eq!(Purpose::of(b"zarr.json"), Purpose::Metadata);
+        assert_eq!(Purpose::of(b".zarray"), Purpose::Metadata);
+        assert_eq!(Purpose::of(b"0.1"), Purpose::Data);
     }
 
     #[test]

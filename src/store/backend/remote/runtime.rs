@@ -4,17 +4,22 @@
 //! return. A wait ends early if the request that it is made for was answered before and no bytes arrive: its connection and
 //! its permit are free then. While they do arrive it goes on, since others may have joined it, and the next request
 //! for the same bytes finds them. A change is waited for to its end.
+//! The thread of a wait for which nothing arrives does not count in its pool (`sync/pool.rs`).
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::future::Future;
 use std::pin::pin;
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::runtime::{Builder, Runtime};
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
 
 use crate::error::{Error, Result};
 use crate::request_context::{RequestContext, abandoned};
+use crate::sync::pool::StalledJob;
 
 /// How often a wait looks whether its request was answered, and for how long no bytes must have arrived then.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
@@ -37,13 +42,28 @@ pub(crate) struct LastResponse {
 
 tokio::task_local! {
     static LAST_RESPONSE: RefCell<LastResponse>;
-    /// Counts the answers, and the pieces of bodies, that have arrived.
-    static ARRIVED: Cell<u64>;
+    static ARRIVALS: Arc<Arrivals>;
+}
+
+/// When an answer, or a piece of its body, has arrived last for a wait.
+#[derive(Default)]
+struct Arrivals(Mutex<Option<Instant>>);
+
+impl Arrivals {
+    fn last(&self) -> Option<Instant> {
+        *self.0.lock()
+    }
 }
 
 /// Notes that an answer, or a piece of its body, has arrived for the current task.
 pub(crate) fn note_arrival() {
-    let _ = ARRIVED.try_with(|arrived| arrived.set(arrived.get() + 1));
+    let _ = ARRIVALS.try_with(|arrivals| *arrivals.0.lock() = Some(Instant::now()));
+}
+
+/// Returns when the last one has arrived for the current task; `None` before the first, and in a change.
+pub(crate) fn last_arrival() -> Option<Instant> {
+    let last = ARRIVALS.try_with(|arrivals| arrivals.last());
+    last.ok().flatten()
 }
 
 /// Notes the response to a request of the current task.
@@ -74,7 +94,9 @@ pub(crate) fn wait<T>(
     limit: Duration,
     work: impl Future<Output = T>,
 ) -> Result<(Option<T>, LastResponse)> {
-    runtime()?.block_on(while_useful(context.clone(), with_limit(limit, work)))
+    let arrivals = Arc::<Arrivals>::default();
+    let work = ARRIVALS.scope(arrivals.clone(), with_limit(limit, work));
+    runtime()?.block_on(while_useful(context, &arrivals, work))
 }
 
 /// Like `wait`, for changes: they go on when nobody waits for them any more, since what became of them must be known.
@@ -93,31 +115,46 @@ pub(crate) fn spawn_and_wait<T: Send + 'static>(
     work: impl Future<Output = T> + Send + 'static,
 ) -> Result<(Option<T>, LastResponse)> {
     let runtime = runtime()?;
-    let work = while_useful(context.clone(), with_limit(limit, work));
-    let done = runtime.block_on(runtime.spawn(work));
-    done.unwrap_or_else(|error| {
-        let why = format!("a request ended early: {error}");
-        Err(Error::unavailable("", why))
-    })
+    let arrivals = Arc::<Arrivals>::default();
+    let work = ARRIVALS.scope(arrivals.clone(), with_limit(limit, work));
+    let mut task = AbortedTask(runtime.spawn(work));
+    let done = runtime.block_on(while_useful(context, &arrivals, &mut task.0))?;
+    done.map_err(|error| Error::unavailable("", format!("a request ended early: {error}")))
 }
 
-/// Runs a future as long as its request waits for it, or bytes arrive.
-async fn while_useful<T>(context: RequestContext, work: impl Future<Output = T>) -> Result<T> {
-    let looked_at = async {
-        let mut work = pin!(work);
-        let mut arrived = 0;
-        loop {
-            let found = ARRIVED.with(Cell::get);
-            if !context.is_waited_for() && found == arrived {
-                return Err(abandoned());
-            }
-            arrived = found;
-            if let Ok(done) = tokio::time::timeout(LOOK_EVERY, work.as_mut()).await {
-                return Ok(done);
-            }
+/// A task that ends when nobody waits for it any more.
+struct AbortedTask<T>(JoinHandle<T>);
+
+impl<T> Drop for AbortedTask<T> {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+/// Waits for work as long as its request is waited for, or something arrives.
+async fn while_useful<T>(
+    context: &RequestContext,
+    arrivals: &Arrivals,
+    work: impl Future<Output = T>,
+) -> Result<T> {
+    let mut work = pin!(work);
+    let mut seen = None;
+    let mut stalled = None;
+    loop {
+        let last = arrivals.last();
+        if !context.is_waited_for() && last == seen {
+            return Err(abandoned());
         }
-    };
-    ARRIVED.scope(Cell::new(0), looked_at).await
+        seen = last;
+        if let Ok(done) = tokio::time::timeout(LOOK_EVERY, work.as_mut()).await {
+            return Ok(done);
+        }
+        stalled = if arrivals.last() == last {
+            stalled.or_else(StalledJob::begin)
+        } else {
+            None
+        };
+    }
 }
 
 async fn with_limit<T>(

@@ -1,0 +1,111 @@
+//! Reads that have just failed after a long wait, which the kernel makes again by itself.
+//!
+//! A program reads by way of the kernel's readahead. If that fails, the kernel reads the first page again before it tells
+//! the program, which would wait for the store a second time.
+
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+
+use super::request::NamedRequest;
+use crate::error::{Error, Kind};
+use crate::vfs::Ino;
+
+/// How long a read waits at least before its failure is noted. One that fails at once may well be made again.
+const MIN_WAIT: Duration = Duration::from_secs(1);
+
+/// How long a failure counts. The kernel repeats the read within milliseconds.
+const COUNTS: Duration = Duration::from_millis(500);
+
+/// The reads of one mount that have failed within the last moment.
+#[derive(Default)]
+pub(super) struct FailedReads(Mutex<VecDeque<FailedRead>>);
+
+struct FailedRead {
+    failed: Instant,
+    caller: u32,
+    ino: Ino,
+    start: u64,
+    end: u64,
+}
+
+impl FailedReads {
+    /// Notes the failure of a request, before its program knows; only that of a read whose store did not answer counts.
+    pub(super) fn note(&self, request: &NamedRequest, error: &Error) {
+        let failed = Instant::now();
+        let is_long = request
+            .begun
+            .is_some_and(|begun| begun + MIN_WAIT <= failed);
+        if error.kind() != Kind::Unavailable || !is_long || !is_read(request) {
+            return;
+        }
+        let Some((start, length)) = request.range else {
+            return;
+        };
+        let mut reads = self.0.lock();
+        reads.retain(|read| failed.saturating_duration_since(read.failed) < COUNTS);
+        reads.push_back(FailedRead {
+            failed,
+            caller: request.caller,
+            ino: request.info.ino,
+            start,
+            end: start.saturating_add(length),
+        });
+    }
+
+    /// Whether the request reads what its caller was just told of that it cannot be read.
+    pub(super) fn has(&self, request: &NamedRequest) -> bool {
+        let Some((start, length)) = request.range.filter(|_| is_read(request)) else {
+            return false;
+        };
+        let end = start.saturating_add(length);
+        let reads = self.0.lock();
+        reads.iter().any(|read| {
+            (read.caller, read.ino) == (request.caller, request.info.ino)
+                && (read.start <= start && end <= read.end)
+                && read.failed.elapsed() < COUNTS
+        })
+    }
+}
+
+fn is_read(request: &NamedRequest) -> bool {
+    request.info.name == "read" && request.caller != 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::request::RequestInfo;
+    use super::*;
+
+    /// A read that has waited for a while.
+    fn read(caller: u32, range: (u64, u64)) -> NamedRequest {
+        let request = RequestInfo::contents("read", Ino(7)).about(None);
+        NamedRequest {
+            begun: Instant::now().checked_sub(MIN_WAIT),
+            ..request.of_caller(caller, Some(range))
+        }
+    }
+
+    #[test]
+    fn the_kernel_repeats_a_part_of_a_read() {
+        let reads = FailedReads::default();
+        let late = Error::unavailable("", "late");
+        let failed = read(5, (4096, 8192));
+        let quick = NamedRequest {
+            begun: Some(Instant::now()),
+            ..failed.clone()
+        };
+        reads.note(&quick, &late);
+        reads.note(&failed, &Error::corrupt("", "bad"));
+        reads.note(&read(0, (4096, 8192)), &late);
+        assert!(!reads.has(&failed), "nothing that counts has failed");
+        reads.note(&failed, &late);
+        assert!(reads.has(&failed) && reads.has(&read(5, (8192, 4096))));
+        for other in [(5, (0, 4096)), (5, (8192, 8192)), (6, (4096, 4096))] {
+            assert!(!reads.has(&read(other.0, other.1)));
+        }
+        std::thread::sleep(COUNTS);
+        assert!(!reads.has(&failed), "a later read is one of its own");
+    }
+}
