@@ -7,7 +7,6 @@ use std::collections::{BTreeMap, HashSet};
 use super::Overlay;
 use super::key_ranges::joined;
 use super::keys_dir::is_too_long;
-use super::layer::Located;
 use super::layered_store::LayeredStore;
 use super::listing::{Subtree, list_recursive};
 use super::records::BaseVersion;
@@ -233,12 +232,8 @@ impl LayeredStore {
     pub(super) fn keys_with_attributes(&self, paths: &[Key]) -> Result<KeptKeys> {
         let mut kept = KeptKeys::new();
         for path in paths {
-            let below = self.layer.lock().records.kept_attributes_below(path);
-            for (key, _) in below {
-                if matches!(self.layer.locate(&key)?, Located::Lower(_)) {
-                    kept.push((key, "owner, mode, times or extended attributes"));
-                }
-            }
+            let keys = self.layer.keys_with_attributes(path)?.into_iter();
+            kept.extend(keys.map(|key| (key, "owner, mode, times or extended attributes")));
         }
         Ok(kept)
     }
@@ -349,7 +344,9 @@ impl ChangeCollector<'_> {
 
     /// Adds what no store can hold of a file that is put, or of a folder.
     fn add_lost(&mut self, key: &Key) -> Result<()> {
-        if self.layered.layer.keys.has_own_xattrs(key)? {
+        // Those of a copy are kept without it.
+        let kept = self.layered.layer.kept_attributes(key)?;
+        if kept.is_none() && self.layered.layer.keys.has_own_xattrs(key)? {
             self.lost.push((key.clone(), "extended attributes"));
         }
         Ok(())

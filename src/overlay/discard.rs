@@ -185,6 +185,7 @@ fn discard_in_layer(
     path: &Key,
     old_names: Vec<Key>,
 ) -> Result<u64> {
+    let with_attributes = layer.keys_with_attributes(path)?.len();
     let _shape = layer.reshape();
     let bases = layer.lock().records.bases_below(path);
     let shown = show_lower(layer, path, old_names)?;
@@ -193,9 +194,8 @@ fn discard_in_layer(
     let removed = remove_all(layer, path)?;
     let incomplete = layer.lock().records.incomplete_below(path).into_iter();
     let mut records: Vec<_> = incomplete.map(JournalRecord::Completed).collect();
-    let attributes = layer.dropped_attributes(path);
-    let changed = (bases.len().max(shown) + attributes.len()) as u64;
-    records.extend(attributes);
+    let changed = (bases.len().max(shown) + with_attributes) as u64;
+    records.extend(layer.dropped_attributes(path));
     let bases = bases.into_iter().map(|(key, _)| key);
     records.extend(bases.map(JournalRecord::Reverted));
     let encoded = layer.lock().records.encoded_below(path).into_iter();

@@ -341,11 +341,15 @@ fn attributes_to_json(key: &Key, kept: &KeptAttributes) -> Value {
     let version = kept.version.map(|version| format!("{:016x}", version.0));
     let xattrs = kept.xattrs.iter();
     let xattrs = xattrs.map(|(name, value)| (encode_bytes(name), encode_bytes(value).into()));
-    json!({
+    let mut record = json!({
         "attributes": encode_key(key), "mode": kept.mode, "uid": kept.uid, "gid": kept.gid,
         "accessed": time(kept.accessed), "modified": time(kept.modified), "changed": time(kept.changed),
         "version": version, "xattrs": Value::Object(xattrs.collect()),
-    })
+    });
+    if kept.is_of_copy {
+        record["copy"] = json!(true);
+    }
+    record
 }
 
 fn attributes_of(members: &Map<String, Value>) -> Option<KeptAttributes> {
@@ -369,5 +373,6 @@ fn attributes_of(members: &Map<String, Value>) -> Option<KeptAttributes> {
             version => Some(decode_version(version)?),
         },
         xattrs: xattrs.collect::<Option<BTreeMap<_, _>>>()?,
+        is_of_copy: members.get("copy").is_some(),
     })
 }

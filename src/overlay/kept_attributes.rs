@@ -1,8 +1,9 @@
 //! Attributes that were set of a key whose content the layer on top does not have.
 //!
 //! They are records of the journal and show over the content that lies below, which other programs may change meanwhile.
-//! They belong to the layer on top: a freeze hands them on to the next one. They are dropped when the layer has got a
-//! content of the key, whose file has them from then on. `open_file/attributes` sets them.
+//! They belong to the layer on top: a freeze hands them on to the next one. Once the layer has got a content of the key, its
+//! file has them, and they do not count any more; the record stays until that content is synced, since after a loss of
+//! power the content below may show again. `open_file/attributes` sets them.
 
 use std::fs::File;
 #[cfg(test)]
@@ -13,7 +14,7 @@ use std::time::SystemTime;
 
 use super::attributes;
 use super::attributes::Xattrs;
-use crate::store::tree::{AttrChange, Posix, Stat};
+use crate::store::tree::{AttrChange, Posix, Stat, Time};
 use crate::store::{EntryKind, Meta, StoreVersion, Version};
 
 /// Owner, mode, times and extended attributes of a key.
@@ -30,6 +31,8 @@ pub(super) struct KeptAttributes {
     /// The store's version of the content that the times are of; `None` if a frozen layer had that content.
     pub(super) version: Option<StoreVersion>,
     pub(super) xattrs: Xattrs,
+    /// The layer has a file of the key, with these attributes, that is a mere copy of what the store has.
+    pub(super) is_of_copy: bool,
 }
 
 impl KeptAttributes {
@@ -46,12 +49,27 @@ impl KeptAttributes {
             changed: posix.changed,
             version: version.stored(),
             xattrs: attributes::xattrs(file)?,
+            is_of_copy: false,
         })
     }
 
     /// Gives a file these attributes, but for the times.
     pub(super) fn give_to(&self, file: &File) -> rustix::io::Result<()> {
         attributes::set_all(file, &self.xattrs, &self.owner_and_mode())
+    }
+
+    /// Gives a copy of a content of this version these attributes, with times that were set of it.
+    pub(super) fn give_to_copy(&self, file: &File, version: Version) -> rustix::io::Result<()> {
+        self.give_to(file)?;
+        if !self.has_times_of(version) {
+            return Ok(());
+        }
+        let times = AttrChange {
+            accessed: Some(Time::At(self.accessed)),
+            modified: Some(Time::At(self.modified)),
+            ..AttrChange::default()
+        };
+        attributes::set_open(file, &times)
     }
 
     /// Returns the change that gives something the owner and the mode.
@@ -118,6 +136,7 @@ impl KeptAttributes {
             changed: time,
             version: Some(StoreVersion(u64::MAX)),
             xattrs: xattrs.into_iter().collect(),
+            is_of_copy: true,
         })
     }
 

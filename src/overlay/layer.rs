@@ -144,16 +144,7 @@ impl ChangeLayer {
         if list.is_empty() {
             return Ok(());
         }
-        let mut state = self.lock();
-        match state.journal.append(&list) {
-            Err(error) if may_be_lost && error.kind() == Kind::NoSpace => log::debug!("{error}"),
-            appended => appended?,
-        }
-        for record in list {
-            state.unsynced.add(&record);
-            state.records.apply(record);
-        }
-        state.compact()
+        self.lock().take_records(list, may_be_lost)
     }
 
     /// Gives a pending file its key, which has a mark. A synced file that has the key is retained: its name and its
@@ -249,8 +240,9 @@ impl ChangeLayer {
     /// then the journal says that the content before it is the synced one.
     pub(super) fn note_synced(&self, key: &Key, mark: &Mark) -> Result<()> {
         if self.last_mark(key) == Some(*mark) && self.synced(key) != Some(*mark) {
-            let (key, inode) = (key.clone(), mark.inode);
-            self.record(vec![JournalRecord::Synced { key, inode }])?;
+            let (synced, inode) = (key.clone(), mark.inode);
+            self.record(vec![JournalRecord::Synced { key: synced, inode }])?;
+            self.drop_synced_attributes(key)?;
         }
         self.sync_journal()
     }
@@ -291,6 +283,7 @@ impl ChangeLayer {
     /// Notes that the disk has everything from before a sync began.
     pub(super) fn end_sync(&self, upper: &Upper, number: u64) -> Result<()> {
         self.record(vec![JournalRecord::SyncFinished(number)])?;
+        self.drop_synced_attributes(&Key::root())?;
         self.sync_journal()?;
         self.drop_retained(upper, |state, key| state.is_synced(key));
         Ok(())
@@ -346,18 +339,38 @@ impl ChangeLayer {
         self.lock().records.base(key)
     }
 
-    /// Returns the attributes that were set of a key. They count as long as the layer has no content of the key.
-    pub(super) fn kept_attributes(&self, key: &Key) -> Option<Arc<KeptAttributes>> {
-        self.lock().records.kept_attributes(key)
+    /// Returns the attributes that were set of a key without its content, unless the layer has got a content since, whose
+    /// file has them.
+    pub(super) fn kept_attributes(&self, key: &Key) -> Result<Option<Arc<KeptAttributes>>> {
+        let kept = self.lock().records.kept_attributes(key);
+        match kept {
+            Some(kept) if kept.is_of_copy || self.keys.stat(key)?.is_none() => Ok(Some(kept)),
+            _ => Ok(None),
+        }
     }
 
-    /// Drops the attributes of a key, whose file has them or which is gone. Without room on the disk the next mount drops
-    /// them.
-    pub(super) fn drop_kept_attributes(&self, key: &Key) -> Result<()> {
-        if self.kept_attributes(key).is_none() {
+    /// Drops attributes of keys at and below a prefix that files have taken over whose content the disk has by now. Without
+    /// room on the disk the next mount drops them.
+    fn drop_synced_attributes(&self, prefix: &Key) -> Result<()> {
+        let mut state = self.lock();
+        let synced = state.records.attributes_of_synced(prefix);
+        if synced.is_empty() {
             return Ok(());
         }
-        self.record_if_room(vec![JournalRecord::AttributesDropped(key.clone())])
+        let dropped = synced.into_iter().map(JournalRecord::AttributesDropped);
+        state.take_records(dropped.collect(), true)
+    }
+
+    /// Returns the keys at and below a prefix of which attributes alone were set.
+    pub(super) fn keys_with_attributes(&self, prefix: &Key) -> Result<Vec<Key>> {
+        let kept = self.lock().records.kept_attributes_below(prefix);
+        let mut keys = Vec::new();
+        for (key, _) in kept {
+            if matches!(self.locate(&key)?, Located::Lower(_)) {
+                keys.push(key);
+            }
+        }
+        Ok(keys)
     }
 
     /// Returns the records that drop the attributes of all keys at a prefix and below.
@@ -367,11 +380,16 @@ impl ChangeLayer {
         keys.map(JournalRecord::AttributesDropped).collect()
     }
 
-    /// Drops attributes of keys of which the layer has a content, or which it hides: the program ended in between.
+    /// Drops attributes of keys of which the layer has a content that the disk has, but for copies, or which it hides.
     pub(super) fn drop_stale_attributes(&self) -> Result<()> {
         let kept = self.lock().records.kept_attributes_below(&Key::root());
-        for (key, _) in kept {
-            if !matches!(self.locate(&key)?, Located::Lower(_)) {
+        for (key, kept) in kept {
+            let counts = match self.locate(&key)? {
+                Located::Lower(_) => true,
+                Located::Upper(_) => kept.is_of_copy,
+                Located::Hidden => false,
+            };
+            if !counts {
                 self.record(vec![JournalRecord::AttributesDropped(key)])?;
             }
         }
@@ -427,10 +445,21 @@ const XATTR_BYTES_OF_RECORD: usize = 256;
 pub(super) type RetainedFiles = Vec<(Key, Vec<String>)>;
 
 impl LayerState {
+    fn take_records(&mut self, list: Vec<JournalRecord>, may_be_lost: bool) -> Result<()> {
+        match self.journal.append(&list) {
+            Err(error) if may_be_lost && error.kind() == Kind::NoSpace => log::debug!("{error}"),
+            appended => appended?,
+        }
+        for record in list {
+            self.unsynced.add(&record);
+            self.records.apply(record);
+        }
+        self.compact()
+    }
+
     /// Whether the disk has the last content of a key.
     fn is_synced(&self, key: &Key) -> bool {
-        let marks = &self.records.marks;
-        marks.last(key) == marks.synced(key)
+        self.records.marks.is_synced(key)
     }
 
     /// Writes the journal anew if it is much longer than its records need, and there is room for both.

@@ -185,12 +185,12 @@ impl LayeredStore {
         key: &Key,
     ) -> Result<(Option<Stat>, Option<Arc<KeptAttributes>>)> {
         loop {
-            let kept = self.layer.kept_attributes(key);
+            let kept = self.layer.kept_attributes(key)?;
             let found = self.find(context, key)?;
             let is_below = matches!(found, Some(Resolved::Lower(..)));
             let stat = self.stat_of(context, key, found)?;
             // A rename takes them along, a content takes them over.
-            if self.layer.kept_attributes(key) == kept {
+            if self.layer.kept_attributes(key)? == kept {
                 return Ok((stat, kept.filter(|_| is_below)));
             }
         }

@@ -129,6 +129,11 @@ impl Marks {
         marks.later.last().map_or(marks.synced, |last| last.mark)
     }
 
+    /// Whether the disk has the last content of a key.
+    pub(super) fn is_synced(&self, key: &Key) -> bool {
+        self.last(key) == self.synced(key)
+    }
+
     /// Returns the contents that the file of a key can have: the synced one first.
     pub(super) fn contents(&self, key: &Key) -> Vec<Mark> {
         let Some(marks) = self.by_key.get(key) else {

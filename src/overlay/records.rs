@@ -95,7 +95,7 @@ impl Records {
                 self.renaming = Some((from, to, in_upper));
             }
             JournalRecord::RenameFinished => self.renaming = None,
-            JournalRecord::Written { key, mark } => self.marks.set(key, Some(mark)),
+            JournalRecord::Written { key, mark } => self.note_written(key, mark),
             JournalRecord::Removed(key) => {
                 self.program_copies.remove(&key);
                 self.marks.set(key, None);
@@ -213,6 +213,14 @@ impl Records {
         self.xattr_bytes -= before.map_or(0, |kept| kept.xattr_bytes());
     }
 
+    /// Notes a content of a key, which is no copy unless attributes that are recorded after it say so.
+    fn note_written(&mut self, key: Key, mark: Mark) {
+        if let Some(kept) = self.attributes.get_mut(&key).filter(|kept| kept.is_of_copy) {
+            Arc::make_mut(kept).is_of_copy = false;
+        }
+        self.marks.set(key, Some(mark));
+    }
+
     fn note_try(&mut self, key: Key, digest: Option<u128>) {
         let tried = self.tried.entry(key).or_default();
         tried.retain(|known| *known != digest);
@@ -265,9 +273,10 @@ impl Records {
             .chain(whiteouts)
             .chain(encoded)
             .chain(incomplete)
-            .chain(attributes)
             .chain(renaming)
             .chain(self.marks.summary())
+            // After the marks: see `note_written`.
+            .chain(attributes)
             .chain(self.program_copies.summary())
             .collect()
     }
@@ -304,10 +313,25 @@ impl Records {
             .collect()
     }
 
-    /// Forgets all attributes: the layer above has them since this one is frozen.
+    /// Whether the layer has a content of a key since these attributes of it were set, whose file has them.
+    pub(super) fn is_taken_over(&self, key: &Key, kept: &KeptAttributes) -> bool {
+        !kept.is_of_copy && self.marks.last(key).is_some()
+    }
+
+    /// Returns the keys at and below a prefix whose attributes were taken over by a content that the disk has.
+    pub(super) fn attributes_of_synced(&self, prefix: &Key) -> Vec<Key> {
+        let kept = below(&self.attributes, prefix);
+        let taken_over = kept.filter(|(key, kept)| self.is_taken_over(key, kept));
+        let keys = taken_over.map(|(key, _)| key);
+        let synced = keys.filter(|key| self.marks.is_synced(key));
+        synced.cloned().collect()
+    }
+
+    /// Forgets attributes, but for those of copies: the layer above has them since this one is frozen.
     pub(super) fn forget_attributes(&mut self) {
-        self.attributes.clear();
-        self.xattr_bytes = 0;
+        self.attributes.retain(|_, kept| kept.is_of_copy);
+        let kept = self.attributes.values();
+        self.xattr_bytes = kept.map(|kept| kept.xattr_bytes()).sum();
     }
 
     /// Returns which key of the store shows at `key`; `None` if it is hidden.

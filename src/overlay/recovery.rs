@@ -376,6 +376,68 @@ mod tests {
         assert_eq!(machine.rescued(), 2);
     }
 
+    /// The content took the attributes over, and is gone: they are those of the content below again.
+    #[test]
+    fn synced_attributes_outlive_a_torn_content() {
+        let mode_of = |machine: &Machine| {
+            let stat = Tree::stat(&machine.overlay, &UNLIMITED, &key("a")).unwrap();
+            stat.unwrap().posix.map(|posix| posix.mode & 0o7777)
+        };
+        let mode = |mode| AttrChange {
+            mode: Some(mode),
+            ..AttrChange::default()
+        };
+        for by_handle in [false, true] {
+            let mut machine = Machine::start();
+            let overlay = machine.overlay.clone();
+            overlay.change(&UNLIMITED, &key("a"), &mode(0o640)).unwrap();
+            overlay.sync(&UNLIMITED).unwrap();
+            if by_handle {
+                let file = Tree::open(&overlay, &UNLIMITED, &key("a"), OpenMode::Write).unwrap();
+                file.write_at(&UNLIMITED, 0, b"newest").unwrap();
+                file.flush(&UNLIMITED).unwrap();
+            } else {
+                machine.put("a", b"newest");
+            }
+            assert_eq!(mode_of(&machine), Some(0o640));
+            // Of the file alone.
+            overlay.change(&UNLIMITED, &key("a"), &mode(0o600)).unwrap();
+            assert_eq!(mode_of(&machine), Some(0o600));
+            drop(overlay);
+            machine.sync_journal();
+            let machine = machine.cut(tear("a", 1));
+            assert_eq!(machine.found("a").as_deref(), Some("stored"));
+            assert_eq!(mode_of(&machine), Some(0o640), "{by_handle}");
+        }
+    }
+
+    /// Once the disk has the content, the attributes that it took over are never shown again.
+    #[test]
+    fn attributes_are_dropped_once_the_content_that_has_them_is_synced() {
+        for by_handle in [false, true] {
+            let machine = Machine::start();
+            let overlay = &machine.overlay;
+            let mode = AttrChange {
+                mode: Some(0o640),
+                ..AttrChange::default()
+            };
+            overlay.change(&UNLIMITED, &key("a"), &mode).unwrap();
+            machine.put("a", b"newest");
+            let kept = || {
+                let layer = overlay.0.top().layer.clone();
+                layer.lock().records.kept_attributes(&key("a"))
+            };
+            assert!(kept().is_some());
+            if by_handle {
+                let file = Tree::open(overlay, &UNLIMITED, &key("a"), OpenMode::Read).unwrap();
+                file.sync(&UNLIMITED).unwrap();
+            } else {
+                overlay.sync(&UNLIMITED).unwrap();
+            }
+            assert_eq!(kept(), None, "{by_handle}");
+        }
+    }
+
     #[test]
     fn a_whole_file_that_was_not_synced_shows() {
         let mut machine = Machine::start();

@@ -232,7 +232,8 @@ impl Hints for OverlayHints {
     fn head_now(&self, key: &Key) -> Known<Meta> {
         let core = &self.overlay.0;
         // The attributes of an open file may have to come from the store, and others show over those of the store.
-        if core.registered(key).is_some() || core.top().layer.kept_attributes(key).is_some() {
+        let kept = || core.top().layer.kept_attributes(key);
+        if core.registered(key).is_some() || !matches!(kept(), Ok(None)) {
             return Known::Unknown;
         }
         let position = core.info.changes.position();
@@ -403,7 +404,7 @@ impl OverlayCore {
             at = end;
         }
         let top = self.top();
-        let change = match (top.layer.kept_attributes(key), top.stat_in_layers(key)?) {
+        let change = match (top.layer.kept_attributes(key)?, top.stat_in_layers(key)?) {
             (Some(kept), _) => kept.owner_and_mode(),
             (None, Some(posix)) => attributes::owner_and_mode(&posix),
             (None, None) => self.initial_attributes(top.stored_attributes(key), None),
@@ -493,7 +494,6 @@ impl NameChange<'_> {
         open.ids.set(key, id, pending.mark.inode);
         drop(open);
         layer.publish(&self.upper, pending.name, key)?;
-        layer.drop_kept_attributes(key)?;
         self.revoke(key);
         drop(shape);
         self.note_write(key);

@@ -2,11 +2,13 @@
 //! so that what other programs write to the store shows.
 
 use std::path::PathBuf;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::SeqCst;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use tempfile::TempDir;
-use zarrfs::error::Result;
+use zarrfs::error::{Error, Kind, Result};
 use zarrfs::overlay::Overlay;
 use zarrfs::overlay::commit::{CommitConfig, Outcome};
 use zarrfs::store::backend::local::LocalStore;
@@ -505,32 +507,19 @@ fn a_second_key_gets_the_attributes_of_the_first() {
     });
 }
 
-/// The program ends between the content that takes attributes over and the record of that.
+/// The program is killed after a content has taken attributes over, before that is synced.
 #[test]
 fn attributes_of_a_file_that_has_a_content_are_dropped_at_the_next_mount() {
     let mut mount = Mount::new(Lower::Local, false);
     mount.set_mode("b", 0o600);
-    mount.overlay = None;
-    let keys = mount.upper().join("keys");
-    let journal = mount.upper().join("journal");
-    let before = std::fs::read(&journal).unwrap();
     mount.remount();
     mount.write("b", b"own");
-    let bytes = std::fs::read(&journal).unwrap();
-    let lines = bytes.split_inclusive(|byte| *byte == b'\n');
-    let is_dropped = |line: &&[u8]| line.windows(7).any(|part| part == b"\"plain\"");
-    let cut: usize = lines
-        .take_while(|line| !is_dropped(line))
-        .map(<[u8]>::len)
-        .sum();
-    assert!(before.len() <= cut && cut < bytes.len());
     let copy = mount.folder.path().join("copy");
     let copied = std::process::Command::new("cp")
         .args(["-a"])
         .args([&mount.upper(), &copy])
         .status();
-    assert!(copied.unwrap().success() && keys.join("b").exists());
-    std::fs::write(copy.join("journal"), &bytes[..cut]).unwrap();
+    assert!(copied.unwrap().success());
     let again = opened_with(&copy, &mount.lower, NAME, false).unwrap();
     let found = store::Tree::stat(&again, &UNLIMITED, &key("b"))
         .unwrap()
@@ -544,6 +533,110 @@ fn attributes_of_a_file_that_has_a_content_are_dropped_at_the_next_mount() {
         .unwrap()
         .unwrap();
     assert_eq!(found.posix, None, "the store has the content");
+}
+
+/// A content takes attributes over, and is not synced when a commit, a discard or a write-through takes it away.
+#[test]
+fn attributes_that_were_taken_over_do_not_come_back() {
+    Mount::each(|mut mount| {
+        mount.set_mode("b", 0o600);
+        mount.set_xattr("b", b"x");
+        mount.write("b", b"own");
+        mount.commit();
+        for _ in 0..2 {
+            assert_eq!((mount.xattr("b"), mount.kept()), (None, Vec::new()));
+            mount.remount();
+        }
+        mount.set_xattr("a/0", b"x");
+        if !mount.write_through {
+            mount.write("a/0", b"own");
+        }
+        let dropped = mount
+            .overlay()
+            .discard(&UNLIMITED, &key("a/0"))
+            .unwrap()
+            .dropped;
+        assert_eq!((dropped, mount.xattr("a/0")), (1, None));
+    });
+}
+
+/// Has the next put of a key fail.
+struct RefusedPut(Key, AtomicBool);
+
+impl Hook for RefusedPut {
+    fn before(&self, _context: &RequestContext, call: &str, asked: &Key) -> Result<()> {
+        if call == "put" && *asked == self.0 && self.1.swap(false, SeqCst) {
+            return Err(Error::new(Kind::Unavailable, asked, "made to fail"));
+        }
+        Ok(())
+    }
+}
+
+/// The content was copied for the put, and is no change of the file.
+#[test]
+fn attributes_outlive_a_rename_that_the_store_refuses() {
+    for is_mounted_again in [false, true] {
+        let memory = Arc::new(MemoryStore::default());
+        memory.set(key("a/0"), b"old".to_vec());
+        let hook = Arc::new(RefusedPut(key("b/c/0"), AtomicBool::new(true)));
+        let folder = folder();
+        let mut mount = Mount {
+            folder,
+            lower: Arc::new(Hooked::new(memory, hook.clone())),
+            write_through: true,
+            overlay: None,
+        };
+        mount.remount();
+        mount.change(
+            "a/0",
+            AttrChange {
+                mode: Some(0o640),
+                modified: Some(Time::At(time(5))),
+                ..AttrChange::default()
+            },
+        );
+        mount.set_xattr("a/0", b"x");
+        let overlay = mount.overlay();
+        overlay.make_folder(&UNLIMITED, &key("b"), &MAKER).unwrap();
+        overlay
+            .make_folder(&UNLIMITED, &key("b/c"), &MAKER)
+            .unwrap();
+        let (from, to) = (key("a/0"), key("b/c/0"));
+        assert!(
+            overlay
+                .rename(&UNLIMITED, &from, &to, RenameMode::Replace)
+                .is_err()
+        );
+        assert!(!hook.1.load(SeqCst));
+        let found = |mount: &Mount| {
+            let stat = mount.stat("b/c/0");
+            let mode = stat.posix.unwrap().mode & 0o7777;
+            (mode, mount.xattr("b/c/0"), stat.meta.modified)
+        };
+        let x = Some(b"x".to_vec());
+        assert_eq!(found(&mount), (0o640, x.clone(), time(5)));
+        mount.set_mode("b/c/0", 0o604);
+        if is_mounted_again {
+            mount.overlay().sync(&UNLIMITED).unwrap();
+            mount.remount();
+        }
+        assert_eq!(found(&mount), (0o604, x.clone(), time(5)));
+        assert_eq!(mount.overlay().changes(&UNLIMITED).unwrap().lost, []);
+        let outcome = mount.commit();
+        assert_eq!(
+            (outcome.put, outcome.erased, outcome.lost),
+            (1, 1, Vec::new())
+        );
+        for _ in 0..2 {
+            let (mode, xattr, _) = found(&mount);
+            assert_eq!((mode, xattr), (0o604, x.clone()));
+            assert_eq!(mount.kept(), [to.clone()]);
+            assert_eq!(mount.shown("b/c/0"), b"old");
+            mount.remount();
+        }
+        mount.others_write("b/c/0", b"by others");
+        assert_eq!(mount.shown("b/c/0"), b"by others");
+    }
 }
 
 /// A journal of a version that copied the content when attributes were set: it is a change of the content.

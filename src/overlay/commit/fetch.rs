@@ -1,6 +1,9 @@
 //! What was renamed in the store is copied to the layer before it is committed: after that it is put like anything that
 //! was written. The version that was copied is the condition on which the old key is removed.
 
+use std::fs::File;
+use std::sync::Arc;
+
 use rustix::fs::Mode;
 use rustix::io::Errno;
 
@@ -9,7 +12,7 @@ use crate::error::{Error, Kind, Result};
 use crate::overlay::changes::{ChangeAction, ChangeSet, ChangedKey, HiddenSubtree, MovedSubtree};
 use crate::overlay::journal_line::{ContentDigest, JournalRecord, Mark};
 use crate::overlay::keys_dir::os_error;
-use crate::overlay::layer::Located;
+use crate::overlay::layer::{ChangeLayer, Located};
 use crate::overlay::{attributes, content, mode};
 use crate::request_context::RequestContext;
 use crate::store::{Key, StoreVersion};
@@ -133,7 +136,12 @@ impl Commit<'_> {
                 let version = version.told_of(from)?;
                 let mark = content::mark_with(&file, Some(content.digest));
                 let mark = mark.map_err(|error| Error::os(key, error))?;
-                self.give_key(context, (from, version), key, (&name, mark))
+                let copy = FetchedCopy {
+                    name: &name,
+                    file: &file,
+                    mark,
+                };
+                self.give_key(context, (from, version), key, copy)
             });
         copied.map_err(|error| {
             core.upper.discard_pending(&name);
@@ -157,14 +165,13 @@ impl Commit<'_> {
         }
     }
 
-    /// Gives a pending file, of this name and with this mark, the key at which the object that was copied shows, unless
-    /// something else is there by now.
+    /// Gives a copy the key at which the object that was copied shows, unless something else is there by now.
     fn give_key(
         &self,
         context: &RequestContext,
         (from, version): (&Key, StoreVersion),
         key: &Key,
-        (name, mark): (&str, Mark),
+        copy: FetchedCopy<'_>,
     ) -> Result<()> {
         let (core, layer) = (self.core, &self.layered.layer);
         let base = match layer.base(key) {
@@ -176,7 +183,7 @@ impl Commit<'_> {
         };
         let _names = self.is_live.then(|| core.names.lock());
         if !matches!(layer.locate(key)?, Located::Lower(shown) if shown == *from) {
-            core.upper.discard_pending(name);
+            core.upper.discard_pending(copy.name);
             return Ok(());
         }
         if let Some(parent) = key.parent() {
@@ -192,7 +199,7 @@ impl Commit<'_> {
             }
         }
         let is_hidden = layer.lower_key(from).as_ref() != Some(from);
-        let copied = mark.content();
+        let copied = copy.mark.content();
         match layer.base(from) {
             None if is_hidden => {
                 let content = copied.filter(|_| core.takes_digest_of(version.into()));
@@ -206,15 +213,40 @@ impl Commit<'_> {
             }
             _ => {}
         }
-        let written = key.clone();
+        let (written, mark) = (key.clone(), copy.mark);
         records.push(JournalRecord::Written { key: written, mark });
+        records.extend(keep_attributes_of_copy(layer, key, (copy.file, version))?);
         layer.record(records)?;
         if self.is_live {
             self.revoke_other_content(key, (from, version));
         }
         let _shape = layer.reshape();
-        layer.publish(&core.upper, name, key).map(drop)
+        layer.publish(&core.upper, copy.name, key).map(drop)
     }
+}
+
+/// A copy of what the store has, in `pending/`.
+struct FetchedCopy<'a> {
+    name: &'a str,
+    file: &'a File,
+    mark: Mark,
+}
+
+/// Gives a copy the attributes that were set of its key without the content, and returns the record by which they are kept
+/// beside it: the copy is no change, and goes when the store has it under its new name.
+fn keep_attributes_of_copy(
+    layer: &ChangeLayer,
+    key: &Key,
+    (copy, version): (&File, StoreVersion),
+) -> Result<Option<JournalRecord>> {
+    let Some(mut attributes) = layer.kept_attributes(key)? else {
+        return Ok(None);
+    };
+    let given = attributes.give_to_copy(copy, version.into());
+    given.map_err(|error| os_error(key, error))?;
+    Arc::make_mut(&mut attributes).is_of_copy = true;
+    let key = key.clone();
+    Ok(Some(JournalRecord::Attributes { key, attributes }))
 }
 
 fn base_record(

@@ -91,8 +91,7 @@ impl OverlayCore {
         top: &Arc<LayeredStore>,
         left_out: &FilesLeftOut,
     ) -> Result<()> {
-        self.upper
-            .prepare_next(&records_of(&top.layer, left_out)?)?;
+        self.upper.prepare_next(&records_of(&top.layer, left_out))?;
         // All that may fail comes before the exchange, but for renames.
         let opened = self.open_next(top, left_out);
         let layer = Arc::new(opened.inspect_err(|_| self.upper.drop_next())?);
@@ -180,7 +179,7 @@ fn has_changes(layer: &ChangeLayer, left_out: &FilesLeftOut) -> Result<bool> {
 }
 
 /// Returns the records that the next layer has: of the files that are left out, and all attributes without a content.
-fn records_of(layer: &ChangeLayer, left_out: &FilesLeftOut) -> Result<Vec<JournalRecord>> {
+fn records_of(layer: &ChangeLayer, left_out: &FilesLeftOut) -> Vec<JournalRecord> {
     let state = layer.lock();
     let mut list = Vec::new();
     for key in left_out.keys() {
@@ -211,9 +210,17 @@ fn records_of(layer: &ChangeLayer, left_out: &FilesLeftOut) -> Result<Vec<Journa
         list.extend(state.records.program_copies.records_of(key));
     }
     let kept = state.records.kept_attributes_below(&Key::root());
-    let kept = kept.into_iter();
-    list.extend(kept.map(|(key, attributes)| JournalRecord::Attributes { key, attributes }));
-    Ok(list)
+    for (key, mut attributes) in kept {
+        if !left_out.contains_key(&key) {
+            if state.records.is_taken_over(&key, &attributes) {
+                continue;
+            }
+            // The next layer has no copy.
+            Arc::make_mut(&mut attributes).is_of_copy = false;
+        }
+        list.push(JournalRecord::Attributes { key, attributes });
+    }
+    list
 }
 
 /// Moves the file of a key, if there is one, to another layer.

@@ -105,7 +105,12 @@ impl OverlayCore {
             }
             self.open.lock().ids.set_committed(key, version);
         }
-        layer.record(vec![JournalRecord::Reverted(key.clone())])?;
+        let mut records = vec![JournalRecord::Reverted(key.clone())];
+        if layer.kept_attributes(key)?.is_none() {
+            // Those that the file has taken over go with it.
+            records.extend(layer.dropped_attributes(key));
+        }
+        layer.record(records)?;
         if layer.keys.stat(key)?.is_some() {
             layer.keys.remove(key, AtFlags::empty())?;
         }

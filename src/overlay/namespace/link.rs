@@ -71,7 +71,7 @@ impl OverlayCore {
     ) -> Result<()> {
         content::copy_stored(context, source, to).map_err(|error| error.about(from))?;
         let modified = source.meta(context)?.modified;
-        let kept = self.top().layer.kept_attributes(from);
+        let kept = self.top().layer.kept_attributes(from)?;
         let times = AttrChange {
             modified: Some(Time::At(modified)),
             ..AttrChange::default()

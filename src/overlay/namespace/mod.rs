@@ -342,7 +342,7 @@ impl OverlayCore {
     /// Returns where the extended attributes of a key are.
     fn xattrs(&self, context: &RequestContext, key: &Key) -> Result<Xattrs> {
         self.look(|top| {
-            let kept = top.layer.kept_attributes(key);
+            let kept = top.layer.kept_attributes(key)?;
             let found = top
                 .find(context, key)?
                 .ok_or_else(|| Error::not_found(key))?;

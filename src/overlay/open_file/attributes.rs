@@ -62,7 +62,10 @@ impl OpenFile {
             ContentSource::Frozen(file, _) => (None, Some(&**file)),
             _ => (None, None),
         };
-        if own.is_none() || is_idle_copy {
+        let kept = change.top.layer.kept_attributes(key)?;
+        // Of a copy both count: a commit leaves those that are kept.
+        let is_of_copy = kept.is_some_and(|kept| kept.is_of_copy);
+        if own.is_none() || is_idle_copy || is_of_copy {
             change.keep_attributes(key, (content, frozen), set)?;
         }
         own.map_or(Ok(()), |file| set(file))?;
@@ -75,7 +78,10 @@ impl OpenFile {
         let is_in_layer =
             matches!(state.source, ContentSource::Upper(_)) && !state.is_committed()?;
         let key = state.key.as_ref().filter(|_| !is_in_layer);
-        Ok(key.and_then(|key| self.core.top().layer.kept_attributes(key)))
+        match key {
+            Some(key) => self.core.top().layer.kept_attributes(key),
+            None => Ok(None),
+        }
     }
 
     /// Has the disk keep attributes that were set of the file without its content.
@@ -101,7 +107,8 @@ impl NameChange<'_> {
         set: &dyn Fn(&File) -> Result<()>,
     ) -> Result<()> {
         let failed = |error| os_error(key, error);
-        let kept = self.top.layer.kept_attributes(key);
+        let kept = self.top.layer.kept_attributes(key)?;
+        let is_of_copy = kept.as_ref().is_some_and(|kept| kept.is_of_copy);
         let shown = kept.as_ref().map_or(below, |kept| kept.over(below));
         let accessed = shown.posix.map(|posix| posix.accessed);
         let times = AttrChange {
@@ -124,7 +131,11 @@ impl NameChange<'_> {
             .and_then(|()| set(&file))
             .and_then(|()| KeptAttributes::of(&file, shown.meta.version).map_err(failed));
         self.upper.discard_pending(&name);
-        let (key, attributes) = (key.clone(), Arc::new(kept?));
+        let kept = KeptAttributes {
+            is_of_copy,
+            ..kept?
+        };
+        let (key, attributes) = (key.clone(), Arc::new(kept));
         self.record(vec![JournalRecord::Attributes { key, attributes }])
     }
 }

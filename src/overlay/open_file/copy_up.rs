@@ -50,7 +50,12 @@ impl OpenFile {
             self.copied.notify_all();
             let copy = copy?;
             // They may have been set during the copy.
-            if let Some(kept) = self.core.top().layer.kept_attributes(&state.key_or_root()) {
+            if let Some(kept) = self
+                .core
+                .top()
+                .layer
+                .kept_attributes(&state.key_or_root())?
+            {
                 kept.give_to(&copy.file)?;
             }
             self.core.open.lock().ids.note_write(self.id);

@@ -122,7 +122,7 @@ impl FileState {
             .upper
             .create_pending(&key)
             .map_err(|error| os_error(&key, error))?;
-        let kept = core.top().layer.kept_attributes(&key);
+        let kept = core.top().layer.kept_attributes(&key)?;
         let filled = core.with_room(|| self.fill(&file, empty)).and_then(|()| {
             let given = kept.map_or(Ok(()), |kept| kept.give_to(&file));
             given.map_err(Error::from)
@@ -247,8 +247,6 @@ impl FileState {
                 self.note_replaced(name, inode);
             }
             self.pending = None;
-            // The file has them.
-            change.top.layer.drop_kept_attributes(&key)?;
             change.note_write(&key);
         }
         self.is_dirty = false;
