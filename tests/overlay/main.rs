@@ -30,6 +30,7 @@ mod mounted;
 mod parallel_puts;
 mod random;
 mod reference;
+mod replaced_meanwhile;
 mod same_bytes;
 mod steps;
 mod uppers;

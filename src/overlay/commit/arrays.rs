@@ -2,8 +2,8 @@
 //!
 //! The document that the store will have after the commit is compared: the one that it puts, or else the store's own. A
 //! document that is changed on the mount and left out, since a program has it open, comes with a later commit, and so is
-//! no conflict either. The store's may be replaced while chunks are put, so a commit looks again when it has put them;
-//! nothing but the next look would tell.
+//! no conflict either. The store's may be replaced while chunks are put, so a commit or a write-through looks again when it has
+//! put them; nothing but the next look would tell.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;

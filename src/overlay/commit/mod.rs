@@ -316,7 +316,7 @@ impl Commit<'_> {
             }
             Err(error) => outcome.failed = Some(error),
         }
-        if outcome.is_whole() && !self.is_live && !force {
+        if outcome.is_whole() && !force {
             match arrays.replaced_meanwhile(context, self) {
                 Ok(conflicts) => outcome.conflicts = conflicts,
                 Err(error) => outcome.failed = Some(error),

@@ -1,0 +1,126 @@
+//! Another program replaces an array while chunks of it are put.
+
+use std::sync::{Arc, Mutex};
+
+use zarrfs::error::{Error, Kind, Result};
+use zarrfs::overlay::commit::CommitConfig;
+use zarrfs::request_context::{RequestContext, UNLIMITED};
+use zarrfs::store::{Condition, Key, PutBody, Store};
+
+use crate::encodings::{KINDS, commit, fixture, others, put, read, stored, write};
+use crate::fixture::{Fixture, folder, key, opened_with};
+use crate::hooked::{Hook, Hooked};
+
+/// Another program: replaces the array just before a chunk is put.
+struct Meddler {
+    store: Arc<dyn Store>,
+    is_done: Mutex<bool>,
+    /// Whether the store fails once, when the next chunk is put.
+    fails: Mutex<bool>,
+}
+
+impl Hook for Meddler {
+    fn before(&self, _context: &RequestContext, call: &str, at: &Key) -> Result<()> {
+        let mut is_done = self.is_done.lock().unwrap();
+        if !*is_done && call == "put" && *at == key("a/c/0") {
+            *is_done = true;
+            put(&*self.store, "a/zarr.json", others()[0].1.as_bytes());
+        }
+        if call == "put" && *at == key("b") && std::mem::take(&mut *self.fails.lock().unwrap()) {
+            return Err(Error::unavailable(at, "on purpose"));
+        }
+        Ok(())
+    }
+}
+
+/// A commit that ended early has put the chunks: the next one finds what became of their array.
+#[test]
+fn an_array_that_was_replaced_while_a_commit_that_failed_put_its_chunks() {
+    for kind in KINDS {
+        let plain = fixture(kind);
+        let meddler = Meddler {
+            store: plain.lower.clone(),
+            is_done: Mutex::new(false),
+            fails: Mutex::new(true),
+        };
+        let hooked = Hooked::new(plain.lower.clone(), Arc::new(meddler));
+        let fixture = Fixture::over(folder(), Arc::new(hooked));
+        fixture.write("a/c/0", &[2; 16]);
+        fixture.write("b", b"new");
+        let config = CommitConfig::default();
+        let outcome = fixture
+            .overlay()
+            .commit(&UNLIMITED, config, &|_, _| {})
+            .unwrap();
+        assert!(outcome.failed.is_some());
+        assert_eq!(stored(&*plain.lower, "a/c/0"), [2; 16], "{kind:?}");
+        for _ in 0..2 {
+            let outcome = commit(&fixture, false, false);
+            let [(key, why)] = &outcome.conflicts[..] else {
+                panic!("{:?}", outcome.conflicts)
+            };
+            assert_eq!(key.to_string(), "a/zarr.json");
+            assert!(why.contains("while chunks of it were put"), "{why}");
+        }
+        assert!(commit(&fixture, false, true).conflicts.is_empty());
+    }
+}
+
+#[test]
+fn a09_an_array_that_is_replaced_while_its_chunks_are_put() {
+    for kind in KINDS {
+        let plain = fixture(kind);
+        let meddler = Meddler {
+            store: plain.lower.clone(),
+            is_done: Mutex::new(false),
+            fails: Mutex::new(false),
+        };
+        let hooked = Hooked::new(plain.lower.clone(), Arc::new(meddler));
+        let fixture = Fixture::over(folder(), Arc::new(hooked));
+        fixture.write("a/c/0", &[2; 16]);
+        let outcome = commit(&fixture, false, false);
+        let [(key, why)] = &outcome.conflicts[..] else {
+            panic!("{:?}", outcome.conflicts)
+        };
+        assert_eq!(key.to_string(), "a/zarr.json");
+        assert!(why.contains("while chunks of it were put"), "{why}");
+        assert_eq!(outcome.put, 1);
+    }
+}
+
+/// The chunk is in the store, and the program learns that the array is another one.
+#[test]
+fn a09_an_array_that_is_replaced_while_a_close_puts_its_chunk() {
+    for kind in KINDS {
+        for is_object in [false, true] {
+            let plain = fixture(kind);
+            let meddler = Meddler {
+                store: plain.lower.clone(),
+                is_done: Mutex::new(false),
+                fails: Mutex::new(false),
+            };
+            let hooked = Hooked::new(plain.lower.clone(), Arc::new(meddler));
+            let (upper, lower): (_, Arc<dyn Store>) = (folder(), Arc::new(hooked));
+            let overlay = opened_with(&upper.path().join("upper"), &lower, "/it", true).unwrap();
+            read(&overlay, "a/zarr.json");
+            let error = if is_object {
+                let body = PutBody::Bytes(&[2; 16]);
+                let put = Store::put(&overlay, &UNLIMITED, &key("a/c/0"), body, &Condition::Any);
+                put.unwrap_err()
+            } else {
+                write(&overlay, "a/c/0", &[2; 16]).unwrap_err()
+            };
+            assert_eq!(error.kind(), Kind::Changed, "{error}");
+            let said = error.to_string();
+            assert!(
+                said.contains("chunks of it were put: they are in the store"),
+                "{said}"
+            );
+            assert_eq!(stored(&*plain.lower, "a/c/0"), [2; 16]);
+            // Nothing is left that hides what the store has.
+            assert_eq!(overlay.changes(&UNLIMITED).unwrap().keys, []);
+            put(&*plain.lower, "a/c/0", &[5; 16]);
+            assert_eq!(read(&overlay, "a/c/0"), [5; 16]);
+        }
+    }
+}
