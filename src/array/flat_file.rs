@@ -461,4 +461,27 @@ mod tests {
         expected[1] = 9;
         assert_eq!(read(&file, 0..8), expected);
     }
+
+    /// Another array that begins to be written drops from the list what has nothing to store.
+    #[test]
+    fn an_array_is_listed_as_written_once_it_has_something_to_store() {
+        let array = SampleArray::new(&[8], &[4]).open(&UNLIMITED, 1 << 20);
+        let file = FlatFile::new(array.clone(), Region::whole(&[8])).unwrap();
+        let list = array.engine.writers();
+        thread::scope(|scope| {
+            let write = scope.spawn(|| file.write(&UNLIMITED, 1, &[9], WriteSource::Program));
+            let is_written = || !array.dirty.is_empty();
+            for _ in 0..500 {
+                if is_written() {
+                    break;
+                }
+                thread::sleep(Duration::from_millis(10));
+            }
+            let is_first = is_written();
+            drop(list);
+            write.join().unwrap().unwrap();
+            assert!(is_first, "it was about to be listed");
+        });
+        assert_eq!(array.engine.writers().len(), 1);
+    }
 }

@@ -438,6 +438,31 @@ mod tests {
         }
     }
 
+    /// The file that is synced is not the one that has the key by then: all is synced, and not only the mark.
+    #[test]
+    fn a_file_that_is_written_while_it_is_synced_is_not_taken_for_synced() {
+        let machine = Machine::start();
+        machine.put("a", b"first");
+        let overlay = &machine.overlay;
+        let file = Tree::open(overlay, &UNLIMITED, &key("a"), OpenMode::Read).unwrap();
+        let layer = overlay.0.top().layer.clone();
+        // What another thread does between the flush and the sync.
+        let first = layer.last_mark(&key("a")).unwrap();
+        let mark = Mark {
+            inode: first.inode + 1,
+            ..first
+        };
+        let written = JournalRecord::Written {
+            key: key("a"),
+            mark,
+        };
+        layer.record(vec![written]).unwrap();
+        let syncs = || layer.lock().records.marks.epoch();
+        let before = syncs();
+        file.sync(&UNLIMITED).unwrap();
+        assert_eq!(syncs(), before + 1);
+    }
+
     #[test]
     fn a_whole_file_that_was_not_synced_shows() {
         let mut machine = Machine::start();

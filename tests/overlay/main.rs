@@ -27,6 +27,7 @@ mod left_out;
 mod listed_renames;
 mod lost_answers;
 mod mounted;
+mod other_user;
 mod parallel_puts;
 mod random;
 mod reference;

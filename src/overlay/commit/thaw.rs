@@ -252,11 +252,12 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+    use crate::overlay::commit::CommitConfig;
     use crate::overlay::{Overlay, OverlayConfig};
     use crate::request_context::UNLIMITED;
-    use crate::store::Store;
     use crate::store::backend::memory::MemoryStore;
     use crate::store::tree::{OpenMode, Tree};
+    use crate::store::{Condition, PutBody, Store};
 
     const MOMENT: Duration = Duration::from_millis(200);
 
@@ -309,5 +310,55 @@ mod tests {
             assert_eq!(found.map(|object| object.bytes), Some(b"new".to_vec()));
             assert!(etag.join().unwrap().unwrap().is_some());
         });
+    }
+
+    /// A file is written during the commit of what it had. Once the commit is done, a loss of power leaves a change of what
+    /// the commit has put: what other programs write then is a conflict.
+    #[test]
+    fn a_change_of_what_a_commit_has_put_is_one_of_it_after_a_loss_of_power() {
+        let folder = tempfile::tempdir().unwrap();
+        let (path, copy) = (folder.path().join("upper"), folder.path().join("copy"));
+        let store = Arc::new(MemoryStore::default());
+        store.set(key("a"), b"old".to_vec());
+        let config = OverlayConfig {
+            uid: 0,
+            gid: 0,
+            write_through: false,
+        };
+        let open = |path: &std::path::Path| {
+            Overlay::open(path, store.clone(), "a store", config.clone()).unwrap()
+        };
+        let overlay = open(&path);
+        let put = |bytes: &[u8]| {
+            let body = PutBody::Bytes(bytes);
+            Store::put(&overlay, &UNLIMITED, &key("a"), body, &Condition::Any).unwrap();
+        };
+        put(b"first");
+        let (frozen, _) = overlay.0.freeze().unwrap();
+        put(b"second");
+        let core = &overlay.0;
+        let committed = core.commit_frozen(&UNLIMITED, &frozen.unwrap(), false, &|_, _| {});
+        assert!(committed.unwrap().is_whole());
+        let synced = core.top().layer.lock().journal.synced();
+        let copied = std::process::Command::new("cp")
+            .arg("-a")
+            .args([&path, &copy])
+            .status();
+        assert!(copied.unwrap().success());
+        let journal = std::fs::File::options()
+            .write(true)
+            .open(copy.join("journal"));
+        journal.unwrap().set_len(synced).unwrap();
+        let overlay = open(&copy);
+        store.set(key("a"), b"by others".to_vec());
+        let outcome = overlay.commit(&UNLIMITED, CommitConfig::default(), &|_, _| {});
+        let conflicts = outcome.unwrap().conflicts.into_iter();
+        let conflicts: Vec<Key> = conflicts.map(|(key, _)| key).collect();
+        assert_eq!(conflicts, [key("a")]);
+        store.set(key("a"), b"first".to_vec());
+        let outcome = overlay.commit(&UNLIMITED, CommitConfig::default(), &|_, _| {});
+        assert_eq!(outcome.unwrap().put, 1);
+        let stored = store.get(&UNLIMITED, &key("a"), 100).unwrap().unwrap();
+        assert_eq!(stored.bytes, b"second");
     }
 }

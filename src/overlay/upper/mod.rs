@@ -467,6 +467,26 @@ mod tests {
         assert!(path.join("README").exists());
     }
 
+    /// The new file has the key by then: that is no error, and the old one is kept.
+    #[test]
+    fn an_exchange_whose_second_rename_fails_is_made() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("upper");
+        let upper = Upper::open(&path, Some("x")).unwrap();
+        let keys = KeysDir::open(&path.join(KEYS)).unwrap();
+        let key = Key::new("a").unwrap();
+        fs::write(path.join(KEYS).join("a"), "old").unwrap();
+        let (name, _) = upper.create_pending(&key).unwrap();
+        let pending = path.join(PENDING);
+        fs::write(pending.join(&name), "new").unwrap();
+        let number = upper.last_number.load(Ordering::Relaxed) + 1;
+        let in_the_way = format!("{number}-{}", name_part(&key));
+        fs::create_dir(pending.join(in_the_way)).unwrap();
+        let retained = upper.exchange(&name, &keys, &key).unwrap();
+        assert_eq!(fs::read(path.join(KEYS).join("a")).unwrap(), b"new");
+        assert_eq!(fs::read(pending.join(retained)).unwrap(), b"old");
+    }
+
     /// As after an unmount, whose daemon has still to end.
     #[test]
     fn a_folder_is_waited_for_that_is_about_to_be_free() {
