@@ -465,7 +465,7 @@ mod tests {
     /// Another array that begins to be written drops from the list what has nothing to store.
     #[test]
     fn an_array_is_listed_as_written_once_it_has_something_to_store() {
-        let array = SampleArray::new(&[8], &[4]).open(&UNLIMITED, 1 << 20);
+        let array = SampleArray::new(&[8], &[4]).open(1 << 20);
         let file = FlatFile::new(array.clone(), Region::whole(&[8])).unwrap();
         let list = array.engine.writers();
         thread::scope(|scope| {
