@@ -100,20 +100,18 @@ pub(super) fn leading_on(page: &str) -> Cow<'_, str> {
         Some(flag) => flag.trim() != "false",
         None => text_in(page, "NextMarker").is_some_and(|marker| !marker.is_empty()),
     };
-    match goes_on {
-        false => Cow::Owned(without_tokens(page)),
-        true => match marker(page) {
-            Some(marker) => {
-                let (names, end) = page.split_at(end);
-                let token = escape(format!("{MARKER}{marker}"));
-                let token = format!("<{TOKEN}>{token}</{TOKEN}>");
-                Cow::Owned(without_tokens(names) + &token + end)
-            }
-            None => faulty(
-                "the server says that its listing goes on (IsTruncated), but not where: it sends neither a token nor a name",
-            ),
-        },
+    if !goes_on {
+        return Cow::Owned(without_tokens(page));
     }
+    let Some(marker) = marker(page) else {
+        return faulty(
+            "the server says that its listing goes on (IsTruncated), but not where: it sends neither a token nor a name",
+        );
+    };
+    let (names, end) = page.split_at(end);
+    let token = escape(format!("{MARKER}{marker}"));
+    let token = format!("<{TOKEN}>{token}</{TOKEN}>");
+    Cow::Owned(without_tokens(names) + &token + end)
 }
 
 const TOKEN: &str = "NextContinuationToken";
