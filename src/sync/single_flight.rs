@@ -62,7 +62,22 @@ impl<K: Clone + Eq + Hash, V: Clone> SingleFlight<K, V> {
         deadline: Instant,
         work: impl FnOnce() -> Result<V>,
     ) -> Result<V> {
-        self.run_and_publish(context, key, deadline, work, |_| ())
+        self.run_counting(context, key, deadline, |_| true, work)
+    }
+
+    /// Like `run`; the result of a call that was under way is given only if it `counts`: else the next call has one.
+    pub fn run_counting(
+        &self,
+        context: &RequestContext,
+        key: &K,
+        deadline: Instant,
+        counts: impl Fn(&V) -> bool,
+        work: impl FnOnce() -> Result<V>,
+    ) -> Result<V> {
+        match self.join(context, key, deadline, counts) {
+            Turn::Joined(result) => result,
+            Turn::Works(call) => call.end(work(), |_| ()),
+        }
     }
 
     /// Like `run`, and calls `publish` with the result in the same step that ends the call: no caller finds neither
@@ -75,13 +90,29 @@ impl<K: Clone + Eq + Hash, V: Clone> SingleFlight<K, V> {
         work: impl FnOnce() -> Result<V>,
         publish: impl FnOnce(&Result<V>),
     ) -> Result<V> {
+        match self.join(context, key, deadline, |_| true) {
+            Turn::Joined(result) => result,
+            Turn::Works(call) => call.end(work(), publish),
+        }
+    }
+
+    /// Waits for the call for the key that is under way; begins one if there is none, or its result does not count.
+    fn join<'a>(
+        &'a self,
+        context: &RequestContext,
+        key: &'a K,
+        deadline: Instant,
+        counts: impl Fn(&V) -> bool,
+    ) -> Turn<'a, K, V> {
         let mut calls = self.calls.lock();
         while let Some(call) = calls.get(key).cloned() {
             drop(calls);
             match call.wait(context, deadline) {
-                Err(error) if is_abandoned(context, &error) => calls = self.calls.lock(),
-                result => return result,
+                Ok(value) if !counts(&value) => {}
+                Err(error) if is_abandoned(context, &error) => {}
+                result => return Turn::Joined(result),
             }
+            calls = self.calls.lock();
         }
         let call = Arc::new(Call {
             result: Mutex::default(),
@@ -89,18 +120,29 @@ impl<K: Clone + Eq + Hash, V: Clone> SingleFlight<K, V> {
         });
         calls.insert(key.clone(), call.clone());
         drop(calls);
-        let guard = CallGuard {
+        Turn::Works(CallGuard {
             calls: &self.calls,
             key,
             call,
-        };
-        let result = work();
+        })
+    }
+}
+
+/// What a caller gets: the result of another one, or the work.
+enum Turn<'a, K: Eq + Hash, V> {
+    Joined(Result<V>),
+    Works(CallGuard<'a, K, V>),
+}
+
+impl<K: Eq + Hash, V: Clone> CallGuard<'_, K, V> {
+    /// Ends the call with its result.
+    fn end(self, result: Result<V>, publish: impl FnOnce(&Result<V>)) -> Result<V> {
         let mut calls = self.calls.lock();
         publish(&result);
-        calls.remove(key);
+        calls.remove(self.key);
         drop(calls);
         // Only now: a caller that has this result and asks again must not join this call once more.
-        *guard.call.result.lock() = Some(result.clone());
+        *self.call.result.lock() = Some(result.clone());
         result
     }
 }
@@ -213,6 +255,28 @@ mod tests {
         let (joined, leader) = join_call(&flights, || Err(abandoned()));
         assert_eq!(joined.unwrap(), 2);
         assert_eq!(leader.unwrap().unwrap_err().kind(), Kind::Interrupted);
+    }
+
+    #[test]
+    fn a_result_that_does_not_count_for_who_waits_is_found_anew() {
+        let flights = SingleFlight::default();
+        let outcome = thread::scope(|scope| {
+            let leader = scope.spawn(|| {
+                flights.run(&UNLIMITED, &1, later(), || {
+                    while flights.callers(&1) < 2 {
+                        thread::yield_now();
+                    }
+                    Ok(7)
+                })
+            });
+            while !flights.is_running(&1) {
+                thread::yield_now();
+            }
+            let counts = |&found: &u8| found > 7;
+            let joined = flights.run_counting(&UNLIMITED, &1, later(), counts, || Ok(2));
+            (joined.unwrap(), leader.join().unwrap().unwrap())
+        });
+        assert_eq!(outcome, (2, 7));
     }
 
     #[test]

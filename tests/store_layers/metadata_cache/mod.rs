@@ -282,6 +282,43 @@ fn many_readers_make_one_request() {
     assert!(together(&fake, fail).len() < 8);
 }
 
+/// A request takes longer than its answer counts. Who asks meanwhile waits for it, and then asks for a newer answer.
+#[test]
+fn an_answer_that_is_waited_for_is_no_older_than_one_of_memory() {
+    const TTL: Duration = Duration::from_millis(1);
+    let fake = Fake::holding(&["a/b", "a/zarr.json"], Order::None);
+    let memo = fake.memo(TTL);
+    let questions: [&(dyn Fn() + Sync); 5] = [
+        &|| assert!(memo.head(&UNLIMITED, &key("a/b")).unwrap().is_some()),
+        &|| assert!(memo.version(&UNLIMITED, &key("a/b")).unwrap().is_some()),
+        &|| drop(memo.get(&UNLIMITED, &key("a/zarr.json"), 99).unwrap()),
+        &|| drop(memo.open(&UNLIMITED, &key("a/b"), None).unwrap()),
+        &|| drop(memo.list(&UNLIMITED, &key("a")).unwrap()),
+    ];
+    for (number, question) in questions.into_iter().enumerate() {
+        fake.asked();
+        thread::sleep(10 * TTL);
+        fake.holds.store(true, Ordering::SeqCst);
+        let joined = Mutex::new(None);
+        thread::scope(|scope| {
+            scope.spawn(question);
+            while fake.held.load(Ordering::SeqCst) == 0 {
+                thread::yield_now();
+            }
+            thread::sleep(10 * TTL);
+            scope.spawn(|| {
+                *joined.lock().unwrap() = Some(gettid());
+                question();
+            });
+            while !joined.lock().unwrap().is_some_and(sleeps) {
+                thread::yield_now();
+            }
+            fake.holds.store(false, Ordering::SeqCst);
+        });
+        assert_eq!(fake.count(), 2, "question {number}");
+    }
+}
+
 #[test]
 fn a_changed_object_is_forgotten() {
     let fake = Fake::holding(&["d/a", "d/b"], Order::None);

@@ -24,7 +24,7 @@ pub(super) struct Current {
     /// How often another archive took the place of one.
     replacements: Arc<Replacements>,
     checked: Mutex<CheckedArchive>,
-    checks: SingleFlight<(), Arc<Archive>>,
+    checks: SingleFlight<(), (Arc<Archive>, Instant)>,
 }
 
 #[derive(Clone)]
@@ -76,27 +76,31 @@ impl Current {
 
     /// Returns the archive in its current version.
     pub(super) fn get(&self, context: &RequestContext) -> Result<Arc<Archive>> {
-        if let Some(archive) = self.fresh() {
-            return Ok(archive);
-        }
-        let deadline = Instant::now() + JOIN_TIMEOUT;
-        self.checks
-            .run(context, &(), deadline, || match self.fresh() {
-                Some(archive) => Ok(archive),
-                None => self.check(context),
-            })
+        let info = self.base.info();
+        let (begun, deadline) = (info.clock.now(), Instant::now() + JOIN_TIMEOUT);
+        let (archive, asked) = match self.fresh() {
+            Some(fresh) => fresh,
+            None => {
+                // A check that another caller began counts as one of memory does.
+                let counts = |&(_, asked): &(_, Instant)| asked >= begun || info.is_fresh(asked);
+                let work = || self.fresh().map_or_else(|| self.check(context), Ok);
+                let checks = &self.checks;
+                checks.run_counting(context, &(), deadline, counts, work)?
+            }
+        };
+        note_memory(asked);
+        Ok(archive)
     }
 
-    /// Returns the archive if it was checked within the freshness time.
-    fn fresh(&self) -> Option<Arc<Archive>> {
+    /// Returns the archive, and when it was checked, if that is within the freshness time.
+    fn fresh(&self) -> Option<(Arc<Archive>, Instant)> {
         let CheckedArchive { archive, asked } = self.checked.lock().clone();
         let asked = asked.filter(|&asked| self.base.info().is_fresh(asked))?;
-        note_memory(asked);
-        Some(archive)
+        Some((archive, asked))
     }
 
-    /// Checks for a change, and returns the archive that is there now.
-    fn check(&self, context: &RequestContext) -> Result<Arc<Archive>> {
+    /// Checks for a change; returns the archive that is there now, and when the store was asked.
+    fn check(&self, context: &RequestContext) -> Result<(Arc<Archive>, Instant)> {
         let old = self.checked.lock().archive.clone();
         let (new, stamp) = self.base.info().ask(|| self.same_or_new(context, &old));
         let new = new?;
@@ -108,7 +112,7 @@ impl Current {
             archive: new.clone(),
             asked: Some(stamp.asked),
         };
-        Ok(new)
+        Ok((new, stamp.asked))
     }
 
     /// Returns the old archive if it has not changed, else reads the new one's directory.

@@ -58,6 +58,11 @@ impl DirCache {
         self.room.cover(|| self.total.load(Ordering::Relaxed))
     }
 
+    /// Returns for how long names count.
+    pub(super) fn lifetime(&self) -> &Lifetime {
+        &self.lifetime
+    }
+
     /// Whether the names of a directory still count.
     pub(super) fn is_fresh(&self, dir: &CachedDir) -> bool {
         self.lifetime.is_fresh(dir.asked)

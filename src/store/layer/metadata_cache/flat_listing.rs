@@ -83,12 +83,23 @@ impl DirLister {
             prefetch = has_passed.then(|| self.prefetch_to(prefix)).flatten();
         }
         let question = self.changes.question_below(prefix);
-        self.listings.run(context, &question, join_deadline(), || {
-            match self.known(prefix) {
-                Some(dir) => Ok(dir),
-                None => self.begin(context, prefix),
-            }
-        })
+        let counts = self.counts(|dir: &Arc<CachedDir>| dir.asked);
+        let work = || match self.known(prefix) {
+            Some(dir) => Ok(dir),
+            None => self.begin(context, prefix),
+        };
+        let flight = &self.listings;
+        flight.run_counting(context, &question, join_deadline(), counts, work)
+    }
+
+    /// Returns what tells whether an answer counts that another caller has asked for: it is fresh, or was asked for after
+    /// now. A request may take longer than an answer counts.
+    pub(super) fn counts<T>(&self, asked: impl Fn(&T) -> Instant) -> impl Fn(&T) -> bool {
+        let begun = self.inner.info().clock.now();
+        move |answer| {
+            let asked = asked(answer);
+            asked >= begun || self.dirs.lifetime().is_fresh(asked)
+        }
     }
 
     /// Returns a directory that is remembered, and notes a reader of the flat listing that found it.

@@ -140,7 +140,7 @@ impl MetadataCacheState {
         };
         let known = || self.known().head(key);
         let question = || self.changes.question_below(key);
-        answer(context, &self.heads, known, question, ask)
+        self.answer(context, &self.heads, known, question, ask)
     }
 
     /// Answers `version`.
@@ -154,7 +154,7 @@ impl MetadataCacheState {
         };
         let known = || self.known().version(key);
         let question = || self.changes.question(key);
-        answer(context, &self.versions, known, question, ask)
+        self.answer(context, &self.versions, known, question, ask)
     }
 
     /// Fails with `Unavailable` if a version of an object has another length than the one that is known. Which of the two a
@@ -230,7 +230,7 @@ impl MetadataCacheState {
         };
         let known = || self.known().document(key);
         let question = || self.changes.question(key);
-        match answer(context, &self.documents, known, question, ask) {
+        match self.answer(context, &self.documents, known, question, ask) {
             // The request that was joined had a lower limit.
             Err(error) if !has_asked && error.kind() == Kind::TooLarge => {
                 self.fetch(context, key, limit).map(|found| found.value)
@@ -282,7 +282,9 @@ impl MetadataCacheState {
         }
         let mut opened = None;
         let question = self.changes.question(key);
-        let meta = self.opens.run(context, &question, join_deadline(), || {
+        let counts = self.lister.counts(|meta: &Dated<Meta>| meta.asked);
+        let flight = &self.opens;
+        let meta = flight.run_counting(context, &question, join_deadline(), counts, || {
             let (reader, stamp) = self.ask(|inner| inner.open(context, key, None));
             let reader = match reader {
                 Err(error) if error.kind() == Kind::NotFound => {
@@ -487,24 +489,26 @@ impl MetadataCacheState {
         });
         next.flatten().collect()
     }
-}
 
-/// Returns an answer that is known, or that of `ask`, which concurrent callers with the same question share.
-fn answer<T: Clone>(
-    context: &RequestContext,
-    flight: &KeyFlight<T>,
-    known: impl Fn() -> Option<Dated<T>>,
-    question: impl FnOnce() -> (Key, LogPosition),
-    ask: impl FnOnce() -> Result<Dated<T>>,
-) -> Result<T> {
-    let found = match known() {
-        Some(known) => known,
-        // The answer may have come between the look and the begin of the call.
-        None => flight.run(context, &question(), join_deadline(), || match known() {
-            Some(known) => Ok(known),
-            None => ask(),
-        })?,
-    };
-    note_memory(found.asked);
-    Ok(found.value)
+    /// Returns an answer that is known, or that of `ask`, which concurrent callers with the same question share.
+    fn answer<T: Clone>(
+        &self,
+        context: &RequestContext,
+        flight: &KeyFlight<T>,
+        known: impl Fn() -> Option<Dated<T>>,
+        question: impl FnOnce() -> (Key, LogPosition),
+        ask: impl FnOnce() -> Result<Dated<T>>,
+    ) -> Result<T> {
+        let found = match known() {
+            Some(known) => known,
+            None => {
+                let counts = self.lister.counts(|answer: &Dated<T>| answer.asked);
+                // The answer may have come between the look and the begin of the call.
+                let work = || known().map_or_else(ask, Ok);
+                flight.run_counting(context, &question(), join_deadline(), counts, work)?
+            }
+        };
+        note_memory(found.asked);
+        Ok(found.value)
+    }
 }
