@@ -1,11 +1,19 @@
-//! What a request hands down to all that works for it: its time limit.
+//! What a request hands down to all that works for it: its time limit, and how old its answers may be.
 //!
 //! A request that has waited for too long is refused, and its program is told that nothing was done: from then on it must
 //! change nothing. So what makes a change takes a permit right before it, after everything that had to be waited for.
 //! While the permit is held the request is not refused, and once the change is made it is never refused any more: its
 //! program learns what became of the change.
+//!
+//! Several layers over a store remember its answers, and so do their callers; each lets an answer count for the store's
+//! freshness. These times must not add up: who answers from memory notes when the store was asked, and who remembers the
+//! answer in turn has it count from then (`StoreInfo::ask`). An answer is made of many, and so is an error: noted on
+//! the way, their ages need not be handed up through every function, one of which would forget to.
 
 use std::sync::Arc;
+use std::time::Instant;
+
+use parking_lot::Mutex;
 
 use crate::error::{Error, Kind, Result};
 
@@ -25,15 +33,50 @@ pub trait RequestLimit: Send + Sync {
 #[derive(Clone)]
 pub struct RequestContext {
     limit: Option<Arc<dyn RequestLimit>>,
+    /// When the oldest part was asked for of the answer to the question that this is part of.
+    oldest: Option<Arc<Mutex<Instant>>>,
 }
 
 /// The context of work that no program waits for within a limited time: that of a command, or in the background.
-pub static UNLIMITED: RequestContext = RequestContext { limit: None };
+pub static UNLIMITED: RequestContext = RequestContext {
+    limit: None,
+    oldest: None,
+};
 
 impl RequestContext {
     /// The context of a request with a time limit.
     pub fn new(limit: Arc<dyn RequestLimit>) -> RequestContext {
-        RequestContext { limit: Some(limit) }
+        RequestContext {
+            limit: Some(limit),
+            oldest: None,
+        }
+    }
+
+    /// Notes that an answer which is given now out of memory was asked of the store at `asked`.
+    pub fn note_memory(&self, asked: Instant) {
+        if let Some(oldest) = &self.oldest {
+            let mut oldest = oldest.lock();
+            *oldest = asked.min(*oldest);
+        }
+    }
+
+    /// Asks a question that begins at `now`; returns the answer, and when the oldest part of it was asked of the store.
+    /// What is not noted in the context that the question gets was asked of the store now.
+    pub(crate) fn timed<T>(
+        &self,
+        now: Instant,
+        question: impl FnOnce(&RequestContext) -> T,
+    ) -> (T, Instant) {
+        let oldest = Arc::new(Mutex::new(now));
+        let context = RequestContext {
+            limit: self.limit.clone(),
+            oldest: Some(oldest.clone()),
+        };
+        let answer = question(&context);
+        let asked = *oldest.lock();
+        // The answer is part of that to the question in which it was asked.
+        self.note_memory(asked);
+        (answer, asked)
     }
 
     /// Takes the right to make a change; `Unavailable` if the request was refused before.
@@ -78,7 +121,8 @@ impl ChangePermit {
 
 #[cfg(test)]
 mod tests {
-    use parking_lot::Mutex;
+    use std::thread;
+    use std::time::Duration;
 
     use super::*;
 
@@ -115,5 +159,26 @@ mod tests {
         assert!(!context.is_waited_for() && UNLIMITED.is_waited_for());
         assert!(context.permit_change().is_err());
         drop(UNLIMITED.permit_change().unwrap());
+    }
+
+    #[test]
+    fn an_answer_is_as_old_as_its_oldest_part() {
+        let start = Instant::now();
+        let at = |seconds| start + Duration::from_secs(seconds);
+        let (answer, asked) = UNLIMITED.timed(at(9), |_| 7);
+        assert_eq!((answer, asked), (7, at(9)), "asked just now");
+        let outer = |context: &RequestContext| {
+            context.note_memory(at(5));
+            let inner = context.timed(at(10), |context| context.note_memory(at(4)));
+            assert_eq!(inner, ((), at(4)));
+            // Parts may be asked for in other threads.
+            thread::scope(|scope| {
+                scope.spawn(|| context.note_memory(at(3)));
+            });
+            context.timed(at(11), |context| context.note_memory(at(6)))
+        };
+        assert_eq!(UNLIMITED.timed(at(10), outer), (((), at(6)), at(3)));
+        UNLIMITED.note_memory(at(1));
+        assert_eq!(UNLIMITED.timed(at(12), |_| ()), ((), at(12)));
     }
 }

@@ -218,7 +218,7 @@ impl OpenArray {
         stored: u64,
     ) -> Result<Option<Version>> {
         let keys = self.keys(&decoder.stored.indices(ChunkIndex(stored)))?;
-        let (version, stamp) = self.ask(|store| {
+        let (version, stamp) = self.ask(context, |context, store| {
             let mut versions = keys
                 .iter()
                 .map(|key| store.version(context, key).transpose());

@@ -163,7 +163,7 @@ impl FlatFile {
     pub fn read_now(&self, context: &RequestContext, range: Range<u64>) -> Option<ReadBytes> {
         let decoder = self.array.decoder().ok()?;
         let is_long = range.end - range.start > self.max_read(decoder);
-        if self.direct || is_long || !self.array.metadata_hold() {
+        if self.direct || is_long || !self.array.metadata_hold(context) {
             return None;
         }
         let parts = self.parts(decoder, &range);

@@ -102,7 +102,9 @@ impl OpenArray {
             };
             let body = PutBody::Bytes(&encoded.bytes);
             let by = self.encoded_by();
-            let (put, stamp) = self.ask(|store| store.put_chunk(context, &key, body, needed, by));
+            let (put, stamp) = self.ask(context, |context, store| {
+                store.put_chunk(context, &key, body, needed, by)
+            });
             let error = match put {
                 Ok(etag) => {
                     self.versions.note_put(number.0, etag.version, stamp);

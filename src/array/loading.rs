@@ -133,7 +133,9 @@ impl OpenArray {
 
     /// Fetches and decodes a stored chunk as a whole.
     fn load_whole(&self, context: &RequestContext, load: &Load) -> Result<Option<Decoded>> {
-        let (found, stamp) = self.ask(|store| self.fetch_whole(context, store, load));
+        let (found, stamp) = self.ask(context, |context, store| {
+            self.fetch_whole(context, store, load)
+        });
         let found = found?;
         let version = found.as_ref().map(|(_, object, _)| object.version);
         self.versions.note(load.location.stored, version, stamp);

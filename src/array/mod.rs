@@ -235,9 +235,15 @@ impl OpenArray {
     }
 
     /// Asks the store; returns its answer and how old that is.
-    fn ask<T>(&self, question: impl FnOnce(&dyn Store) -> T) -> (T, QueryStamp) {
+    fn ask<T>(
+        &self,
+        context: &RequestContext,
+        question: impl FnOnce(&RequestContext, &dyn Store) -> T,
+    ) -> (T, QueryStamp) {
         let store = &**self.hierarchy.store();
-        store.info().ask(|| question(store))
+        store
+            .info()
+            .ask(context, |context| question(context, store))
     }
 
     /// Returns what is known of the version of a stored chunk.
@@ -324,8 +330,8 @@ impl OpenArray {
     }
 
     /// Whether the metadata are known to be those that the array was opened with, without asking.
-    fn metadata_hold(&self) -> bool {
-        let known = self.hierarchy.node_now(&self.path);
+    fn metadata_hold(&self, context: &RequestContext) -> bool {
+        let known = self.hierarchy.node_now(context, &self.path);
         matches!(known, Known::Is(found) if self.is_same(&found))
     }
 }

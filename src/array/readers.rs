@@ -181,7 +181,7 @@ impl OpenArray {
         let sends_parts = &self.hierarchy.store().info().sends_parts;
         let is_enough = self.engine.limits.fetches > 0 && sends_parts.load(Ordering::Relaxed);
         let level = pipeline.shards().first().filter(|_| is_enough);
-        let (opened, stamp) = self.ask(|store| {
+        let (opened, stamp) = self.ask(context, |context, store| {
             let mut opened = keys.iter().map(|key| match level {
                 Some(level) => self.open_by_index(context, store, key, level),
                 None => Ok(open(context, store, key, None)?.map(|stored| (stored, Vec::new()))),

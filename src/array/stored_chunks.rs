@@ -233,11 +233,11 @@ impl OpenArray {
         {
             return Ok(is_sparse);
         }
-        let look = || match self.hierarchy.store().info().folder {
+        let look = |context: &RequestContext| match self.hierarchy.store().info().folder {
             Some(_) => self.samples_are_missing(context),
             None => self.few_are_listed(context),
         };
-        let (is_sparse, stamp) = self.hierarchy.store().info().ask(look);
+        let (is_sparse, stamp) = self.hierarchy.store().info().ask(context, look);
         let is_sparse = is_sparse?;
         *self.sparse.lock() = Some((is_sparse, stamp));
         Ok(is_sparse)

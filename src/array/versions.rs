@@ -212,6 +212,7 @@ impl LockedVersions<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::request_context::UNLIMITED;
     use crate::stats::Stats;
 
     fn key(number: u64) -> Result<Vec<Key>> {
@@ -228,7 +229,7 @@ mod tests {
     }
 
     fn stamp(store: &StoreInfo) -> QueryStamp {
-        store.ask(|| ()).1
+        store.ask(&UNLIMITED, |_| ()).1
     }
 
     fn memory(bytes: u64) -> Arc<MemoryBudget> {

@@ -284,9 +284,9 @@ impl Layer for Consolidated {
 }
 
 impl Hints for Consolidated {
-    fn head_now(&self, key: &Key) -> Known<Meta> {
+    fn head_now(&self, context: &RequestContext, key: &Key) -> Known<Meta> {
         match self.known(key) {
-            Known::Unknown => self.hints.head_now(key),
+            Known::Unknown => self.hints.head_now(context, key),
             known => known,
         }
     }

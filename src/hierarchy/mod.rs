@@ -16,7 +16,7 @@ use crate::hierarchy::node_cache::{CachedNode, NodeCache};
 use crate::hierarchy::scope::{ChildScope, Rule};
 use crate::known::Known;
 use crate::request_context::RequestContext;
-use crate::store::{Dependencies, Hints, Key, NoHints, Store, note_memory};
+use crate::store::{Dependencies, Hints, Key, NoHints, Store};
 use crate::sync::budget::MemoryBudget;
 
 mod asked_documents;
@@ -144,7 +144,7 @@ impl Hierarchy {
     }
 
     /// Returns the node at a path from the cache; the store is not asked.
-    pub fn node_now(&self, path: &Key) -> Known<Arc<NodeEntry>> {
+    pub fn node_now(&self, context: &RequestContext, path: &Key) -> Known<Arc<NodeEntry>> {
         let info = self.store.info();
         let is_valid = |cached: &CachedNode| {
             let CachedNode { stamp, depends, .. } = cached;
@@ -155,7 +155,7 @@ impl Hierarchy {
         match self.nodes.get(path, is_valid) {
             None => Known::Unknown,
             Some((found, asked)) => {
-                note_memory(asked);
+                context.note_memory(asked);
                 found.into()
             }
         }
@@ -210,25 +210,25 @@ impl Hierarchy {
         path: &Key,
         scope: &ChildScope,
     ) -> Result<Option<Arc<NodeEntry>>> {
-        match self.node_now(path) {
+        match self.node_now(context, path) {
             Known::Unknown => {}
             known => return Ok(known.found()),
         }
         let old = self.nodes.peek(path).and_then(|(found, _)| found);
         if let Some(old) = &old {
-            let (is_unchanged, stamp) = self.store.info().ask(|| {
-                self.note_scope(path, scope);
+            let (is_unchanged, stamp) = self.store.info().ask(context, |context| {
+                self.note_scope(context, path, scope);
                 self.is_unchanged(context, old, scope)
             });
             if is_unchanged? && self.nodes.renew(path, old, stamp) {
                 return Ok(Some(old.clone()));
             }
         }
-        let read = || {
-            self.note_scope(path, scope);
+        let read = |context: &RequestContext| {
+            self.note_scope(context, path, scope);
             self.read(context, path, scope, old.as_deref())
         };
-        let (read, stamp) = self.store.info().ask(read);
+        let (read, stamp) = self.store.info().ask(context, read);
         let (found, depends) = read?;
         let found = match (found, old) {
             (Some(new), Some(old)) if new.is_same_as(&old) => Some(old),
@@ -239,12 +239,12 @@ impl Hierarchy {
     }
 
     /// Notes how old the scope of a node is, if it comes from documents of the nodes above.
-    fn note_scope(&self, path: &Key, scope: &ChildScope) {
+    fn note_scope(&self, context: &RequestContext, path: &Key, scope: &ChildScope) {
         let is_plain = matches!(scope.rule, Rule::Plain(_)) && scope.consolidated.is_none();
         if let Some(above) = path.parent().filter(|_| !is_plain)
             && let Some((_, asked)) = self.nodes.peek(&above)
         {
-            note_memory(asked);
+            context.note_memory(asked);
         }
     }
 

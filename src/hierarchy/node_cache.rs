@@ -227,7 +227,10 @@ mod tests {
         let hierarchy = hierarchy(&memory);
         let found = hierarchy.node(&UNLIMITED, &path(0)).unwrap().unwrap();
         assert!(found.array().is_some() && found.room.is_none());
-        assert!(matches!(hierarchy.node_now(&path(0)), Known::Unknown));
+        assert!(matches!(
+            hierarchy.node_now(&UNLIMITED, &path(0)),
+            Known::Unknown
+        ));
         assert!(memory.held() < LENGTH);
     }
 }

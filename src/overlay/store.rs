@@ -229,7 +229,7 @@ pub(super) struct OverlayHints {
 }
 
 impl Hints for OverlayHints {
-    fn head_now(&self, key: &Key) -> Known<Meta> {
+    fn head_now(&self, context: &RequestContext, key: &Key) -> Known<Meta> {
         let core = &self.overlay.0;
         // The attributes of an open file may have to come from the store, and others show over those of the store.
         let kept = || core.top().layer.kept_attributes(key);
@@ -241,7 +241,7 @@ impl Hints for OverlayHints {
             Err(_) => Known::Unknown,
             Ok(Shown::Upper(meta)) => Known::Is(meta),
             Ok(Shown::Hidden) => Known::Missing,
-            Ok(Shown::Stored(lower)) => self.below.head_now(&lower),
+            Ok(Shown::Stored(lower)) => self.below.head_now(context, &lower),
         };
         let is_derived = match &known {
             Known::Is(meta) => core.may_be_derived(key, meta.version),

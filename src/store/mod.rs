@@ -19,7 +19,6 @@ use crate::model::document::is_in_node_folder;
 use crate::request_context::RequestContext;
 use crate::sync::clock::Clock;
 
-mod answer_time;
 pub mod backend;
 mod change_log;
 pub mod condition;
@@ -38,7 +37,6 @@ mod stack;
 pub mod tree;
 mod version;
 
-pub use answer_time::note_memory;
 pub use change_log::{ChangeLog, Dependencies, LogPosition, MovingPosition};
 pub use condition::{Condition, ETag, PutBody};
 pub use encoded_by::EncodedBy;
@@ -327,9 +325,13 @@ impl StoreInfo {
 
     /// Asks a question of the store; returns the answer and how old it is, which is more than nothing where a layer
     /// answers from memory.
-    pub fn ask<T>(&self, question: impl FnOnce() -> T) -> (T, QueryStamp) {
+    pub fn ask<T>(
+        &self,
+        context: &RequestContext,
+        question: impl FnOnce(&RequestContext) -> T,
+    ) -> (T, QueryStamp) {
         let position = self.changes.position();
-        let (answer, asked) = answer_time::timed(self.clock.now(), question);
+        let (answer, asked) = context.timed(self.clock.now(), question);
         (answer, QueryStamp { asked, position })
     }
 
@@ -480,7 +482,7 @@ pub(crate) fn not_a_link(key: &Key) -> Error {
 /// A hint changes no result, only how long it takes.
 pub trait Hints: Send + Sync {
     /// Returns what `head` would, if that is known without a request: never waits for a network.
-    fn head_now(&self, key: &Key) -> Known<Meta>;
+    fn head_now(&self, context: &RequestContext, key: &Key) -> Known<Meta>;
 
     /// Announces documents that will be read soon: a store on the network may fetch them concurrently. Returns at once;
     /// errors come with the reads.
@@ -491,7 +493,7 @@ pub trait Hints: Send + Sync {
     fn learn_below(&self, _context: &RequestContext, _top: &Key, _folders: &[Key]) {}
 
     /// Returns all objects below a folder, as a flat listing has them, if they are known without a request.
-    fn known_below(&self, _folder: &Key) -> Option<Vec<(Key, Meta)>> {
+    fn known_below(&self, _context: &RequestContext, _folder: &Key) -> Option<Vec<(Key, Meta)>> {
         None
     }
 }
@@ -500,7 +502,7 @@ pub trait Hints: Send + Sync {
 pub struct NoHints;
 
 impl Hints for NoHints {
-    fn head_now(&self, _key: &Key) -> Known<Meta> {
+    fn head_now(&self, _context: &RequestContext, _key: &Key) -> Known<Meta> {
         Known::Unknown
     }
 

@@ -145,7 +145,7 @@ impl View for StoreView {
             return Ok(Some(attr_of_stat(&stat)));
         }
         let info = self.store.info();
-        let (meta, stamp) = info.ask(|| self.meta(context, path));
+        let (meta, stamp) = info.ask(context, |context| self.meta(context, path));
         let fresh = info.time_left(stamp.asked);
         Ok(meta?.map(|meta| attr_of(&meta, fresh)))
     }
@@ -177,7 +177,7 @@ impl View for StoreView {
             }
         }
         let info = self.store.info();
-        let (known, stamp) = info.ask(|| self.hints.head_now(path));
+        let (known, stamp) = info.ask(context, |context| self.hints.head_now(context, path));
         let fresh = match &self.tree {
             Some(_) => Duration::ZERO,
             None => info.time_left(stamp.asked),

@@ -78,7 +78,7 @@ impl StoreWithoutListing {
             return Ok(PathMetadata::Nothing);
         }
         match self.hierarchy.root(context)? {
-            Some(root) => self.metadata_below(root, path, |parent, name| {
+            Some(root) => self.metadata_below(context, root, path, |parent, name| {
                 Ok(self.hierarchy.child(context, parent, name)?.into())
             }),
             None => Ok(PathMetadata::Nothing),
@@ -86,13 +86,13 @@ impl StoreWithoutListing {
     }
 
     /// The same by nodes that are known without waiting.
-    fn metadata_now(&self, path: &Key) -> Result<PathMetadata> {
-        let known = self.hierarchy.node_now(&Key::root());
+    fn metadata_now(&self, context: &RequestContext, path: &Key) -> Result<PathMetadata> {
+        let known = self.hierarchy.node_now(context, &Key::root());
         let Some(root) = known.found().filter(|_| !self.is_tree) else {
             return Ok(PathMetadata::Nothing);
         };
-        self.metadata_below(root, path, |parent, name| {
-            Ok(self.hierarchy.node_now(&parent.path.child(name)?))
+        self.metadata_below(context, root, path, |parent, name| {
+            Ok(self.hierarchy.node_now(context, &parent.path.child(name)?))
         })
     }
 
@@ -100,6 +100,7 @@ impl StoreWithoutListing {
     /// if they are known.
     fn metadata_below(
         &self,
+        context: &RequestContext,
         root: Arc<NodeEntry>,
         path: &Key,
         child_of: impl Fn(&NodeEntry, &[u8]) -> Result<Known<Arc<NodeEntry>>>,
@@ -118,7 +119,7 @@ impl StoreWithoutListing {
                 Known::Is(Copied::Document(_)) | Known::Missing => {
                     return Ok(PathMetadata::Missing);
                 }
-                Known::Unknown => self.hierarchy.node_now(&key),
+                Known::Unknown => self.hierarchy.node_now(context, &key),
             };
             match child {
                 Known::Is(child) => node = child,
@@ -132,7 +133,7 @@ impl StoreWithoutListing {
 impl View for StoreWithoutListing {
     fn lookup(&self, context: &RequestContext, path: &Key) -> Result<Option<Attr>> {
         let info = self.store.info();
-        let (known, stamp) = info.ask(|| self.metadata(context, path));
+        let (known, stamp) = info.ask(context, |context| self.metadata(context, path));
         let fresh = info.time_left(stamp.asked);
         match known? {
             PathMetadata::Dir(dir) => return Ok(Some(directory_attr(dir.modified(), fresh))),
@@ -146,14 +147,14 @@ impl View for StoreWithoutListing {
         if self.is_tree {
             return Ok(None);
         }
-        let (folder, stamp) = info.ask(|| self.names.folder(context, path));
+        let (folder, stamp) = info.ask(context, |context| self.names.folder(context, path));
         let fresh = info.time_left(stamp.asked);
         Ok(folder?.map(|folder| directory_attr(folder.modified(), fresh)))
     }
 
     fn lookup_now(&self, context: &RequestContext, path: &Key) -> Known<Attr> {
         let info = self.store.info();
-        let (known, stamp) = info.ask(|| self.metadata_now(path));
+        let (known, stamp) = info.ask(context, |context| self.metadata_now(context, path));
         let fresh = info.time_left(stamp.asked);
         match known {
             Ok(PathMetadata::Dir(dir)) => Known::Is(directory_attr(dir.modified(), fresh)),

@@ -77,9 +77,9 @@ impl SyntheticListing {
     }
 
     /// The same by the nodes that are known without waiting.
-    pub(super) fn folder_now(&self, path: &Key) -> Known<KnownDir> {
+    pub(super) fn folder_now(&self, context: &RequestContext, path: &Key) -> Known<KnownDir> {
         let mut key = Key::root();
-        let mut found = self.hierarchy.node_now(&key);
+        let mut found = self.hierarchy.node_now(context, &key);
         for name in path.names() {
             let Known::Is(node) = &found else { break };
             if let Some(array) = node.array() {
@@ -93,14 +93,14 @@ impl SyntheticListing {
                 return Known::Unknown;
             };
             key = child;
-            found = self.hierarchy.node_now(&key);
+            found = self.hierarchy.node_now(context, &key);
         }
         found.map(KnownDir::Node)
     }
 
     /// Reads the node at a path if it is not known, so that it is listed from then on.
     pub(super) fn learn_node(&self, context: &RequestContext, path: &Key) {
-        if matches!(self.hierarchy.node_now(path), Known::Unknown) {
+        if matches!(self.hierarchy.node_now(context, path), Known::Unknown) {
             // After an error it is read when it is asked for.
             let _ = self.hierarchy.node(context, path);
         }

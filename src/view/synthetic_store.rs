@@ -90,11 +90,12 @@ impl Layer for SyntheticStore {
 }
 
 impl Hints for SyntheticStore {
-    fn head_now(&self, key: &Key) -> Known<Meta> {
-        match self.hints.head_now(key) {
-            Known::Missing if !is_in_node_folder(key.name()) => {
-                self.names.folder_now(key).map(|folder| meta_of(&folder))
-            }
+    fn head_now(&self, context: &RequestContext, key: &Key) -> Known<Meta> {
+        match self.hints.head_now(context, key) {
+            Known::Missing if !is_in_node_folder(key.name()) => self
+                .names
+                .folder_now(context, key)
+                .map(|folder| meta_of(&folder)),
             known => known,
         }
     }

@@ -50,9 +50,13 @@ impl LivenessStore {
         &self,
         context: &RequestContext,
         key: &Key,
-        ask: impl FnOnce(&dyn Store) -> Result<Option<T>>,
+        ask: impl FnOnce(&RequestContext, &dyn Store) -> Result<Option<T>>,
     ) -> Result<Option<T>> {
-        let (answer, stamp) = self.root.inner.info().ask(|| ask(&*self.root.inner));
+        let (answer, stamp) = self
+            .root
+            .inner
+            .info()
+            .ask(context, |context| ask(context, &*self.root.inner));
         let answer = answer?;
         match &answer {
             Some(_) => self.root.note_found(key, stamp.asked),
@@ -169,7 +173,9 @@ impl Layer for LivenessStore {
     }
 
     fn get(&self, context: &RequestContext, key: &Key, limit: u64) -> Result<Option<Object>> {
-        self.ask(context, key, |store| store.get(context, key, limit))
+        self.ask(context, key, |context, store| {
+            store.get(context, key, limit)
+        })
     }
 
     fn get_range(
@@ -178,15 +184,17 @@ impl Layer for LivenessStore {
         key: &Key,
         range: ByteRange,
     ) -> Result<Option<Object>> {
-        self.ask(context, key, |store| store.get_range(context, key, range))
+        self.ask(context, key, |context, store| {
+            store.get_range(context, key, range)
+        })
     }
 
     fn head(&self, context: &RequestContext, key: &Key) -> Result<Option<Meta>> {
-        self.ask(context, key, |store| store.head(context, key))
+        self.ask(context, key, |context, store| store.head(context, key))
     }
 
     fn version(&self, context: &RequestContext, key: &Key) -> Result<Option<Version>> {
-        self.ask(context, key, |store| store.version(context, key))
+        self.ask(context, key, |context, store| store.version(context, key))
     }
 
     fn open(
@@ -240,7 +248,7 @@ impl Layer for LivenessStore {
     }
 
     fn etag(&self, context: &RequestContext, key: &Key) -> Result<Option<ETag>> {
-        self.ask(context, key, |store| store.etag(context, key))
+        self.ask(context, key, |context, store| store.etag(context, key))
     }
 
     fn put(

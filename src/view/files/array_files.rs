@@ -144,7 +144,7 @@ impl FilesView {
                 if may_wait {
                     self.hierarchy.node(context, path)
                 } else {
-                    self.node_now(path)
+                    self.node_now(context, path)
                 }
             };
             place.around = place.around.with_others(&place.found, &find)?;

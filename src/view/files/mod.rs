@@ -125,9 +125,13 @@ impl FilesView {
     }
 
     /// Resolves a name; returns as well how long the answer counts.
-    fn resolved<T>(&self, resolve: impl FnOnce() -> T) -> (T, Duration) {
+    fn resolved<T>(
+        &self,
+        context: &RequestContext,
+        resolve: impl FnOnce(&RequestContext) -> T,
+    ) -> (T, Duration) {
         let info = self.hierarchy.store().info();
-        let (target, stamp) = info.ask(resolve);
+        let (target, stamp) = info.ask(context, resolve);
         (target, info.time_left(stamp.asked))
     }
 
@@ -293,7 +297,7 @@ fn is_untold(kind: Kind) -> bool {
 
 impl View for FilesView {
     fn lookup(&self, context: &RequestContext, path: &Key) -> Result<Option<Attr>> {
-        let (shown, fresh) = self.resolved(|| self.shown(context, path));
+        let (shown, fresh) = self.resolved(context, |context| self.shown(context, path));
         match shown? {
             Some(ShownFile::Target(target)) => self.attr(context, &target, fresh).map(Some),
             Some(ShownFile::Scratch(scratch)) => Ok(Some(scratch_attr(&scratch))),
@@ -302,7 +306,7 @@ impl View for FilesView {
     }
 
     fn measure(&self, context: &RequestContext, path: &Key) -> Result<Option<Attr>> {
-        let (shown, fresh) = self.resolved(|| self.shown(context, path));
+        let (shown, fresh) = self.resolved(context, |context| self.shown(context, path));
         match shown? {
             Some(ShownFile::Target(target)) => self.exact_attr(context, &target, fresh).map(Some),
             Some(ShownFile::Scratch(scratch)) => Ok(Some(scratch_attr(&scratch))),
@@ -330,8 +334,9 @@ impl View for FilesView {
     }
 
     fn lookup_now(&self, context: &RequestContext, path: &Key) -> Known<Attr> {
-        let resolve = || self.shown_instead(path, || self.resolve_now(context, path));
-        let (shown, fresh) = self.resolved(resolve);
+        let resolve =
+            |context: &RequestContext| self.shown_instead(path, || self.resolve_now(context, path));
+        let (shown, fresh) = self.resolved(context, resolve);
         self.shown_now(context, shown, fresh)
     }
 
@@ -353,15 +358,17 @@ impl View for FilesView {
         dir: &ViewDir,
         name: &ChildName<'_>,
     ) -> Known<Attr> {
-        let find = || self.resolve_child_now(context, dir, name);
-        let resolve = || match dir {
-            // Chunks have no files beside them.
-            ViewDir::Chunks(_) => Ok(find()?.map(ShownFile::Target)),
-            ViewDir::Path(path) | ViewDir::Node(path) => {
-                self.shown_instead(&path.child(name.bytes)?, find)
+        let resolve = |context: &RequestContext| {
+            let find = || self.resolve_child_now(context, dir, name);
+            match dir {
+                // Chunks have no files beside them.
+                ViewDir::Chunks(_) => Ok(find()?.map(ShownFile::Target)),
+                ViewDir::Path(path) | ViewDir::Node(path) => {
+                    self.shown_instead(&path.child(name.bytes)?, find)
+                }
             }
         };
-        let (shown, fresh) = self.resolved(resolve);
+        let (shown, fresh) = self.resolved(context, resolve);
         self.shown_now(context, shown, fresh)
     }
 

@@ -151,12 +151,12 @@ impl FilesView {
         context: &RequestContext,
         path: &Key,
     ) -> Result<Option<PathTarget>> {
-        let Some(root) = self.node_now(&Key::root())? else {
+        let Some(root) = self.node_now(context, &Key::root())? else {
             return Ok(None);
         };
         let names: Vec<&[u8]> = path.names().collect();
         self.resolve_below(context, (root, None), &names, false, |parent, name| {
-            self.child_node(parent, name)
+            self.child_node(context, parent, name)
         })
     }
 
@@ -169,10 +169,10 @@ impl FilesView {
     ) -> Result<Option<PathTarget>> {
         match dir {
             ViewDir::Path(path) => self.resolve_now(context, &path.child(name.bytes)?),
-            ViewDir::Node(path) => match self.node_now(path)? {
+            ViewDir::Node(path) => match self.node_now(context, path)? {
                 Some(node) => {
                     let group = match path.parent() {
-                        Some(parent) if node.is_array() => self.node_now(&parent)?,
+                        Some(parent) if node.is_array() => self.node_now(context, &parent)?,
                         _ => None,
                     };
                     self.resolve_below(
@@ -180,12 +180,12 @@ impl FilesView {
                         (node, group),
                         &[name.bytes],
                         false,
-                        |parent, name| self.child_node(parent, name),
+                        |parent, name| self.child_node(context, parent, name),
                     )
                 }
                 None => Ok(None),
             },
-            ViewDir::Chunks(path) => match (self.node_now(path)?, &name.numbered) {
+            ViewDir::Chunks(path) => match (self.node_now(context, path)?, &name.numbered) {
                 (Some(found), Some(numbered)) if found.array().is_some() => {
                     let around = SurroundingNodes::default();
                     let file = self.chunk_file(ArrayPlace { found, around }, numbered)?;
@@ -196,13 +196,22 @@ impl FilesView {
         }
     }
 
-    fn child_node(&self, parent: &NodeEntry, name: &[u8]) -> Result<Option<Arc<NodeEntry>>> {
-        self.node_now(&parent.path.child(name)?)
+    fn child_node(
+        &self,
+        context: &RequestContext,
+        parent: &NodeEntry,
+        name: &[u8],
+    ) -> Result<Option<Arc<NodeEntry>>> {
+        self.node_now(context, &parent.path.child(name)?)
     }
 
     /// Returns the node at a path; `Unavailable` if it is not known without waiting.
-    pub(super) fn node_now(&self, path: &Key) -> Result<Option<Arc<NodeEntry>>> {
-        match self.hierarchy.node_now(path) {
+    pub(super) fn node_now(
+        &self,
+        context: &RequestContext,
+        path: &Key,
+    ) -> Result<Option<Arc<NodeEntry>>> {
+        match self.hierarchy.node_now(context, path) {
             Known::Unknown => Err(Error::new(Kind::Unavailable, path, "is not known yet")),
             known => Ok(known.found()),
         }

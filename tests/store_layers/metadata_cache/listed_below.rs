@@ -28,7 +28,7 @@ fn many_small_directories_are_known_after_one_listing() {
         }
         assert_eq!(fake.asked().len(), 300 / PAGE, "{order:?}");
         for folder in &folders {
-            let below = memo.known_below(folder).unwrap();
+            let below = memo.known_below(&UNLIMITED, folder).unwrap();
             let names: Vec<String> = below.iter().map(|(key, _)| key.to_string()).collect();
             let expected = ["c/0", "c/1", "zarr.json"].map(|name| format!("{folder}/{name}"));
             assert_eq!(names, expected);
@@ -61,7 +61,7 @@ fn a_page_that_completes_too_few_directories_is_the_last() {
     assert_eq!(fake.asked(), ["page g/a000/c/0"]);
     let known = folders
         .iter()
-        .filter(|folder| memo.known_below(folder).is_some());
+        .filter(|folder| memo.known_below(&UNLIMITED, folder).is_some());
     assert_eq!(known.collect::<Vec<_>>(), [&folders[0]]);
 }
 
@@ -73,7 +73,7 @@ fn what_was_changed_during_the_listing_is_not_known() {
     memo.learn_below(&UNLIMITED, &key("g"), &folders);
     let known = folders
         .iter()
-        .map(|folder| memo.known_below(folder).is_some());
+        .map(|folder| memo.known_below(&UNLIMITED, folder).is_some());
     assert_eq!(known.collect::<Vec<_>>(), [true, false, true]);
 }
 
@@ -88,7 +88,7 @@ fn nothing_is_learnt_where_keys_come_in_no_order() {
     assert!(
         folders
             .iter()
-            .all(|folder| memo.known_below(folder).is_none())
+            .all(|folder| memo.known_below(&UNLIMITED, folder).is_none())
     );
 }
 
@@ -102,7 +102,7 @@ fn nothing_is_learnt_where_nothing_is_remembered_or_listed() {
         let memo = fake.memo(ttl);
         memo.learn_below(&UNLIMITED, &key("g"), &folders);
         assert_eq!(fake.asked(), [""; 0]);
-        assert!(memo.known_below(&folders[0]).is_none());
+        assert!(memo.known_below(&UNLIMITED, &folders[0]).is_none());
     }
 }
 
@@ -114,6 +114,6 @@ fn an_object_without_bytes_may_be_a_folder_and_leaves_its_directory_unknown() {
     memo.learn_below(&UNLIMITED, &key("g"), &folders);
     let known = folders
         .iter()
-        .map(|folder| memo.known_below(folder).is_some());
+        .map(|folder| memo.known_below(&UNLIMITED, folder).is_some());
     assert_eq!(known.collect::<Vec<_>>(), [true, false, true]);
 }

@@ -72,9 +72,12 @@ fn what_was_said_is_not_asked_again() {
         "list y",
     ];
     assert_eq!(fake.asked(), expected);
-    assert_eq!(memo.head_now(&key("a/b")).found().unwrap().size, 3);
-    assert_eq!(memo.head_now(&key("x")), Known::Missing);
-    assert_eq!(memo.head_now(&key("z")), Known::Unknown);
+    assert_eq!(
+        memo.head_now(&UNLIMITED, &key("a/b")).found().unwrap().size,
+        3
+    );
+    assert_eq!(memo.head_now(&UNLIMITED, &key("x")), Known::Missing);
+    assert_eq!(memo.head_now(&UNLIMITED, &key("z")), Known::Unknown);
     assert_eq!(fake.count(), 0);
 }
 
@@ -96,7 +99,7 @@ fn nothing_is_remembered_for_no_time() {
                 .is_some()
         );
         assert!(memo.head(&UNLIMITED, &key("x")).unwrap().is_none());
-        assert_eq!(memo.head_now(&key("x")), Known::Unknown);
+        assert_eq!(memo.head_now(&UNLIMITED, &key("x")), Known::Unknown);
         memo.open(&UNLIMITED, &key("a/zarr.json"), None).unwrap();
         assert_eq!(fake.asked().len(), 5);
     }
@@ -109,7 +112,11 @@ fn a_listing_tells_what_its_entries_are() {
     let mut listing = memo.list(&UNLIMITED, &key("d")).unwrap();
     assert_eq!(listing.next(&UNLIMITED).unwrap().unwrap().name, b"a");
     assert_eq!(memo.head(&UNLIMITED, &key("d/a")).unwrap().unwrap().size, 3);
-    assert_eq!(memo.head_now(&key("d/b")), Known::Unknown, "not read yet");
+    assert_eq!(
+        memo.head_now(&UNLIMITED, &key("d/b")),
+        Known::Unknown,
+        "not read yet"
+    );
     while listing.next(&UNLIMITED).unwrap().is_some() {}
     for (name, kind) in [("d/b", EntryKind::File), ("d/c", EntryKind::Directory)] {
         assert_eq!(
@@ -382,11 +389,11 @@ fn names_take_a_bounded_amount_of_memory() {
     assert_eq!(names(&memo, &key("d1")).len(), 1000);
     fake.asked();
     assert_eq!(
-        memo.head_now(&key("d0/0001")),
+        memo.head_now(&UNLIMITED, &key("d0/0001")),
         Known::Unknown,
         "too many to be remembered"
     );
-    assert!(memo.head_now(&key("d1/3001")).found().is_some());
+    assert!(memo.head_now(&UNLIMITED, &key("d1/3001")).found().is_some());
 }
 
 /// Returns every directory of a store with its names, listed one after the other, the first name first.
@@ -541,7 +548,7 @@ fn documents_of_siblings_are_looked_up_ahead() {
         "no more than the program itself has asked for"
     );
     for document in &all {
-        if matches!(memo.head_now(document), Known::Unknown) {
+        if matches!(memo.head_now(&UNLIMITED, document), Known::Unknown) {
             assert!(memo.head(&UNLIMITED, document).unwrap().is_some());
         }
     }
@@ -572,7 +579,7 @@ fn the_top_of_a_store_is_listed_before_somebody_asks() {
     memo.list_root(&UNLIMITED);
     assert_eq!(fake.asked(), ["list /"]);
     assert!(memo.get(&UNLIMITED, &key(".zarray"), 9).unwrap().is_none());
-    assert_eq!(memo.head_now(&key(".zarrfs")), Known::Missing);
+    assert_eq!(memo.head_now(&UNLIMITED, &key(".zarrfs")), Known::Missing);
     assert_eq!(names(&memo, &Key::root()).len(), 3);
     assert_eq!(fake.count(), 0);
     fake.memo(Duration::ZERO).list_root(&UNLIMITED);

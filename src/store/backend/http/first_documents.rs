@@ -8,7 +8,8 @@ use std::time::Instant;
 use super::endpoint::too_large;
 use crate::error::Result;
 use crate::known::Known;
-use crate::store::{EntryKind, Key, Meta, Object, StoreInfo, note_memory};
+use crate::request_context::RequestContext;
+use crate::store::{EntryKind, Key, Meta, Object, StoreInfo};
 
 /// Answers that were not given out yet.
 #[derive(Default)]
@@ -30,10 +31,15 @@ impl FirstDocuments {
     }
 
     /// Gives an answer out if it still counts, and does not keep it any longer.
-    pub(super) fn take(&self, info: &StoreInfo, key: &Key) -> Known<Object> {
+    pub(super) fn take(
+        &self,
+        context: &RequestContext,
+        info: &StoreInfo,
+        key: &Key,
+    ) -> Known<Object> {
         match self.answers.lock().remove(key) {
             Some(answer) if info.is_fresh(answer.asked) => {
-                note_memory(answer.asked);
+                context.note_memory(answer.asked);
                 answer.document.into()
             }
             _ => Known::Unknown,
@@ -41,7 +47,12 @@ impl FirstDocuments {
     }
 
     /// Returns what an answer that still counts tells of a document that is there.
-    pub(super) fn meta(&self, info: &StoreInfo, key: &Key) -> Option<Meta> {
+    pub(super) fn meta(
+        &self,
+        context: &RequestContext,
+        info: &StoreInfo,
+        key: &Key,
+    ) -> Option<Meta> {
         let answers = self.answers.lock();
         let answer = answers.get(key)?;
         let (document, asked) = (answer.document.as_ref()?, answer.asked);
@@ -54,7 +65,7 @@ impl FirstDocuments {
         };
         drop(answers);
         info.is_fresh(asked).then(|| {
-            note_memory(asked);
+            context.note_memory(asked);
             meta
         })
     }

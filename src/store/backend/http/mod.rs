@@ -86,7 +86,7 @@ impl Store for HttpStore {
         if key.is_root() {
             return Ok(None);
         }
-        let found = match self.first_documents.take(&self.info, key) {
+        let found = match self.first_documents.take(context, &self.info, key) {
             Known::Is(document) => Some(within_limit(key, document, limit)?),
             Known::Missing => None,
             Known::Unknown => self.get_whole(context, key, limit)?,
@@ -113,7 +113,7 @@ impl Store for HttpStore {
         if key.is_root() {
             return Ok(Some(Meta::prefix()));
         }
-        match self.first_documents.meta(&self.info, key) {
+        match self.first_documents.meta(context, &self.info, key) {
             Some(meta) => Ok(Some(meta)),
             None => self.head_entry(context, key),
         }
@@ -123,7 +123,7 @@ impl Store for HttpStore {
         if key.is_root() {
             return Ok(None);
         }
-        if let Some(meta) = self.first_documents.meta(&self.info, key) {
+        if let Some(meta) = self.first_documents.meta(context, &self.info, key) {
             return Ok(Some(meta.version));
         }
         Ok(match self.head_object(context, key)? {

@@ -10,6 +10,7 @@ use rustix::fs::{FileType, OFlags, ResolveFlags};
 use rustix::io::Errno;
 
 use crate::known::Known;
+use crate::request_context::RequestContext;
 use crate::store::backend::local::directory::StoreRoot;
 use crate::store::backend::local::stat::meta_of;
 use crate::store::{Hints, Key, Meta};
@@ -23,7 +24,7 @@ const IN_MEMORY: ResolveFlags = ResolveFlags::BENEATH
     .union(ResolveFlags::CACHED);
 
 impl Hints for LocalHints {
-    fn head_now(&self, key: &Key) -> Known<Meta> {
+    fn head_now(&self, _context: &RequestContext, key: &Key) -> Known<Meta> {
         let flags = OFlags::PATH | OFlags::NOFOLLOW;
         match self.0.open_now(key, flags, IN_MEMORY) {
             Some(Ok(fd)) => rustix::fs::fstat(fd).map_or(Known::Unknown, |stat| {
@@ -54,7 +55,7 @@ mod tests {
     fn known(store: &LocalStore, hints: &dyn Hints, key: &str) -> Known<Meta> {
         let key = Key::new(key).unwrap();
         let _ = store.head(&UNLIMITED, &key);
-        hints.head_now(&key)
+        hints.head_now(&UNLIMITED, &key)
     }
 
     #[test]
@@ -77,6 +78,9 @@ mod tests {
         }
         fs::rename(&path, folder.path().join("away")).unwrap();
         fs::remove_dir_all(folder.path().join("away")).unwrap();
-        assert_eq!(hints.head_now(&Key::new("a").unwrap()), Known::Unknown);
+        assert_eq!(
+            hints.head_now(&UNLIMITED, &Key::new("a").unwrap()),
+            Known::Unknown
+        );
     }
 }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use crate::error::{Error, Kind, Result, printable};
-use crate::store::{EntryKind, Key, NotShown, Replacements, Store, note_memory};
+use crate::store::{EntryKind, Key, NotShown, Replacements, Store};
 use crate::sync::single_flight::{JOIN_TIMEOUT, SingleFlight};
 
 use super::archive;
@@ -43,7 +43,9 @@ impl Current {
         shown: &str,
         replacements: Arc<Replacements>,
     ) -> Result<(Current, Vec<NotShown>)> {
-        let (archive, stamp) = base.info().ask(|| read(context, &*base, &key, shown));
+        let (archive, stamp) = base
+            .info()
+            .ask(context, |context| read(context, &*base, &key, shown));
         let (archive, left_out) = archive?;
         let current = Current {
             base,
@@ -88,7 +90,7 @@ impl Current {
                 checks.run_counting(context, &(), deadline, counts, work)?
             }
         };
-        note_memory(asked);
+        context.note_memory(asked);
         Ok(archive)
     }
 
@@ -102,7 +104,10 @@ impl Current {
     /// Checks for a change; returns the archive that is there now, and when the store was asked.
     fn check(&self, context: &RequestContext) -> Result<(Arc<Archive>, Instant)> {
         let old = self.checked.lock().archive.clone();
-        let (new, stamp) = self.base.info().ask(|| self.same_or_new(context, &old));
+        let (new, stamp) = self
+            .base
+            .info()
+            .ask(context, |context| self.same_or_new(context, &old));
         let new = new?;
         // Counted before the first answer out of the new one.
         if !Arc::ptr_eq(&new, &old) {

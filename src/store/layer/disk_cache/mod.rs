@@ -17,7 +17,7 @@ use crate::error::Result;
 use crate::store::layer::Layer;
 use crate::store::{
     ByteRange, ChangeLog, Condition, ETag, EntryKind, Key, LogPosition, Meta, Object, PutBody,
-    QueryStamp, Reader, Store, Version, note_memory,
+    QueryStamp, Reader, Store, Version,
 };
 
 mod accounting;
@@ -79,8 +79,14 @@ impl DiskCache {
     }
 
     /// Asks the store below; returns its answer and how old that is.
-    fn ask<T>(&self, question: impl FnOnce(&dyn Store) -> T) -> (T, QueryStamp) {
-        self.inner.info().ask(|| question(&*self.inner))
+    fn ask<T>(
+        &self,
+        context: &RequestContext,
+        question: impl FnOnce(&RequestContext, &dyn Store) -> T,
+    ) -> (T, QueryStamp) {
+        self.inner
+            .info()
+            .ask(context, |context| question(context, &*self.inner))
     }
 
     /// Returns the time now, in seconds since 1970.
@@ -125,11 +131,12 @@ impl DiskCache {
     /// known.
     fn change<T>(
         &self,
+        context: &RequestContext,
         key: &Key,
-        change: impl FnOnce(&dyn Store) -> Result<T>,
+        change: impl FnOnce(&RequestContext, &dyn Store) -> Result<T>,
         version_of: impl FnOnce(&T) -> Option<Version>,
     ) -> Result<T> {
-        let (done, stamp) = self.ask(change);
+        let (done, stamp) = self.ask(context, change);
         let reported = ReportedVersion {
             version: done.as_ref().ok().and_then(version_of),
             size: None,
@@ -165,7 +172,10 @@ impl DiskCache {
         if let Some(asked) = asked.filter(|&asked| self.inner.info().is_fresh(asked)) {
             return Ok((version, asked));
         }
-        let (version, stamp) = self.inner.info().ask(|| Layer::version(self, context, key));
+        let (version, stamp) = self
+            .inner
+            .info()
+            .ask(context, |context| Layer::version(self, context, key));
         Ok((version?, stamp.asked))
     }
 
@@ -205,7 +215,7 @@ impl DiskCache {
             modified: None,
         });
         if let Some(object) = &object {
-            note_memory(asked);
+            context.note_memory(asked);
             self.entries.count_hit(&object.bytes);
         }
         Ok(object)
@@ -258,7 +268,7 @@ impl Layer for DiskCache {
             return Ok(Some(object));
         }
         let seconds = self.seconds();
-        let (answer, stamp) = self.ask(|inner| inner.get(context, key, limit));
+        let (answer, stamp) = self.ask(context, |context, inner| inner.get(context, key, limit));
         let answer = answer?;
         self.keep(key, &name, answer.as_ref(), (stamp, seconds));
         Ok(answer)
@@ -283,14 +293,16 @@ impl Layer for DiskCache {
             return Ok(Some(object));
         }
         let seconds = self.seconds();
-        let (answer, stamp) = self.ask(|inner| inner.get_range(context, key, range));
+        let (answer, stamp) = self.ask(context, |context, inner| {
+            inner.get_range(context, key, range)
+        });
         let answer = answer?;
         self.keep(key, &name, answer.as_ref(), (stamp, seconds));
         Ok(answer)
     }
 
     fn head(&self, context: &RequestContext, key: &Key) -> Result<Option<Meta>> {
-        let (meta, stamp) = self.ask(|inner| inner.head(context, key));
+        let (meta, stamp) = self.ask(context, |context, inner| inner.head(context, key));
         let meta = meta?;
         if let Some(meta) = meta.filter(|meta| meta.kind == EntryKind::File) {
             self.note(key, (Some(meta.version), Some(meta.size)), stamp);
@@ -299,7 +311,7 @@ impl Layer for DiskCache {
     }
 
     fn version(&self, context: &RequestContext, key: &Key) -> Result<Option<Version>> {
-        let (version, stamp) = self.ask(|inner| inner.version(context, key));
+        let (version, stamp) = self.ask(context, |context, inner| inner.version(context, key));
         let version = version?;
         self.note(key, (version, None), stamp);
         Ok(version)
@@ -320,7 +332,7 @@ impl Layer for DiskCache {
     }
 
     fn etag(&self, context: &RequestContext, key: &Key) -> Result<Option<ETag>> {
-        let (etag, stamp) = self.ask(|inner| inner.etag(context, key));
+        let (etag, stamp) = self.ask(context, |context, inner| inner.etag(context, key));
         let etag = etag?;
         let version = etag.as_ref().map(|etag| etag.version);
         self.note(key, (version, None), stamp);
@@ -334,12 +346,14 @@ impl Layer for DiskCache {
         body: PutBody<'_>,
         condition: &Condition,
     ) -> Result<ETag> {
-        let put = |inner: &dyn Store| inner.put(context, key, body, condition);
-        self.change(key, put, |etag| Some(etag.version))
+        let put =
+            |context: &RequestContext, inner: &dyn Store| inner.put(context, key, body, condition);
+        self.change(context, key, put, |etag| Some(etag.version))
     }
 
     fn erase(&self, context: &RequestContext, key: &Key, condition: &Condition) -> Result<()> {
-        let erase = |inner: &dyn Store| inner.erase(context, key, condition);
-        self.change(key, erase, |()| None)
+        let erase =
+            |context: &RequestContext, inner: &dyn Store| inner.erase(context, key, condition);
+        self.change(context, key, erase, |()| None)
     }
 }

@@ -2,7 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use crate::store::{QueryStamp, note_memory};
+use crate::request_context::RequestContext;
+use crate::store::QueryStamp;
 use crate::sync::clock::Clock;
 
 /// An answer, and when the store was asked for it.
@@ -55,8 +56,8 @@ pub(super) fn newer<T>(one: Option<Dated<T>>, other: Option<Dated<T>>) -> Option
 }
 
 /// Gives an answer out of memory, if there is one, and notes its time.
-pub(super) fn from_memory<T>(known: Option<Dated<T>>) -> Option<T> {
+pub(super) fn from_memory<T>(context: &RequestContext, known: Option<Dated<T>>) -> Option<T> {
     let known = known?;
-    note_memory(known.asked);
+    context.note_memory(known.asked);
     Some(known.value)
 }

@@ -113,7 +113,10 @@ impl DirLister {
 
     /// Begins to list a directory.
     fn begin(&self, context: &RequestContext, prefix: &Key) -> Result<Arc<CachedDir>> {
-        let (listing, stamp) = self.inner.info().ask(|| self.inner.list(context, prefix));
+        let (listing, stamp) = self
+            .inner
+            .info()
+            .ask(context, |context| self.inner.list(context, prefix));
         let listing = match listing {
             Err(error) if error.kind() == Kind::NotFound => {
                 self.note_missing(prefix, stamp);

@@ -8,7 +8,7 @@ use super::assembler::{AssembledDir, DirAssembler, Unsorted};
 use super::dirs::DirCache;
 use super::flat_listing::DirLister;
 use crate::request_context::RequestContext;
-use crate::store::{EntryKind, Key, Meta, QueryStamp, note_memory};
+use crate::store::{EntryKind, Key, Meta, QueryStamp};
 
 /// How many directories a page has to complete for the next one to be read: with fewer, each fills a page of its own.
 const MIN_DIRS_PER_PAGE: usize = 2;
@@ -40,7 +40,7 @@ impl DirLister {
         let (listing, stamp) = self
             .inner
             .info()
-            .ask(|| self.inner.list_all(context, top, from));
+            .ask(context, |context| self.inner.list_all(context, top, from));
         let Ok(Some(mut listing)) = listing else {
             return Ok(());
         };
@@ -88,7 +88,11 @@ impl DirLister {
 }
 
 /// Returns all objects below a directory, in the order of a flat listing; nothing unless all of them are known.
-pub(super) fn all_below(dirs: &DirCache, folder: &Key) -> Option<Vec<(Key, Meta)>> {
+pub(super) fn all_below(
+    context: &RequestContext,
+    dirs: &DirCache,
+    folder: &Key,
+) -> Option<Vec<(Key, Meta)>> {
     let mut found = Vec::new();
     let mut open = vec![folder.clone()];
     let mut times = Vec::new();
@@ -105,7 +109,9 @@ pub(super) fn all_below(dirs: &DirCache, folder: &Key) -> Option<Vec<(Key, Meta)
             }
         }
     }
-    times.into_iter().for_each(note_memory);
+    times
+        .into_iter()
+        .for_each(|asked| context.note_memory(asked));
     found.sort_unstable_by(|(one, _), (other, _)| one.cmp(other));
     Some(found)
 }

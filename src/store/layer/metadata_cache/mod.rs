@@ -26,7 +26,7 @@ use crate::stats::Stats;
 use crate::store::layer::Layer;
 use crate::store::{
     ByteRange, Condition, ETag, EntryKind, Hints, Key, Listing, Meta, Object, PutBody, Reader,
-    Store, Version, note_memory,
+    Store, Version,
 };
 use crate::sync::budget::MemoryBudget;
 use changes::ChangeKind;
@@ -154,12 +154,12 @@ impl Layer for MetadataCache {
         key: &Key,
         range: ByteRange,
     ) -> Result<Option<Object>> {
-        if self.shared.is_missing(key) {
+        if self.shared.is_missing(context, key) {
             return Ok(None);
         }
-        let (found, stamp) = self
-            .shared
-            .ask(|inner| inner.get_range(context, key, range));
+        let (found, stamp) = self.shared.ask(context, |context, inner| {
+            inner.get_range(context, key, range)
+        });
         let found = found?;
         self.shared.check_length(context, key, found.as_ref())?;
         self.shared.note_object(key, found.as_ref().into(), stamp);
@@ -196,7 +196,7 @@ impl Layer for MetadataCache {
         if !self.shared.remembers() || !self.below().info().lists {
             return self.below().list(context, prefix);
         }
-        match self.shared.head_now(prefix) {
+        match self.shared.head_now(context, prefix) {
             Known::Missing => return Err(Error::not_found(prefix)),
             Known::Is(meta) if meta.kind == EntryKind::File => {
                 let text = "is an object, not a directory";
@@ -206,7 +206,7 @@ impl Layer for MetadataCache {
         }
         let lister = &self.shared.lister;
         let dir = lister.list(context, prefix)?;
-        note_memory(dir.asked);
+        context.note_memory(dir.asked);
         Ok(Box::new(CachedListing::new(lister, dir)))
     }
 
@@ -240,8 +240,8 @@ impl Layer for MetadataCache {
 }
 
 impl Hints for MetadataCache {
-    fn head_now(&self, key: &Key) -> Known<Meta> {
-        let known = self.shared.head_now(key);
+    fn head_now(&self, context: &RequestContext, key: &Key) -> Known<Meta> {
+        let known = self.shared.head_now(context, key);
         if !matches!(known, Known::Unknown) {
             self.shared.note_lookup(key, false);
         }
@@ -260,8 +260,8 @@ impl Hints for MetadataCache {
         }
     }
 
-    fn known_below(&self, folder: &Key) -> Option<Vec<(Key, Meta)>> {
-        listed_below::all_below(&self.shared.lister.dirs, folder)
+    fn known_below(&self, context: &RequestContext, folder: &Key) -> Option<Vec<(Key, Meta)>> {
+        listed_below::all_below(context, &self.shared.lister.dirs, folder)
     }
 }
 

@@ -20,7 +20,6 @@ use crate::model::document::is_document;
 use crate::request_context::{RequestContext, UNLIMITED};
 use crate::store::{
     EntryKind, Key, LogPosition, Meta, Object, QueryStamp, Reader, Store, Version, check_length,
-    note_memory,
 };
 use crate::sync::pool::ThreadPool;
 use crate::sync::single_flight::SingleFlight;
@@ -104,8 +103,14 @@ impl MetadataCacheState {
     }
 
     /// Asks the store below; returns its answer and how old that is.
-    pub(super) fn ask<T>(&self, question: impl FnOnce(&dyn Store) -> T) -> (T, QueryStamp) {
-        self.inner().info().ask(|| question(self.inner()))
+    pub(super) fn ask<T>(
+        &self,
+        context: &RequestContext,
+        question: impl FnOnce(&RequestContext, &dyn Store) -> T,
+    ) -> (T, QueryStamp) {
+        self.inner()
+            .info()
+            .ask(context, |context| question(context, self.inner()))
     }
 
     /// Returns what is known without a request.
@@ -118,21 +123,21 @@ impl MetadataCacheState {
     }
 
     /// Returns what `head` answers if that is known.
-    pub(super) fn head_now(&self, key: &Key) -> Known<Meta> {
-        from_memory(self.known().head(key)).map_or(Known::Unknown, Known::from)
+    pub(super) fn head_now(&self, context: &RequestContext, key: &Key) -> Known<Meta> {
+        from_memory(context, self.known().head(key)).map_or(Known::Unknown, Known::from)
     }
 
     /// Whether an object is known not to exist.
-    pub(super) fn is_missing(&self, key: &Key) -> bool {
+    pub(super) fn is_missing(&self, context: &RequestContext, key: &Key) -> bool {
         let known = self.known().object(key);
         let missing = known.filter(|known| known.value == CachedObject::Missing);
-        from_memory(missing).is_some()
+        from_memory(context, missing).is_some()
     }
 
     /// Answers `head`.
     pub(super) fn head(&self, context: &RequestContext, key: &Key) -> Result<Option<Meta>> {
         let ask = || {
-            let (head, stamp) = self.ask(|inner| inner.head(context, key));
+            let (head, stamp) = self.ask(context, |context, inner| inner.head(context, key));
             let head = Dated::new(head?, stamp);
             self.changes
                 .store_if_unchanged_below(stamp, key, || self.keys.put_head(key, head));
@@ -146,7 +151,7 @@ impl MetadataCacheState {
     /// Answers `version`.
     pub(super) fn version(&self, context: &RequestContext, key: &Key) -> Result<Option<Version>> {
         let ask = || {
-            let (version, stamp) = self.ask(|inner| inner.version(context, key));
+            let (version, stamp) = self.ask(context, |context, inner| inner.version(context, key));
             let version = version?;
             let object = version.map_or(CachedObject::Missing, CachedObject::Version);
             self.note_object(key, object, stamp);
@@ -176,7 +181,7 @@ impl MetadataCacheState {
         if !lengths.any(differs) {
             return Ok(());
         }
-        let (meta, stamp) = self.ask(|inner| inner.head(context, key));
+        let (meta, stamp) = self.ask(context, |context, inner| inner.head(context, key));
         let Some(meta) = meta? else {
             return Err(Error::new(
                 Kind::Changed,
@@ -197,10 +202,10 @@ impl MetadataCacheState {
     ) -> Result<Option<Object>> {
         if !is_document(key.name()) {
             // Concurrent readers of a chunk are joined where it is decoded.
-            if self.is_missing(key) {
+            if self.is_missing(context, key) {
                 return Ok(None);
             }
-            let (found, stamp) = self.ask(|inner| inner.get(context, key, limit));
+            let (found, stamp) = self.ask(context, |context, inner| inner.get(context, key, limit));
             let found = found?;
             self.check_length(context, key, found.as_ref())?;
             self.note_object(key, found.as_ref().into(), stamp);
@@ -245,7 +250,7 @@ impl MetadataCacheState {
         key: &Key,
         limit: u64,
     ) -> Result<Dated<Option<Arc<Object>>>> {
-        let (found, stamp) = self.ask(|inner| inner.get(context, key, limit));
+        let (found, stamp) = self.ask(context, |context, inner| inner.get(context, key, limit));
         let found = found?.map(Arc::new);
         self.check_length(context, key, found.as_deref())?;
         self.note_object(key, found.as_deref().into(), stamp);
@@ -271,11 +276,11 @@ impl MetadataCacheState {
         let known = self.known().object(key);
         match known.map(|known| known.value) {
             Some(CachedObject::Missing) => {
-                from_memory(known);
+                from_memory(context, known);
                 return Err(Error::not_found(key));
             }
             Some(CachedObject::Object(meta)) => {
-                from_memory(known);
+                from_memory(context, known);
                 return self.inner().open(context, key, Some(&meta));
             }
             Some(CachedObject::Version(_)) | None => {}
@@ -285,7 +290,8 @@ impl MetadataCacheState {
         let counts = self.lister.counts(|meta: &Dated<Meta>| meta.asked);
         let flight = &self.opens;
         let meta = flight.run_counting(context, &question, join_deadline(), counts, || {
-            let (reader, stamp) = self.ask(|inner| inner.open(context, key, None));
+            let (reader, stamp) =
+                self.ask(context, |context, inner| inner.open(context, key, None));
             let reader = match reader {
                 Err(error) if error.kind() == Kind::NotFound => {
                     self.note_object(key, CachedObject::Missing, stamp);
@@ -301,7 +307,7 @@ impl MetadataCacheState {
         match opened {
             Some(reader) => Ok(reader),
             None => {
-                note_memory(meta.asked);
+                context.note_memory(meta.asked);
                 self.inner().open(context, key, Some(&meta.value))
             }
         }
@@ -508,7 +514,7 @@ impl MetadataCacheState {
                 flight.run_counting(context, &question(), join_deadline(), counts, work)?
             }
         };
-        note_memory(found.asked);
+        context.note_memory(found.asked);
         Ok(found.value)
     }
 }
