@@ -30,6 +30,8 @@ enum Listings {
     SamePage,
     /// It sends pages without names, each with a token of its own.
     EmptyPages,
+    /// It sends the first prefix twice, with a token of its own each time.
+    PrefixAgain,
     /// It ignores the delimiter, and knows version 1 alone.
     WithoutDelimiter,
     /// It answers with a page of another kind.
@@ -92,6 +94,7 @@ fn list(kind: Listings, number: usize, request: &Request) -> Answer {
         (Listings::EmptyPages, _) => format!(
             "<IsTruncated>true</IsTruncated><NextContinuationToken>{number}</NextContinuationToken>"
         ),
+        (Listings::PrefixAgain, _) => return list_prefix_again(request),
         (_, None) => format!("<IsTruncated>false</IsTruncated>{names}"),
         (Listings::Version1, Some(next)) => {
             format!("<IsTruncated>true</IsTruncated><NextMarker>{next}</NextMarker>{names}")
@@ -111,6 +114,28 @@ fn list(kind: Listings, number: usize, request: &Request) -> Answer {
         200,
         format!("<ListBucketResult>{members}</ListBucketResult>").as_bytes(),
     )
+}
+
+/// Answers as a server does that ends a page after so many keys, whether or not they are below a prefix it has sent.
+fn list_prefix_again(request: &Request) -> Answer {
+    let passed = parameter(request, "continuation-token")
+        .parse()
+        .unwrap_or(0);
+    let names = match (parameter(request, "prefix").as_str(), passed) {
+        ("", 0 | 1) => "<CommonPrefixes><Prefix>a/</Prefix></CommonPrefixes>",
+        ("", _) => "<CommonPrefixes><Prefix>g0/</Prefix></CommonPrefixes>",
+        _ => "",
+    };
+    let goes_on = !names.is_empty() && passed < 2;
+    let token = format!(
+        "<NextContinuationToken>{}</NextContinuationToken>",
+        passed + 1
+    );
+    let token = if goes_on { token.as_str() } else { "" };
+    let body = format!(
+        "<ListBucketResult><IsTruncated>{goes_on}</IsTruncated>{token}{names}</ListBucketResult>"
+    );
+    answer(200, body.as_bytes())
 }
 
 fn server(kind: Listings) -> Scripted {
@@ -195,6 +220,14 @@ fn b02_all_keys_of_a_server_of_version_1_are_listed() {
     assert_eq!(found, keys());
 }
 
+#[test]
+fn a_prefix_that_comes_again_on_the_next_page_is_one_name() {
+    let server = server(Listings::PrefixAgain);
+    let store = open("s3://b", Duration::ZERO, remote(&server, false)).unwrap();
+    let folders = ["a", "g0"].map(|name| (name.to_string(), EntryKind::Directory));
+    assert_eq!(names(&*store, &Key::root()).unwrap(), folders);
+}
+
 fn failed(store: &dyn Store) -> Error {
     let listed = names(store, &Key::new("a/c").unwrap());
     listed.expect_err("the listing is taken for complete")
@@ -237,7 +270,7 @@ fn b09_a_listing_that_does_not_lead_on_is_an_error_at_once() {
 fn b02_a_bucket_whose_listing_is_cut_off_is_not_opened() {
     for (kind, why) in [
         (Listings::CutOff, "neither a token nor a name"),
-        (Listings::EmptyPages, "pages have no name"),
+        (Listings::EmptyPages, "pages have no new name"),
         (Listings::WebPage, "no listing"),
     ] {
         let server = server(kind);

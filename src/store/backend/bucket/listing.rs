@@ -2,8 +2,8 @@
 //!
 //! A cursor is the number of a name in the listing, counted from 1. The token of each page is kept, one per thousand
 //! names, so that a seek makes one request. A page that cannot be fetched, or that does not lead on, is an error, never
-//! the end. An object is
-//! returned once it is certain that it is not a prefix as well, for which a later page may be needed.
+//! the end. An object is returned once it is certain that it is not a prefix as well, for which a later page may be
+//! needed.
 
 use std::mem;
 use std::sync::Arc;
@@ -24,7 +24,8 @@ pub(super) const PAGE_SIZE: usize = 1000;
 /// How often the request of a page is repeated; object_store does not repeat one whose body breaks off.
 const REPEATS: usize = 3;
 
-/// How many pages without names may follow each other. Servers that have to skip what was removed send some.
+/// How many pages without a new name may follow each other. Servers that have to skip what was removed, or that pass many
+/// keys of one prefix, send some.
 const MAX_EMPTY_PAGES: usize = 100;
 
 /// A name, its kind, and its metadata as `head` would return them.
@@ -78,7 +79,7 @@ pub(super) struct Pages {
     next: NextPage,
     first: Option<PageNames>,
     last: Option<PageNames>,
-    /// How many pages without names came one after the other.
+    /// How many pages without a new name came one after the other.
     empty: usize,
     /// Why no further page can be requested.
     failed: Option<Error>,
@@ -119,20 +120,28 @@ impl Pages {
     /// Notes the names of a page; `Corrupt` if the server begins anew.
     fn note(&mut self, key: &Key, page: &PaginatedListResult) -> Result<()> {
         let names = PageNames::of(page);
-        if names.is_some() && (names == self.first || names == self.last) {
+        // A server that ends a page after so many keys, shown or not, sends a prefix of many keys again.
+        let is_prefix_again = page.result.objects.is_empty()
+            && page.result.common_prefixes.len() == 1
+            && names == self.last;
+        let is_again = names == self.first || names == self.last;
+        if names.is_some() && is_again && !is_prefix_again {
             let text = "the listing does not end: the server sends the same page again";
             return Err(Error::corrupt(key, text));
         }
-        self.empty = if names.is_some() { 0 } else { self.empty + 1 };
+        self.empty = match names.is_none() || is_prefix_again {
+            true => self.empty + 1,
+            false => 0,
+        };
         if self.empty > MAX_EMPTY_PAGES && page.page_token.is_some() {
             let text = format!(
-                "the listing does not end: {} pages have no name",
+                "the listing does not end: {} pages have no new name",
                 self.empty
             );
             return Err(Error::corrupt(key, text));
         }
         self.first = self.first.take().or_else(|| names.clone());
-        self.last = names;
+        self.last = names.or(self.last.take());
         Ok(())
     }
 }

@@ -97,7 +97,7 @@ pub(super) fn leading_on(page: &str) -> Cow<'_, str> {
     }
     // A server that does not say whether a page is cut off, and names no marker, sends the last one.
     let goes_on = match text_in(page, "IsTruncated") {
-        Some(flag) => flag.trim() != "false",
+        Some(flag) => !flag.trim().eq_ignore_ascii_case("false"),
         None => text_in(page, "NextMarker").is_some_and(|marker| !marker.is_empty()),
     };
     if !goes_on {
@@ -191,10 +191,10 @@ mod tests {
         assert_eq!(token(names), None);
         let marked = token(&format!("<NextMarker>m</NextMarker>{names}"));
         assert_eq!(marked.as_deref(), Some("zarrfs-marker:m"));
-        assert_eq!(
-            token("<IsTruncated>false</IsTruncated><NextContinuationToken/>"),
-            None
-        );
+        for end in ["false", "False"] {
+            let end = format!("<IsTruncated>{end}</IsTruncated><NextContinuationToken/>");
+            assert_eq!(token(&format!("{end}{names}")), None);
+        }
     }
 
     #[test]

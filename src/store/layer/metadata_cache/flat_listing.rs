@@ -309,6 +309,12 @@ impl FlatRead<'_> {
                 }
                 Err(error) => {
                     log::debug!("{}: a walk ended: {error}", self.prefetch.prefix);
+                    // The next one would end there too: the server's pages do not lead on.
+                    if error.kind() == Kind::Corrupt
+                        && let Some(lister) = self.lister.upgrade()
+                    {
+                        lister.back_off(self.prefetch);
+                    }
                     return Ok(());
                 }
             }
