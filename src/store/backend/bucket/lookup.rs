@@ -6,7 +6,7 @@ use object_store::path::Path;
 
 use super::BucketStore;
 use super::client::describe;
-use super::listing::{NextPage, PageRange, checked, options, page};
+use super::listing::{NextPage, PAGE_SIZE, PageRange, checked, options, page};
 use crate::error::{Kind, Result};
 use crate::request_context::RequestContext;
 use crate::store::backend::remote::fault;
@@ -90,14 +90,33 @@ impl BucketStore {
             return Ok(false);
         }
         let prefix = self.prefix_below(key);
-        let page = page(
-            context,
-            &self.client,
-            key,
-            &one_name(&prefix),
-            &NextPage::First,
-        )?;
-        Ok(has_names(&prefix, &page))
+        let wanted = one_name(&prefix);
+        let page = page(context, &self.client, key, &wanted, &NextPage::First)?;
+        self.begins_listing(context, key, page)
+    }
+
+    /// Whether something lies below a key by the first page of what does. A page that has no name and says that others
+    /// follow shows nothing, so the next one is requested; `Corrupt` if it does not lead on.
+    fn begins_listing(
+        &self,
+        context: &RequestContext,
+        key: &Key,
+        first: PaginatedListResult,
+    ) -> Result<bool> {
+        let prefix = self.prefix_below(key);
+        let Some(token) = &first.page_token else {
+            return Ok(has_names(&prefix, &first));
+        };
+        if has_names(&prefix, &first) {
+            return Ok(true);
+        }
+        let wanted = PageRange {
+            max_names: PAGE_SIZE,
+            ..one_name(&prefix)
+        };
+        let next = NextPage::At(token.clone());
+        let page = page(context, &self.client, key, &wanted, &next)?;
+        Ok(has_names(&prefix, &page) || page.page_token.is_some())
     }
 
     /// Requests an object and the first name below it concurrently.
@@ -116,7 +135,10 @@ impl BucketStore {
             self.client.pages.list_paginated(Some(&prefix), one),
         )?;
         let is_prefix = match page {
-            Ok(page) => has_names(&prefix, &checked(key, &NextPage::First, page)?),
+            Ok(page) => {
+                let page = checked(key, &NextPage::First, page)?;
+                self.begins_listing(context, key, page)?
+            }
             Err(error) if error.kind() == Kind::Unavailable => self.is_prefix(context, key)?,
             Err(error) => return Err(error),
         };
@@ -148,7 +170,5 @@ fn one_name(prefix: &str) -> PageRange<'_> {
 fn has_names(prefix: &str, page: &PaginatedListResult) -> bool {
     let below = |name: &str| name.len() > prefix.len();
     let mut prefixes = page.result.common_prefixes.iter();
-    !page.result.objects.is_empty()
-        || prefixes.any(|prefix| below(prefix.as_ref()))
-        || page.page_token.is_some()
+    !page.result.objects.is_empty() || prefixes.any(|prefix| below(prefix.as_ref()))
 }

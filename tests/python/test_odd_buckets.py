@@ -1,0 +1,130 @@
+"""Buckets of servers that list nothing, know old listings alone, or whose listings do not end."""
+
+import os
+import subprocess
+import time
+
+import numpy as np
+import pytest
+import zarr
+
+import layout
+import mounting
+import odd_bucket
+from mounting import zarrfs
+
+# What a command that asks such a server takes at most, in seconds.
+ENDS = 20
+# How long is looked whether requests go on.
+STAYS = 2
+
+SHAPE, CHUNKS = (12, 12), (4, 4)
+
+
+def values():
+    """Returns elements of which the last row of chunks has the fill value."""
+    made = np.arange(144, dtype="<i4").reshape(SHAPE)
+    made[8:] = 7
+    return made
+
+
+def make(folder, version, consolidated):
+    """Makes a store with sparse arrays, one of them in shards where the version has these."""
+    root = zarr.open_group(folder, mode="w", zarr_format=version)
+    made = {"g/plain": {"chunks": CHUNKS}}
+    if version == 3:
+        made["g/sharded"] = {"chunks": (2, 2), "shards": CHUNKS}
+    for name, chunks in made.items():
+        array = root.create_array(name, shape=SHAPE, dtype="<i4", fill_value=7, **chunks)
+        array[:8] = values()[:8]
+    if consolidated:
+        zarr.consolidate_metadata(folder, zarr_format=version)
+    return list(made)
+
+
+@pytest.mark.parametrize("consolidated", [True, False])
+@pytest.mark.parametrize("version", [2, 3])
+def test_a_bucket_that_lists_nothing_is_read(tmp_path, version, consolidated):
+    folder = tmp_path / "s.zarr"
+    arrays = make(folder, version, consolidated)
+    missing = "c/2/0" if version == 3 else "2.0"
+    with odd_bucket.serving(folder, odd_bucket.UNLISTED) as server:
+        store, *options = server.place
+        with mounting.Mount(store, *options) as mount:
+            for name in arrays:
+                npy = layout.decoded(mount.files, mount.store, name, "npy")
+                assert np.array_equal(np.load(npy), values())
+                assert np.array_equal(zarr.open_array(mount.path / name, mode="r")[...], values())
+                assert not (mount.path / name / missing).exists()
+        for name in arrays:
+            array = f"{store}/{name}"
+            assert zarrfs("cat", *options, "--select", "11,:2", array).stdout.split() == ["7", "7"]
+            assert "no such file or key" in zarrfs("cat", *options, f"{array}/{missing}", check=False).stderr
+            copy = tmp_path / f"{name.replace('/', '_')}.npy"
+            zarrfs("cp", *options, array, copy)
+            assert np.array_equal(np.load(copy), values())
+            zarrfs("check", *options, "--data", array)
+        if consolidated:
+            said = zarrfs("tree", *options, store).stdout
+            assert all(name.removeprefix("g/") in said for name in arrays)
+
+
+def below(folder):
+    """Returns the paths of all files below a folder."""
+    files = (os.path.join(place, name) for place, _, names in os.walk(folder) for name in names)
+    return sorted(os.path.relpath(file, folder) for file in files)
+
+
+def make_many(folder):
+    """Makes a store with more names than a page has, in one array and in groups."""
+    root = zarr.open_group(folder, mode="w", zarr_format=3)
+    many = root.create_array("many", shape=(100,), chunks=(1,), dtype="u1")
+    many[...] = np.arange(1, 101)
+    for number in range(30):
+        root.create_group(f"g{number:02}")
+
+
+def test_listings_of_version_1_are_followed(tmp_path):
+    folder = tmp_path / "s.zarr"
+    make_many(folder)
+    with odd_bucket.serving(folder, odd_bucket.VERSION_1) as server:
+        store, *options = server.place
+        with mounting.Mount(store, *options) as mount:
+            assert below(mount.path) == below(folder)
+            npy = layout.decoded(mount.files, mount.store, "many", "npy")
+            assert np.array_equal(np.load(npy), np.arange(1, 101))
+        assert zarrfs("tree", *options, store).stdout.count("g") >= 30
+        zarrfs("check", *options, "--data", store)
+
+
+@pytest.mark.parametrize("kind", [odd_bucket.EMPTY_TOKEN, odd_bucket.SAME_TOKEN])
+def test_a_listing_that_does_not_end_is_an_error_in_time(tmp_path, kind):
+    folder = tmp_path / "s.zarr"
+    make_many(folder)
+    with odd_bucket.serving(folder, kind) as server:
+        store, *options = server.place
+        for command, status in [("tree", 2), ("ls", 2), ("check", 1)]:
+            done = zarrfs(command, *options, store, check=False, limit=ENDS)
+            assert done.returncode == status, command
+            assert "the listing does not end" in done.stdout + done.stderr, command
+        with mounting.Mount(store, *options) as mount:
+            found = subprocess.run(["find", mount.path], capture_output=True, text=True, timeout=ENDS)
+            assert found.returncode == 1
+            assert "Input/output error" in found.stderr
+            assert "the listing does not end" in (mount.path / ".zarrfs/errors").read_text()
+            asked = len(server.asked)
+            time.sleep(STAYS)
+            assert len(server.asked) == asked
+
+
+def test_a_bucket_whose_listing_cannot_go_on_is_not_mounted(tmp_path):
+    folder = tmp_path / "s.zarr"
+    make_many(folder)
+    with odd_bucket.serving(folder, odd_bucket.CUT_OFF) as server:
+        store, *options = server.place
+        with pytest.raises(AssertionError, match="neither a token nor a name"):
+            with mounting.Mount(store, *options):
+                pass
+        asked = len(server.asked)
+        time.sleep(STAYS)
+        assert len(server.asked) == asked
