@@ -45,6 +45,7 @@ class MountOptions(TypedDict, total=False):
     anon: bool
     endpoint: str
     region: str
+    missing_is: int
     profile: str
     metadata_ttl: Duration
     immutable: bool

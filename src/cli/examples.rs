@@ -101,7 +101,7 @@ pub(super) const MOUNT_OPTIONS: &str = concat!(
 
 Options of -o: view, cow, memory, max_chunk, spill, timeout, list, dialect, log, uid, \
      gid, umask, option, \
-     endpoint, region, profile, metadata_ttl, concurrency, cache_dir and cache_size (each with =VALUE), allow_other, \
+     endpoint, region, missing_is, profile, metadata_ttl, concurrency, cache_dir and cache_size (each with =VALUE), allow_other, \
      write_through, lossy, passthrough, follow_symlinks, consolidated, anon and immutable as above; \
      fsname=NAME, the source that the table of mounts shows; readahead=SIZE, how far the kernel reads ahead (1M; only root can set it); \
      nonempty, mount over what DIR holds; ro, noexec, noatime, sync, dirsync; verbose. Options of fstab that concern \

@@ -50,7 +50,7 @@ const IGNORED: [&str; 34] = [
     "comment",
 ];
 
-const KNOWN: [&str; 37] = [
+const KNOWN: [&str; 38] = [
     "allow_other",
     "anon",
     "cache_dir",
@@ -71,6 +71,7 @@ const KNOWN: [&str; 37] = [
     "max_chunk",
     "memory",
     "metadata_ttl",
+    "missing_is",
     "noatime",
     "noexec",
     "nonempty",

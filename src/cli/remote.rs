@@ -26,6 +26,9 @@ pub struct RemoteArgs {
     /// Region of the bucket
     #[arg(long, value_name = "NAME")]
     pub region: Option<String>,
+    /// How the server answers for keys that it does not have, if not by 404: such as 403
+    #[arg(long, value_name = "STATUS", value_parser = missing_status)]
+    pub missing_is: Option<u16>,
     /// Profile of ~/.aws with the credentials of an S3 bucket
     #[arg(long, value_name = "NAME")]
     pub profile: Option<String>,
@@ -60,6 +63,7 @@ impl RemoteArgs {
             may_be_empty: false,
             endpoint: self.endpoint.clone(),
             region: self.region.clone(),
+            missing_is: self.missing_is,
             timeout,
             concurrency: usize::from(self.concurrency),
             metadata_ttl: if self.immutable {
@@ -111,6 +115,10 @@ pub(super) fn apply_value(config: &mut RemoteConfig, name: &str, value: &str) ->
         }
         "endpoint" => config.endpoint = Some(value.to_string()),
         "region" => config.region = Some(value.to_string()),
+        "missing_is" => {
+            let status = missing_status(value).map_err(|text| Error::invalid("", text))?;
+            config.missing_is = Some(status);
+        }
         PROFILE => config
             .options
             .push((PROFILE.to_string(), value.to_string())),
@@ -121,6 +129,15 @@ pub(super) fn apply_value(config: &mut RemoteConfig, name: &str, value: &str) ->
         _ => return Ok(false),
     }
     Ok(true)
+}
+
+/// Reads the status of a missing key. Those of the server's own failures, and those that concern how or when it was asked,
+/// would make a missing chunk of one that could not be read.
+fn missing_status(text: &str) -> std::result::Result<u16, String> {
+    let status = text.parse().ok();
+    let status = status.filter(|status| (400..500).contains(status));
+    let status = status.filter(|status| ![404, 407, 408, 412, 416, 429].contains(status));
+    status.ok_or_else(|| "expected a status such as 400 or 403; 404 always counts".to_string())
 }
 
 fn concurrency(value: &str) -> Result<usize> {
@@ -145,6 +162,12 @@ pub(super) fn shown(config: &RemoteConfig) -> Vec<(&'static str, String)> {
         ("anon", config.anonymous.to_string()),
         ("endpoint", endpoint.unwrap_or_default()),
         ("region", config.region.clone().unwrap_or_default()),
+        (
+            "missing_is",
+            config
+                .missing_is
+                .map_or_else(String::new, |status| status.to_string()),
+        ),
         ("metadata_ttl", ttl),
         ("concurrency", config.concurrency.to_string()),
         (
@@ -165,6 +188,7 @@ mod tests {
         assert!(apply_value(&mut config, "option", "secret_access_key=hush").unwrap());
         assert!(apply_value(&mut config, "endpoint", "http://me:hush@host/?a=hush").unwrap());
         assert!(apply_value(&mut config, "concurrency", "0").is_err());
+        assert!(apply_value(&mut config, "missing_is", "500").is_err());
         let text = format!("{:?} {config:?}", shown(&config));
         assert!(
             text.contains("secret_access_key") && !text.contains("hush"),

@@ -74,6 +74,8 @@ pub struct RemoteConfig {
     pub endpoint: Option<String>,
     /// Region of the bucket.
     pub region: Option<String>,
+    /// The status by which the server says that a key is missing, beside 404.
+    pub missing_is: Option<u16>,
     /// Time limit of a response, or of a piece of its body.
     pub timeout: Duration,
     /// The most requests at a time.
@@ -94,6 +96,7 @@ impl Default for RemoteConfig {
             may_be_empty: false,
             endpoint: None,
             region: None,
+            missing_is: None,
             timeout: Duration::from_secs(60),
             concurrency: 32,
             metadata_ttl: Duration::from_secs(60),

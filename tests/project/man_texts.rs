@@ -262,7 +262,7 @@ pub const PAGES_OF_SECTION_7: [&str; 4] = [
 ];
 
 /// The options of `-o`: name with its value, and what it does.
-pub const MOUNT_OPTIONS: [(&str, &str); 29] = [
+pub const MOUNT_OPTIONS: [(&str, &str); 30] = [
     ("view=NAME", "store or files"),
     (
         "list=LIST",
@@ -296,6 +296,10 @@ pub const MOUNT_OPTIONS: [(&str, &str); 29] = [
     ),
     ("anon", "ask a store on the network without credentials"),
     ("endpoint=URL, region=NAME", "where a bucket is"),
+    (
+        "missing_is=STATUS",
+        "how the server answers for keys that it does not have, if not by 404, see zarrfs-stores(7)",
+    ),
     (
         "profile=NAME",
         "the profile of ~/.aws with the credentials of an S3 bucket",

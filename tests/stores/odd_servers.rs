@@ -461,6 +461,7 @@ fn b08_what_a_bucket_without_listing_refuses_is_missing_while_its_root_is_given(
         assert!(store.head(&UNLIMITED, &key(missing)).unwrap().is_none());
         assert!(store.version(&UNLIMITED, &key(missing)).unwrap().is_none());
     }
+    let reader = store.open(&UNLIMITED, &key("a/0"), None).unwrap();
     closed.store(true, Ordering::SeqCst);
     for refused in ["a/0", "a/1"] {
         let error = store
@@ -469,6 +470,127 @@ fn b08_what_a_bucket_without_listing_refuses_is_missing_while_its_root_is_given(
             .unwrap_err();
         assert_eq!(error.kind(), Kind::Denied, "{refused}: {error}");
     }
+    let error = reader.read_at(&UNLIMITED, 0, 1).unwrap_err();
+    assert_eq!(error.kind(), Kind::Denied, "{error}");
     let error = open("s3://b", TTL, remote()).err().unwrap();
     assert_eq!(error.kind(), Kind::Denied, "{error}");
+}
+
+/// A bucket, and a web folder, with `a` and `.zgroup`, that refuse what they do not have; `a` is removed once that is set.
+fn refusing(is_removed: Arc<AtomicBool>) -> Scripted {
+    Scripted::start(move |_, request| {
+        let path = request.target.split('?').next().unwrap_or_default();
+        match path.trim_start_matches("/b") {
+            "/a" if is_removed.load(Ordering::SeqCst) => answer(403, b""),
+            "/.zgroup" | "/a" => Answer {
+                headers: vec![
+                    ("last-modified", "Thu, 01 Jan 2026 00:00:00 GMT".to_string()),
+                    ("etag", "\"1\"".to_string()),
+                ],
+                ..answer(200, b"{}")
+            },
+            _ => answer(403, b""),
+        }
+    })
+}
+
+/// Returns the address of the bucket of a server, and of its web folder.
+fn as_bucket_and_folder(server: &Scripted) -> [(String, RemoteConfig); 2] {
+    let bucket = RemoteConfig {
+        anonymous: true,
+        endpoint: Some(format!("http://{}", server.address)),
+        ..RemoteConfig::default()
+    };
+    let folder = (server.url(""), RemoteConfig::default());
+    [("s3://b".to_string(), bucket), folder]
+}
+
+#[test]
+fn b08_an_open_object_that_is_removed_is_changed_where_missing_keys_are_refused() {
+    let is_removed = Arc::new(AtomicBool::new(false));
+    let server = refusing(is_removed.clone());
+    for (url, remote) in as_bucket_and_folder(&server) {
+        is_removed.store(false, Ordering::SeqCst);
+        let store = open(&url, Duration::ZERO, remote).unwrap();
+        let reader = store.open(&UNLIMITED, &key("a"), None).unwrap();
+        is_removed.store(true, Ordering::SeqCst);
+        let error = reader.read_at(&UNLIMITED, 0, 1).unwrap_err();
+        assert_eq!(error.kind(), Kind::Changed, "{url}: {error}");
+    }
+}
+
+#[test]
+fn b08_a_status_that_a_person_knows_as_missing_takes_no_further_request() {
+    let server = refusing(Arc::default());
+    for (url, remote) in as_bucket_and_folder(&server) {
+        for missing_is in [None, Some(403)] {
+            let remote = RemoteConfig {
+                missing_is,
+                ..remote.clone()
+            };
+            let ttl = Duration::from_secs(60);
+            let store = open(&url, ttl, remote).unwrap();
+            let asked = || server.requests.lock().unwrap().len();
+            let before = asked();
+            for number in 0..5 {
+                let missing = store.get(&UNLIMITED, &key(&format!("c/{number}")), 100);
+                assert!(missing.unwrap().is_none(), "{url}");
+            }
+            let made = asked() - before;
+            assert_eq!(made == 5, missing_is.is_some(), "{url}: {made} requests");
+        }
+    }
+}
+
+/// The store as a whole may be refused from some time on: then none of its keys is missing.
+#[test]
+fn b08_a_store_that_is_refused_as_a_whole_has_no_missing_keys() {
+    let closed = Arc::new(AtomicBool::new(false));
+    let server = unlisted(closed.clone());
+    let remote = RemoteConfig {
+        anonymous: true,
+        endpoint: Some(format!("http://{}", server.address)),
+        missing_is: Some(403),
+        ..RemoteConfig::default()
+    };
+    let store = open("s3://b", Duration::from_millis(100), remote).unwrap();
+    assert!(
+        store
+            .get(&UNLIMITED, &key(".zgroup"), 100)
+            .unwrap()
+            .is_some()
+    );
+    assert!(store.get(&UNLIMITED, &key("a/1"), 100).unwrap().is_none());
+    closed.store(true, Ordering::SeqCst);
+    thread::sleep(Duration::from_millis(1200));
+    let error = store.get(&UNLIMITED, &key("a/0"), 100).map(drop);
+    let error = error.unwrap_err();
+    assert_eq!(error.kind(), Kind::Gone, "{error}");
+}
+
+/// Nothing shows whether a folder without documents refuses what it does not have.
+#[test]
+fn b08_a_refusal_that_may_mean_missing_names_the_option() {
+    let server = Scripted::start(|_, request| match request.target.as_str() {
+        "/s/" => answer(403, b""),
+        "/s" => Answer {
+            headers: vec![("location", "/s/".to_string())],
+            ..answer(301, b"")
+        },
+        "/s/c" => answer(403, b""),
+        _ => answer(404, b""),
+    });
+    let url = server.url("s/");
+    let Ok(store) = open(&url, TTL, RemoteConfig::default()) else {
+        panic!("is not opened")
+    };
+    let error = store.get(&UNLIMITED, &key("c"), 100).map(drop).unwrap_err();
+    assert_eq!(error.kind(), Kind::Denied);
+    assert!(error.detail().contains("--missing-is 403"), "{error}");
+    let known = RemoteConfig {
+        missing_is: Some(403),
+        ..RemoteConfig::default()
+    };
+    let store = open(&url, TTL, known).unwrap();
+    assert!(store.get(&UNLIMITED, &key("c"), 100).unwrap().is_none());
 }

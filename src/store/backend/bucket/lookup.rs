@@ -9,9 +9,6 @@ use super::client::describe;
 use super::listing::{NextPage, PAGE_SIZE, PageRange, checked, options, page};
 use crate::error::{Kind, Result};
 use crate::request_context::RequestContext;
-use crate::store::backend::remote::fault;
-use crate::store::backend::remote::limits::Purpose;
-use crate::store::backend::remote::runtime::{wait, with_last_response};
 use crate::store::{EntryKind, Key, Meta};
 
 impl BucketStore {
@@ -23,20 +20,12 @@ impl BucketStore {
 
     /// Returns the name of an object in the bucket; nothing if no object can have it.
     pub(super) fn name(&self, key: &Key) -> Option<String> {
-        if key.is_root() {
-            return Some(self.prefix.clone());
-        }
-        let key = str::from_utf8(key.as_bytes()).ok()?;
-        Some(match self.prefix.as_str() {
-            "" => key.to_string(),
-            prefix => format!("{prefix}/{key}"),
-        })
+        name_below(&self.prefix, key)
     }
 
     /// Returns the path by which the client knows an object; nothing if no object can have the key.
     pub(super) fn path(&self, key: &Key) -> Option<Path> {
-        let name = self.name(key).filter(|_| !key.is_root())?;
-        Path::parse(name).ok()
+        path_below(&self.prefix, key)
     }
 
     /// Returns the metadata of an object; nothing if it is missing.
@@ -54,30 +43,9 @@ impl BucketStore {
         context: &RequestContext,
         answer: Result<Option<T>>,
     ) -> Result<Option<T>> {
-        match (answer, &self.absence) {
-            (Err(error), Some(absence)) if error.kind() == Kind::Denied => {
-                let is_there = async |key: &Key| self.is_there(key).await;
-                let asked = absence.is_missing(is_there);
-                let asked = self.client.limits.permitted(Purpose::Metadata, asked);
-                match wait(context, self.client.limits.time, asked)? {
-                    (Some(Some(Ok(true))), _) => Ok(None),
-                    _ => Err(error),
-                }
-            }
-            (answer, _) => answer,
-        }
-    }
-
-    /// Requests the metadata of an object as a part of a wait; false if it is missing.
-    async fn is_there(&self, key: &Key) -> Result<bool> {
-        let Some(path) = self.path(key) else {
-            return Ok(false);
-        };
-        let (answer, last) = with_last_response(self.client.object_head(&path)).await;
-        match answer.map_err(|error| fault::error(&error, &last, key)) {
-            Ok(_) => Ok(true),
-            Err(error) if error.kind() == Kind::NotFound => Ok(false),
-            Err(error) => Err(error),
+        match &self.absence {
+            Some(absence) => absence.or_missing(context, answer),
+            None => answer,
         }
     }
 
@@ -144,6 +112,24 @@ impl BucketStore {
         };
         Ok((described(object)?, is_prefix))
     }
+}
+
+/// Returns the name of an object below a prefix; nothing if no object can have it.
+fn name_below(prefix: &str, key: &Key) -> Option<String> {
+    if key.is_root() {
+        return Some(prefix.to_string());
+    }
+    let key = str::from_utf8(key.as_bytes()).ok()?;
+    Some(match prefix {
+        "" => key.to_string(),
+        prefix => format!("{prefix}/{key}"),
+    })
+}
+
+/// Returns the path of an object below a prefix; nothing if no object can have the key.
+pub(super) fn path_below(prefix: &str, key: &Key) -> Option<Path> {
+    let name = name_below(prefix, key).filter(|_| !key.is_root())?;
+    Path::parse(name).ok()
 }
 
 /// Converts the response about an object; nothing if it is missing.

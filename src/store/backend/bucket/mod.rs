@@ -11,7 +11,6 @@ use object_store::{GetOptions, GetRange};
 
 use crate::error::{Error, Kind, Result};
 use crate::request_context::RequestContext;
-use crate::store::backend::remote::absence::Absence;
 use crate::store::backend::remote::condition_probe::trial_key;
 use crate::store::{
     ByteRange, Condition, ETag, EntryKind, FlatListing, Key, Listing, Meta, Object, PutBody,
@@ -21,6 +20,7 @@ use client::Client;
 use flat_listing::BucketFlatListing;
 use listing::{BucketListing, Pages};
 use reader::BucketReader;
+use refusal::BucketAbsence;
 use writer::{WriteClients, Writer, etag_of};
 
 mod address;
@@ -39,6 +39,7 @@ mod page_token;
 mod plain_listing;
 mod profile;
 mod reader;
+mod refusal;
 mod rotation;
 mod server_address;
 mod settings;
@@ -59,7 +60,7 @@ pub struct BucketStore {
     prefix: String,
     writer: WriteClients,
     /// Whether what the server refuses is missing; `None` where names are listed.
-    absence: Option<Absence>,
+    absence: Option<Arc<BucketAbsence>>,
     /// Whether an empty prefix is a store as well.
     may_be_empty: bool,
     /// Whether keys are listed in order: those of S3's directory buckets are not.
@@ -190,6 +191,7 @@ impl Store for BucketStore {
         let path = self.path(key).ok_or_else(|| Error::not_found(key))?;
         Ok(Arc::new(BucketReader {
             client: self.client.clone(),
+            absence: self.absence.clone(),
             path,
             key: key.clone(),
             meta,

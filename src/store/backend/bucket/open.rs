@@ -6,6 +6,7 @@ use std::time::Duration;
 use super::address::Address;
 use super::client::Client;
 use super::listing::BucketListing;
+use super::refusal::BucketAbsence;
 use super::settings::ClientSettings;
 use super::writer::WriteClients;
 use super::{BucketStore, address, cloud_urls, settings};
@@ -13,7 +14,6 @@ use crate::error::{Error, Kind, Result};
 use crate::model::document;
 use crate::request_context::UNLIMITED;
 use crate::stats::Stats;
-use crate::store::backend::remote::absence::Absence;
 use crate::store::backend::remote::connector::Connector;
 use crate::store::backend::remote::fault;
 use crate::store::backend::remote::limits::{RequestLimits, once_ready};
@@ -72,7 +72,10 @@ impl BucketStore {
         })?;
         let mut store = BucketStore::build(address, config, &connector, (RETRIES, config.timeout))?;
         store.info.lists = lists;
-        store.absence = (!lists).then(Absence::default);
+        if !lists {
+            let absence = BucketAbsence::new(store.client.clone(), store.prefix.clone());
+            store.absence = Some(Arc::new(absence));
+        }
         Ok(store)
     }
 

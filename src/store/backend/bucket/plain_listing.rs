@@ -2,13 +2,14 @@
 //!
 //! A bucket may have keys with empty parts (`a//b`), with `.` and `..` as parts, or with control characters. No Zarr
 //! writer makes them, no file can have such a name, and object_store fails on the whole page that lists one. Such keys
-//! are taken out of each page before object_store reads it, and remembered as not shown.
+//! are taken out of each page before object_store reads it, and remembered as not shown. Here a status becomes 404 by which
+//! the server says that an object is missing (`--missing-is`).
 
 use std::borrow::Cow;
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 
-use http::Uri;
+use http::{Method, StatusCode, Uri};
 use object_store::ClientOptions;
 use object_store::client::{
     HttpClient, HttpConnector, HttpError, HttpRequest, HttpResponse, HttpResponseBody, HttpService,
@@ -40,6 +41,8 @@ pub(super) struct PlainListingConnector {
     below: Connector,
     not_shown: Arc<NotShownEntries>,
     pub(super) signer: Arc<OnceLock<ListingSigner>>,
+    /// The status by which the server says that an object is missing, beside 404.
+    missing_is: Option<u16>,
 }
 
 impl PlainListingConnector {
@@ -52,7 +55,13 @@ impl PlainListingConnector {
             below: below.clone(),
             not_shown: not_shown.clone(),
             signer: Arc::default(),
+            missing_is: None,
         }
+    }
+
+    /// Has a status of a read count as 404.
+    pub(super) fn with_missing_status(self, missing_is: Option<u16>) -> PlainListingConnector {
+        PlainListingConnector { missing_is, ..self }
     }
 }
 
@@ -68,6 +77,7 @@ impl HttpConnector for PlainListingConnector {
             below: self.below.connect(options)?,
             not_shown: self.not_shown.clone(),
             signer: self.signer.clone(),
+            missing_is: self.missing_is,
         }))
     }
 }
@@ -77,6 +87,7 @@ struct PlainListingClient {
     not_shown: Arc<NotShownEntries>,
     /// How requests are signed that follow a listing of version 1; empty where none are signed.
     signer: Arc<OnceLock<ListingSigner>>,
+    missing_is: Option<u16>,
 }
 
 impl fmt::Debug for PlainListingClient {
@@ -95,7 +106,11 @@ impl HttpService for PlainListingClient {
                 signer.sign(&mut request).await?;
             }
         }
-        let response = self.below.execute(request).await?;
+        let is_read = [Method::GET, Method::HEAD].contains(request.method());
+        let mut response = self.below.execute(request).await?;
+        if is_read && !is_listing && Some(response.status().as_u16()) == self.missing_is {
+            *response.status_mut() = StatusCode::NOT_FOUND;
+        }
         if !is_listing || !response.status().is_success() {
             return Ok(response);
         }

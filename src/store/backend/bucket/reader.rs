@@ -8,6 +8,7 @@ use object_store::path::Path;
 use object_store::{GetOptions, GetRange};
 
 use super::client::Client;
+use super::refusal::BucketAbsence;
 use crate::error::{Error, Kind, Result};
 use crate::request_context::RequestContext;
 use crate::store::{Key, Meta, Reader, check_length};
@@ -15,6 +16,8 @@ use crate::store::{Key, Meta, Reader, check_length};
 /// An object in the version in which it was opened.
 pub(super) struct BucketReader {
     pub(super) client: Arc<Client>,
+    /// Whether what the server refuses is missing; `None` where names are listed.
+    pub(super) absence: Option<Arc<BucketAbsence>>,
     pub(super) path: Path,
     pub(super) key: Key,
     pub(super) meta: Meta,
@@ -35,7 +38,11 @@ impl Reader for BucketReader {
         let options = GetOptions::new().with_range(Some(GetRange::Bounded(offset..end)));
         let fetched = self
             .client
-            .fetch(context, &self.key, &self.path, options, end - offset)?;
+            .fetch(context, &self.key, &self.path, options, end - offset);
+        let fetched = match &self.absence {
+            Some(absence) => absence.or_missing(context, fetched)?,
+            None => fetched?,
+        };
         let object = fetched.ok_or_else(|| self.changed())?;
         check_length(&self.key, object.content(), self.meta.content())?;
         if !object.meta().may_be_of(&self.meta) {

@@ -294,6 +294,7 @@ impl RemoteKey for ObjectChange<'_> {
 
     fn reader(&self, meta: &Meta) -> Arc<dyn Reader> {
         Arc::new(BucketReader {
+            absence: None,
             client: self.writer.client.clone(),
             path: self.target.path.clone(),
             key: self.target.key.clone(),

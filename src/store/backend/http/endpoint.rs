@@ -8,7 +8,7 @@ use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use http::HeaderValue;
+use http::{HeaderValue, StatusCode};
 use object_store::PutPayload;
 use object_store::client::{HttpClient, HttpError, HttpErrorKind, HttpRequest, HttpRequestBody};
 
@@ -18,6 +18,7 @@ use super::webdav;
 use crate::error::{Error, Kind, Result};
 use crate::request_context::RequestContext;
 use crate::store::Key;
+use crate::store::backend::remote::absence::Absence;
 use crate::store::backend::remote::fault;
 use crate::store::backend::remote::limits::{Attempts, Purpose, RequestLimits};
 use crate::store::backend::remote::runtime::{note_arrival, wait, wait_for_change};
@@ -31,6 +32,10 @@ pub(super) struct HttpEndpoint {
     pub(super) repeats: usize,
     /// Whether the server is known to send parts of objects alone (`StoreInfo::sends_parts`).
     pub(super) sends_parts: Arc<AtomicBool>,
+    /// The status by which the server says that an object is missing, beside 404.
+    pub(super) missing_is: Option<u16>,
+    /// Whether what the server refuses is missing; `None` where it lists names, or has no document at the root.
+    pub(super) absence: Option<Absence>,
 }
 
 /// A request about a key.
@@ -89,6 +94,13 @@ impl<'a> RequestSpec<'a> {
             header: Some(("range", range)),
             ..RequestSpec::get(key)
         }
+    }
+}
+
+impl RequestSpec<'_> {
+    /// Whether it reads an object, or asks for one.
+    fn is_of_object(&self) -> bool {
+        [http::Method::GET, http::Method::HEAD].contains(&self.method) && !self.as_folder
     }
 }
 
@@ -198,7 +210,13 @@ impl HttpEndpoint {
                     .await
                     .ok(),
             };
-            let response = response.ok_or_else(|| self.limits.late(spec.key))?;
+            let mut response = response.ok_or_else(|| self.limits.late(spec.key))?;
+            if let Ok(response) = &mut response
+                && Some(response.status().as_u16()) == self.missing_is
+                && spec.is_of_object()
+            {
+                *response.status_mut() = StatusCode::NOT_FOUND;
+            }
             let is_transient = match &response {
                 Ok(response) => is_transient_status(response.status().as_u16()),
                 Err(fault) => is_transient(fault),
@@ -222,6 +240,28 @@ impl HttpEndpoint {
                 }
             }
         }
+    }
+}
+
+impl HttpEndpoint {
+    /// Whether the refusal of a key, by an error of this kind, means that it is missing.
+    pub(super) async fn is_refused_as_missing(&self, error: &Error) -> bool {
+        let Some(absence) = self
+            .absence
+            .as_ref()
+            .filter(|_| error.kind() == Kind::Denied)
+        else {
+            return false;
+        };
+        let is_there = async |key: &Key| {
+            let spec = RequestSpec::part(key, "bytes=0-0".to_string());
+            match self.send(&spec).await?.status {
+                200 | 206 | 416 => Ok(true),
+                404 => Ok(false),
+                status => Err(refusal(key, status)),
+            }
+        };
+        matches!(absence.is_missing(is_there).await, Ok(true))
     }
 }
 

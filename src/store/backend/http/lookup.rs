@@ -64,10 +64,10 @@ impl HttpStore {
     ) -> Result<ResponseKind> {
         let kind = match response.response_kind(key) {
             Err(error) if error.kind() == Kind::Denied => {
-                return match self.is_refused_as_missing().await {
-                    Ok(true) => Ok(ResponseKind::Missing),
-                    _ => Err(error),
-                };
+                if self.endpoint.is_refused_as_missing(&error).await {
+                    return Ok(ResponseKind::Missing);
+                }
+                return Err(self.with_hint(error, response.status));
             }
             // WebDAV answers this for a GET of a folder.
             Err(error)
@@ -92,20 +92,18 @@ impl HttpStore {
         }
     }
 
-    /// Whether the refusal of a key means that it is missing.
-    async fn is_refused_as_missing(&self) -> Result<bool> {
-        let Some(absence) = &self.absence else {
-            return Ok(false);
-        };
-        let is_there = async |key: &Key| {
-            let spec = RequestSpec::part(key, "bytes=0-0".to_string());
-            match self.endpoint.send(&spec).await?.status {
-                200 | 206 | 416 => Ok(true),
-                404 => Ok(false),
-                status => Err(refusal(key, status)),
-            }
-        };
-        absence.is_missing(is_there).await
+    /// Returns the error of a refusal; it names the option for a server of which nothing shows whether it refuses what it
+    /// does not have.
+    fn with_hint(&self, error: Error, status: u16) -> Error {
+        let is_known = self.info.lists || self.endpoint.absence.is_some();
+        if is_known || !matches!(status, 401 | 403) {
+            return error;
+        }
+        let text = format!(
+            "{}; if it does so for keys that it does not have: --missing-is {status}",
+            error.detail()
+        );
+        Error::new(error.kind(), error.subject(), text)
     }
 
     /// Whether the page that came for a key is the index of a folder; an error where the server has no listings and

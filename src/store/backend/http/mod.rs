@@ -10,7 +10,6 @@ use std::sync::atomic::AtomicBool;
 use crate::error::{Error, Kind, Result};
 use crate::known::Known;
 use crate::request_context::{RequestContext, UNLIMITED};
-use crate::store::backend::remote::absence::Absence;
 use crate::store::backend::remote::condition_probe::ConditionProbe;
 use crate::store::{
     ByteRange, Condition, ETag, FlatListing, Key, Listing, Meta, Object, PutBody, Reader, Store,
@@ -52,8 +51,6 @@ enum ListingMethod {
 pub(super) struct HttpStore {
     endpoint: Arc<HttpEndpoint>,
     listing_method: ListingMethod,
-    /// Whether what the server refuses is missing; `None` where it lists names, or has no document at the root.
-    absence: Option<Absence>,
     /// The documents that were asked for when the store was opened.
     first_documents: FirstDocuments,
     /// Whether the server has refused HEAD where GET is allowed, as for signed URLs.

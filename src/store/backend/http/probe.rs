@@ -79,10 +79,11 @@ impl HttpStore {
             limits: RequestLimits::new(config.timeout.min(FIRST_LIMIT), config.concurrency),
             repeats: FIRST_RETRIES,
             sends_parts: Arc::default(),
+            missing_is: config.missing_is,
+            absence: None,
         };
         Ok(HttpStore {
             listing_method: ListingMethod::None,
-            absence: None,
             first_documents: FirstDocuments::default(),
             refuses_heads: AtomicBool::new(false),
             knows_heads: AtomicBool::new(false),
@@ -156,7 +157,9 @@ impl HttpStore {
             found.extend(self.other_documents(&others)?);
         }
         if found.iter().any(is_there) {
-            self.absence = Some(Absence::default());
+            if let Some(endpoint) = Arc::get_mut(&mut self.endpoint) {
+                endpoint.absence = Some(Absence::default());
+            }
             return Ok(());
         }
         if let Some(Err(error)) = found.into_iter().find(Result::is_err) {

@@ -51,9 +51,13 @@ impl HttpReader {
         let piece = self.endpoint.read(context, &self.key, async {
             let spec = RequestSpec::part(&self.key, range);
             let response = self.endpoint.send(&spec).await?;
-            match response.response_kind(&self.key)? {
-                ResponseKind::There | ResponseKind::Page => {}
-                _ => return Err(changed(&self.key)),
+            match response.response_kind(&self.key) {
+                Ok(ResponseKind::There | ResponseKind::Page) => {}
+                Ok(_) => return Err(changed(&self.key)),
+                Err(error) if self.endpoint.is_refused_as_missing(&error).await => {
+                    return Err(changed(&self.key));
+                }
+                Err(error) => return Err(error),
             }
             let most = if response.status == 206 {
                 end - start
