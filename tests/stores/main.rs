@@ -24,6 +24,7 @@ mod halves;
 mod index_pages;
 mod listings;
 mod local;
+mod missing_answers;
 mod names;
 mod objects;
 mod odd_keys;

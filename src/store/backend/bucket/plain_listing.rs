@@ -8,17 +8,21 @@
 use std::borrow::Cow;
 use std::fmt;
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use http::{Method, StatusCode, Uri};
 use object_store::ClientOptions;
 use object_store::client::{
-    HttpClient, HttpConnector, HttpError, HttpRequest, HttpResponse, HttpResponseBody, HttpService,
+    HttpClient, HttpConnector, HttpError, HttpErrorKind, HttpRequest, HttpResponse,
+    HttpResponseBody, HttpService,
 };
 use object_store::path::Path;
 
 use super::page_token::{self, ListingSigner};
 use crate::store::NotShownEntries;
 use crate::store::backend::remote::connector::Connector;
+use crate::store::backend::remote::retry_after::retry_after;
+use crate::store::backend::remote::runtime::note_arrival;
 
 /// The elements of a page that describe a key or a prefix, and the element in each that has the name: those of S3 and
 /// Google, then those of Azure.
@@ -43,6 +47,8 @@ pub(super) struct PlainListingConnector {
     pub(super) signer: Arc<OnceLock<ListingSigner>>,
     /// The status by which the server says that an object is missing, beside 404.
     missing_is: Option<u16>,
+    /// How long a busy server may want to be left alone.
+    patience: Duration,
 }
 
 impl PlainListingConnector {
@@ -56,12 +62,18 @@ impl PlainListingConnector {
             not_shown: not_shown.clone(),
             signer: Arc::default(),
             missing_is: None,
+            patience: Duration::ZERO,
         }
     }
 
     /// Has a status of a read count as 404.
     pub(super) fn with_missing_status(self, missing_is: Option<u16>) -> PlainListingConnector {
         PlainListingConnector { missing_is, ..self }
+    }
+
+    /// Has busy servers be left alone as long as they say, if that is less than `patience`.
+    pub(super) fn with_patience(self, patience: Duration) -> PlainListingConnector {
+        PlainListingConnector { patience, ..self }
     }
 }
 
@@ -78,6 +90,7 @@ impl HttpConnector for PlainListingConnector {
             not_shown: self.not_shown.clone(),
             signer: self.signer.clone(),
             missing_is: self.missing_is,
+            patience: self.patience,
         }))
     }
 }
@@ -88,6 +101,27 @@ struct PlainListingClient {
     /// How requests are signed that follow a listing of version 1; empty where none are signed.
     signer: Arc<OnceLock<ListingSigner>>,
     missing_is: Option<u16>,
+    patience: Duration,
+}
+
+impl PlainListingClient {
+    /// Leaves a busy server alone as long as it says, before object_store repeats the request; an error, after which it does
+    /// not, if that is too long.
+    async fn leave_alone(&self, response: &HttpResponse) -> Result<(), HttpError> {
+        let Some(pause) = retry_after(response.status(), response.headers()) else {
+            return Ok(());
+        };
+        if pause >= self.patience {
+            let text = format!("it is to be asked again in {} s", pause.as_secs());
+            return Err(HttpError::new(
+                HttpErrorKind::Unknown,
+                std::io::Error::other(text),
+            ));
+        }
+        note_arrival();
+        tokio::time::sleep(pause).await;
+        Ok(())
+    }
 }
 
 impl fmt::Debug for PlainListingClient {
@@ -108,6 +142,7 @@ impl HttpService for PlainListingClient {
         }
         let is_read = [Method::GET, Method::HEAD].contains(request.method());
         let mut response = self.below.execute(request).await?;
+        self.leave_alone(&response).await?;
         if is_read && !is_listing && Some(response.status().as_u16()) == self.missing_is {
             *response.status_mut() = StatusCode::NOT_FOUND;
         }

@@ -83,7 +83,9 @@ impl ClientSettings {
     /// Builds the clients; `Invalid` for an option that is not known or makes no sense.
     pub(super) fn clients(&self, retry: RetryConfig) -> Result<Clients> {
         let connector = PlainListingConnector::over(&self.connector, &self.not_shown);
-        let connector = connector.with_missing_status(self.config.missing_is);
+        let connector = connector
+            .with_missing_status(self.config.missing_is)
+            .with_patience(retry.retry_timeout);
         let (built, is_signed) = match self.address.kind {
             CloudKind::S3 => {
                 let builder = self.s3()?.with_retry(retry);

@@ -141,7 +141,8 @@ impl HttpEndpoint {
         meta: &Meta,
     ) -> Result<ResponseHead> {
         let range = format!("bytes={}-{}", span.start, span.end - 1);
-        let response = self.send(&RequestSpec::part(key, range)).await?;
+        let mut response = self.send(&RequestSpec::part(key, range)).await?;
+        response.note_size(meta.size);
         match (response.response_kind(key)?, response.part()) {
             (ResponseKind::There | ResponseKind::Page, Some((start, end, size)))
                 if response.status == 206 =>

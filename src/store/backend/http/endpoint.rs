@@ -21,6 +21,7 @@ use crate::store::Key;
 use crate::store::backend::remote::absence::Absence;
 use crate::store::backend::remote::fault;
 use crate::store::backend::remote::limits::{Attempts, Purpose, RequestLimits};
+use crate::store::backend::remote::retry_after::retry_after;
 use crate::store::backend::remote::runtime::{note_arrival, wait, wait_for_change};
 
 /// A folder of a web server, and the client and limits of its requests.
@@ -221,8 +222,15 @@ impl HttpEndpoint {
                 Ok(response) => is_transient_status(response.status().as_u16()),
                 Err(fault) => is_transient(fault),
             };
+            let asked_for = match &response {
+                Ok(response) => retry_after(response.status(), response.headers()),
+                Err(_) => None,
+            };
+            if asked_for.is_some() {
+                note_arrival();
+            }
             let pause = if is_transient {
-                attempts.next_pause()
+                attempts.next_pause_of(asked_for.unwrap_or_default())
             } else {
                 None
             };

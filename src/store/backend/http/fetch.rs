@@ -2,7 +2,7 @@
 
 use super::HttpStore;
 use super::body::RequestedRange;
-use super::endpoint::RequestSpec;
+use super::endpoint::{RequestSpec, changed};
 use super::lookup::ProbeResult;
 use super::reader::MAX_WHOLE_OBJECT;
 use super::response::ResponseKind;
@@ -76,7 +76,7 @@ impl HttpStore {
             Some(range) => RequestSpec::part(key, range),
             None => RequestSpec::get(key),
         };
-        let response = self.endpoint.send(&spec).await?;
+        let mut response = self.endpoint.send(&spec).await?;
         match self.response_kind(key, &response).await? {
             // Some servers answer like this for a suffix of an empty object.
             ResponseKind::There if response.is_of_no_part() => return Ok(Fetched::OutOfRange),
@@ -84,6 +84,15 @@ impl HttpStore {
             ResponseKind::OutOfRange => return Ok(Fetched::OutOfRange),
             ResponseKind::Folder | ResponseKind::Missing | ResponseKind::Page => {
                 return Ok(Fetched::Nothing);
+            }
+        }
+        if response.is_part_without_size() {
+            let ProbeResult::Object(whole) = self.probe_object(key).await? else {
+                return Err(changed(key));
+            };
+            response.note_size(whole.size);
+            if !response.meta(whole.size).may_be_of(&whole) {
+                return Err(changed(key));
             }
         }
         self.endpoint

@@ -79,7 +79,8 @@ impl HttpStore {
                     None => Ok(ResponseKind::Missing),
                 };
             }
-            kind => kind?,
+            Err(error) => return Err(self.failure(error, response.status).await),
+            Ok(kind) => kind,
         };
         match kind {
             ResponseKind::Folder => {
@@ -106,22 +107,21 @@ impl HttpStore {
         Error::new(error.kind(), error.subject(), text)
     }
 
-    /// Whether the page that came for a key is the index of a folder; an error where the server has no listings and
-    /// the key's name is not that of a page.
+    /// Whether the page that came for a key is the index of a folder; an error where it may be what the server sends for
+    /// a missing key.
     async fn is_shown_folder(&self, key: &Key) -> Result<bool> {
         match self.listing_method {
             ListingMethod::WebDav => {
                 Ok(matches!(self.resource(key).await?, Some(found) if found.is_folder))
             }
-            ListingMethod::IndexPages => Ok(self.index(key).await?.1.is_some()),
-            ListingMethod::None
-                if key.name().ends_with(b".html") || key.name().ends_with(b".htm") =>
-            {
+            ListingMethod::IndexPages if self.index(key).await?.1.is_some() => Ok(true),
+            ListingMethod::IndexPages | ListingMethod::None => {
+                let is_page = key.name().ends_with(b".html") || key.name().ends_with(b".htm");
+                if !is_page {
+                    // Some servers give this type to every object.
+                    self.check_page(key).await?;
+                }
                 Ok(false)
-            }
-            ListingMethod::None => {
-                let text = "the server answered with a web page where an object is due";
-                Err(Error::unavailable(key, text))
             }
         }
     }
@@ -192,6 +192,11 @@ impl HttpStore {
             self.refuses_heads.store(true, Ordering::Relaxed);
         }
         let size = match response.status {
+            206 if response.is_part_without_size() => {
+                // The body of the whole object is not read.
+                let whole = self.endpoint.send(&RequestSpec::get(key)).await?;
+                whole.length().filter(|_| whole.status == 200)
+            }
             206 => response.part().map(|(.., size)| size),
             416 => response.size_beside_range(),
             _ => response.length(),

@@ -18,6 +18,7 @@ use crate::store::{
 use endpoint::HttpEndpoint;
 use first_documents::{FirstDocuments, within_limit};
 use lookup::ProbeResult;
+use missing_answer::MissingAnswer;
 use node_folders::NodeFolders;
 use reader::HttpReader;
 
@@ -28,6 +29,7 @@ mod first_documents;
 mod index_page;
 mod listing;
 mod lookup;
+mod missing_answer;
 mod node_folders;
 mod probe;
 mod reader;
@@ -51,6 +53,8 @@ enum ListingMethod {
 pub(super) struct HttpStore {
     endpoint: Arc<HttpEndpoint>,
     listing_method: ListingMethod,
+    /// How the server answers for keys that it does not have.
+    missing_answer: MissingAnswer,
     /// The documents that were asked for when the store was opened.
     first_documents: FirstDocuments,
     /// Whether the server has refused HEAD where GET is allowed, as for signed URLs.

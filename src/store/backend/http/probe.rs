@@ -14,6 +14,7 @@ use object_store::client::HttpConnector;
 use super::endpoint::{HttpEndpoint, RequestSpec};
 use super::first_documents::FirstDocuments;
 use super::lookup::ProbeResult;
+use super::missing_answer::MissingAnswer;
 use super::node_folders::NodeFolders;
 use super::response::{ResponseOrigin, refusal};
 use super::urls::UrlSpace;
@@ -84,6 +85,7 @@ impl HttpStore {
         };
         Ok(HttpStore {
             listing_method: ListingMethod::None,
+            missing_answer: MissingAnswer::default(),
             first_documents: FirstDocuments::default(),
             refuses_heads: AtomicBool::new(false),
             knows_heads: AtomicBool::new(false),

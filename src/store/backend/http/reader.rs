@@ -50,7 +50,7 @@ impl HttpReader {
         let range = format!("bytes={start}-{}", end - 1);
         let piece = self.endpoint.read(context, &self.key, async {
             let spec = RequestSpec::part(&self.key, range);
-            let response = self.endpoint.send(&spec).await?;
+            let mut response = self.endpoint.send(&spec).await?;
             match response.response_kind(&self.key) {
                 Ok(ResponseKind::There | ResponseKind::Page) => {}
                 Ok(_) => return Err(changed(&self.key)),
@@ -64,6 +64,7 @@ impl HttpReader {
             } else {
                 MAX_WHOLE_OBJECT
             };
+            response.note_size(self.meta.size);
             self.endpoint.read_body(&self.key, response, most).await
         })?;
         check_length(&self.key, piece.meta.content(), self.meta.content())?;

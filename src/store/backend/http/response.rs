@@ -3,6 +3,7 @@
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use http::HeaderMap;
+use http::header::CONTENT_RANGE;
 use object_store::client::{HttpResponse, HttpResponseBody};
 use tower_http::follow_redirect::RequestUri;
 use url::Url;
@@ -115,11 +116,33 @@ impl ResponseHead {
 
     /// Returns start and end of the part and the length of the whole (RFC 9110, section 14.4).
     pub(super) fn part(&self) -> Option<(u64, u64, u64)> {
-        let (span, size) = self.content_range()?;
-        let (first, last) = span.split_once('-')?;
+        let (start, end) = self.span()?;
+        let size = self.content_range()?.1?;
+        (end <= size).then_some((start, end, size))
+    }
+
+    /// Returns start and end of the part.
+    fn span(&self) -> Option<(u64, u64)> {
+        let (first, last) = self.content_range()?.0.split_once('-')?;
         let (first, last): (u64, u64) = (first.trim().parse().ok()?, last.trim().parse().ok()?);
-        let (end, size) = (last.checked_add(1)?, size?);
-        (first < end && end <= size).then_some((first, end, size))
+        let end = last.checked_add(1)?;
+        (first < end).then_some((first, end))
+    }
+
+    /// Whether the response is a part of an object whose length the server does not state.
+    pub(super) fn is_part_without_size(&self) -> bool {
+        let size = self.content_range().and_then(|(_, size)| size);
+        self.status == 206 && size.is_none() && self.span().is_some()
+    }
+
+    /// Notes the length of the whole object of which the response is a part.
+    pub(super) fn note_size(&mut self, size: u64) {
+        if let Some((start, end)) = self.span().filter(|_| self.is_part_without_size()) {
+            let range = format!("bytes {start}-{}/{size}", end - 1);
+            if let Ok(range) = range.parse() {
+                self.headers.insert(CONTENT_RANGE, range);
+            }
+        }
     }
 
     /// Whether the response is an impossible part of an object whose length is stated.
@@ -283,6 +306,21 @@ mod tests {
             part("bytes 0-18446744073709551615/18446744073709551615"),
             None
         );
+    }
+
+    #[test]
+    fn a_part_of_unknown_length_gets_the_one_that_is_found_out() {
+        for (range, expected) in [
+            ("bytes 2-5/*", Some((2, 6, 10))),
+            ("bytes 2-10/*", None),
+            ("bytes 5-2/*", None),
+            ("bytes 2-5/20", Some((2, 6, 20))),
+        ] {
+            let headers = [("content-range", range)];
+            let mut head = head_of(206, ResponseOrigin::Object, &headers);
+            head.note_size(10);
+            assert_eq!(head.part(), expected, "{range}");
+        }
     }
 
     #[test]

@@ -78,7 +78,7 @@ impl KnownAnswers {
 }
 
 /// Returns a key that no store has.
-fn no_key() -> Result<Key> {
+pub(crate) fn no_key() -> Result<Key> {
     Key::new(format!(
         "zarrfs-no-such-key-{:016x}",
         RandomState::new().hash_one(0)

@@ -172,7 +172,12 @@ impl Attempts {
 
     /// Counts a failed attempt; returns the pause before the next one, or nothing if there may be none.
     pub(crate) fn next_pause(&mut self) -> Option<Duration> {
-        let pause = pause(self.made);
+        self.next_pause_of(Duration::ZERO)
+    }
+
+    /// Does the same for a pause of `least` or more.
+    pub(crate) fn next_pause_of(&mut self, least: Duration) -> Option<Duration> {
+        let pause = pause(self.made).max(least);
         if self.made >= self.repeats || pause >= self.time_left() {
             return None;
         }
@@ -215,6 +220,9 @@ mod tests {
         assert!(attempts.next_pause().is_some() && attempts.next_pause().is_some());
         assert_eq!(attempts.next_pause(), None);
         assert_eq!(Attempts::new(Duration::ZERO, 2).next_pause(), None);
+        let (long, short) = (Duration::from_secs(7), Duration::from_secs(5));
+        assert_eq!(Attempts::new(long, 2).next_pause_of(short), Some(short));
+        assert_eq!(Attempts::new(short, 2).next_pause_of(long), None);
     }
 
     #[test]

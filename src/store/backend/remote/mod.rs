@@ -14,6 +14,7 @@ pub(super) mod limits;
 mod network;
 pub(super) mod packing;
 mod redirect;
+pub(super) mod retry_after;
 pub(super) mod runtime;
 mod second_request;
 mod trust;
