@@ -107,3 +107,23 @@ def test_b9_chunks_that_cannot_be_listed_are_an_error_and_open_by_name(tmp_path)
             assert refused.value.errno == errno.EOPNOTSUPP
             for name, box in [("0.0", np.s_[:2, :3]), ("1.1", np.s_[2:, 3:])]:
                 assert (array / f"chunks/{name}.raw").read_bytes() == content[box].tobytes()
+
+
+def test_a_key_beside_the_nodes_is_read(place, tmp_path):
+    make(tmp_path / "made.zarr", 3, "/", True)
+    keys = ["notes.txt", "extra/notes.txt", "g/extra/deep/notes.txt", "g/h/a/extra/notes.txt"]
+    for key in keys:
+        file = tmp_path / "made.zarr" / key
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(key)
+    place.upload(tmp_path / "made.zarr")
+    with place.mount() as mount:
+        for key in keys:
+            assert (mount.path / key).read_text() == key
+            assert not (mount.files / key).exists()
+        assert not (mount.path / "extra/others.txt").exists()
+    # A server that knows no folders has no answer for those on the way: the key is read where it is asked for as a whole.
+    (tmp_path / "server").mkdir()
+    with KeysOnly(tmp_path / "server", tmp_path / "made.zarr") as server:
+        for key in keys:
+            assert mounting.zarrfs("cat", f"{server.url}/{key}").stdout == key
