@@ -1,5 +1,6 @@
 """Buckets of servers that list nothing, know old listings alone, or whose listings do not end."""
 
+import json
 import os
 import subprocess
 import time
@@ -67,6 +68,24 @@ def test_a_bucket_that_lists_nothing_is_read(tmp_path, version, consolidated):
         if consolidated:
             said = zarrfs("tree", *options, store).stdout
             assert all(name.removeprefix("g/") in said for name in arrays)
+
+
+@pytest.mark.parametrize("option", [["--missing-is", "403"], ["-o", "missing_is=403"]])
+def test_a_status_that_is_known_as_missing_takes_one_request_a_key(tmp_path, option):
+    folder = tmp_path / "s.zarr"
+    make(folder, 3, False)
+    with odd_bucket.serving(folder, odd_bucket.UNLISTED) as server:
+        store, *options = server.place
+        with mounting.Mount(store, *options, *option) as mount:
+            missing = [f"c/2/{number}" for number in range(3)]
+            assert not any((mount.path / "g/plain" / key).exists() for key in missing)
+            plain = [path for path in server.asked if path.endswith(tuple(missing))]
+            assert len(plain) == len(set(plain)) == 3
+            npy = layout.decoded(mount.files, mount.store, "g/plain", "npy")
+            assert np.array_equal(np.load(npy), values())
+            assert json.loads((mount.path / ".zarrfs/mount.json").read_text())["options"]["missing_is"] == "403"
+        if option[0] != "-o":
+            zarrfs("check", *options, *option, "--data", f"{store}/g/plain")
 
 
 def below(folder):

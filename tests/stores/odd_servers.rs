@@ -8,7 +8,9 @@ use std::time::{Duration, Instant};
 
 use zarrfs::error::{Kind, Result};
 use zarrfs::stats::Stats;
-use zarrfs::store::{ByteRange, EntryKind, Key, RemoteConfig, Store, StoreConfig};
+use zarrfs::store::{
+    ByteRange, Condition, EntryKind, Key, PutBody, RemoteConfig, Store, StoreConfig,
+};
 
 use super::scripted::{Answer, Request, Scripted, answer};
 use zarrfs::request_context::UNLIMITED;
@@ -593,4 +595,49 @@ fn b08_a_refusal_that_may_mean_missing_names_the_option() {
     };
     let store = open(&url, TTL, known).unwrap();
     assert!(store.get(&UNLIMITED, &key("c"), 100).unwrap().is_none());
+}
+
+/// The server enforces no conditions, so keys are looked at before they are put.
+#[test]
+fn b08_what_a_bucket_refuses_as_missing_can_be_put() {
+    let stored = Arc::new(AtomicBool::new(false));
+    let has_chunk = stored.clone();
+    let server = Scripted::start(move |_, request| {
+        let has_condition = ["if-match", "if-none-match"]
+            .iter()
+            .any(|name| !request.header(name).is_empty());
+        let path = request.target.split('?').next().unwrap_or_default();
+        let object = || Answer {
+            headers: vec![
+                ("last-modified", "Thu, 01 Jan 2026 00:00:00 GMT".to_string()),
+                ("etag", "\"1\"".to_string()),
+            ],
+            ..answer(200, b"{}")
+        };
+        match (request.method.as_str(), path) {
+            ("PUT", _) if has_condition => answer(501, b""),
+            ("PUT", "/b/c") => {
+                stored.store(true, Ordering::SeqCst);
+                object()
+            }
+            ("DELETE", _) => answer(204, b""),
+            ("GET" | "HEAD", "/b/.zgroup") => object(),
+            ("GET" | "HEAD", "/b/c") if stored.load(Ordering::SeqCst) => object(),
+            _ => answer(403, b""),
+        }
+    });
+    let [(url, remote), _] = as_bucket_and_folder(&server);
+    let store = open(&url, Duration::ZERO, remote).unwrap();
+    let put = || {
+        let body = PutBody::Bytes(b"{}");
+        let put = store.put(&UNLIMITED, &key("c"), body, &Condition::Absent);
+        put.map(drop)
+    };
+    put().unwrap();
+    assert!(has_chunk.load(Ordering::SeqCst));
+    let error = put().unwrap_err();
+    assert!(
+        matches!(error.kind(), Kind::Changed | Kind::Exists),
+        "{error}"
+    );
 }

@@ -72,7 +72,7 @@ impl BucketStore {
     fn writer(&self) -> Result<&Writer> {
         let key = trial_key()?;
         let path = self.target(&key)?.path;
-        self.writer.get(&self.client, (key, path))
+        self.writer.get(&self.client, &self.absence, (key, path))
     }
 
     /// Notes a change, also a failed one: it may have been made.

@@ -13,6 +13,7 @@ use object_store::{ObjectMeta, ObjectStoreExt, PutMode, PutPayload, PutResult};
 use super::client::{Client, describe, version};
 use super::conditions::{ConditionHeader, etag_text, put_mode, removal_header, unused_etag};
 use super::reader::BucketReader;
+use super::refusal::BucketAbsence;
 use super::settings::{ClientSettings, Clients};
 use super::{BucketStore, address, settings};
 use crate::error::{Error, Kind, Result};
@@ -54,12 +55,19 @@ impl WriteClients {
         self.settings.address.kind
     }
 
-    /// Returns the writer beside a client that reads; `trial` is the target of the probe of conditions.
-    pub(super) fn get(&self, client: &Arc<Client>, trial: (Key, Path)) -> Result<&Writer> {
+    /// Returns the writer beside a client that reads, which knows by `absence` what missing keys are; `trial` is the target
+    /// of the probe of conditions.
+    pub(super) fn get(
+        &self,
+        client: &Arc<Client>,
+        absence: &Option<Arc<BucketAbsence>>,
+        trial: (Key, Path),
+    ) -> Result<&Writer> {
         let built = self.built.get_or_init(|| {
             let never = settings::retries(0, self.settings.config.timeout);
             Ok(Writer {
                 client: client.clone(),
+                absence: absence.clone(),
                 once: self.settings.clients(never)?,
                 kind: self.settings.address.kind,
                 conditions: ConditionProbe::default(),
@@ -85,6 +93,8 @@ impl BucketStore {
 /// Puts and removes.
 pub(super) struct Writer {
     pub(super) client: Arc<Client>,
+    /// Whether what the server refuses is missing; `None` where names are listed.
+    absence: Option<Arc<BucketAbsence>>,
     /// A client that repeats nothing.
     pub(super) once: Clients,
     pub(super) kind: address::CloudKind,
@@ -96,10 +106,17 @@ pub(super) struct Writer {
 impl Writer {
     /// Returns the ETag of an object; nothing if it is missing.
     pub(super) fn etag(&self, target: &ObjectTarget<'_>) -> Result<Option<ETag>> {
-        Ok(self
-            .client
-            .head(&UNLIMITED, target.key, &target.path)?
-            .map(|meta| etag_of(self.kind, &meta)))
+        let found = self.head(target)?;
+        Ok(found.map(|meta| etag_of(self.kind, &meta)))
+    }
+
+    /// Requests the metadata of an object; nothing if it is missing.
+    fn head(&self, target: &ObjectTarget<'_>) -> Result<Option<ObjectMeta>> {
+        let found = self.client.head(&UNLIMITED, target.key, &target.path);
+        match &self.absence {
+            Some(absence) => absence.or_missing(&UNLIMITED, found),
+            None => found,
+        }
     }
 
     /// Returns the ETag of an object that was put, requesting it where the response does not have it.
@@ -282,10 +299,7 @@ impl RemoteKey for ObjectChange<'_> {
     }
 
     fn probe(&self) -> Result<Option<(ETag, Meta)>> {
-        let found = self
-            .writer
-            .client
-            .head(&UNLIMITED, self.target.key, &self.target.path)?;
+        let found = self.writer.head(self.target)?;
         Ok(found.map(|found| {
             let etag = etag_of(self.writer.kind, &found);
             (etag, describe(&found, EntryKind::File))
@@ -294,7 +308,7 @@ impl RemoteKey for ObjectChange<'_> {
 
     fn reader(&self, meta: &Meta) -> Arc<dyn Reader> {
         Arc::new(BucketReader {
-            absence: None,
+            absence: self.writer.absence.clone(),
             client: self.writer.client.clone(),
             path: self.target.path.clone(),
             key: self.target.key.clone(),
