@@ -129,9 +129,10 @@ impl Pages {
             let text = "the listing does not end: the server sends the same page again";
             return Err(Error::corrupt(key, text));
         }
-        self.empty = match names.is_none() || is_prefix_again {
-            true => self.empty + 1,
-            false => 0,
+        self.empty = if names.is_none() || is_prefix_again {
+            self.empty + 1
+        } else {
+            0
         };
         if self.empty > MAX_EMPTY_PAGES && page.page_token.is_some() {
             let text = format!(
