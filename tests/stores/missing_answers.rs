@@ -72,14 +72,16 @@ fn b18_a_page_in_place_of_a_missing_key_is_an_error_that_says_so() {
 /// Flask gives this type to all that it is not told of.
 #[test]
 fn b18_objects_that_are_sent_as_pages_are_read_while_missing_keys_are_not() {
-    let sends_pages = Arc::new(AtomicBool::new(false));
-    let pages = sends_pages.clone();
+    let (sends_pages, is_busy) = (AtomicBool::new(false), AtomicBool::new(false));
+    let switches = Arc::new([sends_pages, is_busy]);
+    let state = switches.clone();
     let server = Scripted::start(move |_, request| match request.target.as_str() {
         "/zarr.json" | "/c" => Answer {
             body: CHUNK.to_vec(),
             ..page()
         },
-        _ if pages.load(Ordering::SeqCst) => page(),
+        _ if state[0].load(Ordering::SeqCst) => page(),
+        _ if state[1].load(Ordering::SeqCst) => answer(500, b""),
         _ => answer(404, b""),
     });
     let store = opened(&server, RemoteConfig::default());
@@ -89,10 +91,13 @@ fn b18_objects_that_are_sent_as_pages_are_read_while_missing_keys_are_not() {
     let reader = store.open(&UNLIMITED, &key("c"), None).unwrap();
     assert_eq!(reader.read_at(&UNLIMITED, 2, 3).unwrap(), b"234");
     assert!(store.get(&UNLIMITED, &key("d"), 100).unwrap().is_none());
-    sends_pages.store(true, Ordering::SeqCst);
-    thread::sleep(Duration::from_millis(300));
-    let error = store.get(&UNLIMITED, &key("c"), 100).map(drop).unwrap_err();
-    assert_eq!(error.kind(), Kind::Unavailable, "{error}");
+    for switch in &*switches {
+        switch.store(true, Ordering::SeqCst);
+        thread::sleep(Duration::from_millis(300));
+        let error = store.get(&UNLIMITED, &key("c"), 100).map(drop).unwrap_err();
+        assert_eq!(error.kind(), Kind::Unavailable, "{error}");
+        switch.store(false, Ordering::SeqCst);
+    }
 }
 
 #[test]

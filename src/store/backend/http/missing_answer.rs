@@ -36,11 +36,13 @@ impl HttpStore {
         Ok(status)
     }
 
-    /// Fails if the web page that has just come for `key` may be what the server sends for a missing one.
+    /// Fails if the web page that has just come for `key` may be what the server sends for a missing one: unless it says
+    /// of a key that cannot be there that it has none.
     pub(super) async fn check_page(&self, key: &Key) -> Result<()> {
         match self.status_of_missing(Some(Instant::now())).await? {
-            200..=299 => Err(Error::unavailable(key, PAGES)),
-            _ => Ok(()),
+            401 | 403 | 404 | 410 => Ok(()),
+            200..=299 => Err(Error::unavailable(key, format!("{PAGE}{PAGES}"))),
+            _ => Err(Error::unavailable(key, PAGE)),
         }
     }
 
@@ -69,5 +71,6 @@ fn is_ambiguous(status: u16) -> bool {
     )
 }
 
-const PAGES: &str = "a web page came where an object is due, and the server sends one (200) for a key that cannot be there, too: \
-    have it answer 404 for keys that it does not have";
+const PAGE: &str = "a web page came where an object is due";
+const PAGES: &str = ", and the server sends one (200) for a key that cannot be there, too: have it answer 404 for keys that \
+    it does not have";
