@@ -59,7 +59,7 @@ impl HttpStore {
             "{}, as it does for a key that cannot be there: have it answer 404 for keys that it does not have{option}",
             error.detail()
         );
-        Error::new(error.kind(), error.subject(), text)
+        Error::unavailable(error.subject(), text)
     }
 }
 
