@@ -56,7 +56,13 @@ impl OpenArray {
             return Ok(false);
         };
         match self.versioned_piece(context, decoder, piece, &decoder.locate(piece)) {
-            Ok((found, of)) => Ok(of == version && found.digest() == digest),
+            Ok((found, of)) => {
+                let is_of_version = match (of, version) {
+                    (Some(of), Some(version)) => of.may_be(version),
+                    (of, version) => of == version,
+                };
+                Ok(is_of_version && found.digest() == digest)
+            }
             Err(error) if matches!(error.kind(), Kind::Corrupt | Kind::Changed) => Ok(false),
             Err(error) => Err(error),
         }

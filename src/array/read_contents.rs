@@ -94,7 +94,7 @@ impl OpenArray {
                 PieceContent::Written => {}
                 PieceContent::Stored(version) => {
                     let first = *chunk.version.get_or_insert(version);
-                    chunk.is_mixed |= first != version;
+                    chunk.is_mixed |= !first.may_be(version);
                 }
                 PieceContent::Lacking => chunk.lacking.push(piece),
             }

@@ -81,11 +81,16 @@ impl OpenArray {
 
     /// Closes a stored chunk that does not read, and forgets its indexes: a proxy may have cut the answer short by which it
     /// was opened, and its true length comes with the next one.
-    fn forget_doubtful(&self, number: u64, error: &Error) {
-        if matches!(error.kind(), Kind::Corrupt | Kind::Unavailable) {
-            self.forget_reader(number);
-            let cache = &self.engine.cache;
-            cache.forget_all(|&(array, depth, _)| array == self.id && depth > 0);
+    fn forget_doubtful(&self, decoder: &Decoder, number: u64, error: &Error) {
+        if !matches!(error.kind(), Kind::Corrupt | Kind::Unavailable) {
+            return;
+        }
+        self.forget_reader(number);
+        let cache = &self.engine.cache;
+        cache.forget(&(self.id, 1, number));
+        let pipeline = decoder.pipeline_of(ChunkIndex(number));
+        if pipeline.is_ok_and(|pipeline| pipeline.shards().len() > 1) {
+            cache.forget_all(|&(array, depth, _)| array == self.id && depth > 1);
         }
     }
 
@@ -126,7 +131,7 @@ impl OpenArray {
             match read(open) {
                 Err(error) if error.kind() == Kind::Changed => {}
                 Err(error) => {
-                    self.forget_doubtful(number, &error);
+                    self.forget_doubtful(decoder, number, &error);
                     return Err(error);
                 }
                 answer => return answer.map(Some),

@@ -118,7 +118,7 @@ impl OpenArray {
     ) -> Result<bool> {
         let pipeline = decoder.pipeline_of(ChunkIndex(number))?;
         let lacks = self.read_stored(context, decoder, number, |stored| {
-            if version.is_some_and(|version| version != stored.meta.version) {
+            if version.is_some_and(|version| !version.may_be(stored.meta.version)) {
                 return Ok(false);
             }
             for &piece in pieces {
@@ -215,7 +215,7 @@ impl OpenArray {
                 .map(|index| Cached::Index(Arc::new(index)))
         });
         match loaded? {
-            Cached::Index(index) if index.version == shard.stored.meta.version => Ok(index),
+            Cached::Index(index) if index.version.may_be(shard.stored.meta.version) => Ok(index),
             // Another reader loaded it, of a content before or after this one.
             Cached::Index(_) => Err(shard.stored.changed()),
             Cached::Chunk(_) => Err(Error::corrupt(

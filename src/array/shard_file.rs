@@ -240,7 +240,7 @@ impl ShardFile {
         let read = self
             .array
             .read_stored(context, decoder, self.number, |stored| {
-                if stored.meta.version != self.meta.version {
+                if !stored.meta.version.may_be(self.meta.version) {
                     // Not `Changed`, by which it would be opened anew.
                     return Ok(None);
                 }

@@ -453,7 +453,9 @@ impl NameChange<'_> {
                 key,
                 version: Some(expected),
                 is_frozen: false,
-                content: content.filter(|_| version == Some(expected)),
+                content: content.filter(|_| {
+                    version.is_some_and(|known| Version::from(known).may_be(expected.into()))
+                }),
             },
             other => other,
         }))

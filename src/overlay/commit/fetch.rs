@@ -15,7 +15,7 @@ use crate::overlay::keys_dir::os_error;
 use crate::overlay::layer::{ChangeLayer, Located};
 use crate::overlay::{attributes, content, mode};
 use crate::request_context::RequestContext;
-use crate::store::{Key, StoreVersion};
+use crate::store::{Key, StoreVersion, Version};
 use crate::sync::pool::parallel_map;
 
 impl Commit<'_> {
@@ -160,7 +160,10 @@ impl Commit<'_> {
             return;
         };
         let opened = file.unwritten_version();
-        if opened.is_some_and(|(lower, opened)| lower != *from || opened != version) {
+        let is_copied = |(lower, opened): (Key, StoreVersion)| {
+            lower == *from && Version::from(opened).may_be(version.into())
+        };
+        if opened.is_some_and(|opened| !is_copied(opened)) {
             self.core.revoke_if(key, &file);
         }
     }

@@ -100,7 +100,7 @@ impl Archive {
         let mut hasher = DefaultHasher::new();
         self.meta.version.hash(&mut hasher);
         (entry.header, entry.crc, entry.size).hash(&mut hasher);
-        Version::numbered(hasher.finish())
+        Version::of(&hasher.finish().to_le_bytes())
     }
 
     /// Reads exactly `length` bytes that the archive has to have.
