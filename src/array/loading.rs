@@ -140,7 +140,14 @@ impl OpenArray {
         let version = found.as_ref().map(|(_, object, _)| object.version);
         self.versions.note(load.location.stored, version, stamp);
         let decode = |(key, object, room): (Key, Object, Reservation)| {
-            self.decode(load, (&key, object.version), object.bytes.into(), room)
+            let decoded = self.decode(load, (&key, object.version), object.bytes.into(), room);
+            // With a length that was guessed it is decoded again.
+            decoded.inspect_err(|error| match error.kind() {
+                Kind::Corrupt if load.guessed.is_none() => {
+                    self.hierarchy.store().doubt(&key, None);
+                }
+                _ => {}
+            })
         };
         found.map(decode).transpose()
     }

@@ -81,14 +81,19 @@ impl OpenArray {
 
     /// Closes a stored chunk that does not read, and forgets its indexes: a proxy may have cut the answer short by which it
     /// was opened, and its true length comes with the next one.
-    fn forget_doubtful(&self, decoder: &Decoder, number: u64, error: &Error) {
+    fn forget_doubtful(&self, decoder: &Decoder, (number, key): (u64, &Key), error: &Error) {
         if !matches!(error.kind(), Kind::Corrupt | Kind::Unavailable) {
             return;
         }
         self.forget_reader(number);
+        let pipeline = decoder.pipeline_of(ChunkIndex(number));
+        if error.kind() == Kind::Corrupt {
+            let level = pipeline.as_ref().ok().and_then(|it| it.shards().first());
+            let range = level.map(index_range);
+            self.hierarchy.store().doubt(key, range.as_ref());
+        }
         let cache = &self.engine.cache;
         cache.forget(&(self.id, 1, number));
-        let pipeline = decoder.pipeline_of(ChunkIndex(number));
         if pipeline.is_ok_and(|pipeline| pipeline.shards().len() > 1) {
             cache.forget_all(|&(array, depth, _)| array == self.id && depth > 1);
         }
@@ -131,7 +136,7 @@ impl OpenArray {
             match read(open) {
                 Err(error) if error.kind() == Kind::Changed => {}
                 Err(error) => {
-                    self.forget_doubtful(decoder, number, &error);
+                    self.forget_doubtful(decoder, (number, &open.key), &error);
                     return Err(error);
                 }
                 answer => return answer.map(Some),
@@ -216,13 +221,7 @@ impl OpenArray {
         key: &Key,
         level: &ShardLevel,
     ) -> Result<Option<(StoredChunk, Vec<u8>)>> {
-        let length = level.index_bytes() as u64;
-        let range = if level.index_at_end() {
-            ByteRange::Suffix(length)
-        } else {
-            ByteRange::Span(0..length)
-        };
-        let Some(found) = store.get_range(context, key, range)? else {
+        let Some(found) = store.get_range(context, key, index_range(level))? else {
             return Ok(None);
         };
         let meta = Meta {
@@ -239,6 +238,16 @@ impl OpenArray {
         let is_same = stored.meta.version == found.version;
         let index = if is_same { found.bytes } else { Vec::new() };
         Ok(Some((stored, index)))
+    }
+}
+
+/// Returns the part of a shard that is its index.
+fn index_range(level: &ShardLevel) -> ByteRange {
+    let length = level.index_bytes() as u64;
+    if level.index_at_end() {
+        ByteRange::Suffix(length)
+    } else {
+        ByteRange::Span(0..length)
     }
 }
 

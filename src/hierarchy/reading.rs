@@ -214,6 +214,12 @@ impl<'a> NodeReading<'a> {
             }
             versions.finish()
         };
+        if let Err(error) = &node
+            && error.kind() == Kind::Corrupt
+        {
+            let stored = self.stored.iter();
+            stored.for_each(|document| self.scope.store.doubt(&document.key, None));
+        }
         let broken = |_: &Error| BrokenNode {
             is_array: self.is_array || self.stored.iter().any(is_of_v2_array),
             is_entry_point: matches!(self.scope.rule, Rule::Closed),

@@ -128,6 +128,14 @@ impl Store for LayeredStore {
         Ok(None)
     }
 
+    fn doubt(&self, key: &Key, range: Option<&ByteRange>) {
+        // What cannot be asked below is not remembered there.
+        let _ = self.ask_below(key, |store: &dyn Store, lower: &Key| {
+            store.doubt(lower, range);
+            Ok(Some(()))
+        });
+    }
+
     /// Links of the layer itself are never followed.
     fn leads_back(&self, context: &RequestContext, key: &Key) -> Result<bool> {
         match self.layer.locate(key)? {

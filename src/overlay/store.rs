@@ -216,6 +216,14 @@ impl Store for Overlay {
         self.0.sync_all()
     }
 
+    fn doubt(&self, key: &Key, range: Option<&ByteRange>) {
+        // What cannot be asked below is not remembered there.
+        let _ = self.get_below(key, |store, lower| {
+            store.doubt(lower, range);
+            Ok(())
+        });
+    }
+
     fn info(&self) -> &StoreInfo {
         &self.0.info
     }

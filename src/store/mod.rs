@@ -455,6 +455,10 @@ pub trait Store: Send + Sync {
         Ok(())
     }
 
+    /// Forgets what is remembered of a key whose bytes do not read, and of `range` as it was asked for: a proxy may have cut
+    /// the answer short, with an honest length under the true version. Makes no request.
+    fn doubt(&self, _key: &Key, _range: Option<&ByteRange>) {}
+
     /// Returns what the store is.
     fn info(&self) -> &StoreInfo;
 }

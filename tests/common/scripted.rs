@@ -43,6 +43,41 @@ pub(crate) fn answer(status: u16, body: &[u8]) -> Answer {
     }
 }
 
+/// Answers with an object, or with the part of it that is asked for; `headers` come as well.
+pub(crate) fn answer_of(
+    request: &Request,
+    bytes: &[u8],
+    mut headers: Vec<(&'static str, String)>,
+) -> Answer {
+    // By which it is known that a part comes alone, so that a shard is opened by its index.
+    headers.push(("accept-ranges", "bytes".to_string()));
+    let Some(range) = request.header("range").strip_prefix("bytes=") else {
+        return Answer {
+            headers,
+            ..answer(200, bytes)
+        };
+    };
+    let (start, last) = range.split_once('-').unwrap();
+    let number = |text: &str| text.parse::<usize>().unwrap();
+    let part = match start {
+        "" => bytes.len().saturating_sub(number(last))..bytes.len(),
+        start => number(start)..bytes.len().min(number(last) + 1),
+    };
+    if part.start >= part.end {
+        headers.push(("content-range", format!("bytes */{}", bytes.len())));
+        return Answer {
+            headers,
+            ..answer(416, b"")
+        };
+    }
+    let range = format!("bytes {}-{}/{}", part.start, part.end - 1, bytes.len());
+    headers.push(("content-range", range));
+    Answer {
+        headers,
+        ..answer(206, &bytes[part])
+    }
+}
+
 type Script = dyn Fn(usize, &Request) -> Answer + Send + Sync;
 
 /// A server on the loopback interface, until the process ends.

@@ -2,8 +2,8 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::path::Path;
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
@@ -14,11 +14,12 @@ use zarrfs::grid::Region;
 use zarrfs::hierarchy::Hierarchy;
 use zarrfs::request_context::UNLIMITED;
 use zarrfs::stats::Stats;
-use zarrfs::store::{ByteRange, Key, StoreConfig};
+use zarrfs::store::{ByteRange, Key, RemoteConfig, StoreConfig};
 use zarrfs::view::View;
 use zarrfs::view::store::StoreView;
 
-use crate::scripted::{Answer, Request, Scripted, answer as plain_answer};
+use crate::scripted::{Scripted, answer as plain_answer, answer_of};
+use crate::zip::writer::{Archive as ZipArchive, Entry};
 
 const LENGTH: usize = 1000;
 
@@ -116,76 +117,161 @@ fn c05_half_an_object_is_an_error_and_never_the_file() {
     }
 }
 
-/// Answers a request for `bytes`, or for a part of them.
-fn answer_of(request: &Request, bytes: &[u8]) -> Answer {
-    // By which it is known that a part comes alone, so that a shard is opened by its index.
-    let parts = ("accept-ranges", "bytes".to_string());
-    let tag = ("etag", "\"x\"".to_string());
-    let Some(range) = request.header("range").strip_prefix("bytes=") else {
-        let headers = vec![tag, parts];
-        return Answer {
-            headers,
-            ..plain_answer(200, bytes)
+/// The metadata and the chunk or shard of an array of 64 bytes.
+fn array(is_sharded: bool) -> (Vec<u8>, Vec<u8>) {
+    let data: Vec<u8> = (1..65).collect();
+    let bytes = serde_json::json!({"name": "bytes"});
+    let (codec, stored) = if is_sharded {
+        let index = (0..4u64).flat_map(|inner| [inner * 16, 16].map(u64::to_le_bytes));
+        let sharding = serde_json::json!({"name": "sharding_indexed", "configuration": {
+            "chunk_shape": [16], "codecs": [bytes], "index_codecs": [{"name": "bytes",
+            "configuration": {"endian": "little"}}]}});
+        (sharding, [data, index.flatten().collect()].concat())
+    } else {
+        (bytes, data)
+    };
+    let document = serde_json::json!({
+        "zarr_format": 3, "node_type": "array", "shape": [64], "data_type": "uint8",
+        "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [64]}},
+        "chunk_key_encoding": {"name": "default"}, "fill_value": 0, "codecs": [codec]
+    });
+    (document.to_string().into_bytes(), stored)
+}
+
+/// A server behind a proxy that cuts the next GET of `cut` short, as long as that names a path: an honest length and the
+/// true ETag come with half of the object.
+fn cutting(objects: Vec<(&'static str, Vec<u8>)>, cut: Arc<Mutex<&'static str>>) -> Scripted {
+    Scripted::start(move |_, request| {
+        let tag = || vec![("etag", "\"x\"".to_string())];
+        let found = objects.iter().find(|(path, _)| *path == request.target);
+        let Some((path, bytes)) = found else {
+            return plain_answer(404, b"");
         };
+        let mut cut = cut.lock().unwrap();
+        if request.method == "GET" && *cut == *path {
+            *cut = "";
+            return answer_of(request, &bytes[..bytes.len() / 2], tag());
+        }
+        answer_of(request, bytes, tag())
+    })
+}
+
+/// Reads all of the array at a URL as a mount does, once for each turn; one that has an error is `None`.
+fn reads(url: &str, cache: Option<&Path>, turns: usize) -> Vec<Option<Vec<u8>>> {
+    let stats = Arc::new(Stats::default());
+    let remote = RemoteConfig {
+        cache_dir: cache.map(Path::to_path_buf),
+        cache_size: 64 << 20,
+        ..RemoteConfig::default()
     };
-    let (start, last) = range.split_once('-').unwrap();
-    let number = |text: &str| text.parse::<usize>().unwrap();
-    let part = match start {
-        "" => bytes.len().saturating_sub(number(last))..bytes.len(),
-        start => number(start)..bytes.len().min(number(last) + 1),
+    let config = StoreConfig {
+        disk_cache: zarrfs::store::open_cache_dir(url, &remote, &stats).unwrap(),
+        remote,
+        ..StoreConfig::default()
     };
-    let range = format!("bytes {}-{}/{}", part.start, part.end - 1, bytes.len());
-    Answer {
-        headers: vec![tag, parts, ("content-range", range)],
-        ..plain_answer(206, &bytes[part])
+    let read = |file: &FlatFile| file.read(&UNLIMITED, 0..64).map(|bytes| bytes[..].to_vec());
+    let store = zarrfs::store::open(&UNLIMITED, url, &config, &stats).unwrap();
+    let hierarchy = Arc::new(Hierarchy::new(store));
+    let limits = Limits {
+        memory: 1 << 20,
+        max_chunk: 1 << 20,
+        timeout: Duration::from_secs(20),
+        fetches: 8,
+        lossy: false,
+    };
+    let arrays = Arrays::new(hierarchy.clone(), Engine::new(limits, Arc::default()));
+    let mut found = Vec::new();
+    for _ in 0..turns {
+        let root = hierarchy.root(&UNLIMITED).unwrap().unwrap();
+        let file = arrays
+            .open(&root)
+            .and_then(|array| FlatFile::new(array, Region::whole(&[64])));
+        let bytes = file.and_then(|file| read(&file));
+        found.push(bytes.ok());
     }
+    found
 }
 
 #[test]
 fn half_a_chunk_or_shard_is_an_error_once() {
-    let data: Vec<u8> = (1..65).collect();
-    let index = (0..4u64).flat_map(|inner| [inner * 16, 16].map(u64::to_le_bytes));
-    let shard = [data.clone(), index.flatten().collect()].concat();
-    let bytes = serde_json::json!({"name": "bytes"});
-    let sharding = serde_json::json!({"name": "sharding_indexed", "configuration": {
-        "chunk_shape": [16], "codecs": [bytes], "index_codecs": [{"name": "bytes",
-        "configuration": {"endian": "little"}}]}});
-    for (codec, stored) in [(bytes, data.clone()), (sharding, shard)] {
-        let document = serde_json::json!({
-            "zarr_format": 3, "node_type": "array", "shape": [64], "data_type": "uint8",
-            "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [64]}},
-            "chunk_key_encoding": {"name": "default"}, "fill_value": 0, "codecs": [codec]
-        });
-        let document = document.to_string().into_bytes();
-        let is_cut = AtomicBool::new(true);
-        let server = Scripted::start(move |_, request| match request.target.as_str() {
-            "/zarr.json" => answer_of(request, &document),
-            "/c/0" if request.method == "GET" && is_cut.swap(false, Ordering::SeqCst) => {
-                answer_of(request, &stored[..stored.len() / 2])
+    for is_sharded in [false, true] {
+        let (document, stored) = array(is_sharded);
+        let objects = vec![("/zarr.json", document), ("/c/0", stored.clone())];
+        let server = cutting(objects, Arc::new(Mutex::new("/c/0")));
+        let expected = [None, Some(stored[..64].to_vec())];
+        assert_eq!(reads(&server.url(""), None, 2), expected);
+    }
+}
+
+/// What a proxy has cut short is kept by no cache: the next read is whole, by the same mount or by the next one.
+#[test]
+fn half_an_object_stays_in_no_cache_dir() {
+    let places = [(false, "/c/0"), (true, "/c/0"), (false, "/zarr.json")];
+    for (is_sharded, path) in places {
+        for remounts in [false, true] {
+            // A mount reads a node anew after the TTL.
+            if path == "/zarr.json" && !remounts {
+                continue;
             }
-            "/c/0" => answer_of(request, &stored),
-            _ => plain_answer(404, b""),
-        });
+            let folder = tempfile::tempdir().unwrap();
+            let (document, stored) = array(is_sharded);
+            let objects = vec![("/zarr.json", document), ("/c/0", stored.clone())];
+            let cut = Arc::new(Mutex::new(path));
+            let server = cutting(objects, cut.clone());
+            let read = |turns| reads(&server.url(""), Some(folder.path()), turns);
+            let found = match remounts {
+                false => read(3),
+                true => [read(1), read(1), read(1)].concat(),
+            };
+            assert_eq!(*cut.lock().unwrap(), "", "nothing was cut");
+            let whole = Some(stored[..64].to_vec());
+            assert_eq!(
+                found[1..],
+                [whole.clone(), whole],
+                "{path} {is_sharded} {remounts}"
+            );
+        }
+    }
+}
+
+/// The directory of an archive, and the entries in it, are read through open files, whose length is known.
+#[test]
+fn half_an_archive_stays_in_no_cache_dir() {
+    for remounts in [false, true] {
+        let folder = tempfile::tempdir().unwrap();
+        let (document, stored) = array(false);
+        let entries = [
+            Entry::new("zarr.json", &document),
+            Entry::new("c/0", &stored),
+        ];
+        let cut = Arc::new(Mutex::new(""));
+        let objects = vec![("/a.zip", ZipArchive::of(entries).bytes())];
+        let server = cutting(objects, cut.clone());
+        let url = server.url("a.zip");
         let stats = Arc::new(Stats::default());
-        let store =
-            zarrfs::store::open(&UNLIMITED, &server.url(""), &StoreConfig::default(), &stats)
-                .unwrap();
-        let hierarchy = Arc::new(Hierarchy::new(store));
-        let root = hierarchy.root(&UNLIMITED).unwrap().unwrap();
-        let limits = Limits {
-            memory: 1 << 20,
-            max_chunk: 1 << 20,
-            timeout: Duration::from_secs(20),
-            fetches: 8,
-            lossy: false,
+        let remote = RemoteConfig {
+            cache_dir: Some(folder.path().to_path_buf()),
+            cache_size: 64 << 20,
+            ..RemoteConfig::default()
         };
-        let arrays = Arrays::new(hierarchy, Engine::new(limits, Arc::default()));
-        let file = FlatFile::new(arrays.open(&root).unwrap(), Region::whole(&[64])).unwrap();
-        let error = file.read(&UNLIMITED, 0..64).err().unwrap();
-        assert!(
-            matches!(error.kind(), Kind::Corrupt | Kind::Unavailable),
-            "{error}"
-        );
-        assert_eq!(file.read(&UNLIMITED, 0..64).unwrap()[..], data[..]);
+        let open = || {
+            let config = StoreConfig {
+                disk_cache: zarrfs::store::open_cache_dir(&url, &remote, &stats).unwrap(),
+                remote: remote.clone(),
+                ..StoreConfig::default()
+            };
+            zarrfs::store::open(&UNLIMITED, &url, &config, &stats).unwrap()
+        };
+        let chunk = Key::new("c/0").unwrap();
+        let store = open();
+        *cut.lock().unwrap() = "/a.zip";
+        match store.get(&UNLIMITED, &chunk, 100) {
+            Ok(found) => assert_eq!(found.unwrap().bytes, stored),
+            Err(error) => assert_eq!(error.kind(), Kind::Unavailable, "{error}"),
+        }
+        assert_eq!(*cut.lock().unwrap(), "", "nothing was cut");
+        let store = if remounts { open() } else { store };
+        let found = store.get(&UNLIMITED, &chunk, 100).unwrap().unwrap();
+        assert_eq!(found.bytes, stored);
     }
 }

@@ -112,6 +112,10 @@ pub trait Layer: Send + Sync {
         self.below().sync(context)
     }
 
+    fn doubt(&self, key: &Key, range: Option<&ByteRange>) {
+        self.below().doubt(key, range);
+    }
+
     fn info(&self) -> &StoreInfo {
         self.below().info()
     }
@@ -205,6 +209,10 @@ impl<L: Layer> Store for L {
 
     fn sync(&self, context: &RequestContext) -> Result<()> {
         Layer::sync(self, context)
+    }
+
+    fn doubt(&self, key: &Key, range: Option<&ByteRange>) {
+        Layer::doubt(self, key, range);
     }
 
     fn info(&self) -> &StoreInfo {

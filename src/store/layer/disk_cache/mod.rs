@@ -356,4 +356,13 @@ impl Layer for DiskCache {
             |context: &RequestContext, inner: &dyn Store| inner.erase(context, key, condition);
         self.change(context, key, erase, |()| None)
     }
+
+    /// What is kept of it would be given out again, by the next mount as well.
+    fn doubt(&self, key: &Key, range: Option<&ByteRange>) {
+        self.entries.forget(&EntryKey::whole(key));
+        if let Some(range) = range {
+            self.entries.forget(&EntryKey::range(key, range));
+        }
+        self.inner.doubt(key, range);
+    }
 }

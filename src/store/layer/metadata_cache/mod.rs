@@ -157,11 +157,13 @@ impl Layer for MetadataCache {
         if self.shared.is_missing(context, key) {
             return Ok(None);
         }
-        let (found, stamp) = self.shared.ask(context, |context, inner| {
-            inner.get_range(context, key, range)
-        });
+        let ask = |context: &RequestContext, inner: &dyn Store| {
+            inner.get_range(context, key, range.clone())
+        };
+        let (found, stamp) = self.shared.ask(context, ask);
         let found = found?;
-        self.shared.check_length(context, key, found.as_ref())?;
+        let checked = self.shared.check_length(context, key, found.as_ref());
+        checked.inspect_err(|_| self.below().doubt(key, Some(&range)))?;
         self.shared.note_object(key, found.as_ref().into(), stamp);
         Ok(found)
     }
@@ -236,6 +238,10 @@ impl Layer for MetadataCache {
     fn erase_folder(&self, context: &RequestContext, prefix: &Key) -> Result<()> {
         let erase = || self.below().erase_folder(context, prefix);
         self.shared.change(prefix, ChangeKind::Erased, erase)
+    }
+
+    fn doubt(&self, key: &Key, range: Option<&ByteRange>) {
+        self.shared.doubt(key, range);
     }
 }
 

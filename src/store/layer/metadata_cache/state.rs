@@ -19,7 +19,8 @@ use crate::known::Known;
 use crate::model::document::is_document;
 use crate::request_context::{RequestContext, UNLIMITED};
 use crate::store::{
-    EntryKind, Key, LogPosition, Meta, Object, QueryStamp, Reader, Store, Version, check_length,
+    ByteRange, EntryKind, Key, LogPosition, Meta, Object, QueryStamp, Reader, Store, Version,
+    check_length,
 };
 use crate::sync::pool::ThreadPool;
 use crate::sync::single_flight::SingleFlight;
@@ -190,7 +191,14 @@ impl MetadataCacheState {
             ));
         };
         self.note_object(key, CachedObject::Object(meta), stamp);
-        check_length(key, object.content(), meta.content())
+        let checked = check_length(key, object.content(), meta.content());
+        checked.inspect_err(|_| self.inner().doubt(key, None))
+    }
+
+    /// Forgets the length and the bytes of a key that does not read.
+    pub(super) fn doubt(&self, key: &Key, range: Option<&ByteRange>) {
+        self.keys.forget(key);
+        self.inner().doubt(key, range);
     }
 
     /// Answers `get`.
