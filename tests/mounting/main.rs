@@ -39,6 +39,7 @@ mod passthrough;
 mod places;
 mod records;
 mod refusals;
+mod replicas;
 mod said;
 mod served;
 mod servers;

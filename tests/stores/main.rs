@@ -30,6 +30,7 @@ mod objects;
 mod odd_keys;
 mod odd_listings;
 mod odd_servers;
+mod odd_tags;
 mod readers;
 mod redirects;
 #[path = "../common/scripted.rs"]

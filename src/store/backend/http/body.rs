@@ -75,17 +75,17 @@ impl HttpEndpoint {
         let start = extent.start;
         let (bytes, meta) = match extent.end {
             Some(end) => {
-                let meta = response.meta(extent.size);
+                let meta = self.meta(key, response.validators(), extent.size).await;
                 let bytes = self
                     .read_part(key, response, start..end, (&meta, most))
                     .await?;
                 (bytes, meta)
             }
             None => {
-                let head = response.without_body();
+                let validators = response.validators();
                 let mut bytes = buffer::with_capacity(0);
                 self.append_body(key, response, &mut bytes, most).await?;
-                let meta = head.meta(bytes.len() as u64);
+                let meta = self.meta(key, validators, bytes.len() as u64).await;
                 (bytes, meta)
             }
         };
@@ -147,7 +147,7 @@ impl HttpEndpoint {
             (ResponseKind::There | ResponseKind::Page, Some((start, end, size)))
                 if response.status == 206 =>
             {
-                let rest = response.meta(size);
+                let rest = self.meta(key, response.validators(), size).await;
                 check_length(key, rest.content(), meta.content())?;
                 if !rest.may_be_of(meta) {
                     return Err(changed(key));
@@ -167,7 +167,7 @@ impl HttpEndpoint {
     }
 
     /// Appends the body of a response to `bytes`; `TooLarge` beyond `most` bytes in all.
-    async fn append_body(
+    pub(super) async fn append_body(
         &self,
         key: &Key,
         response: ResponseHead,

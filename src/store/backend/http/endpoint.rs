@@ -13,6 +13,7 @@ use object_store::PutPayload;
 use object_store::client::{HttpClient, HttpError, HttpErrorKind, HttpRequest, HttpRequestBody};
 
 use super::response::{ResponseHead, refusal};
+use super::tags::TagWatch;
 use super::urls::UrlSpace;
 use super::webdav;
 use crate::error::{Error, Kind, Result};
@@ -37,6 +38,8 @@ pub(super) struct HttpEndpoint {
     pub(super) missing_is: Option<u16>,
     /// Whether what the server refuses is missing; `None` where it lists names, or has no document at the root.
     pub(super) absence: Option<Absence>,
+    /// Whether its ETags count.
+    pub(super) tags: TagWatch,
 }
 
 /// A request about a key.

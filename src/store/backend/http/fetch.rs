@@ -91,7 +91,9 @@ impl HttpStore {
                 return Err(changed(key));
             };
             response.note_size(whole.size);
-            if !response.meta(whole.size).may_be_of(&whole) {
+            let validators = response.validators();
+            let meta = self.endpoint.meta(key, validators, whole.size).await;
+            if !meta.may_be_of(&whole) {
                 return Err(changed(key));
             }
         }

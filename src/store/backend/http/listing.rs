@@ -43,7 +43,9 @@ impl HttpStore {
         for one in found {
             match self.endpoint.urls.relation(prefix, &one.href) {
                 Relation::Same => is_folder = one.is_folder && one.status.is_none(),
-                Relation::Child(name, _) => entries.extend(entry(prefix, name, &one)?),
+                Relation::Child(name, _) => {
+                    entries.extend(entry(prefix, name, &one, one.meta(&self.endpoint.tags))?)
+                }
                 Relation::Elsewhere => {
                     let text = "the server's WebDAV answer is about another folder";
                     return Err(Error::corrupt(prefix, text));
@@ -137,7 +139,12 @@ impl HttpStore {
 }
 
 /// Returns the entry of a name; nothing if it was removed meanwhile, an error if the server reports one.
-fn entry(prefix: &Key, name: Vec<u8>, one: &Resource) -> Result<Option<ListedName>> {
+fn entry(
+    prefix: &Key,
+    name: Vec<u8>,
+    one: &Resource,
+    meta: Option<Meta>,
+) -> Result<Option<ListedName>> {
     let Ok(key) = prefix.child(&name) else {
         return Ok(None);
     };
@@ -151,7 +158,7 @@ fn entry(prefix: &Key, name: Vec<u8>, one: &Resource) -> Result<Option<ListedNam
     } else {
         EntryKind::File
     };
-    Ok(Some((name, kind, one.meta())))
+    Ok(Some((name, kind, meta)))
 }
 
 /// Sorts the names and removes duplicates; of an object and a folder of one name the folder is kept.

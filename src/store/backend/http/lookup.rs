@@ -27,7 +27,7 @@ impl HttpStore {
             match self.endpoint.wait(context, key, self.resource(key))? {
                 None => return Ok(None),
                 Some(found) => {
-                    if let Some(meta) = found.meta() {
+                    if let Some(meta) = found.meta(&self.endpoint.tags) {
                         return Ok(Some(meta));
                     }
                 }
@@ -176,10 +176,15 @@ impl HttpStore {
             };
             if tells {
                 let found = self.found(key, &response, response.length()).await?;
-                return Ok((found, response.tag()));
+                return Ok((found, self.counting_tag(&response)));
             }
         }
         self.probe_by_part(key).await
+    }
+
+    /// Returns the ETag of a response as the server spells it, if it counts.
+    fn counting_tag(&self, response: &ResponseHead) -> Option<String> {
+        self.endpoint.tags.counting(response.validators()).tag
     }
 
     /// Does so by a GET of one byte.
@@ -206,11 +211,12 @@ impl HttpStore {
             && self.response_kind(key, &response).await? == ResponseKind::There
         {
             // The length is that of what comes.
-            let tag = response.tag();
+            let tag = self.counting_tag(&response);
             let read = self.endpoint.read_body(key, response, MAX_WHOLE_OBJECT);
             return Ok((ProbeResult::Object(read.await?.meta), tag));
         }
-        Ok((self.found(key, &response, size).await?, response.tag()))
+        let found = self.found(key, &response, size).await?;
+        Ok((found, self.counting_tag(&response)))
     }
 
     /// Converts a response to its result; an object has `size` bytes.
@@ -222,7 +228,10 @@ impl HttpStore {
     ) -> Result<ProbeResult> {
         match (self.response_kind(key, response).await?, size) {
             (ResponseKind::There | ResponseKind::OutOfRange, Some(size)) => {
-                Ok(ProbeResult::Object(response.meta(size)))
+                let validators = response.validators();
+                Ok(ProbeResult::Object(
+                    self.endpoint.meta(key, validators, size).await,
+                ))
             }
             (ResponseKind::There | ResponseKind::OutOfRange, None) => {
                 let text = "the server does not say how long it is";

@@ -34,6 +34,8 @@ mod node_folders;
 mod probe;
 mod reader;
 mod response;
+mod tag_trial;
+mod tags;
 mod urls;
 mod webdav;
 mod writer;

@@ -17,6 +17,7 @@ use super::lookup::ProbeResult;
 use super::missing_answer::MissingAnswer;
 use super::node_folders::NodeFolders;
 use super::response::{ResponseOrigin, refusal};
+use super::tags::TagWatch;
 use super::urls::UrlSpace;
 use super::{HttpStore, ListingMethod, index_page, webdav};
 use crate::error::{Error, Kind, Result};
@@ -82,6 +83,7 @@ impl HttpStore {
             sends_parts: Arc::default(),
             missing_is: config.missing_is,
             absence: None,
+            tags: TagWatch::new(stats.clone()),
         };
         Ok(HttpStore {
             listing_method: ListingMethod::None,

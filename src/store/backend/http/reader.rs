@@ -3,14 +3,15 @@
 //! The version of each response is compared: another content is `Changed`, never mixed with the first.
 
 use parking_lot::Mutex;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::UNIX_EPOCH;
 
 use super::endpoint::{HttpEndpoint, RequestSpec, changed};
 use super::response::ResponseKind;
 use crate::error::{Error, Result};
 use crate::request_context::RequestContext;
-use crate::store::{Key, Meta, Reader, check_length};
+use crate::store::{Key, Meta, Reader, Version, check_length};
 
 /// The longest object, in bytes, that is kept in memory where the server has no ranges.
 pub(super) const MAX_WHOLE_OBJECT: u64 = 256 << 20;
@@ -20,6 +21,8 @@ pub(super) struct HttpReader {
     endpoint: Arc<HttpEndpoint>,
     key: Key,
     meta: Meta,
+    /// The same without the ETag, once the server's do not count.
+    untagged: OnceLock<Meta>,
     /// Whether the server has answered a range request with a range.
     has_ranges: AtomicBool,
     whole: Mutex<Option<Whole>>,
@@ -35,6 +38,7 @@ impl HttpReader {
             endpoint,
             key,
             meta,
+            untagged: OnceLock::new(),
             has_ranges: AtomicBool::new(false),
             whole: Mutex::new(None),
         }
@@ -120,6 +124,18 @@ impl Reader for HttpReader {
     }
 
     fn meta(&self, _context: &RequestContext) -> Result<Meta> {
-        Ok(self.meta)
+        if !self.meta.version.is_lasting() || !self.endpoint.tags.are_dropped() {
+            return Ok(self.meta);
+        }
+        // Its ETag does not count any more.
+        let untagged = || {
+            let modified = Some(self.meta.modified).filter(|time| *time != UNIX_EPOCH);
+            let version = Version::transient(self.meta.size, modified);
+            Meta {
+                version,
+                ..self.meta
+            }
+        };
+        Ok(*self.untagged.get_or_init(untagged))
     }
 }

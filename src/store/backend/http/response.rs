@@ -86,15 +86,6 @@ impl ResponseHead {
         self.text("content-type").unwrap_or_default()
     }
 
-    /// Returns the head alone.
-    pub(super) fn without_body(&self) -> ResponseHead {
-        ResponseHead {
-            headers: self.headers.clone(),
-            body: String::new().into(),
-            ..*self
-        }
-    }
-
     /// `Unsupported` if the body is packed: its bytes are not those of the object.
     pub(super) fn check_encoding(&self, key: &Key) -> Result<()> {
         match self.text("content-encoding") {
@@ -161,26 +152,13 @@ impl ResponseHead {
         Some((span.trim(), size.trim().parse().ok()))
     }
 
-    /// Returns the ETag as the server spells it; `None` if it names nothing.
-    pub(super) fn tag(&self) -> Option<String> {
+    /// Returns what tells contents of the object apart.
+    pub(super) fn validators(&self) -> Validators {
         let tag = self.text("etag").filter(|tag| validator(tag).is_some());
-        tag.map(|tag| tag.trim().to_string())
-    }
-
-    /// Returns when the object was last changed.
-    fn modified(&self) -> Option<SystemTime> {
-        httpdate::parse_http_date(self.text("last-modified")?).ok()
-    }
-
-    /// Returns the metadata of an object of `size` bytes.
-    pub(super) fn meta(&self, size: u64) -> Meta {
-        let modified = self.modified();
-        Meta {
-            kind: EntryKind::File,
-            size,
-            stored: size,
-            modified: modified.unwrap_or(UNIX_EPOCH),
-            version: version(self.text("etag"), modified, size),
+        let time = self.text("last-modified");
+        Validators {
+            tag: tag.map(|tag| tag.trim().to_string()),
+            modified: time.and_then(|time| httpdate::parse_http_date(time).ok()),
         }
     }
 
@@ -208,6 +186,32 @@ impl ResponseHead {
             (_, 200..=299) if index_page::is_html(self.content_type()) => Ok(ResponseKind::Page),
             (_, 200..=299) => Ok(ResponseKind::There),
             (_, status) => Err(refusal(key, status)),
+        }
+    }
+}
+
+/// What tells one content of an object from another.
+pub(super) struct Validators {
+    /// The ETag as the server spells it, if it names something.
+    pub(super) tag: Option<String>,
+    /// When the object was last changed.
+    pub(super) modified: Option<SystemTime>,
+}
+
+impl Validators {
+    /// Returns what the ETag names.
+    pub(super) fn name(&self) -> Option<&str> {
+        validator(self.tag.as_deref()?)
+    }
+
+    /// Returns the metadata of an object of `size` bytes.
+    pub(super) fn meta(&self, size: u64) -> Meta {
+        Meta {
+            kind: EntryKind::File,
+            size,
+            stored: size,
+            modified: self.modified.unwrap_or(UNIX_EPOCH),
+            version: version(self.tag.as_deref(), self.modified, size),
         }
     }
 }
@@ -337,13 +341,14 @@ mod tests {
     #[test]
     fn b05_what_is_not_told_apart_has_no_lasting_version() {
         let head = head_of(200, ResponseOrigin::Object, &[]);
-        let (first, other) = (head.meta(7), head.meta(8));
+        let (first, other) = (head.validators().meta(7), head.validators().meta(8));
         assert!(!first.version.is_lasting());
         std::thread::sleep(std::time::Duration::from_millis(110));
-        let later = head.meta(7);
+        let later = head.validators().meta(7);
         assert_ne!(first.version, later.version);
         assert!(first.may_be_of(&later) && !first.may_be_of(&other));
-        let tagged = head_of(200, ResponseOrigin::Object, &[("etag", "a")]).meta(7);
+        let tagged = head_of(200, ResponseOrigin::Object, &[("etag", "a")]);
+        let tagged = tagged.validators().meta(7);
         assert!(tagged.version.is_lasting() && !first.may_be_of(&tagged));
     }
 }

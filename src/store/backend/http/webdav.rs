@@ -9,10 +9,11 @@ use quick_xml::Reader;
 use quick_xml::escape::resolve_predefined_entity;
 use quick_xml::events::{BytesRef, Event};
 
-use super::response::version;
+use super::response::Validators;
+use super::tags::TagWatch;
 use crate::error::{Error, Result};
+use crate::store::Meta;
 use crate::store::backend::remote::validator::validator;
-use crate::store::{EntryKind, Meta};
 
 /// The PROPFIND body: only the properties that are read here, since for others some servers open each file.
 pub(super) const WANTED: &str = r#"<?xml version="1.0" encoding="utf-8"?><D:propfind xmlns:D="DAV:"><D:prop><D:resourcetype/><D:getcontentlength/><D:getlastmodified/><D:getetag/></D:prop></D:propfind>"#;
@@ -33,21 +34,18 @@ pub(super) struct Resource {
 impl Resource {
     /// Returns the metadata as `head` would, if the response is complete. Some servers leave the ETag of an object out of
     /// it although they send it with the object; the version would then differ.
-    pub(super) fn meta(&self) -> Option<Meta> {
+    pub(super) fn meta(&self, tags: &TagWatch) -> Option<Meta> {
         if self.is_folder {
             return Some(Meta {
                 modified: self.modified.unwrap_or(UNIX_EPOCH),
                 ..Meta::prefix()
             });
         }
-        let (size, tag) = (self.size?, self.tag.as_deref()?);
-        Some(Meta {
-            kind: EntryKind::File,
-            size,
-            stored: size,
-            modified: self.modified?,
-            version: version(Some(tag), self.modified, size),
-        })
+        let validators = Validators {
+            tag: Some(self.tag.clone()?),
+            modified: Some(self.modified?),
+        };
+        Some(tags.counting(validators).meta(self.size?))
     }
 }
 
