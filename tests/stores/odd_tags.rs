@@ -13,6 +13,7 @@ use zarrfs::store::{Key, RemoteConfig, Store, StoreConfig};
 
 use super::odd_servers::open;
 use super::scripted::{Scripted, answer, answer_of};
+use super::zip::writer::{Archive, Entry};
 
 const TTL: Duration = Duration::from_millis(300);
 
@@ -150,4 +151,45 @@ fn contents_that_alternate_are_never_taken_for_one() {
     }
     let version = store.version(&UNLIMITED, &key("c")).unwrap().unwrap();
     assert!(version.is_lasting());
+}
+
+/// An archive of a server without ETags is the same one as long as length, time and directory are.
+#[test]
+fn an_archive_without_etag_is_replaced_by_another_directory_alone() {
+    let archive = |letter: u8| {
+        let entries = [
+            Entry::new("zarr.json", b"{}"),
+            Entry::new("c", &[letter; 4]),
+        ];
+        Archive::of(entries).bytes()
+    };
+    for time in ["Wed, 01 Jan 2020 00:00:00 GMT", ""] {
+        let now = Arc::new(Mutex::new(archive(b'a')));
+        let bytes = now.clone();
+        let server = Scripted::start(move |_, request| match request.target.as_str() {
+            "/a.zip" if time.is_empty() => {
+                answer_of(request, &bytes.lock().unwrap().clone(), Vec::new())
+            }
+            "/a.zip" => {
+                let headers = vec![("last-modified", time.to_string())];
+                answer_of(request, &bytes.lock().unwrap().clone(), headers)
+            }
+            _ => answer(404, b""),
+        });
+        let store = open(&server.url("a.zip"), TTL, RemoteConfig::default()).unwrap();
+        let reader = store.open(&UNLIMITED, &key("c"), None).unwrap();
+        let version = store.version(&UNLIMITED, &key("c")).unwrap();
+        for _ in 0..2 {
+            thread::sleep(TTL + Duration::from_millis(50));
+            assert_eq!(store.version(&UNLIMITED, &key("c")).unwrap(), version);
+            assert_eq!(store.info().replacements.count(), 0);
+            assert_eq!(reader.read_at(&UNLIMITED, 0, 4).unwrap(), b"aaaa");
+        }
+        *now.lock().unwrap() = archive(b'b');
+        thread::sleep(TTL + Duration::from_millis(50));
+        assert_ne!(store.version(&UNLIMITED, &key("c")).unwrap(), version);
+        assert_eq!(store.info().replacements.count(), 1);
+        let found = store.get(&UNLIMITED, &key("c"), 10).unwrap().unwrap();
+        assert_eq!(found.bytes, b"bbbb");
+    }
 }

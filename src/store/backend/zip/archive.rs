@@ -36,6 +36,8 @@ const MOST_RATIO: u64 = 1032;
 pub(super) struct Archive {
     pub(super) index: ZipIndex,
     pub(super) meta: Meta,
+    /// That of its directory.
+    digest: u64,
     reader: Arc<dyn Reader>,
     /// Whether its file may be overwritten in place while it is open.
     in_place: bool,
@@ -65,11 +67,18 @@ impl Archive {
         let directory = read?;
         let archive = Archive {
             index: directory.index,
+            digest: directory.digest,
             meta,
             reader,
             in_place: base.info().folder.is_some(),
         };
         Ok((archive, directory.left_out))
+    }
+
+    /// Whether another state of the archive has the same content: a server without ETags tells size and time alone, and the
+    /// directory has the checksum of each entry.
+    pub(super) fn has_content_of(&self, other: &Archive) -> bool {
+        self.meta.may_be_of(&other.meta) && self.digest == other.digest
     }
 
     /// Returns the metadata of an entry.

@@ -128,7 +128,13 @@ impl Current {
             Some(meta) if meta.kind == EntryKind::File => {
                 let new = read(context, &*self.base, &self.key, &self.shown);
                 // An archive that is being written is not a corrupt entry.
-                new.map(|(new, _)| new)
+                let same_or_new = |new: Arc<Archive>| {
+                    if new.has_content_of(old) {
+                        return old.clone();
+                    }
+                    new
+                };
+                new.map(|(new, _)| same_or_new(new))
                     .map_err(|error| match archive::failed(error) {
                         error if error.kind() == Kind::Corrupt => {
                             Error::new(Kind::Unavailable, &self.shown, error.detail())

@@ -4,10 +4,12 @@
 //! one that is really there, whatever the end of the archive claims. Names that could lead out of the archive
 //! and entries that are neither files nor folders are left out here, and nowhere else.
 
+use std::hash::{Hash, Hasher};
 use std::io;
 
 use rawzip::time::{UtcDateTime, ZipDateTimeKind};
 use rawzip::{CompressionMethod, ErrorKind, ReaderAt, ZipArchive, ZipFileHeaderRecord, ZipLocator};
+use twox_hash::XxHash64;
 
 use crate::error::{Error, Kind, Result, printable};
 use crate::store::{Key, NotShown, NotShownReason, Reader};
@@ -31,6 +33,8 @@ const WINDOW: usize = 1 << 20;
 pub(super) struct CentralDirectory {
     pub(super) index: ZipIndex,
     pub(super) left_out: LeftOut,
+    /// A number made of names, places, lengths, times and checksums of all entries.
+    pub(super) digest: u64,
 }
 
 /// Entries that are not shown.
@@ -63,10 +67,14 @@ pub(super) fn read(
     let mut left_out = LeftOut::default();
     let claimed = archive.entries_hint();
     let mut found: u64 = 0;
+    let mut hasher = XxHash64::with_seed(0);
     let mut records = archive.entries(&mut window);
     loop {
         match records.next_entry() {
-            Ok(Some(record)) => take(&record, &mut builder, &mut left_out)?,
+            Ok(Some(record)) => {
+                hash(&record, &mut hasher);
+                take(&record, &mut builder, &mut left_out)?;
+            }
             Ok(None) => break,
             // Something else between the last record and the end is no fault.
             Err(error) if found == claimed && !is_io(&error) => break,
@@ -81,7 +89,20 @@ pub(super) fn read(
     }
     let (index, hidden, repeated) = builder.finish(&mut left_out.listed);
     (left_out.hidden, left_out.repeated) = (hidden, repeated);
-    Ok(CentralDirectory { index, left_out })
+    Ok(CentralDirectory {
+        index,
+        left_out,
+        digest: hasher.finish(),
+    })
+}
+
+/// Adds what a record says of its entry, whether that is shown or not.
+fn hash(record: &ZipFileHeaderRecord<'_>, hasher: &mut XxHash64) {
+    let path = record.file_path();
+    let name: &[u8] = path.as_ref();
+    let entry = entry_of(record, false);
+    (name, entry.header, entry.crc).hash(hasher);
+    (entry.packed, entry.size, entry.modified).hash(hasher);
 }
 
 /// Finds the end of central directory record (APPNOTE 4.3.16): the last one whose comment ends with the
