@@ -8,8 +8,8 @@ use std::thread;
 use std::time::Duration;
 
 use zarrfs::array::flat_file::FlatFile;
-use zarrfs::array::{Arrays, Engine, Limits};
-use zarrfs::error::Kind;
+use zarrfs::array::{Arrays, Engine, Limits, OpenArray};
+use zarrfs::error::{Kind, Result};
 use zarrfs::grid::Region;
 use zarrfs::hierarchy::Hierarchy;
 use zarrfs::request_context::UNLIMITED;
@@ -156,20 +156,26 @@ fn cutting(objects: Vec<(&'static str, Vec<u8>)>, cut: Arc<Mutex<&'static str>>)
     })
 }
 
-/// Reads all of the array at a URL as a mount does, once for each turn; one that has an error is `None`.
-fn reads(url: &str, cache: Option<&Path>, turns: usize) -> Vec<Option<Vec<u8>>> {
-    let stats = Arc::new(Stats::default());
-    let remote = RemoteConfig {
-        cache_dir: cache.map(Path::to_path_buf),
+/// Keeps what is read in a folder.
+fn kept_in(folder: &Path) -> RemoteConfig {
+    RemoteConfig {
+        cache_dir: Some(folder.to_path_buf()),
         cache_size: 64 << 20,
         ..RemoteConfig::default()
-    };
+    }
+}
+
+/// An array as a mount has it; none if its metadata do not read.
+type FoundArray = Result<Arc<OpenArray>>;
+
+/// Opens the store at a URL as a mount does; the result opens the array there.
+fn opened(url: &str, remote: RemoteConfig) -> impl Fn() -> FoundArray {
+    let stats = Arc::new(Stats::default());
     let config = StoreConfig {
         disk_cache: zarrfs::store::open_cache_dir(url, &remote, &stats).unwrap(),
         remote,
         ..StoreConfig::default()
     };
-    let read = |file: &FlatFile| file.read(&UNLIMITED, 0..64).map(|bytes| bytes[..].to_vec());
     let store = zarrfs::store::open(&UNLIMITED, url, &config, &stats).unwrap();
     let hierarchy = Arc::new(Hierarchy::new(store));
     let limits = Limits {
@@ -180,16 +186,22 @@ fn reads(url: &str, cache: Option<&Path>, turns: usize) -> Vec<Option<Vec<u8>>> 
         lossy: false,
     };
     let arrays = Arrays::new(hierarchy.clone(), Engine::new(limits, Arc::default()));
-    let mut found = Vec::new();
-    for _ in 0..turns {
-        let root = hierarchy.root(&UNLIMITED).unwrap().unwrap();
-        let file = arrays
-            .open(&root)
-            .and_then(|array| FlatFile::new(array, Region::whole(&[64])));
-        let bytes = file.and_then(|file| read(&file));
-        found.push(bytes.ok());
-    }
-    found
+    move || arrays.open(&hierarchy.root(&UNLIMITED)?.unwrap())
+}
+
+/// Reads all of the array at a URL through one open file, once for each turn; a read that has an error is `None`.
+fn reads(url: &str, remote: RemoteConfig, turns: usize) -> Vec<Option<Vec<u8>>> {
+    let open = opened(url, remote);
+    let file = |array| FlatFile::new(array, Region::whole(&[64]));
+    let mut kept = None;
+    let read = |_| {
+        if kept.is_none() {
+            kept = open().and_then(file).ok();
+        }
+        let bytes = kept.as_ref()?.read(&UNLIMITED, 0..64).ok()?;
+        Some(bytes[..].to_vec())
+    };
+    (0..turns).map(read).collect()
 }
 
 #[test]
@@ -199,7 +211,7 @@ fn half_a_chunk_or_shard_is_an_error_once() {
         let objects = vec![("/zarr.json", document), ("/c/0", stored.clone())];
         let server = cutting(objects, Arc::new(Mutex::new("/c/0")));
         let expected = [None, Some(stored[..64].to_vec())];
-        assert_eq!(reads(&server.url(""), None, 2), expected);
+        assert_eq!(reads(&server.url(""), RemoteConfig::default(), 2), expected);
     }
 }
 
@@ -218,7 +230,7 @@ fn half_an_object_stays_in_no_cache_dir() {
             let objects = vec![("/zarr.json", document), ("/c/0", stored.clone())];
             let cut = Arc::new(Mutex::new(path));
             let server = cutting(objects, cut.clone());
-            let read = |turns| reads(&server.url(""), Some(folder.path()), turns);
+            let read = |turns| reads(&server.url(""), kept_in(folder.path()), turns);
             let found = match remounts {
                 false => read(3),
                 true => [read(1), read(1), read(1)].concat(),
@@ -249,11 +261,7 @@ fn half_an_archive_stays_in_no_cache_dir() {
         let server = cutting(objects, cut.clone());
         let url = server.url("a.zip");
         let stats = Arc::new(Stats::default());
-        let remote = RemoteConfig {
-            cache_dir: Some(folder.path().to_path_buf()),
-            cache_size: 64 << 20,
-            ..RemoteConfig::default()
-        };
+        let remote = kept_in(folder.path());
         let open = || {
             let config = StoreConfig {
                 disk_cache: zarrfs::store::open_cache_dir(&url, &remote, &stats).unwrap(),
@@ -273,5 +281,56 @@ fn half_an_archive_stays_in_no_cache_dir() {
         let store = if remounts { open() } else { store };
         let found = store.get(&UNLIMITED, &chunk, 100).unwrap().unwrap();
         assert_eq!(found.bytes, stored);
+    }
+}
+
+/// A server without ETags, whose versions pass while the array is read.
+fn without_etags() -> (Scripted, Vec<u8>) {
+    let (document, stored) = array(true);
+    let whole = stored[..64].to_vec();
+    let server = Scripted::start(move |_, request| {
+        let time = "Wed, 01 Jan 2020 00:00:00 GMT".to_string();
+        let headers = vec![("last-modified", time)];
+        match request.target.as_str() {
+            "/zarr.json" => answer_of(request, &document, headers),
+            "/c/0" => {
+                // A version stays for 100 ms.
+                thread::sleep(Duration::from_millis(60));
+                answer_of(request, &stored, headers)
+            }
+            _ => plain_answer(404, b""),
+        }
+    });
+    (server, whole)
+}
+
+/// With this TTL each inner chunk is asked about.
+#[test]
+fn a_shard_without_etag_is_read_while_its_version_passes() {
+    let (server, whole) = without_etags();
+    let remote = RemoteConfig {
+        metadata_ttl: Duration::ZERO,
+        ..RemoteConfig::default()
+    };
+    let found = reads(&server.url(""), remote, 3);
+    assert_eq!(
+        found,
+        [Some(whole.clone()), Some(whole.clone()), Some(whole)]
+    );
+}
+
+#[test]
+fn a_shard_without_etag_stays_open_beyond_the_ttl() {
+    let (server, whole) = without_etags();
+    let ttl = Duration::from_millis(150);
+    let remote = RemoteConfig {
+        metadata_ttl: ttl,
+        ..RemoteConfig::default()
+    };
+    let array = opened(&server.url(""), remote)().unwrap();
+    let shard = array.shard_file(&UNLIMITED, &[0]).unwrap().unwrap();
+    for _ in 0..3 {
+        thread::sleep(ttl * 2);
+        assert_eq!(shard.read(&UNLIMITED, 0..64).unwrap(), whole);
     }
 }
