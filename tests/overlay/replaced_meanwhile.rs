@@ -1,5 +1,7 @@
 //! Another program replaces an array while chunks of it are put.
 
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::SeqCst;
 use std::sync::{Arc, Mutex};
 
 use zarrfs::error::{Error, Kind, Result};
@@ -121,6 +123,53 @@ fn a09_an_array_that_is_replaced_while_a_close_puts_its_chunk() {
             assert_eq!(overlay.changes(&UNLIMITED).unwrap().keys, []);
             put(&*plain.lower, "a/c/0", &[5; 16]);
             assert_eq!(read(&overlay, "a/c/0"), [5; 16]);
+        }
+    }
+}
+
+/// Fails when the array's metadata are read after a chunk was put.
+struct Unreachable {
+    is_put: AtomicBool,
+    is_failing: AtomicBool,
+}
+
+impl Hook for Unreachable {
+    fn before(&self, _context: &RequestContext, call: &str, at: &Key) -> Result<()> {
+        if call == "put" {
+            self.is_put.store(true, SeqCst);
+        }
+        let is_look = *at == key("a/zarr.json") && self.is_put.load(SeqCst);
+        if is_look && self.is_failing.load(SeqCst) {
+            return Err(Error::unavailable(at, "on purpose"));
+        }
+        Ok(())
+    }
+}
+
+/// The program learns that nobody knows what became of the array; the chunk is in the store and hides nothing there.
+#[test]
+fn the_metadata_do_not_read_after_a_close_has_put_its_chunk() {
+    for kind in KINDS {
+        let plain = fixture(kind);
+        let unreachable = Arc::new(Unreachable {
+            is_put: AtomicBool::new(false),
+            is_failing: AtomicBool::new(true),
+        });
+        let hooked = Hooked::new(plain.lower.clone(), unreachable.clone());
+        let (upper, lower): (_, Arc<dyn Store>) = (folder(), Arc::new(hooked));
+        let path = upper.path().join("upper");
+        let mut overlay = opened_with(&path, &lower, "/it", true).unwrap();
+        read(&overlay, "a/zarr.json");
+        let error = write(&overlay, "a/c/0", &[2; 16]).unwrap_err();
+        assert_eq!(error.kind(), Kind::Unavailable, "{error}");
+        assert_eq!(stored(&*plain.lower, "a/c/0"), [2; 16]);
+        unreachable.is_failing.store(false, SeqCst);
+        for round in 3..5 {
+            assert_eq!(overlay.changes(&UNLIMITED).unwrap().keys, []);
+            put(&*plain.lower, "a/c/0", &[round; 16]);
+            assert_eq!(read(&overlay, "a/c/0"), [round; 16]);
+            drop(overlay);
+            overlay = opened_with(&path, &lower, "/it", true).unwrap();
         }
     }
 }

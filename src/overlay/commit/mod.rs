@@ -316,6 +316,10 @@ impl Commit<'_> {
             }
             Err(error) => outcome.failed = Some(error),
         }
+        if outcome.is_whole() && self.is_live {
+            // What the store has hides nothing there any more, whatever becomes of the next look.
+            outcome.failed = self.core.prune(context, self.layered, paths).err();
+        }
         if outcome.is_whole() && !force {
             match arrays.replaced_meanwhile(context, self) {
                 Ok(conflicts) => outcome.conflicts = conflicts,

@@ -36,10 +36,9 @@ impl OverlayCore {
             log::warn!("{key}: the store cannot hold its {what}");
         }
         match outcome.conflicts.into_iter().next() {
-            None => self.prune(context, &top, paths),
+            None => Ok(()),
             // The store has the change. It is not undone: what the chunk was before is of the old array as well.
             Some((document, why)) if outcome.left == 0 => {
-                self.prune(context, &top, paths)?;
                 Err(Error::new(Kind::Changed, document, why))
             }
             Some((key, why)) => {
