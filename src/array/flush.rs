@@ -128,7 +128,13 @@ impl OpenArray {
 
     /// Returns by which metadata chunks are encoded, which are a condition of their commit.
     fn encoded_by(&self) -> Option<&EncodedBy> {
-        let by = || encoding::of_array(&self.path, &self.array);
+        let by = || match &self.draft_keys {
+            Some((document, folder)) => {
+                let (document, folder) = (document.clone(), folder.clone());
+                Some(encoding::of_draft_array(document, folder, &self.array))
+            }
+            None => encoding::of_array(&self.path, &self.array),
+        };
         self.encoded_by.get_or_init(by).as_ref()
     }
 

@@ -123,6 +123,8 @@ pub struct OpenArray {
     seen_lengths: SeenLengths,
     /// What was written and is not stored yet.
     dirty: Arc<DirtyChunks>,
+    /// The document and the folder of the chunks, for an array of a draft.
+    draft_keys: Option<(Key, Key)>,
     /// By which metadata chunks are encoded, once that was asked.
     encoded_by: OnceLock<Option<EncodedBy>>,
     /// Lengths of files that had to be read to know them.
@@ -170,6 +172,7 @@ impl OpenArray {
             stored,
             decoder,
             dirty,
+            draft_keys: hierarchy.draft_keys(entry),
             encoded_by: OnceLock::new(),
             groups: ShardGroups::default(),
             seen_lengths: SeenLengths::default(),

@@ -3,30 +3,57 @@
 //! Attributes, names of dimensions and the shape are not part of it: who changes these leaves every chunk what it is. A
 //! digest is written down, and so is made of the words of final v3, whatever the dialect.
 
+use std::cell::RefCell;
+use std::collections::HashMap;
+
 use serde_json::{Map, Value, json};
 use twox_hash::XxHash3_128;
 
+use crate::dialect::draft::{self, DocumentRole, EntryPoint, draft2019};
 use crate::dialect::{DIALECTS, Dialect, Document, consolidated, v3};
-use crate::model::document::{ZARR_JSON, ZMETADATA, describes_node};
+use crate::error::Result;
+use crate::model::document::{
+    CONSOLIDATED_2020, ROOTS_2019, ZARR_JSON, ZMETADATA, describes_node, is_draft_document,
+};
 use crate::model::{Array, Node};
 use crate::store::{EncodedBy, Key};
 
 /// The members of final v3 that say how chunks are encoded, beside the fill value.
 const MEMBERS: [&str; 4] = ["data_type", "chunk_grid", "chunk_key_encoding", "codecs"];
 
-/// Returns what chunks of an array are encoded by; nothing for an array of a draft, whose document does not stand above
-/// its chunks.
+/// Reads the entry point of a hierarchy of a draft; nothing if it is missing.
+pub type ReadEntryPoint<'a> = dyn Fn(&Key) -> Result<Option<Vec<u8>>> + 'a;
+
+/// Returns what chunks of an array are encoded by; nothing for an array of a draft, whose keys its entry point states.
 pub fn of_array(path: &Key, array: &Array) -> Option<EncodedBy> {
     let dialect = DIALECTS.iter().find(|known| known.name == array.dialect)?;
     let document = (dialect.documents)(path).ok()?.into_iter().next()?;
-    Some(EncodedBy {
+    let folder = document.parent().unwrap_or_default();
+    Some(of_draft_array(document, folder, array))
+}
+
+/// Returns the same for an array of a draft, which has this document and its chunks in this folder.
+pub fn of_draft_array(document: Key, folder: Key, array: &Array) -> EncodedBy {
+    EncodedBy {
         document,
+        folder,
         digest: digest(array),
-    })
+    }
 }
 
 /// Returns the same, given a document that a program has read or written; nothing if it does not describe an array.
-pub fn of_document(key: &Key, bytes: &[u8]) -> Option<EncodedBy> {
+pub fn of_document(
+    key: &Key,
+    bytes: &[u8],
+    read: &ReadEntryPoint<'_>,
+) -> Result<Option<EncodedBy>> {
+    match of_plain_document(key, bytes) {
+        None if is_draft_document(key.name()) => of_draft_document(key, bytes, read),
+        found => Ok(found),
+    }
+}
+
+fn of_plain_document(key: &Key, bytes: &[u8]) -> Option<EncodedBy> {
     let path = key.parent()?;
     let is_of = |dialect: &&&Dialect| {
         let documents = (dialect.documents)(&path).unwrap_or_default();
@@ -46,8 +73,85 @@ pub fn of_document(key: &Key, bytes: &[u8]) -> Option<EncodedBy> {
     }
 }
 
+fn of_draft_document(
+    key: &Key,
+    bytes: &[u8],
+    read: &ReadEntryPoint<'_>,
+) -> Result<Option<EncodedBy>> {
+    for entry in entry_points_above(key, "meta", read)? {
+        let Some(path) = entry.array_of(key) else {
+            continue;
+        };
+        let document = Document {
+            key: key.clone(),
+            bytes: Some(bytes.to_vec().into()),
+            ..Document::default()
+        };
+        let Ok(Some(members)) = document.object() else {
+            return Ok(None);
+        };
+        if entry.name() == draft2019::DRAFT.name && !draft::is_2019(&members) {
+            continue;
+        }
+        let parsed = entry.parse(&path, DocumentRole::Array, (&document, &members));
+        return Ok(match parsed.map(|parsed| parsed.node) {
+            Ok(Node::Array(array)) => Some(of_draft_array(key.clone(), entry.data(&path)?, &array)),
+            _ => None,
+        });
+    }
+    Ok(None)
+}
+
+/// Returns the keys that may hold the document of an array of a draft whose chunks lie in a folder, in order of precedence.
+pub fn draft_documents(folder: &Key, read: &ReadEntryPoint<'_>) -> Result<Vec<Key>> {
+    let mut found = Vec::new();
+    for entry in entry_points_above(folder, "data", read)? {
+        if let Some(path) = entry.node_of_data(folder) {
+            let documents = entry.documents(&path)?.into_iter();
+            let of_arrays = documents.filter(|(role, _)| *role == DocumentRole::Array);
+            found.extend(of_arrays.map(|(_, document)| document));
+        }
+    }
+    Ok(found)
+}
+
+/// Returns the entry points of drafts that have a key in or at their folder of this name, the outermost first. Where there is
+/// no entry point it may be the draft of 2019.
+fn entry_points_above(key: &Key, name: &str, read: &ReadEntryPoint<'_>) -> Result<Vec<EntryPoint>> {
+    let folders = std::iter::successors(Some(key.clone()), Key::parent);
+    let named = folders.filter(|folder| folder.name() == name.as_bytes());
+    let mut tops: Vec<Key> = named.filter_map(|folder| folder.parent()).collect();
+    if name == "meta" && ROOTS_2019.map(str::as_bytes).contains(&key.name()) {
+        tops.extend(key.parent());
+    }
+    let mut found = Vec::new();
+    for top in tops.into_iter().rev() {
+        found.extend(entry_point(&top, read)?);
+    }
+    Ok(found)
+}
+
+/// Returns the entry point in a folder; nothing for one that does not read, or is a document of final v3.
+fn entry_point(top: &Key, read: &ReadEntryPoint<'_>) -> Result<Option<EntryPoint>> {
+    let key = top.child(ZARR_JSON.as_bytes())?;
+    let Some(bytes) = read(&key)? else {
+        return draft::entry_2019(top).map(Some);
+    };
+    let document = Document {
+        key,
+        bytes: Some(bytes.into()),
+        ..Document::default()
+    };
+    let members = document.object().ok().flatten();
+    let entry = members.and_then(|members| {
+        let draft = draft::draft_of(&members).ok()??;
+        EntryPoint::new(draft, top, Some(&members)).ok()
+    });
+    Ok(entry)
+}
+
 /// Returns the same of each array of which a document with consolidated metadata has a copy; nothing for other documents.
-pub fn of_copies(key: &Key, bytes: &[u8]) -> Vec<EncodedBy> {
+pub fn of_copies(key: &Key, bytes: &[u8], read: &ReadEntryPoint<'_>) -> Vec<EncodedBy> {
     let places = match key.name() {
         name if name == ZMETADATA.as_bytes() => consolidated::parse_document(bytes),
         name if name == ZARR_JSON.as_bytes() => {
@@ -55,21 +159,41 @@ pub fn of_copies(key: &Key, bytes: &[u8]) -> Vec<EncodedBy> {
         }
         _ => return Vec::new(),
     };
-    let folder = key.parent().unwrap_or_default();
+    let folder = copies_are_below(key);
+    let known = RefCell::new(HashMap::new());
+    let read_once = |key: &Key| {
+        let read_before = known.borrow().get(key).cloned();
+        read_before.unwrap_or_else(|| {
+            let found = read(key);
+            known.borrow_mut().insert(key.clone(), found.clone());
+            found
+        })
+    };
     let copied = |(document, place): (Key, _)| -> Option<EncodedBy> {
-        if !describes_node(document.name()) {
+        if !describes_node(document.name()) && !is_draft_document(document.name()) {
             return None;
         }
         let below = document
             .names()
             .try_fold(folder.clone(), |above, name| above.child(name));
-        of_document(&below.ok()?, bytes.get(place)?)
+        of_document(&below.ok()?, bytes.get(place)?, &read_once).ok()?
     };
     places
         .unwrap_or_default()
         .into_iter()
         .filter_map(copied)
         .collect()
+}
+
+/// Returns the folder that the keys in consolidated metadata are counted from: that of the document, or of the entry point.
+fn copies_are_below(key: &Key) -> Key {
+    let names = CONSOLIDATED_2020.split('/').rev();
+    let mut folder = Some(key.clone());
+    for name in names {
+        folder = folder.filter(|at| at.name() == name.as_bytes());
+        folder = folder.and_then(|at| at.parent());
+    }
+    folder.or_else(|| key.parent()).unwrap_or_default()
 }
 
 fn digest(array: &Array) -> u128 {
@@ -164,7 +288,8 @@ mod tests {
     }
 
     fn digest_of(name: &str, document: &Value) -> Option<u128> {
-        let by = of_document(&key(name), document.to_string().as_bytes())?;
+        let by = of_document(&key(name), document.to_string().as_bytes(), &|_| Ok(None));
+        let by = by.unwrap()?;
         assert_eq!(by.document, key(name));
         Some(by.digest)
     }
@@ -239,7 +364,7 @@ mod tests {
             ("r/zarr.json", group, "r/a/b/zarr.json", own),
             (".zmetadata", consolidated, "a/.zarray", v2),
         ] {
-            let found = of_copies(&key(holder), text.to_string().as_bytes());
+            let found = of_copies(&key(holder), text.to_string().as_bytes(), &|_| Ok(None));
             assert_eq!(found.len(), 1);
             assert_eq!(found[0].document, key(name));
             assert_eq!(Some(found[0].digest), digest_of(name, &document));

@@ -97,6 +97,25 @@ impl Hierarchy {
         Ok(None)
     }
 
+    /// Returns the document of an array of a draft and the folder of its chunks; nothing for nodes of other dialects. Where
+    /// the user has said which draft it is, the entry point alone would not tell what the document means.
+    pub fn draft_keys(&self, found: &NodeEntry) -> Option<(Key, Key)> {
+        let Rule::Draft(entry) = &found.scope.rule else {
+            return None;
+        };
+        if self.config.dialect.is_some() {
+            return None;
+        }
+        let read = found.described_by();
+        let keys = entry.documents(&found.path).ok()?.into_iter();
+        let of_arrays = keys.filter(|(role, _)| *role == DocumentRole::Array);
+        // A copy in consolidated metadata does not say the key of its document.
+        let mut documents: Vec<Key> = of_arrays.map(|(_, key)| key).collect();
+        documents.sort_by_key(|key| !read.contains(&key));
+        let document = documents.into_iter().next()?;
+        Some((document, entry.data(&found.path).ok()?))
+    }
+
     /// Returns a document as it is stored, and adds its version. One whose name is too long is missing.
     fn stored(
         &self,

@@ -20,8 +20,10 @@ use super::name_change::NameChange;
 use super::{Overlay, OverlayCore};
 use crate::dialect::encoding;
 use crate::error::{Kind, Result};
-use crate::model::document::{ATTRIBUTES_JSON, ZARR_JSON, ZARRAY, ZGROUP, is_consolidated};
-use crate::model::{document, is_like_chunk};
+use crate::model::document::{
+    ATTRIBUTES_JSON, ZARR_JSON, ZARRAY, ZGROUP, describes_node, is_consolidated, is_draft_document,
+};
+use crate::model::is_like_chunk;
 use crate::request_context::RequestContext;
 use crate::store::{EncodedBy, Key, Object, Store};
 use crate::sync::locks::Mutex;
@@ -70,7 +72,7 @@ impl SeenMetadata {
 
     fn note(&self, now: Seen) -> Option<EncodedBy> {
         let mut seen = self.0.lock();
-        let folder = now.by.folder();
+        let folder = now.by.folder.clone();
         let is_read = |seen: &Seen| !seen.is_found;
         if now.is_found && seen.peek(&folder).is_some_and(is_read) {
             return None;
@@ -84,9 +86,15 @@ impl SeenMetadata {
 
     /// Notes that a document describes no array; returns the metadata that it had.
     fn remove(&self, document: &Key) -> Option<EncodedBy> {
-        let folder = document.parent().unwrap_or_default();
         let mut seen = self.0.lock();
         let is_it = |seen: &Seen| seen.by.document == *document;
+        let folder = if is_draft_document(document.name()) {
+            let mut all = seen.iter();
+            let found = all.find(|(_, seen)| is_it(seen));
+            found.map(|(folder, _)| folder.clone())?
+        } else {
+            document.parent().unwrap_or_default()
+        };
         let removed = seen
             .peek(&folder)
             .is_some_and(is_it)
@@ -94,18 +102,19 @@ impl SeenMetadata {
         removed.flatten().map(|seen| seen.by)
     }
 
-    /// Gives the arrays at a folder and below their new names.
+    /// Gives the arrays at a folder and below their new names. One whose document or chunks alone are renamed is not known
+    /// any more.
     pub(super) fn rename(&self, from: &Key, to: &Key) {
         let mut seen = self.0.lock();
-        let folders = seen.iter().map(|(folder, _)| folder);
-        let moved: Vec<Key> = folders
-            .filter(|folder| folder.below(from).is_some())
-            .cloned()
-            .collect();
+        let is_moved = |seen: &Seen| seen.by.folder.below(from).is_some();
+        let has_moved = |seen: &Seen| is_moved(seen) || seen.by.document.below(from).is_some();
+        let moved = seen.iter().filter(|(_, seen)| has_moved(seen));
+        let moved: Vec<Key> = moved.map(|(folder, _)| folder.clone()).collect();
         let moved: Vec<Seen> = moved.iter().filter_map(|at| seen.pop(at)).collect();
         for Seen { by, is_found } in moved {
-            let by = renamed(by, from, to);
-            seen.put(by.folder(), Seen { by, is_found });
+            if let Some(by) = renamed(by, from, to) {
+                seen.put(by.folder.clone(), Seen { by, is_found });
+            }
         }
     }
 }
@@ -117,14 +126,25 @@ pub(super) fn may_be_chunk(key: &Key) -> bool {
 
 /// Whether a program that reads a document sees the metadata of arrays.
 fn has_metadata(key: &Key) -> bool {
-    document::describes_node(key.name()) || is_consolidated(key.name())
+    may_describe_array(key) || is_consolidated(key.name())
 }
 
-fn renamed(by: EncodedBy, from: &Key, to: &Key) -> EncodedBy {
-    let document = by.document.below(from).map(|rest| joined(to, &rest));
-    EncodedBy {
-        document: document.unwrap_or(by.document),
-        ..by
+/// Whether a key may be that of a document that describes an array.
+pub(super) fn may_describe_array(key: &Key) -> bool {
+    describes_node(key.name()) || is_draft_document(key.name())
+}
+
+/// Returns the same after a rename; nothing if the document or the folder of the chunks alone is renamed.
+fn renamed(by: EncodedBy, from: &Key, to: &Key) -> Option<EncodedBy> {
+    let moved = |key: &Key| key.below(from).map(|rest| joined(to, &rest));
+    match (moved(&by.document), moved(&by.folder)) {
+        (Some(document), Some(folder)) => Some(EncodedBy {
+            document,
+            folder,
+            ..by
+        }),
+        (None, None) => Some(by),
+        _ => None,
     }
 }
 
@@ -146,11 +166,13 @@ impl OverlayCore {
             self.shown_document(context, key).ok().flatten()
         };
         let bytes = rest.as_ref().map_or(bytes, |object| &object.bytes);
-        match encoding::of_document(key, bytes) {
-            Some(by) => drop(self.seen.put(by)),
-            None => drop(self.seen.remove(key)),
+        let read = |key: &Key| self.shown_bytes(context, key);
+        match encoding::of_document(key, bytes, &read) {
+            Ok(Some(by)) => drop(self.seen.put(by)),
+            Ok(None) => drop(self.seen.remove(key)),
+            Err(error) => log::debug!("{key}: the entry point above is not known: {error}"),
         }
-        for by in encoding::of_copies(key, bytes) {
+        for by in encoding::of_copies(key, bytes, &read) {
             self.seen.put(by);
         }
     }
@@ -162,13 +184,25 @@ impl OverlayCore {
         from: &Key,
         to: &Key,
     ) -> Result<NewContent> {
-        if !document::describes_node(to.name()) {
+        if !may_describe_array(to) {
             return Ok(NewContent::Other);
         }
-        let object = self.shown_document(context, from)?;
-        Ok(object.map_or(NewContent::Other, |object| {
-            NewContent::of(to, &object.bytes)
-        }))
+        match self.shown_document(context, from)? {
+            Some(object) => self.new_content(context, to, &object.bytes),
+            None => Ok(NewContent::Other),
+        }
+    }
+
+    /// Returns what these bytes are under a key.
+    pub(super) fn new_content(
+        self: &Arc<Self>,
+        context: &RequestContext,
+        key: &Key,
+        bytes: &[u8],
+    ) -> Result<NewContent> {
+        let read = |key: &Key| self.shown_bytes(context, key);
+        let by = encoding::of_document(key, bytes, &read)?;
+        Ok(by.map_or(NewContent::Other, NewContent::Array))
     }
 
     /// Looks for the metadata of the array that a key may be a chunk of, before it is changed, if no program has seen them
@@ -205,8 +239,22 @@ impl OverlayCore {
         key: &Key,
     ) -> Result<Option<EncodedBy>> {
         let above = |folder: &Key| folder.parent().filter(|_| is_like_chunk(folder.name()));
-        let folders: Vec<Key> = std::iter::successors(key.parent(), above).collect();
-        for (depth, folder) in folders.iter().rev().enumerate() {
+        let mut folders: Vec<Key> = std::iter::successors(key.parent(), above).collect();
+        folders.reverse();
+        match self.look_in_folders(context, &folders)? {
+            None => self.look_in_drafts(context, &folders),
+            found => Ok(found),
+        }
+    }
+
+    /// Looks in the folders that may be that of the array, the outermost first.
+    fn look_in_folders(
+        self: &Arc<Self>,
+        context: &RequestContext,
+        folders: &[Key],
+    ) -> Result<Option<EncodedBy>> {
+        let read = |key: &Key| self.shown_bytes(context, key);
+        for (depth, folder) in folders.iter().enumerate() {
             let mut is_node = false;
             for name in DESCRIBING {
                 let document = folder.child(name.as_bytes())?;
@@ -214,7 +262,7 @@ impl OverlayCore {
                     continue;
                 };
                 is_node = true;
-                let by = encoding::of_document(&document, &object.bytes);
+                let by = encoding::of_document(&document, &object.bytes, &read)?;
                 if by.is_some() {
                     return Ok(by);
                 }
@@ -226,9 +274,30 @@ impl OverlayCore {
         Ok(None)
     }
 
+    /// Looks where drafts of version 3 have the documents of arrays with chunks in these folders.
+    fn look_in_drafts(
+        self: &Arc<Self>,
+        context: &RequestContext,
+        folders: &[Key],
+    ) -> Result<Option<EncodedBy>> {
+        let read = |key: &Key| self.shown_bytes(context, key);
+        for folder in folders {
+            for document in encoding::draft_documents(folder, &read)? {
+                let Some(object) = self.shown_document(context, &document)? else {
+                    continue;
+                };
+                let by = encoding::of_document(&document, &object.bytes, &read)?;
+                if by.is_some() {
+                    return Ok(by);
+                }
+            }
+        }
+        Ok(None)
+    }
+
     /// Whether metadata that were found count for other chunks, too: they are recorded, and a commit will tell.
     fn counts_still(&self, by: &EncodedBy) -> bool {
-        let is_recorded = || self.top().layer.lock().records.is_encoded_at(&by.folder());
+        let is_recorded = || self.top().layer.lock().records.is_encoded_at(&by.folder);
         !self.config.write_through && is_recorded()
     }
 
@@ -238,6 +307,15 @@ impl OverlayCore {
         key: &Key,
     ) -> Result<Option<Object>> {
         readable(Overlay(self.clone()).get(context, key, MAX_DOCUMENT))
+    }
+
+    fn shown_bytes(
+        self: &Arc<Self>,
+        context: &RequestContext,
+        key: &Key,
+    ) -> Result<Option<Vec<u8>>> {
+        let object = self.shown_document(context, key)?;
+        Ok(object.map(|object| object.bytes))
     }
 
     /// Returns the records of the metadata by which those chunks were encoded that other records change. The decoded file
@@ -266,7 +344,7 @@ impl OverlayCore {
             if done.contains(key) {
                 continue;
             }
-            let folder = by.folder();
+            let folder = by.folder.clone();
             let is_done = done.contains(&folder);
             records.extend(self.encoding_record(key, by, is_done));
             done.insert(folder);
@@ -277,7 +355,7 @@ impl OverlayCore {
     /// Returns the records by which a chunk is encoded by these metadata. Those of the array may be recorded already, by
     /// records that are not applied yet.
     fn encoding_record(&self, key: &Key, by: EncodedBy, is_done: bool) -> Vec<JournalRecord> {
-        let folder = by.folder();
+        let folder = by.folder.clone();
         let top = self.top();
         let state = top.layer.lock();
         let (records, mut list) = (&state.records, Vec::new());
@@ -317,26 +395,28 @@ pub(super) enum NewContent {
     Nothing,
 }
 
-impl NewContent {
-    /// Returns what these bytes are under a key.
-    pub(super) fn of(key: &Key, bytes: &[u8]) -> NewContent {
-        encoding::of_document(key, bytes).map_or(NewContent::Other, NewContent::Array)
-    }
-}
-
 impl NameChange<'_> {
     /// Notes that a program has put this under a key, if that is the key of a document. Chunks that were changed before it
     /// replaced the array, whose metadata it had seen, are its own affair.
     pub(super) fn note_document(&self, key: &Key, content: &NewContent) -> Result<()> {
-        if !document::describes_node(key.name()) {
+        if !may_describe_array(key) {
             return Ok(());
         }
         let (now, before) = match content {
             NewContent::Array(by) => (Some(by), self.seen.put(by.clone())),
             NewContent::Other | NewContent::Nothing => (None, self.seen.remove(key)),
         };
-        let folder = key.parent().unwrap_or_default();
-        let recorded = self.top.layer.lock().records.encoded_below(&folder);
+        let folder = now.or(before.as_ref()).map(|by| by.folder.clone());
+        let folder = folder.or_else(|| key.parent()).unwrap_or_default();
+        let recorded = {
+            let records = &self.top.layer.lock().records;
+            if is_draft_document(key.name()) {
+                // The chunks may lie anywhere.
+                records.encoded_by_document_below(key)
+            } else {
+                records.encoded_below(&folder)
+            }
+        };
         let is_removed = matches!(content, NewContent::Nothing);
         let is_replaced = |(at, by): &(Key, Option<EncodedBy>)| {
             let had_seen = before.is_none() || before == *by;
@@ -357,9 +437,16 @@ impl NameChange<'_> {
         let gone = replaced.chain(moved.clone()).map(|(at, _)| (at, None));
         let moved = moved.into_iter().filter_map(|(at, by)| {
             let at = joined(to, &at.below(from)?);
-            Some((at, by.map(|by| renamed(by, from, to))))
+            Some((at, by.and_then(|by| renamed(by, from, to))))
         });
-        gone.chain(moved)
+        // Documents of a draft that are renamed without the chunks are as good as removed.
+        let may_leave = from.names().any(|name| name == b"meta");
+        let left_behind = may_leave.then(|| state.records.encoded_by_document_below(from));
+        let left_behind = left_behind.into_iter().flatten();
+        let left_behind = left_behind.filter(|(at, _)| at.below(from).is_none());
+        let left_behind = left_behind.map(|(at, _)| (at, None));
+        gone.chain(left_behind)
+            .chain(moved)
             .map(|(at, by)| JournalRecord::EncodedBy { at, by })
             .collect()
     }

@@ -335,7 +335,16 @@ mod tests {
                 at: Key::root(),
                 by: Some(EncodedBy {
                     document: key(b"zarr.json"),
+                    folder: Key::root(),
                     digest: u128::MAX,
+                }),
+            },
+            JournalRecord::EncodedBy {
+                at: key(b"data/x"),
+                by: Some(EncodedBy {
+                    document: key(b"meta/x.array.json"),
+                    folder: key(b"data/x"),
+                    digest: 5,
                 }),
             },
             JournalRecord::EncodedBy {

@@ -206,10 +206,16 @@ fn to_json(record: &JournalRecord) -> Value {
         }
         JournalRecord::EncodedBy { at, by } => match by {
             None => json!({"encoded": encode_key(at), "by": null}),
-            Some(by) => json!({
-                "encoded": encode_key(at), "by": encode_key(&by.document),
-                "digest": encode_digest(Some(by.digest)),
-            }),
+            Some(by) => {
+                let mut record = json!({
+                    "encoded": encode_key(at), "by": encode_key(&by.document),
+                    "digest": encode_digest(Some(by.digest)),
+                });
+                if by.folder != by.document.parent().unwrap_or_default() {
+                    record["in"] = json!(encode_key(&by.folder));
+                }
+                record
+            }
         },
         JournalRecord::Reverted(key) => json!({"let": encode_key(key)}),
         JournalRecord::Whiteout { key, source } => {
@@ -259,10 +265,17 @@ fn from_json(value: &Value) -> Option<JournalRecord> {
             at: key()?,
             by: match members.get("by")? {
                 Value::Null => None,
-                document => Some(EncodedBy {
-                    document: decode_key(Some(document))?,
-                    digest: DigestMember::of(members)?.0?,
-                }),
+                document => {
+                    let document = decode_key(Some(document))?;
+                    Some(EncodedBy {
+                        folder: match members.get("in") {
+                            None => document.parent().unwrap_or_default(),
+                            folder => decode_key(folder)?,
+                        },
+                        document,
+                        digest: DigestMember::of(members)?.0?,
+                    })
+                }
             },
         },
         "let" => JournalRecord::Reverted(key()?),

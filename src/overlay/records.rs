@@ -406,6 +406,14 @@ impl Records {
             .collect()
     }
 
+    /// Returns all that is recorded of arrays whose documents are at a prefix and below.
+    pub(super) fn encoded_by_document_below(&self, prefix: &Key) -> Vec<(Key, Option<EncodedBy>)> {
+        let is_below = |by: &EncodedBy| by.document.below(prefix).is_some();
+        let found = self.encoded.iter();
+        let found = found.filter(|(_, by)| by.as_ref().is_some_and(is_below));
+        found.map(|(at, by)| (at.clone(), by.clone())).collect()
+    }
+
     /// Returns the incomplete files at a prefix and below.
     pub(super) fn incomplete_below(&self, prefix: &Key) -> Vec<Key> {
         let incomplete = self.incomplete.iter();
@@ -454,6 +462,7 @@ mod tests {
     fn encoded(at: &str, digest: u128) -> JournalRecord {
         let by = Some(EncodedBy {
             document: key("x/zarr.json"),
+            folder: key("x"),
             digest,
         });
         JournalRecord::EncodedBy { at: key(at), by }

@@ -7,13 +7,8 @@ use crate::store::Key;
 pub struct EncodedBy {
     /// The document that describes the array.
     pub document: Key,
+    /// The folder in which the array's chunks lie: that of the document, but for the drafts of version 3.
+    pub folder: Key,
     /// The digest of all that says how chunks are encoded: `dialect::encoding` makes it.
     pub digest: u128,
-}
-
-impl EncodedBy {
-    /// Returns the folder of the array, in which its chunks lie.
-    pub fn folder(&self) -> Key {
-        self.document.parent().unwrap_or_default()
-    }
 }

@@ -18,6 +18,7 @@ mod attributes;
 mod commits;
 mod conflicts;
 mod encodings;
+mod encodings_of_drafts;
 mod fixture;
 mod full;
 mod hooked;

@@ -1,11 +1,16 @@
 //! Another program replaces an array while its elements are written: nothing of them comes into the new one.
 
+use std::sync::Arc;
+
 use serde_json::{Value, json};
+use zarrfs::store::Store;
 use zarrfs::store::tree::OpenMode;
 
 use crate::common::sample::{Form, Sample};
 use crate::hierarchies::key;
-use crate::shared::{Mode, Shared, everywhere, is_changed};
+use crate::shared::{Mode, Shared, everywhere, folder, is_changed};
+use crate::written;
+use crate::written::STORES;
 use zarrfs::request_context::UNLIMITED;
 
 /// Documents of arrays that read other elements of the chunks of `sample`.
@@ -102,5 +107,89 @@ fn a09_another_shape_and_other_attributes_are_no_conflict() {
                 assert_eq!(mount.outside().read("a")[..2], [1, 1]);
             }
         }
+    }
+}
+
+/// Returns the key of the document of the array `a/b`, and its text.
+fn document(store: &dyn Store) -> (String, String) {
+    let names = [
+        "a/b/zarr.json",
+        "a/b/.zarray",
+        "a/b/attributes.json",
+        "meta/a/b.array.json",
+        "meta/root/a/b.array.json",
+        "meta/root/a/b.array",
+        "meta/root/a/b.array.data",
+    ];
+    let found = names.iter().find_map(|name| {
+        let object = store.get(&UNLIMITED, &key(name), 1 << 20).unwrap()?;
+        Some((name.to_string(), String::from_utf8(object.bytes).unwrap()))
+    });
+    found.unwrap()
+}
+
+/// In each dialect: what is written to a decoded file does not come into an array of other elements.
+#[test]
+fn a09_an_array_of_another_dialect_that_was_replaced() {
+    for (dialect, variant, store) in STORES.into_iter().chain([("n5", "", written::n5 as _)]) {
+        for (mode, kind) in everywhere() {
+            let why = format!("{dialect} {variant} {mode:?} {kind}");
+            let mount = Shared::over(mode, kind, &store());
+            let (name, text) = document(&*mount.lower);
+            let write = |value: u8| {
+                let file = mount.open("a/b/b.raw");
+                file.write_at(&UNLIMITED, 0, &[value, value]).unwrap();
+                file.flush(&UNLIMITED)
+            };
+            write(1).unwrap();
+            assert!(mount.conflicts().is_empty(), "{why}");
+            let mut same: Value = serde_json::from_str(&text).unwrap();
+            same["shape"] = json!([3, 5]);
+            mount.put_outside(
+                &name,
+                serde_json::to_string_pretty(&same).unwrap().as_bytes(),
+            );
+            write(2).unwrap();
+            assert!(mount.conflicts().is_empty(), "{why}");
+            let mut other = same.clone();
+            let filled = if dialect == "n5" {
+                "dataType"
+            } else {
+                "fill_value"
+            };
+            other[filled] = if dialect == "n5" {
+                json!("uint16")
+            } else {
+                json!(9)
+            };
+            let file = mount.open("a/b/b.raw");
+            file.write_at(&UNLIMITED, 0, &[3, 3]).unwrap();
+            if mode == Mode::Cow {
+                file.flush(&UNLIMITED).unwrap();
+            }
+            mount.put_outside(&name, other.to_string().as_bytes());
+            match file.flush(&UNLIMITED) {
+                Ok(()) => {
+                    assert_eq!(mode, Mode::Cow, "{why}");
+                    assert_eq!(mount.conflicts().len(), 1, "{why}");
+                }
+                Err(error) => is_changed(&error, "a"),
+            }
+        }
+    }
+}
+
+/// Without its entry point the document alone would not say what it means: it is no condition then.
+#[test]
+fn a_draft_that_the_user_names_is_in_no_conflict() {
+    for mode in [Mode::Cow, Mode::WriteThrough] {
+        let store = written::october2020();
+        store.erase(&key("zarr.json"));
+        let dialect = Some("draft2020".parse().unwrap());
+        let mount = Shared::with_dialect(mode, Arc::new(store), folder(), dialect);
+        let file = mount.open("a/b/b.raw");
+        file.write_at(&UNLIMITED, 0, &[1, 1]).unwrap();
+        file.flush(&UNLIMITED).unwrap();
+        assert!(mount.conflicts().is_empty(), "{mode:?}");
     }
 }

@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use tempfile::TempDir;
 use zarrfs::array::{Arrays, Engine};
+use zarrfs::dialect::Choice;
 use zarrfs::error::{Error, Kind, Result};
-use zarrfs::hierarchy::Hierarchy;
+use zarrfs::hierarchy::{Hierarchy, HierarchyConfig};
 use zarrfs::overlay::commit::CommitConfig;
 use zarrfs::overlay::{Overlay, OverlayConfig};
 use zarrfs::stats::Stats;
@@ -74,6 +75,16 @@ impl Shared {
     }
 
     pub fn new(mode: Mode, lower: Arc<dyn Store>, folder: TempDir) -> Shared {
+        Shared::with_dialect(mode, lower, folder, None)
+    }
+
+    /// Returns the mount of a store whose dialect is this one, whatever its documents say.
+    pub fn with_dialect(
+        mode: Mode,
+        lower: Arc<dyn Store>,
+        folder: TempDir,
+        dialect: Option<Choice>,
+    ) -> Shared {
         let config = OverlayConfig {
             uid: 0,
             gid: 0,
@@ -81,7 +92,11 @@ impl Shared {
         };
         let upper = folder.path().join("upper");
         let overlay = Overlay::open(&upper, lower.clone(), "the store", config).unwrap();
-        let hierarchy = Hierarchy::new(Arc::new(overlay.clone()));
+        let config = HierarchyConfig {
+            dialect,
+            ..HierarchyConfig::default()
+        };
+        let hierarchy = Hierarchy::configured(Arc::new(overlay.clone()), config);
         let hierarchy = Arc::new(hierarchy.of_tree());
         let engine = Engine::new(limits(64 << 20), Arc::new(Stats::default()));
         let arrays = Arc::new(Arrays::new(hierarchy.clone(), engine));

@@ -172,6 +172,33 @@ impl EntryPoint {
         Key::new(chunks)
     }
 
+    /// Returns the path of the node whose chunks would lie in a folder; nothing if no node's would.
+    pub fn node_of_data(&self, folder: &Key) -> Option<Key> {
+        let rest = folder.below(&self.data(&self.top).ok()?)?;
+        self.path_of(&rest)
+    }
+
+    /// Returns the path of the array that a document describes; nothing if it is not the key of an array's document.
+    pub fn array_of(&self, document: &Key) -> Option<Key> {
+        let describes = |path: &Key| {
+            let mut keys = self.documents(path).unwrap_or_default().into_iter();
+            keys.any(|(role, key)| role == DocumentRole::Array && key == *document)
+        };
+        if describes(&self.top) {
+            return Some(self.top.clone());
+        }
+        let above = document.parent()?;
+        let above = self.path_of(&above.below(&self.folder(&self.top).ok()?)?)?;
+        let path = above.child(self.child(document.name())?).ok()?;
+        describes(&path).then_some(path)
+    }
+
+    fn path_of(&self, rest: &Key) -> Option<Key> {
+        let mut names = rest.names();
+        let path = names.try_fold(self.top.clone(), |above, name| above.child(name));
+        path.ok()
+    }
+
     /// Returns what the keys of an array's chunks begin with, its last slash included.
     fn chunks(&self, path: &Key) -> Result<Vec<u8>> {
         let rest = self.rest(path)?;
@@ -319,6 +346,37 @@ pub(super) mod tests {
         ] {
             let found = entry.child(document.as_bytes());
             assert_eq!(found, child.map(str::as_bytes), "{document}");
+        }
+    }
+
+    #[test]
+    fn keys_give_the_array_that_they_belong_to() {
+        let key = |text: &str| Key::new(text).unwrap();
+        let encoding = json!({"type": "json", "metadata_key_suffix": ".json"});
+        let october =
+            json!({"zarr_format": URI, "metadata_encoding": URI, "metadata_key_suffix": ".json"});
+        let september = json!({"zarr_format": URI, "metadata_encoding": URI});
+        let july = json!({"zarr_format": URI, "metadata_encoding": "application/json"});
+        let may_2022 = json!({"zarr_format": URI, "metadata_encoding": encoding});
+        for top in ["", "x/meta/data"] {
+            let mut entries: Vec<EntryPoint> = [&october, &september, &july, &may_2022]
+                .into_iter()
+                .map(|members| entry(top, members.clone()).unwrap())
+                .collect();
+            entries.push(entry_2019(&key(top)).unwrap());
+            for entry in entries {
+                for path in [entry.top.clone(), entry.path_of(&key("a/meta")).unwrap()] {
+                    for (role, document) in entry.documents(&path).unwrap() {
+                        let found = entry.array_of(&document);
+                        let is_array = role == DocumentRole::Array;
+                        assert_eq!(found, is_array.then(|| path.clone()), "{document}");
+                    }
+                    let data = entry.data(&path).unwrap();
+                    assert_eq!(entry.node_of_data(&data), Some(path));
+                }
+                assert_eq!(entry.array_of(&key("a.array.json")), None);
+                assert_eq!(entry.node_of_data(&key("a")), None);
+            }
         }
     }
 

@@ -163,6 +163,13 @@ impl OverlayCore {
 /// Returns the digest of an array's metadata in a document; nothing if it describes no array.
 fn digest(context: &RequestContext, store: &dyn Store, document: &Key) -> Result<Option<u128>> {
     let object = readable(store.get(context, document, MAX_DOCUMENT))?;
-    let by = object.and_then(|object| encoding::of_document(document, &object.bytes));
+    let Some(object) = object else {
+        return Ok(None);
+    };
+    let read = |key: &Key| {
+        let found = readable(store.get(context, key, MAX_DOCUMENT))?;
+        Ok(found.map(|object| object.bytes))
+    };
+    let by = encoding::of_document(document, &object.bytes, &read)?;
     Ok(by.map(|by| by.digest))
 }

@@ -9,8 +9,7 @@ use super::spare::WrittenRanges;
 use super::state::ContentSource;
 use super::{OpenFile, OpenedAs};
 use crate::error::{Error, Result};
-use crate::model::document::describes_node;
-use crate::overlay::encodings::{MAX_DOCUMENT, NewContent};
+use crate::overlay::encodings::{MAX_DOCUMENT, NewContent, may_describe_array};
 use crate::overlay::keys_dir::os_error;
 use crate::overlay::layered_store::stat_of_stored;
 use crate::overlay::{attributes, content};
@@ -138,7 +137,7 @@ impl OpenFile {
     fn flush_as(&self, context: &RequestContext, key: &Key) -> Result<bool> {
         self.lock().needs_write_through = self.core.config.write_through;
         let paths = std::slice::from_ref(key);
-        let content = self.new_content(key)?;
+        let content = self.new_content(context, key)?;
         let is_flushed = self.core.change_and_store(context, paths, |change| {
             if self.key().as_ref() != Some(key) {
                 return Ok(false);
@@ -156,13 +155,13 @@ impl OpenFile {
     }
 
     /// Returns what was written to a document; `None` for any other file.
-    fn new_content(&self, key: &Key) -> Result<Option<NewContent>> {
+    fn new_content(&self, context: &RequestContext, key: &Key) -> Result<Option<NewContent>> {
         match self.source() {
-            ContentSource::Upper(file) if describes_node(key.name()) => {
+            ContentSource::Upper(file) if may_describe_array(key) => {
                 let length = usize::try_from(MAX_DOCUMENT).unwrap_or(usize::MAX);
                 let bytes = content::read_file(&file, 0, length);
                 let bytes = bytes.map_err(|error| self.lock().os_error(error))?;
-                Ok(Some(NewContent::of(key, &bytes)))
+                self.core.new_content(context, key, &bytes).map(Some)
             }
             _ => Ok(None),
         }
