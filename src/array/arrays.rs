@@ -147,13 +147,15 @@ impl Arrays {
         }
     }
 
-    /// Drops the same of the arrays at a path and below; returns of how many chunks there was something.
-    pub fn discard_left_over(&self, path: &Key) -> u64 {
-        let below = |array: &Key| array.below(path).is_some();
-        let found = self.left_over().into_iter().filter(below);
-        let dirty = |array: Key| self.dirty.lock().by_path.get(&array).cloned();
-        let dirty: Vec<Arc<DirtyChunks>> = found.filter_map(dirty).collect();
-        dirty.iter().map(|dirty| dirty.discard()).sum()
+    /// Drops what was written to chunks whose keys lie at a path and below and is not stored yet; returns of how many chunks
+    /// there was something. Who has such a file open for writing gets `Changed` when it is synced or closed.
+    pub fn discard_written(&self, path: &Key) -> u64 {
+        let dirty: Vec<Arc<DirtyChunks>> = {
+            let arrays = self.dirty.lock();
+            let arrays = arrays.by_path.values();
+            arrays.filter(|dirty| !dirty.is_empty()).cloned().collect()
+        };
+        dirty.iter().map(|dirty| dirty.discard(path)).sum()
     }
 
     /// Returns the arrays of which something is not stored, though they are not open for writing.

@@ -15,7 +15,7 @@ use crate::array::content_number::ContentNumber;
 use crate::array::dirty_chunk::{Basis, DirtyChunk, ReadDigest, WrittenPiece};
 use crate::array::piece::Decoded;
 use crate::array::writers::Writers;
-use crate::error::{Error, Result};
+use crate::error::{Error, Kind, Result};
 use crate::grid::Coordinates;
 use crate::known::Known;
 use crate::model::Array;
@@ -303,16 +303,26 @@ impl DirtyChunks {
         }
     }
 
-    /// Drops all chunks; returns how many there were.
-    pub(super) fn discard(&self) -> u64 {
-        let chunks = self.chunks();
+    /// Drops the chunks whose keys lie at a path and below; returns how many there were. Each writer of the array gets an
+    /// error.
+    pub(super) fn discard(&self, path: &Key) -> u64 {
+        let is_below = |key: Vec<u8>| Key::new(key).is_ok_and(|key| key.below(path).is_some());
+        let keys = |chunk: &Coordinates| self.array.keys.candidates(chunk).into_iter();
+        let mut chunks = self.chunks();
+        chunks.retain(|chunk| keys(chunk).any(is_below));
+        let mut dropped = 0;
         for chunk in &chunks {
             let _lock = self.lock_chunk(chunk);
+            // A flush may have stored it meanwhile.
+            dropped += u64::from(self.lock().contains(chunk));
             self.refuse_pages(chunk);
             self.remove(chunk);
         }
-        self.content.renew();
-        chunks.len() as u64
+        if dropped > 0 {
+            let why = "what was written to it was discarded";
+            self.note_lost(&Error::new(Kind::Changed, path, why));
+        }
+        dropped
     }
 
     /// Takes the bytes of a chunk off the sum of all arrays.

@@ -51,7 +51,8 @@ pub fn execute(
 }
 
 /// The same in the mount, whose `arrays` have what was written through decoded files and is not stored: a commit stores
-/// what could not be stored before, a discard drops it, and the answer names the arrays.
+/// what could not be stored before, a discard drops that and what files that are open have not stored yet, and the answer
+/// names the arrays.
 pub(super) fn execute_in_mount(
     (overlay, arrays): (&Overlay, &Arrays),
     request: &ControlRequest,
@@ -61,7 +62,7 @@ pub(super) fn execute_in_mount(
     match request {
         ControlRequest::Commit { dry_run: false, .. } => arrays.store_left_over(&UNLIMITED),
         ControlRequest::Discard { path } => {
-            dropped = arrays.discard_left_over(&Key::new(path.as_str())?);
+            dropped = arrays.discard_written(&Key::new(path.as_str())?);
         }
         _ => {}
     }

@@ -4,6 +4,7 @@ The suites of ../shared are in test_cow_suites.
 """
 
 import contextlib
+import errno
 import hashlib
 import os
 import pty
@@ -11,6 +12,7 @@ import random
 import shutil
 import signal
 import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -547,3 +549,45 @@ def test_all_changes_are_discarded_after_a_question(store, cow, answer, is_disca
     assert (process.returncode == 0) == is_discarded
     assert said == ("1 change discarded\n" if is_discarded else "nothing was discarded\n")
     assert (mount.path / "new").exists() != is_discarded
+
+
+WRITER = """
+import os, sys
+file = os.open(sys.argv[1], os.O_RDWR)
+for line in sys.stdin:
+    offset, length = map(int, line.split())
+    try:
+        os.pwrite(file, b"\\x09" * length, offset) if length else os.fsync(file)
+        print("done", flush=True)
+    except OSError as error:
+        print(error.errno, flush=True)
+"""
+
+
+@pytest.mark.parametrize("path", [["--all"], ["a"], ["a/c/0"]])
+@pytest.mark.parametrize("length", [40, 4])
+@pytest.mark.parametrize("is_synced", [False, True])
+def test_what_an_open_file_has_not_stored_yet_is_discarded(store, cow, path, length, is_synced):
+    """Another process has the file open: a process that is started here would have the kernel flush it."""
+    mount = cow(store)
+    before = tree(store)
+    decoded = mount.files / "a/a.raw"
+    with subprocess.Popen(
+        [sys.executable, "-c", WRITER, decoded],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1,
+    ) as writer:
+        def asked(offset, length):
+            writer.stdin.write(f"{offset} {length}\n")
+            return writer.stdout.readline().strip()
+
+        if is_synced:
+            assert (asked(0, 4), asked(0, 0)) == ("done", "done")
+        assert asked(0, length) == "done"
+        assert "open for writing" in zarrfs("status", mount.path).stdout
+        zarrfs("discard", mount.path, *path)
+        assert asked(0, 0) == str(errno.ESTALE)
+        assert asked(0, 0) == "done"
+        writer.stdin.close()
+    assert decoded.read_bytes()[:4] == bytes(4)
+    assert zarrfs("commit", mount.path).stdout == "0 put (0 bytes), 0 removed\n"
+    assert tree(store) == before

@@ -22,6 +22,7 @@ mod conflicts;
 mod consolidated;
 mod contents;
 mod derived_copies;
+mod discards;
 mod documents;
 mod encodings;
 mod files;
