@@ -635,6 +635,27 @@ mod tests {
         assert_eq!(pending.count(), 0);
     }
 
+    /// Its writes go to the file that the disk may have any part of: it is neither torn nor the one before.
+    #[test]
+    fn a_large_file_that_is_changed_in_place_stays_as_the_disk_has_it() {
+        let mut machine = Machine::start();
+        machine.put("a", &[b'o'; 100_000]);
+        machine.overlay.sync(&UNLIMITED).unwrap();
+        let path = machine.overlay.path().join("keys/a");
+        let inode = || std::os::unix::fs::MetadataExt::ino(&fs::metadata(&path).unwrap());
+        let before = inode();
+        let file = Tree::open(&machine.overlay, &UNLIMITED, &key("a"), OpenMode::Write).unwrap();
+        file.write_at(&UNLIMITED, 0, b"new").unwrap();
+        file.flush(&UNLIMITED).unwrap();
+        assert_eq!(inode(), before);
+        machine.keep_synced_journal();
+        drop(file);
+        let machine = machine.cut(intact);
+        let read = Tree::open(&machine.overlay, &UNLIMITED, &key("a"), OpenMode::Read);
+        assert_eq!(read.unwrap().read_at(&UNLIMITED, 0, 4).unwrap(), b"newo");
+        assert_eq!(machine.rescued(), 0);
+    }
+
     #[test]
     fn a_synced_file_is_kept_no_longer_than_needed() {
         let machine = Machine::start();

@@ -1,11 +1,16 @@
 //! Commits where each call of the store fails once, in turn: run again, they end in the same store.
 
-use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::SeqCst;
+use std::sync::{Arc, Barrier};
+use std::time::Duration;
 
+use zarrfs::error::{Kind, Result};
 use zarrfs::overlay::commit::{CommitConfig, Outcome};
+use zarrfs::store::Key;
 
-use crate::fixture::{Fixture, Lower, shown};
-use crate::hooked::{Hooked, Trap};
+use crate::fixture::{Fixture, Lower, key, shown};
+use crate::hooked::{Hook, Hooked, Trap};
 use crate::random::assert_same;
 use crate::reference::{Shown, Tree};
 use crate::steps::Step;
@@ -225,4 +230,47 @@ fn nothing_in_the_store_names_what_is_not_there() {
     ] {
         assert!(place(before) < place(after), "{order:?}");
     }
+}
+
+/// Tells when a key is about to be put, and waits for a moment in which a discard could come between.
+struct Slow {
+    is_putting: Barrier,
+    is_discarded: AtomicBool,
+    was_between: AtomicBool,
+}
+
+impl Hook for Slow {
+    fn before(&self, _context: &RequestContext, call: &str, at: &Key) -> Result<()> {
+        if call == "put" && *at == key("file") {
+            self.is_putting.wait();
+            std::thread::sleep(Duration::from_millis(200));
+            self.was_between
+                .store(self.is_discarded.load(SeqCst), SeqCst);
+        }
+        Ok(())
+    }
+}
+
+#[test]
+fn a_discard_waits_for_a_commit() {
+    let plain = Fixture::new(Lower::Memory, &HELD);
+    let slow = Arc::new(Slow {
+        is_putting: Barrier::new(2),
+        is_discarded: AtomicBool::new(false),
+        was_between: AtomicBool::new(false),
+    });
+    let hooked = Hooked::new(plain.lower.clone(), slow.clone());
+    let fixture = Fixture::over(crate::fixture::folder(), Arc::new(hooked));
+    fixture.write("file", b"new");
+    std::thread::scope(|scope| {
+        let committed = scope.spawn(|| commit(&fixture).unwrap().put);
+        slow.is_putting.wait();
+        let discarded = fixture.overlay().discard(&UNLIMITED, &Key::root());
+        slow.is_discarded.store(true, SeqCst);
+        assert_eq!(discarded.unwrap_err().kind(), Kind::NotFound);
+        assert_eq!(committed.join().unwrap(), 1);
+    });
+    assert!(!slow.was_between.load(SeqCst));
+    let found = plain.lower.get(&UNLIMITED, &key("file"), 100).unwrap();
+    assert_eq!(found.unwrap().bytes, b"new");
 }

@@ -591,3 +591,31 @@ def test_what_an_open_file_has_not_stored_yet_is_discarded(store, cow, path, len
     assert decoded.read_bytes()[:4] == bytes(4)
     assert zarrfs("commit", mount.path).stdout == "0 put (0 bytes), 0 removed\n"
     assert tree(store) == before
+
+
+def test_a_small_write_with_fsync_costs_what_was_written(store, upper, daemon):
+    """Of a large file: the first two syncs copy it, the others write what was written, and lines of the journal."""
+    length = 20 << 20
+    (store / "large").write_bytes(bytes(length))
+    mount = daemon(store, "--cow", upper)
+
+    def written():
+        lines = Path(f"/proc/{mount.process.pid}/io").read_text().splitlines()
+        return int(dict(line.split(": ") for line in lines)["wchar"])
+
+    with open(mount.path / "large", "r+b", buffering=0) as file:
+        def write(number):
+            os.pwrite(file.fileno(), b"x" * 100, number * 1000)
+            os.fsync(file.fileno())
+
+        for number in range(3):
+            write(number)
+        before = written()
+        assert before > length
+        for number in range(3, 23):
+            write(number)
+        assert written() - before < length / 20
+    expected = bytearray(length)
+    for number in range(23):
+        expected[number * 1000 : number * 1000 + 100] = b"x" * 100
+    assert (mount.path / "large").read_bytes() == expected
