@@ -646,13 +646,18 @@ mod tests {
         let before = inode();
         let file = Tree::open(&machine.overlay, &UNLIMITED, &key("a"), OpenMode::Write).unwrap();
         file.write_at(&UNLIMITED, 0, b"new").unwrap();
+        file.write_at(&UNLIMITED, 100_000, b"longer").unwrap();
         file.flush(&UNLIMITED).unwrap();
         assert_eq!(inode(), before);
         machine.keep_synced_journal();
         drop(file);
         let machine = machine.cut(intact);
         let read = Tree::open(&machine.overlay, &UNLIMITED, &key("a"), OpenMode::Read);
-        assert_eq!(read.unwrap().read_at(&UNLIMITED, 0, 4).unwrap(), b"newo");
+        let read = read.unwrap().read_at(&UNLIMITED, 0, 200_000).unwrap();
+        assert_eq!(
+            (&read[..4], &read[99_999..]),
+            (&b"newo"[..], &b"olonger"[..])
+        );
         assert_eq!(machine.rescued(), 0);
     }
 
