@@ -17,7 +17,7 @@ use super::invalidation::{PageInvalidations, PageRequest};
 use super::reply::Output;
 use super::request::{NamedRequest, RequestPool};
 use super::waiting_loops::WaitingLoops;
-use crate::error::{Error, Kind, Result};
+use crate::error::{Error, Result};
 use crate::request_context::{RequestContext, UNLIMITED};
 use crate::stats::Stats;
 use crate::sync::pool::ThreadPool;
@@ -118,8 +118,8 @@ impl Dispatcher {
         execute: impl FnOnce(&Vfs, &RequestContext) -> Result<T> + Send + 'static,
     ) {
         let info = request.info;
-        if self.responder.failed_reads.has(&request) {
-            return refuse_again(access, reply);
+        if let Some(errno) = self.responder.failed_reads.take(&request) {
+            return refuse_again(errno, access, reply);
         }
         let pages = info.locks_pages().then(|| self.pages.begin(info.ino));
         let pending = self.deadlines.begin(
@@ -230,9 +230,8 @@ impl<R: ReplyError> ReplyError for HeldReply<R> {
     }
 }
 
-/// Refuses what the kernel asks again of a store that has just not answered.
-fn refuse_again(access: Option<AccessLine>, reply: impl ReplyError) {
-    let errno = Kind::Unavailable.errno();
+/// Refuses what the kernel asks again after a failure.
+fn refuse_again(errno: i32, access: Option<AccessLine>, reply: impl ReplyError) {
     reply.refuse(errno);
     if let Some(access) = access {
         access.answered(Some(errno));
@@ -251,7 +250,6 @@ pub(super) fn catch_panic<T>(work: impl FnOnce() -> Result<T>) -> Result<T> {
 pub(super) mod tests {
     use std::sync::mpsc;
     use std::sync::mpsc::{Receiver, Sender};
-    use std::thread;
 
     use super::super::request::RequestInfo;
     use super::*;
@@ -411,7 +409,6 @@ pub(super) mod tests {
         let again = ask(Box::new(|| panic!("it is begun")));
         assert_eq!(again.recv(), Ok(Event::Refused(libc::EIO)));
         drop(release);
-        thread::sleep(Duration::from_secs(1));
         let later = ask(Box::new(|| ()));
         assert_eq!(later.recv(), Ok(Event::Sent));
     }

@@ -28,16 +28,17 @@ struct FailedRead {
     ino: Ino,
     start: u64,
     end: u64,
+    errno: i32,
 }
 
 impl FailedReads {
-    /// Notes the failure of a request, before its program knows; only that of a read whose store did not answer counts.
+    /// Notes the failure of a request, before its program knows; only that of a read that has waited counts.
     pub(super) fn note(&self, request: &NamedRequest, error: &Error) {
         let failed = Instant::now();
         let is_long = request
             .begun
             .is_some_and(|begun| begun + MIN_WAIT <= failed);
-        if error.kind() != Kind::Unavailable || !is_long || !is_read(request) {
+        if error.kind() == Kind::Interrupted || !is_long || !is_read(request) {
             return;
         }
         let Some((start, length)) = request.range else {
@@ -51,21 +52,22 @@ impl FailedReads {
             ino: request.info.ino,
             start,
             end: start.saturating_add(length),
+            errno: error.errno(),
         });
     }
 
-    /// Whether the request reads what its caller was just told of that it cannot be read.
-    pub(super) fn has(&self, request: &NamedRequest) -> bool {
-        let Some((start, length)) = request.range.filter(|_| is_read(request)) else {
-            return false;
-        };
+    /// Returns the error of a failure if the request is the one that the kernel makes after it, before it tells the program.
+    /// Each failure counts once: a program that reads again has its own request, for which the store is asked.
+    pub(super) fn take(&self, request: &NamedRequest) -> Option<i32> {
+        let (start, length) = request.range.filter(|_| is_read(request))?;
         let end = start.saturating_add(length);
-        let reads = self.0.lock();
-        reads.iter().any(|read| {
+        let mut reads = self.0.lock();
+        let repeated = reads.iter().position(|read| {
             (read.caller, read.ino) == (request.caller, request.info.ino)
                 && (read.start <= start && end <= read.end)
                 && read.failed.elapsed() < COUNTS
-        })
+        });
+        reads.remove(repeated?).map(|read| read.errno)
     }
 }
 
@@ -97,15 +99,19 @@ mod tests {
             ..failed.clone()
         };
         reads.note(&quick, &late);
-        reads.note(&failed, &Error::corrupt("", "bad"));
+        reads.note(&failed, &Error::new(Kind::Interrupted, "", "a signal"));
         reads.note(&read(0, (4096, 8192)), &late);
-        assert!(!reads.has(&failed), "nothing that counts has failed");
+        assert_eq!(reads.take(&failed), None, "nothing that counts has failed");
         reads.note(&failed, &late);
-        assert!(reads.has(&failed) && reads.has(&read(5, (8192, 4096))));
         for other in [(5, (0, 4096)), (5, (8192, 8192)), (6, (4096, 4096))] {
-            assert!(!reads.has(&read(other.0, other.1)));
+            assert_eq!(reads.take(&read(other.0, other.1)), None);
         }
+        assert_eq!(reads.take(&read(5, (8192, 4096))), Some(libc::EIO));
+        assert_eq!(reads.take(&failed), None, "the program reads anew");
+        reads.note(&failed, &Error::new(Kind::Changed, "", "another content"));
+        assert_eq!(reads.take(&failed), Some(libc::ESTALE));
+        reads.note(&failed, &late);
         std::thread::sleep(COUNTS);
-        assert!(!reads.has(&failed), "a later read is one of its own");
+        assert_eq!(reads.take(&failed), None, "a later read is one of its own");
     }
 }

@@ -20,7 +20,7 @@ use crate::store::backend::remote::fault;
 use crate::store::backend::remote::limits::{Purpose, RequestLimits};
 use crate::store::backend::remote::packing;
 use crate::store::backend::remote::runtime::{
-    LastResponse, last_status, note_arrival, spawn_and_wait, wait, wait_for_change,
+    LastResponse, last_status, note_bytes, spawn_and_wait, wait, wait_for_change,
     with_last_response,
 };
 use crate::store::backend::remote::validator::validator;
@@ -215,7 +215,6 @@ impl Client {
         limit: u64,
     ) -> object_store::Result<Result<ResponseBody>> {
         let response = self.objects.get_opts(path, options).await?;
-        note_arrival();
         if let Some(coding) = response.attributes.get(&Attribute::ContentEncoding)
             && let Err(error) = packing::check(coding, path)
         {
@@ -245,8 +244,9 @@ async fn drain(response: GetResult, length: usize) -> object_store::Result<Respo
     while bytes.len() <= length
         && let Some(piece) = pieces.next().await
     {
-        note_arrival();
-        bytes.extend_from_slice(&piece?);
+        let piece = piece?;
+        note_bytes(piece.len());
+        bytes.extend_from_slice(&piece);
     }
     Ok(ResponseBody { bytes, meta })
 }

@@ -22,7 +22,7 @@ use super::page_token::{self, ListingSigner};
 use crate::store::NotShownEntries;
 use crate::store::backend::remote::connector::Connector;
 use crate::store::backend::remote::retry_after::retry_after;
-use crate::store::backend::remote::runtime::note_arrival;
+use crate::store::backend::remote::runtime::note_answer;
 
 /// The elements of a page that describe a key or a prefix, and the element in each that has the name: those of S3 and
 /// Google, then those of Azure.
@@ -118,7 +118,7 @@ impl PlainListingClient {
                 std::io::Error::other(text),
             ));
         }
-        note_arrival();
+        note_answer();
         tokio::time::sleep(pause).await;
         Ok(())
     }

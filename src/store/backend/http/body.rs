@@ -9,7 +9,7 @@ use super::response::{ResponseHead, ResponseKind};
 use crate::error::{Error, Kind, Result};
 use crate::store::backend::remote::fault;
 use crate::store::backend::remote::limits::Attempts;
-use crate::store::backend::remote::runtime::note_arrival;
+use crate::store::backend::remote::runtime::note_bytes;
 use crate::store::{Key, Meta, check_length};
 use crate::sync::buffer;
 
@@ -179,8 +179,8 @@ impl HttpEndpoint {
             let Some(piece) = pieces.next().await else {
                 return Ok(());
             };
-            note_arrival();
             let piece = piece.map_err(|fault| Error::unavailable(key, fault::innermost(&fault)))?;
+            note_bytes(piece.len());
             if (bytes.len() + piece.len()) as u64 > most {
                 return Err(too_large(key, (bytes.len() + piece.len()) as u64, most));
             }

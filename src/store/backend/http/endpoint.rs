@@ -23,7 +23,7 @@ use crate::store::backend::remote::absence::Absence;
 use crate::store::backend::remote::fault;
 use crate::store::backend::remote::limits::{Attempts, Purpose, RequestLimits};
 use crate::store::backend::remote::retry_after::retry_after;
-use crate::store::backend::remote::runtime::{note_arrival, wait, wait_for_change};
+use crate::store::backend::remote::runtime::{note_answer, wait, wait_for_change};
 
 /// A folder of a web server, and the client and limits of its requests.
 pub(super) struct HttpEndpoint {
@@ -230,7 +230,7 @@ impl HttpEndpoint {
                 Err(_) => None,
             };
             if asked_for.is_some() {
-                note_arrival();
+                note_answer();
             }
             let pause = if is_transient {
                 attempts.next_pause_of(asked_for.unwrap_or_default())
@@ -240,7 +240,6 @@ impl HttpEndpoint {
             match (pause, response) {
                 (Some(pause), _) => tokio::time::sleep(pause).await,
                 (None, Ok(response)) => {
-                    note_arrival();
                     let head = ResponseHead::new(response, &self.urls, spec.key);
                     self.note_parts(spec, &head);
                     return Ok(head);

@@ -14,7 +14,7 @@ use object_store::client::{
 };
 
 use super::network::NetworkConnector;
-use super::runtime::{LastResponse, note_response};
+use super::runtime::{LastResponse, note_answer, note_response};
 use super::second_request::SecondRequestClient;
 use crate::stats::Stats;
 
@@ -103,6 +103,9 @@ impl HttpService for CountingClient {
         }
         let host = request.uri().host().map(str::to_string);
         let response = self.below.execute(request).await;
+        if response.is_ok() {
+            note_answer();
+        }
         note_response(match &response {
             Ok(response) => LastResponse {
                 status: Some(response.status().as_u16()),

@@ -8,12 +8,13 @@ use std::pin::pin;
 use std::thread;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout_at};
 
 use super::body_room::BodyRoom;
 use super::fault;
-use super::runtime::last_arrival;
+use super::runtime::{first_arrival, last_arrival};
 use crate::error::{Error, Result};
 use crate::model::document;
 
@@ -27,8 +28,14 @@ const MIN_SENT_PER_SECOND: u64 = 32 << 10;
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const MAX_PAUSE: Duration = Duration::from_secs(5);
 
-/// How long a request keeps its permit while nothing arrives for it.
-const PATIENCE: Duration = Duration::from_secs(1);
+/// How long a request keeps its permit at least while nothing arrives for it.
+const MIN_PATIENCE: Duration = Duration::from_secs(1);
+
+/// How long it keeps it, as a multiple of the time that the server usually takes to begin an answer.
+const PATIENCE_FACTOR: u32 = 2;
+
+/// One answer counts for so much of the usual time.
+const WEIGHT: u32 = 8;
 
 /// What a request is for. Each has permits of its own, so that stalled data do not hold up metadata.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,23 +65,38 @@ pub(crate) struct RequestLimits {
     pub(crate) bodies: BodyRoom,
     metadata: Semaphore,
     data: Semaphore,
+    /// How long the server usually takes to begin an answer.
+    usual: Mutex<Duration>,
 }
 
 impl RequestLimits {
-    /// Limits each response to `time`, and the requests under way for each purpose to `concurrency`, without those that
-    /// are stalled.
+    /// Limits each response to `time`, and the requests under way for each purpose to `concurrency`, without those
+    /// that are stalled.
     pub(crate) fn new(time: Duration, concurrency: usize) -> RequestLimits {
         RequestLimits {
             time,
             bodies: BodyRoom::default(),
             metadata: Semaphore::new(concurrency.max(1)),
             data: Semaphore::new(concurrency.max(1)),
+            usual: Mutex::default(),
         }
     }
 
+    /// Returns how long a request keeps its permit while nothing arrives for it. Where all answers take long, as from tape,
+    /// there would be ever more requests otherwise.
+    fn patience(&self) -> Duration {
+        let usual = *self.usual.lock() * PATIENCE_FACTOR;
+        usual.max(MIN_PATIENCE).min(self.time)
+    }
+
+    fn note_answer(&self, took: Duration) {
+        let mut usual = self.usual.lock();
+        *usual = (*usual * (WEIGHT - 1) + took) / WEIGHT;
+    }
+
     /// Runs a request with its repeats and its body once there is a permit for it; `None` if nothing arrives for as long as
-    /// a response may take. The permit is given back once nothing has arrived for a second: those that stall do not hold
-    /// up others.
+    /// a response may take. The permit is given back once nothing has arrived for longer than usual: those that stall
+    /// do not hold up others.
     pub(crate) async fn permitted<T>(
         &self,
         purpose: Purpose,
@@ -90,14 +112,20 @@ impl RequestLimits {
         loop {
             let last = last_arrival().map_or(start, |last| last.max(start));
             let patience = match permit {
-                Some(_) => PATIENCE.min(self.time),
+                Some(_) => self.patience(),
                 None => self.time,
             };
-            if let Ok(done) = timeout_at(last + patience, request.as_mut()).await {
+            let done = timeout_at(last + patience, request.as_mut()).await;
+            if let Ok(done) = done {
+                if let Some(first) = first_arrival() {
+                    self.note_answer(first.saturating_duration_since(start));
+                }
                 return Some(done);
             }
             let has_arrived = last_arrival().is_some_and(|arrival| arrival > last);
-            if !has_arrived && permit.take().is_none() {
+            // Others may have shown meanwhile that answers take longer.
+            let is_usual = permit.is_some() && self.patience() > patience;
+            if !has_arrived && !is_usual && permit.take().is_none() {
                 return None;
             }
         }
@@ -210,9 +238,11 @@ fn pause(made: usize) -> Duration {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
     use super::*;
     use crate::request_context::UNLIMITED;
-    use crate::store::backend::remote::runtime::{note_arrival, wait};
+    use crate::store::backend::remote::runtime::{note_answer, wait};
 
     #[test]
     fn attempts_end_with_their_number_or_their_time() {
@@ -254,7 +284,7 @@ mod tests {
         let arriving = async {
             for _ in 0..10 {
                 tokio::time::sleep(limits.time / 4).await;
-                note_arrival();
+                note_answer();
             }
         };
         assert!(ends(&limits, Purpose::Data, arriving));
@@ -263,7 +293,7 @@ mod tests {
 
     #[test]
     fn stalled_requests_hold_up_no_others() {
-        let limits = RequestLimits::new(PATIENCE * 4, 1);
+        let limits = RequestLimits::new(MIN_PATIENCE * 4, 1);
         let (hold, held) = std::sync::mpsc::channel();
         thread::scope(|scope| {
             let stalled = scope.spawn(|| {
@@ -275,11 +305,41 @@ mod tests {
             held.recv().unwrap();
             let start = Instant::now();
             assert!(ends(&limits, Purpose::Metadata, async {}));
-            assert!(start.elapsed() < PATIENCE, "metadata waited for data");
+            assert!(start.elapsed() < MIN_PATIENCE, "metadata waited for data");
             assert!(ends(&limits, Purpose::Data, async {}));
             assert!(!stalled.is_finished(), "it has its permit to its end");
             assert!(!stalled.join().unwrap());
         });
+    }
+
+    #[test]
+    fn requests_of_a_slow_server_count_for_longer() {
+        let limits = RequestLimits::new(Duration::from_secs(60), 1);
+        assert_eq!(limits.patience(), MIN_PATIENCE);
+        let slow = MIN_PATIENCE * 3 / 2;
+        for _ in 0..2 * WEIGHT {
+            limits.note_answer(slow);
+        }
+        let answered = AtomicBool::new(false);
+        thread::scope(|scope| {
+            let (hold, held) = std::sync::mpsc::channel();
+            let (answered, limits) = (&answered, &limits);
+            scope.spawn(move || {
+                ends(limits, Purpose::Data, async {
+                    hold.send(()).unwrap();
+                    tokio::time::sleep(slow).await;
+                    answered.store(true, Ordering::Relaxed);
+                    note_answer();
+                })
+            });
+            held.recv().unwrap();
+            let second = async { assert!(answered.load(Ordering::Relaxed), "two at a time") };
+            assert!(ends(limits, Purpose::Data, second));
+        });
+        for _ in 0..4 * WEIGHT {
+            limits.note_answer(Duration::ZERO);
+        }
+        assert_eq!(limits.patience(), MIN_PATIENCE, "it is quick again");
     }
 
     #[test]

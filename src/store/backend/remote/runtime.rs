@@ -24,6 +24,10 @@ use crate::sync::pool::StalledJob;
 /// How often a wait looks whether its request was answered, and for how long no bytes must have arrived then.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
+/// A step of a body, in bytes: a body stalls that brings less in the time of a look. With the usual `--concurrency` that is
+/// a link of less than 64 KiB a second.
+const STEP: usize = 1 << 10;
+
 /// Threads that move bytes between sockets and tasks.
 const THREADS: usize = 2;
 
@@ -45,22 +49,53 @@ tokio::task_local! {
     static ARRIVALS: Arc<Arrivals>;
 }
 
-/// When an answer, or a piece of its body, has arrived last for a wait.
+/// What has arrived for a wait.
 #[derive(Default)]
-struct Arrivals(Mutex<Option<Instant>>);
+struct Arrivals(Mutex<Arrived>);
+
+#[derive(Default)]
+struct Arrived {
+    /// When the first answer has arrived.
+    first: Option<Instant>,
+    /// When an answer, or a step of its body, has arrived last.
+    last: Option<Instant>,
+    /// Bytes of the next step.
+    bytes: usize,
+}
 
 impl Arrivals {
     fn last(&self) -> Option<Instant> {
-        *self.0.lock()
+        self.0.lock().last
     }
 }
 
-/// Notes that an answer, or a piece of its body, has arrived for the current task.
-pub(crate) fn note_arrival() {
-    let _ = ARRIVALS.try_with(|arrivals| *arrivals.0.lock() = Some(Instant::now()));
+/// Notes that the head of an answer has arrived for the current task.
+pub(crate) fn note_answer() {
+    note_bytes(STEP);
 }
 
-/// Returns when the last one has arrived for the current task; `None` before the first, and in a change.
+/// Notes that a piece of a body has arrived for the current task.
+pub(crate) fn note_bytes(bytes: usize) {
+    let _ = ARRIVALS.try_with(|arrivals| {
+        let mut arrived = arrivals.0.lock();
+        arrived.bytes = arrived.bytes.saturating_add(bytes);
+        if arrived.bytes >= STEP {
+            arrived.bytes = 0;
+            let now = Instant::now();
+            arrived.first.get_or_insert(now);
+            arrived.last = Some(now);
+        }
+    });
+}
+
+/// Returns when the first answer has arrived for the current task.
+pub(crate) fn first_arrival() -> Option<Instant> {
+    let first = ARRIVALS.try_with(|arrivals| arrivals.0.lock().first);
+    first.ok().flatten()
+}
+
+/// Returns when an answer, or a step of its body, has arrived last for the current task; `None` before the first, and in
+/// a change.
 pub(crate) fn last_arrival() -> Option<Instant> {
     let last = ARRIVALS.try_with(|arrivals| arrivals.last());
     last.ok().flatten()
@@ -264,10 +299,17 @@ mod tests {
         let arriving = || async {
             for _ in 0..15 {
                 tokio::time::sleep(LOOK_EVERY / 5).await;
-                note_arrival();
+                note_bytes(STEP);
             }
         };
         assert_eq!(ends_after_answer(arriving), [true, true]);
+        let trickling = || async {
+            loop {
+                tokio::time::sleep(LOOK_EVERY / 5).await;
+                note_bytes(1);
+            }
+        };
+        assert_eq!(ends_after_answer(trickling), [false, false]);
     }
 
     #[test]
