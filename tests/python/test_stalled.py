@@ -12,6 +12,7 @@ import pytest
 import zarr
 
 import layout
+import losing
 import stalling
 from mounting import Daemon, lazy_unmount, wait_until
 
@@ -41,7 +42,8 @@ def server(tmp_path):
 
 
 def place(server, kind):
-    """Returns how the store is mounted: as a folder of a web server, or as a bucket of S3."""
+    """Returns how the store is mounted: as a folder of a web server, or as a bucket of S3. `server` is anything with a
+    URL."""
     if kind == "s3":
         return [f"s3://{stalling.BUCKET}", "--endpoint", server.url, "--anon"]
     return [server.url]
@@ -127,7 +129,9 @@ def test_a_signal_that_is_not_taken_ends_nothing(server, mount, prepare):
 def test_readers_end_after_the_mount_is_taken_away(server):
     limit = 5
     with Daemon(server.url, "--timeout", f"{limit}s") as mount:
-        interrupted, left = (hang(server, ["cat", mount.path / f"stalled/c/0"]) for _ in range(2))
+        interrupted, left = (
+            hang(server, ["cat", mount.path / f"stalled/c/{number}"]) for number in range(2)
+        )
         lazy_unmount(mount.path)
         interrupted.send_signal(signal.SIGINT)
         status, _, took = end_of(interrupted, HANGS)
@@ -203,3 +207,31 @@ def test_the_errors_are_readable_while_programs_hang(server):
                 subprocess.run(["cat", mount.path / ".zarrfs" / name], check=True, timeout=HANGS)
             subprocess.run(["ls", "-l", mount.path / ".zarrfs"], check=True, timeout=HANGS)
             assert time.monotonic() - started < ENDS
+
+
+def read_some(mount, numbers):
+    """Reads healthy chunks by programs of their own, at the same time."""
+    files = [mount.path / f"healthy_many/c/{number}" for number in numbers]
+    programs = [subprocess.Popen(["cmp", file, "-"], stdin=subprocess.PIPE) for file in files]
+    for program in programs:
+        program.communicate(b"\1" * SMALL, timeout=HANGS)
+    assert [program.returncode for program in programs] == [0] * len(files)
+
+
+@pytest.mark.parametrize("kind", ["http", "s3"])
+def test_reads_go_on_after_connections_were_lost(server, kind):
+    limit = 12
+    with losing.losing(server.server_address[1]) as proxy:
+        with Daemon(*place(proxy, kind), "--timeout", f"{limit}s") as mount:
+            # Several connections are kept.
+            read_some(mount, range(16))
+            proxy.lose()
+            started = time.monotonic()
+            read_some(mount, [20])
+            assert time.monotonic() - started < limit / 4
+            started = time.monotonic()
+            for number in range(21, 29):
+                read_some(mount, [number])
+            # None of them has waited for a connection that was lost.
+            assert time.monotonic() - started < limit / 8
+            assert layout.decoded(mount.files, mount.store, "healthy_many", "raw").read_bytes() == b"\1" * MANY * SMALL

@@ -72,12 +72,33 @@ impl std::fmt::Debug for Connector {
 
 impl HttpConnector for Connector {
     fn connect(&self, options: &ClientOptions) -> object_store::Result<HttpClient> {
-        let counting = HttpClient::new(CountingClient {
+        let counting = Arc::new(CountingConnector {
+            stats: self.stats.clone(),
+            below: self.below.clone(),
+        });
+        let client = SecondRequestClient::over(counting, options, self.time)?;
+        Ok(HttpClient::new(client))
+    }
+}
+
+/// Makes the clients that count, and make no request by themselves.
+struct CountingConnector {
+    stats: Arc<Stats>,
+    below: Arc<dyn HttpConnector>,
+}
+
+impl std::fmt::Debug for CountingConnector {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("CountingConnector")
+    }
+}
+
+impl HttpConnector for CountingConnector {
+    fn connect(&self, options: &ClientOptions) -> object_store::Result<HttpClient> {
+        Ok(HttpClient::new(CountingClient {
             stats: self.stats.clone(),
             below: self.below.connect(options)?,
-        });
-        let client = SecondRequestClient::over(counting, self.time);
-        Ok(HttpClient::new(client))
+        }))
     }
 }
 
