@@ -231,9 +231,10 @@ fn half_an_object_stays_in_no_cache_dir() {
             let cut = Arc::new(Mutex::new(path));
             let server = cutting(objects, cut.clone());
             let read = |turns| reads(&server.url(""), kept_in(folder.path()), turns);
-            let found = match remounts {
-                false => read(3),
-                true => [read(1), read(1), read(1)].concat(),
+            let found = if remounts {
+                [read(1), read(1), read(1)].concat()
+            } else {
+                read(3)
             };
             assert_eq!(*cut.lock().unwrap(), "", "nothing was cut");
             let whole = Some(stored[..64].to_vec());

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU16, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -408,6 +408,25 @@ fn b04_other_refusals_than_404_are_errors() {
         }
         assert!(store.get(&UNLIMITED, &key("d"), 100).unwrap().is_none());
     }
+}
+
+#[test]
+fn b04_a_folder_whose_index_is_refused_is_not_missing() {
+    let page = b"<html><title>Index of /</title><a href=\"zarr.json\">zarr.json</a></html>";
+    let refusal = Arc::new(AtomicU16::new(404));
+    let status = refusal.clone();
+    let server = Scripted::start(move |_, request| match request.target.as_str() {
+        "/" if request.method != "PROPFIND" => Answer {
+            headers: vec![("Content-Type", "text/html".to_string())],
+            ..answer(200, page)
+        },
+        "/a/" => answer(status.load(Ordering::SeqCst), b""),
+        _ => answer(404, b""),
+    });
+    let store = open(&server.url(""), Duration::ZERO, RemoteConfig::default()).unwrap();
+    assert_eq!(store.head(&UNLIMITED, &key("b")).unwrap(), None);
+    refusal.store(405, Ordering::SeqCst);
+    assert!(store.head(&UNLIMITED, &key("a")).is_err());
 }
 
 #[test]

@@ -51,9 +51,18 @@ impl HttpStore {
         if self.redirects.load(Ordering::Relaxed) {
             return Ok(false);
         }
-        self.endpoint.wait(context, key, async {
-            Ok(self.index(key).await?.1.is_some())
-        })
+        self.endpoint.wait(context, key, self.has_index(key))
+    }
+
+    /// Whether a key has an index page; an error if the response says nothing of it.
+    async fn has_index(&self, key: &Key) -> Result<bool> {
+        match self.index(key).await? {
+            (_, Some(_)) => Ok(true),
+            (response, None) if matches!(response.status, 405 | 500..) => {
+                Err(refused(key, &response))
+            }
+            (_, None) => Ok(false),
+        }
     }
 
     /// Returns what a response about an object means, requesting more where the response is ambiguous.
@@ -114,7 +123,7 @@ impl HttpStore {
             ListingMethod::WebDav => {
                 Ok(matches!(self.resource(key).await?, Some(found) if found.is_folder))
             }
-            ListingMethod::IndexPages if self.index(key).await?.1.is_some() => Ok(true),
+            ListingMethod::IndexPages if self.has_index(key).await? => Ok(true),
             ListingMethod::IndexPages | ListingMethod::None => {
                 let is_page = key.name().ends_with(b".html") || key.name().ends_with(b".htm");
                 if !is_page {
