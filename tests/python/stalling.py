@@ -19,6 +19,8 @@ class Stalls(SimpleHTTPRequestHandler):
     """Answers as Python's server does, but for the keys that stall. It knows no ranges."""
 
     protocol_version = "HTTP/1.1"
+    # A body else waits for the acknowledgement of its head.
+    disable_nagle_algorithm = True
 
     def do_HEAD(self):
         if not self.is_silent():
@@ -138,8 +140,8 @@ class StallingServer(ThreadingHTTPServer):
     daemon_threads = True
     request_queue_size = 512
 
-    def __init__(self, folder):
-        super().__init__(("127.0.0.1", 0), partial(Stalls, directory=folder))
+    def __init__(self, folder, answers=Stalls):
+        super().__init__(("127.0.0.1", 0), partial(answers, directory=folder))
         self.released = threading.Event()
         self.asked = []
         self.stalled = 0
@@ -165,9 +167,9 @@ class StallingServer(ThreadingHTTPServer):
 
 
 @contextmanager
-def serving(folder):
+def serving(folder, kind=StallingServer):
     """Serves a folder for the length of a `with`."""
-    server = StallingServer(folder)
+    server = kind(folder)
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
     try:
