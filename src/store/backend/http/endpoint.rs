@@ -21,7 +21,9 @@ use crate::request_context::RequestContext;
 use crate::store::Key;
 use crate::store::backend::remote::absence::Absence;
 use crate::store::backend::remote::fault;
-use crate::store::backend::remote::limits::{Attempts, Purpose, RequestLimits};
+use crate::store::backend::remote::limits::{
+    Attempts, Purpose, RequestLimits, is_transient_status,
+};
 use crate::store::backend::remote::retry_after::retry_after;
 use crate::store::backend::remote::runtime::{note_answer, wait, wait_for_change};
 
@@ -290,11 +292,6 @@ pub(super) fn too_large(key: &Key, found: u64, most: u64) -> Error {
 
 fn invalid_request(key: &Key) -> Error {
     Error::invalid(key, "cannot be asked for over HTTP")
-}
-
-/// Whether a status is transient; 501 (not implemented) is not.
-fn is_transient_status(status: u16) -> bool {
-    matches!(status, 408 | 429 | 500 | 502 | 503 | 504)
 }
 
 fn is_transient(fault: &HttpError) -> bool {

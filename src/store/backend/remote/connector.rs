@@ -13,6 +13,7 @@ use object_store::client::{
     HttpClient, HttpConnector, HttpError, HttpRequest, HttpResponse, HttpService,
 };
 
+use super::limits::is_transient_status;
 use super::network::NetworkConnector;
 use super::runtime::{LastResponse, note_answer, note_response};
 use super::second_request::SecondRequestClient;
@@ -124,7 +125,9 @@ impl HttpService for CountingClient {
         }
         let host = request.uri().host().map(str::to_string);
         let response = self.below.execute(request).await;
-        if response.is_ok() {
+        // One that has the request made again brings nothing.
+        let is_answer = |response: &HttpResponse| !is_transient_status(response.status().as_u16());
+        if response.as_ref().is_ok_and(is_answer) {
             note_answer();
         }
         note_response(match &response {

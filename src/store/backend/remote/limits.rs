@@ -214,6 +214,11 @@ impl Attempts {
     }
 }
 
+/// Whether a request is made again after a response with this status; 501 (not implemented) stays.
+pub(crate) fn is_transient_status(status: u16) -> bool {
+    matches!(status, 408 | 429 | 500 | 502 | 503 | 504)
+}
+
 /// Opens a store, again with growing pauses as long as the server says that it is busy, for at most `time`.
 pub(crate) fn once_ready<T>(time: Duration, mut open: impl FnMut() -> Result<T>) -> Result<T> {
     let mut attempts = Attempts::new(time, usize::MAX);

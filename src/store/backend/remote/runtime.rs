@@ -174,6 +174,7 @@ async fn while_useful<T>(
 ) -> Result<T> {
     let mut work = pin!(work);
     let mut seen = None;
+    // A thread that waits is none that works, whatever arrives: parts of answers come from servers that break off, too.
     let mut stalled = None;
     loop {
         let last = arrivals.last();
@@ -184,11 +185,7 @@ async fn while_useful<T>(
         if let Ok(done) = tokio::time::timeout(LOOK_EVERY, work.as_mut()).await {
             return Ok(done);
         }
-        stalled = if arrivals.last() == last {
-            stalled.or_else(StalledJob::begin)
-        } else {
-            None
-        };
+        stalled = stalled.or_else(StalledJob::begin);
     }
 }
 
