@@ -14,7 +14,7 @@ use crate::request_context::RequestContext;
 use crate::store::Version;
 
 /// How often a read is made whose pieces were of several contents.
-const MAX_READS: usize = 3;
+const MAX_READS: usize = 8;
 
 /// The pieces that a read has taken.
 #[derive(Default)]
