@@ -75,10 +75,8 @@ impl PageInvalidations {
         let (queue, immediate) = (self.clone(), notifier.clone());
         vfs.set_invalidator(Box::new(move |ino, what| match what {
             Invalidation::Length => drop_attributes(&immediate, ino),
-            Invalidation::ContentNow => {
-                let is_free = queue.wait_for_requests(ino, OPEN_WAIT);
-                is_free && drop_pages(&immediate, ino)
-            }
+            Invalidation::Settled => queue.wait_for_requests(ino, OPEN_WAIT),
+            Invalidation::ContentNow => drop_pages(&immediate, ino),
             Invalidation::Content => queue.push(ino, false),
             Invalidation::LostContent => queue.push(ino, true),
         }));

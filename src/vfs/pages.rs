@@ -21,7 +21,9 @@ use crate::vfs::Ino;
 pub enum Invalidation {
     /// Its length may have changed.
     Length,
-    /// Its content changed: pages are dropped before the call returns, or soon if requests hold them for long.
+    /// Nothing yet: the call returns once the requests are answered that may hold pages, or says that they take long.
+    Settled,
+    /// Its content changed: pages are dropped before the call returns.
     ContentNow,
     /// Its content changed: pages are dropped soon, unless it is open for writing.
     Content,
@@ -48,6 +50,13 @@ struct CachedPages {
     version: Option<u64>,
     /// The number of the bytes for which the kernel was last told to drop them.
     dropped_for: Option<u64>,
+}
+
+impl CachedPages {
+    /// Whether all of them are of the bytes with this number.
+    fn are_of(self, version: Option<u64>) -> bool {
+        self.version.is_some() && self.version == version
+    }
 }
 
 /// Inodes that share a lock are rare among as many.
@@ -100,13 +109,30 @@ impl KernelPages {
         is_written: impl Fn() -> bool,
         note_open: impl FnOnce(),
     ) -> bool {
-        let _gate = self.lock(opening.ino);
-        let keeps = self.prepare(opening, is_written());
-        note_open();
-        keeps
+        let mut are_free = None;
+        loop {
+            let gate = self.lock(opening.ino);
+            let is_written = is_written();
+            if are_free.is_none() && !is_written && self.has_others(opening) {
+                // Nobody waits for a store with the lock: others open the same file, or one that shares the lock.
+                drop(gate);
+                are_free = Some(self.invalidate(opening.ino, Invalidation::Settled));
+                continue;
+            }
+            let keeps = self.prepare(opening, is_written, are_free.unwrap_or(true));
+            note_open();
+            return keeps;
+        }
     }
 
-    fn prepare(&self, opening: &Opening, is_written: bool) -> bool {
+    /// Whether the kernel may have pages of other bytes than those that a handle reads.
+    fn has_others(&self, opening: &Opening) -> bool {
+        let known = self.by_ino.lock().get(&opening.ino).copied();
+        known.is_some_and(|pages| !pages.are_of(opening.version))
+    }
+
+    /// Makes the pages fit a handle; those of other bytes are dropped if they `are_free`: no request holds them.
+    fn prepare(&self, opening: &Opening, is_written: bool, are_free: bool) -> bool {
         let Opening { ino, version, .. } = *opening;
         if is_written {
             // What is written goes through the pages, and they have it.
@@ -117,13 +143,13 @@ impl KernelPages {
             return true;
         }
         let known = self.by_ino.lock().get(&ino).copied();
-        let is_same =
-            known.is_some_and(|pages| pages.version.is_some() && pages.version == version);
+        let is_same = known.is_some_and(|pages| pages.are_of(version));
         if !is_same || opening.is_mixed {
             // With pages that are kept, the kernel keeps the length, and cuts the content off there.
             self.invalidate(ino, Invalidation::Length);
         }
-        let are_gone = is_same || known.is_none() || self.invalidate(ino, Invalidation::ContentNow);
+        let drop_pages = || are_free && self.invalidate(ino, Invalidation::ContentNow);
+        let are_gone = is_same || known.is_none() || drop_pages();
         let pages = CachedPages {
             version: version.filter(|_| are_gone),
             dropped_for: None,
@@ -164,5 +190,53 @@ impl KernelPages {
     /// Notes that the kernel has forgotten an inode.
     pub(super) fn forget(&self, ino: Ino) {
         self.by_ino.lock().remove(&ino);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, mpsc};
+    use std::thread;
+
+    use super::*;
+
+    fn opening(ino: u64, version: u64) -> Opening {
+        Opening {
+            ino: Ino(ino),
+            version: Some(version),
+            is_mixed: false,
+        }
+    }
+
+    /// Requests of a file hang whose bytes have changed. An open of it that waits for them holds up no other file, though
+    /// both have one lock, and no other open of the same file.
+    #[test]
+    fn an_open_that_waits_for_requests_holds_up_no_other() {
+        let pages = KernelPages::default();
+        let (waits, has_begun) = mpsc::channel();
+        let (release, released) = mpsc::channel::<()>();
+        let released = Mutex::new(released);
+        let told = Arc::new(Mutex::new(Vec::new()));
+        let log = told.clone();
+        pages.set_invalidator(Box::new(move |_, what| {
+            if what == Invalidation::Settled {
+                waits.send(()).unwrap();
+                released.lock().recv().unwrap();
+            }
+            log.lock().push(what);
+            what != Invalidation::Settled
+        }));
+        let open = |ino, version| pages.open(&opening(ino, version), || false, || ());
+        assert!(open(7, 1));
+        told.lock().clear();
+        thread::scope(|scope| {
+            let waiting = scope.spawn(|| open(7, 2));
+            has_begun.recv().unwrap();
+            assert!(open(7 + LOCKS as u64, 1));
+            assert!(open(7, 1), "its pages are of these bytes");
+            release.send(()).unwrap();
+            assert!(!waiting.join().unwrap(), "they may have stayed");
+        });
+        assert!(!told.lock().contains(&Invalidation::ContentNow));
     }
 }

@@ -44,7 +44,7 @@ impl Kernel {
         let dropped: Arc<Mutex<Vec<Ino>>> = Arc::default();
         let list = dropped.clone();
         vfs.set_invalidator(Box::new(move |ino, what| {
-            if what != Invalidation::Length {
+            if !matches!(what, Invalidation::Length | Invalidation::Settled) {
                 list.lock().unwrap().push(ino);
             }
             true
