@@ -105,7 +105,7 @@ fn caller() -> Caller {
     Caller(rustix::thread::gettid().as_raw_pid().unsigned_abs())
 }
 
-/// Asks once more if a name was replaced between its lookup and what is asked of its inode.
+/// Asks once more if a name was replaced or changed between its lookup and what is asked of its inode.
 fn again_if_stale<T>(ask: impl Fn() -> Answer<T>) -> Answer<T> {
     match ask() {
         Err(errno) if errno == Errno::STALE.raw_os_error() => ask(),
@@ -118,7 +118,10 @@ impl Backend for InProcess {
         again_if_stale(|| {
             let (ino, found) = self.walk(path, false)?;
             let attr = self.attributes(ino)?;
-            assert_eq!((attr.kind, attr.size), (found.kind, found.size), "{path}");
+            if (attr.kind, attr.size) != (found.kind, found.size) {
+                // It was changed in between.
+                return Err(Errno::STALE.raw_os_error());
+            }
             Ok(Stat {
                 kind: attr.kind,
                 size: attr.size,
