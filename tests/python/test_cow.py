@@ -593,6 +593,23 @@ def test_what_an_open_file_has_not_stored_yet_is_discarded(store, cow, path, len
     assert tree(store) == before
 
 
+def test_an_array_that_is_made_again_after_a_discard_is_read_at_once(store, cow):
+    mount = cow(store)
+    decoded = mount.files / "b" / "b.raw"
+
+    def make(value):
+        root = zarr.open_group(mount.path, mode="r+")
+        array = root.create_array("b", shape=(20,), chunks=(10,), dtype="<i4", overwrite=True)
+        array[:] = value
+
+    for value in range(1, 4):
+        make(value)
+        assert np.fromfile(decoded, "<i4").tolist() == [value] * 20
+        assert "discarded" in zarrfs("discard", mount.path, "b").stdout
+        with pytest.raises(FileNotFoundError):
+            np.fromfile(decoded, "<i4")
+
+
 def test_a_small_write_with_fsync_costs_what_was_written(store, upper, daemon):
     """Of a large file: the first two syncs copy it, the others write what was written, and lines of the journal. One more may
     copy it, where a process that was forked meanwhile has closed the file and so flushed it."""
