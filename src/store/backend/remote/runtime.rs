@@ -4,7 +4,7 @@
 //! return. A wait ends early if the request that it is made for was answered before and no bytes arrive: its connection and
 //! its permit are free then. While they do arrive it goes on, since others may have joined it, and the next request
 //! for the same bytes finds them. A change is waited for to its end.
-//! The thread of a wait for which nothing arrives does not count in its pool (`sync/pool.rs`).
+//! The thread of a wait that takes long does not count in its pool (`sync/pool.rs`).
 
 use std::cell::RefCell;
 use std::future::Future;
@@ -215,11 +215,13 @@ fn runtime() -> Result<&'static Runtime> {
 mod tests {
     use std::sync::Arc;
     use std::sync::atomic::{AtomicBool, Ordering};
+    use std::sync::mpsc;
     use std::thread;
 
     use super::*;
     use crate::error::Kind;
     use crate::request_context::{RequestLimit, UNLIMITED};
+    use crate::sync::pool::ThreadPool;
 
     #[test]
     fn no_wait_outlasts_its_limit() {
@@ -241,6 +243,27 @@ mod tests {
         )
         .unwrap();
         assert!(done.is_none());
+    }
+
+    /// Answers that fail arrive again and again, as of a server that breaks off.
+    #[test]
+    fn a_wait_holds_up_no_other_job_of_its_pool_though_bytes_arrive() {
+        let pool = ThreadPool::new("waits", 1, 10);
+        let (waiting, ended) = mpsc::channel();
+        let other = waiting.clone();
+        pool.submit(move || {
+            let arriving = async {
+                for _ in 0..24 {
+                    tokio::time::sleep(LOOK_EVERY / 4).await;
+                    note_answer();
+                }
+            };
+            let _ = wait(&UNLIMITED, Duration::from_secs(60), arriving);
+            waiting.send("waiting").unwrap();
+        });
+        pool.submit(move || other.send("other").unwrap());
+        assert_eq!(ended.recv(), Ok("other"));
+        assert_eq!(ended.recv(), Ok("waiting"));
     }
 
     /// A request that is answered once this is set.
