@@ -118,7 +118,7 @@ impl Dispatcher {
         execute: impl FnOnce(&Vfs, &RequestContext) -> Result<T> + Send + 'static,
     ) {
         let info = request.info;
-        if let Some(errno) = self.responder.failed_reads.take(&request) {
+        if let Some(errno) = self.responder.failed_reads.errno_of(&request) {
             return refuse_again(errno, access, reply);
         }
         let pages = info.locks_pages().then(|| self.pages.begin(info.ino));

@@ -1,7 +1,7 @@
 //! Reads that have just failed after a long wait, which the kernel makes again by itself.
 //!
 //! A program reads by way of the kernel's readahead. If that fails, the kernel reads the first page again before it tells
-//! the program, which would wait for the store a second time.
+//! the program, and the whole range if the page was dropped meanwhile. The program would wait for the store that often.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -15,8 +15,9 @@ use crate::vfs::Ino;
 /// How long a read waits at least before its failure is noted. One that fails at once may well be made again.
 const MIN_WAIT: Duration = Duration::from_secs(1);
 
-/// How long a failure counts. The kernel repeats the read within milliseconds.
-const COUNTS: Duration = Duration::from_millis(500);
+/// How long a failure counts. The kernel repeats the read within milliseconds. A program that reads again so soon has the
+/// same error.
+const COUNTS: Duration = Duration::from_millis(200);
 
 /// The reads of one mount that have failed within the last moment.
 #[derive(Default)]
@@ -56,18 +57,17 @@ impl FailedReads {
         });
     }
 
-    /// Returns the error of a failure if the request is the one that the kernel makes after it, before it tells the program.
-    /// Each failure counts once: a program that reads again has its own request, for which the store is asked.
-    pub(super) fn take(&self, request: &NamedRequest) -> Option<i32> {
+    /// Returns the error of a failure if the request may be one that the kernel makes after it, before it tells the program.
+    pub(super) fn errno_of(&self, request: &NamedRequest) -> Option<i32> {
         let (start, length) = request.range.filter(|_| is_read(request))?;
         let end = start.saturating_add(length);
-        let mut reads = self.0.lock();
-        let repeated = reads.iter().position(|read| {
+        let reads = self.0.lock();
+        let repeated = reads.iter().find(|read| {
             (read.caller, read.ino) == (request.caller, request.info.ino)
                 && (read.start <= start && end <= read.end)
                 && read.failed.elapsed() < COUNTS
         });
-        reads.remove(repeated?).map(|read| read.errno)
+        repeated.map(|read| read.errno)
     }
 }
 
@@ -101,17 +101,23 @@ mod tests {
         reads.note(&quick, &late);
         reads.note(&failed, &Error::new(Kind::Interrupted, "", "a signal"));
         reads.note(&read(0, (4096, 8192)), &late);
-        assert_eq!(reads.take(&failed), None, "nothing that counts has failed");
-        reads.note(&failed, &late);
-        for other in [(5, (0, 4096)), (5, (8192, 8192)), (6, (4096, 4096))] {
-            assert_eq!(reads.take(&read(other.0, other.1)), None);
-        }
-        assert_eq!(reads.take(&read(5, (8192, 4096))), Some(libc::EIO));
-        assert_eq!(reads.take(&failed), None, "the program reads anew");
+        assert_eq!(
+            reads.errno_of(&failed),
+            None,
+            "nothing that counts has failed"
+        );
         reads.note(&failed, &Error::new(Kind::Changed, "", "another content"));
-        assert_eq!(reads.take(&failed), Some(libc::ESTALE));
-        reads.note(&failed, &late);
+        for other in [(5, (0, 4096)), (5, (8192, 8192)), (6, (4096, 4096))] {
+            assert_eq!(reads.errno_of(&read(other.0, other.1)), None);
+        }
+        for repeated in [(4096, 8192), (8192, 4096), (4096, 8192)] {
+            assert_eq!(reads.errno_of(&read(5, repeated)), Some(libc::ESTALE));
+        }
         std::thread::sleep(COUNTS);
-        assert_eq!(reads.take(&failed), None, "a later read is one of its own");
+        assert_eq!(
+            reads.errno_of(&failed),
+            None,
+            "a later read is one of its own"
+        );
     }
 }

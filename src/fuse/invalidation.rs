@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use fuser::{INodeNo, Notifier};
 use parking_lot::{Condvar, Mutex};
 
-use crate::vfs::{Ino, Invalidation, Vfs};
+use crate::vfs::{Ino, Invalidation, OPEN_WAIT, Vfs};
 
 /// The inodes whose pages are to be dropped, and the requests that may have locked pages.
 #[derive(Default)]
@@ -45,9 +45,6 @@ struct PendingInvalidation {
     /// Whether they are dropped also while the inode is open for writing.
     is_lost: bool,
 }
-
-/// How long the answer to an open waits for requests that may have locked pages of the file.
-const OPEN_WAIT: Duration = Duration::from_secs(1);
 
 /// A request for a part of a content that is not answered yet.
 pub(super) struct PageRequest {

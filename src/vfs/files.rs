@@ -8,7 +8,7 @@ use crate::error::{Error, Result};
 use crate::request_context::RequestContext;
 use crate::store::Key;
 use crate::store::tree::TreeFile;
-use crate::vfs::pages::Opening;
+use crate::vfs::pages::{Opening, PageUse};
 use crate::vfs::{Fh, Ino, Invalidation, OpenReply, Vfs};
 use crate::view::{Attr, File, ReadBytes};
 
@@ -77,21 +77,23 @@ impl Vfs {
     /// Returns the kernel's answer about a file that was opened.
     pub(super) fn open_reply(&self, fh: Fh) -> Result<OpenReply> {
         let open = self.file(fh)?;
+        let page_use = self.fit_pages(&open);
         Ok(OpenReply {
             fh,
-            keep_cache: self.keep_cache(&open),
-            direct: open.direct,
+            keep_cache: page_use != PageUse::Drop,
+            direct: open.direct || page_use == PageUse::Bypass,
             writes: open.writes,
             reads_on: open.file.is_read_on(),
         })
     }
 
-    /// Makes the kernel's pages fit a file that was opened; returns whether the kernel is to keep those that it has then.
-    fn keep_cache(&self, open: &Arc<Handle>) -> bool {
+    /// Makes the kernel's pages fit a file that was opened.
+    fn fit_pages(&self, open: &Arc<Handle>) -> PageUse {
         let opening = Opening {
             ino: open.ino,
             version: open.version,
             is_mixed: self.inodes.is_mixed(open.ino),
+            writes: open.writes,
         };
         // Of two that are opened at once, the first one has the pages dropped.
         let is_written = || self.is_written(open.ino);

@@ -43,7 +43,7 @@ pub use crate::vfs::creating::NewNode;
 pub use crate::vfs::directories::DirSink;
 pub use crate::vfs::inode::Ino;
 pub use crate::vfs::opening::OpenOptions;
-pub use crate::vfs::pages::{Invalidation, Invalidator};
+pub use crate::vfs::pages::{Invalidation, Invalidator, OPEN_WAIT};
 
 /// A handle of an open file or directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

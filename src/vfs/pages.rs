@@ -8,11 +8,16 @@
 //! writes them back. The kernel drops pages by itself when the answer to an open does not say that they are to be kept,
 //! and when it finds another time of change (FUSE_AUTO_INVAL_DATA, which is not asked for). So they are dropped here,
 //! before an open is answered, and only while no handle is open for writing.
+//!
+//! The kernel drops no page that a request has locked, and waits for it. A store that stalls would hold up every open of
+//! the file for as long as a read may take. An open for reading that would wait longer than `OPEN_WAIT` is answered at
+//! once instead, and its handle reads past the pages.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::OnceLock;
+use std::time::{Duration, Instant};
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::{Condvar, Mutex};
 
 use crate::vfs::Ino;
 
@@ -21,7 +26,7 @@ use crate::vfs::Ino;
 pub enum Invalidation {
     /// Its length may have changed.
     Length,
-    /// Nothing yet: the call returns once the requests are answered that may hold pages, or says that they take long.
+    /// Nothing yet: the call returns whether the requests are answered that may hold pages, and waits `OPEN_WAIT` for them.
     Settled,
     /// Its content changed: pages are dropped before the call returns.
     ContentNow,
@@ -34,6 +39,9 @@ pub enum Invalidation {
 /// Has the kernel ask again; returns whether the kernel has done so.
 pub type Invalidator = Box<dyn Fn(Ino, Invalidation) -> bool + Send + Sync>;
 
+/// How long the answer to an open waits for pages that others hold.
+pub const OPEN_WAIT: Duration = Duration::from_secs(1);
+
 /// A handle that is about to be answered.
 pub(super) struct Opening {
     pub(super) ino: Ino,
@@ -41,6 +49,19 @@ pub(super) struct Opening {
     pub(super) version: Option<u64>,
     /// Whether the length that the kernel has may be that of another content.
     pub(super) is_mixed: bool,
+    /// Whether it is open for writing.
+    pub(super) writes: bool,
+}
+
+/// What becomes of the kernel's pages when an open is answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum PageUse {
+    /// They are of the bytes that the handle reads.
+    Keep,
+    /// The kernel drops them.
+    Drop,
+    /// They may be of other bytes and cannot be dropped now: they stay, and the handle reads past them.
+    Bypass,
 }
 
 /// Which bytes the pages of an inode are of. The kernel may have pages of inodes that have such an entry, and no others.
@@ -59,25 +80,26 @@ impl CachedPages {
     }
 }
 
-/// Inodes that share a lock are rare among as many.
-const LOCKS: usize = 64;
-
 /// The pages that the kernel has.
+#[derive(Default)]
 pub(super) struct KernelPages {
     by_ino: Mutex<HashMap<Ino, CachedPages>>,
-    /// Each is held while pages of an inode are dropped and nobody has it open for writing: the answer to an open for
-    /// writing waits for that.
-    locks: [Mutex<()>; LOCKS],
+    /// The inodes whose pages one thread is dropping or has just found to fit: no other open of them is answered.
+    gates: Mutex<HashSet<Ino>>,
+    opened: Condvar,
     invalidator: OnceLock<Invalidator>,
 }
 
-impl Default for KernelPages {
-    fn default() -> KernelPages {
-        KernelPages {
-            by_ino: Mutex::default(),
-            locks: std::array::from_fn(|_| Mutex::default()),
-            invalidator: OnceLock::new(),
-        }
+/// Keeps other opens of an inode waiting until it is dropped.
+struct Gate<'a> {
+    pages: &'a KernelPages,
+    ino: Ino,
+}
+
+impl Drop for Gate<'_> {
+    fn drop(&mut self) {
+        self.pages.gates.lock().remove(&self.ino);
+        self.pages.opened.notify_all();
     }
 }
 
@@ -94,34 +116,45 @@ impl KernelPages {
         invalidator.is_none_or(|invalidate| invalidate(ino, what))
     }
 
-    fn lock(&self, ino: Ino) -> MutexGuard<'_, ()> {
-        // The remainder is below the number of locks.
-        #[allow(clippy::cast_possible_truncation, reason = "a remainder of 64")]
-        let at = (ino.0 % LOCKS as u64) as usize;
-        self.locks[at].lock()
+    /// Waits until no other thread has the gate of an inode, until `end` at most.
+    fn gate(&self, ino: Ino, end: Option<Instant>) -> Option<Gate<'_>> {
+        let mut gates = self.gates.lock();
+        while !gates.insert(ino) {
+            match end {
+                Some(end) if self.opened.wait_until(&mut gates, end).timed_out() => return None,
+                Some(_) => {}
+                None => self.opened.wait(&mut gates),
+            }
+        }
+        Some(Gate { pages: self, ino })
     }
 
-    /// Makes the pages fit a handle that is about to be answered; returns whether the kernel is to keep those that it has
-    /// then. `is_written` tells whether another handle is open for writing of which `note_open` was called.
+    /// Makes the pages fit a handle that is about to be answered. `is_written` tells whether another handle is open for
+    /// writing of which `note_open` was called.
     pub(super) fn open(
         &self,
         opening: &Opening,
         is_written: impl Fn() -> bool,
         note_open: impl FnOnce(),
-    ) -> bool {
+    ) -> PageUse {
+        // A program that maps the file for writing needs the pages, and waits for them.
+        let end = (!opening.writes).then(|| Instant::now() + OPEN_WAIT);
         let mut are_free = None;
         loop {
-            let gate = self.lock(opening.ino);
+            let Some(gate) = self.gate(opening.ino, end) else {
+                note_open();
+                return PageUse::Bypass;
+            };
             let is_written = is_written();
             if are_free.is_none() && !is_written && self.has_others(opening) {
-                // Nobody waits for a store with the lock: others open the same file, or one that shares the lock.
+                // Others may open the same file meanwhile.
                 drop(gate);
                 are_free = Some(self.invalidate(opening.ino, Invalidation::Settled));
                 continue;
             }
-            let keeps = self.prepare(opening, is_written, are_free.unwrap_or(true));
+            let page_use = self.prepare(opening, is_written, are_free.unwrap_or(true));
             note_open();
-            return keeps;
+            return page_use;
         }
     }
 
@@ -132,7 +165,7 @@ impl KernelPages {
     }
 
     /// Makes the pages fit a handle; those of other bytes are dropped if they `are_free`: no request holds them.
-    fn prepare(&self, opening: &Opening, is_written: bool, are_free: bool) -> bool {
+    fn prepare(&self, opening: &Opening, is_written: bool, are_free: bool) -> PageUse {
         let Opening { ino, version, .. } = *opening;
         if is_written {
             // What is written goes through the pages, and they have it.
@@ -140,7 +173,7 @@ impl KernelPages {
             if opening.is_mixed {
                 self.invalidate(ino, Invalidation::Length);
             }
-            return true;
+            return PageUse::Keep;
         }
         let known = self.by_ino.lock().get(&ino).copied();
         let is_same = known.is_some_and(|pages| pages.are_of(version));
@@ -149,13 +182,19 @@ impl KernelPages {
             self.invalidate(ino, Invalidation::Length);
         }
         let drop_pages = || are_free && self.invalidate(ino, Invalidation::ContentNow);
-        let are_gone = is_same || known.is_none() || drop_pages();
+        let page_use = match known {
+            _ if is_same => PageUse::Keep,
+            None => PageUse::Keep,
+            Some(_) if drop_pages() => PageUse::Keep,
+            Some(_) if opening.writes => PageUse::Drop,
+            Some(_) => PageUse::Bypass,
+        };
         let pages = CachedPages {
-            version: version.filter(|_| are_gone),
+            version: version.filter(|_| page_use == PageUse::Keep),
             dropped_for: None,
         };
         self.by_ino.lock().insert(ino, pages);
-        are_gone
+        page_use
     }
 
     /// Notes that an inode whose bytes were `opened` has others by now: the kernel is told once to drop its pages.
@@ -181,7 +220,7 @@ impl KernelPages {
         is_written: impl Fn() -> bool,
         drop_pages: impl FnOnce(),
     ) {
-        let _gate = self.lock(ino);
+        let _gate = self.gate(ino, None);
         if !is_written() {
             drop_pages();
         }
@@ -205,13 +244,19 @@ mod tests {
             ino: Ino(ino),
             version: Some(version),
             is_mixed: false,
+            writes: false,
         }
     }
 
-    /// Requests of a file hang whose bytes have changed. An open of it that waits for them holds up no other file, though
-    /// both have one lock, and no other open of the same file.
-    #[test]
-    fn an_open_that_waits_for_requests_holds_up_no_other() {
+    /// Tells the test when the kernel is asked for something, and lets it wait until it is released.
+    struct Kernel {
+        told: Arc<Mutex<Vec<Invalidation>>>,
+        waits: mpsc::Receiver<()>,
+        release: mpsc::Sender<()>,
+    }
+
+    /// Pages of a kernel of which requests hold some: it waits when it is asked for `held`, and answers `false`.
+    fn pages_held_at(held: Invalidation) -> (KernelPages, Kernel) {
         let pages = KernelPages::default();
         let (waits, has_begun) = mpsc::channel();
         let (release, released) = mpsc::channel::<()>();
@@ -219,24 +264,55 @@ mod tests {
         let told = Arc::new(Mutex::new(Vec::new()));
         let log = told.clone();
         pages.set_invalidator(Box::new(move |_, what| {
-            if what == Invalidation::Settled {
+            if what == held {
                 waits.send(()).unwrap();
                 released.lock().recv().unwrap();
             }
             log.lock().push(what);
-            what != Invalidation::Settled
+            what != held
         }));
-        let open = |ino, version| pages.open(&opening(ino, version), || false, || ());
-        assert!(open(7, 1));
-        told.lock().clear();
+        let waits = has_begun;
+        let kernel = Kernel {
+            told,
+            waits,
+            release,
+        };
+        (pages, kernel)
+    }
+
+    /// Requests of a file hang whose bytes have changed. An open of it that waits for them holds up no other open of the
+    /// file, and reads past the pages in the end.
+    #[test]
+    fn an_open_that_waits_for_requests_holds_up_no_other() {
+        let (pages, kernel) = pages_held_at(Invalidation::Settled);
+        let open = |version| pages.open(&opening(7, version), || false, || ());
+        assert_eq!(open(1), PageUse::Keep);
+        kernel.told.lock().clear();
         thread::scope(|scope| {
-            let waiting = scope.spawn(|| open(7, 2));
-            has_begun.recv().unwrap();
-            assert!(open(7 + LOCKS as u64, 1));
-            assert!(open(7, 1), "its pages are of these bytes");
-            release.send(()).unwrap();
-            assert!(!waiting.join().unwrap(), "they may have stayed");
+            let waiting = scope.spawn(|| open(2));
+            kernel.waits.recv().unwrap();
+            assert_eq!(open(1), PageUse::Keep, "its pages are of these bytes");
+            kernel.release.send(()).unwrap();
+            assert_eq!(waiting.join().unwrap(), PageUse::Bypass);
         });
-        assert!(!told.lock().contains(&Invalidation::ContentNow));
+        assert!(!kernel.told.lock().contains(&Invalidation::ContentNow));
+    }
+
+    /// The kernel waits for a page when the pages of a file are dropped. Opens of it do not.
+    #[test]
+    fn an_open_waits_a_moment_for_pages_that_are_being_dropped() {
+        let (pages, kernel) = pages_held_at(Invalidation::ContentNow);
+        let drop_pages = || _ = pages.invalidate(Ino(7), Invalidation::ContentNow);
+        let mut is_noted = false;
+        thread::scope(|scope| {
+            scope.spawn(|| pages.drop_unless(Ino(7), || false, drop_pages));
+            kernel.waits.recv().unwrap();
+            let opened = pages.open(&opening(7, 1), || false, || is_noted = true);
+            assert_eq!(opened, PageUse::Bypass);
+            assert_eq!(pages.open(&opening(8, 1), || false, || ()), PageUse::Keep);
+            kernel.release.send(()).unwrap();
+        });
+        assert!(is_noted);
+        assert_eq!(pages.open(&opening(7, 1), || false, || ()), PageUse::Keep);
     }
 }

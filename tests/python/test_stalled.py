@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from contextlib import contextmanager
+from functools import partial
 
 import numpy as np
 import pytest
@@ -166,6 +167,36 @@ def test_a_read_of_a_store_that_stalls_ends_in_time(server, kind):
             done = subprocess.run(["cat", file], capture_output=True, text=True, timeout=HANGS)
             assert (done.returncode, "Input/output error" in done.stderr) == (1, True)
             assert time.monotonic() - started < limit + 1, file
+
+
+class StallsInOneChunk(stalling.Stalls):
+    """Has the first chunk of `mixed` stall, and no other."""
+
+    def is_of(self, prefix):
+        return prefix == "stalled" and self.key() == "mixed/c/0"
+
+
+def test_a_changed_file_is_opened_while_a_read_of_it_hangs(tmp_path):
+    store = zarr.create_group(tmp_path / "s.zarr")
+    values = np.repeat([1, 2], CHUNK).astype("u1")
+    store.create_array("mixed", data=values, chunks=CHUNK, compressors=None)
+    answering = partial(stalling.StallingServer, answers=StallsInOneChunk)
+    options = ["--metadata-ttl", "0s", "--timeout", f"{HANGS}s"]
+    with stalling.serving(tmp_path / "s.zarr", answering) as server, Daemon(server.url, *options) as mount:
+        file = layout.decoded(mount.files, mount.store, "mixed", "raw")
+        with open(file, "rb", buffering=0) as opened:
+            assert set(os.pread(opened.fileno(), CHUNK, CHUNK)) == {2}
+        process = hang(server, ["head", "-c", "1", file])
+        (tmp_path / "s.zarr/mixed/c/1").write_bytes(bytes([3]) * CHUNK)
+        changed = time.time() + 5
+        os.utime(tmp_path / "s.zarr/mixed/c/1", (changed, changed))
+        assert set((mount.path / "mixed/c/1").read_bytes()) == {3}
+        started = time.monotonic()
+        with open(file, "rb", buffering=0) as opened:
+            assert set(os.pread(opened.fileno(), CHUNK, CHUNK)) == {3}
+            assert time.monotonic() - started < HANGS / 4
+        process.kill()
+        process.communicate()
 
 
 @contextmanager
