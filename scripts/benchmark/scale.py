@@ -195,7 +195,7 @@ def documents(case, store):
     """Yields the rows of reading one long document in both views, each with a mount of its own."""
     views = {
         "store": ["old/.zattrs", "new/zarr.json"],
-        "files": ["old/attributes.json", "old/zarr.json", "new/attributes.json", "new/zarr.json"],
+        "files": ["old/attributes.json", "old/metadata.json", "new/attributes.json", "new/metadata.json"],
     }
     stored = (store / "new" / "zarr.json").stat().st_size / MIB
     yield timed(case, shell('cat "$0"', store / "new" / "zarr.json"), "plain file", None)

@@ -84,7 +84,7 @@ fn what_zarrs_writes_is_read() {
         let view = common::files(folder.path());
         assert_eq!(common::read(&view, "a/a.raw").unwrap(), whole, "{metadata}");
         let shown: Value =
-            serde_json::from_slice(&common::read(&view, "a/zarr.json").unwrap()).unwrap();
+            serde_json::from_slice(&common::read(&view, "a/metadata.json").unwrap()).unwrap();
         assert_eq!(shown["chunk_grid"]["name"], "rectilinear");
         // What is shown describes the same array.
         put(folder.path(), &shown);

@@ -78,7 +78,7 @@ fn encodings_that_are_not_known_are_refused() {
     for (encoding, named) in [(suffix, "suffix"), (json!("zigzag"), "zigzag")] {
         let view = store("a/zarr.json", &v3(2, encoding.clone()), "a/c/1/1");
         let shown: Value =
-            serde_json::from_slice(&common::read(&view, "a/zarr.json").unwrap()).unwrap();
+            serde_json::from_slice(&common::read(&view, "a/metadata.json").unwrap()).unwrap();
         assert_eq!(
             shown["chunk_key_encoding"], encoding,
             "the array lists all the same"

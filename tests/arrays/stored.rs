@@ -99,7 +99,7 @@ pub(crate) fn default_keys() -> Value {
     json!({"name": "default"})
 }
 
-pub(crate) const DOCUMENTS: [&str; 2] = ["attributes.json", "zarr.json"];
+pub(crate) const DOCUMENTS: [&str; 2] = ["attributes.json", "metadata.json"];
 
 /// The files that an array of one dimension has of bytes without a sign.
 const OF_NUMBERS: &[&str] = &[

@@ -250,7 +250,7 @@ pub fn arrays() -> Vec<(&'static str, Sample)> {
 }
 
 /// Writes the sample store: `arrays`, an array of an unknown codec (`strange`), a node whose document does not
-/// parse (`broken`), groups that nobody wrote down (`deep`), and a v2 group whose child is named `zarr.json`
+/// parse (`broken`), groups that nobody wrote down (`deep`), and a v2 group whose child is named `metadata.json`
 /// (`own`).
 pub fn put_store(keys: &(impl Keys + ?Sized)) {
     keys.put("zarr.json", GROUP.as_bytes());
@@ -268,6 +268,6 @@ pub fn put_store(keys: &(impl Keys + ?Sized)) {
     keys.put("broken/zarr.json", b"{\"zarr_format\": 3,");
     keys.put("broken/c/0", b"1234");
     keys.put("own/.zgroup", br#"{"zarr_format": 2}"#);
-    keys.put("own/zarr.json/.zgroup", br#"{"zarr_format": 2}"#);
-    keys.put("own/zarr.json/.zattrs", br#"{"child": true}"#);
+    keys.put("own/metadata.json/.zgroup", br#"{"zarr_format": 2}"#);
+    keys.put("own/metadata.json/.zattrs", br#"{"child": true}"#);
 }

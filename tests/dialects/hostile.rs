@@ -88,7 +88,7 @@ fn links_that_lead_round_end() {
         names.sort();
         names
     };
-    assert_eq!(names("g"), ["attributes.json", "zarr.json"]);
+    assert_eq!(names("g"), ["attributes.json", "metadata.json"]);
     assert_eq!(
         names(""),
         [
@@ -97,12 +97,12 @@ fn links_that_lead_round_end() {
             "entry",
             "g",
             "loop",
-            "real",
-            "zarr.json"
+            "metadata.json",
+            "real"
         ]
     );
-    assert_eq!(names("entry"), ["ERROR.txt", "entry.array.json"]);
-    assert_eq!(names("loop"), ["ERROR.txt", "loop.array.json"]);
+    assert_eq!(names("entry"), ["ERROR.txt", "stored.entry.array.json"]);
+    assert_eq!(names("loop"), ["ERROR.txt", "stored.loop.array.json"]);
 }
 
 #[test]
@@ -216,7 +216,8 @@ fn huge_documents_are_refused() {
         let said = common::check_node(&view, name).unwrap_err().to_string();
         assert!(said.contains("at most 67108864 are read"), "{said}");
     }
-    let shown = view.open(&UNLIMITED, &key("a/a.array.json")).err().unwrap();
+    let shown = view.open(&UNLIMITED, &key("a/stored.a.array.json"));
+    let shown = shown.err().unwrap();
     assert_eq!(shown.kind(), Kind::TooLarge);
     let huge = tempfile::tempdir().unwrap();
     fs::File::create(huge.path().join("zarr.json"))

@@ -65,7 +65,7 @@ pub(crate) fn sizes_are_those_of_the_content(enter: &Enter) {
             .read_whole(&UNLIMITED, &format!("{base}.npy"))
             .unwrap();
         assert_eq!(elements(&npy, &sample.shape), whole, "{path}");
-        let own = ["zarr.json", "attributes.json"].map(|name| format!("{path}/{name}"));
+        let own = ["metadata.json", "attributes.json"].map(|name| format!("{path}/{name}"));
         for file in own
             .into_iter()
             .chain(["raw", "npy"].map(|end| format!("{base}.{end}")))
@@ -255,9 +255,9 @@ pub(crate) fn what_does_not_decode_says_so_when_it_is_opened(enter: &Enter) {
         [
             "attributes.json",
             "chunks",
+            "metadata.json",
             "strange.npy",
-            "strange.raw",
-            "zarr.json"
+            "strange.raw"
         ]
     );
     assert_eq!(backend.list(&UNLIMITED, "strange/chunks").unwrap().len(), 8);
@@ -275,7 +275,9 @@ pub(crate) fn what_does_not_decode_says_so_when_it_is_opened(enter: &Enter) {
             "{file}"
         );
     }
-    let metadata = backend.read_whole(&UNLIMITED, "strange/zarr.json").unwrap();
+    let metadata = backend
+        .read_whole(&UNLIMITED, "strange/metadata.json")
+        .unwrap();
     let metadata: serde_json::Value = serde_json::from_slice(&metadata).unwrap();
     assert_eq!(metadata["codecs"][1]["name"], "nobody-knows");
     let stored = backend

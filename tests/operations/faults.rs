@@ -70,7 +70,7 @@ fn script(backend: &dyn Backend, part: &str) -> Vec<Step> {
     for file in [
         format!("{whole}.npy"),
         format!("{whole}.raw"),
-        format!("{part}/zarr.json"),
+        format!("{part}/metadata.json"),
         format!(".zarrfs/store/{part}/zarr.json"),
     ] {
         let read = backend.read_whole(&UNLIMITED, &file);

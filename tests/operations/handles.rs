@@ -23,7 +23,7 @@ fn use_once(backend: &dyn Backend, round: usize) {
     let (path, _) = &arrays[round % arrays.len()];
     for file in [
         format!(".zarrfs/files/{path}/{}.raw", name(path)),
-        format!(".zarrfs/files/{path}/zarr.json"),
+        format!(".zarrfs/files/{path}/metadata.json"),
         format!("{path}/zarr.json"),
         ".zarrfs/stats.json".to_string(),
     ] {

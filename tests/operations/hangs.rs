@@ -61,7 +61,7 @@ fn use_the_rest(backend: &dyn Backend) {
             backend
                 .names(&UNLIMITED, path)
                 .unwrap()
-                .contains(&"zarr.json".to_string())
+                .contains(&"metadata.json".to_string())
         );
     }
     assert!(

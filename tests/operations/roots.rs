@@ -37,6 +37,9 @@ fn names(dir: &Path) -> Result<Vec<String>, i32> {
     Ok(names)
 }
 
+/// The name of a node's metadata in the store view and in the files view.
+const DOCUMENTS: [&str; 2] = ["zarr.json", "metadata.json"];
+
 fn has(dir: &Path, name: &str) -> bool {
     names(dir).is_ok_and(|names| names.iter().any(|found| found == name))
 }
@@ -50,9 +53,9 @@ fn b01_a_root_that_is_replaced_shows_what_is_there_now() {
     let views = [&fixture.views.stored, &fixture.views.files];
     let mounts = views.map(|view| Mounted::new(view.clone(), PATIENT, true));
     let show = |name: &str, other: &str| {
-        for mount in &mounts {
+        for (mount, document) in mounts.iter().zip(DOCUMENTS) {
             assert!(soon(|| has(mount.dir(), name)), "{:?}", names(mount.dir()));
-            let document = mount.path(&format!("{name}/zarr.json"));
+            let document = mount.path(&format!("{name}/{document}"));
             assert!(fs::read_to_string(document).unwrap().contains("group"));
             assert!(soon(|| fs::metadata(mount.path(other)).is_err()));
             assert!(!has(mount.dir(), other));
@@ -88,17 +91,18 @@ fn b01_a_root_that_is_gone_is_an_error_and_never_empty() {
     let stored = Mounted::new(fixture.views.stored.clone(), PATIENT, true);
     let files = Mounted::new(fixture.views.files.clone(), PATIENT, true);
     let (store, away) = (fixture.store(), fixture.beside("away"));
-    for mount in [&stored, &files] {
+    for (mount, document) in [&stored, &files].into_iter().zip(DOCUMENTS) {
+        let document = mount.path(&format!("plain/{document}"));
         assert!(has(mount.dir(), "plain"));
         fs::rename(&store, &away).unwrap();
         assert!(soon(|| names(mount.dir()) == Err(libc::EIO)));
-        assert!(fs::read(mount.path("plain/zarr.json")).is_err());
+        assert!(fs::read(&document).is_err());
         assert!(names(&mount.path("plain")).is_err());
         assert!(fs::metadata(mount.dir()).unwrap().is_dir());
         assert!(fs::read_to_string(mount.path(".zarrfs/stats.json")).is_ok());
         fs::rename(&away, &store).unwrap();
         assert!(soon(|| has(mount.dir(), "plain")));
-        assert!(soon(|| fs::read(mount.path("plain/zarr.json")).is_ok()));
+        assert!(soon(|| fs::read(&document).is_ok()));
     }
     fs::remove_dir_all(&store).unwrap();
     for mount in [&stored, &files] {
@@ -164,7 +168,7 @@ fn links_that_lead_back_are_left_out_of_what_can_be_changed() {
     assert!(walk.status.success(), "{walk:?}");
     assert_eq!(
         names(&files.path("g")).unwrap(),
-        ["attributes.json", "zarr.json"]
+        ["attributes.json", "metadata.json"]
     );
     assert_eq!(fs::read_link(stored.path("g/up")).unwrap(), Path::new(".."));
     assert_eq!(

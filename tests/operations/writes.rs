@@ -16,7 +16,11 @@ use crate::mounted::{Mounted, UMASK, errno};
 /// Tries to change files and directories; returns each way and its outcome.
 fn attempts(mount: &Mounted, folder: &str) -> Vec<(&'static str, io::Result<()>)> {
     let place = |name: &str| mount.path(folder).join(name);
-    let (file, new) = (place("zarr.json"), place("new"));
+    let document = match folder.starts_with(".zarrfs/files") {
+        true => "metadata.json",
+        false => "zarr.json",
+    };
+    let (file, new) = (place(document), place("new"));
     let with = |change: fn(&mut OpenOptions) -> &mut OpenOptions| {
         change(&mut OpenOptions::new()).open(&file).map(drop)
     };
@@ -43,7 +47,7 @@ fn attempts(mount: &Mounted, folder: &str) -> Vec<(&'static str, io::Result<()>)
             fs::rename(mount.path(folder), place("../new")),
         ),
         ("link", fs::hard_link(&file, &new)),
-        ("symlink", symlink("zarr.json", &new)),
+        ("symlink", symlink(document, &new)),
         (
             "mknod",
             rustix::fs::mknodat(CWD, &new, FileType::Fifo, Mode::RUSR, 0).map_err(Into::into),

@@ -224,7 +224,7 @@ def check_node(subject, model, form, path):
     folder = subject.files / path
     attributes = form.attributes(model, path)
     assert json.loads((folder / "attributes.json").read_bytes()) == attributes, path
-    document = json.loads((folder / "zarr.json").read_bytes())
+    document = json.loads((folder / "metadata.json").read_bytes())
     assert document.get("attributes", {}) == attributes, path
     if document["node_type"] == "array":
         assert tuple(document["shape"]) == form.open(model, path).shape, path
@@ -235,7 +235,7 @@ def check_all(subject, model, form):
     check_keys(subject.store, model, form)
     nodes = form.nodes(model)
     for path, kind in nodes.items():
-        names = {"zarr.json", "attributes.json"}
+        names = {"metadata.json", "attributes.json"}
         if kind == "array":
             name = os.path.basename(path)
             names |= {f"{name}.npy", f"{name}.raw", "chunks"}

@@ -109,10 +109,10 @@ class DecodedArrays(StoredArrays):
         folder = self.subject.files / path
         index, _ = self.pick(boxes(array.shape, array.chunks))
         chunk = folder / "chunks" / f"{layout.chunk_name(index)}.{self.random.choice(['raw', 'npy'])}"
-        for place in (chunk, folder / "zarr.json"):
+        for place in (chunk, folder / "metadata.json"):
             assert place.stat().st_mode & 0o222 == 0
             assert attempt(os.open, place, os.O_RDWR) == "EACCES"
-        for place in (chunk, folder / "zarr.json", self.subject.decoded(path, "npy")):
+        for place in (chunk, folder / "metadata.json", self.subject.decoded(path, "npy")):
             assert attempt(os.unlink, place) == "EPERM"
             assert attempt(os.rename, place, place.with_name("other")) == "EPERM"
         for place in (folder, folder / "chunks"):

@@ -1,4 +1,4 @@
-"""The drafts of v3: `zarr.json` of the files view is final v3 that zarr-python opens, and nodes are the manifest's."""
+"""The drafts of v3: `metadata.json` of the files view is final v3 that zarr-python opens, and nodes are the manifest's."""
 
 import json
 import shutil
@@ -55,13 +55,13 @@ def test_nodes_are_those_of_the_manifest(draft):
     for path, kind in line["nodes"].items():
         folder = files / path.strip("/")
         assert folder.is_dir(), path
-        if path in refused and not readable(folder / "zarr.json"):
+        if path in refused and not readable(folder / "metadata.json"):
             continue
-        if f"{path}/zarr.json" in line["nodes"]:
+        if f"{path}/metadata.json" in line["nodes"]:
             # A child wins over a file of its group.
-            assert (folder / "zarr.json").is_dir()
+            assert (folder / "metadata.json").is_dir()
             continue
-        document = json.loads((folder / "zarr.json").read_text())
+        document = json.loads((folder / "metadata.json").read_text())
         expected = "array" if kind == "array" else "group"
         assert document["node_type"] == expected, path
         attributes = json.loads((folder / "attributes.json").read_text())
@@ -80,7 +80,7 @@ def test_children_are_listed_once(draft):
         below = {path.removeprefix(prefix) for path in paths if path.startswith(prefix)}
         children = {path for path in below if "/" not in path}
         names = [path.name for path in (files / parent.strip("/")).iterdir()]
-        own = {"zarr.json", "attributes.json"} - children
+        own = {"metadata.json", "attributes.json"} - children
         nodes = sorted(name for name in names if name not in own)
         assert nodes == sorted(children), parent
 
@@ -93,7 +93,7 @@ def test_zarr_python_opens_the_metadata(draft, tmp_path):
             continue
         copy = tmp_path / str(number)
         copy.mkdir()
-        shutil.copyfile(folder / "zarr.json", copy / "zarr.json")
+        shutil.copyfile(folder / "metadata.json", copy / "zarr.json")
         array = zarr.open_array(copy, mode="r")
         assert list(array.shape) == entry["shape"], entry["id"]
         dtype = entry["dtype"]

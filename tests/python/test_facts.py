@@ -42,7 +42,7 @@ def test_facts_on_nodes(made, mounted):
         assert [codec["name"] for codec in json.loads(fact(array, "codec"))] == ["bytes", "gzip"]
         assert fact(array, "status") is None and fact(view, "dtype") is None
     assert fact(mount.files / "a/a.npy", "dtype") == "int16"
-    assert fact(mount.files / "a/zarr.json", "kind") == "document"
+    assert fact(mount.files / "a/metadata.json", "kind") == "document"
 
 
 def test_facts_on_chunks(made, mounted):

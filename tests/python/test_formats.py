@@ -595,7 +595,7 @@ def test_other_forms_are_not_written(tmp_path, mounted):
     mount = mounted(store, "--cow", tmp_path / "upper")
     files = mount.files
     names = os.getxattr(files / "a", "user.zarrfs.files").decode().split()
-    names = [*names, "a@0.npy", "chunks/0.0.npy", "chunks/0.0.raw", "zarr.json"]
+    names = [*names, "a@0.npy", "chunks/0.0.npy", "chunks/0.0.raw", "metadata.json"]
     read_only = [name for name in names if name not in ("a.npy", "a.raw", "chunks/")]
     assert len(read_only) > 10
     for name in read_only:

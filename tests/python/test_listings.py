@@ -24,7 +24,7 @@ HUGE = {
 OF_INTEGERS = (
     "npy raw f.npy nrrd nhdr mha mhd nii fits vti h5 tif ome.tif vrt hdr img csv ndjson".split()
 )
-DOCUMENTS = {"zarr.json", "attributes.json"}
+DOCUMENTS = {"metadata.json", "attributes.json"}
 # More than any program should read here: the whole of what is stored is some hundred bytes.
 MUCH = 1 << 20
 

@@ -78,7 +78,7 @@ def same(files, store, name, expected):
 
 def accepted(files, name, expected):
     """Checks that zarr-python takes the metadata of the files view for final v3."""
-    document = json.loads((files / name / "zarr.json").read_text())
+    document = json.loads((files / name / "metadata.json").read_text())
     metadata = ArrayV3Metadata.from_dict(document)
     assert metadata.shape == expected.shape, name
     found = metadata.data_type.to_native_dtype()

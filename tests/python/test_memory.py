@@ -42,14 +42,14 @@ def test_b02_open_arrays_take_little(tmp_path):
         assert mount.peak_bytes() - before < 1000 * 20_000 + SLACK
 
 
-@pytest.mark.parametrize("name", ["old/attributes.json", "old/zarr.json", "new/attributes.json", "new/zarr.json"])
+@pytest.mark.parametrize("name", ["old/attributes.json", "old/metadata.json", "new/attributes.json", "new/metadata.json"])
 def test_b02_a_long_document_takes_four_times_its_length(tmp_path, name):
     length = 6 * MIB
     scale_stores.long_attributes(tmp_path / "a.zarr", length)
     with Daemon(tmp_path / "a.zarr") as mount:
         before = mount.peak_bytes()
         document = json.loads((mount.files / name).read_text())
-        attributes = document["attributes"] if name.endswith("zarr.json") else document
+        attributes = document["attributes"] if name.endswith("metadata.json") else document
         stored = json.loads((tmp_path / "a.zarr" / "old" / ".zattrs").read_text())
         assert attributes == stored
         assert mount.peak_bytes() - before < 4 * length

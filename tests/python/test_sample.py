@@ -23,11 +23,11 @@ def test_store_view_lists_the_stored_keys(sample, mounted):
 
 def test_files_view_lists_groups_arrays_and_their_files(sample, mounted):
     files = mounted(sample, "--view", "files").path
-    expected = {"attributes.json", "volume", "zarr.json"}
+    expected = {"attributes.json", "volume", "metadata.json"}
     assert expected <= set(os.listdir(files / "survey"))
     for array in ARRAYS:
         name = array.rpartition("/")[2]
-        expected = {"attributes.json", f"{name}.npy", "zarr.json"}
+        expected = {"attributes.json", f"{name}.npy", "metadata.json"}
         assert expected == set(os.listdir(files / array))
     assert sorted(os.listdir(files / "tas" / "chunks")) == sorted(
         f"{t}.{y}.{x}.npy" for t in range(2) for y in range(2) for x in range(2)
@@ -73,7 +73,7 @@ def test_metadata_of_the_files_view_is_final_v3(sample, sample_v2, mounted):
     for store in (sample, sample_v2):
         files = mounted(store).files
         for name, array in zarr.open_group(store, mode="r").arrays():
-            document = json.loads((files / name / "zarr.json").read_text())
+            document = json.loads((files / name / "metadata.json").read_text())
             metadata = ArrayV3Metadata.from_dict(document)
             assert metadata.shape == array.shape
             native = metadata.data_type.to_native_dtype()
@@ -87,7 +87,7 @@ def test_attributes_of_groups(sample, mounted):
     files = mounted(sample).files
     root = zarr.open_group(sample, mode="r")
     assert json.loads((files / "attributes.json").read_text()) == root.attrs.asdict()
-    document = json.loads((files / "survey" / "zarr.json").read_text())
+    document = json.loads((files / "survey" / "metadata.json").read_text())
     assert (document["zarr_format"], document["node_type"]) == (3, "group")
     assert document["attributes"] == root["survey"].attrs.asdict()
 
@@ -104,10 +104,11 @@ def test_a_root_array_is_named_after_its_store(tmp_path, mounted):
 @pytest.mark.parametrize("view", ["store", "files"])
 def test_a_mount_is_read_only(sample, mounted, view):
     path = mounted(sample, "--view", view).path
+    document = path / {"store": "zarr.json", "files": "metadata.json"}[view]
     for change in (
         lambda: (path / "new").write_text("x"),
-        lambda: (path / "zarr.json").write_text("x"),
-        lambda: (path / "zarr.json").unlink(),
+        lambda: document.write_text("x"),
+        lambda: document.unlink(),
         lambda: (path / "folder").mkdir(),
     ):
         with pytest.raises(OSError, match="Read-only|Permission|not permitted"):

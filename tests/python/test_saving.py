@@ -188,7 +188,7 @@ def errors(mount):
 def check(mount, tmp_path, expected):
     """Compares the attributes in the mount and in the store, and looks for what should not be there."""
     assert json.loads((mount.folder_of_a / "attributes.json").read_text()) == expected
-    assert sorted(os.listdir(mount.folder_of_a)) == ["a.npy", "attributes.json", "zarr.json"]
+    assert sorted(os.listdir(mount.folder_of_a)) == ["a.npy", "attributes.json", "metadata.json"]
     zarrfs("commit", mount.path)
     assert dict(zarr.open_array(mount.store / "a", mode="r").attrs) == expected
     kept = [path for path in (mount.store).rglob("*") if path.is_file()]
@@ -274,11 +274,10 @@ def test_a13_scratch_files_are_files_until_the_mount_ends(mount, tmp_path):
         assert refused.value.errno == errno.ENOTSUP
     assert scratch.stat().st_mtime == 1 and scratch.stat().st_size == 6000
     assert "scratch" in os.listdir(folder)
-    for refused_name in ("zarr.json.new", ".zattrs"):
+    for refused_name in ("metadata.json", "zarr.json", ".zattrs"):
         (folder / "scratch2").write_text("{}")
-        onto = folder / ("zarr.json" if refused_name == "zarr.json.new" else refused_name)
         with pytest.raises(OSError) as refused:
-            os.rename(folder / "scratch2", onto)
+            os.rename(folder / "scratch2", folder / refused_name)
         assert refused.value.errno == errno.EPERM
         os.unlink(folder / "scratch2")
     assert "nothing to commit" in zarrfs("status", mount.path).stdout

@@ -109,7 +109,7 @@ def test_selections_are_those_of_numpy(mounted):
             assert path.stat().st_size == len(path.read_bytes())
         raw = np.fromfile(files / "cube" / f"cube@{text}.raw", "<i2")
         np.testing.assert_array_equal(raw, np.asarray(expected).ravel(), err_msg=text)
-    assert sorted(os.listdir(files / "cube")) == ["attributes.json", "cube.npy", "zarr.json"]
+    assert sorted(os.listdir(files / "cube")) == ["attributes.json", "cube.npy", "metadata.json"]
     for text in ("5", "0,0,0,0", "x", "::0", "cube=1", "lat=1000"):
         with pytest.raises(FileNotFoundError):
             os.stat(files / "cube" / f"cube@{text}.npy")

@@ -72,7 +72,7 @@ fn c02_attributes_that_do_not_read_stop_no_data() {
             || said.contains("but no object");
         assert!(said.contains(name) && says_why, "{said}");
         assert_eq!(
-            read_json(&view, "a/b/zarr.json")["attributes"]["zarrfs_error"],
+            read_json(&view, "a/b/metadata.json")["attributes"]["zarrfs_error"],
             said
         );
     }
@@ -203,7 +203,7 @@ fn c02_attributes_that_nest_deep_stop_no_data() {
         let why =
             "objects and lists nest deeper than the 127 levels that are read, at line 1 column";
         assert!(said.starts_with(name) && said.contains(why), "{said}");
-        let metadata = read_json(&view, "a/b/zarr.json");
+        let metadata = read_json(&view, "a/b/metadata.json");
         assert_eq!(metadata["attributes"]["zarrfs_error"], said);
         write(&tree, "a/b/attributes.json", r#"{"new": 1}"#).unwrap();
         assert_eq!(read_json(&view, "a/b/attributes.json"), json!({"new": 1}));

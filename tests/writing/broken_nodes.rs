@@ -16,6 +16,9 @@ use crate::hierarchies::{documents, key};
 use crate::written;
 use zarrfs::request_context::{RequestContext, UNLIMITED};
 
+/// The names by which Zarr libraries find nodes, which the files view has not.
+const PROBED: [&str; 5] = ["zarr.json", ".zarray", ".zgroup", ".zattrs", ".zmetadata"];
+
 /// Returns stores whose array at `a/b` does not read, and the keys of what is stored of it, the document at fault first.
 fn stores() -> Vec<(MemoryStore, Vec<&'static str>)> {
     let broken = |store: MemoryStore, keys: &[&'static str]| {
@@ -50,16 +53,18 @@ pub fn names(view: &Arc<dyn View>, path: &str) -> Vec<String> {
     names
 }
 
-fn name_of(document: &str) -> &str {
-    document.rsplit('/').next().unwrap()
+/// Returns the name of a document of a broken node in the files view.
+fn name_of(document: &str) -> String {
+    let name = document.rsplit('/').next().unwrap();
+    format!("stored.{}", name.strip_prefix('.').unwrap_or(name))
 }
 
 #[test]
 fn c04_broken_arrays_of_every_dialect_show_their_documents() {
     for (store, keys) in stores() {
         let (view, _) = tree(Arc::new(store.clone()));
-        let mut expected: Vec<&str> = keys.iter().map(|key| name_of(key)).collect();
-        expected.push("ERROR.txt");
+        let mut expected: Vec<String> = keys.iter().map(|key| name_of(key)).collect();
+        expected.push("ERROR.txt".to_string());
         expected.sort();
         assert_eq!(names(&view, "a/b"), expected, "{keys:?}");
         for document in &keys {
@@ -76,10 +81,11 @@ fn c04_broken_arrays_of_every_dialect_show_their_documents() {
         for word in [keys[0], "expected a list of whole numbers", "-"] {
             assert!(said.contains(word), "{said}");
         }
-        assert!(
-            view.lookup(&UNLIMITED, &key("a/b/c")).unwrap().is_none(),
-            "{said}"
-        );
+        for missing in ["c"].into_iter().chain(PROBED) {
+            let path = key(&format!("a/b/{missing}"));
+            let found = view.lookup(&UNLIMITED, &path).unwrap();
+            assert!(found.is_none(), "{missing}: {said}");
+        }
         for name in ["b.npy", "b@0.cf.raw"] {
             let error = view
                 .lookup(&UNLIMITED, &key(&format!("a/b/{name}")))
@@ -99,7 +105,7 @@ fn c04_nothing_of_a_broken_node_is_changed() {
             assert!(kinds.contains(&error.kind()), "{error}");
             assert!(error.to_string().contains("store view"), "{error}");
         };
-        for name in [name_of(keys[0]), "ERROR.txt"] {
+        for name in [name_of(keys[0]), "ERROR.txt".to_string()] {
             let path = key(&format!("a/b/{name}"));
             is_refused(tree.open(&UNLIMITED, &path, OpenMode::Truncate).map(drop));
             is_refused(tree.unlink(&UNLIMITED, &path));
@@ -130,11 +136,11 @@ fn c04_children_of_a_broken_group_are_reached() {
     store.set(key("a/zarr.json"), b"{\"zarr_format\": 4}".to_vec());
     store.set(key("zarr.json"), group.to_string().into_bytes());
     let (view, _) = tree(Arc::new(store.clone()));
-    assert_eq!(names(&view, "a"), ["ERROR.txt", "b", "zarr.json"]);
+    assert_eq!(names(&view, "a"), ["ERROR.txt", "b", "stored.zarr.json"]);
     assert_eq!(common::read(&view, "a/b/b.raw").unwrap(), written::whole());
     // Mended, it is a group again.
     store.set(key("a/zarr.json"), group.to_string().into_bytes());
-    assert_eq!(names(&view, "a"), ["attributes.json", "b", "zarr.json"]);
+    assert_eq!(names(&view, "a"), ["attributes.json", "b", "metadata.json"]);
 }
 
 #[test]
@@ -145,12 +151,16 @@ fn c04_an_entry_point_that_does_not_read_is_shown() {
     });
     let store = documents(&[("zarr.json", entry.clone())]);
     let (view, _) = tree(Arc::new(store));
-    assert_eq!(names(&view, ""), ["ERROR.txt", "zarr.json"]);
+    assert_eq!(names(&view, ""), ["ERROR.txt", "stored.zarr.json"]);
     for hidden in ["a", "a/a.raw", "attributes.json"] {
         let error = view.lookup(&UNLIMITED, &key(hidden)).unwrap_err();
         assert_eq!(error.kind(), Kind::Unsupported, "{error}");
     }
-    let shown = common::read(&view, "zarr.json").unwrap();
+    for missing in PROBED {
+        let found = view.lookup(&UNLIMITED, &key(missing)).unwrap();
+        assert!(found.is_none(), "{missing}");
+    }
+    let shown = common::read(&view, "stored.zarr.json").unwrap();
     assert_eq!(shown, entry.to_string().into_bytes());
     let said = common::read(&view, "ERROR.txt").unwrap();
     assert!(
@@ -185,9 +195,12 @@ impl Layer for Denying {
 #[test]
 fn c04_a_document_that_the_store_does_not_give_is_listed() {
     let (view, _) = tree(Arc::new(Denying(written::v2())));
-    assert_eq!(names(&view, "a/b"), [".zarray", "ERROR.txt"]);
+    assert_eq!(names(&view, "a/b"), ["ERROR.txt", "stored.zarray"]);
     let said = common::read(&view, "a/b/ERROR.txt").unwrap();
     assert!(String::from_utf8(said).unwrap().contains("403"));
-    let error = view.open(&UNLIMITED, &key("a/b/.zarray")).err().unwrap();
+    let error = view
+        .open(&UNLIMITED, &key("a/b/stored.zarray"))
+        .err()
+        .unwrap();
     assert_eq!(error.kind(), Kind::Denied);
 }

@@ -115,26 +115,26 @@ fn a_group_without_a_document_is_not_edited() {
 fn all_else_is_left_to_the_store_view() {
     for (name, memory) in stores() {
         let (view, tree) = tree(Arc::new(memory));
-        let before = common::read(&view, "a/b/zarr.json").unwrap();
+        let before = common::read(&view, "a/b/metadata.json").unwrap();
         let refused = |done: Result<(), Error>, kind| {
             let error = done.unwrap_err();
             assert_eq!(error.kind(), kind, "{name}: {error}");
             assert!(error.to_string().contains("DIR/.zarrfs/store"), "{error}");
         };
-        let metadata = key("a/b/zarr.json");
+        let metadata = key("a/b/metadata.json");
         assert!(
             view.lookup(&UNLIMITED, &metadata)
                 .unwrap()
                 .unwrap()
                 .is_read_only
         );
-        refused(write(&tree, "a/b/zarr.json", "{}"), Kind::Denied);
+        refused(write(&tree, "a/b/metadata.json", "{}"), Kind::Denied);
         refused(tree.change(&UNLIMITED, &metadata, &sized(0)), Kind::Denied);
         for file in ["a/x", "a/b/.zattrs", "a/b/chunks/x"] {
             let made = tree.create(&UNLIMITED, &key(file), &MAKER).map(drop);
             refused(made, Kind::NotPermitted);
         }
-        for file in ["zarr.json", "b.npy", "chunks/0.0.npy"] {
+        for file in ["metadata.json", "b.npy", "chunks/0.0.npy"] {
             let file = key(&format!("a/b/{file}"));
             refused(tree.unlink(&UNLIMITED, &file), Kind::NotPermitted);
             let renamed = tree.rename(&UNLIMITED, &file, &key("a/b/other"), RenameMode::NoReplace);
@@ -156,7 +156,7 @@ fn all_else_is_left_to_the_store_view() {
             .make_folder(&UNLIMITED, &key("a/b"), &MAKER)
             .unwrap_err();
         assert_eq!(error.kind(), Kind::Exists);
-        assert_eq!(common::read(&view, "a/b/zarr.json").unwrap(), before);
+        assert_eq!(common::read(&view, "a/b/metadata.json").unwrap(), before);
     }
 }
 
@@ -284,7 +284,7 @@ fn a13_an_old_document_is_kept_under_another_name() {
     rename(&key("a/b/aside"), &attributes).unwrap();
     assert_eq!(read_json(&view, DOCUMENT), json!({"n": 4}));
     // Attributes of one node do not move to another one.
-    let error = rename(&attributes, &key("a/b/zarr.json")).unwrap_err();
+    let error = rename(&attributes, &key("a/b/metadata.json")).unwrap_err();
     assert_eq!(error.kind(), Kind::NotPermitted);
 }
 

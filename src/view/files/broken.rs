@@ -1,5 +1,8 @@
 //! The directory of a node that does not read: its documents as they are stored, and a file that says what is wrong.
 //!
+//! The documents have other names than in the store: a Zarr library that reads what zarrfs does not would find the node by
+//! them, and no chunks. `zarr.json` is `stored.zarr.json`, `.zarray` is `stored.zarray`.
+//!
 //! Nothing of it can be changed here, since what a change would mean is not known; the store view shows and takes
 //! everything.
 
@@ -19,15 +22,23 @@ pub(super) const ERROR_TEXT: &[u8] = b"ERROR.txt";
 pub(super) fn names_of(found: &NodeEntry) -> Vec<Vec<u8>> {
     let documents = found.broken.iter().flat_map(|broken| &broken.documents);
     let mut names: Vec<Vec<u8>> = Vec::new();
-    for name in documents
-        .map(|document| document.key.name())
-        .chain([ERROR_TEXT])
-    {
-        if !names.iter().any(|known| known == name) {
-            names.push(name.to_vec());
+    for name in documents.map(name_of).chain([ERROR_TEXT.to_vec()]) {
+        // A name that is too long could not be looked up.
+        if !names.contains(&name) && found.path.child(&name).is_ok() {
+            names.push(name);
         }
     }
     names
+}
+
+/// Returns the name of a document of a broken node in the node's directory.
+pub(super) fn name_of(document: &BrokenDocument) -> Vec<u8> {
+    let name = document.key.name();
+    let prefix: &[u8] = match name.first() {
+        Some(b'.') => b"stored",
+        _ => b"stored.",
+    };
+    [prefix, name].concat()
 }
 
 /// Returns what is wrong with a node, in a sentence.

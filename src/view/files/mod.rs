@@ -1,10 +1,12 @@
 //! The files view: each group and each array a directory, the decoded arrays files in it.
 //!
-//! Every node's directory has `zarr.json` (its metadata as final v3) and `attributes.json`; that of an array has the
+//! Every node's directory has `metadata.json` (its metadata as final v3) and `attributes.json`; that of an array has the
 //! whole array in each format, `NAME.npy`, and `chunks/` with every chunk, `chunks/0.3.1.npy`. All of these open by name;
 //! `forms` says which of them are listed, and of chunks only those that are stored. A child of a group takes precedence
 //! over a file of the group's own. Sizes are known without decoding, but for elements without a fixed length. A node that
 //! does not read is a directory of its documents as they are stored.
+//!
+//! No file has a name by which a Zarr library finds a node: it would find no chunks below, and read fill values.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -64,7 +66,7 @@ pub struct FilesView {
     shown_in: &'static str,
 }
 
-const METADATA: &[u8] = b"zarr.json";
+const METADATA: &[u8] = b"metadata.json";
 const ATTRIBUTES: &[u8] = b"attributes.json";
 const CHUNKS: &[u8] = b"chunks";
 

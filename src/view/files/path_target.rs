@@ -9,10 +9,11 @@ use crate::hierarchy::{BrokenDocument, NodeEntry};
 use crate::inspect::file_ending::{FileEnding, removed_format};
 use crate::inspect::surrounding_nodes::SurroundingNodes;
 use crate::known::Known;
+use crate::model::document::is_in_node_folder;
 use crate::request_context::RequestContext;
 use crate::store::Key;
 use crate::view::files::array_files::{ArrayPlace, DecodedTarget};
-use crate::view::files::broken::{ERROR_TEXT, not_readable};
+use crate::view::files::broken::{self, ERROR_TEXT, not_readable};
 use crate::view::files::group_files::GroupTarget;
 use crate::view::files::scratch::Scratch;
 use crate::view::files::unstored::Instead;
@@ -260,13 +261,13 @@ impl FilesView {
         };
         let mut documents = found.broken.iter().flat_map(|broken| &broken.documents);
         let document = documents
-            .find(|document| document.key.name() == name)
+            .find(|document| broken::name_of(document) == name)
             .cloned();
         let ending = name.strip_prefix(self.name_of(&found));
-        let is_hidden = found
-            .broken
-            .as_ref()
-            .is_some_and(|broken| broken.is_entry_point);
+        let broken = found.broken.as_ref();
+        let is_entry_point = broken.is_some_and(|broken| broken.is_entry_point);
+        // A Zarr library that asks for a document takes no error but a missing file for an answer.
+        let is_hidden = is_entry_point && !is_in_node_folder(name);
         let is_own = [METADATA, ATTRIBUTES, CHUNKS].contains(&name)
             || ending.is_some_and(|ending| FileEnding::parse(ending).is_some());
         Ok(match document {

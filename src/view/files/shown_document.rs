@@ -1,4 +1,4 @@
-//! Makes the documents of nodes: `zarr.json` and `attributes.json`.
+//! Makes the documents of nodes: `metadata.json` and `attributes.json`.
 //!
 //! A document is made when it is opened. Its length is found once for each node.
 
