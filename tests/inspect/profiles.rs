@@ -394,6 +394,7 @@ fn cat_elsewhere(config: &str, arguments: &[&str], variables: &[(&str, &str)]) -
         "AWS_CONFIG_FILE",
         "AWS_ENDPOINT_URL",
         "AWS_ENDPOINT_URL_S3",
+        "AWS_IGNORE_CONFIGURED_ENDPOINT_URLS",
     ] {
         command.env_remove(name);
     }
@@ -436,6 +437,127 @@ fn b19_a_profile_names_the_server() {
     let expected =
         "zarrfs: endpoint_url of the AWS profile: ftp://h: expected http://HOST or https://HOST\n";
     assert_eq!(String::from_utf8_lossy(&said), expected);
+}
+
+/// Amazon's own server cannot be reached here: the region makes a name of it that no host has.
+#[test]
+fn b19_addresses_that_are_to_be_ignored_count_for_nothing() {
+    const IGNORE: (&str, &str) = ("AWS_IGNORE_CONFIGURED_ENDPOINT_URLS", "true");
+    let server = Scripted::start(|_, request| bucket(request));
+    let url = server.url("");
+    let url = url.trim_end_matches('/');
+    let region = "region = here.invalid\n";
+    let plain =
+        format!("[profile lab]\naws_access_key_id = KEY\naws_secret_access_key = secret\n{region}");
+    let named = format!("{plain}endpoint_url = {url}\n");
+    let ignoring = format!("{named}ignore_configured_endpoint_urls = true\n");
+    let variable = ("AWS_ENDPOINT_URL", url);
+    for (config, variables) in [
+        (&named, &[IGNORE][..]),
+        (&plain, &[IGNORE, variable]),
+        (&plain, &[IGNORE, ("AWS_ENDPOINT_URL_S3", url)]),
+        (&ignoring, &[]),
+        (&ignoring, &[variable]),
+    ] {
+        let output = cat_elsewhere(config, &["--timeout", "2"], variables);
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(said.contains("here.invalid"), "{variables:?}: {said}");
+        assert!(server.requests.lock().unwrap().is_empty(), "{said}");
+        let output = cat_elsewhere(config, &["--endpoint", url], variables);
+        assert_eq!(output.stdout, GROUP, "an option counts");
+        server.requests.lock().unwrap().clear();
+    }
+    let kept = [("AWS_IGNORE_CONFIGURED_ENDPOINT_URLS", "false")];
+    let output = cat_elsewhere(&ignoring, &[], &kept);
+    assert_eq!(output.stdout, GROUP, "the variable wins over the file");
+}
+
+/// What a service of metadata does with a request for a token.
+#[derive(Clone, Copy)]
+enum Tokens {
+    /// It answers so.
+    Refused(u16),
+    /// It gives one.
+    Given,
+}
+
+/// Answers as the metadata service of a machine, and as a bucket.
+fn machine(tokens: Tokens, request: &Request) -> Answer {
+    const ROLES: &str = "/latest/meta-data/iam/security-credentials/";
+    let given =
+        br#"{"AccessKeyId": "BOXKEY", "SecretAccessKey": "s", "Token": "t", "Code": "Success",
+        "Expiration": "2099-01-01T00:00:00Z"}"#;
+    let token = request.header("x-aws-ec2-metadata-token");
+    let is_welcome = match tokens {
+        Tokens::Refused(_) => token.is_empty(),
+        Tokens::Given => token == "metadata",
+    };
+    match (request.target.as_str(), tokens) {
+        ("/latest/api/token", Tokens::Refused(status)) => answer(status, b""),
+        ("/latest/api/token", Tokens::Given) => Answer {
+            headers: vec![("x-aws-ec2-metadata-token-ttl-seconds", "21600".to_string())],
+            ..answer(200, b"metadata")
+        },
+        (target, _) if target.starts_with(ROLES) && !is_welcome => answer(401, b""),
+        (ROLES, _) => answer(200, b"box"),
+        (target, _) if target.starts_with(ROLES) => answer(200, given),
+        _ => bucket(request),
+    }
+}
+
+#[test]
+fn b19_a_machine_whose_metadata_have_no_tokens_gives_credentials() {
+    let role = "[profile lab]\nrole_arn = arn:1\ncredential_source = Ec2InstanceMetadata\n";
+    for tokens in [
+        Tokens::Given,
+        Tokens::Refused(403),
+        Tokens::Refused(404),
+        Tokens::Refused(405),
+    ] {
+        let server = Scripted::start(move |_, request| machine(tokens, request));
+        let address = server.url("");
+        let address = address.trim_end_matches('/');
+        let variables = [("AWS_EC2_METADATA_SERVICE_ENDPOINT", address)];
+        let (said, signatures) = tried(&cat(&server, role, &variables), &server);
+        let expected = ["BOXKEY us-east-1 sts", "ROLEKEY us-east-1 s3"];
+        assert_eq!(signatures, expected, "{said}");
+        server.requests.lock().unwrap().clear();
+        let (said, signatures) = tried(&of_machine(&server, &[]), &server);
+        assert_eq!(signatures, ["BOXKEY us-east-1 s3"], "{said}");
+        if matches!(tokens, Tokens::Refused(_)) {
+            let disabled = [("AWS_EC2_METADATA_V1_DISABLED", "true")];
+            let (said, _) = tried(&of_machine(&server, &disabled), &server);
+            assert!(said.contains("no credentials from the metadata"), "{said}");
+        }
+    }
+}
+
+#[test]
+fn b19_a_service_that_gives_no_credentials_is_named() {
+    let server = Scripted::start(|_, request| match request.target.as_str() {
+        target if target.starts_with("/latest/") => answer(404, b""),
+        _ => bucket(request),
+    });
+    let (said, signatures) = tried(&of_machine(&server, &[]), &server);
+    let expected = "no credentials from the metadata service (metadata_endpoint): it answered 404";
+    assert!(said.contains(expected), "{said}");
+    assert!(signatures.is_empty(), "{signatures:?}");
+}
+
+/// Prints the root's document with the credentials of a machine.
+fn of_machine(server: &Scripted, variables: &[(&str, &str)]) -> Output {
+    let home = tempfile::tempdir().unwrap();
+    let url = server.url("");
+    let url = url.trim_end_matches('/');
+    let mut command = command(&["cat", "s3://b/x.zarr/zarr.json", "--endpoint", url]);
+    for name in ["AWS_PROFILE", "AWS_ACCESS_KEY_ID"] {
+        command.env_remove(name);
+    }
+    command
+        .args(["--option", &format!("metadata_endpoint={url}")])
+        .args(["--timeout", "5"])
+        .env("HOME", home.path());
+    run(command, server, variables)
 }
 
 #[test]

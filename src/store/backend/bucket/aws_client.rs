@@ -11,6 +11,7 @@ use futures_util::TryStreamExt;
 use object_store::ClientOptions;
 use object_store::client::{HttpClient, HttpConnector, HttpRequest};
 
+use super::metadata_service;
 use crate::store::backend::remote::connector::Connector;
 
 /// The longest answer that is read, in bytes.
@@ -38,7 +39,7 @@ impl AwsClient {
             .into_parts();
         let body = body.bytes().unwrap_or_default().to_vec();
         let request = HttpRequest::from_parts(head, body.into());
-        let response = self.0.execute(request).await;
+        let response = metadata_service::execute(&self.0, request).await;
         let response = response.map_err(|error| ConnectorError::io(error.into()))?;
         let (head, body) = response.into_parts();
         let mut pieces = body.bytes_stream();

@@ -61,9 +61,8 @@ impl BucketStore {
         let first = BucketStore::build(address, config, &connector, (FIRST_RETRIES, limit))?;
         let probed = once_ready(limit, || first.probe(shown));
         let lists = probed.map_err(|error| match &config.endpoint {
-            // The error of a name that cannot be resolved has the host already.
             Some(endpoint)
-                if error.kind() == Kind::Unavailable && !fault::is_lookup(error.detail()) =>
+                if error.kind() == Kind::Unavailable && !fault::is_named(error.detail()) =>
             {
                 let server = crate::store::shown(endpoint);
                 Error::unavailable(shown, format!("{server}: {}", error.detail()))

@@ -18,6 +18,7 @@ use object_store::client::{
 };
 use object_store::path::Path;
 
+use super::metadata_service;
 use super::page_token::{self, ListingSigner};
 use crate::store::NotShownEntries;
 use crate::store::backend::remote::connector::Connector;
@@ -141,7 +142,7 @@ impl HttpService for PlainListingClient {
             }
         }
         let is_read = [Method::GET, Method::HEAD].contains(request.method());
-        let mut response = self.below.execute(request).await?;
+        let mut response = metadata_service::execute(&self.below, request).await?;
         self.leave_alone(&response).await?;
         if is_read && !is_listing && Some(response.status().as_u16()) == self.missing_is {
             *response.status_mut() = StatusCode::NOT_FOUND;

@@ -64,6 +64,8 @@ pub(super) struct AwsProfile {
 pub(super) struct ProfileSettings {
     pub(super) region: Option<String>,
     pub(super) endpoint: Option<String>,
+    /// Whether the endpoint counts for nothing, nor that of the environment.
+    pub(super) ignores_endpoints: bool,
 }
 
 impl AwsProfile {
@@ -90,26 +92,35 @@ impl AwsProfile {
         self.given.as_deref().unwrap_or("default")
     }
 
-    fn shown(&self) -> String {
+    /// Returns what the profile is called in messages.
+    pub(super) fn shown(&self) -> String {
         format!("AWS profile {}", self.name())
     }
 
     /// Returns what the profile says of the server of S3; makes no request.
     pub(super) fn settings(&self) -> Result<ProfileSettings> {
         let Some(client) = &self.client else {
-            return Ok(ProfileSettings::default());
+            let ignores = std::env::var(IGNORE_ENDPOINTS).ok();
+            return Ok(ProfileSettings {
+                ignores_endpoints: is_true(ignores),
+                ..ProfileSettings::default()
+            });
         };
         let (read, _) = wait(&UNLIMITED, TIMEOUT, self.read(client))?;
         let read = read.ok_or_else(|| self.late())?;
-        let endpoint = ServiceConfigKey::builder()
-            .service_id("s3")
-            .profile("endpoint_url")
-            .env("AWS_ENDPOINT_URL")
-            .build();
-        let endpoint = endpoint.ok().zip(read.service_config());
+        // A variable of the environment comes first, then the section of services, then the profile.
+        let setting = |name: &str, variable: &str| {
+            let key = ServiceConfigKey::builder().service_id("s3");
+            let key = key.profile(name).env(variable).build().ok()?;
+            read.service_config()?.load_config(key)
+        };
         Ok(ProfileSettings {
             region: read.region().map(|region| region.as_ref().to_string()),
-            endpoint: endpoint.and_then(|(key, service)| service.load_config(key)),
+            endpoint: setting("endpoint_url", "AWS_ENDPOINT_URL"),
+            ignores_endpoints: is_true(setting(
+                "ignore_configured_endpoint_urls",
+                IGNORE_ENDPOINTS,
+            )),
         })
     }
 
@@ -164,6 +175,13 @@ impl AwsProfile {
         let why = format!("no credentials within {} s", TIMEOUT.as_secs());
         Error::unavailable(self.shown(), why)
     }
+}
+
+/// The variable that has the addresses of servers in the environment and in profiles count for nothing.
+const IGNORE_ENDPOINTS: &str = "AWS_IGNORE_CONFIGURED_ENDPOINT_URLS";
+
+fn is_true(value: Option<String>) -> bool {
+    value.is_some_and(|value| value.eq_ignore_ascii_case("true"))
 }
 
 /// Returns where the files of profiles are.

@@ -7,8 +7,8 @@ use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey as S3Key};
-use object_store::azure::{AzureConfigKey as AzureKey, MicrosoftAzureBuilder};
+use object_store::aws::{AmazonS3, AmazonS3Builder, AmazonS3ConfigKey as S3Key};
+use object_store::azure::{AzureConfigKey as AzureKey, MicrosoftAzure, MicrosoftAzureBuilder};
 use object_store::gcp::{
     GoogleCloudStorage, GoogleCloudStorageBuilder, GoogleConfigKey as GoogleKey,
 };
@@ -20,6 +20,7 @@ use url::Url;
 use super::address::{Address, CloudKind};
 use super::azure_removal::AzureContainer;
 use super::cloud_builder::{CloudBuilder, PROFILE_OPTIONS};
+use super::credential_issuer::CredentialIssuer;
 use super::page_token::ListingSigner;
 use super::plain_listing::PlainListingConnector;
 use super::profile::{AwsProfile, ProfileSettings};
@@ -88,11 +89,12 @@ impl ClientSettings {
             .with_patience(retry.retry_timeout);
         let (built, is_signed) = match self.address.kind {
             CloudKind::S3 => {
-                let builder = self.s3()?.with_retry(retry);
+                let (builder, issuer) = self.s3()?;
+                let builder = builder.with_retry(retry);
                 let is_signed = !builder.is_on(S3Key::SkipSignature);
                 let region = builder.get(&S3Key::Region);
                 let signer = connector.signer.clone();
-                let built = builder.with_http_connector(connector).build();
+                let built = issued_s3(builder.with_http_connector(connector), issuer);
                 if let Ok(store) = &built
                     && is_signed
                 {
@@ -131,7 +133,7 @@ impl ClientSettings {
         let container = container_url(&builder, &self.address.bucket).zip(account);
         let container = container.filter(|_| !builder.is_on(AzureKey::SkipSignature));
         let settings = client_settings(&builder);
-        let store = builder.with_http_connector(connector).build()?;
+        let store = issued_azure(builder.with_http_connector(connector))?;
         let azure = container.map(|(url, account)| {
             Arc::new(AzureContainer {
                 url,
@@ -148,37 +150,49 @@ impl ClientSettings {
         })
     }
 
-    /// Returns the settings of S3. Credentials are those of options and variables; without any, those of a profile.
-    fn s3(&self) -> Result<AmazonS3Builder> {
+    /// Returns the settings of S3, and what the server is called that is to be asked for credentials, if one is. Credentials
+    /// are those of options and variables; without any, those of a profile.
+    fn s3(&self) -> Result<(AmazonS3Builder, Option<&'static str>)> {
         let config = &self.config;
         // Objects are removed one by one: not all servers remove in bulk, and those that do hide errors.
-        let builder = AmazonS3Builder::from_env()
-            .with_bucket_name(&self.address.bucket)
-            .with_disable_bulk_delete(true);
-        let builder = builder.configured(CloudKind::S3, config)?;
         let mut options = config.options.iter().rev();
         let wanted = options.find(|(name, _)| PROFILE_OPTIONS.contains(&name.as_str()));
         let wanted = wanted.map(|(_, value)| value.as_str());
         let profile = AwsProfile::new(wanted, config, &self.connector)?;
-        let ProfileSettings { region, endpoint } = profile.settings()?;
-        let builder = builder.or_endpoint(endpoint)?;
+        let ProfileSettings {
+            region,
+            endpoint,
+            ignores_endpoints,
+        } = profile.settings()?;
+        let builder = match ignores_endpoints {
+            true => s3_without_endpoints(),
+            false => AmazonS3Builder::from_env(),
+        };
+        let builder = builder
+            .with_bucket_name(&self.address.bucket)
+            .with_disable_bulk_delete(true)
+            .configured(CloudKind::S3, config)?
+            .or_endpoint(endpoint.filter(|_| !ignores_endpoints))?;
         if config.anonymous {
-            return Ok(builder.anonymous());
+            return Ok((builder.anonymous(), None));
         }
         if builder.has_any(&S3_CREDENTIALS) && wanted.is_none() {
-            return Ok(builder);
+            let issuer = S3_ISSUERS.iter().find(|(key, _)| builder.has_any(&[*key]));
+            let issuer = issuer.filter(|_| !builder.has_any(&[S3Key::AccessKeyId]));
+            return Ok((builder, issuer.map(|(_, name)| *name)));
         }
         let given = builder.get(&S3Key::Region);
         let Some(credentials) = profile.credentials(region.as_deref().or(given.as_deref()))? else {
-            return Ok(builder.anonymous());
+            return Ok((builder.anonymous(), None));
         };
-        let builder = builder.with_credentials(credentials);
+        let builder =
+            builder.with_credentials(CredentialIssuer::new(&profile.shown(), credentials));
         match region {
             Some(region) if given.is_none() => {
                 server_address::check_region("the region of the AWS profile: ", &region)?;
-                Ok(builder.with_region(region))
+                Ok((builder.with_region(region), None))
             }
-            _ => Ok(builder),
+            _ => Ok((builder, None)),
         }
     }
 
@@ -221,19 +235,66 @@ impl ClientSettings {
     }
 }
 
+/// Returns the settings of S3 that the environment has, but for where the servers are.
+fn s3_without_endpoints() -> AmazonS3Builder {
+    let texts = std::env::vars_os().filter_map(|(name, value)| {
+        let name = name.into_string().ok()?;
+        Some((name, value.into_string().ok()?))
+    });
+    let settings = texts.filter_map(|(name, value)| {
+        let is_of_aws = name.starts_with(AmazonS3Builder::VARIABLES);
+        let key: S3Key = is_of_aws.then(|| name.to_ascii_lowercase().parse().ok())??;
+        let is_server = AmazonS3Builder::ENDPOINTS.contains(&key) || key == S3Key::StsEndpoint;
+        (!is_server).then_some((key, value))
+    });
+    settings.fold(AmazonS3Builder::new(), |builder, (key, value)| {
+        builder.with_config(key, value)
+    })
+}
+
+/// Builds the client of S3. The server that is asked for credentials is called `issuer` where it gives none.
+fn issued_s3(
+    builder: AmazonS3Builder,
+    issuer: Option<&'static str>,
+) -> object_store::Result<AmazonS3> {
+    let Some(name) = issuer.filter(|_| !builder.is_on(S3Key::SkipSignature)) else {
+        return builder.build();
+    };
+    let source = builder.clone().build()?.credentials().clone();
+    builder
+        .with_credentials(CredentialIssuer::new(name, source))
+        .build()
+}
+
+/// Builds the client of Azure, whose credentials are named where they are not given.
+fn issued_azure(builder: MicrosoftAzureBuilder) -> object_store::Result<MicrosoftAzure> {
+    if builder.is_on(AzureKey::SkipSignature) {
+        return builder.build();
+    }
+    let source = builder.clone().build()?.credentials().clone();
+    let credentials = CredentialIssuer::new("Azure", source);
+    builder.with_credentials(credentials).build()
+}
+
 /// Builds the client of Google, whose credentials are read again when their file changes.
 fn rotated_google(builder: GoogleCloudStorageBuilder) -> object_store::Result<GoogleCloudStorage> {
     let named = [GoogleKey::ServiceAccount, GoogleKey::ApplicationCredentials];
     let named = named.iter().filter_map(|key| builder.get(key));
     let files: Vec<PathBuf> = named.map(PathBuf::from).chain(gcloud_file()).collect();
-    if files.is_empty() || builder.is_on(GoogleKey::SkipSignature) {
+    if builder.is_on(GoogleKey::SkipSignature) {
         return builder.build();
+    }
+    if files.is_empty() {
+        let source = builder.clone().build()?.credentials().clone();
+        let credentials = CredentialIssuer::new("Google", source);
+        return builder.with_credentials(credentials).build();
     }
     let again = builder.clone();
     let credentials = RotatedCredentials::new(files, move || {
         Ok(again.clone().build()?.credentials().clone())
     })?;
-    builder.with_credentials(Arc::new(credentials)).build()
+    let credentials = CredentialIssuer::new("Google", Arc::new(credentials));
+    builder.with_credentials(credentials).build()
 }
 
 /// Says how the user gives credentials.
@@ -301,6 +362,26 @@ const AZURE_CREDENTIALS: [AzureKey; 6] = [
     AzureKey::ClientSecret,
     AzureKey::FederatedTokenFile,
     AzureKey::MsiEndpoint,
+];
+
+/// Settings that say who is asked for credentials of S3, the first of them that is there, and what that is called.
+const S3_ISSUERS: [(S3Key, &str); 4] = [
+    (
+        S3Key::WebIdentityTokenFile,
+        "the role of AWS_WEB_IDENTITY_TOKEN_FILE",
+    ),
+    (
+        S3Key::ContainerCredentialsRelativeUri,
+        "the service of the container",
+    ),
+    (
+        S3Key::ContainerCredentialsFullUri,
+        "the service of the container",
+    ),
+    (
+        S3Key::MetadataEndpoint,
+        "the metadata service (metadata_endpoint)",
+    ),
 ];
 
 /// Returns the error of a client that cannot be built; its text may hold values, so it is not repeated whole.

@@ -76,6 +76,18 @@ fn describe(fault: &Fault, last: &LastResponse, kind: Kind) -> String {
     }
 }
 
+/// Returns why `name` gave no credentials, whose last response this is.
+pub(crate) fn without_credentials(name: &str, fault: &Fault, last: &LastResponse) -> String {
+    let why = match last.status {
+        Some(status) if status >= 300 => format!("it answered {status}{}", code(fault)),
+        _ => with_host(last.host.as_deref(), innermost(fault)),
+    };
+    format!("{NO_CREDENTIALS}{name}: {why}")
+}
+
+/// What the error of credentials begins with that were not given.
+const NO_CREDENTIALS: &str = "no credentials from ";
+
 /// Returns the cause of a request that was not answered, with the host in front where that is not known by its name.
 pub(crate) fn with_host(host: Option<&str>, cause: String) -> String {
     match host {
@@ -87,6 +99,11 @@ pub(crate) fn with_host(host: Option<&str>, cause: String) -> String {
 /// Whether a cause is that the name of a host cannot be resolved.
 pub(crate) fn is_lookup(cause: &str) -> bool {
     cause.contains(LOOKUP)
+}
+
+/// Whether a cause names what has failed, so that the address of the server would mislead.
+pub(crate) fn is_named(cause: &str) -> bool {
+    is_lookup(cause) || cause.starts_with(NO_CREDENTIALS)
 }
 
 /// Whether a cause is an answer that another attempt may not get.
