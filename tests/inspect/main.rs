@@ -27,5 +27,6 @@ mod maps;
 mod places;
 mod profiles;
 mod program;
+mod proxies;
 mod remote;
 mod samples;

@@ -16,10 +16,8 @@ use crate::mounted::{Mounted, UMASK, errno};
 /// Tries to change files and directories; returns each way and its outcome.
 fn attempts(mount: &Mounted, folder: &str) -> Vec<(&'static str, io::Result<()>)> {
     let place = |name: &str| mount.path(folder).join(name);
-    let document = match folder.starts_with(".zarrfs/files") {
-        true => "metadata.json",
-        false => "zarr.json",
-    };
+    let is_files = folder.starts_with(".zarrfs/files");
+    let document = ["zarr.json", "metadata.json"][usize::from(is_files)];
     let (file, new) = (place(document), place("new"));
     let with = |change: fn(&mut OpenOptions) -> &mut OpenOptions| {
         change(&mut OpenOptions::new()).open(&file).map(drop)

@@ -164,9 +164,10 @@ impl ClientSettings {
             endpoint,
             ignores_endpoints,
         } = profile.settings()?;
-        let builder = match ignores_endpoints {
-            true => s3_without_endpoints(),
-            false => AmazonS3Builder::from_env(),
+        let builder = if ignores_endpoints {
+            s3_without_endpoints()
+        } else {
+            AmazonS3Builder::from_env()
         };
         let builder = builder
             .with_bucket_name(&self.address.bucket)

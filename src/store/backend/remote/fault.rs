@@ -91,7 +91,7 @@ const NO_CREDENTIALS: &str = "no credentials from ";
 /// Returns the cause of a request that was not answered, with the host in front where that is not known by its name.
 pub(crate) fn with_host(host: Option<&str>, cause: String) -> String {
     match host {
-        Some(host) if is_lookup(&cause) => format!("{host}: {cause}"),
+        Some(host) if is_lookup(&cause) && !cause.starts_with(PROXY) => format!("{host}: {cause}"),
         _ => cause,
     }
 }
@@ -101,9 +101,23 @@ pub(crate) fn is_lookup(cause: &str) -> bool {
     cause.contains(LOOKUP)
 }
 
+/// Returns the cause of a request whose proxy has this address and could not be reached.
+pub(super) fn with_proxy(address: &str, cause: &str) -> String {
+    format!("{PROXY}{address}: {cause}")
+}
+
+/// What the cause begins with where a proxy cannot be reached.
+const PROXY: &str = "the proxy ";
+
+/// Whether an error is one of TLS: there was a connection.
+pub(super) fn is_of_tls(fault: &(dyn std::error::Error + 'static)) -> bool {
+    let text = root_cause(fault).to_string();
+    text.starts_with(CERTIFICATE) || text.starts_with(NO_TLS)
+}
+
 /// Whether a cause names what has failed, so that the address of the server would mislead.
 pub(crate) fn is_named(cause: &str) -> bool {
-    is_lookup(cause) || cause.starts_with(NO_CREDENTIALS)
+    is_lookup(cause) || cause.starts_with(NO_CREDENTIALS) || cause.starts_with(PROXY)
 }
 
 /// Whether a cause is an answer that another attempt may not get.

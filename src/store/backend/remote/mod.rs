@@ -13,6 +13,7 @@ pub(super) mod fault;
 pub(super) mod limits;
 mod network;
 pub(super) mod packing;
+mod proxied;
 mod redirect;
 pub(super) mod retry_after;
 pub(super) mod runtime;

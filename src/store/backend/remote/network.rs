@@ -18,6 +18,7 @@ use reqwest::{Certificate, ClientBuilder, NoProxy, Proxy};
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 
+use super::proxied::ProxiedClient;
 use super::{redirect, trust};
 
 /// Makes clients on the network.
@@ -27,11 +28,19 @@ pub(super) struct NetworkConnector;
 impl HttpConnector for NetworkConnector {
     fn connect(&self, options: &ClientOptions) -> object_store::Result<HttpClient> {
         choose_cryptography();
-        let client = ClientSettings(options).builder().and_then(|builder| {
+        let settings = ClientSettings(options);
+        let client = settings.builder().and_then(|builder| {
             let client = builder.build();
             client.map_err(|error| refused(&error))
         });
-        client.map(HttpClient::new)
+        let [url, excludes] = [ClientConfigKey::ProxyUrl, ClientConfigKey::ProxyExcludes]
+            .map(|key| settings.text(key));
+        let client = ProxiedClient::new(
+            HttpClient::new(client?),
+            url.as_deref(),
+            excludes.as_deref(),
+        );
+        Ok(HttpClient::new(client))
     }
 }
 
