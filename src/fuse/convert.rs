@@ -12,7 +12,7 @@ use fuser::{
 
 use crate::store::EntryKind;
 use crate::store::tree::{FreeSpace, Time};
-use crate::vfs::{Fh, Ino, OpenOptions, OpenReply, VfsConfig};
+use crate::vfs::{Fh, Ino, OpenOptions, OpenReply, Vfs, VfsConfig};
 use crate::view::Attr;
 
 /// The largest request, in bytes; also the block size of files at least this long, which cp and dd take as their buffer,
@@ -67,17 +67,19 @@ fn told_time(time: SystemTime) -> SystemTime {
 }
 
 /// Returns the attributes of inode `ino`.
-pub(super) fn file_attr(ino: Ino, attr: &Attr, config: &VfsConfig) -> FileAttr {
+pub(super) fn file_attr(ino: Ino, attr: &Attr, vfs: &Vfs) -> FileAttr {
+    let config = vfs.config();
     let kept = attr.posix;
+    let modified = modified(attr, vfs.mounted());
     let mode = kept.and_then(|posix| u16::try_from(posix.mode & PERMISSIONS).ok());
     FileAttr {
         ino: INodeNo(ino.0),
         size: attr.size,
         blocks: blocks(attr),
-        atime: kept.map_or(attr.modified, |posix| posix.accessed),
-        mtime: attr.modified,
-        ctime: kept.map_or(attr.modified, |posix| posix.changed),
-        crtime: attr.modified,
+        atime: kept.map_or(modified, |posix| posix.accessed),
+        mtime: modified,
+        ctime: kept.map_or(modified, |posix| posix.changed),
+        crtime: modified,
         kind: file_type(attr.kind),
         perm: mode.unwrap_or_else(|| permissions(attr, config)),
         nlink: kept.map_or(1, |posix| posix.links),
@@ -87,6 +89,16 @@ pub(super) fn file_attr(ino: Ino, attr: &Attr, config: &VfsConfig) -> FileAttr {
         blksize: block_size(attr),
         flags: 0,
     }
+}
+
+/// Returns the time of the last change. Prefixes of buckets and folders of web servers have none, which is 1970: they have
+/// that of the mount, since programs that clean up remove what is very old. A time that was set stays.
+fn modified(attr: &Attr, mounted: SystemTime) -> SystemTime {
+    let is_unknown = attr.modified == UNIX_EPOCH && attr.posix.is_none();
+    if is_unknown && attr.kind == EntryKind::Directory {
+        return mounted;
+    }
+    attr.modified
 }
 
 /// Returns what a file is opened for.

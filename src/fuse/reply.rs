@@ -46,7 +46,7 @@ impl Output for Entry {
     type Reply = ReplyEntry;
 
     fn send(self, reply: ReplyEntry, vfs: &Vfs) {
-        let attr = convert::file_attr(self.ino, &self.attr, vfs.config());
+        let attr = convert::file_attr(self.ino, &self.attr, vfs);
         reply.entry(&self.attr.fresh, &attr, Generation(0));
     }
 
@@ -89,7 +89,7 @@ impl Output for InodeAttr {
 
     fn send(self, reply: ReplyAttr, vfs: &Vfs) {
         let InodeAttr(ino, attr) = self;
-        reply.attr(&attr.fresh, &convert::file_attr(ino, &attr, vfs.config()));
+        reply.attr(&attr.fresh, &convert::file_attr(ino, &attr, vfs));
     }
 }
 
@@ -133,7 +133,7 @@ impl Output for (Entry, OpenReply) {
         let (Entry { ino, attr }, opened) = self;
         reply.created(
             &attr.fresh,
-            &convert::file_attr(ino, &attr, vfs.config()),
+            &convert::file_attr(ino, &attr, vfs),
             Generation(0),
             FileHandle(opened.fh.0),
             convert::open_flags(&opened),

@@ -113,6 +113,8 @@ pub struct OpenReply {
 pub struct Vfs {
     view: Arc<dyn View>,
     config: VfsConfig,
+    /// When it was mounted.
+    mounted: SystemTime,
     stats: Arc<Stats>,
     inodes: Inodes,
     renames: RenamesUnderWay,
@@ -141,6 +143,7 @@ impl Vfs {
         Vfs {
             view,
             config,
+            mounted: SystemTime::now(),
             stats,
             inodes: Inodes::new(),
             renames: RenamesUnderWay::default(),
@@ -151,6 +154,11 @@ impl Vfs {
             pages: KernelPages::default(),
             walks: Walks::default(),
         }
+    }
+
+    /// Returns when it was mounted.
+    pub(crate) fn mounted(&self) -> SystemTime {
+        self.mounted
     }
 
     /// Returns owner and mode bits.

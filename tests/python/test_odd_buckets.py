@@ -43,6 +43,29 @@ def make(folder, version, consolidated):
     return list(made)
 
 
+def test_b19_folders_have_the_time_of_the_mount(tmp_path):
+    """A prefix of a bucket has no time; one of 1970 is old to every program that cleans up or makes copies of the new."""
+    folder = tmp_path / "s.zarr"
+    make(folder, 3, False)
+    (folder / "implied/deep").mkdir(parents=True)
+    (folder / "implied/deep/notes").write_text("x")
+    with odd_bucket.serving(folder, odd_bucket.VERSION_1) as server:
+        store, *options = server.place
+        before = time.time()
+        with mounting.Mount(store, *options) as mount:
+            after = time.time()
+            folders = [parent for parent, _, _ in os.walk(mount.path)]
+            folders += [mount.files / "implied", mount.files / "implied/deep"]
+            assert len(folders) > 8
+            for place in folders:
+                facts = os.stat(place)
+                assert before - 1 <= facts.st_mtime <= after, place
+                assert facts.st_mtime == facts.st_ctime == facts.st_atime
+            # Objects, and nodes by their documents, have their own times.
+            for place in (mount.path / "zarr.json", mount.files / "g"):
+                assert 1e9 < place.stat().st_mtime < before, place
+
+
 @pytest.mark.parametrize("consolidated", [True, False])
 @pytest.mark.parametrize("version", [2, 3])
 def test_a_bucket_that_lists_nothing_is_read(tmp_path, version, consolidated):
