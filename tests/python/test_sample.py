@@ -2,9 +2,11 @@
 
 import json
 import os
+import shutil
 
 import numpy as np
 import pytest
+import xarray
 import zarr
 from zarr.core.metadata import ArrayV3Metadata
 
@@ -42,6 +44,28 @@ def test_every_view_is_reached_through_the_control_directory(sample, mounted):
         assert (control / "files" / "tas" / "tas.npy").is_file()
         assert json.loads((control / "stats.json").read_text())
         assert json.loads((control / "mount.json").read_text())
+
+
+@pytest.mark.parametrize("view", ["store", "files"])
+@pytest.mark.parametrize("name", ["climate.zarr", "relief.zarr"])
+def test_f7_xarray_opens_the_samples(mounted, name, view):
+    store = ROOT / "samples" / name
+    shown = mounted(store, "--view", view).path / ".zarrfs/store"
+    for group in (None, "survey") if name == "climate.zarr" else (None,):
+        assert xarray.open_zarr(store, group=group).load().data_vars
+        for options in ({}, {"consolidated": False}, {"mask_and_scale": False}):
+            opened = xarray.open_zarr(shown, group=group, **options)
+            assert opened.identical(xarray.open_zarr(store, group=group, **options))
+
+
+def test_f7_xarray_and_files_agree_on_what_has_no_value(sample, mounted):
+    shutil.rmtree(sample / "tas/c/1")
+    mount = mounted(sample)
+    for store in (sample, mount.path):
+        opened = xarray.open_zarr(store).tas
+        assert opened.encoding["_FillValue"] == np.float32(1e20)
+        assert np.isnan(opened[6:]).all() and not np.isnan(opened[:6]).any()
+        np.testing.assert_array_equal(np.load(mount.files / "tas/tas.cf.npy"), opened)
 
 
 @pytest.mark.parametrize("array", ARRAYS)
