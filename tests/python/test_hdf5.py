@@ -186,10 +186,6 @@ def test_what_xarray_writes_is_what_it_reads_again(tmp_path, mounted):
 
 
 def test_the_sample(sample, mounted):
-    # xarray reads no fill value that is a number in an attribute of v3 and has a fraction.
-    document = json.loads((sample / "tas/zarr.json").read_text())
-    del document["attributes"]["_FillValue"]
-    (sample / "tas/zarr.json").write_text(json.dumps(document))
     files = mounted(sample).files
     expected = xarray.open_zarr(sample, consolidated=False)
     for engine in ("netcdf4", "h5netcdf"):

@@ -1,6 +1,5 @@
 """Groups as files of classic netCDF: read whole by netCDF-C, scipy and GDAL, and equal to what zarr-python and xarray read."""
 
-import json
 import os
 import shutil
 import subprocess
@@ -107,10 +106,6 @@ def test_flags_and_limits_have_the_type_of_their_variable(tmp_path, mounted):
 
 
 def test_the_sample_is_what_xarray_reads(sample, mounted):
-    # xarray reads no fill value that is a number in an attribute of v3 and has a fraction.
-    document = json.loads((sample / "tas/zarr.json").read_text())
-    del document["attributes"]["_FillValue"]
-    (sample / "tas/zarr.json").write_text(json.dumps(document))
     path = mounted(sample).files / "climate.nc"
     check(path, zarr.open_group(sample, mode="r"), "NETCDF3_CLASSIC")
     expected = xarray.open_zarr(sample, consolidated=False)
