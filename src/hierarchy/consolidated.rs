@@ -19,7 +19,7 @@ use crate::dialect::consolidated::DocumentPlaces;
 use crate::error::{Error, Result};
 use crate::known::Known;
 use crate::model::document::{
-    ATTRIBUTES_JSON, ZARRAY, ZATTRS, ZGROUP, is_consolidated, is_in_node_folder,
+    ATTRIBUTES_JSON, ZARRAY, ZATTRS, ZGROUP, is_consolidated, is_in_each_node, is_in_node_folder,
 };
 use crate::request_context::RequestContext;
 use crate::store::layer::Layer;
@@ -126,12 +126,12 @@ impl Consolidated {
         self.documents.contains_key(own.as_slice())
     }
 
-    /// Whether a path cannot be that of a node, as it has the name of a document in a folder all of whose names are
-    /// known.
+    /// Whether a path cannot be that of a node, as it has the name of a file that each node has, in a folder all of whose
+    /// names are known.
     pub(super) fn is_no_node(&self, path: &Key) -> bool {
         let is_known = |folder: Key| self.has_folder(&folder);
         self.source.tells_all
-            && is_in_node_folder(path.name())
+            && is_in_each_node(path.name())
             && !self.has_folder(path)
             && path.parent().is_some_and(is_known)
     }
@@ -381,7 +381,11 @@ mod tests {
         let bare = consolidated(&["a/zarr.json"], true);
         let own = bare.kind_of(&Key::new("top/.zarray").unwrap());
         assert_eq!(own, Known::Unknown, "they tell nothing of the group itself");
-        assert!(store.is_no_node(&Key::new("top/a-b/zarr.json").unwrap()));
+        for name in ["zarr.json", "metadata.json"] {
+            assert!(store.is_no_node(&Key::new(format!("top/a-b/{name}")).unwrap()));
+        }
+        let named = consolidated(&["top/metadata.json/.zarray"], true);
+        assert!(!named.is_no_node(&Key::new("top/metadata.json").unwrap()));
         assert!(!store.is_no_node(&Key::new("top/b/zarr.json").unwrap()));
     }
 

@@ -21,6 +21,9 @@ pub const ZMETADATA: &str = ".zmetadata";
 /// The document of an N5 node.
 pub const ATTRIBUTES_JSON: &str = "attributes.json";
 
+/// The metadata of a node in the files view. No dialect has a document of this name, and no program takes it for one.
+pub const METADATA_JSON: &str = "metadata.json";
+
 /// Where the consolidated metadata of a hierarchy of the draft of 2020 are, counted from its entry point.
 pub const CONSOLIDATED_2020: &str = "meta/root/consolidated/.zmetadata";
 
@@ -56,6 +59,12 @@ pub fn is_document(name: &[u8]) -> bool {
 pub fn is_in_node_folder(name: &[u8]) -> bool {
     let is = |document: &str| document.as_bytes() == name;
     IN_NODE_FOLDER.into_iter().any(is)
+}
+
+/// Whether a name is that of a file in the folder of each node, in the store or in the files view. A node that has it is
+/// found where names are listed; it is not asked for where consolidated metadata tell the names.
+pub fn is_in_each_node(name: &[u8]) -> bool {
+    is_in_node_folder(name) || name == METADATA_JSON.as_bytes()
 }
 
 /// Whether a name is that of a document by which a node is found in its folder.
@@ -114,6 +123,8 @@ mod tests {
             assert!(!is_document(name.as_bytes()), "{name}");
         }
         assert!(!is_in_node_folder(b"a.group"));
+        assert!(is_in_each_node(b"metadata.json") && is_in_each_node(b".zattrs"));
+        assert!(!is_document(b"metadata.json") && !is_in_each_node(b"a.group"));
     }
 
     #[test]

@@ -453,7 +453,7 @@ mod tests {
         let found = |path: &str| view.lookup(&UNLIMITED, &Key::new(path).unwrap());
         assert!(found("a").unwrap().is_none());
         for path in [
-            "zarr.json",
+            "stored.zarr.json",
             "ERROR.txt",
             ".zarrfs",
             ".zarrfs/stats.json",

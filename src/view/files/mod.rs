@@ -17,6 +17,7 @@ use crate::export::Export;
 use crate::hierarchy::{Hierarchy, NodeEntry};
 use crate::known::Known;
 use crate::model::Node;
+use crate::model::document::METADATA_JSON;
 use crate::request_context::RequestContext;
 use crate::store::{Key, Listing, Tree};
 use crate::view::files::array_files::DecodedTarget;
@@ -66,7 +67,7 @@ pub struct FilesView {
     shown_in: &'static str,
 }
 
-const METADATA: &[u8] = b"metadata.json";
+const METADATA: &[u8] = METADATA_JSON.as_bytes();
 const ATTRIBUTES: &[u8] = b"attributes.json";
 const CHUNKS: &[u8] = b"chunks";
 
