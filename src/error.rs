@@ -6,6 +6,8 @@
 
 use std::fmt;
 
+use rustix::process::{Resource, getrlimit};
+
 /// The result of everything that can fail.
 pub type Result<T> = std::result::Result<T, Error>;
 
@@ -224,7 +226,24 @@ impl Error {
             Some(libc::EMFILE | libc::ENFILE) => Kind::TooManyFiles,
             _ => Kind::Unavailable,
         };
-        Error::new(kind, subject, error)
+        let limit = getrlimit(Resource::Fsize).current;
+        match limit.filter(|_| error.raw_os_error() == Some(libc::EFBIG)) {
+            Some(limit) => {
+                let why = format!("{error}; files may have {limit} bytes here, see 'ulimit -f'");
+                Error::new(kind, subject, why)
+            }
+            None => Error::new(kind, subject, error),
+        }
+    }
+
+    /// Like `os`, about a file that this process keeps for itself: one that may not grow is no fault of what was asked,
+    /// but means that there is no room.
+    pub fn os_own_file(subject: impl fmt::Display, error: impl Into<std::io::Error>) -> Error {
+        let mut error = Error::os(subject, error);
+        if error.kind == Kind::TooLarge {
+            error.kind = Kind::NoSpace;
+        }
+        error
     }
 
     /// Puts a wider subject in front, once a caller knows it: the key of a chunk, the path of an array.

@@ -17,5 +17,6 @@ pub static SETTINGS: &[u8; 68] =
 fn main() -> ExitCode {
     zarrfs::sync::allocator::configure();
     zarrfs::sync::descriptors::raise_limit();
+    zarrfs::sync::file_sizes::outlive_limit();
     zarrfs::cli::run(zarrfs::cli::arguments())
 }

@@ -120,7 +120,7 @@ impl Journal {
             return Err(match error.raw_os_error() {
                 // It was opened to be looked at.
                 Some(libc::EBADF) => Error::read_only(self.path.display()),
-                _ => Error::os(self.path.display(), error),
+                _ => Error::os_own_file(self.path.display(), error),
             });
         }
         self.length += line.len() as u64;
@@ -176,7 +176,7 @@ impl Journal {
 
     /// Replaces the journal by one of these records, in one step.
     pub(super) fn rewrite(&mut self, records: &[JournalRecord]) -> Result<()> {
-        let failed = |error| Error::os(self.path.display(), error);
+        let failed = |error| Error::os_own_file(self.path.display(), error);
         let replacement = self.path.with_extension("new");
         let bytes: Vec<u8> = records
             .iter()

@@ -1,4 +1,4 @@
-//! What threads share: a pool, a clock, descriptors, memory that is used again, a budget of memory, a cache of values within it.
+//! What threads share: a pool, a clock, descriptors, limits, memory that is used again, a budget of memory, a cache of values within it.
 //!
 //! Nothing here knows what a store or an array is. No lock of this folder is held while a caller's code runs.
 
@@ -8,6 +8,7 @@ pub mod buffer;
 pub mod cache;
 pub mod clock;
 pub mod descriptors;
+pub mod file_sizes;
 pub mod locks;
 pub mod pool;
 pub mod read_bytes;

@@ -27,6 +27,7 @@ mod completed;
 mod decoded_commit;
 mod descriptors;
 mod ending;
+mod file_sizes;
 mod finding_out;
 mod fixture;
 mod forms;

@@ -9,6 +9,7 @@ use std::ops::Range;
 use crate::error::{Error, Kind};
 use crate::overlay::key_ranges::joined;
 use crate::store::Key;
+use crate::sync::file_sizes;
 
 /// The range of bytes that could not be written, and why.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -18,13 +19,15 @@ pub(in crate::overlay) struct FailedWrites {
 }
 
 impl FailedWrites {
-    /// Adds a write that failed. A write that no file could take leaves nothing incomplete, and is not added.
+    /// Adds a write that failed. A write that no file could take leaves nothing incomplete, and is not added; one beyond
+    /// the limit of file sizes of this process is.
     pub(super) fn with_failure(
         failed: Option<FailedWrites>,
         range: Range<u64>,
         kind: Kind,
     ) -> Option<FailedWrites> {
-        if matches!(kind, Kind::Invalid | Kind::TooLarge) {
+        let is_limited = || file_sizes::limit().is_some_and(|limit| range.end > limit);
+        if kind == Kind::Invalid || kind == Kind::TooLarge && !is_limited() {
             return failed;
         }
         let before = failed.map_or(range.clone(), |failed| failed.range);

@@ -174,7 +174,11 @@ impl<'a> CacheTransaction<'a> {
         }
         if let Err(error) = self.write(length, parts) {
             folder::remove(&self.folder.root, folder::ARRIVING)?;
-            return Err(error);
+            // A file that is longer than this process may write does not fit; others may.
+            return match error.raw_os_error() {
+                Some(libc::EFBIG) => Ok(false),
+                _ => Err(error),
+            };
         }
         let replaced = folder::stat(&folder, name)?;
         rustix::fs::renameat(&self.folder.root, folder::ARRIVING, &folder, name)?;
