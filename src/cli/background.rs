@@ -22,6 +22,7 @@ use rustix::event::{PollFd, PollFlags};
 use rustix::time::Timespec;
 use rustix::{event, process, stdio};
 
+use super::inherited::InheritedDescriptors;
 use super::plan::MountPlan;
 use crate::error::{Error, Result, printable};
 use crate::fuse::mount::mountinfo::Mounted;
@@ -185,8 +186,8 @@ fn stop(child: &mut Child) {
     let _ = child.kill();
 }
 
-/// The process that waits for this one to be ready.
-pub(super) struct Parent(());
+/// The process that waits for this one to be ready, and what this one has of it.
+pub(super) struct Parent(InheritedDescriptors);
 
 impl Parent {
     /// Returns the parent if this process was started by `start`, and leaves the parent's terminal.
@@ -197,12 +198,14 @@ impl Parent {
         }
         // Fails only for the leader of a process group, which a new process is not.
         let _ = process::setsid();
-        Some(Parent(()))
+        Some(Parent(InheritedDescriptors::find()))
     }
 
-    /// Reports that the mount is there, and `what` it is, and closes the terminal; an error if the parent has gone.
-    pub(super) fn ready(&self, what: &str) -> Result<()> {
+    /// Reports that the mount is there, and `what` it is, and closes the terminal and the other descriptors of the parent,
+    /// before the parent ends; an error if the parent has gone.
+    pub(super) fn ready(self, what: &str) -> Result<()> {
         let failed = |error: io::Error| Error::os("telling the starting process", error);
+        self.0.close();
         write_line(format_args!("{READY} {what}")).map_err(failed)?;
         let null = File::options()
             .read(true)
@@ -214,13 +217,13 @@ impl Parent {
             .and_then(|()| stdio::dup2_stderr(&null));
         released.map_err(|error| failed(error.into()))
     }
+}
 
-    /// Reports an error and the exit status that it has.
-    pub(super) fn failed(&self, status: u8, error: &Error) {
-        let text = printable(&error.to_string());
-        if write_line(format_args!("{FAILED} {status} {text}")).is_err() {
-            log::error!("{error}");
-        }
+/// Reports an error and the exit status that it has to the parent.
+pub(super) fn report_failure(status: u8, error: &Error) {
+    let text = printable(&error.to_string());
+    if write_line(format_args!("{FAILED} {status} {text}")).is_err() {
+        log::error!("{error}");
     }
 }
 

@@ -9,13 +9,15 @@ use std::io::Write;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixDatagram;
 use std::panic;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 
 use env_logger::fmt::Formatter;
 use env_logger::{Builder, Logger, Target};
 use log::{Level, LevelFilter, Log, Metadata, Record};
+use parking_lot::Mutex;
 
 use crate::error::{Error, Result};
 
@@ -33,8 +35,8 @@ static TELLS_TERMINAL: AtomicBool = AtomicBool::new(false);
 
 /// Sends records to `file`, or to the journal if stderr is its stream, or to stderr (`foreground`), or to syslog; an
 /// error if the file cannot be opened. `verbose` is how often `-v` was given; `RUST_LOG` chooses levels by target. Panics
-/// are logged like errors.
-pub(super) fn start(file: Option<&Path>, foreground: bool, verbose: u8) -> Result<()> {
+/// are logged like errors. Returns the file, if the log is one.
+pub(super) fn start(file: Option<&Path>, foreground: bool, verbose: u8) -> Result<LogPlace> {
     let mut builder = Builder::new();
     filter(&mut builder, verbose);
     if let Ok(targets) = env::var("RUST_LOG") {
@@ -43,11 +45,12 @@ pub(super) fn start(file: Option<&Path>, foreground: bool, verbose: u8) -> Resul
     let journal = journal_stream();
     let is_on_stderr = file.is_none() && (foreground || journal.is_some());
     TELLS_TERMINAL.store(!is_on_stderr, Relaxed);
+    let mut place = LogPlace(None);
     match (file, journal) {
         (Some(path), _) => {
-            let opened = OpenOptions::new().append(true).create(true).open(path);
-            let opened = opened.map_err(|error| Error::os(path.display(), error))?;
-            builder.target(Target::Pipe(Box::new(opened)));
+            let file = Arc::new(LogFile::open(path)?);
+            builder.target(Target::Pipe(Box::new(LogWriter(file.clone()))));
+            place = LogPlace(Some(file));
         }
         (None, Some(stream)) => {
             builder.target(Target::Pipe(Box::new(stream)));
@@ -65,7 +68,52 @@ pub(super) fn start(file: Option<&Path>, foreground: bool, verbose: u8) -> Resul
         log::set_max_level(level);
     }
     panic::set_hook(Box::new(|panicked| log::error!("{panicked}")));
-    Ok(())
+    Ok(place)
+}
+
+/// The file of a log, if it is one.
+pub(super) struct LogPlace(Option<Arc<LogFile>>);
+
+impl LogPlace {
+    /// Opens the file anew, since another program has given it another name or removed it.
+    pub(super) fn open_anew(&self) {
+        let Some(log) = &self.0 else { return };
+        match LogFile::open(&log.path) {
+            Ok(opened) => *log.file.lock() = opened.file.into_inner(),
+            Err(error) => log::error!("the log goes on in the old file: {error}"),
+        }
+    }
+}
+
+/// A file that records are appended to.
+struct LogFile {
+    path: PathBuf,
+    file: Mutex<File>,
+}
+
+impl LogFile {
+    /// Opens the file at `path`, which is made if it is missing.
+    fn open(path: &Path) -> Result<LogFile> {
+        let opened = OpenOptions::new().append(true).create(true).open(path);
+        let opened = opened.map_err(|error| Error::os(path.display(), error))?;
+        Ok(LogFile {
+            path: path.to_path_buf(),
+            file: Mutex::new(opened),
+        })
+    }
+}
+
+/// Appends records to a file.
+struct LogWriter(Arc<LogFile>);
+
+impl Write for LogWriter {
+    fn write(&mut self, record: &[u8]) -> io::Result<usize> {
+        self.0.file.lock().write(record)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.file.lock().flush()
+    }
 }
 
 /// Ends the messages to the terminal: the mount is there.

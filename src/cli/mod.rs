@@ -18,6 +18,7 @@ mod diff_stores;
 mod elements;
 mod examples;
 mod info;
+mod inherited;
 mod input_watch;
 mod inspect_args;
 mod list;
@@ -43,6 +44,7 @@ mod report;
 mod run;
 mod secrets;
 mod shown;
+mod signals;
 mod source_array;
 mod spill;
 mod stats;
@@ -85,7 +87,7 @@ pub enum Command {
     ///
     /// Returns when the mount answers, and prints what was found and where the decoded arrays are. A process in the
     /// background serves the mount until it is unmounted with 'zarrfs umount', 'umount' or 'fusermount3 -u', or gets
-    /// SIGTERM, SIGINT or SIGHUP. A mount takes no changes without --cow or --write-through. 'zarrfs STORE DIR' is the
+    /// SIGTERM or SIGINT; at SIGHUP it opens the file of --log anew. A mount takes no changes without --cow or --write-through. 'zarrfs STORE DIR' is the
     /// same as 'zarrfs mount STORE DIR'.
     Mount(Box<MountArgs>),
     /// Unmount a directory

@@ -13,7 +13,8 @@ use super::background::{Parent, StartFailure};
 use super::input_watch::InputWatch;
 use super::plan::MountPlan;
 use super::report::ExitPolicy;
-use super::{background, log_target, notify, report};
+use super::signals::Hangup;
+use super::{background, log_target, notify, report, signals};
 use crate::error::{Error, Result, printable};
 use crate::fuse::mount;
 use crate::fuse::mount::{Connection, MountRequest, mountpoint};
@@ -30,10 +31,10 @@ use crate::vfs::Vfs;
 /// Mounts as planned; returns when the mount answers, or in the foreground when it has ended.
 pub(super) fn mount(plan: &MountPlan, policy: ExitPolicy) -> ExitCode {
     if let Some(parent) = Parent::find() {
-        let Err(error) = serve(plan, Some(&parent)) else {
+        let Err(error) = serve(plan, Some(parent)) else {
             return ExitCode::SUCCESS;
         };
-        parent.failed(policy.status(&error), &error);
+        background::report_failure(policy.status(&error), &error);
         return ExitCode::from(policy.status(&error));
     }
     let started = if plan.foreground || plan.fake {
@@ -54,8 +55,13 @@ fn announce_started(policy: ExitPolicy, what: &str) {
     }
 }
 
-fn serve(plan: &MountPlan, parent: Option<&Parent>) -> Result<()> {
-    log_target::start(plan.log.as_deref(), parent.is_none(), plan.verbose)?;
+fn serve(plan: &MountPlan, parent: Option<Parent>) -> Result<()> {
+    let hangup = Hangup::of_process();
+    let log = log_target::start(plan.log.as_deref(), parent.is_none(), plan.verbose)?;
+    if hangup == Hangup::OpensLog {
+        let listening = signals::at_hangup(move || log.open_anew());
+        listening.map_err(|error| Error::os("listening for signals", error))?;
+    }
     let input = plan.until_eof.then(|| watch_input(plan)).transpose()?;
     let stats = Arc::new(Stats::default());
     check_folders(plan)?;
@@ -69,7 +75,7 @@ fn serve(plan: &MountPlan, parent: Option<&Parent>) -> Result<()> {
         control_socket::serve(overlay.clone(), views.arrays().clone())?;
     }
     let what = description(plan, &views)?;
-    let server = MountServer::new()?;
+    let server = MountServer::new(hangup == Hangup::EndsMount)?;
     if let Some(input) = &input {
         input.hand_over(server.stop_handle());
     }
@@ -219,7 +225,7 @@ fn where_changes_go(plan: &MountPlan) -> String {
 }
 
 /// Reports that the mount is there: to the parent process or on stdout, and to systemd.
-fn announce(what: &str, parent: Option<&Parent>) -> Result<()> {
+fn announce(what: &str, parent: Option<Parent>) -> Result<()> {
     match parent {
         Some(parent) => {
             std::env::set_current_dir("/").map_err(|error| Error::os("/", error))?;

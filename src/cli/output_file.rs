@@ -21,6 +21,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use signal_hook::low_level::emulate_default_handler;
 
+use super::signals;
 use crate::error::{Error, Kind, Result};
 
 /// The most symbolic links that a name is followed along, as in the kernel.
@@ -144,12 +145,12 @@ impl Drop for OutputFile<'_> {
 
 /// Has a signal that ends the process remove the file at `path` first, if it is there.
 fn remove_on_signal(path: &Path) -> io::Result<()> {
-    let ignored = ignored_signals();
+    let ignored = signals::ignored_signals();
     let heard = [SIGINT, SIGTERM, SIGHUP].into_iter();
-    let mut signals = Signals::new(heard.filter(|signal| ignored & (1 << (signal - 1)) == 0))?;
+    let mut listener = Signals::new(heard.filter(|signal| ignored & (1 << (signal - 1)) == 0))?;
     let path = path.to_path_buf();
     let wait = move || {
-        if let Some(signal) = signals.forever().next() {
+        if let Some(signal) = listener.forever().next() {
             let _ = fs::remove_file(&path);
             // Ends the process as the signal does where nobody hears it.
             let _ = emulate_default_handler(signal);
@@ -157,15 +158,6 @@ fn remove_on_signal(path: &Path) -> io::Result<()> {
     };
     let thread = thread::Builder::new().name("zarrfs-signals".to_string());
     thread.spawn(wait).map(drop)
-}
-
-/// Returns the signals that this process was started to ignore, as nohup(1) and shells do; the lowest bit is the first.
-fn ignored_signals() -> u64 {
-    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let mut lines = status.lines();
-    let mask = lines.find_map(|line| line.strip_prefix("SigIgn:"));
-    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok())
-        .unwrap_or_default()
 }
 
 /// Returns the number of the descriptor of this process that a name stands for; nothing for the name of a file.

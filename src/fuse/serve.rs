@@ -54,12 +54,16 @@ pub struct ServedMount {
 }
 
 impl MountServer {
-    /// Starts to listen for SIGINT, SIGTERM and SIGHUP; from here on they do not end the process by themselves.
-    pub fn new() -> Result<MountServer> {
+    /// Starts to listen for SIGINT and SIGTERM, and SIGHUP if it `ends_at_hangup`; from here on they do not end the process
+    /// by themselves.
+    pub fn new(ends_at_hangup: bool) -> Result<MountServer> {
         let (sender, events) = mpsc::channel();
         let signals = sender.clone();
         let listen = || -> io::Result<()> {
-            let mut listener = Signals::new([SIGINT, SIGTERM, SIGHUP])?;
+            let mut listener = Signals::new([SIGINT, SIGTERM])?;
+            if ends_at_hangup {
+                listener.add_signal(SIGHUP)?;
+            }
             thread::Builder::new()
                 .name("zarrfs-signals".to_string())
                 .spawn(move || {

@@ -60,7 +60,7 @@ fn signals_unmount() {
     let Some(fixture) = Fixture::new() else {
         return;
     };
-    for which in [Signal::TERM, Signal::INT, Signal::HUP] {
+    for which in [Signal::TERM, Signal::INT] {
         let mut child = fixture.foreground(&mut fixture.foreground_command());
         signal(&child, which);
         assert_eq!(end_of(&mut child).code(), Some(0), "{which:?}");

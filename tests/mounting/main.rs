@@ -24,6 +24,7 @@ mod tmpfs;
 
 mod callers;
 mod completed;
+mod daemon;
 mod decoded_commit;
 mod descriptors;
 mod ending;
