@@ -346,7 +346,7 @@ def test_the_package_of_debian_is_installed_and_removed(packages, home, debian):
         export sample=/tmp/given/sample.zarr completions=/usr/share/bash-completion/completions/zarrfs
         bash -c "$trial" >&3
         mkdir /tmp/a && mount -t zarrfs "$sample" /tmp/a && cat /tmp/a/zarr.json && umount /tmp/a
-        dpkg-deb --field /tmp/given/zarrfs.deb Recommends | grep fuse3
+        dpkg-deb --field /tmp/given/zarrfs.deb Recommends | grep 'fuse3, ca-certificates'
         apt-get purge -y zarrfs
         listed >/tmp/after
         diff /tmp/before /tmp/after

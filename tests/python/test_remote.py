@@ -260,6 +260,45 @@ def test_a_certificate_of_ones_own_authority(over_tls, sample, tmp_path):
             assert npy.tobytes() == content.tobytes(), path
 
 
+def test_b17_a_machine_without_certificates(over_tls, sample):
+    needs.require("unshare, as root", os.geteuid() == 0 and shutil.which("unshare") is not None)
+    url, authority = over_tls
+    why = (
+        "this machine has no certificates by which servers are trusted: install the package ca-certificates, or have "
+        "SSL_CERT_FILE name a file of certificates"
+    )
+
+    def tree(*arguments, keys=()):
+        """Asks where nothing is in the folders of certificates."""
+        hidden = 'for d in /etc/ssl /etc/pki /usr/local/share; do [ ! -d $d ] || mount -t tmpfs tmpfs $d; done; exec "$@"'
+        return subprocess.run(
+            ["unshare", "--mount", "sh", "-euc", hidden, "sh", mounting.program(), "tree", *arguments],
+            capture_output=True,
+            text=True,
+            env=places.environment(dict(keys)),
+            timeout=REFUSED_WITHIN,
+        )
+
+    handler = functools.partial(QuietHandler, directory=sample)
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            done = tree(f"http://127.0.0.1:{server.server_port}")
+        finally:
+            server.shutdown()
+            thread.join()
+    assert (done.returncode, done.stderr) == (0, ""), done
+    done = tree(url)
+    assert (done.returncode, done.stderr) == (2, f"zarrfs: {url}: {why}\n"), done
+    for bucket in "s3://bucket/a.zarr", "gs://bucket/a.zarr", "az://bucket/a.zarr":
+        account = ["--option", "account_name=account"] if bucket.startswith("az") else []
+        done = tree("--anon", "--endpoint", url, *account, bucket)
+        assert (done.returncode, done.stderr) == (2, f"zarrfs: {bucket}: {url}: {why}\n"), done
+    done = tree(url, keys={"SSL_CERT_FILE": str(authority)})
+    assert (done.returncode, done.stderr) == (0, ""), done
+
+
 def test_a_certificate_that_signs_itself(sample, tmp_path):
     for name in "own", "other", "mountpoint":
         (tmp_path / name).mkdir()

@@ -9,6 +9,7 @@ use std::fmt::Display;
 use object_store::Error as Fault;
 
 use super::runtime::LastResponse;
+use super::trust::TRUSTS_NONE;
 use crate::error::{Error, Kind};
 
 /// The longest text of a cause that is repeated, in characters.
@@ -155,6 +156,9 @@ pub(crate) fn innermost(fault: &(dyn std::error::Error + 'static)) -> String {
     let text = root_cause(fault).to_string();
     if let Some(why) = text.strip_prefix(CERTIFICATE) {
         return untrusted(why);
+    }
+    if text.ends_with(TRUSTS_NONE) {
+        return TRUSTS_NONE.to_string();
     }
     if text.starts_with(NO_TLS) {
         return format!("{text}: the server does not speak TLS, so its URL begins with http:");

@@ -110,9 +110,7 @@ impl ClientSettings<'_> {
             let http1_only = self.flag(ClientConfigKey::Http1Only)?;
             let provider = Arc::new(rustls::crypto::ring::default_provider());
             let config = trust::client_config(provider, others, http1_only);
-            if let Some(config) = config.map_err(|error| refused(&error))? {
-                builder = builder.tls_backend_preconfigured(config);
-            }
+            builder = builder.tls_backend_preconfigured(config.map_err(|error| refused(&error))?);
         }
         let Some(url) = proxy else {
             return Ok(builder);

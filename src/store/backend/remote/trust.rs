@@ -4,6 +4,9 @@
 //! A certificate that signs itself is made as one of an authority by the usual commands, and the verifier of TLS takes
 //! none of these for a server. Here the very certificate, byte for byte, is taken if it is among those that are trusted
 //! (the file that SSL_CERT_FILE names, or the system's); its dates and its name are looked at all the same.
+//!
+//! A machine may trust no certificate at all, as containers do that were made small: servers without TLS are asked all the
+//! same, and each with TLS is refused with what to install.
 
 use std::sync::Arc;
 
@@ -19,25 +22,30 @@ use rustls::{
 /// What the verifier says of the certificate of an authority, once it has found that its dates are right.
 const OF_AN_AUTHORITY: &str = "CaUsedAsEndEntity";
 
-/// Returns the settings of TLS with the certificates that this machine trusts, and others; nothing if there are none.
+/// Why each certificate is refused where this machine trusts none.
+pub(super) const TRUSTS_NONE: &str = "this machine has no certificates by which servers are trusted: install the package \
+    ca-certificates, or have SSL_CERT_FILE name a file of certificates";
+
+/// Returns the settings of TLS with the certificates that this machine trusts, and others.
 pub(super) fn client_config(
     provider: Arc<CryptoProvider>,
     others: Vec<CertificateDer<'static>>,
     http1_only: bool,
-) -> Result<Option<ClientConfig>, Error> {
+) -> Result<ClientConfig, Error> {
     let found = rustls_native_certs::load_native_certs();
     for error in &found.errors {
         log::warn!("certificates that this machine trusts: {error}");
     }
     let mut trusted = found.certs;
     trusted.extend(others);
-    let Some(verifier) = Verifier::new(trusted, &provider)? else {
-        return Ok(None);
+    let verifier: Arc<dyn ServerCertVerifier> = match Verifier::new(trusted, &provider)? {
+        Some(verifier) => Arc::new(verifier),
+        None => Arc::new(TrustsNone(provider.clone())),
     };
     let builder =
         ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions()?;
     let builder = builder.dangerous();
-    let builder = builder.with_custom_certificate_verifier(Arc::new(verifier));
+    let builder = builder.with_custom_certificate_verifier(verifier);
     let mut config = builder.with_no_client_auth();
     let protocols: &[&[u8]] = if http1_only {
         &[b"http/1.1"]
@@ -45,7 +53,7 @@ pub(super) fn client_config(
         &[b"h2", b"http/1.1"]
     };
     config.alpn_protocols = protocols.iter().map(|name| name.to_vec()).collect();
-    Ok(Some(config))
+    Ok(config)
 }
 
 /// Verifies the certificates of servers.
@@ -129,6 +137,51 @@ impl ServerCertVerifier for Verifier {
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
         self.by_authority.supported_verify_schemes()
+    }
+}
+
+/// Refuses every certificate.
+#[derive(Debug)]
+struct TrustsNone(Arc<CryptoProvider>);
+
+impl TrustsNone {
+    fn refuse<T>() -> Result<T, Error> {
+        Err(Error::General(TRUSTS_NONE.to_string()))
+    }
+}
+
+impl ServerCertVerifier for TrustsNone {
+    fn verify_server_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> Result<ServerCertVerified, Error> {
+        TrustsNone::refuse()
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        _: &[u8],
+        _: &CertificateDer<'_>,
+        _: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        TrustsNone::refuse()
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        _: &[u8],
+        _: &CertificateDer<'_>,
+        _: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        TrustsNone::refuse()
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.signature_verification_algorithms.supported_schemes()
     }
 }
 
