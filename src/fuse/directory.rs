@@ -18,15 +18,12 @@ use crate::vfs::{Fh, Ino, Vfs};
 const REPLY_LEN: usize = 32 << 10;
 const ENTRY_HEADER: usize = 24;
 
-/// The cursor after `.` and `..`: where the vfs begins. No listing has it, whatever file system is below;
-/// ext4 ends at the largest number.
-const AFTER_DOTS: u64 = 0x7fff_ffff_ffff_fffd;
-
-/// The inode number shown of `..`, which the kernel never looks up by this name.
-const UNKNOWN: Ino = Ino(0xffff_ffff);
+/// The cursor after `.` and `..`: where the vfs begins. Those of the vfs come after it, each larger by as much.
+const AFTER_DOTS: u64 = 1;
 
 struct PackedEntry {
     ino: Ino,
+    /// As the kernel has it.
     cursor: u64,
     kind: EntryKind,
     /// Where its name ends among the names.
@@ -53,34 +50,36 @@ impl DirBuffer {
         fh: Fh,
         cursor: u64,
     ) -> Result<DirBuffer> {
-        let mut buffer = DirBuffer::begin(ino, fh, cursor);
+        let mut buffer = DirBuffer::begin(vfs, ino, fh, cursor);
         let from = buffer.from;
-        let mut sink = |ino, cursor, kind, name: &[u8]| buffer.push(ino, cursor, kind, name);
+        let mut sink =
+            |ino, cursor, kind, name: &[u8]| buffer.push(ino, AFTER_DOTS + cursor, kind, name);
         vfs.readdir(context, fh, from, &mut sink)?;
         Ok(buffer)
     }
 
     /// Like `read`, if something is in memory that can be replied.
     pub(super) fn read_now(vfs: &Vfs, ino: Ino, fh: Fh, cursor: u64) -> Option<DirBuffer> {
-        let mut buffer = DirBuffer::begin(ino, fh, cursor);
+        let mut buffer = DirBuffer::begin(vfs, ino, fh, cursor);
         let from = buffer.from;
-        let mut sink = |ino, cursor, kind, name: &[u8]| buffer.push(ino, cursor, kind, name);
+        let mut sink =
+            |ino, cursor, kind, name: &[u8]| buffer.push(ino, AFTER_DOTS + cursor, kind, name);
         vfs.readdir_now(fh, from, &mut sink)?;
         Some(buffer)
     }
 
     /// Returns the buffer of a reply that begins after `cursor`.
-    fn begin(ino: Ino, fh: Fh, cursor: u64) -> DirBuffer {
+    fn begin(vfs: &Vfs, ino: Ino, fh: Fh, cursor: u64) -> DirBuffer {
         let mut buffer = DirBuffer {
             fh,
-            from: if cursor == AFTER_DOTS { 0 } else { cursor },
+            from: cursor.saturating_sub(AFTER_DOTS),
             entries: Vec::new(),
             names: Vec::new(),
             length: 0,
         };
         if cursor == 0 {
             buffer.push(ino, AFTER_DOTS, EntryKind::Directory, b".");
-            buffer.push(UNKNOWN, AFTER_DOTS, EntryKind::Directory, b"..");
+            buffer.push(vfs.parent(ino), AFTER_DOTS, EntryKind::Directory, b"..");
         }
         buffer
     }
@@ -135,13 +134,13 @@ impl DirBuffer {
         let is_listed = |entry: &PackedEntry| entry.cursor != AFTER_DOTS;
         let last = self.entries.get(..taken).unwrap_or_default().last();
         let cursor = last.filter(|entry| is_listed(entry));
-        let cursor = cursor.map_or(self.from, |entry| entry.cursor);
+        let cursor = cursor.map_or(self.from, |entry| entry.cursor - AFTER_DOTS);
         let rest = self.named().skip(taken);
         let rest = rest.filter(|(entry, _)| is_listed(entry));
         let rest = rest.map(|(entry, name)| Name {
             name: name.to_vec(),
             kind: entry.kind,
-            cursor: entry.cursor,
+            cursor: entry.cursor - AFTER_DOTS,
             meta: None,
         });
         vfs.readdir_again(self.fh, cursor, rest.collect());
@@ -159,8 +158,8 @@ mod tests {
     use crate::vfs::{Caller, VfsConfig};
     use crate::view::store::StoreView;
 
-    /// Reads a directory in replies that have room for so many entries; all but the first one are made of what was given back.
-    fn listed(room: usize) -> Vec<Vec<u8>> {
+    /// Returns a mount with twenty files.
+    fn mounted() -> Vfs {
         let store = MemoryStore::default();
         for number in 0..20 {
             store.set(Key::new(number.to_string()).unwrap(), Vec::new());
@@ -172,7 +171,12 @@ mod tests {
             umask: 0,
             writable: true,
         };
-        let vfs = Vfs::new(view, config, Arc::default());
+        Vfs::new(view, config, Arc::default())
+    }
+
+    /// Reads a directory in replies that have room for so many entries; all but the first one are made of what was given back.
+    fn listed(room: usize) -> Vec<Vec<u8>> {
+        let vfs = mounted();
         let fh = vfs.opendir(&UNLIMITED, Ino::ROOT, Caller(1)).unwrap();
         let mut buffer = DirBuffer::read(&vfs, &UNLIMITED, Ino::ROOT, fh, 0).unwrap();
         let mut listed: Vec<Vec<u8>> = Vec::new();
@@ -208,7 +212,7 @@ mod tests {
 
     #[test]
     fn a_full_buffer_takes_no_more_names() {
-        let mut buffer = DirBuffer::begin(Ino(1), Fh(1), 1);
+        let mut buffer = DirBuffer::begin(&mounted(), Ino(1), Fh(1), AFTER_DOTS);
         let name = [b'x'; 40];
         let taken =
             (0..1000).take_while(|&cursor| buffer.push(Ino(2), cursor, EntryKind::File, &name));

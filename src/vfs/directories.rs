@@ -1,5 +1,8 @@
 //! Open directories: listings read name by name, each from where the last reply ended.
 //!
+//! The cursor of a name is its number in the order of the listing, counted from 1 (`positions`); a `Name` has the cursor
+//! of the listing until it is given to a reply.
+//!
 //! A directory whose names do not have to be requested of a network is read ahead when it is opened, as far as a reply
 //! goes: its first reply is then in memory, and so is the last, empty one. Where names can be changed through the mount
 //! nothing is read ahead, since a program may open a directory, change it and read it then.
@@ -13,6 +16,7 @@ use parking_lot::Mutex;
 use crate::error::{Error, Result};
 use crate::request_context::RequestContext;
 use crate::store::{EntryKind, Key, Listing, Name};
+use crate::vfs::positions::Positions;
 use crate::vfs::{Caller, Entry, Fh, Ino, Vfs};
 use crate::view::Attr;
 
@@ -37,8 +41,9 @@ pub(super) struct DirHandle {
     ino: Ino,
     path: Key,
     listing: Box<dyn Listing>,
-    /// The cursor of the last name that replies have given.
+    /// The number of the last name that replies have given.
     cursor: u64,
+    positions: Positions,
     /// The names after it that the listing has given already.
     ahead: VecDeque<Name>,
     /// When the first of them were read, if no reply has needed them yet.
@@ -60,6 +65,7 @@ impl Vfs {
             path,
             listing,
             cursor: 0,
+            positions: Positions::default(),
             ahead: VecDeque::new(),
             read_ahead: None,
             has_ended: false,
@@ -124,7 +130,15 @@ impl Vfs {
             Some(open) => open,
             None => return,
         };
-        if names.last().is_some_and(|last| last.cursor == open.cursor) {
+        if names.last().is_none_or(|last| last.cursor != open.cursor) {
+            return;
+        }
+        let of_listing = |name: Name| {
+            let cursor = open.positions.recent(name.cursor)?;
+            Some(Name { cursor, ..name })
+        };
+        let names: Option<Vec<Name>> = names.into_iter().map(of_listing).collect();
+        if let Some(names) = names {
             for name in names.into_iter().rev() {
                 open.ahead.push_front(name);
             }
@@ -152,11 +166,12 @@ impl Vfs {
     /// Gives a name to a reply; returns false, and keeps the name, if there is no room for it.
     fn give(&self, open: &mut DirHandle, name: Name, sink: &mut DirSink) -> bool {
         let ino = self.inodes.peek(open.ino, &name.name);
-        if !sink(ino, name.cursor, name.kind, &name.name) {
+        if !sink(ino, open.cursor + 1, name.kind, &name.name) {
             open.ahead.push_front(name);
             return false;
         }
-        (open.cursor, open.read_ahead) = (name.cursor, None);
+        open.pass(&name);
+        open.read_ahead = None;
         true
     }
 
@@ -180,10 +195,24 @@ impl DirHandle {
     }
 
     fn seek(&mut self, context: &RequestContext, cursor: u64) -> Result<()> {
-        self.listing.seek(context, cursor)?;
+        let (known, of_listing) = self.positions.nearest(cursor);
+        self.listing.seek(context, of_listing)?;
         self.ahead.clear();
-        (self.cursor, self.read_ahead, self.has_ended) = (cursor, None, false);
+        (self.cursor, self.read_ahead, self.has_ended) = (known, None, false);
+        while self.cursor < cursor {
+            match self.next(context)? {
+                Some(name) => self.pass(&name),
+                // It has become shorter.
+                None => break,
+            }
+        }
         Ok(())
+    }
+
+    /// Goes on behind the next name.
+    fn pass(&mut self, name: &Name) {
+        self.positions.note(self.cursor, name.cursor);
+        self.cursor += 1;
     }
 
     fn next(&mut self, context: &RequestContext) -> Result<Option<Name>> {

@@ -36,6 +36,7 @@ pub mod inode;
 mod looking_up;
 mod opening;
 mod pages;
+mod positions;
 mod renames;
 mod walking;
 
@@ -164,6 +165,11 @@ impl Vfs {
     /// Returns owner and mode bits.
     pub fn config(&self) -> &VfsConfig {
         &self.config
+    }
+
+    /// Returns the directory of an inode, as `..` in its listing; that of the root is not known, and is the root.
+    pub fn parent(&self, ino: Ino) -> Ino {
+        self.inodes.parent(ino)
     }
 
     /// Returns the path of an inode, or of a name in it, from the mountpoint on, for messages: that of its last name if it

@@ -46,6 +46,7 @@ mod said;
 mod served;
 mod servers;
 mod silent;
+mod small_numbers;
 mod two_views;
 mod typed;
 mod unlisted;

@@ -104,6 +104,15 @@ impl Inodes {
         self.lock().walked_path(ino)
     }
 
+    /// Returns the directory of an inode, or the last one that it had; the root and an inode that is not known are their
+    /// own.
+    pub fn parent(&self, ino: Ino) -> Ino {
+        match self.lock().last_name(ino) {
+            Ok((parent, _)) if ino != Ino::ROOT => Ino(parent),
+            _ => ino,
+        }
+    }
+
     /// Returns what an inode stands for.
     pub fn state(&self, ino: Ino) -> InodeState {
         let state = self.lock();

@@ -26,8 +26,7 @@ pub(super) struct GroupListing {
 }
 
 /// The cursor of the last of a group's own files; those of the others come before it. They are larger than those of any
-/// file system but for the end of a directory, which is the largest number on ext4, and smaller than those that `fuse`
-/// keeps for itself.
+/// file system but for the end of a directory, which is the largest number on ext4.
 const LAST_CURSOR: u64 = i64::MAX as u64 - 3;
 
 impl GroupListing {
