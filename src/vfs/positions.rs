@@ -52,10 +52,12 @@ impl Positions {
     /// Notes the listing's cursor of the name that follows number `before`, which is known. If another name was there, the
     /// directory has changed, and those behind it are forgotten.
     pub(super) fn note(&mut self, before: u64, cursor: u64) {
-        if self.recent(before + 1) == Some(cursor) {
-            return;
+        if before < self.last() {
+            if self.recent(before + 1) == Some(cursor) {
+                return;
+            }
+            self.forget_after(before);
         }
-        self.forget_after(before);
         if (before + 1).is_multiple_of(STEP) {
             self.steps.push(cursor);
         }

@@ -23,8 +23,9 @@ use zarrfs::store::{EntryKind, Key};
 use zarrfs::view::View;
 
 /// The manual pages of section 7, written by hand; the tables of the program are in the second.
-const PAGES: [&str; 4] = [
+const PAGES: [&str; 5] = [
     "man/zarrfs.7",
+    "man/zarrfs-admin.7",
     FILES_PAGE,
     "man/zarrfs-stores.7",
     "man/zarrfs-writing.7",

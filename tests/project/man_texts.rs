@@ -254,8 +254,9 @@ pub const OTHERS: [(&str, &[&str]); 3] = [
 ];
 
 /// Pages of section 7 that each page refers to.
-pub const PAGES_OF_SECTION_7: [&str; 4] = [
+pub const PAGES_OF_SECTION_7: [&str; 5] = [
     "zarrfs(7)",
+    "zarrfs-admin(7)",
     "zarrfs-files(7)",
     "zarrfs-stores(7)",
     "zarrfs-writing(7)",
