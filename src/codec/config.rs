@@ -105,9 +105,12 @@ impl<'a> Configuration<'a> {
             .ok_or_else(|| self.unexpected(name, expected()))
     }
 
-    /// Returns a list of integers, which is required.
+    /// Returns a list of integers, which is required; writers in R have a list of one integer as the integer alone.
     pub(super) fn integers(&self, name: &str) -> Result<Vec<u64>> {
-        let list = self.get(name).and_then(Value::as_array);
+        let list = self.get(name).map(|value| match value {
+            Value::Array(list) => list.as_slice(),
+            number => std::slice::from_ref(number),
+        });
         let numbers: Option<Vec<u64>> =
             list.and_then(|list| list.iter().map(Value::as_u64).collect());
         numbers.ok_or_else(|| self.unexpected(name, "a list of integers"))

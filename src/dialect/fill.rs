@@ -2,7 +2,8 @@
 //! `fill_json.rs`.
 //!
 //! Final v3, "Fill value" and the texts of the data types; v2 has the same forms, and base64 for bytes and structures. A
-//! null is all zero bytes, or empty where elements have no fixed length, as in the reference implementations.
+//! null is all zero bytes, or empty where elements have no fixed length, as in the reference implementations. Numbers
+//! as text, which n5-zarr writes, are read as Python reads them.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -130,7 +131,7 @@ fn padded(width: usize, value: &Value) -> Option<Vec<u8>> {
     zeros.then_some(bytes)
 }
 
-/// Reads text as code points padded with zeros.
+/// Reads text as code points padded with zeros; text that is too long is cut, as in zarr-python, which writes such.
 fn utf32(length: usize, value: &Value) -> Option<Vec<u8>> {
     let text = match value {
         Value::String(text) => text.as_str(),
@@ -141,9 +142,8 @@ fn utf32(length: usize, value: &Value) -> Option<Vec<u8>> {
         .chars()
         .flat_map(|letter| u32::from(letter).to_le_bytes())
         .collect();
-    let fits = bytes.len() <= length.checked_mul(4)?;
-    bytes.resize(length * 4, 0);
-    fits.then_some(bytes)
+    bytes.resize(length.checked_mul(4)?, 0);
+    Some(bytes)
 }
 
 /// Reads a structure: an object by field, a list in their order, base64 of it all, or 0 for all zeros.
@@ -173,18 +173,17 @@ fn byte_list(list: &[Value]) -> Option<Vec<u8>> {
         .collect()
 }
 
+/// Reads a truth as numpy does: any number but 0 is true, and any text but the empty one, whatever it says.
 fn boolean(value: &Value) -> Option<bool> {
     match value {
         Value::Bool(truth) => Some(*truth),
-        other => match whole(other)? {
-            0 => Some(false),
-            1 => Some(true),
-            _ => None,
-        },
+        Value::Number(number) => Some(number.as_f64() != Some(0.0)),
+        Value::String(text) => Some(!text.is_empty()),
+        _ => None,
     }
 }
 
-/// Reads a whole number; some writers put `0.0` where an integer is due.
+/// Reads a whole number; some writers put `0.0` where an integer is due, or text.
 fn whole(value: &Value) -> Option<i128> {
     match value {
         Value::Bool(truth) => Some(i128::from(*truth)),
@@ -193,16 +192,37 @@ fn whole(value: &Value) -> Option<i128> {
             .map(i128::from)
             .or_else(|| number.as_u64().map(i128::from))
             .or_else(|| number.as_f64().and_then(whole_float)),
+        Value::String(text) => python_digits(text)?.parse().ok(),
         _ => None,
     }
 }
 
+/// Whether Python reads a text as a number of this kind.
+pub fn is_python_number<T: std::str::FromStr>(text: &str) -> bool {
+    python_digits(text).is_some_and(|digits| digits.parse::<T>().is_ok())
+}
+
+/// Returns a number in text as Rust spells it: Python allows space around it, and single underscores between digits.
+fn python_digits(text: &str) -> Option<String> {
+    let text = text.trim();
+    let is_digit = |at: Option<char>| at.is_some_and(|letter| letter.is_ascii_digit());
+    let mut before = None;
+    let mut letters = text.chars().peekable();
+    while let Some(letter) = letters.next() {
+        if letter == '_' && !(is_digit(before) && is_digit(letters.peek().copied())) {
+            return None;
+        }
+        before = Some(letter);
+    }
+    Some(text.replace('_', ""))
+}
+
 #[expect(
     clippy::cast_possible_truncation,
-    reason = "the number is whole and below 1e19"
+    reason = "the number is whole and at most 2e19"
 )]
 fn whole_float(number: f64) -> Option<i128> {
-    (number.fract() == 0.0 && number.abs() < 1e19).then_some(number as i128)
+    (number.fract() == 0.0 && number.abs() <= 2e19).then_some(number as i128)
 }
 
 /// Reads a float of 2, 4 or 8 bytes: a number, a word, or its bits in hexadecimal.
@@ -215,7 +235,7 @@ fn float(width: usize, value: &Value) -> Option<Vec<u8>> {
             "Infinity" => f64::INFINITY,
             "-Infinity" => f64::NEG_INFINITY,
             hex if hex.starts_with("0x") => return bits(width, hex),
-            number => number.parse().ok()?,
+            number => python_digits(number)?.parse().ok()?,
         },
         _ => return None,
     };
@@ -291,6 +311,49 @@ mod tests {
     }
 
     #[test]
+    fn c01_numbers_in_text_are_what_python_reads() {
+        for (name, text, value) in [
+            ("int16", "0", json!(0)),
+            ("int16", " -3 ", json!(-3)),
+            ("uint16", "+5", json!(5)),
+            ("int16", "1_000", json!(1000)),
+            ("uint64", "18446744073709551615", json!(u64::MAX)),
+            ("float32", "0", json!(0.0)),
+            ("float32", " 7.5", json!(7.5)),
+            ("float64", "1_000.5", json!(1000.5)),
+            ("float64", "-inf", json!("-Infinity")),
+            ("complex64", "1", json!([1.0, 0.0])),
+            ("bool", "0", json!(true)),
+            ("bool", "false", json!(true)),
+            ("bool", "", json!(false)),
+        ] {
+            assert_eq!(read(name, json!(text)).unwrap().1, value, "{name} {text}");
+        }
+        for (name, text) in [
+            ("int16", ""),
+            ("int16", "7.0"),
+            ("int16", "_7"),
+            ("int16", "7_"),
+            ("int16", "1__0"),
+            ("int16", "0x10"),
+            ("int16", "NaN"),
+            ("int8", "128"),
+            ("uint8", "-1"),
+            ("float32", ""),
+            ("float32", "1_.5"),
+            ("float32", "true"),
+        ] {
+            assert_eq!(read(name, json!(text)), None, "{name} {text:?}");
+        }
+        assert_eq!(read("bool", json!(2)).unwrap().1, json!(true));
+        assert_eq!(
+            read("uint64", json!(1e19)).unwrap().1,
+            json!(10_000_000_000_000_000_000_u64)
+        );
+        assert_eq!(read("uint64", json!(18_446_744_073_709_551_616.0)), None);
+    }
+
+    #[test]
     fn complex_and_raw_values_are_read() {
         let (bytes, json) = read("complex64", json!([1.0, "NaN"])).unwrap();
         assert_eq!((bytes.len(), json), (8, json!([1.0, "NaN"])));
@@ -347,7 +410,7 @@ mod tests {
             stored(json!(">U2"), json!("\u{e9}")).unwrap().1,
             json!("\u{e9}")
         );
-        assert_eq!(stored(json!("<U1"), json!("ab")), None);
+        assert_eq!(stored(json!("<U1"), json!("ab")).unwrap().1, json!("a"));
         assert_eq!(
             stored(json!("<M8[s]"), json!("NaT")).unwrap().1,
             json!(i64::MIN)

@@ -5,7 +5,14 @@ use serde_json::{Map, Value};
 use crate::error::{Error, Result};
 use crate::model::MAX_RANK;
 
-/// Reads a member that holds a list of whole numbers, none negative; `Corrupt` if it is missing or something else.
+/// Whether `zarr_format` is this number; some writers have it with a point.
+pub(super) fn is_format(members: &Map<String, Value>, number: u32) -> bool {
+    let found = members.get("zarr_format").and_then(Value::as_f64);
+    found == Some(f64::from(number))
+}
+
+/// Reads a member that holds a list of whole numbers, none negative; `Corrupt` if it is missing or something else. Writers
+/// in R have a list of one number as the number alone.
 pub(super) fn lengths(members: &Map<String, Value>, name: &str) -> Result<Vec<u64>> {
     let found = members.get(name).unwrap_or(&Value::Null);
     let wrong = || {
@@ -14,10 +21,29 @@ pub(super) fn lengths(members: &Map<String, Value>, name: &str) -> Result<Vec<u6
         );
         Error::corrupt(name, why)
     };
-    let list = found.as_array().ok_or_else(wrong)?;
+    let list = match found {
+        Value::Array(list) => list.as_slice(),
+        number => std::slice::from_ref(number),
+    };
     list.iter()
         .map(|number| number.as_u64().ok_or_else(wrong))
         .collect()
+}
+
+/// Reads a member that holds the lengths of a chunk of an array of `shape`. Where the array has none along a dimension,
+/// writers of empty arrays put 0, which is read as 1.
+pub(super) fn chunk_lengths(
+    members: &Map<String, Value>,
+    name: &str,
+    shape: &[u64],
+) -> Result<Vec<u64>> {
+    let mut chunk = lengths(members, name)?;
+    for (chunk, length) in chunk.iter_mut().zip(shape) {
+        if *length == 0 {
+            *chunk = (*chunk).max(1);
+        }
+    }
+    Ok(chunk)
 }
 
 /// Reads a member that holds a list; empty if it is missing or null, `Corrupt` if it is something else.

@@ -4,6 +4,8 @@
 //! only what numpy could not have written is an error. Byte order is no part of the model's types: it is returned beside
 //! the type (`Typed`) and becomes the codec `bytes`.
 
+use std::borrow::Cow;
+
 use serde_json::{Value, json};
 
 use crate::error::{Error, Result};
@@ -62,6 +64,7 @@ fn simple(text: &str) -> Option<Typed> {
         return Some(Typed::little(DataType::Small(number)));
     }
     let kind = text.trim_start_matches(['<', '>', '|', '=']);
+    let kind = &*other_name(kind, kind.len() == text.len());
     let letter = kind.get(..1)?;
     let (width, unit) = match kind.get(1..)?.split_once('[') {
         Some((width, rest)) => (width, Some(rest.strip_suffix(']')?)),
@@ -82,6 +85,89 @@ fn simple(text: &str) -> Option<Typed> {
         _ => return None,
     };
     Some(Typed::new(data_type, text.starts_with('>')))
+}
+
+/// The letters by which numpy names types on 64-bit Linux, and what they are.
+const LETTERS: [(&str, &str); 19] = [
+    ("?", "b1"),
+    ("b", "i1"),
+    ("B", "u1"),
+    ("h", "i2"),
+    ("H", "u2"),
+    ("i", "i4"),
+    ("I", "u4"),
+    ("l", "i8"),
+    ("L", "u8"),
+    ("q", "i8"),
+    ("Q", "u8"),
+    ("p", "i8"),
+    ("P", "u8"),
+    ("e", "f2"),
+    ("f", "f4"),
+    ("d", "f8"),
+    ("F", "c8"),
+    ("D", "c16"),
+    ("c", "S1"),
+];
+
+/// The words by which numpy names types, and what they are.
+const WORDS: [(&str, &str); 43] = [
+    ("bool", "b1"),
+    ("bool_", "b1"),
+    ("int8", "i1"),
+    ("int16", "i2"),
+    ("int32", "i4"),
+    ("int64", "i8"),
+    ("uint8", "u1"),
+    ("uint16", "u2"),
+    ("uint32", "u4"),
+    ("uint64", "u8"),
+    ("float16", "f2"),
+    ("float32", "f4"),
+    ("float64", "f8"),
+    ("complex64", "c8"),
+    ("complex128", "c16"),
+    ("byte", "i1"),
+    ("short", "i2"),
+    ("intc", "i4"),
+    ("int", "i8"),
+    ("int_", "i8"),
+    ("intp", "i8"),
+    ("long", "i8"),
+    ("longlong", "i8"),
+    ("ubyte", "u1"),
+    ("ushort", "u2"),
+    ("uintc", "u4"),
+    ("uint", "u8"),
+    ("uintp", "u8"),
+    ("ulong", "u8"),
+    ("ulonglong", "u8"),
+    ("half", "f2"),
+    ("single", "f4"),
+    ("double", "f8"),
+    ("float", "f8"),
+    ("float_", "f8"),
+    ("csingle", "c8"),
+    ("singlecomplex", "c8"),
+    ("cdouble", "c16"),
+    ("complex", "c16"),
+    ("complex_", "c16"),
+    ("cfloat", "c16"),
+    ("datetime64", "M8"),
+    ("timedelta64", "m8"),
+];
+
+/// Returns a type without its byte order as kind and length where it has another name in numpy, which Zarr libraries that
+/// give it to numpy read. A word is a name only where no byte order stands before it.
+fn other_name(kind: &str, is_whole: bool) -> Cow<'_, str> {
+    let end = kind.find('[').unwrap_or(kind.len());
+    let (name, unit) = kind.split_at(end);
+    let words = if is_whole { WORDS.as_slice() } else { &[] };
+    let mut names = LETTERS.iter().chain(words);
+    match names.find(|(other, _)| *other == name) {
+        Some((_, plain)) => Cow::Owned(format!("{plain}{unit}")),
+        None => Cow::Borrowed(kind),
+    }
 }
 
 /// The units of time, as numpy names them.
@@ -246,7 +332,30 @@ mod tests {
             ("bfloat16".into(), json!({"endian": "little"}))
         );
         assert_eq!(read(json!("int4")), ("int4".into(), json!({})));
-        for odd in ["<f16", "<bfloat16", "|O", "<M8[x]", "|S0", "", "f"] {
+        for odd in ["<f16", "<bfloat16", "|O", "<M8[x]", "|S0", "", "g"] {
+            assert_eq!(read(json!(odd)).0, odd);
+        }
+    }
+
+    #[test]
+    fn c05_other_names_of_numpy_are_read() {
+        let little = || json!({"endian": "little"});
+        for (name, data_type, endian) in [
+            ("int16", "int16", little()),
+            ("float", "float64", little()),
+            ("bool", "bool", json!({})),
+            ("?", "bool", json!({})),
+            ("d", "float64", little()),
+            (">h", "int16", json!({"endian": "big"})),
+            ("=i4", "int32", little()),
+            ("i2", "int16", little()),
+            ("<l", "int64", little()),
+            ("datetime64[s]", "datetime64[s]", little()),
+            ("timedelta64[10us]", "timedelta64[10us]", little()),
+        ] {
+            assert_eq!(read(json!(name)), (data_type.into(), endian), "{name}");
+        }
+        for odd in ["<int16", ">float", "Int16", "float128", "str", "int16[s]"] {
             assert_eq!(read(json!(odd)).0, odd);
         }
     }

@@ -293,7 +293,7 @@ fn documents_of_v3() -> Vec<Row> {
         ),
         Row(
             v3,
-            set(D, "storage_transformers", json!({})),
+            set(D, "storage_transformers", json!({"name": "x"})),
             KEYS,
             invalid("storage_transformers", "Storage transformers"),
         ),
@@ -370,7 +370,7 @@ fn documents_of_v2() -> Vec<Row> {
         Row(v2, set(D, "chunks", json!([2, 0])), KEYS, invalid("chunks")),
         Row(
             v2,
-            set(D, "dtype", json!("i2")),
+            set(D, "dtype", json!("i3")),
             KEYS,
             (Error, "member-invalid", D, "dtype", "Data type encoding"),
         ),
@@ -539,7 +539,7 @@ fn documents_of_drafts() -> Vec<Row> {
         ),
         Row(
             draft2019,
-            set(D19, "shape", json!(3)),
+            set(D19, "shape", json!("3")),
             KEYS,
             invalid(D19, "shape", "Array metadata"),
         ),

@@ -37,4 +37,5 @@ mod pipeline;
 mod requests;
 mod sections;
 mod stores;
+mod tolerated;
 mod wordings;

@@ -20,6 +20,8 @@ pub(super) enum Verdict {
     Fails(String),
     /// It breaks a SHOULD; what the text recommends.
     Discouraged(String),
+    /// It breaks a MUST, but Zarr libraries read it and so does the program; what the text demands.
+    Tolerated(String),
     /// It breaks a MUST as a known writer does; what the text demands, and the writer.
     Habit(String, &'static str),
 }
@@ -170,7 +172,9 @@ fn judged(
     let finding = match verdict {
         Verdict::Holds => return None,
         Verdict::Fails(expected) => Finding::error(code, key, expected, found),
-        Verdict::Discouraged(expected) => Finding::warning(code, key, expected, found),
+        Verdict::Discouraged(expected) | Verdict::Tolerated(expected) => {
+            Finding::warning(code, key, expected, found)
+        }
         Verdict::Habit(expected, writer) => {
             Finding::error(code, key, expected, found).habit_of(writer)
         }

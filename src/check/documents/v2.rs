@@ -2,12 +2,13 @@
 
 use std::collections::HashSet;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::rules::{DocumentRules, Members, Verdict, optional, rule};
 use super::values::{self, FLOAT_WORDS, demand, element_kind, separator};
 use crate::check::finding::{SpecSection, V2, section};
-use crate::model::NumberType;
+use crate::dialect::typestr;
+use crate::model::{DataType, NumberType};
 
 const METADATA: SpecSection = section(V2, "Metadata");
 const DTYPE: SpecSection = section(V2, "Data type encoding");
@@ -55,7 +56,7 @@ pub(super) const GROUP: DocumentRules = DocumentRules {
 };
 
 fn format(value: &Value, _: &Members) -> Verdict {
-    demand(value.as_u64() == Some(2), "2")
+    values::format(value, 2)
 }
 
 fn chunks(value: &Value, members: &Members) -> Verdict {
@@ -91,8 +92,18 @@ fn simple_type(text: &str) -> Verdict {
     if !has_order && NumberType::named(text).is_some() {
         return Verdict::Habit("a type of numpy".to_string(), "tensorstore");
     }
+    let expected = "a byte order first: <, > or |, then kind and length".to_string();
+    let known = typestr::parse(&json!(text)).map(|typed| typed.data_type);
+    let is_known = known.is_ok_and(|known| !matches!(known, DataType::Unknown(_)));
+    let is_plain = plain
+        .chars()
+        .nth(1)
+        .is_some_and(|digit| digit.is_ascii_digit());
+    if is_known && !(has_order && is_plain && !plain.starts_with('a')) {
+        return Verdict::Tolerated(expected);
+    }
     if !has_order {
-        return Verdict::Fails("a byte order first: <, > or |".to_string());
+        return Verdict::Fails(expected);
     }
     let kind = plain.chars().next().unwrap_or_default();
     if !"biufcmMSUVO".contains(kind) {

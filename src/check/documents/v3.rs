@@ -1,9 +1,9 @@
 //! What the text of final v3 demands of `zarr.json`.
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::rules::{DocumentRules, Members, Verdict, left_out_by, optional, rule};
-use super::values::{self, FLOAT_WORDS, demand, element_kind, lengths};
+use super::values::{self, ElementKind, FLOAT_WORDS, JSON_OF_R, demand, element_kind, lengths};
 use crate::check::finding::{SpecSection, V3, section};
 
 const ARRAY_METADATA: SpecSection = section(V3, "Array metadata");
@@ -57,7 +57,7 @@ pub(super) const OTHER: DocumentRules = DocumentRules {
 };
 
 fn format(value: &Value, _: &Members) -> Verdict {
-    demand(value.as_u64() == Some(3), "3")
+    values::format(value, 3)
 }
 
 fn node_type(value: &Value, _: &Members) -> Verdict {
@@ -65,12 +65,19 @@ fn node_type(value: &Value, _: &Members) -> Verdict {
     demand(is_known, "\"array\" or \"group\"")
 }
 
-fn unknown(_: &str, value: &Value) -> Verdict {
+fn unknown(name: &str, value: &Value) -> Verdict {
+    let expected = "a member of the text, or one with \"must_understand\": false";
+    if name == "extensions" && is_empty(value) {
+        return Verdict::Habit(expected.to_string(), "a writer of the drafts");
+    }
     let is_optional = value.get("must_understand") == Some(&Value::Bool(false));
-    demand(
-        is_optional,
-        "a member of the text, or one with \"must_understand\": false",
-    )
+    demand(is_optional, expected)
+}
+
+/// Whether a value is a list of nothing, or an object that R writes for one.
+fn is_empty(value: &Value) -> bool {
+    let is_list = value.as_array().is_some_and(Vec::is_empty);
+    is_list || value.as_object().is_some_and(Map::is_empty)
 }
 
 /// A name, or an object with a name and maybe a configuration ("Extension definition").
@@ -163,7 +170,42 @@ fn codecs(value: &Value, members: &Members) -> Verdict {
     }
     let mut verdicts = list.iter().map(|codec| codec_verdict(codec, rank));
     let odd = verdicts.find(|verdict| !matches!(verdict, Verdict::Holds));
-    odd.unwrap_or(Verdict::Holds)
+    let data_type = members.get("data_type").and_then(Value::as_str);
+    let lacks_order = lacks_byte_order(list, has_byte_order(data_type.unwrap_or_default()));
+    odd.unwrap_or(if lacks_order {
+        let expected = "\"little\" or \"big\" for bytes; without it little is read";
+        Verdict::Tolerated(expected.to_string())
+    } else {
+        Verdict::Holds
+    })
+}
+
+/// Whether elements of a type have a byte order, as far as that is known.
+fn has_byte_order(data_type: &str) -> bool {
+    match element_kind(data_type) {
+        Some(ElementKind::Int(bits) | ElementKind::UInt(bits) | ElementKind::Float(bits)) => {
+            bits > 8
+        }
+        Some(ElementKind::Complex) => true,
+        Some(ElementKind::Bool) | None => false,
+    }
+}
+
+/// Whether a codec `bytes` that needs a byte order has none, those inside shards included.
+fn lacks_byte_order(codecs: &[Value], of_elements: bool) -> bool {
+    codecs.iter().any(|codec| {
+        let configuration = codec.get("configuration");
+        let member = |name: &str| configuration.and_then(|members| members.get(name));
+        let inner = |name: &str| member(name).and_then(Value::as_array);
+        match name_of(codec) {
+            Some("bytes") => of_elements && member("endian").is_none_or(Value::is_null),
+            Some("sharding_indexed") => {
+                inner("codecs").is_some_and(|codecs| lacks_byte_order(codecs, of_elements))
+                    || inner("index_codecs").is_some_and(|codecs| lacks_byte_order(codecs, true))
+            }
+            _ => false,
+        }
+    })
 }
 
 /// The findings about one codec by its name.
@@ -264,6 +306,7 @@ fn dimension_names(value: &Value, members: &Members) -> Verdict {
         let expected = "a list of names and nulls".to_string();
         return match value {
             Value::Null => Verdict::Habit(expected, "zarrita"),
+            Value::String(_) => Verdict::Habit(expected, JSON_OF_R),
             _ => Verdict::Fails(expected),
         };
     };
@@ -299,6 +342,7 @@ fn storage_transformers(value: &Value, _: &Members) -> Verdict {
             .find(|verdict| !matches!(verdict, Verdict::Holds))
             .unwrap_or(Verdict::Holds),
         None if value.is_null() => Verdict::Habit("a list".to_string(), "an early writer"),
+        None if is_empty(value) => Verdict::Habit("a list".to_string(), JSON_OF_R),
         None => Verdict::Fails("a list".to_string()),
     }
 }

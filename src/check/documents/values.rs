@@ -3,6 +3,7 @@
 use serde_json::Value;
 
 use super::rules::{Members, Verdict};
+use crate::dialect::fill::is_python_number;
 
 /// Words that fill values of floats may be in the texts of v2 and final v3.
 pub(super) const FLOAT_WORDS: [&str; 3] = ["NaN", "Infinity", "-Infinity"];
@@ -33,15 +34,34 @@ pub(super) fn list(value: &Value, _: &Members) -> Verdict {
 
 /// Whole numbers, none negative.
 pub(super) fn shape(value: &Value, _: &Members) -> Verdict {
-    demand(
-        lengths(value).is_some(),
-        "a list of whole numbers, none negative and each below 2^64",
-    )
+    let expected = "a list of whole numbers, none negative and each below 2^64";
+    match lengths(value) {
+        Some(_) if value.is_number() => Verdict::Habit(expected.to_string(), JSON_OF_R),
+        found => demand(found.is_some(), expected),
+    }
 }
 
-/// Returns a list of lengths; nothing if it is something else.
+/// The writer that has lists of one value as the value alone.
+pub(super) const JSON_OF_R: &str = "R's jsonlite with auto_unbox";
+
+/// Returns a list of lengths, or a length alone as a list; nothing if it is something else.
 pub(super) fn lengths(value: &Value) -> Option<Vec<u64>> {
-    value.as_array()?.iter().map(Value::as_u64).collect()
+    match value {
+        Value::Array(list) => list.iter().map(Value::as_u64).collect(),
+        length => Some(vec![length.as_u64()?]),
+    }
+}
+
+/// The number of the format; some writers have it with a point.
+pub(super) fn format(value: &Value, number: u32) -> Verdict {
+    let expected = number.to_string();
+    if value.as_u64() == Some(u64::from(number)) {
+        Verdict::Holds
+    } else if value.as_f64() == Some(f64::from(number)) {
+        Verdict::Tolerated(expected)
+    } else {
+        Verdict::Fails(expected)
+    }
 }
 
 /// Lengths of chunks: as many as the array has dimensions, none of them zero.
@@ -63,6 +83,9 @@ pub(super) fn chunk_lengths(value: Option<&Value>, shape: Option<&Value>) -> Ver
     if chunk.contains(&0) {
         let expected = "lengths above 0".to_string();
         return Verdict::Habit(expected, "a writer of empty arrays such as zarr-python");
+    }
+    if value.is_some_and(Value::is_number) {
+        return Verdict::Habit("a list of lengths".to_string(), JSON_OF_R);
     }
     Verdict::Holds
 }
@@ -115,6 +138,10 @@ pub(super) fn fill_value(kind: ElementKind, value: &Value, words: &[&str]) -> Ve
                 "true or false".to_string(),
                 "numpy's scalars in zarr.js and Java",
             ),
+            _ if value.is_number() || value.is_string() => Verdict::Tolerated(
+                "true or false; any number but 0, and any text but the empty one, is read as true"
+                    .to_string(),
+            ),
             _ => demand(value.is_boolean(), "true or false"),
         },
         ElementKind::Int(bits) => {
@@ -145,6 +172,9 @@ fn whole_number(value: &Value, least: i128, end: i128) -> Verdict {
         None if value.as_f64().is_some_and(|number| number.fract() == 0.0) => {
             Verdict::Habit(expected(), "z5py")
         }
+        None if value.as_str().is_some_and(is_python_number::<i128>) => {
+            Verdict::Habit(expected(), "n5-zarr")
+        }
         _ => Verdict::Fails(expected()),
     }
 }
@@ -161,6 +191,10 @@ fn float(value: &Value, bits: u32, words: &[&str]) -> Verdict {
     match value {
         Value::Number(_) => Verdict::Holds,
         Value::String(text) if words.contains(&text.as_str()) || is_hex(text) => Verdict::Holds,
+        Value::String(text) if is_python_number::<f64>(text) => {
+            let expected = format!("a number or one of {}", words.join(", "));
+            Verdict::Habit(expected, "n5-zarr")
+        }
         _ => Verdict::Fails(format!("a number or one of {}", words.join(", "))),
     }
 }
@@ -214,5 +248,11 @@ mod tests {
                 && !holds(ElementKind::Complex, json!(1))
         );
         assert!(!holds(ElementKind::Int(32), json!(1.0)) && !holds(ElementKind::Bool, json!("x")));
+        let is_read = |kind, text: &str| {
+            let verdict = fill_value(kind, &json!(text), WORDS);
+            matches!(verdict, Verdict::Habit(..) | Verdict::Tolerated(_))
+        };
+        assert!(is_read(ElementKind::Int(8), "0") && is_read(ElementKind::Float(32), "1.5"));
+        assert!(is_read(ElementKind::Bool, "false") && !is_read(ElementKind::Int(8), "1.5"));
     }
 }

@@ -32,7 +32,7 @@ enum Swap {
 }
 
 /// Reads the configuration (codec `bytes`, "Configuration parameters"; data type `structured`, "Missing endian
-/// configuration"). Dialect v2 writes `mixed` where the fields of a structure differ: `big` then has
+/// configuration"). Without `endian` elements are little-endian, as zarr-python reads them. Dialect v2 writes `mixed` where the fields of a structure differ: `big` then has
 /// a boolean for each of `DataType::words`.
 pub(crate) fn build(config: Configuration<'_>, position: &ChainPosition<'_>) -> Result<Codec> {
     let data_type = &position.repr.data_type;
@@ -40,14 +40,7 @@ pub(crate) fn build(config: Configuration<'_>, position: &ChainPosition<'_>) -> 
     let big = match config.keyword("endian", &["little", "big", "mixed"])? {
         Some("big") => vec![true; words.len()],
         Some("mixed") => mixed(config, words.len())?,
-        Some(_) => vec![false; words.len()],
-        None if words.is_empty() || matches!(data_type, DataType::Struct(_)) => {
-            vec![false; words.len()]
-        }
-        None => {
-            let expected = format!("little or big for data type {data_type}");
-            return Err(config.unexpected("endian", expected));
-        }
+        Some(_) | None => vec![false; words.len()],
     };
     let swapped = words.into_iter().zip(big).filter(|(_, big)| *big);
     let swapped: Vec<Words> = swapped.map(|(words, _)| words).collect();
@@ -239,15 +232,21 @@ mod tests {
     }
 
     #[test]
-    fn byte_order_may_be_absent_only_where_it_has_no_meaning() {
-        let codecs = json!([{ "name": "bytes" }]);
-        assert!(pipeline("uint8", &[4], codecs.clone()).is_ok());
-        let error = pipeline("uint16", &[4], codecs).unwrap_err();
-        assert_eq!(error.kind(), Kind::Corrupt);
-        assert!(
-            error.to_string().contains("configuration.endian"),
-            "{error}"
+    fn c04_elements_without_a_byte_order_are_little_endian() {
+        for codecs in [
+            json!([{ "name": "bytes" }]),
+            json!([{ "name": "bytes", "configuration": { "endian": null } }]),
+        ] {
+            let pipeline = pipeline("uint16", &[2], codecs).unwrap();
+            assert_eq!(pipeline.decode(vec![1, 0, 2, 3]).unwrap(), [1, 0, 2, 3]);
+        }
+        let error = pipeline(
+            "uint16",
+            &[4],
+            json!([{ "name": "bytes", "configuration": { "endian": "middle" } }]),
         );
+        let error = error.unwrap_err().to_string();
+        assert!(error.contains("configuration.endian"), "{error}");
     }
 
     #[test]

@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 
 use crate::dialect::draft::members::{check_extensions, uri_of};
 use crate::dialect::draft::{ChunkLocation, codec_uris, data_type};
-use crate::dialect::members::{self, check_shapes, lengths};
+use crate::dialect::members::{self, check_shapes, chunk_lengths, lengths};
 use crate::dialect::typestr::Typed;
 use crate::dialect::v2::codecs::reversed;
 use crate::dialect::{Parsed, fill};
@@ -71,7 +71,7 @@ struct DraftGrid {
     separator: char,
 }
 
-/// Reads a regular grid (drafts, "chunk_grid"). A chunk may be of length zero where the array is.
+/// Reads a regular grid (drafts, "chunk_grid").
 fn grid(members: &Map<String, Value>, shape: &[u64], separator: char) -> Result<DraftGrid> {
     let grid = members
         .get("chunk_grid")
@@ -92,12 +92,7 @@ fn grid(members: &Map<String, Value>, shape: &[u64], separator: char) -> Result<
     if grid.get("type").and_then(Value::as_str) != Some("regular") {
         return Err(wrong());
     }
-    let mut chunk_shape = lengths(grid, "chunk_shape")?;
-    for (chunk, length) in chunk_shape.iter_mut().zip(shape) {
-        if *length == 0 {
-            *chunk = (*chunk).max(1);
-        }
-    }
+    let chunk_shape = chunk_lengths(grid, "chunk_shape", shape)?;
     let stated = grid
         .get("separator")
         .or_else(|| members.get("dimension_separator"))

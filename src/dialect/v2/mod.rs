@@ -6,7 +6,7 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::dialect::members::{check_shapes, lengths, separator};
+use crate::dialect::members::{check_shapes, chunk_lengths, is_format, lengths, separator};
 use crate::dialect::typestr::Typed;
 use crate::dialect::{Dialect, Document, DocumentMap, Parsed, attributes, edit, fill, typestr};
 use crate::error::{Error, Result};
@@ -73,7 +73,7 @@ fn check_attributes(zattrs: &Document) -> Result<()> {
 
 /// Reads the members of `.zarray` (v2 specification, "Metadata").
 fn array(path: &Key, members: &Map<String, Value>, attributes: Attributes) -> Result<Array> {
-    if members.get("zarr_format").and_then(Value::as_u64) != Some(2) {
+    if !is_format(members, 2) {
         let found = members.get("zarr_format").unwrap_or(&Value::Null);
         return Err(Error::unsupported(
             "zarr_format",
@@ -81,7 +81,7 @@ fn array(path: &Key, members: &Map<String, Value>, attributes: Attributes) -> Re
         ));
     }
     let shape = lengths(members, "shape")?;
-    let chunk_shape = lengths(members, "chunks")?;
+    let chunk_shape = chunk_lengths(members, "chunks", &shape)?;
     check_shapes(&shape, &chunk_shape)?;
     let typed = data_type(members)?;
     Ok(Array {
@@ -205,6 +205,37 @@ mod tests {
     fn types_that_are_not_known_are_kept() {
         let array = read(json!({ "dtype": [["x", "|O"]], "fill_value": null })).unwrap();
         assert!(matches!(array.data_type, DataType::Unknown(_)));
+    }
+
+    #[test]
+    fn c05_shapes_of_other_writers_are_read() {
+        let flat = |changes: Value| {
+            let plain = json!({"order": "C", "filters": null, "dtype": "<i2", "fill_value": 0});
+            let mut document = plain.as_object().unwrap().clone();
+            document.extend(changes.as_object().unwrap().clone());
+            read(Value::Object(document)).map(|array| (array.shape, array.chunk_shape))
+        };
+        for (changes, expected) in [
+            (json!({"shape": 3, "chunks": 5}), ([3], [5])),
+            (json!({"shape": [3], "chunks": 5}), ([3], [5])),
+            (json!({"shape": [0], "chunks": [0]}), ([0], [1])),
+            (
+                json!({"shape": 3, "chunks": 5, "zarr_format": 2.0}),
+                ([3], [5]),
+            ),
+        ] {
+            let expected = (expected.0.to_vec(), expected.1.to_vec());
+            assert_eq!(flat(changes.clone()).unwrap(), expected, "{changes}");
+        }
+        for changes in [
+            json!({"shape": [3], "chunks": [0]}),
+            json!({"shape": 3}),
+            json!({"shape": "3", "chunks": 5}),
+            json!({"shape": true, "chunks": 5}),
+            json!({"shape": -3, "chunks": 5}),
+        ] {
+            assert!(flat(changes.clone()).is_err(), "{changes}");
+        }
     }
 
     #[test]

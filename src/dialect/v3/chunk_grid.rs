@@ -5,7 +5,7 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::dialect::members::{check_shapes, lengths};
+use crate::dialect::members::{check_shapes, chunk_lengths};
 use crate::error::{Error, Result};
 use crate::grid::Axis;
 use crate::model::{EdgeRun, Edges};
@@ -30,7 +30,7 @@ pub(super) fn parse(
 ) -> Result<ChunkGrid> {
     match (name, configuration) {
         ("regular", Some(members)) => {
-            let chunk = lengths(members, "chunk_shape")?;
+            let chunk = chunk_lengths(members, "chunk_shape", shape)?;
             check_shapes(shape, &chunk)?;
             Ok(ChunkGrid {
                 shape: chunk,

@@ -5,7 +5,7 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::dialect::members::{lengths, named};
+use crate::dialect::members::{is_format, lengths, named};
 use crate::dialect::typestr::Typed;
 use crate::dialect::{Dialect, Document, DocumentMap, Parsed, attributes, edit, fill};
 use crate::error::{Error, Result};
@@ -54,7 +54,7 @@ fn edit(documents: &[Document], attributes: &Attributes) -> Result<DocumentMap> 
 
 /// Reads the members of `zarr.json`, but for the attributes.
 fn node(path: &Key, members: &Map<String, Value>) -> Result<Node> {
-    if members.get("zarr_format").and_then(Value::as_u64) != Some(3) {
+    if !is_format(members, 3) {
         let found = members.get("zarr_format").unwrap_or(&Value::Null);
         return Err(Error::unsupported(
             "zarr_format",
@@ -141,15 +141,26 @@ fn undecodable(members: &Map<String, Value>) -> Option<String> {
     };
     match members.get("storage_transformers") {
         None | Some(Value::Null) => other(),
-        Some(Value::Array(list)) if list.is_empty() => other(),
+        Some(found) if is_empty(found) => other(),
         Some(found) => Some(format!("storage_transformers: {found} is not known")),
     }
 }
 
-/// Names the first unknown member that has to be understood.
+/// Whether a value is a list of nothing; R writes one as an empty object.
+fn is_empty(value: &Value) -> bool {
+    match value {
+        Value::Array(list) => list.is_empty(),
+        Value::Object(members) => members.is_empty(),
+        _ => false,
+    }
+}
+
+/// Names the first unknown member that has to be understood. The drafts had a list of `extensions`: an empty one names none.
 fn unknown_extension(members: &Map<String, Value>, known: &[&str]) -> Option<String> {
     let (name, _) = members.iter().find(|(name, value)| {
-        !known.contains(&name.as_str()) && value.get("must_understand") != Some(&Value::Bool(false))
+        !known.contains(&name.as_str())
+            && value.get("must_understand") != Some(&Value::Bool(false))
+            && !(*name == "extensions" && is_empty(value))
     })?;
     Some(format!(
         "{name}: an extension that is not known and has to be understood"
@@ -190,6 +201,7 @@ fn dimension_names(members: &Map<String, Value>, rank: usize) -> Result<Vec<Opti
             .iter()
             .map(|name| name.as_str().map(str::to_string))
             .collect()),
+        Some(Value::String(name)) if rank == 1 => Ok(vec![Some(name.clone())]),
         Some(other) => Err(Error::corrupt(
             "dimension_names",
             format!("expected {rank} names, found {other}"),
@@ -330,5 +342,42 @@ mod tests {
         assert!(
             matches!(read(&document).unwrap(), Node::Array(array) if array.undecodable.is_some())
         );
+    }
+
+    #[test]
+    fn c05_members_of_other_writers_are_read() {
+        let grid =
+            |chunk: Value| json!({"name": "regular", "configuration": {"chunk_shape": chunk}});
+        let flat = |changes: Value| {
+            let mut document = example();
+            document["shape"] = json!([3]);
+            document["chunk_grid"] = grid(json!([5]));
+            document["dimension_names"] = Value::Null;
+            for (name, value) in changes.as_object().unwrap() {
+                document[name] = value.clone();
+            }
+            match read(&document) {
+                Ok(Node::Array(array)) => *array,
+                other => panic!("{changes}: {other:?}"),
+            }
+        };
+        let plain = flat(json!({}));
+        for same in [
+            json!({"shape": 3, "chunk_grid": grid(json!(5))}),
+            json!({"extensions": []}),
+            json!({"extensions": {}, "storage_transformers": {}}),
+            json!({"zarr_format": 3.0}),
+        ] {
+            assert_eq!(flat(same.clone()), plain, "{same}");
+        }
+        assert_eq!(
+            flat(json!({"shape": [0], "chunk_grid": grid(json!([0]))})).chunk_shape,
+            [1]
+        );
+        let named = flat(json!({"dimension_names": "time"}));
+        assert_eq!(named.dimension_names, [Some("time".to_string())]);
+        for other in [json!({"extensions": [{}]}), json!({"novel": []})] {
+            assert!(flat(other.clone()).undecodable.is_some(), "{other}");
+        }
     }
 }
