@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use serde_json::{Value, json};
 
-use super::named_faults::named;
+use super::named_faults::{named, note_unread_copies};
 use super::source_array::within;
 use super::{InfoArgs, report, shown, units};
 use crate::error::{Error, Kind, Result, printable};
@@ -50,6 +50,9 @@ fn info_of(args: &InfoArgs, located: &StorePath) -> Result<bool> {
         report::print_json(&to_json(located, &info));
     } else {
         Sheet::default().fill(located, &info).print();
+    }
+    if !matches!(info.children, Some(Err(_))) {
+        note_unread_copies(located);
     }
     Ok(true)
 }

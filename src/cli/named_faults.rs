@@ -3,6 +3,7 @@
 //! Below the command line a key is counted from the store's root, which is not what was typed: the longest leading part of a
 //! path with metadata is the store. What is no key (an option, a selection, another file) is named as it is.
 
+use super::report;
 use crate::error::{Error, Result};
 use crate::inspect::locate::StorePath;
 use crate::model::document::is_document;
@@ -19,6 +20,16 @@ pub(super) fn named<T>(located: &StorePath, typed: &str, outcome: Result<T>) -> 
             error
         }
     })
+}
+
+/// Prints which consolidated metadata did not read, though they were wanted.
+pub(super) fn note_unread_copies(located: &StorePath) {
+    for why in located.opened.hierarchy.unread_copies() {
+        let store = &located.source;
+        report::note(format_args!(
+            "{store}: the consolidated metadata do not read: {why}"
+        ));
+    }
 }
 
 /// Whether a fault is about a key: of what was typed, of something below it, or of what the store has.

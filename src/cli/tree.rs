@@ -5,7 +5,7 @@ use std::ops::ControlFlow;
 
 use serde_json::{Value, json};
 
-use super::named_faults::named;
+use super::named_faults::{named, note_unread_copies};
 use super::paint::Paint;
 use super::report::JsonList;
 use super::{LsArgs, TreeArgs, report, shown, units};
@@ -103,6 +103,9 @@ fn walk(
     let walked = tree_walk::walk(&UNLIMITED, &located.opened, place, config, take);
     if let Some(link) = located.opened.hierarchy.link_back() {
         report::note(format_args!("{}: {LEADS_BACK}", shown::text(&link)));
+    }
+    if matches!(walked, Ok(None)) {
+        note_unread_copies(located);
     }
     named(located, typed, walked)
 }

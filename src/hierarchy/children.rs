@@ -4,6 +4,7 @@
 //! `a.array.json`, `a.group.json` and `a`: it is returned for the first of them that exists, for which the store is asked
 //! only about names that could be a second one.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use crate::dialect::draft::EntryPoint;
@@ -18,8 +19,9 @@ use crate::store::{EntryKind, Key, Listing, Name};
 impl Hierarchy {
     /// Lists the children of a group, as directories, in the order of the store.
     ///
-    /// Fails with `NotADirectory` for an array, broken or not, `Unsupported` if the store cannot list and there are no
-    /// consolidated metadata. A broken node may be a group; it has the children that are found in its folder.
+    /// Where the store cannot list and there are no consolidated metadata, these are the children that attributes name.
+    ///
+    /// Fails with `NotADirectory` for an array, broken or not, `Unsupported` if nothing tells the children. A broken node may be a group; it has the children that are found in its folder.
     pub fn children(
         self: &Arc<Self>,
         context: &RequestContext,
@@ -29,12 +31,14 @@ impl Hierarchy {
             let why = "an array has no children";
             return Err(Error::new(Kind::NotADirectory, &found.path, why));
         }
-        let scope = &found.scope;
-        if !scope.store.info().lists {
-            let why = "the store cannot list, and there are no consolidated metadata";
-            return Err(Error::unsupported(&found.path, why));
+        if found.scope.store.info().lists {
+            return self.stored_children(context, found);
         }
-        self.stored_children(context, found)
+        let named = self.named_children(context, found)?;
+        if named.is_empty() {
+            return Err(unlisted(found));
+        }
+        Ok(folders(named))
     }
 
     /// Lists the children that a group has by the listing of its folder.
@@ -64,26 +68,32 @@ impl Hierarchy {
         }))
     }
 
-    /// Lists the children of a group that are known: those that `children` lists or, where the store cannot list and
+    /// Lists the children of a group that are known: those that `children` lists and, where the store cannot list and
     /// there are no consolidated metadata, those that were found by name before and are still cached. A tree over such a
-    /// store lists those, and what was made in it.
+    /// store lists what was made in it, too.
     pub fn known_children(
         self: &Arc<Self>,
         context: &RequestContext,
         found: &Arc<NodeEntry>,
     ) -> Result<Box<dyn Listing>> {
-        match self.children(context, found) {
-            Err(error) if error.kind() == Kind::Unsupported && !found.scope.store.info().lists => {
-                let is_folder = matches!(found.scope.rule, Rule::Plain(_));
-                if self.is_tree && is_folder && !found.is_array() {
-                    return self.stored_children(context, found);
-                }
-                let names = self.met_children(context, found)?.into_iter();
-                let names = names.map(|name| (name, EntryKind::Directory));
-                Ok(Box::new(NameList::new(names)))
-            }
-            answer => answer,
+        if found.scope.store.info().lists || found.is_array() {
+            return self.children(context, found);
         }
+        let named = self.named_children(context, found)?;
+        let is_folder = matches!(found.scope.rule, Rule::Plain(_));
+        if self.is_tree && is_folder && named.is_empty() {
+            return self.stored_children(context, found);
+        }
+        let mut names: BTreeSet<Vec<u8>> = named.into_iter().collect();
+        if self.is_tree && is_folder {
+            let mut made = self.stored_children(context, found)?;
+            while let Some(name) = made.next(context)? {
+                names.insert(name.name);
+            }
+        } else {
+            names.extend(self.met_children(context, found)?);
+        }
+        Ok(folders(names))
     }
 
     /// Returns the names of the children that were found by name and are still cached. One of which something was changed
@@ -101,6 +111,28 @@ impl Hierarchy {
         }
         Ok(names)
     }
+}
+
+/// Lists folders.
+fn folders(names: impl IntoIterator<Item = Vec<u8>>) -> Box<dyn Listing> {
+    let names = names.into_iter();
+    Box::new(NameList::new(
+        names.map(|name| (name, EntryKind::Directory)),
+    ))
+}
+
+/// Returns the error about a group of a store that cannot list, of which nothing tells the children.
+fn unlisted(found: &NodeEntry) -> Error {
+    let why = match (&found.node, &found.scope.unread_copies) {
+        (Err(fault), _) => format!("the store cannot list, and the metadata do not read: {fault}"),
+        (Ok(_), Some(fault)) => {
+            format!("the store cannot list, and the consolidated metadata do not read: {fault}")
+        }
+        (Ok(_), None) => {
+            "the store cannot list, and there are no consolidated metadata".to_string()
+        }
+    };
+    Error::unsupported(&found.path, why)
 }
 
 impl NodeEntry {

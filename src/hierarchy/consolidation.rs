@@ -13,7 +13,7 @@ use crate::error::Result;
 use crate::hierarchy::consolidated::{Consolidated, ConsolidatedSource, version_of};
 use crate::hierarchy::reading::{NodeReading, is_lasting};
 use crate::hierarchy::scope::Rule;
-use crate::hierarchy::{Hierarchy, MAX_DOCUMENT};
+use crate::hierarchy::{Hierarchy, MAX_DOCUMENT, MAX_WARNINGS};
 use crate::known::Known;
 use crate::model::document::{ZARR_JSON, ZMETADATA, is_consolidated};
 use crate::request_context::RequestContext;
@@ -67,7 +67,7 @@ impl Hierarchy {
             Ok(Some(found)) => found,
             Ok(None) => return Ok(None),
             Err(error) if is_lasting(error.kind()) => {
-                self.warn(reading.path, Some(error.to_string()));
+                self.note_unread(reading, error.to_string());
                 return Ok(None);
             }
             Err(error) => return Err(error),
@@ -87,10 +87,21 @@ impl Hierarchy {
                 Ok(places.map(|places| self.consolidated(reading, (found.text, places), source)))
             }
             Err(error) => {
-                self.warn(reading.path, Some(error.about(&source.key).to_string()));
+                self.note_unread(reading, error.about(&source.key).to_string());
                 Ok(None)
             }
         }
+    }
+
+    /// Says that consolidated metadata do not read, now and to those who ask for children that only these would tell.
+    fn note_unread(&self, reading: &mut NodeReading<'_>, why: String) {
+        reading.scope.unread_copies = Some(why.as_str().into());
+        let mut said = self.unread_copies.lock();
+        if said.len() < MAX_WARNINGS {
+            said.insert(why.clone());
+        }
+        drop(said);
+        self.warn(reading.path, Some(why));
     }
 
     /// Finds the document that holds consolidated metadata; in final v3 it is the group's own.

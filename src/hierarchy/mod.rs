@@ -6,7 +6,7 @@
 //! again, and a node whose documents did not change keeps its identity. What is cached counts in a memory budget.
 
 use parking_lot::Mutex;
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use crate::dialect::{Choice, DIALECTS};
@@ -29,6 +29,7 @@ mod detect;
 mod document_locks;
 mod edit;
 mod format;
+mod named_children;
 mod node_cache;
 mod node_entry;
 mod publish;
@@ -85,6 +86,8 @@ pub struct Hierarchy {
     editing: DocumentLocks,
     /// The warnings that were logged, and the first path that each was about.
     warned: Mutex<HashMap<String, Key>>,
+    /// What was said of consolidated metadata that do not read.
+    unread_copies: Mutex<BTreeSet<String>>,
 }
 
 impl Hierarchy {
@@ -104,6 +107,7 @@ impl Hierarchy {
             nodes: NodeCache::new(MemoryBudget::new(USUAL_MEMORY, Arc::default())),
             editing: DocumentLocks::default(),
             warned: Mutex::default(),
+            unread_copies: Mutex::default(),
         }
     }
 
@@ -185,6 +189,7 @@ impl Hierarchy {
             hints: self.hints.clone(),
             depends: Dependencies::default(),
             consolidated: None,
+            unread_copies: None,
             version: 0,
         };
         self.cached_or_read(context, &Key::root(), &scope)
@@ -261,6 +266,11 @@ impl Hierarchy {
     /// Returns the first symbolic link that was left out since it leads to a folder that it lies in.
     pub fn link_back(&self) -> Option<Key> {
         self.warned.lock().get(LEADS_BACK).cloned()
+    }
+
+    /// Returns which consolidated metadata did not read when they were wanted, and why: each with its key.
+    pub fn unread_copies(&self) -> Vec<String> {
+        self.unread_copies.lock().iter().cloned().collect()
     }
 }
 

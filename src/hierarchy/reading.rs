@@ -211,6 +211,7 @@ impl<'a> NodeReading<'a> {
             self.scope.version.hash(&mut versions);
             if !matches!(node, Ok(Node::Array(_))) {
                 self.scope.consolidated_version().hash(&mut versions);
+                self.scope.unread_copies.hash(&mut versions);
             }
             versions.finish()
         };

@@ -31,6 +31,8 @@ pub(super) struct ChildScope {
     pub(super) depends: Dependencies,
     /// The consolidated metadata that the store begins with, if it does.
     pub(super) consolidated: Option<Arc<Consolidated>>,
+    /// Which consolidated metadata do not read, and why, if there are such.
+    pub(super) unread_copies: Option<Arc<str>>,
     /// Differs between rules; 0 for the rule of the root.
     pub(super) version: u64,
 }

@@ -21,4 +21,5 @@ mod examples;
 mod hierarchies;
 mod hostile;
 mod layouts;
+mod named_children;
 mod written;

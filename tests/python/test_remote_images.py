@@ -1,0 +1,114 @@
+"""Images of OME-Zarr, and consolidated metadata that do not read, on a server that cannot list."""
+
+import json
+import os
+import subprocess
+
+import numpy as np
+import ome_zarr.format
+import pytest
+import zarr
+from ome_zarr.writer import write_image, write_labels, write_plate_metadata, write_well_metadata
+
+import mounting
+import places
+from servers.keys_only import KeysOnly
+
+FORMATS = {2: ome_zarr.format.FormatV04, 3: ome_zarr.format.FormatV05}
+PLANE = np.arange(64 * 64, dtype="u2").reshape(64, 64)
+
+
+@pytest.fixture
+def served(tmp_path):
+    for name in ("server", "data"):
+        (tmp_path / name).mkdir()
+    with KeysOnly(tmp_path / "server", tmp_path / "data") as server:
+        yield f"{server.url}/made"
+
+
+def put_image(group, version):
+    write_image(PLANE, group, axes="yx", fmt=FORMATS[version]())
+    write_labels((PLANE % 7).astype("u1"), group, name="cells", axes="yx", fmt=FORMATS[version]())
+
+
+def tree(url):
+    """Returns the paths of all nodes."""
+    listed = json.loads(mounting.zarrfs("tree", "--json", url).stdout)
+    return {node["path"] for node in listed["nodes"]}
+
+
+def nodes_of(folder):
+    """Returns the paths of all nodes that are stored in a folder."""
+    documents = [*folder.rglob("zarr.json"), *folder.rglob(".zgroup"), *folder.rglob(".zarray")]
+    return {str(path.parent.relative_to(folder)).removeprefix(".") for path in documents}
+
+
+@pytest.mark.parametrize("version", FORMATS)
+def test_c06_an_image_of_ome_zarr_is_listed(tmp_path, served, version):
+    root = zarr.open_group(tmp_path / "data/made", mode="w", zarr_format=version)
+    put_image(root, version)
+    expected = nodes_of(tmp_path / "data/made")
+    assert len(expected) > 5 and any("labels/cells/" in path for path in expected)
+    assert tree(served) == expected
+    with mounting.Mount(served, environment=places.environment({})) as mount:
+        for view in (mount.path, mount.files):
+            names = set(os.listdir(view))
+            assert {path for path in expected if path and "/" not in path} <= names
+            assert "cells" in os.listdir(view / "labels")
+
+
+@pytest.mark.parametrize("version", FORMATS)
+def test_c06_a_plate_of_ome_zarr_is_listed(tmp_path, served, version):
+    root = zarr.open_group(tmp_path / "data/made", mode="w", zarr_format=version)
+    write_plate_metadata(root, ["A", "B"], ["1", "2"], ["A/1", "B/2"], fmt=FORMATS[version]())
+    for row, column in ("A1", "B2"):
+        well = root.require_group(row).require_group(column)
+        write_well_metadata(well, ["0"], fmt=FORMATS[version]())
+        put_image(well.require_group("0"), version)
+    expected = nodes_of(tmp_path / "data/made")
+    assert tree(served) == expected
+    with mounting.Mount(served, environment=places.environment({})) as mount:
+        assert {"A", "B"} <= set(os.listdir(mount.path))
+        assert "2" in os.listdir(mount.files / "B")
+
+
+def test_c06_what_is_made_beside_named_children_is_listed(tmp_path, served):
+    root = zarr.open_group(tmp_path / "data/made", mode="w", zarr_format=3)
+    put_image(root, 3)
+    upper = tmp_path / "upper"
+    upper.mkdir()
+    with mounting.Mount(served, "--cow", upper, environment=places.environment({})) as mount:
+        before = set(os.listdir(mount.path))
+        zarr.open_group(mount.path, mode="r+").create_group("mine")
+        assert set(os.listdir(mount.path)) == before | {"mine"}
+
+
+def cut_off(folder, version):
+    """Cuts the document that has the consolidated metadata; returns its name."""
+    root = zarr.open_group(folder, mode="w", zarr_format=version)
+    root.create_array("a", data=np.arange(4))
+    zarr.consolidate_metadata(folder, zarr_format=version)
+    name = ".zmetadata" if version == 2 else "zarr.json"
+    whole = (folder / name).read_bytes()
+    (folder / name).write_bytes(whole[:-100])
+    return name
+
+
+@pytest.mark.filterwarnings("ignore:Consolidated metadata")
+@pytest.mark.parametrize("version", [2, 3])
+def test_c05_cut_consolidated_metadata_are_named_by_each_command(tmp_path, served, version):
+    name = cut_off(tmp_path / "data/made", version)
+    for command, status in [("tree", 2), ("ls", 2), ("info", 0), ("check", 1)]:
+        done = mounting.zarrfs(command, served, check=False)
+        assert done.returncode == status
+        assert f"{name}: " in done.stdout + done.stderr and "not JSON" in done.stdout + done.stderr, command
+    for command, status in [("tree", 0), ("ls", 0), ("info", 0), ("check", 1)]:
+        arguments = ["--consolidated"] if command != "check" else []
+        done = mounting.zarrfs(command, *arguments, tmp_path / "data/made", check=False)
+        assert done.returncode == status
+        if version == 2 or command != "ls":
+            assert "not JSON" in done.stdout + done.stderr, command
+    log = tmp_path / "log"
+    with mounting.Mount(served, "--log", log, environment=places.environment({})) as mount:
+        os.listdir(mount.path)
+        assert f"{name}: not JSON" in log.read_text() + subprocess.getoutput(f"cat {mount.path}/.zarrfs/errors")
