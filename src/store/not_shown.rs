@@ -16,17 +16,17 @@ pub struct NotShown {
     pub why: NotShownReason,
 }
 
-/// Why an entry is no key.
+/// Why an entry is no key, or not by its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NotShownReason {
     /// The name is no plain path.
     NoPath,
     /// It is a symbolic link, a pipe or a device.
     Special,
-    /// A folder has its name.
-    BehindFolder,
     /// A later entry has its name.
     Replaced,
+    /// It is shown, by another name than it has; the first such entry.
+    Respelled,
 }
 
 /// The entries of a store that are not shown: the first ones of an archive, those of a bucket as listings find them.

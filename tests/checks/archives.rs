@@ -42,13 +42,11 @@ fn entries_that_are_not_shown_are_findings() {
         Entry::new("zarr.json", GROUP),
         Entry::new("g/zarr.json", GROUP),
         Entry::new("g/zarr.json", GROUP),
-        Entry::new("g", b"a file"),
         Entry::new("../evil", b"x"),
         link,
     ];
     let expected = [
         (Error, "entry-not-shown", "../evil"),
-        (Error, "entry-not-shown", "g"),
         (Warning, "entry-twice", "g/zarr.json"),
         (Warning, "special-file", "g/link"),
     ]
@@ -58,6 +56,18 @@ fn entries_that_are_not_shown_are_findings() {
     assert_eq!(all, expected);
     let codes: Vec<_> = found(entries, "g").iter().map(|found| found.1).collect();
     assert_eq!(codes.len(), 2, "{codes:?}");
+}
+
+#[test]
+fn c02_names_as_bsdtar_writes_them_are_shown() {
+    let entries = vec![
+        Entry::new("./", b""),
+        Entry::new("./zarr.json", GROUP),
+        Entry::new("./g/", b""),
+        Entry::new("./g/zarr.json", GROUP),
+    ];
+    let expected = (Warning, "entry-respelled", "./zarr.json".to_string());
+    assert_eq!(found(entries, ""), [expected]);
 }
 
 #[test]

@@ -1,5 +1,6 @@
 """Zip archives as zarr-python, Python's zipfile and zip(1) write them, mounted without unpacking."""
 
+import errno
 import os
 import subprocess
 import zipfile
@@ -158,3 +159,61 @@ def test_a_relative_path_with_a_folder(tmp_path, monkeypatch, mounted):
         archive.writestr("in/key", "text")
     monkeypatch.chdir(tmp_path)
     assert (mounted("made.zip/in").path / "key").read_text() == "text"
+
+
+def renamed(archive, folder, name_of):
+    """Packs a folder under other names."""
+    with zipfile.ZipFile(archive, "w") as opened:
+        for file in sorted(folder.rglob("*")):
+            if file.is_file():
+                opened.writestr(name_of(file.relative_to(folder).as_posix()), file.read_bytes())
+
+
+# As bsdtar packs ".", as other programs do with absolute paths, and as Windows PowerShell does.
+NAMES = {"dot": "./{}".format, "slash": "/{}".format, "backslashes": lambda name: name.replace("/", "\\")}
+
+
+@pytest.mark.parametrize("kind", NAMES)
+@pytest.mark.parametrize("zarr_format", [2, 3])
+def test_c02_names_of_other_writers(tmp_path, mounted, zarr_format, kind):
+    arrays = fill_folder(tmp_path / "folder", zarr_format)
+    archive = tmp_path / "a.zarr.zip"
+    renamed(archive, tmp_path / "folder", NAMES[kind])
+    expect(mounted(archive), archive, arrays)
+    listed = zarrfs("tree", archive).stdout
+    assert "2 groups" in listed and not listed.startswith("0")
+    assert zarrfs("check", archive, check=False).returncode == 0
+
+
+def test_b06_a_key_that_is_a_file_and_a_prefix(tmp_path, mounted):
+    """The only chunk of an array without dimensions has the name of the folder that another program puts below it."""
+    archive = tmp_path / "a.zarr.zip"
+    made = zarr.create_array(tmp_path / "folder", shape=(), dtype="<i4", fill_value=0, compressors=None)
+    made[...] = 7
+    renamed(archive, tmp_path / "folder", str)
+    with zipfile.ZipFile(archive, "a") as opened:
+        opened.writestr("c/0", b"another")
+    mount = mounted(archive)
+    assert np.load(layout.decoded(mount.files, archive, "", "npy")) == 7
+    assert (mount.path / "c/.zarrfs-object").read_bytes() == np.int32(7).tobytes()
+    assert (mount.path / "c/0").read_bytes() == b"another"
+
+
+@pytest.mark.parametrize("size", [100, 3_000_000])
+def test_b06_a_wrong_checksum_is_an_error_in_every_view(tmp_path, mounted, size):
+    archive = tmp_path / "a.zarr.zip"
+    content = np.random.default_rng(1).integers(0, 255, size, dtype="u1")
+    zarr.create_array(tmp_path / "folder", data=content, chunks=(size,), compressors=None)
+    renamed(archive, tmp_path / "folder", str)
+    packed = archive.read_bytes()
+    place = packed.index(content[:50].tobytes()) + size // 2
+    archive.write_bytes(packed[:place] + bytes([packed[place] ^ 1]) + packed[place + 1 :])
+    mount = mounted(archive)
+    for _ in range(3):
+        with pytest.raises(OSError) as refused:
+            (mount.path / "c/0").read_bytes()
+        assert refused.value.errno == errno.EIO
+    with pytest.raises(OSError) as refused:
+        np.load(layout.decoded(mount.files, archive, "", "npy"))
+    assert refused.value.errno == errno.EIO
+    assert (mount.path / "zarr.json").read_bytes().startswith(b"{")

@@ -24,17 +24,17 @@ fn no_name_leads_out_of_the_archive() {
     let bad = [
         "../up",
         "a/../../up",
-        "/absolute",
-        "./here",
         "a/./b",
         "a//b",
         "..",
         ".",
         "/",
         "",
-        "a\\b",
+        "/../up",
+        "./../up",
         "..\\up",
-        "C:\\up",
+        "a\\..\\..\\up",
+        "\\..\\up",
         "nul\0",
         &long,
     ];
@@ -156,10 +156,9 @@ fn damaged_entries_are_corrupt_and_the_others_are_not() {
         assert_eq!(error.kind(), Kind::Corrupt, "{path}: {error}");
         assert!(error.to_string().starts_with(&path), "{error}");
         damaged += 1;
-        // Piece by piece a deflated entry is checked at its end, a stored one in its headers alone.
         let opened = zip.open(&UNLIMITED, &key(&path), None);
         let read = opened.and_then(|opened| opened.read_at(&UNLIMITED, 0, 1 << 22));
-        assert!(path == "crc" || path == "byte" || read.is_err(), "{path}");
+        assert!(read.is_err(), "{path}");
     }
     assert_eq!(damaged, 16);
     assert_eq!(get(&zip, "fine").unwrap().unwrap(), long);

@@ -11,6 +11,7 @@ use std::time::UNIX_EPOCH;
 use zarrfs::error::Kind;
 use zarrfs::stats::Stats;
 use zarrfs::store;
+use zarrfs::store::backend::zip::ZipStore;
 use zarrfs::store::{ByteRange, EntryKind, Key, Store, StoreConfig};
 
 use fixture::{LIMIT, content, get, key, names, open, open_inside, zip};
@@ -155,7 +156,7 @@ fn readers_out_of_step_get_the_same_bytes() {
 }
 
 #[test]
-fn the_last_entry_of_a_name_counts_and_folders_hide_files() {
+fn b06_the_last_entry_of_a_name_counts_and_files_may_be_folders_too() {
     let zip = zip([
         Entry::new("a/0", b"first"),
         Entry::new("both", b"file"),
@@ -168,10 +169,82 @@ fn the_last_entry_of_a_name_counts_and_folders_hide_files() {
     assert_eq!(names(&zip, ""), ["a/", "both/", "folder/"]);
     assert_eq!(names(&zip, "a"), ["0"]);
     assert_eq!(names(&zip, "folder"), [""; 0]);
-    assert_eq!(get(&zip, "both").unwrap(), None);
+    assert_eq!(get(&zip, "both").unwrap().unwrap(), b"file");
     assert_eq!(get(&zip, "both/x").unwrap().unwrap(), b"x");
     let meta = zip.head(&UNLIMITED, &key("both")).unwrap().unwrap();
-    assert_eq!(meta.kind, EntryKind::Directory);
+    assert_eq!((meta.kind, meta.size), (EntryKind::Directory, 4));
+    let opened = zip.open(&UNLIMITED, &key("both"), None).unwrap();
+    assert_eq!(opened.read_at(&UNLIMITED, 0, 9).unwrap(), b"file");
+}
+
+/// Opens an archive with an entry that has a wrong checksum.
+fn with_wrong_sum(bytes: &[u8]) -> ZipStore {
+    let mut wrong = Entry::new("a", bytes);
+    wrong.packed[bytes.len() / 2] ^= 1;
+    zip([wrong, Entry::new("b", b"right")])
+}
+
+#[test]
+fn b06_a_wrong_checksum_fails_whole_reads_however_they_are_cut() {
+    let bytes = content(10_000);
+    let zip = with_wrong_sum(&bytes);
+    let opened = zip.open(&UNLIMITED, &key("a"), None).unwrap();
+    // Out of order, and partly twice.
+    for (offset, length) in [(3000, 3000), (0, 3000), (5000, 2000)] {
+        let read = opened.read_at(&UNLIMITED, offset, length).unwrap();
+        assert_eq!(read.len(), length);
+    }
+    // Another reader reads the rest.
+    let other = zip.open(&UNLIMITED, &key("a"), None).unwrap();
+    let error = other.read_at(&UNLIMITED, 7000, 3000).unwrap_err();
+    assert_eq!(error.kind(), Kind::Corrupt);
+    assert!(error.to_string().starts_with("a: its CRC-32 is"), "{error}");
+    // From then on nothing of it is read, since pages may hold the other parts.
+    for failed in [
+        opened.read_at(&UNLIMITED, 0, 1).err(),
+        zip.open(&UNLIMITED, &key("a"), None).err(),
+        zip.get_range(&UNLIMITED, &key("a"), ByteRange::Suffix(3))
+            .err(),
+        zip.get(&UNLIMITED, &key("a"), LIMIT).err(),
+    ] {
+        assert_eq!(failed.unwrap().kind(), Kind::Corrupt);
+    }
+    let right = zip.open(&UNLIMITED, &key("b"), None).unwrap();
+    assert_eq!(right.read_at(&UNLIMITED, 0, 9).unwrap(), b"right");
+}
+
+#[test]
+fn b06_ranges_that_are_all_of_an_entry_are_checked() {
+    let zip = with_wrong_sum(&content(100));
+    let range = |start, end| ByteRange::Span(start..end);
+    assert!(zip.get_range(&UNLIMITED, &key("a"), range(60, 100)).is_ok());
+    let error = zip
+        .get_range(&UNLIMITED, &key("a"), range(0, 60))
+        .unwrap_err();
+    assert_eq!(error.kind(), Kind::Corrupt);
+}
+
+#[test]
+fn c02_names_of_other_writers_are_keys() {
+    let zip = zip([
+        Entry::new("./", b""),
+        Entry::new("./zarr.json", b"root"),
+        Entry::new("/a/zarr.json", b"slash"),
+        Entry::new("b\\c\\zarr.json", b"backslash"),
+        Entry::deflated(".//././d/0", b"both"),
+    ]);
+    assert_eq!(names(&zip, ""), ["a/", "b/", "d/", "zarr.json"]);
+    for (name, bytes) in [
+        ("zarr.json", &b"root"[..]),
+        ("a/zarr.json", b"slash"),
+        ("b/c/zarr.json", b"backslash"),
+        ("d/0", b"both"),
+    ] {
+        assert_eq!(get(&zip, name).unwrap().unwrap(), bytes, "{name}");
+        let opened = zip.open(&UNLIMITED, &key(name), None).unwrap();
+        assert_eq!(opened.read_at(&UNLIMITED, 0, 99).unwrap(), bytes, "{name}");
+    }
+    assert_eq!(zip.info().not_shown.all().len(), 1, "the first one is told");
 }
 
 #[test]

@@ -5,6 +5,7 @@
 //! more. A failure to read the archive is never "missing".
 
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -13,9 +14,11 @@ use flate2::Crc;
 use crate::error::{Error, Kind, Result};
 use crate::store::{EntryKind, Key, Meta, Reader, Store, Version};
 
+use super::FETCH_SIZE;
 use super::directory;
-use super::directory::LeftOut;
+use super::directory::{LeftOut, plain_name};
 use super::index::{Packing, ZipEntry, ZipIndex};
+use super::sums::EntrySums;
 use crate::request_context::RequestContext;
 
 /// Length of a local header without its name and extra field, and how it begins (APPNOTE 4.3.7).
@@ -39,6 +42,7 @@ pub(super) struct Archive {
     /// That of its directory.
     digest: u64,
     reader: Arc<dyn Reader>,
+    sums: EntrySums,
     /// Whether its file may be overwritten in place while it is open.
     in_place: bool,
 }
@@ -70,6 +74,7 @@ impl Archive {
             digest: directory.digest,
             meta,
             reader,
+            sums: EntrySums::default(),
             in_place: base.info().folder.is_some(),
         };
         Ok((archive, directory.left_out))
@@ -165,7 +170,7 @@ impl Archive {
     ) -> Result<EntryData> {
         check_packing(entry)?;
         let together = together && entry.packed <= MAX_READ_WITH_HEADER;
-        let mut wanted = HEADER + entry.name_len();
+        let mut wanted = HEADER + entry.stored_name_len();
         if together {
             wanted += EXTRA + entry.packed;
         }
@@ -208,6 +213,55 @@ impl Archive {
         check_crc(crc.sum(), entry).map_err(|error| self.blame(context, error))?;
         Ok(bytes)
     }
+
+    /// Reads a part of an entry that is stored as it is, whose bytes begin at `start`; `Corrupt` as well once all of it was
+    /// read, by whomever, and the checksum is another one.
+    pub(super) fn read_part(
+        &self,
+        context: &RequestContext,
+        (entry, start): (&ZipEntry, u64),
+        range: Range<u64>,
+    ) -> Result<Vec<u8>> {
+        if let Some(sum) = self.sums.wrong(entry) {
+            check_crc(sum, entry)?;
+        }
+        let bytes = self.read(context, start + range.start, range.end - range.start)?;
+        if let Some(sum) = self.sums.part(entry, range.start, &bytes) {
+            self.judge(context, entry, sum)?;
+        }
+        Ok(bytes)
+    }
+
+    /// Reads all of an entry again whose checksum was found to be wrong: what was read may have been damaged on the way.
+    pub(super) fn check_known(
+        &self,
+        context: &RequestContext,
+        entry: &ZipEntry,
+        start: u64,
+    ) -> Result<()> {
+        if self.sums.wrong(entry).is_none() {
+            return Ok(());
+        }
+        let mut crc = Crc::new();
+        for offset in (0..entry.size).step_by(usize::try_from(FETCH_SIZE).unwrap_or(usize::MAX)) {
+            let length = FETCH_SIZE.min(entry.size - offset);
+            crc.update(&self.read(context, start + offset, length)?);
+        }
+        self.judge(context, entry, crc.sum())
+    }
+
+    /// Remembers whether an entry is wrong by the checksum of all of it; `Corrupt` if it is.
+    fn judge(&self, context: &RequestContext, entry: &ZipEntry, sum: u32) -> Result<()> {
+        let judged = check_crc(sum, entry).map_err(|error| self.blame(context, error));
+        if judged
+            .as_ref()
+            .err()
+            .is_none_or(|error| error.kind() == Kind::Corrupt)
+        {
+            self.sums.whole(entry, sum);
+        }
+        judged
+    }
 }
 
 /// Refuses what cannot be read, and sizes that its packing cannot have.
@@ -242,7 +296,8 @@ fn header_length(bytes: &[u8], name: &Key) -> Result<u64> {
     let lengths = number(26).zip(number(28));
     let (name_length, extra_length) = lengths.ok_or_else(wrong)?;
     let found = bytes.get(HEADER_LEN..HEADER_LEN + usize::from(name_length));
-    if !bytes.starts_with(SIGNATURE) || found != Some(name.as_bytes()) {
+    let is_same = |found: &[u8]| *plain_name(found) == *name.as_bytes();
+    if !bytes.starts_with(SIGNATURE) || !found.is_some_and(is_same) {
         return Err(wrong());
     }
     Ok(HEADER + u64::from(name_length) + u64::from(extra_length))

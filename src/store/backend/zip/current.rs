@@ -160,8 +160,9 @@ fn read(
 ) -> Result<(Arc<Archive>, LeftOut)> {
     let (archive, left_out) =
         Archive::open(context, base, key).map_err(|error| error.about(shown))?;
-    if left_out != LeftOut::default() {
-        log::warn!("{}: not shown: {left_out}", printable(shown));
+    let said = left_out.to_string();
+    if !said.is_empty() {
+        log::warn!("{}: not shown: {said}", printable(shown));
     }
     Ok((Arc::new(archive), left_out))
 }

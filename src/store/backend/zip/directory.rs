@@ -4,6 +4,7 @@
 //! one that is really there, whatever the end of the archive claims. Names that could lead out of the archive
 //! and entries that are neither files nor folders are left out here, and nowhere else.
 
+use std::borrow::Cow;
 use std::hash::{Hash, Hasher};
 use std::io;
 
@@ -40,12 +41,10 @@ pub(super) struct CentralDirectory {
 /// Entries that are not shown.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct LeftOut {
-    /// Names that are no keys: `..`, `.`, an empty component, a slash in front, a backslash, too long.
+    /// Names that are no keys: `..`, `.`, an empty component, too long.
     pub(super) names: u64,
     /// Symbolic links, pipes, devices.
     pub(super) specials: u64,
-    /// Files whose name is that of a folder, too.
-    pub(super) hidden: u64,
     /// Files whose name a later one has.
     pub(super) repeated: u64,
     /// The first of the names.
@@ -87,8 +86,8 @@ pub(super) fn read(
         let text = format!("the directory has {found} entries, not {claimed} as its end says");
         return Err(Error::corrupt("", text));
     }
-    let (index, hidden, repeated) = builder.finish(&mut left_out.listed);
-    (left_out.hidden, left_out.repeated) = (hidden, repeated);
+    let index;
+    (index, left_out.repeated) = builder.finish(&mut left_out.listed);
     Ok(CentralDirectory {
         index,
         left_out,
@@ -138,7 +137,13 @@ fn take(
         Some(folder) => (folder, true),
         None => (name, false),
     };
-    let Some(key) = key_of(name) else {
+    let plain = plain_name(name);
+    let key = Key::new(&*plain).ok();
+    if is_folder && key.as_ref().is_some_and(Key::is_root) {
+        // The folder that was packed, as ./
+        return Ok(());
+    }
+    let Some(key) = key.filter(|key| !key.is_root()) else {
         left_out.names += 1;
         if left_out.names == 1 {
             left_out.first = printable(&String::from_utf8_lossy(path.as_ref()));
@@ -146,12 +151,17 @@ fn take(
         left_out.list(left_out.names, path.as_ref(), NotShownReason::NoPath);
         return Ok(());
     };
+    let why = NotShownReason::Respelled;
+    if *plain != *name && !left_out.listed.iter().any(|listed| listed.why == why) {
+        let name = path.as_ref().to_vec();
+        left_out.listed.push(NotShown { name, why });
+    }
     if !is_folder && is_special(record) {
         left_out.specials += 1;
-        left_out.list(left_out.specials, name, NotShownReason::Special);
+        left_out.list(left_out.specials, &plain, NotShownReason::Special);
         return Ok(());
     }
-    if builder.add(&key, entry_of(record, is_folder)) {
+    if builder.add(&key, entry_of(record, is_folder), name.len()) {
         return Ok(());
     }
     Err(Error::too_large(
@@ -170,10 +180,25 @@ impl LeftOut {
     }
 }
 
-/// Returns the key that a name is; nothing for one that could lead elsewhere (APPNOTE 4.4.17.1).
-fn key_of(name: &[u8]) -> Option<Key> {
-    let key = Key::new(name).ok()?;
-    (!key.is_root() && !name.contains(&b'\\')).then_some(key)
+/// Returns a name as APPNOTE 4.4.17.1 demands it: relative, with slashes. bsdtar puts `./` in front, others a slash, and
+/// Windows PowerShell writes backslashes. Whether it could lead elsewhere is for `Key` to say.
+pub(super) fn plain_name(name: &[u8]) -> Cow<'_, [u8]> {
+    if name.contains(&b'\\') {
+        let slashes = name
+            .iter()
+            .map(|&byte| if byte == b'\\' { b'/' } else { byte });
+        let slashes: Vec<u8> = slashes.collect();
+        return Cow::Owned(relative(&slashes).to_vec());
+    }
+    Cow::Borrowed(relative(name))
+}
+
+fn relative(mut name: &[u8]) -> &[u8] {
+    while let Some(rest) = name.strip_prefix(b"./").or_else(|| name.strip_prefix(b"/")) {
+        name = rest;
+    }
+    // What was `./` before its slash was taken off.
+    if name == b"." { b"" } else { name }
 }
 
 /// Whether the writer was Unix and the entry is neither a file nor a folder there (APPNOTE 4.4.15).

@@ -1,8 +1,8 @@
 //! The entries of an archive, sorted by name: one buffer of names, one short record per entry.
 //!
 //! Names have a NUL for each slash. No name holds a NUL, so byte order puts a folder directly before all that lies
-//! below it: the entries below a path are one range of records, found by binary search. Each name occurs once, and no
-//! file has entries below it. Parsing an archive is left to `directory`.
+//! below it: the entries below a path are one range of records, found by binary search. Each name occurs once; a file may
+//! have entries below it, as an object may be a prefix. Parsing an archive is left to `directory`.
 
 use std::ops::Range;
 
@@ -45,6 +45,8 @@ pub(super) struct ZipEntry {
     pub(super) packing: Packing,
     name_start: u32,
     name_len: u16,
+    /// How many bytes longer its name in the archive is.
+    name_rest: u16,
 }
 
 /// What lies under a path.
@@ -54,6 +56,8 @@ pub(super) enum IndexedPath<'a> {
     /// A folder, and its record if the archive has one.
     Folder(Option<&'a ZipEntry>),
     File(&'a ZipEntry),
+    /// A file, and others below its name.
+    Both(&'a ZipEntry),
 }
 
 /// One name directly under a path.
@@ -76,8 +80,8 @@ pub(super) struct ZipIndex {
 pub(super) struct IndexBuilder(ZipIndex);
 
 impl IndexBuilder {
-    /// Adds an entry; false if all names together are longer than 4 GiB.
-    pub(super) fn add(&mut self, key: &Key, mut entry: ZipEntry) -> bool {
+    /// Adds an entry whose name has `stored` bytes in the archive; false if all names together are longer than 4 GiB.
+    pub(super) fn add(&mut self, key: &Key, mut entry: ZipEntry, stored: usize) -> bool {
         let ZipIndex { names, entries } = &mut self.0;
         let name = key.as_bytes();
         let (Ok(start), Ok(length)) = (u32::try_from(names.len()), u16::try_from(name.len()))
@@ -85,49 +89,38 @@ impl IndexBuilder {
             return false;
         };
         (entry.name_start, entry.name_len) = (start, length);
+        entry.name_rest = u16::try_from(stored.saturating_sub(name.len())).unwrap_or(u16::MAX);
         names.extend(name.iter().map(|&byte| index_byte(byte)));
         entries.push(entry);
         true
     }
 
-    /// Sorts the entries; also returns how many files were left out because folders have the same name, and how many
-    /// because a later file has it. The first ones of both are added to `listed`.
-    pub(super) fn finish(self, listed: &mut Vec<NotShown>) -> (ZipIndex, u64, u64) {
+    /// Sorts the entries; also returns how many files were left out because a later file has the same name. The first ones
+    /// are added to `listed`.
+    pub(super) fn finish(self, listed: &mut Vec<NotShown>) -> (ZipIndex, u64) {
         let ZipIndex { names, mut entries } = self.0;
         let name = |entry: &ZipEntry| name_in(&names, entry);
-        let mut list = |entry: &ZipEntry, count: u64, why: NotShownReason| {
-            if count <= MAX_LISTED {
-                let name = path_of(name(entry));
-                listed.push(NotShown { name, why });
-            }
-        };
         // The sort is stable: of several entries of one name the last stays the last.
         entries.sort_by(|a, b| name(a).cmp(name(b)));
-        let (mut hidden, mut repeated) = (0, 0);
+        let mut repeated = 0;
         entries.dedup_by(|later, earlier| {
             let same = name(later) == name(earlier);
-            let hides = !earlier.is_folder() && (is_below(name(later), name(earlier)));
-            let hides = hides || same && earlier.is_folder() != later.is_folder();
-            if hides {
-                hidden += 1;
-                let file = if earlier.is_folder() {
-                    &later
-                } else {
-                    &earlier
-                };
-                list(file, hidden, NotShownReason::BehindFolder);
-            } else if same && !later.is_folder() {
+            // A folder is there without its entry if something lies in it.
+            let replaces = same && (earlier.is_folder() || !later.is_folder());
+            if replaces && !earlier.is_folder() {
                 repeated += 1;
-                list(later, repeated, NotShownReason::Replaced);
+                if repeated <= MAX_LISTED {
+                    let (name, why) = (path_of(name(later)), NotShownReason::Replaced);
+                    listed.push(NotShown { name, why });
+                }
             }
-            let replaces = hides && !earlier.is_folder() || same && !hides;
             if replaces {
                 *earlier = *later;
             }
-            same || hides
+            same
         });
         entries.shrink_to_fit();
-        (ZipIndex { names, entries }, hidden, repeated)
+        (ZipIndex { names, entries }, repeated)
     }
 }
 
@@ -143,12 +136,13 @@ impl ZipEntry {
             modified: 0,
             name_start: 0,
             name_len: 0,
+            name_rest: 0,
         }
     }
 
     /// Returns the length of the name in the archive, without the slash after that of a folder.
-    pub(super) fn name_len(&self) -> u64 {
-        u64::from(self.name_len)
+    pub(super) fn stored_name_len(&self) -> u64 {
+        u64::from(self.name_len) + u64::from(self.name_rest)
     }
 
     fn is_folder(&self) -> bool {
@@ -170,11 +164,20 @@ impl ZipIndex {
             _ if path.is_root() => IndexedPath::Folder(None),
             Some(entry) if self.name(entry) == wanted => match entry.packing {
                 Packing::Folder => IndexedPath::Folder(Some(entry)),
+                _ if self.has_below(at) => IndexedPath::Both(entry),
                 _ => IndexedPath::File(entry),
             },
             Some(entry) if is_below(self.name(entry), &wanted) => IndexedPath::Folder(None),
             _ => IndexedPath::Missing,
         }
+    }
+
+    /// Whether others lie below the name of a record.
+    fn has_below(&self, at: usize) -> bool {
+        let name = self.entries.get(at).map(|entry| self.name(entry));
+        let next = self.entries.get(at + 1).map(|entry| self.name(entry));
+        name.zip(next)
+            .is_some_and(|(name, next)| is_below(next, name))
     }
 
     /// Returns the records below a path.
@@ -204,7 +207,7 @@ impl ZipIndex {
             .iter()
             .position(|&byte| byte == SEPARATOR)
             .unwrap_or(rest.len());
-        let is_folder = length < rest.len() || entry.is_folder();
+        let is_folder = length < rest.len() || entry.is_folder() || self.has_below(position);
         let (kind, next) = if is_folder {
             let below = self.range_below(position, full.get(..start + length)?);
             (EntryKind::Directory, below.end)
@@ -268,12 +271,11 @@ mod tests {
     }
 
     /// Builds an index; a name with a slash at its end is a folder, the offset is its number in the list.
-    fn index(names: &[&str]) -> (ZipIndex, u64) {
-        let (index, hidden, _) = counted(names);
-        (index, hidden)
+    fn index(names: &[&str]) -> ZipIndex {
+        counted(names).0
     }
 
-    fn counted(names: &[&str]) -> (ZipIndex, u64, u64) {
+    fn counted(names: &[&str]) -> (ZipIndex, u64) {
         let mut builder = IndexBuilder::default();
         for (number, name) in names.iter().enumerate() {
             let packing = if name.ends_with('/') {
@@ -283,7 +285,8 @@ mod tests {
             };
             assert!(builder.add(
                 &key(name.trim_end_matches('/')),
-                ZipEntry::new(packing, number as u64)
+                ZipEntry::new(packing, number as u64),
+                name.len()
             ));
         }
         builder.finish(&mut Vec::new())
@@ -308,14 +311,14 @@ mod tests {
 
     fn offset(index: &ZipIndex, path: &str) -> Option<u64> {
         match index.find(&key(path)) {
-            IndexedPath::File(entry) => Some(entry.header),
+            IndexedPath::File(entry) | IndexedPath::Both(entry) => Some(entry.header),
             _ => None,
         }
     }
 
     #[test]
     fn folders_without_entries_are_listed_once_each() {
-        let (index, _) = index(&["b/c/1", "b-", "b/c.", "b/c/0", "a", "b/d/", "empty/"]);
+        let index = index(&["b/c/1", "b-", "b/c.", "b/c/0", "a", "b/d/", "empty/"]);
         assert_eq!(list(&index, ""), ["a", "b/", "b-", "empty/"]);
         assert_eq!(list(&index, "b"), ["c/", "c.", "d/"]);
         assert_eq!(list(&index, "b/c"), ["0", "1"]);
@@ -338,29 +341,40 @@ mod tests {
 
     #[test]
     fn of_several_entries_of_one_name_the_last_counts() {
-        let (index, hidden, repeated) = counted(&["a", "x/y", "a", "x/", "x/y", "x/", "a"]);
+        let (index, repeated) = counted(&["a", "x/y", "a", "x/", "x/y", "x/", "a"]);
         assert_eq!(
             (offset(&index, "a"), offset(&index, "x/y")),
             (Some(6), Some(4))
         );
-        assert_eq!((index.len(), hidden, repeated), (3, 0, 3));
+        assert_eq!((index.len(), repeated), (3, 3));
     }
 
     #[test]
-    fn a_folder_hides_a_file_of_its_name() {
+    fn b06_a_name_may_be_that_of_a_file_and_of_a_folder() {
         for names in [
             &["a", "a/b", "a-"][..],
             &["a/b", "a", "a-"],
             &["a", "a/", "a-", "a/b"],
             &["a/", "a", "a-", "a/b"],
         ] {
-            let (index, hidden) = index(names);
+            let index = index(names);
             assert_eq!(list(&index, ""), ["a/", "a-"], "{names:?}");
             assert_eq!(list(&index, "a"), ["b"], "{names:?}");
-            assert_eq!((offset(&index, "a"), hidden), (None, 1), "{names:?}");
+            let place = names.iter().position(|name| *name == "a").unwrap();
+            assert_eq!(offset(&index, "a"), Some(place as u64), "{names:?}");
+            assert!(matches!(index.find(&key("a")), IndexedPath::Both(_)));
         }
-        let (index, hidden) = index(&["a", "a/b", "a/b/c"]);
-        assert_eq!((list(&index, "a/b"), hidden), (vec!["c".to_string()], 2));
+        let nested = index(&["a", "a/b", "a/b/c"]);
+        assert_eq!(list(&nested, "a/b"), ["c"]);
+        assert_eq!(
+            (offset(&nested, "a"), offset(&nested, "a/b")),
+            (Some(0), Some(1))
+        );
+        let (empty, repeated) = counted(&["a/", "a", "a/", "a"]);
+        assert_eq!(
+            (list(&empty, ""), offset(&empty, "a"), repeated),
+            (vec!["a".to_string()], Some(3), 1)
+        );
     }
 
     #[test]
@@ -371,7 +385,7 @@ mod tests {
     #[test]
     fn a_big_folder_is_walked_and_searched() {
         let names: Vec<_> = (0..70_000).map(|n| format!("a/c/{n}")).collect();
-        let (index, _) = index(&names.iter().map(String::as_str).collect::<Vec<_>>());
+        let index = index(&names.iter().map(String::as_str).collect::<Vec<_>>());
         assert_eq!(index.below(&key("a/c")).len(), names.len());
         assert_eq!(index.only_folder(), Some(&b"a"[..]));
         for n in (0..70_000).step_by(997) {

@@ -1,17 +1,17 @@
 //! A zip archive as a store: an object of any other store, read by ranges.
 //!
 //! Only the directory is kept in memory; an entry's bytes are fetched when they are read, and nothing is unpacked to
-//! disk. Stored and deflated entries can be read; reading any other one is `Unsupported`. Keys are the names byte for
-//! byte; `directory` leaves out those that lead out of the archive. Of several entries of one name the last counts, and a
-//! folder hides a file of its name. Sections of APPNOTE, the specification of zip, are those of version 6.3.10.
+//! disk. Stored and deflated entries can be read; reading any other one is `Unsupported`. `directory` makes keys of names and
+//! leaves out those that lead out of the archive. Of several entries of one name the last counts; a name may be that of a
+//! file and of a folder. Sections of APPNOTE, the specification of zip, are those of version 6.3.10.
 
 use std::fmt;
 use std::sync::Arc;
 
 use crate::error::{Error, Kind, Result, printable};
 use crate::store::{
-    ByteRange, Condition, ETag, FlatListing, Key, Listing, Meta, Name, NotShown, NotShownEntries,
-    Object, PutBody, Reader, Store, StoreInfo, Version, not_a_link,
+    ByteRange, Condition, ETag, EntryKind, FlatListing, Key, Listing, Meta, Name, NotShown,
+    NotShownEntries, Object, PutBody, Reader, Store, StoreInfo, Version, not_a_link,
 };
 
 mod archive;
@@ -21,6 +21,7 @@ mod index;
 mod inflate;
 pub(crate) mod location;
 mod reader;
+mod sums;
 
 use crate::request_context::RequestContext;
 use archive::Archive;
@@ -77,7 +78,7 @@ impl ZipStore {
         };
         let archive = zip.current.get(context)?;
         match archive.index.find(inner) {
-            IndexedPath::Folder(_) => {}
+            IndexedPath::Folder(_) | IndexedPath::Both(_) => {}
             IndexedPath::File(_) => {
                 let text = format!("{inner} is a file in the zip archive; expected a folder");
                 return Err(Error::invalid(shown, text));
@@ -116,7 +117,7 @@ impl ZipStore {
         let full = self.entry_name(key)?;
         self.current
             .query(context, |archive| match archive.index.find(&full) {
-                IndexedPath::File(entry) => query(archive, &full, entry)
+                IndexedPath::File(entry) | IndexedPath::Both(entry) => query(archive, &full, entry)
                     .map(Some)
                     .map_err(|error| error.about(key)),
                 _ => Ok(None),
@@ -164,14 +165,16 @@ impl Store for ZipStore {
         self.query_file(context, key, |archive, full, entry| {
             let span = range.within(entry.size);
             let data = archive.data(context, full, entry, false)?;
-            let length = span.end - span.start;
             let bytes = match entry.packing {
                 Packing::Deflated => {
                     let mut inflate = Inflate::new(entry, data, FETCH_SIZE);
                     inflate.skip_to(context, archive, span.start)?;
-                    inflate.take(context, archive, length)?
+                    inflate.take(context, archive, span.end - span.start)?
                 }
-                _ => archive.read(context, data.start + span.start, length)?,
+                _ => {
+                    archive.check_known(context, entry, data.start)?;
+                    archive.read_part(context, (entry, data.start), span)?
+                }
             };
             Ok(object(archive, entry, bytes))
         })
@@ -183,6 +186,10 @@ impl Store for ZipStore {
             Ok(match archive.index.find(&full) {
                 IndexedPath::Missing => None,
                 IndexedPath::Folder(entry) => Some(archive.folder_meta(entry)),
+                IndexedPath::Both(entry) => Some(Meta {
+                    kind: EntryKind::Directory,
+                    ..archive.meta_of(entry)
+                }),
                 IndexedPath::File(entry) => Some(archive.meta_of(entry)),
             })
         })
@@ -211,12 +218,15 @@ impl Store for ZipStore {
                     start,
                     self.inflate_cache.clone(),
                 )),
-                _ => Arc::new(StoredReader {
-                    meta: archive.meta_of(entry),
-                    archive,
-                    key,
-                    start,
-                }),
+                _ => {
+                    archive.check_known(context, entry, start)?;
+                    Arc::new(StoredReader {
+                        entry: *entry,
+                        archive,
+                        key,
+                        start,
+                    })
+                }
             };
             Ok(reader)
         })?;
@@ -239,7 +249,7 @@ impl Store for ZipStore {
                     prefix,
                     "is a file, not a directory",
                 )),
-                IndexedPath::Folder(_) => {
+                IndexedPath::Folder(_) | IndexedPath::Both(_) => {
                     let below = archive.index.below(&full);
                     let listing: Box<dyn Listing> = Box::new(ZipListing {
                         archive: archive.clone(),
@@ -356,7 +366,6 @@ impl fmt::Display for LeftOut {
         let LeftOut {
             names,
             specials,
-            hidden,
             repeated,
             first,
             listed: _,
@@ -368,7 +377,6 @@ impl fmt::Display for LeftOut {
                 format!("entries whose names are no plain paths, the first '{first}'"),
             ),
             (specials, "symbolic links and special files".to_string()),
-            (hidden, "files whose names are those of folders".to_string()),
             (
                 repeated,
                 "files whose names later ones have, which count".to_string(),

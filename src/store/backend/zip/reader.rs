@@ -34,21 +34,22 @@ pub(super) struct StoredReader {
     pub(super) archive: Arc<Archive>,
     pub(super) key: Key,
     pub(super) start: u64,
-    pub(super) meta: Meta,
+    pub(super) entry: ZipEntry,
 }
 
 impl Reader for StoredReader {
     fn read_at(&self, context: &RequestContext, offset: u64, len: usize) -> Result<Vec<u8>> {
-        let length = self.meta.size.saturating_sub(offset).min(len as u64);
-        if length == 0 {
+        let end = offset.saturating_add(len as u64).min(self.entry.size);
+        if offset >= end {
             return Ok(Vec::new());
         }
-        let bytes = self.archive.read(context, self.start + offset, length);
+        let place = (&self.entry, self.start);
+        let bytes = self.archive.read_part(context, place, offset..end);
         bytes.map_err(|error| error.about(&self.key))
     }
 
     fn meta(&self, _context: &RequestContext) -> Result<Meta> {
-        Ok(self.meta)
+        Ok(self.archive.meta_of(&self.entry))
     }
 }
 

@@ -1,0 +1,215 @@
+//! Checksums of stored entries that are read in parts, in any order and by several readers.
+//!
+//! A part alone cannot be checked. The sums of all parts that were read are kept and put together (CRC-32 of neighbours can
+//! be combined), so that whoever reads the last part of an entry finds out. The pages of the kernel may hold the other
+//! parts by then, so it is remembered that an entry is wrong: it does not open until all of it was read again.
+
+use std::collections::HashMap;
+use std::num::NonZeroUsize;
+use std::ops::Range;
+
+use flate2::Crc;
+use lru::LruCache;
+use parking_lot::Mutex;
+
+use super::index::ZipEntry;
+
+/// How many entries are followed while they are read.
+const MAX_ENTRIES: NonZeroUsize = NonZeroUsize::new(4096).unwrap();
+
+/// How many parts of one entry that do not touch are followed.
+const MAX_PARTS: usize = 1024;
+
+/// How many wrong entries are remembered.
+const MAX_WRONG: usize = 1 << 16;
+
+/// What is known of the sums of an archive's entries, by where their headers are.
+pub(super) struct EntrySums(Mutex<Sums>);
+
+struct Sums {
+    read: LruCache<u64, Vec<Part>>,
+    /// The sum that was found of each wrong entry.
+    wrong: HashMap<u64, u32>,
+}
+
+/// A part of an entry, and its sum.
+struct Part {
+    range: Range<u64>,
+    crc: Crc,
+}
+
+impl Default for EntrySums {
+    fn default() -> EntrySums {
+        EntrySums(Mutex::new(Sums {
+            read: LruCache::new(MAX_ENTRIES),
+            wrong: HashMap::new(),
+        }))
+    }
+}
+
+impl EntrySums {
+    /// Returns the sum of a wrong entry; nothing of one that may be right.
+    pub(super) fn wrong(&self, entry: &ZipEntry) -> Option<u32> {
+        self.0.lock().wrong.get(&entry.header).copied()
+    }
+
+    /// Takes that all of an entry was read, with this sum.
+    pub(super) fn whole(&self, entry: &ZipEntry, sum: u32) {
+        let mut sums = self.0.lock();
+        if sum == entry.crc {
+            sums.wrong.remove(&entry.header);
+        } else if sums.wrong.len() < MAX_WRONG {
+            sums.wrong.insert(entry.header, sum);
+        }
+    }
+
+    /// Takes that a part of an entry was read; returns the sum of the entry if all of it was read by then.
+    pub(super) fn part(&self, entry: &ZipEntry, offset: u64, bytes: &[u8]) -> Option<u32> {
+        let end = offset + bytes.len() as u64;
+        let is_known = |parts: &Vec<Part>| {
+            let mut parts = parts.iter();
+            parts.any(|part| part.range.start <= offset && end <= part.range.end)
+        };
+        if self.0.lock().read.get(&entry.header).is_some_and(is_known) {
+            return None;
+        }
+        let mut crc = Crc::new();
+        crc.update(bytes);
+        let range = offset..end;
+        let mut sums = self.0.lock();
+        let parts = sums.read.get_or_insert_mut(entry.header, Vec::new);
+        add(parts, Part { range, crc }, bytes);
+        let whole = match parts.as_slice() {
+            [whole] if whole.range == (0..entry.size) => whole.crc.sum(),
+            _ => return None,
+        };
+        if whole != entry.crc {
+            // What is read next may be right.
+            parts.clear();
+        }
+        Some(whole)
+    }
+}
+
+/// Puts a part, which has these bytes, among others that do not touch one another; of one that others have in part
+/// nothing is taken but what they lack at its ends.
+fn add(parts: &mut Vec<Part>, mut new: Part, bytes: &[u8]) {
+    let (start, end) = (new.range.start, new.range.end);
+    let before = parts.iter().find(|part| part.range.contains(&start));
+    let from = before.map_or(start, |part| part.range.end);
+    let after = parts.iter().find(|part| part.range.contains(&(end - 1)));
+    let to = after.map_or(end, |part| part.range.start);
+    // Parts within the new one are given up for it.
+    parts.retain(|part| !(from <= part.range.start && part.range.end <= to));
+    if from >= to {
+        return;
+    }
+    if (from, to) != (start, end) {
+        let at = |place: u64| usize::try_from(place - start).unwrap_or(usize::MAX);
+        new.crc.reset();
+        new.crc
+            .update(bytes.get(at(from)..at(to)).unwrap_or_default());
+        new.range = from..to;
+    }
+    let place = parts.partition_point(|part| part.range.start < from);
+    parts.insert(place, new);
+    join(parts, place);
+    if place > 0 {
+        join(parts, place - 1);
+    }
+    if parts.len() > MAX_PARTS {
+        parts.clear();
+    }
+}
+
+/// Joins a part with the next one if they touch.
+fn join(parts: &mut Vec<Part>, place: usize) {
+    let next = parts.get(place + 1).map(|next| next.range.start);
+    if parts.get(place).map(|part| part.range.end) == next && next.is_some() {
+        let next = parts.remove(place + 1);
+        if let Some(part) = parts.get_mut(place) {
+            part.crc.combine(&next.crc);
+            part.range.end = next.range.end;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::index::Packing;
+    use super::*;
+
+    fn entry(bytes: &[u8]) -> ZipEntry {
+        let mut crc = Crc::new();
+        crc.update(bytes);
+        let mut entry = ZipEntry::new(Packing::Stored, 0);
+        (entry.size, entry.crc) = (bytes.len() as u64, crc.sum());
+        entry
+    }
+
+    #[test]
+    fn b06_parts_in_any_order_give_the_sum_of_the_whole() {
+        let bytes: Vec<u8> = (0..100u8).collect();
+        for ranges in [
+            vec![0..100],
+            vec![0..50, 50..100],
+            vec![60..100, 0..20, 20..60],
+            vec![0..60, 40..100],
+            vec![40..100, 0..60],
+            vec![10..20, 30..40, 5..95, 0..100],
+            vec![10..20, 30..40, 15..35, 0..12, 38..100],
+            vec![0..10, 0..10, 90..100, 5..95],
+        ] {
+            let sums = EntrySums::default();
+            let (last, others) = ranges.split_last().unwrap();
+            let read = |range: &Range<usize>| {
+                sums.part(&entry(&bytes), range.start as u64, &bytes[range.clone()])
+            };
+            assert!(
+                others.iter().all(|range| read(range).is_none()),
+                "{ranges:?}"
+            );
+            assert_eq!(read(last), Some(entry(&bytes).crc), "{ranges:?}");
+            assert_eq!(read(last), None, "it is known");
+        }
+    }
+
+    #[test]
+    fn b06_random_parts_give_the_sum_of_the_whole() {
+        let bytes: Vec<u8> = (0..1000u32).map(|n| (n * 7 % 251) as u8).collect();
+        let mut seed = 1u64;
+        let mut random = |most: u64| {
+            seed = seed
+                .wrapping_mul(6364136223846793005)
+                .wrapping_add(1442695040888963407);
+            (seed >> 33) % most
+        };
+        for _ in 0..200 {
+            let (sums, mut seen) = (EntrySums::default(), vec![false; 1000]);
+            loop {
+                let start = random(1000) as usize;
+                let end = (start + 1 + random(200) as usize).min(1000);
+                let found = sums.part(&entry(&bytes), start as u64, &bytes[start..end]);
+                seen[start..end].fill(true);
+                if seen.iter().all(|&seen| seen) {
+                    assert_eq!(found, Some(entry(&bytes).crc));
+                    break;
+                }
+                assert_eq!(found, None);
+            }
+        }
+    }
+
+    #[test]
+    fn b06_a_wrong_entry_is_remembered_until_it_reads_as_a_whole() {
+        let sums = EntrySums::default();
+        let right = entry(b"abcd");
+        let sum = sums.part(&right, 0, b"abxd").unwrap();
+        assert_ne!(sum, right.crc);
+        sums.whole(&right, sum);
+        assert_eq!(sums.wrong(&right), Some(sum));
+        sums.whole(&right, right.crc);
+        assert_eq!(sums.wrong(&right), None);
+        assert_eq!(sums.part(&right, 0, b"abcd"), Some(right.crc));
+    }
+}
