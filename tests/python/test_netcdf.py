@@ -15,6 +15,7 @@ import corpus
 import layout
 import needs
 import programs
+from mounting import zarrfs
 from test_formats import same, values
 
 CLASSIC = ["i1", "i2", "i4", "f4", "f8", "bool", "f2"]
@@ -254,3 +255,30 @@ def test_a_change_of_a_chunk_shows(tmp_path, mounted):
     (mount.files / "attributes.json").write_text('{"title": "another"}')
     with netCDF4.Dataset(path) as file:
         assert file.title == "another"
+
+
+# As ncgen of netcdf-c 4.9.0 writes it: a variable whose dimensions lie in two groups has no _ARRAY_DIMENSIONS. 4.8.1 writes
+# the same, and none for any variable; the names in small letters are those of 4.9.1 and 4.9.2.
+@pytest.mark.parametrize("member", ["_NCZARR_ARRAY", "_nczarr_array"])
+def test_c03_dimensions_of_nczarr(tmp_path, mounted, member):
+    store = tmp_path / "nczarr.zarr"
+    root = zarr.open_group(store, mode="w", zarr_format=2)
+    group = root.create_group("g")
+    content = {"lat": np.arange(3, dtype="f4"), "lon": np.arange(3, dtype="f4") + 5}
+    content["w"] = np.arange(9, dtype="i4").reshape(3, 3)
+    paths = {"lat": ["/lat"], "lon": ["/g/lon"], "w": ["/lat", "/g/lon"]}
+    for name, data in content.items():
+        group.create_array(name, data=data, compressors=None)
+        document = store / "g" / name / ".zarray"
+        fields = json.loads(document.read_text())
+        del fields["dimension_separator"]
+        fields[member] = {"dimrefs": paths[name], "storage": "chunked"}
+        document.write_text(json.dumps(fields))
+        facts = json.loads(zarrfs("info", "--json", store / "g" / name).stdout)
+        assert facts["dimension_names"] == [path.rsplit("/", 1)[1] for path in paths[name]]
+    mount = mounted(store)
+    with netCDF4.Dataset(layout.decoded(mount.files, store, "g", "nc")) as file:
+        assert file["w"].dimensions == ("lat", "lon")
+        assert {name: len(dim) for name, dim in file.dimensions.items()} == {"lat": 3, "lon": 3}
+    selected = layout.decoded(mount.files, store, "g/w", "npy").with_name("w@lat=2.npy")
+    assert np.load(selected).tolist() == content["w"][2].tolist()

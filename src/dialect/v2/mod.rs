@@ -89,7 +89,7 @@ fn array(path: &Key, members: &Map<String, Value>, attributes: Attributes) -> Re
         fill_value: fill::parse_stored(&typed, members.get("fill_value").unwrap_or(&Value::Null))?,
         codecs: codecs::codecs(members, shape.len(), &typed)?,
         keys: keys(path, members)?,
-        dimension_names: dimension_names(&attributes, shape.len()),
+        dimension_names: dimension_names(members, &attributes, shape.len()),
         attributes,
         undecodable: codecs::undecodable(codecs::filters(members)?, &typed.data_type),
         shape,
@@ -104,9 +104,7 @@ fn data_type(members: &Map<String, Value>) -> Result<Typed> {
     let dtype = members
         .get("dtype")
         .ok_or_else(|| Error::corrupt("dtype", "is missing"))?;
-    let is_nczarr = members
-        .keys()
-        .any(|name| name.eq_ignore_ascii_case("_nczarr_array"));
+    let is_nczarr = NCZARR_ARRAY.iter().any(|name| members.contains_key(*name));
     match dtype.as_str() {
         Some("|O" | "O") => Ok(Typed::little(codecs::object_type(codecs::filters(
             members,
@@ -143,15 +141,40 @@ pub(super) fn key_scheme(path: &Key, separator: char, other_separator: Option<ch
     }
 }
 
-/// Reads the names of dimensions from xarray's attribute `_ARRAY_DIMENSIONS`, if it has one a dimension.
-fn dimension_names(attributes: &Attributes, rank: usize) -> Vec<Option<String>> {
-    match attributes.get("_ARRAY_DIMENSIONS") {
-        Some(Value::Array(names)) if names.len() == rank => names
-            .iter()
-            .map(|name| name.as_str().map(str::to_string))
-            .collect(),
-        _ => Vec::new(),
+/// What netcdf-c says of an array: a member of `.zarray` from 4.8.1 on, in capitals at first, and an attribute from 4.9.3 on.
+const NCZARR_ARRAY: [&str; 2] = ["_NCZARR_ARRAY", "_nczarr_array"];
+
+/// Reads the names of dimensions, if there is one a dimension: from xarray's attribute `_ARRAY_DIMENSIONS`, else from what
+/// netcdf-c writes. Of a dimension of another group the last part of its path is the name, as xarray has it.
+fn dimension_names(
+    members: &Map<String, Value>,
+    attributes: &Attributes,
+    rank: usize,
+) -> Vec<Option<String>> {
+    if let Some(names) = names_in(&attributes.get("_ARRAY_DIMENSIONS"), rank) {
+        return names;
     }
+    let of_document = NCZARR_ARRAY
+        .iter()
+        .filter_map(|name| members.get(*name).cloned());
+    let of_attributes = NCZARR_ARRAY.iter().filter_map(|name| attributes.get(name));
+    let paths = of_document.chain(of_attributes).find_map(|array| {
+        let names = ["dimrefs", "dimension_references"].iter();
+        names.filter_map(|name| array.get(name).cloned()).next()
+    });
+    let paths = names_in(&paths, rank).unwrap_or_default().into_iter();
+    let last = |path: String| path.rsplit('/').next().map(str::to_string);
+    paths.map(|path| path.and_then(last)).collect()
+}
+
+/// Reads a list of names; nothing if it has not one a dimension.
+fn names_in(value: &Option<Value>, rank: usize) -> Option<Vec<Option<String>>> {
+    let names = value
+        .as_ref()?
+        .as_array()
+        .filter(|names| names.len() == rank)?;
+    let names = names.iter().map(|name| name.as_str().map(str::to_string));
+    Some(names.collect())
 }
 
 #[cfg(test)]
@@ -205,6 +228,39 @@ mod tests {
     fn types_that_are_not_known_are_kept() {
         let array = read(json!({ "dtype": [["x", "|O"]], "fill_value": null })).unwrap();
         assert!(matches!(array.data_type, DataType::Unknown(_)));
+    }
+
+    #[test]
+    fn c03_netcdf_c_names_dimensions_by_paths() {
+        let dims = |key: &str| json!({key: ["/g/lat", "/lon"], "storage": "chunked"});
+        let named = |members: Value, attributes: Value| {
+            let attributes = Attributes::parse(&attributes.to_string()).unwrap();
+            let names = dimension_names(members.as_object().unwrap(), &attributes, 2);
+            let names: Option<Vec<String>> = names.into_iter().collect();
+            names.unwrap()
+        };
+        for (members, attributes) in [
+            (json!({"_NCZARR_ARRAY": dims("dimrefs")}), json!({})),
+            (
+                json!({"_nczarr_array": dims("dimrefs")}),
+                json!({"_ARRAY_DIMENSIONS": ["x"]}),
+            ),
+            (json!({}), json!({"_nczarr_array": dims("dimrefs")})),
+            (
+                json!({}),
+                json!({"_nczarr_array": dims("dimension_references")}),
+            ),
+        ] {
+            assert_eq!(named(members, attributes), ["lat", "lon"]);
+        }
+        let xarray = json!({"_ARRAY_DIMENSIONS": ["y", "x"]});
+        assert_eq!(
+            named(json!({"_NCZARR_ARRAY": dims("dimrefs")}), xarray),
+            ["y", "x"]
+        );
+        for odd in [json!(1), json!({"dimrefs": 1}), json!({"dimrefs": ["/x"]})] {
+            assert!(named(json!({"_NCZARR_ARRAY": odd}), json!({})).is_empty());
+        }
     }
 
     #[test]
