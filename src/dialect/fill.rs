@@ -63,6 +63,14 @@ fn variable(data_type: &DataType, value: &Value) -> Vec<u8> {
 
 /// Returns the little-endian bytes of a value.
 fn element(data_type: &DataType, value: &Value) -> Option<Vec<u8>> {
+    let value = match (data_type, value) {
+        // netcdf-c 4.8.0 has a list of one number.
+        (
+            DataType::Bool | DataType::Int(_) | DataType::UInt(_) | DataType::Float(_),
+            Value::Array(list),
+        ) if list.len() == 1 => &list[0],
+        _ => value,
+    };
     match data_type {
         DataType::Bool => boolean(value).map(|truth| vec![u8::from(truth)]),
         DataType::Int(width) => {
@@ -346,6 +354,9 @@ mod tests {
             assert_eq!(read(name, json!(text)), None, "{name} {text:?}");
         }
         assert_eq!(read("bool", json!(2)).unwrap().1, json!(true));
+        assert_eq!(read("int16", json!([7])).unwrap().1, json!(7));
+        assert_eq!(read("float32", json!([1.5])).unwrap().1, json!(1.5));
+        assert_eq!(read("int16", json!([7, 8])), None);
         assert_eq!(
             read("uint64", json!(1e19)).unwrap().1,
             json!(10_000_000_000_000_000_000_u64)

@@ -105,6 +105,7 @@ fn c05_members_of_other_writers_have_a_warning() {
         (v2(&json!({"chunks": 2})), "chunks"),
         (v2(&json!({"shape": [0], "chunks": [0]})), "chunks"),
         (v2(&json!({"zarr_format": 2.0})), "zarr_format"),
+        (v2(&json!({"fill_value": [7]})), "fill_value"),
         (v3(&json!({"shape": 4})), "shape"),
         (v3(&json!({"chunk_grid": grid(json!(2))})), "chunk_grid"),
         (

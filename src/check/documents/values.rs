@@ -132,6 +132,14 @@ pub(super) fn element_kind(name: &str) -> Option<ElementKind> {
 
 /// The fill value of an element of a known kind; `words` are those of floats that are no numbers.
 pub(super) fn fill_value(kind: ElementKind, value: &Value, words: &[&str]) -> Verdict {
+    if kind != ElementKind::Complex
+        && let Some([one]) = value.as_array().map(Vec::as_slice)
+    {
+        return match fill_value(kind, one, words) {
+            Verdict::Fails(expected) => Verdict::Fails(expected),
+            _ => Verdict::Habit("a value, and no list".to_string(), "netcdf-c 4.8.0"),
+        };
+    }
     match kind {
         ElementKind::Bool => match value.as_u64() {
             Some(0 | 1) => Verdict::Habit(
