@@ -227,7 +227,7 @@ impl OpenArray {
     }
 
     /// Takes room in the budget for bytes of this array.
-    fn room(&self, bytes: u64) -> Result<Reservation> {
+    pub fn room(&self, bytes: u64) -> Result<Reservation> {
         let room = self.engine.cache.reserve(bytes, self.engine.deadline());
         room.map_err(|error| error.about(&self.path))
     }

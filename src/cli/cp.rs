@@ -9,7 +9,7 @@ use super::named_faults::named;
 use super::output_file::OutputFile;
 use super::progress::Progress;
 use super::source_array::{SourceArray, in_group};
-use super::{CpArgs, progress};
+use super::{CpArgs, progress, report};
 use crate::error::{Error, Result};
 use crate::export::group::GroupFormat;
 use crate::hierarchy::NodeEntry;
@@ -46,8 +46,18 @@ fn write(
     let selection = select((&args.store, path), located, selection)?;
     let source = SourceArray::of(located, array)?;
     let opened = open_file(&UNLIMITED, &source.described(), &selection, content)?;
+    if !content.format.is_basic {
+        note_left_out(source.described().metadata.attributes.left_out());
+    }
     write_opened(args, &opened, opened.len())?;
     Ok(true)
+}
+
+/// Says which attributes the file does not have.
+fn note_left_out(sentence: Option<String>) {
+    if let Some(sentence) = sentence {
+        report::note(format_args!("the file leaves out {sentence}"));
+    }
 }
 
 /// Writes a file of this length under the name that was typed.
@@ -87,6 +97,7 @@ fn cp_group(
         Error::unsupported(shown(located), found)
     })?;
     let opened = planned.open()?;
+    note_left_out(planned.left_out.clone());
     write_opened(args, &opened, opened.len())?;
     Ok(true)
 }

@@ -19,6 +19,7 @@ use crate::inspect::shard_info::{ShardInfo, ShardPart};
 use crate::inspect::stored::StoredFacts;
 use crate::inspect::tree::NodeFacts;
 use crate::json_text;
+use crate::model::LEFT_OUT;
 use crate::request_context::UNLIMITED;
 
 /// Prints what there is to know of a node.
@@ -267,6 +268,9 @@ fn to_json(located: &StorePath, info: &NodeInfo) -> Value {
         "attributes".to_string(),
         Value::Object(info.attributes.to_map()),
     ));
+    if let Some(sentence) = info.attributes.left_out() {
+        others.push((LEFT_OUT.to_string(), json!(sentence)));
+    }
     if !info.renamed_attributes.is_empty() {
         let names = info.renamed_attributes.iter();
         let names = names.map(|(own, held)| (own.clone(), json!(held)));
@@ -507,6 +511,9 @@ impl Sheet {
         for (place, (name, value)) in info.attributes.members().into_iter().enumerate() {
             let title = if place == 0 { "attributes" } else { "" };
             self.add(title, format!("{name}: {}", json_text::compact(value)));
+        }
+        if let Some(sentence) = info.attributes.left_out() {
+            self.add("in files", format!("without {sentence}"));
         }
         for (place, (own, held)) in info.renamed_attributes.iter().enumerate() {
             let title = if place == 0 { "in netCDF" } else { "" };

@@ -38,6 +38,7 @@ pub struct DecodedArray {
 
 /// Returns an array as its attributes mean it; nothing if its elements are no numbers.
 pub fn decoded(array: &Array) -> Option<DecodedArray> {
+    let array = &*array.in_files();
     let found: Option<(DataType, Arc<dyn Conversion>)> = match &array.data_type {
         // Times are what they mean.
         DataType::Bool | DataType::DateTime(_) | DataType::TimeDelta(_) => None,

@@ -285,12 +285,21 @@ impl Format {
             let ragged = self.ragged;
             return ragged.is_some_and(|ragged| ragged.holds(subject.shape));
         }
-        self.parts.is_some_and(|make| make(subject).is_some())
+        self.make(subject).is_some()
     }
 
     /// Returns what the format needs, or `None` if it has a file of an array that decodes.
     pub fn why_not(&self, subject: &Subject) -> Option<String> {
         (!self.holds(subject)).then(|| format!("needs {}", self.needs))
+    }
+
+    /// Returns what a file consists of, by the attributes that files have.
+    fn make(&self, subject: &Subject) -> Option<FileParts> {
+        let array = subject.array.in_files();
+        (self.parts?)(&Subject {
+            array: &array,
+            ..*subject
+        })
     }
 
     /// Whether this is another format.
@@ -301,18 +310,18 @@ impl Format {
     /// Returns what a file of an array consists of; `Unsupported` if the format cannot hold the elements, or with the
     /// error that stops the array from being decoded.
     pub fn parts_of(&self, array: &OpenArray, subject: &Subject) -> Result<FileParts> {
-        let parts = self.parts.and_then(|make| make(subject));
-        parts.ok_or_else(|| match array.check_decodable() {
-            // Why an array does not decode says more than that its type has no form here.
-            Err(error) => error,
-            Ok(()) => {
-                let held = &subject.array.data_type;
-                Error::unsupported(
-                    array.path(),
-                    format!("{} cannot hold {held}", self.extension),
-                )
-            }
-        })
+        self.make(subject)
+            .ok_or_else(|| match array.check_decodable() {
+                // Why an array does not decode says more than that its type has no form here.
+                Err(error) => error,
+                Ok(()) => {
+                    let held = &subject.array.data_type;
+                    Error::unsupported(
+                        array.path(),
+                        format!("{} cannot hold {held}", self.extension),
+                    )
+                }
+            })
     }
 
     /// Returns a number of the content of a file of an array, which stays while the file is written in place.

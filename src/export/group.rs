@@ -3,6 +3,7 @@
 //! A format of groups is pure, as one of arrays is: of names, metadata and attributes it makes the header and says where
 //! each array begins. `GroupFile` is such a file open.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::ops::Range;
@@ -10,10 +11,12 @@ use std::sync::Arc;
 
 use crate::array::OpenArray;
 use crate::error::{Error, Result};
+use crate::export::opened::room_of;
 use crate::export::{Export, FileParts};
 use crate::grid::Region;
 use crate::model::{Array, Attributes};
 use crate::request_context::RequestContext;
+use crate::sync::budget::Reservation;
 use crate::sync::read_bytes::{ReadAt, ReadBytes, part};
 
 /// An array of a group, or of a group below it.
@@ -21,26 +24,26 @@ use crate::sync::read_bytes::{ReadAt, ReadBytes, part};
 pub struct GroupMember<'a> {
     /// Its path from the group: its name where it is in the group itself.
     pub path: String,
-    /// Its metadata, with attributes.
-    pub array: &'a Array,
+    /// Its metadata, with the attributes that the file has.
+    pub array: Cow<'a, Array>,
 }
 
 /// A group below the group.
 #[derive(Clone, Debug)]
-pub struct Subgroup<'a> {
+pub struct Subgroup {
     /// Its path from the group.
     pub path: String,
-    /// Its attributes.
-    pub attributes: &'a Attributes,
+    /// The attributes that the file has of it.
+    pub attributes: Attributes,
 }
 
 /// What a file of a group is made of.
 #[derive(Debug)]
 pub struct GroupContents<'a> {
-    /// The attributes of the group.
-    pub attributes: &'a Attributes,
+    /// The attributes of the group that the file has.
+    pub attributes: Attributes,
     /// The groups below it, each after the one that it is in; none for formats without groups.
-    pub subgroups: Vec<Subgroup<'a>>,
+    pub subgroups: Vec<Subgroup>,
     /// Its arrays, at least one.
     pub members: Vec<GroupMember<'a>>,
     /// A sentence on each node that is left out; none for formats without groups, which leave nothing out.
@@ -139,6 +142,8 @@ fn member<'a>(arrays: &'a [Arc<OpenArray>], of: &PlacedVariable) -> Result<&'a A
 /// A file of a group, open.
 pub struct GroupFile {
     header: Vec<u8>,
+    /// What a long header takes of the memory.
+    _room: Option<Reservation>,
     /// Where each array begins, in order.
     variables: Vec<(u64, Export)>,
     /// The bytes of a row of a table.
@@ -157,7 +162,11 @@ impl GroupFile {
             let export = Export::of_parts(array, variable.parts.clone(), region, array.id())?;
             Ok((variable.offset, export))
         });
+        let room = arrays
+            .first()
+            .map(|array| room_of(array, plan.header.len()));
         Ok(GroupFile {
+            _room: room.transpose()?.flatten(),
             header: plan.header.clone(),
             variables: variables.collect::<Result<_>>()?,
             row: plan.row,

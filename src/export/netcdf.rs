@@ -26,7 +26,7 @@ pub const FORMAT: GroupFormat = GroupFormat {
 
 /// Returns the attributes of a group, or of an array, that have other names in files of netCDF, and these.
 pub fn renamed(attributes: &Attributes, array: Option<&Array>) -> Vec<(String, String)> {
-    let values = attributes.to_map();
+    let values = attributes.in_files().to_map();
     let is_fill = array
         .zip(values.get(FILL))
         .is_none_or(|(array, value)| hdf5::is_fill(&array.data_type, value));
@@ -95,7 +95,7 @@ fn variables_of<'a>(contents: &'a GroupContents) -> OrWhyNot<(GroupDimensions, V
     dimensions.add_coordinates(
         members
             .iter()
-            .map(|member| (member.path.as_str(), member.array)),
+            .map(|member| (member.path.as_str(), &*member.array)),
     );
     let variables = members
         .iter()
@@ -113,7 +113,7 @@ fn assembled(
     dimensions: &GroupDimensions,
     variables: &[Variable],
 ) -> Option<GroupPlan> {
-    let global = NetcdfAttribute::list(contents.attributes, None);
+    let global = NetcdfAttribute::list(&contents.attributes, None);
     let write = |begins: &[u64]| header(dimensions, &global, variables, begins, variant);
     // The length of the header does not depend on the numbers in it.
     let length = (write(&vec![0; variables.len()])?.len() as u64).checked_next_multiple_of(4)?;
@@ -135,7 +135,7 @@ fn variable<'a>(
     member: &'a GroupMember,
     dimensions: &mut GroupDimensions,
 ) -> OrWhyNot<Variable<'a>> {
-    let (array, name) = (member.array, &member.path);
+    let (array, name) = (&*member.array, &member.path);
     let no_type = || format!("no {}, which {name} is", array.data_type);
     let kind = NetcdfType::of(&array.data_type).ok_or_else(no_type)?;
     if !is_name(name) {

@@ -16,6 +16,7 @@ use crate::export::format::{ElementForm, FileParts, Format, Ragged, Subject};
 use crate::export::source_elements::SourceElements;
 use crate::grid::{Region, Selection};
 use crate::request_context::RequestContext;
+use crate::sync::budget::Reservation;
 use crate::sync::buffer::Buffer;
 use crate::sync::read_bytes::{ReadAt, ReadBytes, part};
 
@@ -26,6 +27,8 @@ pub struct Export {
     body: FileBody,
     trailer: Vec<u8>,
     content: u64,
+    /// What a long header takes of the memory.
+    _room: Option<Reservation>,
     /// The array's state when it was last asked whether the file may have changed.
     seen: Mutex<ArrayState>,
 }
@@ -85,6 +88,15 @@ impl ConvertedFile {
         bytes.cut(in_buffer(skipped)..in_buffer(skipped + range.end - range.start));
         ReadBytes::Own(bytes)
     }
+}
+
+/// The longest header that takes no room of the memory, in bytes: what is open beside it takes more.
+const MAX_UNCOUNTED: usize = 16 << 10;
+
+/// Takes room for a header of this length, if it is long.
+pub(super) fn room_of(array: &OpenArray, length: usize) -> Result<Option<Reservation>> {
+    let is_long = length > MAX_UNCOUNTED;
+    is_long.then(|| array.room(length as u64)).transpose()
 }
 
 impl FileBody {
@@ -154,6 +166,7 @@ impl Export {
             body: FileBody::Whole(bytes),
             trailer: Vec::new(),
             content: array.id(),
+            _room: None,
             seen,
         })
     }
@@ -179,6 +192,7 @@ impl Export {
         let seen = Mutex::new(array.state());
         let length = parts.elements_len(&selection.shape(), array.array().element_size()?)?;
         Ok(Export {
+            _room: room_of(array, parts.header.len() + parts.trailer.len())?,
             array: array.clone(),
             body: body_of(array, parts.elements, selection, length)?,
             header: parts.header,

@@ -158,7 +158,7 @@ impl Evict for NodeCache {
 fn bytes_of(node: &NodeEntry) -> u64 {
     let path = 4 * node.path.as_bytes().len() as u64;
     let own = node.node.as_ref().map_or(0, |read| {
-        read.attributes().shared_text().len() as u64 + read.metadata_bytes()
+        read.attributes().bytes_held() + read.metadata_bytes()
     });
     NODE_OVERHEAD + path + own
 }

@@ -3,6 +3,7 @@
 //! What such a file consists of depends on all children of the group, of nested formats on all nodes below it: all of
 //! these are read to look one up.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use crate::array::{Arrays, OpenArray};
@@ -12,6 +13,7 @@ use crate::export::group::{
     GroupContents, GroupFile, GroupFormat, GroupMember, GroupPlan, GroupScope, OrWhyNot, Subgroup,
 };
 use crate::hierarchy::{Hierarchy, NodeEntry};
+use crate::model::{Attributes, LEFT_OUT, MAX_IN_FILES};
 use crate::request_context::RequestContext;
 
 /// A file of a group that opens.
@@ -20,6 +22,8 @@ pub struct PlannedFile {
     pub arrays: Vec<Arc<OpenArray>>,
     /// What it consists of.
     pub plan: GroupPlan,
+    /// A sentence on attributes that it does not have, if there are such.
+    pub left_out: Option<String>,
 }
 
 impl PlannedFile {
@@ -116,14 +120,19 @@ impl GroupSource<'_> {
         }
         let subgroups = nodes.groups.iter();
         let contents = GroupContents {
-            attributes: self.group.node()?.attributes(),
+            attributes: self.group.node()?.attributes().clone(),
             subgroups: subgroups
                 .filter_map(|node| subgroup_of(self.group, node))
                 .collect(),
             members,
             left_out,
         };
-        let file = (format.plan)(&contents).map(|plan| PlannedFile { arrays, plan });
+        let (contents, left_out) = shortened(contents);
+        let file = (format.plan)(&contents).map(|plan| PlannedFile {
+            arrays,
+            plan,
+            left_out,
+        });
         Ok(file.and_then(PlannedFile::decodable))
     }
 
@@ -207,18 +216,61 @@ struct NodesBelow {
     left_out: Vec<String>,
 }
 
+/// The longest attributes that the nodes in a file have whole together, in bytes of text.
+const MAX_TOGETHER: usize = 4 * MAX_IN_FILES;
+
 fn member_of<'a>(group: &NodeEntry, node: &'a NodeEntry) -> Option<GroupMember<'a>> {
     Some(GroupMember {
         path: relative(group, node)?,
-        array: node.array()?,
+        array: Cow::Borrowed(node.array()?),
     })
 }
 
-fn subgroup_of<'a>(group: &NodeEntry, node: &'a NodeEntry) -> Option<Subgroup<'a>> {
+fn subgroup_of(group: &NodeEntry, node: &NodeEntry) -> Option<Subgroup> {
     Some(Subgroup {
         path: relative(group, node)?,
-        attributes: node.node.as_ref().ok()?.attributes(),
+        attributes: node.node.as_ref().ok()?.attributes().clone(),
     })
+}
+
+/// Returns the contents of a file with the attributes that it has: the whole ones, if those of all nodes are short enough
+/// for a header; and a sentence on some that it does not have.
+fn shortened(mut contents: GroupContents<'_>) -> (GroupContents<'_>, Option<String>) {
+    let GroupContents {
+        attributes,
+        subgroups,
+        members,
+        ..
+    } = &mut contents;
+    let own = std::iter::once(&*attributes);
+    let below = subgroups.iter().map(|group| &group.attributes);
+    let arrays = members.iter().map(|member| &member.array.attributes);
+    let lengths = own.chain(below).chain(arrays);
+    let length: usize = lengths.map(|held| held.in_files().text().len()).sum();
+    let mut left_out = None;
+    let mut held = |attributes: &Attributes| {
+        let held = match length {
+            0..=MAX_TOGETHER => attributes.in_files().clone(),
+            _ => attributes.of_meaning(),
+        };
+        if held.text().len() != attributes.text().len() {
+            left_out = held
+                .get(LEFT_OUT)
+                .and_then(|text| Some(text.as_str()?.to_string()));
+        }
+        held
+    };
+    *attributes = held(attributes);
+    for group in subgroups {
+        group.attributes = held(&group.attributes);
+    }
+    for member in members {
+        let own = &member.array.attributes;
+        if length > MAX_TOGETHER || !own.is_in_files() {
+            member.array.to_mut().attributes = held(&member.array.attributes);
+        }
+    }
+    (contents, left_out)
 }
 
 /// Returns the path of a node from a group above it; nothing if it is not text.

@@ -9,7 +9,7 @@ use crate::error::Result;
 use crate::export::axes::names_level;
 use crate::export::surroundings::{ImageGroup, Surroundings};
 use crate::hierarchy::{Hierarchy, NodeEntry};
-use crate::model::{Attributes, Node};
+use crate::model::Attributes;
 use crate::request_context::RequestContext;
 use crate::store::Key;
 
@@ -116,7 +116,7 @@ fn groups_above(array: &Key) -> Vec<Key> {
 fn mapping_of(array: &NodeEntry, find: FindNode<'_>) -> Result<Option<Arc<NodeEntry>>> {
     let named = array
         .array()
-        .and_then(|array| array.attributes.get("grid_mapping"));
+        .and_then(|array| array.attributes.in_files().get("grid_mapping"));
     let Some(Value::String(named)) = named else {
         return Ok(None);
     };
@@ -139,7 +139,8 @@ fn mapping_of(array: &NodeEntry, find: FindNode<'_>) -> Result<Option<Arc<NodeEn
     Ok(None)
 }
 
+/// Returns the attributes of a node that files have.
 fn attributes(node: Option<&Arc<NodeEntry>>) -> Option<&Attributes> {
     let node = node.and_then(|node| node.node.as_ref().ok());
-    node.map(Node::attributes)
+    node.map(|node| node.attributes().in_files())
 }

@@ -4,6 +4,7 @@
 //! that no others have. The text is a part of the document that it was read from, which others may hold as well. Values
 //! are made of it when they are asked for, and not kept.
 
+use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::sync::Arc;
 
@@ -16,35 +17,185 @@ use crate::json_text::{self, MemberChange, ObjectText};
 /// The member that says what is wrong with attributes that do not read.
 pub const FAULT: &str = "zarrfs_error";
 
+/// The attribute of a file that says which ones it does not have.
+pub const LEFT_OUT: &str = "zarrfs_left_out";
+
+/// The longest attributes that a file has whole, in bytes of text: a header is made each time that its file is looked up,
+/// and takes up to twenty times their length meanwhile.
+pub const MAX_IN_FILES: usize = 1 << 20;
+
+/// The attributes that say what elements mean, or that a format reads by name, sorted. A file has these however long all
+/// of them are: without `scale_factor` its numbers would be others.
+const OF_MEANING: [&str; 70] = [
+    "Conventions",
+    "GeoTransform",
+    "_ARRAY_DIMENSIONS",
+    "_CRS",
+    "_FillValue",
+    "_Unsigned",
+    "_index",
+    "add_offset",
+    "ancillary_variables",
+    "axis",
+    "azimuth_of_central_line",
+    "bounds",
+    "calendar",
+    "cell_measures",
+    "cell_methods",
+    "climatology",
+    "column-order",
+    "compress",
+    "coordinates",
+    "crs_wkt",
+    "dtype",
+    "earth_radius",
+    "encoding-type",
+    "encoding-version",
+    "false_easting",
+    "false_northing",
+    "fixed_angle_axis",
+    "flag_masks",
+    "flag_meanings",
+    "flag_values",
+    "formula_terms",
+    "grid_mapping",
+    "grid_mapping_name",
+    "grid_north_pole_latitude",
+    "grid_north_pole_longitude",
+    "inverse_flattening",
+    "latitude_of_projection_origin",
+    "long_name",
+    "longitude_of_central_meridian",
+    "longitude_of_prime_meridian",
+    "longitude_of_projection_origin",
+    "missing_value",
+    "multiscales",
+    "north_pole_grid_longitude",
+    "ome",
+    "omero",
+    "origin",
+    "perspective_point_height",
+    "positive",
+    "proj:code",
+    "proj:projjson",
+    "proj:wkt2",
+    "rectified_grid_angle",
+    "scale_factor",
+    "scale_factor_at_central_meridian",
+    "scale_factor_at_projection_origin",
+    "semi_major_axis",
+    "semi_minor_axis",
+    "spacing",
+    "spatial:transform",
+    "spatial_ref",
+    "standard_name",
+    "standard_parallel",
+    "straight_vertical_longitude_from_pole",
+    "sweep_angle_axis",
+    "title",
+    "units",
+    "valid_max",
+    "valid_min",
+    "valid_range",
+];
+
 /// A JSON object as text.
 #[derive(Clone, Debug)]
 pub struct Attributes {
     text: Bytes,
     fault: Option<Arc<str>>,
+    /// What files have of attributes that are too long for a header.
+    in_files: Option<Arc<Attributes>>,
 }
 
 impl Attributes {
     /// Reads an object, of which a copy without spaces is made; `Corrupt` if the text is none.
     pub fn parse(text: &str) -> Result<Attributes> {
         json_text::check_object(text)?;
-        let text = json_text::compact(text).into();
-        Ok(Attributes { text, fault: None })
+        Ok(Attributes::of(json_text::compact(text).into(), None))
     }
 
     /// Takes a part of a document, which is held and not copied; `Corrupt` if it is no object.
     pub fn shared(text: Bytes) -> Result<Attributes> {
         let checked = str::from_utf8(&text).map_err(|error| Error::corrupt("", error))?;
         json_text::check_object(checked)?;
-        Ok(Attributes { text, fault: None })
+        Ok(Attributes::of(text, None))
+    }
+
+    fn of(text: Bytes, fault: Option<Arc<str>>) -> Attributes {
+        let mut attributes = Attributes {
+            text,
+            fault,
+            in_files: None,
+        };
+        if attributes.text.len() > MAX_IN_FILES {
+            attributes.in_files = Some(Arc::new(attributes.of_meaning()));
+        }
+        attributes
+    }
+
+    /// Returns the attributes that a file has: these, or where they are too long for a header `of_meaning`.
+    pub fn in_files(&self) -> &Attributes {
+        self.in_files.as_deref().unwrap_or(self)
+    }
+
+    /// Whether a file has them all.
+    pub fn is_in_files(&self) -> bool {
+        self.in_files.is_none()
+    }
+
+    /// Returns a sentence on the attributes that a file does not have, if there are such.
+    pub fn left_out(&self) -> Option<String> {
+        match self.in_files().get(LEFT_OUT) {
+            Some(Value::String(text)) if !self.is_in_files() => Some(text),
+            _ => None,
+        }
+    }
+
+    /// Returns the attributes that say what elements mean, with one more that says how many others there are.
+    pub fn of_meaning(&self) -> Attributes {
+        // Of equal names the last one counts.
+        let mut found = BTreeMap::new();
+        let mut count = 0_u64;
+        // What does not read has no member.
+        let _ = json_text::visit_members(self.text(), &mut |name, place| {
+            count += 1;
+            if let Ok(place_of_name) = OF_MEANING.binary_search(&name) {
+                found.insert(place_of_name, place.whole);
+            }
+        });
+        let (mut members, mut length) = (Vec::new(), 0);
+        for place in found.into_values() {
+            let member = self.text().get(place).unwrap_or_default();
+            if length + member.len() <= MAX_IN_FILES / 2 {
+                length += member.len();
+                members.push(member.to_string());
+            }
+        }
+        let others = count - members.len() as u64;
+        if others > 0 {
+            let why = format!(
+                "{others} attributes of {count}: they are longer than the {MAX_IN_FILES} bytes that a header has"
+            );
+            members.push(format!("{}:{}", json!(LEFT_OUT), json!(why)));
+        }
+        Attributes {
+            text: format!("{{{}}}", members.join(",")).into(),
+            fault: None,
+            in_files: None,
+        }
+    }
+
+    /// Returns the bytes that the attributes hold.
+    pub fn bytes_held(&self) -> u64 {
+        let in_files = self.in_files.as_ref().map_or(0, |brief| brief.text.len());
+        (self.text.len() + in_files) as u64
     }
 
     /// Returns what stands for attributes that do not read: an object that says why.
     pub fn unreadable(why: impl Display) -> Attributes {
         let why = why.to_string();
-        Attributes {
-            text: json!({ FAULT: why }).to_string().into(),
-            fault: Some(why.into()),
-        }
+        Attributes::of(json!({ FAULT: why }).to_string().into(), Some(why.into()))
     }
 
     /// Returns what is wrong with the stored attributes, if they do not read.
@@ -81,11 +232,13 @@ impl Attributes {
         members.collect()
     }
 
-    /// Returns the value of an attribute; NaN and the infinities are strings in it.
+    /// Returns the value of an attribute; NaN and the infinities are strings in it. One that is too long for a header, of
+    /// which values would take many times its length, is not read.
     pub fn get(&self, name: &str) -> Option<Value> {
         let text = self.text();
         let place = json_text::find_member(text, name).ok()??;
-        value_of(text.get(place)?)
+        let value = text.get(place)?;
+        (value.len() <= MAX_IN_FILES).then(|| value_of(value))?
     }
 
     /// Whether an attribute is NaN, an infinity, or a list of numbers with one of these; `value` is what it reads as. A word
@@ -127,10 +280,7 @@ impl Attributes {
         let text = edited.map_or(self.text.clone(), |edited| {
             json_text::compact(&edited).into()
         });
-        Attributes {
-            text,
-            fault: self.fault.clone(),
-        }
+        Attributes::of(text, self.fault.clone())
     }
 
     /// Fails with `Invalid` if an object among them has a name twice.
@@ -167,10 +317,7 @@ impl Default for Attributes {
 
 impl From<Map<String, Value>> for Attributes {
     fn from(members: Map<String, Value>) -> Attributes {
-        Attributes {
-            text: Value::Object(members).to_string().into(),
-            fault: None,
-        }
+        Attributes::of(Value::Object(members).to_string().into(), None)
     }
 }
 
@@ -245,5 +392,36 @@ mod tests {
         let error = more.check_replaces(&broken).unwrap_err().to_string();
         assert!(error.contains("a/.zattrs: not JSON"), "{error}");
         assert!(more.check_replaces(&read("{}")).is_ok());
+    }
+
+    #[test]
+    fn b13_files_have_of_long_attributes_those_with_a_meaning() {
+        assert!(OF_MEANING.is_sorted());
+        let others: Vec<String> = (0..100_000).map(|n| format!(r#""a{n:05}":{n}"#)).collect();
+        let text = format!(
+            r#"{{"units": "x", {}, "units": "m", "scale_factor": 1.50}}"#,
+            others.join(",")
+        );
+        let long = read(&text);
+        assert!(!long.is_in_files() && long.get("a00001").is_some());
+        let held = long.in_files();
+        assert!(
+            held.text()
+                .starts_with(r#"{"scale_factor":1.50,"units":"m","#),
+            "{}",
+            held.text()
+        );
+        let sentence = long.left_out().unwrap();
+        assert!(
+            sentence.starts_with("100001 attributes of 100003"),
+            "{sentence}"
+        );
+        assert_eq!(held.get(LEFT_OUT), Some(json!(sentence)));
+        assert!(long.bytes_held() > text.len() as u64);
+        let short = read(r#"{"units": "m", "zarrfs_left_out": "x"}"#);
+        assert!(short.is_in_files() && short.left_out().is_none() && short.in_files() == &short);
+        let one = read(&format!(r#"{{"units": "{}"}}"#, "m".repeat(MAX_IN_FILES)));
+        assert_eq!(one.get("units"), None);
+        assert_eq!(one.in_files().get("units"), None);
     }
 }

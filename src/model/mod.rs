@@ -2,6 +2,8 @@
 //!
 //! Plain data in the words of final v3, filled in by a dialect. No module further down depends on the dialect itself.
 
+use std::borrow::Cow;
+
 use serde_json::{Map, Value, json};
 
 use crate::error::{Error, Result};
@@ -12,7 +14,7 @@ mod data_type;
 pub mod document;
 mod numbers;
 
-pub use attributes::{Attributes, FAULT};
+pub use attributes::{Attributes, FAULT, LEFT_OUT, MAX_IN_FILES};
 pub use data_type::{DataType, Field, TimeUnit, Words};
 pub use numbers::{Coding, NumberType};
 
@@ -259,6 +261,18 @@ impl Array {
     /// a file offset.
     pub fn byte_length(&self) -> Result<u64> {
         bytes_of(&self.shape, self.element_size()?)
+    }
+
+    /// Returns the array with the attributes that a file has.
+    pub fn in_files(&self) -> Cow<'_, Array> {
+        let attributes = self.attributes.in_files();
+        if self.attributes.is_in_files() {
+            return Cow::Borrowed(self);
+        }
+        Cow::Owned(Array {
+            attributes: attributes.clone(),
+            ..self.clone()
+        })
     }
 
     /// Returns a copy of the array that has no attributes.

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import zarr
-from mounting import ROOT, Daemon, wait_until
+from mounting import ROOT, Daemon, wait_until, zarrfs
 
 sys.path.append(str(ROOT / "scripts" / "benchmark"))
 import scale_stores
@@ -103,6 +103,48 @@ def test_b02_the_longest_document_that_is_read_takes_four_times_its_length(tmp_p
             assert (mount.files / "old" / "old.npy").read_bytes()[:6] == b"\x93NUMPY"
         else:
             assert wait_until(lambda: (mount.files / "new" / "ERROR.txt").exists())
+
+
+MANY = {f"attribute{number:06}": number for number in range(220_000)}
+
+
+@pytest.mark.parametrize("name", ["a/a.nrrd", "a/a.h5", "a/a.tif", "a/a.cf.npy", "g/g.nc", "g/g.nc4", "all.nc4"])
+def test_b13_a_header_takes_four_times_the_document(tmp_path, name):
+    """Many small attributes take twenty times their text as values, which a stat alone made of them."""
+    store = tmp_path / "all"
+    grid = {"name": "regular", "configuration": {"chunk_shape": [4, 4]}}
+    plane = scale_stores.V3_ARRAY | {"shape": [4, 4], "chunk_grid": grid}
+    array = plane | {"attributes": MANY | {"scale_factor": 2.0, "units": "m"}}
+    scale_stores.write(store / "zarr.json", {"zarr_format": 3, "node_type": "group"})
+    scale_stores.write(store / "a" / "zarr.json", array)
+    scale_stores.write(store / "g" / "zarr.json", {"zarr_format": 3, "node_type": "group", "attributes": MANY})
+    scale_stores.write(store / "g" / "b" / "zarr.json", scale_stores.V3_ARRAY)
+    length = (store / "a" / "zarr.json").stat().st_size
+    assert length > 4 * MIB
+    documents = 2 if name == "all.nc4" else 1
+    with Daemon(store) as mount:
+        before = mount.peak_bytes()
+        file = mount.files / name
+        size = file.stat().st_size
+        assert len(file.read_bytes()) == size < MIB
+        assert mount.peak_bytes() - before < 4 * documents * length
+
+
+def test_b13_a_file_says_which_attributes_it_leaves_out(tmp_path):
+    netCDF4 = pytest.importorskip("netCDF4")
+    store = tmp_path / "all"
+    scale_stores.write(store / "zarr.json", {"zarr_format": 3, "node_type": "group"})
+    array = scale_stores.V3_ARRAY | {"attributes": MANY | {"scale_factor": 2.0, "units": "m"}}
+    scale_stores.write(store / "a" / "zarr.json", array)
+    told = zarrfs("info", store / "a").stdout
+    sentence = f"{len(MANY)} attributes of {len(MANY) + 2}"
+    assert f"without {sentence}" in told
+    copied = zarrfs("cp", store, tmp_path / "all.nc4")
+    assert f"leaves out {sentence}" in copied.stderr
+    with netCDF4.Dataset(tmp_path / "all.nc4") as file:
+        attributes = file["a"].__dict__
+    assert attributes["scale_factor"] == 2.0 and attributes["units"] == "m"
+    assert attributes["zarrfs_left_out"].startswith(sentence) and len(attributes) == 3
 
 
 def test_no_thread_wakes_for_requests_but_those_that_answer_them(tmp_path):

@@ -27,7 +27,7 @@ pub(super) fn placed<'a>(
     member: &'a GroupMember<'a>,
     flavour: Flavour,
 ) -> Result<PlacedMember<'a>, String> {
-    let array = member.array;
+    let array = &member.array;
     let kind = HdfType::of(&array.data_type, flavour);
     let kind =
         kind.ok_or_else(|| format!("{}: there is no type for {}", member.path, array.data_type))?;

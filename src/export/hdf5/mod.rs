@@ -4,6 +4,8 @@
 //! first without addresses, since their lengths do not depend on these. `datatype` and `attributes` say what values become,
 //! `tree` has the objects, `object` and `heap` the words.
 
+use std::borrow::Cow;
+
 use crate::export::format::ALIGNMENT;
 use crate::export::group::{
     GroupContents, GroupFormat, GroupMember, GroupPlan, GroupScope, PlacedVariable,
@@ -149,7 +151,7 @@ fn variables(
 ) -> Option<Vec<PlacedVariable>> {
     let placed = stored(tree).into_iter().map(|(number, dataset)| {
         let member = dataset.member?;
-        let array = contents.members.get(member)?.array;
+        let array = &contents.members.get(member)?.array;
         let kind = datatype::HdfType::of(&array.data_type, flavour)?;
         let padding = dataset.size.next_multiple_of(8) - dataset.size;
         Some(PlacedVariable {
@@ -225,11 +227,11 @@ fn alone(subject: &Subject) -> Option<FileParts> {
     let names = axes::axes_of(subject).into_iter().map(|axis| axis.name);
     (array.shape, array.dimension_names) = (subject.shape.to_vec(), names.collect());
     let contents = GroupContents {
-        attributes: &crate::model::Attributes::default(),
+        attributes: crate::model::Attributes::default(),
         subgroups: Vec::new(),
         members: vec![GroupMember {
             path: path.to_string(),
-            array: &array,
+            array: Cow::Borrowed(&array),
         }],
         left_out: Vec::new(),
     };

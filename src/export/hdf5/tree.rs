@@ -5,6 +5,8 @@
 
 use std::collections::BTreeMap;
 
+use serde_json::Value;
+
 use crate::export::dimensions::GroupDimensions;
 use crate::export::group::GroupContents;
 use crate::export::hdf5::attributes::{self, HdfValue};
@@ -12,7 +14,7 @@ use crate::export::hdf5::datatype::{Flavour, single};
 use crate::export::hdf5::member::{PlacedMember, placed};
 use crate::export::hdf5::object::{ObjectHeader, UNDEFINED};
 use crate::export::hdf5::scales::GroupScales;
-use crate::model::bytes_of;
+use crate::model::{LEFT_OUT, bytes_of};
 
 /// The objects of a file; the first is the root group.
 pub(super) struct HdfTree {
@@ -50,9 +52,6 @@ pub(super) struct HdfDataset {
     pub(super) member: Option<usize>,
 }
 
-/// Where an attribute of the root group says what is not in the file.
-const LEFT_OUT: &str = "zarrfs_left_out";
-
 impl HdfTree {
     /// Returns the objects of a file; nothing if none of the arrays can be held.
     pub(super) fn of(contents: &GroupContents, flavour: Flavour) -> Option<HdfTree> {
@@ -79,6 +78,10 @@ impl HdfTree {
         }
         tree.share_types();
         if !left_out.is_empty() {
+            // A list of its own attributes that are left out is one of these sentences.
+            if let Some(Value::String(own)) = contents.attributes.get(LEFT_OUT) {
+                left_out.push(own);
+            }
             let root = tree.objects.first_mut()?;
             root.attributes.retain(|(name, _)| name != LEFT_OUT);
             root.attributes
@@ -95,7 +98,7 @@ impl HdfTree {
     ) -> BTreeMap<&'a str, usize> {
         self.add(
             ObjectBody::Group(Vec::new()),
-            attributes::of_group(contents.attributes, flavour),
+            attributes::of_group(&contents.attributes, flavour),
         );
         let mut groups = BTreeMap::from([("", 0)]);
         for group in &contents.subgroups {
@@ -103,7 +106,7 @@ impl HdfTree {
             let Some(&parent) = groups.get(parent) else {
                 continue;
             };
-            let attributes = attributes::of_group(group.attributes, flavour);
+            let attributes = attributes::of_group(&group.attributes, flavour);
             let object = self.add(ObjectBody::Group(Vec::new()), attributes);
             self.link(parent, name.to_string(), object);
             groups.insert(&group.path, object);
@@ -148,7 +151,7 @@ impl HdfTree {
         let mut dimensions = GroupDimensions::beside(subgroups.collect());
         let arrays = members
             .iter()
-            .map(|placed| (placed.name, placed.member.array));
+            .map(|placed| (placed.name, &*placed.member.array));
         dimensions.add_coordinates(arrays);
         for placed in &mut members {
             placed.number_dimensions(&mut dimensions);
@@ -173,7 +176,7 @@ impl HdfTree {
         flavour: Flavour,
     ) -> Option<()> {
         let object = self.objects.len();
-        let mut own = attributes::of_array(placed.member.array, &placed.kind, flavour);
+        let mut own = attributes::of_array(&placed.member.array, &placed.kind, flavour);
         if scales.is_scale(object) {
             own.extend(scales.attributes(object, placed.name)?);
         } else {

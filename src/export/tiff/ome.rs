@@ -151,7 +151,7 @@ fn placed_level(
     begin: u64,
     (offset, elements): (u64, ElementForm),
 ) -> Option<PlacedVariable> {
-    let array = contents.members.get(member)?.array;
+    let array = &contents.members.get(member)?.array;
     let size = bytes_of(&array.shape, array.data_type.size()?).ok()?;
     let padding = usize::try_from(size.next_multiple_of(8) - size).ok()?;
     let parts = FileParts {
@@ -169,11 +169,11 @@ fn placed_level(
 
 fn subject_of<'a>(contents: &'a GroupContents, member: &'a GroupMember) -> Subject<'a> {
     Subject {
-        array: member.array,
+        array: &member.array,
         shape: &member.array.shape,
         name: member.path.as_bytes(),
         chosen: "",
-        around: Surroundings::of_group(Some(contents.attributes)),
+        around: Surroundings::of_group(Some(&contents.attributes)),
         taken: None,
     }
 }
@@ -207,7 +207,7 @@ fn named_levels(group: &Attributes) -> Vec<String> {
 /// Returns the members that are the levels of the first image of a group, with their numbers: each once, however often
 /// it is named.
 fn levels<'a>(contents: &'a GroupContents) -> Vec<(usize, &'a GroupMember<'a>)> {
-    let images = multiscales(contents.attributes);
+    let images = multiscales(&contents.attributes);
     let paths = images.first().into_iter().flat_map(level_paths);
     let members = contents.members.iter().enumerate();
     let mut unnamed: HashMap<&str, (usize, &GroupMember)> = members
