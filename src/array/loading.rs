@@ -9,7 +9,7 @@ use std::sync::{Arc, OnceLock};
 
 use crate::array::OpenArray;
 use crate::array::decoder::{Decoder, PieceLocation};
-use crate::array::piece::{Cached, Decoded, Load, Piece};
+use crate::array::piece::{Cached, Decoded, Load, PIECE_OVERHEAD, Piece};
 use crate::array::seen_lengths::GuessedLengths;
 use crate::error::{Error, Kind, Result};
 use crate::grid::ChunkIndex;
@@ -117,12 +117,13 @@ impl OpenArray {
             return Ok(None);
         }
         self.reclaim(length);
-        let room = self.engine.cache.reserve(length as u64, load.deadline);
+        let needed = length as u64 + PIECE_OVERHEAD;
+        let room = self.engine.cache.reserve(needed, load.deadline);
         let mut room = room.map_err(|error| error.about(&self.path))?;
         let Some(bytes) = spill.find(&piece, (version, length)) else {
             return Ok(None);
         };
-        room.shrink(bytes.capacity() as u64);
+        room.shrink(bytes.capacity() as u64 + PIECE_OVERHEAD);
         Ok(Some(Decoded {
             bytes,
             version,
@@ -188,6 +189,7 @@ impl OpenArray {
             None if load.pipeline.is_identity() => encoded,
             None => encoded.saturating_add(load.pipeline.chunk_bytes() as u64),
         };
+        let bytes = bytes.saturating_add(PIECE_OVERHEAD);
         let room = self.engine.cache.reserve(bytes, load.deadline);
         room.map_err(|error| error.about(&self.path))
     }
@@ -213,7 +215,7 @@ impl OpenArray {
             stats.decoded_again_chunks.add(1);
         }
         stats.decoded_bytes.add(bytes.len() as u64);
-        room.shrink(bytes.capacity() as u64);
+        room.shrink(bytes.capacity() as u64 + PIECE_OVERHEAD);
         Ok(Decoded {
             bytes,
             version,

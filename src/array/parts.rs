@@ -9,8 +9,13 @@ use std::ops::Range;
 use crate::array::decoder::Decoder;
 use crate::grid::{ChunkIndex, Coordinates, Region, boxes, permuted};
 
-/// The most parts that a read is made of at a time; a part takes about 200 bytes.
-const MAX_PARTS: u64 = 1 << 14;
+/// The most bytes that the parts of a read take at a time.
+const MAX_PARTS_BYTES: u64 = 3 << 20;
+
+/// What a part takes in memory, and what it takes more for each dimension beyond those that coordinates have room for.
+const PART_BYTES: u64 = 192;
+const DIMENSION_BYTES: u64 = 3 * 8;
+const DIMENSIONS: u64 = 6;
 
 /// A piece under a read and what of it is wanted.
 pub(super) struct Part {
@@ -42,15 +47,17 @@ pub(super) fn elements(size: usize, range: &Range<u64>) -> Range<u64> {
     range.start / size..range.end.div_ceil(size)
 }
 
-/// Returns the most bytes of elements of `size` bytes that are read at a time, so that about `MAX_PARTS` pieces lie
-/// under them.
+/// Returns the most bytes of elements of `size` bytes that are read at a time, so that the parts of the pieces
+/// under them take about `MAX_PARTS_BYTES`.
 pub(super) fn max_read(decoder: &Decoder, size: usize) -> u64 {
     let row = if decoder.pieces.is_regular() {
         decoder.pieces.chunk_shape().last().copied().unwrap_or(1)
     } else {
         1
     };
-    (MAX_PARTS * size.max(1) as u64).saturating_mul(row)
+    let more = (decoder.pieces.chunk_shape().len() as u64).saturating_sub(DIMENSIONS);
+    let parts = MAX_PARTS_BYTES / (PART_BYTES + more * DIMENSION_BYTES);
+    (parts * size.max(1) as u64).saturating_mul(row)
 }
 
 /// Calls `visit` with each piece under some elements of a box, with the piece's first element and the elements that are

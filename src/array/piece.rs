@@ -21,6 +21,10 @@ use crate::sync::buffer;
 /// What an inner chunk on a network counts for in the block size of files, in bytes.
 const REMOTE_INNER_CHUNK: u64 = 128;
 
+/// Bytes that a piece or an index in memory takes beside its elements: its places in the cache and in the memory budget. An
+/// array of chunks of one element took sixty times what was counted.
+pub(super) const PIECE_OVERHEAD: u64 = 256;
+
 impl OpenArray {
     /// Returns the bytes of a piece as it is decoded, from which the block size of files follows; 0 if the array cannot be.
     /// Inner chunks on a network count as short ones: a program that fills a buffer to look at a header has the few inner

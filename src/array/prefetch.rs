@@ -11,8 +11,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use crate::array::OpenArray;
 use crate::array::chunk_rows::ChunkRows;
 use crate::array::decoder::Decoder;
-use crate::array::flat_file::FlatFile;
+use crate::array::flat_file::{FlatFile, in_buffer};
 use crate::array::parts::Part;
+use crate::array::piece::PIECE_OVERHEAD;
 use crate::array::read_tracker::{Prediction, Window};
 use crate::array::shard_group::{LoadedGroup, OrderedSpan};
 use crate::grid::ChunkIndex;
@@ -191,9 +192,14 @@ impl OpenArray {
         self.count_of(decoder, bytes)
     }
 
-    /// Returns how many pieces have `bytes` decoded bytes; at least one.
+    /// Returns how many pieces have `bytes` decoded bytes; at least one. On this machine those beside their elements count,
+    /// since lists of the pieces of a batch are held; over a network a request is for elements.
     fn count_of(&self, decoder: &Decoder, bytes: usize) -> usize {
-        (bytes / self.usual_bytes(decoder).max(1)).max(1)
+        let beside = match self.engine.limits.fetches {
+            0 => in_buffer(PIECE_OVERHEAD),
+            _ => 0,
+        };
+        (bytes / (self.usual_bytes(decoder) + beside).max(1)).max(1)
     }
 
     /// Has pieces decoded that no read wants yet; `span` as in `begin_group`.
@@ -293,7 +299,7 @@ impl FlatFile {
     /// Has as many pieces decoded of the next steps as can be fetched at a time.
     fn prefetch_steps(&self, decoder: &Decoder, ahead: &Prediction) {
         let limits = &self.array.engine.limits;
-        let size = decoder.pipeline.chunk_bytes().max(1) as u64;
+        let size = decoder.pipeline.chunk_bytes() as u64 + PIECE_OVERHEAD;
         let room = usize::try_from(limits.memory / 4 / size).unwrap_or(usize::MAX);
         let wanted = limits.fetches.max(MIN_STEPPED_CHUNKS).min(room);
         let mut pieces: Vec<ChunkIndex> = Vec::new();
@@ -325,7 +331,10 @@ impl OpenArray {
     /// row's last chunk is waited for. Nothing if a row does not fit a quarter of the memory.
     pub(super) fn window(&self, decoder: &Decoder, rows: ChunkRows) -> Window {
         let limits = &self.engine.limits;
-        let (row, quarter) = (rows.bytes, limits.memory / 4);
+        // Of short pieces a byte of the file takes several of the memory.
+        let piece = decoder.pipeline.chunk_bytes().max(1) as u64;
+        let times = 1 + PIECE_OVERHEAD / piece;
+        let (row, quarter) = (rows.bytes, limits.memory / 4 / times);
         if row > quarter {
             return Window::default();
         }
@@ -341,7 +350,7 @@ impl OpenArray {
                 }
             }
         };
-        let most = most.max(MIN_WINDOW).min(quarter);
+        let most = most.max(MIN_WINDOW / times).min(quarter);
         Window { least, most, after }
     }
 }

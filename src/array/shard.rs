@@ -11,7 +11,7 @@ use std::time::Instant;
 use crate::array::OpenArray;
 use crate::array::decoder::{Decoder, PieceLocation};
 use crate::array::loading::max_encoded;
-use crate::array::piece::{Cached, CachedShardIndex, Decoded, Lacking, Load};
+use crate::array::piece::{Cached, CachedShardIndex, Decoded, Lacking, Load, PIECE_OVERHEAD};
 use crate::array::readers::StoredChunk;
 use crate::codec::ShardLevel;
 use crate::error::{Error, Result};
@@ -241,10 +241,7 @@ impl OpenArray {
             );
             return Err(Error::corrupt(&shard.stored.key, found));
         }
-        let room = self
-            .engine
-            .cache
-            .reserve(length.saturating_mul(2), deadline)?;
+        let room = self.engine.cache.reserve(room_of_index(length), deadline)?;
         let start = if level.index_at_end() {
             shard.length - length
         } else {
@@ -265,7 +262,12 @@ impl OpenArray {
         bytes: &[u8],
     ) {
         let length = bytes.len() as u64;
-        let Some(room) = self.engine.cache.budget().try_reserve(length * 2) else {
+        let Some(room) = self
+            .engine
+            .cache
+            .budget()
+            .try_reserve(room_of_index(length))
+        else {
             return;
         };
         if let Ok(index) = decoded_index(level, &Shard::whole(stored), bytes, room) {
@@ -278,6 +280,11 @@ impl OpenArray {
     }
 }
 
+/// Returns the room for an index of so many bytes, as it is stored and decoded.
+fn room_of_index(length: u64) -> u64 {
+    length.saturating_mul(2).saturating_add(PIECE_OVERHEAD)
+}
+
 /// Decodes the index of a shard; `room` is what is taken for its bytes and the decoded index.
 fn decoded_index(
     level: &ShardLevel,
@@ -286,7 +293,7 @@ fn decoded_index(
     mut room: Reservation,
 ) -> Result<CachedShardIndex> {
     let entries = level.decode_index(bytes, shard.length)?;
-    room.shrink(entries.memory() as u64);
+    room.shrink(entries.memory() as u64 + PIECE_OVERHEAD);
     Ok(CachedShardIndex {
         entries,
         version: shard.stored.meta.version,

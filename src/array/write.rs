@@ -12,7 +12,7 @@ use crate::array::decoder::{Decoder, PieceLocation};
 use crate::array::dirty_chunk::{Basis, ReadDigest, WrittenPiece};
 use crate::array::flat_file::{FlatFile, in_buffer};
 use crate::array::parts::Part;
-use crate::array::piece::{Decoded, Piece};
+use crate::array::piece::{Decoded, PIECE_OVERHEAD, Piece};
 use crate::array::{Engine, OpenArray};
 use crate::error::{Error, Kind, Result};
 use crate::grid::{ChunkIndex, Coordinates, Layout, Runs};
@@ -26,9 +26,6 @@ const DIRTY_SHARE: u64 = 4;
 
 /// The memory must hold a piece this many times for it to be written: as it was, as it is, and encoded.
 const COPIES: u64 = 3;
-
-/// Bytes that a written piece takes beside its elements.
-const PIECE_OVERHEAD: u64 = 256;
 
 /// Where bytes that are written come from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -2,6 +2,7 @@
 
 import json
 import re
+import struct
 import subprocess
 import sys
 from pathlib import Path
@@ -145,6 +146,34 @@ def test_b13_a_file_says_which_attributes_it_leaves_out(tmp_path):
         attributes = file["a"].__dict__
     assert attributes["scale_factor"] == 2.0 and attributes["units"] == "m"
     assert attributes["zarrfs_left_out"].startswith(sentence) and len(attributes) == 3
+
+
+SHORT = 1 << 18
+
+
+@pytest.mark.parametrize("dimensions", [1, 64])
+@pytest.mark.parametrize("kind", ["missing", "shard"])
+def test_b20_chunks_of_one_element_stay_within_the_budget(tmp_path, dimensions, kind):
+    """A chunk of one byte takes 250 more bytes in memory, and a place of 64 numbers while it is read."""
+    shape = [SHORT] if dimensions == 1 else [1] * 46 + [2] * 18
+    one, codecs = [1] * dimensions, [{"name": "bytes"}]
+    values = bytes(number % 251 for number in range(SHORT)) if kind == "shard" else bytes(SHORT)
+    if kind == "shard":
+        index = [{"name": "bytes", "configuration": {"endian": "little"}}]
+        configuration = {"chunk_shape": one, "codecs": codecs, "index_codecs": index, "index_location": "end"}
+        codecs = [{"name": "sharding_indexed", "configuration": configuration}]
+        entries = b"".join(struct.pack("<QQ", place, 1) for place in range(SHORT))
+        key = tmp_path / "a.zarr" / ("c" + ".0" * dimensions)
+        key.parent.mkdir()
+        key.write_bytes(values + entries)
+    grid = {"name": "regular", "configuration": {"chunk_shape": shape if kind == "shard" else one}}
+    keys = {"name": "default", "configuration": {"separator": "."}}
+    other = {"shape": shape, "chunk_grid": grid, "codecs": codecs, "data_type": "uint8", "chunk_key_encoding": keys}
+    scale_stores.write(tmp_path / "a.zarr" / "zarr.json", scale_stores.V3_ARRAY | other | {"fill_value": 0})
+    with Daemon(tmp_path / "a.zarr", "--memory", "16M") as mount:
+        before = mount.peak_bytes()
+        assert (mount.files / "a.raw").read_bytes() == values
+        assert mount.peak_bytes() - before < 16 * MIB + SLACK
 
 
 def test_no_thread_wakes_for_requests_but_those_that_answer_them(tmp_path):
