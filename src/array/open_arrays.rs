@@ -5,11 +5,11 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 
-use lru::LruCache;
 use parking_lot::Mutex;
 
 use crate::array::OpenArray;
 use crate::store::Key;
+use crate::sync::aged_map::{AgedMap, Minute};
 use crate::sync::budget::{Evict, MemoryBudget, Priority};
 
 /// The least number of arrays in use at which those are dropped that no longer are.
@@ -22,7 +22,7 @@ pub(super) struct OpenArrays {
 
 struct KeptArrays {
     /// Those that were used last, kept open whether they are in use or not.
-    kept: LruCache<Key, Arc<OpenArray>>,
+    kept: AgedMap<Key, Arc<OpenArray>>,
     /// Those that are in use, and some that no longer are.
     used: HashMap<Key, Weak<OpenArray>>,
     /// The number of arrays in use at which the others among them are dropped.
@@ -34,13 +34,13 @@ impl OpenArrays {
     pub(super) fn new(memory: &Arc<MemoryBudget>) -> Arc<OpenArrays> {
         let arrays = Arc::new(OpenArrays {
             state: Mutex::new(KeptArrays {
-                kept: LruCache::unbounded(),
+                kept: AgedMap::default(),
                 used: HashMap::new(),
                 swept_at: MIN_SWEPT,
             }),
         });
         let weak: Weak<OpenArrays> = Arc::downgrade(&arrays);
-        memory.register(Priority::Metadata, weak);
+        memory.register(Priority::OpenArrays, weak);
         arrays
     }
 
@@ -86,8 +86,8 @@ impl KeptArrays {
 }
 
 impl Evict for OpenArrays {
-    fn evict_one(&self) -> bool {
-        let evicted = self.state.lock().kept.pop_lru();
+    fn evict_one(&self, before: Minute) -> bool {
+        let evicted = self.state.lock().kept.pop_unused(before);
         evicted.is_some()
     }
 }

@@ -25,7 +25,7 @@ use crate::mount::{control_socket, open};
 use crate::request_context::UNLIMITED;
 use crate::stats::Stats;
 use crate::store;
-use crate::sync::allocator;
+use crate::sync::{allocator, idle_memory};
 use crate::vfs::Vfs;
 
 /// Mounts as planned; returns when the mount answers, or in the foreground when it has ended.
@@ -88,6 +88,7 @@ fn serve(plan: &MountPlan, parent: Option<Parent>) -> Result<()> {
     let vfs = Vfs::new(views.view(plan.view), plan.vfs_config(), stats.clone());
     let vfs = Arc::new(vfs);
     let mount = server.serve(connect(plan, dir)?, vfs.clone(), &stats, settings)?;
+    idle_memory::give_back(views.memory())?;
     announce(&what, parent)?;
     mount.wait(|| notify::send("STOPPING=1"));
     // Programs may still have files open, and write to them.

@@ -6,11 +6,11 @@
 use std::sync::{Arc, Weak};
 use std::time::Instant;
 
-use lru::LruCache;
 use parking_lot::Mutex;
 
 use crate::hierarchy::NodeEntry;
 use crate::store::{Dependencies, Key, QueryStamp};
+use crate::sync::aged_map::{AgedMap, Minute};
 use crate::sync::budget::{Evict, MemoryBudget, Priority, Reservation};
 
 /// What an answer takes beside its node and the bytes of its path, in bytes.
@@ -39,7 +39,7 @@ impl CachedNode {
 
 /// Nodes by their paths.
 pub(super) struct NodeCache {
-    nodes: Mutex<LruCache<Key, CachedNode>>,
+    nodes: Mutex<AgedMap<Key, CachedNode>>,
     memory: Arc<MemoryBudget>,
 }
 
@@ -47,7 +47,7 @@ impl NodeCache {
     /// Builds an empty cache in a budget.
     pub(super) fn new(memory: Arc<MemoryBudget>) -> Arc<NodeCache> {
         let cache = Arc::new(NodeCache {
-            nodes: Mutex::new(LruCache::unbounded()),
+            nodes: Mutex::new(AgedMap::default()),
             memory,
         });
         let weak: Weak<NodeCache> = Arc::downgrade(&cache);
@@ -115,7 +115,7 @@ impl NodeCache {
     /// Notes that a node that is kept was found to be the same at another time; false if it is not kept any more.
     pub(super) fn renew(&self, path: &Key, node: &Arc<NodeEntry>, stamp: QueryStamp) -> bool {
         let mut nodes = self.nodes.lock();
-        let same = nodes.get_mut(path).filter(|cached| {
+        let same = nodes.get(path).filter(|cached| {
             let found = cached.found.as_ref();
             found.is_some_and(|found| Arc::ptr_eq(found, node))
         });
@@ -147,8 +147,8 @@ impl NodeCache {
 }
 
 impl Evict for NodeCache {
-    fn evict_one(&self) -> bool {
-        let evicted = self.nodes.lock().pop_lru();
+    fn evict_one(&self, before: Minute) -> bool {
+        let evicted = self.nodes.lock().pop_unused(before);
         evicted.is_some()
     }
 }
@@ -215,7 +215,7 @@ mod tests {
         let memory = MemoryBudget::new(20 * LENGTH, Arc::new(Stats::default()));
         let hierarchy = hierarchy(&memory);
         let held = hierarchy.node(&UNLIMITED, &path(0)).unwrap().unwrap();
-        while hierarchy.nodes.evict_one() {}
+        while hierarchy.nodes.evict_one(Minute::NEVER) {}
         assert!(memory.held() > LENGTH && memory.held() < 2 * LENGTH);
         drop(held);
         assert_eq!(memory.held(), 0);

@@ -118,6 +118,7 @@ pub struct Views {
     control: Arc<Control>,
     hierarchy: Arc<Hierarchy>,
     arrays: Arc<Arrays>,
+    memory: Arc<MemoryBudget>,
     /// Whether the store is on this machine.
     is_local: bool,
 }
@@ -180,6 +181,11 @@ impl Views {
         &self.arrays
     }
 
+    /// Returns the budget of all that is held of the store.
+    pub fn memory(&self) -> &Arc<MemoryBudget> {
+        &self.memory
+    }
+
     /// Says what the store holds, as far as that is known soon; warns if that is no Zarr hierarchy.
     pub fn describe(&self, source: &str) -> Result<String> {
         let found = StoreSummary::read(&self.hierarchy, self.is_local)?;
@@ -210,7 +216,7 @@ pub fn open_views(config: &ViewsConfig, stats: &Arc<Stats>) -> Result<Views> {
     if !lists {
         log::warn!("{name}: {UNLISTED}");
     }
-    let readahead = stack.reading_ahead(readahead(config, memory));
+    let readahead = stack.reading_ahead(readahead(config, memory.clone()));
     let stored = store_view(&stack, readahead, &hierarchy, &arrays);
     let files = FilesView::new(
         hierarchy.clone(),
@@ -229,6 +235,7 @@ pub fn open_views(config: &ViewsConfig, stats: &Arc<Stats>) -> Result<Views> {
         control: Arc::new(control),
         hierarchy,
         arrays,
+        memory,
         is_local: config.access().is_local(),
     })
 }

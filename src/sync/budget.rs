@@ -9,12 +9,14 @@
 
 use parking_lot::{Condvar, Mutex};
 use std::fmt;
+use std::iter;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use crate::error::{Error, Kind, Result};
 use crate::stats::Stats;
+use crate::sync::aged_map::Minute;
 use crate::sync::buffer;
 
 /// How long a request for room waits before it looks again for something that can be dropped: a value becomes
@@ -30,12 +32,14 @@ pub enum Priority {
     Used,
     /// Small, and costs a request to a store each.
     Metadata,
+    /// What the kernel's pages of files count by: they would be read again without it.
+    OpenArrays,
 }
 
 /// A cache whose values are counted in a budget.
 pub trait Evict: Send + Sync {
-    /// Drops the value that was used least recently; false if there is none.
-    fn evict_one(&self) -> bool;
+    /// Drops the value that was used least recently, if that was before a minute; false if there is none.
+    fn evict_one(&self, before: Minute) -> bool;
 }
 
 #[derive(Clone)]
@@ -209,7 +213,17 @@ impl MemoryBudget {
         let mut caches = others
             .chain(caches.iter().filter(is_of_part))
             .filter_map(|cache| cache.cache.upgrade());
-        caches.any(|cache| cache.evict_one())
+        caches.any(|cache| cache.evict_one(Minute::NEVER))
+    }
+
+    /// Drops all values of at most a priority that were not used since a minute; returns whether there were some.
+    pub fn give_back(&self, most: Priority, unused_since: Minute) -> bool {
+        let mut caches = self.caches.lock().clone();
+        caches.retain(|cache| cache.priority <= most);
+        let caches = caches.iter().filter_map(|cache| cache.cache.upgrade());
+        let given = caches
+            .map(|cache| iter::from_fn(|| cache.evict_one(unused_since).then_some(())).count());
+        given.sum::<usize>() > 0
     }
 
     /// Counts `bytes` as held; false if they do not fit.
@@ -288,7 +302,7 @@ mod tests {
     }
 
     impl Evict for Rooms {
-        fn evict_one(&self) -> bool {
+        fn evict_one(&self, _: Minute) -> bool {
             let mut rooms = self.0.lock();
             if rooms.is_empty() {
                 return false;
@@ -359,7 +373,7 @@ mod tests {
     struct Nothing(AtomicU64);
 
     impl Evict for Nothing {
-        fn evict_one(&self) -> bool {
+        fn evict_one(&self, _: Minute) -> bool {
             self.0.fetch_add(1, Ordering::Relaxed);
             false
         }

@@ -10,10 +10,9 @@ use std::hash::Hash;
 use std::sync::{Arc, Weak};
 use std::time::Instant;
 
-use lru::LruCache;
-
 use crate::error::Result;
 use crate::request_context::RequestContext;
+use crate::sync::aged_map::{AgedMap, Minute};
 use crate::sync::budget::{Evict, MemoryBudget, Priority, Reservation};
 use crate::sync::single_flight::SingleFlight;
 
@@ -31,9 +30,9 @@ pub struct Cache<K, V> {
 }
 
 struct CacheState<K, V> {
-    values: LruCache<K, V>,
+    values: AgedMap<K, V>,
     /// Values that are unlikely to be wanted again, in the order in which they were retired.
-    retired: LruCache<K, V>,
+    retired: AgedMap<K, V>,
     /// Keys whose values the eviction listener has now.
     evicting: HashSet<K>,
     /// How many loads wait for it.
@@ -54,8 +53,8 @@ where
         let cache = Arc::new(Cache {
             budget,
             state: Mutex::new(CacheState {
-                values: LruCache::unbounded(),
-                retired: LruCache::unbounded(),
+                values: AgedMap::default(),
+                retired: AgedMap::default(),
                 evicting: HashSet::new(),
                 waiting: 0,
             }),
@@ -110,7 +109,7 @@ where
 
     /// Drops the value that was retired first, so that its memory can be used again.
     pub fn reclaim(&self) {
-        let value = self.state.lock().retired.pop_lru();
+        let value = self.state.lock().retired.pop_unused(Minute::NEVER);
         drop(value);
     }
 
@@ -208,10 +207,10 @@ where
     K: Hash + Eq + Clone + Send + Sync,
     V: Clone + Send + Sync,
 {
-    fn evict_one(&self) -> bool {
+    fn evict_one(&self, before: Minute) -> bool {
         let mut state = self.state.lock();
-        let oldest = state.retired.pop_lru();
-        let Some((key, value)) = oldest.or_else(|| state.values.pop_lru()) else {
+        let oldest = state.retired.pop_unused(before);
+        let Some((key, value)) = oldest.or_else(|| state.values.pop_unused(before)) else {
             return false;
         };
         if let Some(listener) = &self.on_evict {

@@ -1,10 +1,12 @@
 """The memory of a mount is that of its budget, however long the documents of a store are and however many."""
 
 import json
+import os
 import re
 import struct
 import subprocess
 import sys
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -174,6 +176,41 @@ def test_b20_chunks_of_one_element_stay_within_the_budget(tmp_path, dimensions, 
         before = mount.peak_bytes()
         assert (mount.files / "a.raw").read_bytes() == values
         assert mount.peak_bytes() - before < 16 * MIB + SLACK
+
+
+def test_f2_pages_of_the_kernel_outlive_memory_that_is_given_back(tmp_path):
+    array = zarr.create_array(tmp_path / "a.zarr", shape=(4, MIB), chunks=(1, MIB), dtype="u1")
+    array[:] = 7
+    environment = os.environ | {"ZARRFS_TEST_MINUTE": "50"}
+    with Daemon(tmp_path / "a.zarr", environment=environment) as mount:
+
+        def counter(name):
+            return json.loads((mount.path / ".zarrfs" / "stats.json").read_text())[name]
+
+        assert len((mount.files / "a.raw").read_bytes()) == 4 * MIB
+        assert wait_until(lambda: counter("memory_held_bytes") < MIB)
+        assert len((mount.files / "a.raw").read_bytes()) == 4 * MIB
+        assert counter("decoded_chunks") == 4
+
+
+def test_f2_mounts_that_are_left_alone_hold_what_they_held_at_the_start(tmp_path):
+    """Each held its decoded chunks for as long as it was mounted."""
+    mounts, planes = 50, 31
+    array = zarr.create_array(tmp_path / "a.zarr", shape=(planes, MIB), chunks=(1, MIB), dtype="u1")
+    array[:] = 7
+    # A minute takes 200 ms, so that ten are over while others are read.
+    environment = os.environ | {"ZARRFS_TEST_MINUTE": "200"}
+    with ExitStack() as stack:
+        daemons = [stack.enter_context(Daemon(tmp_path / "a.zarr", environment=environment)) for _ in range(mounts)]
+
+        def held():
+            return sum(daemon.resident_bytes() for daemon in daemons)
+
+        before = held()
+        for daemon in daemons:
+            assert len((daemon.files / "a.raw").read_bytes()) == planes * MIB
+        # Threads without work end after 20 s.
+        assert wait_until(lambda: held() < 1.2 * before, seconds=60, pause=1), (before, held())
 
 
 def test_no_thread_wakes_for_requests_but_those_that_answer_them(tmp_path):

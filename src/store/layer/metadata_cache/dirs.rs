@@ -9,13 +9,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Instant;
 
-use lru::LruCache;
-
 use super::cached_dir::{CachedDir, DirEntry, NameMap};
 use super::dated::{Dated, Lifetime};
 use super::listing_prefetch::PassedDir;
 use crate::known::Known;
 use crate::store::{EntryKind, Key, Listing};
+use crate::sync::aged_map::{AgedMap, Minute};
 use crate::sync::budget::{Evict, MemoryBudget, Priority};
 use crate::sync::stepped_room::SteppedRoom;
 
@@ -25,7 +24,7 @@ const NAME_BYTES: u64 = 192;
 /// Directories by key, bounded by the names that all of them hold. The names of a directory that is being read count
 /// until its last reader is done.
 pub(super) struct DirCache {
-    by_key: Mutex<LruCache<Key, Arc<CachedDir>>>,
+    by_key: Mutex<AgedMap<Key, Arc<CachedDir>>>,
     /// Names held now.
     total: Arc<AtomicUsize>,
     /// What the names count in.
@@ -42,7 +41,7 @@ impl DirCache {
         memory: &Arc<MemoryBudget>,
     ) -> Arc<DirCache> {
         let cache = Arc::new(DirCache {
-            by_key: Mutex::new(LruCache::unbounded()),
+            by_key: Mutex::new(AgedMap::default()),
             total: Arc::default(),
             room: SteppedRoom::new(memory, NAME_BYTES, max_names),
             max_names,
@@ -101,7 +100,7 @@ impl DirCache {
     /// Remembers a directory.
     pub(super) fn put(&self, dir: &Arc<CachedDir>) {
         let mut dirs = self.by_key.lock();
-        let replaced = dirs.push(dir.prefix.clone(), dir.clone());
+        let replaced = dirs.put(dir.prefix.clone(), dir.clone());
         drop(dirs);
         drop(replaced);
         self.trim(dir);
@@ -130,7 +129,7 @@ impl DirCache {
             grown.evict();
         }
         while !self.has_room() {
-            if !self.evict_one() {
+            if !self.evict_one(Minute::NEVER) {
                 grown.evict();
                 return;
             }
@@ -163,8 +162,8 @@ impl DirCache {
 }
 
 impl Evict for DirCache {
-    fn evict_one(&self) -> bool {
-        let oldest = self.by_key.lock().pop_lru();
+    fn evict_one(&self, before: Minute) -> bool {
+        let oldest = self.by_key.lock().pop_unused(before);
         let Some((_, oldest)) = oldest else {
             return false;
         };

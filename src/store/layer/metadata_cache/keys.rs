@@ -8,10 +8,9 @@ use parking_lot::Mutex;
 use std::num::NonZeroUsize;
 use std::sync::{Arc, Weak};
 
-use lru::LruCache;
-
 use super::dated::{Dated, Lifetime, newer};
 use crate::store::{EntryKind, Key, Meta, Object, Version};
+use crate::sync::aged_map::{AgedMap, Minute};
 use crate::sync::budget::{Evict, MemoryBudget, Priority, Reservation};
 use crate::sync::stepped_room::SteppedRoom;
 
@@ -102,7 +101,7 @@ const KEY_BYTES: u64 = 384;
 
 /// Answers by key.
 pub(super) struct KeyTable {
-    entries: Mutex<LruCache<Key, KeyEntry>>,
+    entries: Mutex<AgedMap<Key, KeyEntry>>,
     /// What the keys count in.
     room: SteppedRoom,
     lifetime: Lifetime,
@@ -120,7 +119,7 @@ impl KeyTable {
         max_document_bytes: u64,
     ) -> Arc<KeyTable> {
         let table = Arc::new(KeyTable {
-            entries: Mutex::new(LruCache::unbounded()),
+            entries: Mutex::new(AgedMap::default()),
             room: SteppedRoom::new(whole, KEY_BYTES, max_keys.get()),
             lifetime,
             memory,
@@ -212,22 +211,12 @@ impl KeyTable {
 
     fn change(&self, key: &Key, change: impl FnOnce(&mut KeyEntry)) {
         let mut entries = self.entries.lock();
-        change(entries.get_or_insert_mut(key.clone(), KeyEntry::default));
+        change(entries.get_or_insert(key.clone(), KeyEntry::default));
         let count = entries.len();
         drop(entries);
         if !self.room.covers(count) {
-            while !self.room.cover(|| self.entries.lock().len()) && self.drop_oldest() {}
+            while !self.room.cover(|| self.entries.lock().len()) && self.evict_one(Minute::NEVER) {}
         }
-    }
-
-    /// Drops the key that was used least recently; returns whether there was one.
-    fn drop_oldest(&self) -> bool {
-        let mut entries = self.entries.lock();
-        let oldest = entries.pop_lru();
-        let count = entries.len();
-        drop(entries);
-        self.room.shrink(count);
-        oldest.is_some()
     }
 
     /// Forgets a key.
@@ -240,8 +229,13 @@ impl KeyTable {
 pub(super) struct ReservedDocument(CachedDocument);
 
 impl Evict for KeyTable {
-    fn evict_one(&self) -> bool {
-        self.drop_oldest()
+    fn evict_one(&self, before: Minute) -> bool {
+        let mut entries = self.entries.lock();
+        let oldest = entries.pop_unused(before);
+        let count = entries.len();
+        drop(entries);
+        self.room.shrink(count);
+        oldest.is_some()
     }
 }
 
