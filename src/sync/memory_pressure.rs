@@ -1,8 +1,9 @@
 //! Tells when the machine, or the container that the process is in, is short of memory.
 //!
 //! The kernel says so by itself (pressure stall information, `psi.rst` of its documentation), of all of the machine and of
-//! the cgroup, which is short when it comes near `memory.high` or `memory.max`. Where it cannot be asked for that, the free
-//! memory is looked at each time that a wait ends.
+//! the cgroup, which is short when it comes near `memory.high` or `memory.max`. Tasks of other cgroups that come near theirs
+//! are pressure on the machine as well, so it counts only where little memory is free. Where the kernel cannot be asked, the
+//! free memory is looked at each time that a wait ends.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
@@ -20,23 +21,34 @@ const TRIGGER: &[u8] = b"some 200000 2000000\0";
 const OF_MACHINE: &str = "/proc/pressure/memory";
 
 /// The part of the memory that is free on a machine which is not short of it: one in so many bytes.
-const FREE_SHARE: u64 = 16;
+const FREE_SHARE: u64 = 10;
+
+/// What a file tells that can tell nothing any more.
+const FAILS: PollFlags = PollFlags::ERR.union(PollFlags::HUP).union(PollFlags::NVAL);
 
 /// Waits for the machine to be short of memory.
 pub struct PressureWatch {
     /// Files that are ready when it is.
-    triggers: Vec<File>,
+    triggers: Vec<Trigger>,
+    /// Whether little memory of the machine is free.
     is_short: fn() -> bool,
+}
+
+struct Trigger {
+    file: File,
+    is_of_machine: bool,
 }
 
 impl PressureWatch {
     /// Asks the kernel to tell of pressure.
     pub fn begin() -> PressureWatch {
         let own = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
-        let paths = [Some(PathBuf::from(OF_MACHINE)), of_cgroup(&own)];
-        let triggers = paths.iter().flatten();
+        // The root has no limit, and its pressure is that of the machine.
+        let cgroup = of_cgroup(&own).filter(|path| path.with_file_name("memory.max").exists());
+        let cgroup = cgroup.and_then(|path| Trigger::open(&path, false));
+        let machine = Trigger::open(Path::new(OF_MACHINE), true);
         PressureWatch {
-            triggers: triggers.filter_map(|path| trigger(path)).collect(),
+            triggers: machine.into_iter().chain(cgroup).collect(),
             is_short: || fs::read_to_string("/proc/meminfo").is_ok_and(|text| has_little(&text)),
         }
     }
@@ -51,36 +63,46 @@ impl PressureWatch {
             }
             let files = self.triggers.iter();
             let mut ready: Vec<_> = files
-                .map(|file| PollFd::new(file, PollFlags::PRI))
+                .map(|trigger| PollFd::new(&trigger.file, PollFlags::PRI))
                 .collect();
             let timeout = Timespec::try_from(left).ok();
             if poll(&mut ready, timeout.as_ref()).is_err() {
                 continue;
             }
             let found: Vec<PollFlags> = ready.iter().map(PollFd::revents).collect();
-            if found.iter().any(|flags| flags.contains(PollFlags::PRI)) {
+            // A file whose cgroup is gone fails each time.
+            let mut fails = found.iter().map(|flags| flags.intersects(FAILS));
+            let mut told = found.iter().map(|flags| flags.contains(PollFlags::PRI));
+            let mut is_told = false;
+            self.triggers.retain(|trigger| {
+                let (fails, told) = (fails.next() == Some(true), told.next() == Some(true));
+                is_told |= told && !fails && (!trigger.is_of_machine || (self.is_short)());
+                !fails
+            });
+            if is_told {
                 return true;
             }
-            // The cgroup of a file that fails is gone.
-            let mut found = found.iter();
-            self.triggers
-                .retain(|_| found.next().is_some_and(|flags| flags.is_empty()));
         }
         thread::sleep(end.saturating_duration_since(Instant::now()));
         (self.is_short)()
     }
 }
 
-/// Opens a file that is ready when memory is short.
-fn trigger(path: &Path) -> Option<File> {
-    let opened = OpenOptions::new().read(true).write(true).open(path);
-    let asked = opened.and_then(|mut file| {
-        file.write_all(TRIGGER)?;
-        Ok(file)
-    });
-    asked
-        .inspect_err(|error| log::debug!("{}: {error}", path.display()))
-        .ok()
+impl Trigger {
+    /// Opens a file that is ready when memory is short.
+    fn open(path: &Path, is_of_machine: bool) -> Option<Trigger> {
+        let opened = OpenOptions::new().read(true).write(true).open(path);
+        let asked = opened.and_then(|mut file| {
+            file.write_all(TRIGGER)?;
+            Ok(Trigger {
+                file,
+                is_of_machine,
+            })
+        });
+        asked
+            .inspect_err(|error| log::debug!("{}: {error}", path.display()))
+            .ok()
+    }
 }
 
 /// Returns the file of the cgroup that the process is in, by the kernel's list of its cgroups; nothing with cgroups of
@@ -111,7 +133,7 @@ mod tests {
     #[test]
     fn f2_a_machine_with_little_free_memory_is_short_of_it() {
         let text = |free| format!("MemTotal: 1600 kB\nMemFree: 1 kB\nMemAvailable: {free} kB\n");
-        assert!(has_little(&text(99)) && !has_little(&text(100)));
+        assert!(has_little(&text(159)) && !has_little(&text(160)));
         assert!(!has_little("") && !has_little("MemTotal: 7"));
     }
 
@@ -132,7 +154,10 @@ mod tests {
     fn f2_a_wait_without_pressure_ends_in_time() {
         let (reader, writer) = std::io::pipe().unwrap();
         let mut watch = PressureWatch {
-            triggers: vec![File::from(OwnedFd::from(reader))],
+            triggers: vec![Trigger {
+                file: File::from(OwnedFd::from(reader)),
+                is_of_machine: false,
+            }],
             is_short: || true,
         };
         let wait = Duration::from_millis(50);
