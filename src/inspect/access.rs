@@ -13,7 +13,7 @@ use crate::stats::Stats;
 use crate::store;
 use crate::store::layer::disk_cache;
 use crate::store::layer::disk_cache::CacheNamespace;
-use crate::store::{EntryKind, Key, StoreConfig, StoreStack};
+use crate::store::{EntryKind, Key, StoreConfig, StoreInfo, StoreStack};
 use crate::sync::budget::MemoryBudget;
 
 /// Which store to open, how it is reached, and how much of it may be held.
@@ -97,6 +97,7 @@ impl OpenedStore {
         };
         let stack = StoreStack::open(context, &config.source, &opening, stats)?;
         check_is_directory(context, &stack, &config.source)?;
+        let decoded = decoded_namespace(&opening, &config.source, stack.store.info());
         let stack = put_over(stack, &memory)?;
         let mut hierarchy = Hierarchy::configured(stack.store.clone(), config.hierarchy.clone())
             .with_hints(stack.hints.clone())
@@ -106,7 +107,7 @@ impl OpenedStore {
         }
         let hierarchy = Arc::new(hierarchy);
         let disk = EngineDisk {
-            cache: decoded_namespace(&opening, &config.source),
+            cache: decoded,
             spill: config.spill.clone(),
         };
         let engine = Engine::within(memory.clone(), config.limits(), stats.clone(), disk);
@@ -130,9 +131,13 @@ fn check_is_directory(context: &RequestContext, stack: &StoreStack, source: &str
 }
 
 /// Returns where lengths go that took long to find, if there is a cache on disk.
-fn decoded_namespace(opening: &StoreConfig, source: &str) -> Option<CacheNamespace> {
+fn decoded_namespace(
+    opening: &StoreConfig,
+    source: &str,
+    store: &StoreInfo,
+) -> Option<CacheNamespace> {
     let cache_dir = opening.disk_cache.as_ref()?;
-    let identity = disk_cache::identity(source, &opening.remote);
+    let identity = disk_cache::identity(source, store);
     let namespace = CacheNamespace::open(cache_dir, &format!("decoded\n{identity}"));
     Some(namespace)
 }

@@ -277,6 +277,8 @@ pub struct StoreInfo {
     pub freshness: Duration,
     /// The folder on this machine that the store is, if it is one.
     pub folder: Option<PathBuf>,
+    /// What options, the environment or a profile say of the server, where the URL alone does not name it.
+    pub server: Option<Arc<str>>,
     /// Why nothing in the store can be changed, and what to do; `None` if something may be.
     pub unchangeable: Option<&'static str>,
     /// Entries that the store has and does not show.
@@ -314,6 +316,7 @@ impl StoreInfo {
             concurrency: LOCAL_CONCURRENCY,
             freshness,
             folder: None,
+            server: None,
             unchangeable: None,
             not_shown: Arc::default(),
             changes: Arc::default(),

@@ -234,7 +234,7 @@ fn with_disk_cache(store: Arc<dyn Store>, location: &str, config: &StoreConfig) 
     let Some(cache_dir) = &config.disk_cache else {
         return store;
     };
-    let identity = disk_cache::identity(location, &config.remote);
+    let identity = disk_cache::identity(location, store.info());
     let namespace = disk_cache::CacheNamespace::open(cache_dir, &identity);
     Arc::new(disk_cache::DiskCache::new(store, namespace))
 }

@@ -40,6 +40,11 @@ pub(super) trait CloudBuilder: Sized {
         keys.iter().any(has)
     }
 
+    /// Returns where the server is, if a setting says it.
+    fn endpoint(&self) -> Option<String> {
+        Self::ENDPOINTS.iter().find_map(|key| self.get(key))
+    }
+
     /// Whether a setting is `true`.
     fn is_on(&self, key: Self::Key) -> bool {
         self.get(&key).is_some_and(|value| value == "true")
@@ -110,7 +115,7 @@ pub(super) trait CloudBuilder: Sized {
         if let Some(region) = Self::REGION.and_then(|key| self.get(&key)) {
             server_address::check_region(given_by(&region), &region)?;
         }
-        let Some(text) = Self::ENDPOINTS.iter().find_map(|key| self.get(key)) else {
+        let Some(text) = self.endpoint() else {
             return Ok(self);
         };
         let url = server_address::check_endpoint(given_by(&text), &text)?;

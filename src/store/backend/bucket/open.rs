@@ -95,6 +95,10 @@ impl BucketStore {
             not_shown: info.not_shown.clone(),
         };
         let clients = settings.clients(settings::retries(retries, limit))?;
+        let info = StoreInfo {
+            server: Some(clients.server.into()),
+            ..info
+        };
         Ok(BucketStore {
             client: Arc::new(Client {
                 objects: clients.objects,

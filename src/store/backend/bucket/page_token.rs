@@ -19,7 +19,7 @@ const MARKER: &str = "zarrfs-marker:";
 const FAULT: &str = "zarrfs-fault:";
 
 /// The region in whose name requests are signed where none is given.
-const DEFAULT_REGION: &str = "us-east-1";
+pub(super) const DEFAULT_REGION: &str = "us-east-1";
 
 /// Signs requests of listings.
 #[derive(Debug)]

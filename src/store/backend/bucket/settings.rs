@@ -21,7 +21,7 @@ use super::address::{Address, CloudKind};
 use super::azure_removal::AzureContainer;
 use super::cloud_builder::{CloudBuilder, PROFILE_OPTIONS};
 use super::credential_issuer::CredentialIssuer;
-use super::page_token::ListingSigner;
+use super::page_token::{DEFAULT_REGION, ListingSigner};
 use super::plain_listing::PlainListingConnector;
 use super::profile::{AwsProfile, ProfileSettings};
 use super::rotation::RotatedCredentials;
@@ -40,6 +40,8 @@ pub(super) struct Clients {
     pub(super) parts: Arc<dyn MultipartStore>,
     /// Removes blobs of Azure, if it is known where they are.
     pub(super) azure: Option<Arc<AzureContainer>>,
+    /// Where the bucket is, as far as its URL does not say it; two buckets of one name differ in this.
+    pub(super) server: String,
     /// How the user gives credentials, where requests go without any because none were found.
     pub(super) hint: Option<&'static str>,
 }
@@ -52,8 +54,13 @@ impl Clients {
             pages: store.clone(),
             parts: store,
             azure: None,
+            server: String::new(),
             hint: None,
         }
+    }
+
+    fn on(self, server: String) -> Clients {
+        Clients { server, ..self }
     }
 }
 
@@ -93,6 +100,7 @@ impl ClientSettings {
                 let builder = builder.with_retry(retry);
                 let is_signed = !builder.is_on(S3Key::SkipSignature);
                 let region = builder.get(&S3Key::Region);
+                let server = builder.endpoint().or_else(|| region.clone());
                 let signer = connector.signer.clone();
                 let built = issued_s3(builder.with_http_connector(connector), issuer);
                 if let Ok(store) = &built
@@ -101,13 +109,24 @@ impl ClientSettings {
                     let credentials = store.credentials().clone();
                     signer.get_or_init(|| ListingSigner::new(credentials, region));
                 }
-                (built.map(Clients::of), is_signed)
+                let built = built.map(Clients::of);
+                (
+                    built.map(|clients| {
+                        clients.on(server.unwrap_or_else(|| DEFAULT_REGION.to_string()))
+                    }),
+                    is_signed,
+                )
             }
             CloudKind::Google => {
                 let builder = self.google()?.with_retry(retry);
                 let is_signed = !builder.is_on(GoogleKey::SkipSignature);
+                let server = builder.endpoint().or_else(|| google_server(&builder));
                 let built = rotated_google(builder.with_http_connector(connector));
-                (built.map(Clients::of), is_signed)
+                let built = built.map(Clients::of);
+                (
+                    built.map(|clients| clients.on(server.unwrap_or_default())),
+                    is_signed,
+                )
             }
             CloudKind::Azure => {
                 let builder = self.azure()?.with_retry(retry);
@@ -130,6 +149,7 @@ impl ClientSettings {
         connector: PlainListingConnector,
     ) -> object_store::Result<Clients> {
         let account = builder.get(&AzureKey::AccountName);
+        let server = azure_server(&builder);
         let container = container_url(&builder, &self.address.bucket).zip(account);
         let container = container.filter(|_| !builder.is_on(AzureKey::SkipSignature));
         let settings = client_settings(&builder);
@@ -146,7 +166,7 @@ impl ClientSettings {
         });
         Ok(Clients {
             azure,
-            ..Clients::of(store)
+            ..Clients::of(store).on(server)
         })
     }
 
@@ -296,6 +316,25 @@ fn rotated_google(builder: GoogleCloudStorageBuilder) -> object_store::Result<Go
     })?;
     let credentials = CredentialIssuer::new("Google", Arc::new(credentials));
     builder.with_credentials(credentials).build()
+}
+
+/// Returns the server that the credentials of a service name, if they name one.
+fn google_server(builder: &GoogleCloudStorageBuilder) -> Option<String> {
+    let text = builder.get(&GoogleKey::ServiceAccountKey).or_else(|| {
+        let file = builder.get(&GoogleKey::ServiceAccount)?;
+        std::fs::read_to_string(file).ok()
+    });
+    let account: serde_json::Value = serde_json::from_str(&text?).ok()?;
+    Some(account.get("gcs_base_url")?.as_str()?.to_string())
+}
+
+/// Returns where the containers of an account are.
+fn azure_server(builder: &MicrosoftAzureBuilder) -> String {
+    let emulator = builder.is_on(AzureKey::UseEmulator);
+    let emulator = emulator.then(|| std::env::var("AZURITE_BLOB_STORAGE_URL").unwrap_or_default());
+    let account = builder.get(&AzureKey::AccountName);
+    let fabric = builder.is_on(AzureKey::UseFabricEndpoint);
+    format!("{:?} {account:?} {emulator:?} {fabric}", builder.endpoint())
 }
 
 /// Says how the user gives credentials.

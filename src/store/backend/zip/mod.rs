@@ -60,7 +60,10 @@ impl ZipStore {
         shown: &str,
     ) -> Result<ZipStore> {
         let clock = base.info().clock.clone();
-        let info = StoreInfo::new(base.info().freshness);
+        let info = StoreInfo {
+            server: base.info().server.clone(),
+            ..StoreInfo::new(base.info().freshness)
+        };
         let replacements = info.replacements.clone();
         let (current, not_shown) =
             Current::open(context, (base, archive.clone()), shown, replacements)?;
