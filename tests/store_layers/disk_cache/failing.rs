@@ -4,6 +4,7 @@ use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::Path;
 use std::sync::Arc;
+use std::thread;
 use std::time::Duration;
 
 use zarrfs::error::Kind;
@@ -11,7 +12,7 @@ use zarrfs::stats::Stats;
 use zarrfs::store::backend::memory::MemoryStore;
 use zarrfs::store::layer::disk_cache::CacheDir;
 
-use super::fixture::{Mounted, bytes_of, key, mounted};
+use super::fixture::{Mounted, arriving, bytes_of, du, key, mounted};
 use crate::common::tmpfs::Tmpfs;
 
 const LONG: Duration = Duration::from_secs(3600);
@@ -40,7 +41,42 @@ fn a_full_disk_ends_the_cache_and_no_read() {
     let mount = mounted(&memory(), disk.path(), 64 << 20, LONG);
     read_all(&mount);
     assert!(mount.stats.disk_written_bytes.get() > 0);
-    assert!(!disk.path().join("arriving").exists());
+    assert_eq!(arriving(disk.path()), 0);
+}
+
+#[test]
+fn what_other_programs_need_of_a_disk_stays_free() {
+    let Some(disk) = Tmpfs::new(8 << 20) else {
+        return;
+    };
+    let memory = MemoryStore::default();
+    for number in 0..200 {
+        memory.set(key(number.to_string()), bytes_of(number, 100_000));
+    }
+    let mount = mounted(&memory, disk.path(), 64 << 20, LONG);
+    (0..200).for_each(|number| drop(mount.get(&number.to_string())));
+    let free = || {
+        let disk = rustix::fs::statvfs(disk.path()).unwrap();
+        disk.f_bavail * disk.f_frsize
+    };
+    assert!(free() >= 8 << 15, "{} bytes are free", free());
+    assert!(
+        mount.stats.disk_evicted_entries.get() > 0,
+        "the last ones are kept"
+    );
+    let (asked, _) = mount.asked();
+    mount.get("199");
+    assert_eq!(mount.asked().0, asked);
+    // Another program takes what is free: the cache gives way, and keeps some.
+    fs::write(
+        disk.path().join("other"),
+        vec![1; free() as usize - (100 << 10)],
+    )
+    .unwrap();
+    thread::sleep(Duration::from_millis(1100));
+    (0..20).for_each(|number| drop(mount.get(&number.to_string())));
+    assert!(free() >= 8 << 15, "{} bytes are free", free());
+    assert!(du(disk.path()) > 6 << 20, "not all was removed");
 }
 
 #[test]
@@ -50,7 +86,7 @@ fn a_cache_that_cannot_be_written_is_no_cache() {
     };
     let before = mounted(&memory(), disk.path(), 64 << 20, LONG);
     before.get("1");
-    // The lock keeps the file system writable as long as it is open.
+    // Its open files keep the file system writable.
     drop(before);
     assert!(disk.mount(&["-o", "remount,ro"]));
     let after = mounted(&memory(), disk.path(), 64 << 20, LONG);

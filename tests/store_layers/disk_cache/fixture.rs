@@ -105,6 +105,13 @@ pub(crate) fn du(folder: &Path) -> u64 {
     own + within.map(|entry| du(&entry.path())).sum::<u64>()
 }
 
+/// Returns how many files are on their way in.
+pub(crate) fn arriving(folder: &Path) -> usize {
+    let names = fs::read_dir(folder).unwrap().flatten();
+    let names = names.map(|entry| entry.file_name().to_string_lossy().into_owned());
+    names.filter(|name| name.starts_with("arriving")).count()
+}
+
 /// Returns the files of all stores of a cache.
 pub(crate) fn entries(folder: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();

@@ -87,7 +87,7 @@ fn nobody_else_can_look_in() {
             );
         }
     }
-    assert_eq!(seen, 4, "the folder, the lock, a store, an object");
+    assert_eq!(seen, 4, "the folder, its usage, a store, an object");
 }
 
 #[test]

@@ -7,4 +7,5 @@ mod fixture;
 mod holding;
 mod killed;
 mod lengths;
+mod shared;
 mod spilling;

@@ -1,318 +1,307 @@
-//! Changes of a cache's folder: one at a time, over all processes, with an account of the bytes that it holds.
+//! How much a cache's folder holds: an estimate that all its processes add to, corrected by a scan of one of them.
 //!
-//! The holder of the lock file's lock is alone with the folder: at most one file is on its way in, and a file that is on
-//! its way in while the lock is free was left by a dead process. Room is made, and written down, before a file is begun,
-//! and a file is complete before it gets its name. What an error means is left to the caller.
+//! Whoever writes reserves room first, in `usage`. When the room is gone, or was not counted for some minutes, one process
+//! counts the files and removes what was used least recently, while the others read and write. The lock of the file
+//! `scan` says that one does; nobody waits for it, and it does not count for long. Two scans at once do no harm: each counts
+//! as gone what the other removed.
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use std::fs::File;
 use std::io;
-use std::io::Write;
-use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::fd::AsFd;
+use std::os::unix::fs::MetadataExt;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::mpsc;
+use std::sync::{Arc, Once};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rustix::fs::{FallocateFlags, FlockOperation, OFlags};
-use rustix::io::Errno;
+use rustix::fs::FlockOperation;
 
 use super::folder;
-use super::folder::EvictionCandidate;
+use super::folder::CacheRoot;
+use super::usage::Usage;
 use crate::stats::Stats;
-use crate::store::Version;
 
-/// How long a change waits for the changes of others before it is given up.
-const LOCK_TIMEOUT: Duration = Duration::from_secs(1);
+/// The name of the file that claims a scan.
+const SCAN: &str = "scan";
 
-/// How long to wait before a lock that is held is tried again.
-const LOCK_RETRY_INTERVAL: Duration = Duration::from_micros(200);
+/// For how many seconds a claim keeps others from scanning whose lock cannot be had.
+const CLAIM_TIMEOUT: u64 = 60;
 
-/// One part in so many of the size is left to the file system's tables of names.
-const SHARE_FOR_NAMES: u64 = 32;
+/// After how many seconds a count is made anew: it may lack what machines wrote at the same moment.
+const SCAN_INTERVAL: u64 = 300;
 
-/// The folder of a cache.
+/// How long a write waits for a scan; one of 10,000 files takes less on a local disk.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// How long nothing is kept where there was no room.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// One part in so many of the size is left to the file system's tables of names, and of the disk to other programs.
+const SPARE_SHARE: u64 = 32;
+
+/// The most of the disk that is left to other programs.
+const MAX_SPARE: u64 = 1 << 30;
+
+/// One part in so many of the size is free after an eviction.
+const EVICTED_SHARE: u64 = 8;
+
+/// One part in so many of the room is reserved at once: few reservations, and room for many processes.
+const RESERVED_SHARE: u64 = 64;
+
+/// The folder of a cache, and the room in it.
 pub(super) struct CacheFolder {
-    pub(super) root: OwnedFd,
+    pub(super) root: CacheRoot,
+    stats: Arc<Stats>,
     /// Bytes that the folder may hold.
     limit: u64,
     /// Room is taken in units of this many bytes.
     block: u64,
-    writer: Mutex<WriterState>,
+    /// By how many seconds the clock of the file system is ahead.
+    pub(super) clock_offset: AtomicI64,
+    reserved: Mutex<Reservation>,
+    /// Said that the disk is full.
+    fullness: Once,
 }
 
-/// What only one thread at a time may use.
-struct WriterState {
-    usage: UsageFile,
-    /// What was used least recently when the folder was looked through last; the next to go is the last of them.
-    candidates: Vec<EvictionCandidate>,
+/// The room that this process has.
+#[derive(Default)]
+struct Reservation {
+    /// Where it is written down.
+    usage: Option<Usage>,
+    /// Bytes that are not written yet.
+    left: u64,
+    /// Until when nothing is kept.
+    pause: Option<Instant>,
+    /// Why a scan failed that nobody waited for.
+    fault: Option<io::Error>,
 }
 
 impl CacheFolder {
-    /// Opens a folder that may take `size` bytes.
-    pub(super) fn new(root: OwnedFd, size: u64) -> io::Result<CacheFolder> {
-        let flags = OFlags::RDWR | OFlags::CREATE | folder::SAFE;
-        let lock = rustix::fs::openat(&root, folder::LOCK, flags, folder::PRIVATE_FILE)?;
-        let lock = File::from(lock);
-        if !lock.metadata()?.is_file() {
-            return Err(io::Error::other("'lock' is not a file"));
-        }
+    /// Takes a folder that may hold `size` bytes.
+    pub(super) fn new(
+        root: CacheRoot,
+        size: u64,
+        stats: &Arc<Stats>,
+    ) -> io::Result<Arc<CacheFolder>> {
         let unit = rustix::fs::fstatvfs(&root)?.f_frsize;
-        Ok(CacheFolder {
+        let folder = Arc::new(CacheFolder {
+            stats: stats.clone(),
+            limit: size - size / SPARE_SHARE,
+            // NFS and Ceph name blocks of megabytes, and files take less.
+            block: unit.clamp(4 << 10, 64 << 10),
+            clock_offset: AtomicI64::new(root.clock_offset()?),
+            reserved: Mutex::default(),
+            fullness: Once::new(),
             root,
-            limit: size.saturating_sub(size / SHARE_FOR_NAMES),
-            block: unit.clamp(4 << 10, 1 << 20),
-            writer: Mutex::new(WriterState {
-                usage: UsageFile::new(lock),
-                candidates: Vec::new(),
-            }),
-        })
-    }
-}
-
-/// A change of the folder, under its lock.
-pub(super) struct CacheTransaction<'a> {
-    folder: &'a CacheFolder,
-    stats: &'a Stats,
-    writer: MutexGuard<'a, WriterState>,
-    /// Bytes in the folder.
-    held: u64,
-}
-
-impl<'a> CacheTransaction<'a> {
-    /// Waits for the lock; nothing if that takes too long.
-    pub(super) fn begin(
-        folder: &'a CacheFolder,
-        stats: &'a Stats,
-    ) -> io::Result<Option<CacheTransaction<'a>>> {
-        let deadline = Instant::now() + LOCK_TIMEOUT;
-        let Some(writer) = folder.writer.try_lock_until(deadline) else {
-            return Ok(None);
-        };
-        let exclusive = FlockOperation::NonBlockingLockExclusive;
-        while let Err(error) = rustix::fs::flock(writer.usage.file(), exclusive) {
-            match error {
-                Errno::WOULDBLOCK if Instant::now() < deadline => {
-                    thread::sleep(LOCK_RETRY_INTERVAL)
-                }
-                Errno::WOULDBLOCK => return Ok(None),
-                Errno::INTR => {}
-                error => return Err(error.into()),
-            }
+        });
+        let usage = Usage::open(&folder.root)?;
+        let held = usage.map(|usage| usage.held);
+        folder.stats.disk_held_bytes.set(held.unwrap_or(0));
+        // A process with a larger limit may have left more than fits now.
+        if held.is_none_or(|held| held > folder.limit) {
+            folder.scan(0);
         }
-        let held = writer.usage.held();
-        let mut change = CacheTransaction {
-            folder,
-            stats,
-            writer,
-            held: held.unwrap_or(0),
-        };
-        change.check_lock_file()?;
-        if held.is_none() {
-            change.count()?;
-        }
-        change.writer.usage.write(change.held, false)?;
-        Ok(Some(change))
+        Ok(folder)
     }
 
-    /// Fails if the lock file was removed or replaced: other processes then lock another one.
-    fn check_lock_file(&self) -> io::Result<()> {
-        let ours = self.writer.usage.file().metadata()?;
-        let there = folder::stat(&self.folder.root, folder::LOCK)?;
-        if there.is_some_and(|there| there.st_ino == ours.ino()) {
-            Ok(())
-        } else {
-            Err(io::Error::other("its lock was removed"))
-        }
-    }
-
-    /// Counts the bytes in the folder.
-    fn count(&mut self) -> io::Result<()> {
-        let found = folder::look_through(&self.folder.root, self.folder.block)?;
-        self.held = found.held;
-        self.writer.candidates = found.candidates;
-        self.writer.candidates.reverse();
-        Ok(())
-    }
-
-    /// Removes what was used least recently until `bytes` more fit; false if they do not.
-    pub(super) fn make_room(&mut self, bytes: u64) -> io::Result<bool> {
-        let mut counted = 0;
-        while self.held.saturating_add(bytes) > self.folder.limit {
-            match self.writer.candidates.pop() {
-                Some(candidate) => {
-                    if let Some(length) = candidate.remove()? {
-                        self.release(length);
-                        self.stats.disk_evicted_entries.add(1);
-                    }
-                }
-                None if counted < 2 => {
-                    counted += 1;
-                    self.count()?;
-                }
-                None => return Ok(false),
-            }
-        }
-        Ok(true)
-    }
-
-    fn release(&mut self, length: u64) {
-        let bytes = folder::charge(length, self.folder.block);
-        self.held = self.held.saturating_sub(bytes);
+    /// Returns by how many seconds the clock that all users of the folder go by is ahead of this machine's.
+    pub(super) fn clock_offset(&self) -> i64 {
+        self.clock_offset.load(Ordering::Relaxed)
     }
 
     /// Writes a file, which replaces one of its name; false if there is no room for it.
     pub(super) fn put(
-        &mut self,
+        self: &Arc<Self>,
         folder: impl AsFd,
         name: &str,
         parts: [&[u8]; 2],
     ) -> io::Result<bool> {
         let length = parts.iter().map(|part| part.len() as u64).sum();
-        let charge = folder::charge(length, self.folder.block);
-        if charge > self.folder.limit || !self.make_room(charge)? {
-            return Ok(false);
-        }
-        if let Err(error) = self.write(length, parts) {
-            folder::remove(&self.folder.root, folder::ARRIVING)?;
-            // A file that is longer than this process may write does not fit; others may.
-            return match error.raw_os_error() {
-                Some(libc::EFBIG) => Ok(false),
-                _ => Err(error),
+        let charge = folder::charge(length, self.block);
+        let placed = self.reserve(charge).and_then(|inode| {
+            let Some(inode) = inode else {
+                return Ok(false);
             };
-        }
-        let replaced = folder::stat(&folder, name)?;
-        rustix::fs::renameat(&self.folder.root, folder::ARRIVING, &folder, name)?;
-        self.held = self.held.saturating_add(charge);
-        if let Some(replaced) = replaced {
-            self.release(folder::length(&replaced));
-        }
-        self.stats.disk_written_bytes.add(length);
-        Ok(true)
-    }
-
-    fn write(&self, length: u64, parts: [&[u8]; 2]) -> io::Result<()> {
-        let root = &self.folder.root;
-        folder::remove(root, folder::ARRIVING)?;
-        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | folder::SAFE;
-        let file = rustix::fs::openat(root, folder::ARRIVING, flags, folder::PRIVATE_FILE)?;
-        // Some file systems take more room in advance for a file that grows, but none for one that has it all.
-        match rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, length) {
-            Ok(()) | Err(Errno::OPNOTSUPP | Errno::NOSYS) => {}
-            Err(error) => return Err(error.into()),
-        }
-        let mut file = File::from(file);
-        parts.iter().try_for_each(|part| file.write_all(part))
-    }
-
-    /// Removes a file, if there is one.
-    pub(super) fn remove(&mut self, folder: impl AsFd, name: &str) -> io::Result<()> {
-        if let Some(there) = folder::stat(&folder, name)? {
-            folder::remove(&folder, name)?;
-            self.release(folder::length(&there));
-        }
-        Ok(())
-    }
-
-    /// Makes the folder of a store, if need be.
-    pub(super) fn make_store(&mut self, name: &str) -> io::Result<()> {
-        if !self.make_room(self.folder.block)? {
-            return Err(io::Error::other("--cache-size is too small"));
-        }
-        match rustix::fs::mkdirat(&self.folder.root, name, folder::PRIVATE_FOLDER) {
-            Ok(()) => self.held = self.held.saturating_add(self.folder.block),
-            Err(Errno::EXIST) => {}
-            Err(error) => return Err(error.into()),
-        }
-        Ok(())
-    }
-
-    /// Writes down what the folder holds now.
-    pub(super) fn end(self) -> io::Result<()> {
-        self.stats.disk_held_bytes.set(self.held);
-        self.writer.usage.write(self.held, true)
-    }
-}
-
-impl Drop for CacheTransaction<'_> {
-    fn drop(&mut self) {
-        // Fails only for something that is no file.
-        let _ = rustix::fs::flock(self.writer.usage.file(), FlockOperation::Unlock);
-    }
-}
-
-const MAGIC: &[u8; 8] = b"zarrfsL\x01";
-
-/// Magic, bytes held, mark, boot of the machine, checksum.
-const LENGTH: usize = 36;
-
-/// The bytes that a cache holds, written where every process reads them: into its lock file. Used only under the lock.
-///
-/// The number is never less than what is there. It is marked before the folder is changed, and the mark is taken away
-/// afterwards, so that it is counted anew after a process died in between, or after a boot of the machine.
-struct UsageFile {
-    file: File,
-    /// Which boot of the machine this is; files of an earlier one may be lost or torn.
-    boot: u64,
-}
-
-impl UsageFile {
-    /// Takes the account that a lock file has.
-    fn new(file: File) -> UsageFile {
-        let boot = std::fs::read("/proc/sys/kernel/random/boot_id").unwrap_or_default();
-        UsageFile {
-            file,
-            boot: Version::of(&boot).number(),
+            self.root.write(folder, name, parts)?;
+            // A scan that began or ended meanwhile may not have counted the file.
+            if Usage::inode_of(&self.root)? != Some(inode)
+                && let Some(mut usage) = Usage::open(&self.root)?
+            {
+                usage.add(charge)?;
+            }
+            self.stats.disk_written_bytes.add(length);
+            Ok(true)
+        });
+        match placed {
+            Err(error) if is_full(&error) => {
+                let text = "nothing is kept in --cache-dir as long as that is so";
+                self.fullness.call_once(|| log::warn!("{error}; {text}"));
+                self.pause();
+                Ok(false)
+            }
+            // A file that is longer than this process may write does not fit; others may.
+            Err(error) if error.raw_os_error() == Some(libc::EFBIG) => Ok(false),
+            Err(error) if is_stale(&error) => Ok(false),
+            placed => placed,
         }
     }
 
-    /// Returns the lock file.
-    fn file(&self) -> &File {
-        &self.file
+    /// Reserves room; returns the inode of the file that says so, or nothing if there is no room.
+    fn reserve(self: &Arc<Self>, bytes: u64) -> io::Result<Option<u64>> {
+        let pause = self.reserved.lock().pause;
+        if bytes > self.limit || pause.is_some_and(|pause| Instant::now() < pause) {
+            return Ok(None);
+        }
+        let mut taken = self.take(bytes)?;
+        if taken.is_none() && self.scan(bytes) {
+            taken = self.take(bytes)?;
+        }
+        if taken.is_none() {
+            self.pause();
+        }
+        Ok(taken)
     }
 
-    /// Returns the bytes held; nothing if they have to be counted.
-    fn held(&self) -> Option<u64> {
-        let mut text = [0; LENGTH];
-        self.file.read_exact_at(&mut text, 0).ok()?;
-        let (record, sum) = text.split_at(LENGTH - 4);
-        let number = |at: usize| {
-            let eight = record.get(at..at + 8)?.try_into().ok()?;
-            Some(u64::from_le_bytes(eight))
+    fn pause(&self) {
+        self.reserved.lock().pause = Some(Instant::now() + PAUSE);
+    }
+
+    /// Takes room from the reservation, or reserves more; nothing if there is none without a scan.
+    fn take(self: &Arc<Self>, bytes: u64) -> io::Result<Option<u64>> {
+        let inode = Usage::inode_of(&self.root)?;
+        let mut reserved = self.reserved.lock();
+        if let Some(fault) = reserved.fault.take() {
+            return Err(fault);
+        }
+        if reserved.left_in(inode) >= bytes && inode.is_some() {
+            reserved.left -= bytes;
+            return Ok(inode);
+        }
+        drop(reserved);
+        let Some(mut usage) = Usage::open(&self.root)? else {
+            return Ok(None);
         };
-        let is_whole = record.starts_with(MAGIC) && crc32c::crc32c(record).to_le_bytes() == sum;
-        let is_final = number(16) == Some(0) && number(24) == Some(self.boot);
-        number(8).filter(|_| is_whole && is_final)
+        let room = self.limit.saturating_sub(usage.held).min(self.free()?);
+        if bytes > room {
+            return Ok(None);
+        }
+        let (inode, more) = (Some(usage.inode), bytes.max(room / RESERVED_SHARE));
+        usage.add(more)?;
+        self.stats.disk_held_bytes.set(usage.held);
+        let age = folder::now(self.clock_offset()).abs_diff(usage.counted);
+        let mut reserved = self.reserved.lock();
+        reserved.left = reserved.left_in(inode) + more - bytes;
+        let before = reserved.usage.replace(usage);
+        drop((reserved, before));
+        if age > SCAN_INTERVAL {
+            self.begin_scan(0);
+        }
+        Ok(inode)
     }
 
-    /// Writes down the bytes held; `is_final` if the folder is not about to change.
-    fn write(&self, held: u64, is_final: bool) -> io::Result<()> {
-        let mut record = MAGIC.to_vec();
-        for number in [held, u64::from(!is_final), self.boot] {
-            record.extend_from_slice(&number.to_le_bytes());
+    /// Returns how many bytes of the disk the cache may still take.
+    fn free(&self) -> io::Result<u64> {
+        let disk = rustix::fs::fstatvfs(&self.root)?;
+        let spare = disk.f_blocks.saturating_mul(disk.f_frsize) / SPARE_SHARE;
+        let free = disk.f_bavail.saturating_mul(disk.f_frsize);
+        Ok(free.saturating_sub(spare.min(MAX_SPARE)))
+    }
+
+    /// Has a scan make room for `bytes`; returns whether one did within a moment.
+    fn scan(self: &Arc<Self>, bytes: u64) -> bool {
+        self.begin_scan(bytes).recv_timeout(PATIENCE).is_ok()
+    }
+
+    /// Begins a scan on a thread of its own, unless one is under way; it sends its end.
+    fn begin_scan(self: &Arc<Self>, bytes: u64) -> mpsc::Receiver<()> {
+        let (sender, receiver) = mpsc::channel();
+        let folder = self.clone();
+        let scan = move || match folder.claim_scan() {
+            Ok(None) => {}
+            claim => {
+                let scanned = claim.and_then(|claim| {
+                    folder.look_through(bytes)?;
+                    folder::remove(&folder.root, SCAN)?;
+                    drop(claim);
+                    Ok(())
+                });
+                let mut reserved = folder.reserved.lock();
+                reserved.fault = scanned.err().filter(|it| !is_full(it) && !is_stale(it));
+                reserved.pause = None;
+                drop(reserved);
+                // Whoever waited may have gone on.
+                let _ = sender.send(());
+            }
+        };
+        // Without a thread nothing is sent, as if another process had the claim.
+        let _ = thread::Builder::new()
+            .name("cache-scan".to_string())
+            .spawn(scan);
+        receiver
+    }
+
+    /// Claims a scan for as long as the file is open; nothing if one is under way.
+    fn claim_scan(&self) -> io::Result<Option<File>> {
+        let offset = self.root.clock_offset()?;
+        self.clock_offset.store(offset, Ordering::Relaxed);
+        let Some((file, is_new)) = self.root.open_or_create(SCAN)? else {
+            return Ok(None);
+        };
+        let age = folder::now(offset).abs_diff(file.metadata()?.mtime());
+        let lock = rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive);
+        // Another machine may have died with the lock, and some file systems have no locks.
+        if lock.is_err() && !is_new && age <= CLAIM_TIMEOUT {
+            return Ok(None);
         }
-        let sum = crc32c::crc32c(&record);
-        record.extend_from_slice(&sum.to_le_bytes());
-        self.file.write_all_at(&record, 0)
+        folder::touch(&file)?;
+        Ok(Some(file))
+    }
+
+    /// Counts what the folder holds, and evicts what was used least recently until `bytes` more fit.
+    fn look_through(&self, bytes: u64) -> io::Result<()> {
+        let now = folder::now(self.clock_offset());
+        // From here on whoever writes reserves anew, and that counts whether the file is found below or not.
+        let before = Usage::open(&self.root)?;
+        let before = before.map_or((u64::MAX, now), |usage| (usage.held, usage.counted));
+        let during = match Usage::publish(&self.root, before, None) {
+            // Evicting makes room.
+            Err(error) if is_full(&error) => None,
+            published => published?,
+        };
+        let found = folder::look_through(&self.root, self.block, now)?;
+        let mut held = found.held;
+        let limit = self.limit.min(held.saturating_add(self.free()?));
+        let share = limit / EVICTED_SHARE;
+        let is_short = held.saturating_add(bytes.max(share / 2)) > limit;
+        let enough = limit.saturating_sub(bytes.max(share));
+        for candidate in found.candidates.iter().filter(|_| is_short) {
+            if held > enough && candidate.remove()? {
+                held = held.saturating_sub(candidate.charge);
+                self.stats.disk_evicted_entries.add(1);
+            }
+        }
+        self.stats.disk_held_bytes.set(held);
+        Usage::publish(&self.root, (held, now), during).map(drop)
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_a_final_record_of_this_boot_counts() {
-        let mut usage = UsageFile::new(tempfile::tempfile().unwrap());
-        assert_eq!(usage.held(), None);
-        usage.write(5, true).unwrap();
-        assert_eq!(usage.held(), Some(5));
-        usage.write(6, false).unwrap();
-        assert_eq!(usage.held(), None);
-        usage.write(7, true).unwrap();
-        usage.file().write_all_at(b"x", 9).unwrap();
-        assert_eq!(usage.held(), None);
-        usage.write(7, true).unwrap();
-        usage.boot ^= 1;
-        assert_eq!(usage.held(), None);
+impl Reservation {
+    /// Returns what is left of a reservation in the file `usage` of this inode.
+    fn left_in(&self, inode: Option<u64>) -> u64 {
+        let is_valid = self.usage.as_ref().map(|usage| usage.inode) == inode;
+        if is_valid { self.left } else { 0 }
     }
+}
+
+/// Whether an error says that there is no room on the disk, for this user at least.
+fn is_full(error: &io::Error) -> bool {
+    use io::ErrorKind::{QuotaExceeded, StorageFull};
+    matches!(error.kind(), StorageFull | QuotaExceeded)
+}
+
+/// Whether an error says that another machine replaced a file of NFS that was open.
+fn is_stale(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::StaleNetworkFileHandle
 }

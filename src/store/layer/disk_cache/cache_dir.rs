@@ -1,7 +1,7 @@
-//! The cache as a whole: one folder with one limit, which any number of processes share.
+//! The cache as a whole: one folder with one limit, which any number of processes and machines share.
 //!
-//! Reading needs no lock; `accounting` locks the folder for each change. A fault of the file system after `open` is
-//! logged once and ends the use of the cache; it never fails a read.
+//! Reading and writing need no lock; `accounting` keeps the size. A fault of the file system after `open` is logged once
+//! and ends the use of the cache; it never fails a read.
 
 use std::fmt;
 use std::fs::File;
@@ -11,19 +11,20 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, SystemTime};
 
-use rustix::fs::OFlags;
+use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
-use super::accounting::{CacheFolder, CacheTransaction};
+use sha2::{Digest, Sha256};
+
+use super::accounting::CacheFolder;
 use super::entry::{CacheFile, EntryHeader, EntryKey, seal};
 use super::folder;
+use super::usage::FORMAT;
 use crate::error::Result;
 use crate::stats::Stats;
-use crate::store::Version;
-
-/// How often to try to make the folder of a store: other processes may be busy for longer than one change waits.
-const MAX_ATTEMPTS: usize = 10;
+use crate::sync::clock::Clock;
 
 /// A folder that holds bytes of stores.
 pub struct CacheDir {
@@ -31,7 +32,7 @@ pub struct CacheDir {
     stats: Arc<Stats>,
     is_off: AtomicBool,
     /// Nothing if the folder could not be opened.
-    folder: Option<CacheFolder>,
+    folder: Option<Arc<CacheFolder>>,
 }
 
 impl fmt::Debug for CacheDir {
@@ -44,7 +45,7 @@ impl CacheDir {
     /// Opens the folder at `path`, which may take `size` bytes. `NotADirectory` if it is something else, `Denied` if
     /// other users may write to it; a folder that cannot be used for another reason keeps nothing.
     pub fn open(path: &Path, size: u64, stats: &Arc<Stats>) -> Result<Arc<CacheDir>> {
-        let opened = folder::open(path)?.and_then(|root| CacheFolder::new(root, size));
+        let opened = folder::open(path)?.and_then(|root| CacheFolder::new(root, size, stats));
         let (folder, fault) = match opened {
             Ok(folder) => (Some(folder), None),
             Err(fault) => (None, Some(fault)),
@@ -59,8 +60,6 @@ impl CacheDir {
         if let Some(fault) = fault {
             cache.turn_off(&fault);
         }
-        // A process with a larger limit may have left more than fits now.
-        cache.change(|change| change.make_room(0).map(drop));
         Ok(Arc::new(cache))
     }
 
@@ -73,27 +72,15 @@ impl CacheDir {
     }
 
     /// Returns the folder, as long as it is in use.
-    fn in_use(&self) -> Option<&CacheFolder> {
+    fn in_use(&self) -> Option<&Arc<CacheFolder>> {
         let is_off = self.is_off.load(Ordering::Relaxed);
         self.folder.as_ref().filter(|_| !is_off)
     }
 
-    /// Makes a change under the lock and returns its result; nothing if it failed, or if others hold the lock for too
-    /// long.
-    fn change<T>(&self, work: impl FnOnce(&mut CacheTransaction) -> io::Result<T>) -> Option<T> {
-        let folder = self.in_use()?;
-        let done = CacheTransaction::begin(folder, &self.stats).and_then(|change| {
-            let Some(mut change) = change else {
-                return Ok(None);
-            };
-            let result = work(&mut change)?;
-            change.end()?;
-            Ok(Some(result))
-        });
-        done.unwrap_or_else(|fault| {
-            self.turn_off(&fault);
-            None
-        })
+    /// Does something with the folder; returns nothing if that fails.
+    fn attempt<T>(&self, work: impl FnOnce(&Arc<CacheFolder>) -> io::Result<T>) -> Option<T> {
+        let done = work(self.in_use()?);
+        done.inspect_err(|fault| self.turn_off(fault)).ok()
     }
 }
 
@@ -107,25 +94,32 @@ pub struct CacheNamespace {
 impl CacheNamespace {
     /// Opens the part of the store that `identity` names.
     pub fn open(cache: &Arc<CacheDir>, identity: &str) -> CacheNamespace {
-        let number = Version::of(identity.as_bytes()).number();
-        let name = format!("{}{number:016x}", folder::STORE_PREFIX);
-        for _ in 0..MAX_ATTEMPTS {
-            let made = cache.change(|change| change.make_store(&name));
-            if made.is_some() || cache.in_use().is_none() {
-                break;
-            }
-        }
-        let opened = cache
-            .in_use()
-            .map(|parent| folder::open_store(&parent.root, &name));
-        let folder = opened.transpose().unwrap_or_else(|fault| {
-            cache.turn_off(&fault);
-            None
-        });
+        let digest = Sha256::new().chain_update(FORMAT).chain_update("\n");
+        let digest = digest.chain_update(identity).finalize();
+        let number = digest.iter().take(8);
+        let number = number.fold(0, |number, &byte| number << 8 | u64::from(byte));
         CacheNamespace {
             cache: cache.clone(),
-            folder,
+            folder: cache.attempt(|cache| cache.root.open_store(number)),
         }
+    }
+
+    /// Returns the time now by the clock that all users of the folder go by, where this machine's is `clock`.
+    pub(super) fn date(&self, clock: &Clock) -> SystemTime {
+        let offset = self
+            .cache
+            .folder
+            .as_ref()
+            .map(|folder| folder.clock_offset());
+        let offset = offset.unwrap_or(0);
+        let by = Duration::from_secs(offset.unsigned_abs());
+        let (date, is_ahead) = (clock.date(), offset > 0);
+        let there = if is_ahead {
+            date.checked_add(by)
+        } else {
+            date.checked_sub(by)
+        };
+        there.unwrap_or(date)
     }
 
     /// Returns the counters.
@@ -157,7 +151,7 @@ impl CacheNamespace {
     pub fn find(&self, key: &EntryKey) -> Option<CacheFile> {
         let folder = self.in_use()?;
         let flags = OFlags::RDONLY | folder::SAFE;
-        let file = match rustix::fs::openat(folder, key.name(), flags, folder::PRIVATE_FILE) {
+        let file = match rustix::fs::openat(folder, key.name(), flags, Mode::empty()) {
             Ok(file) => File::from(file),
             Err(Errno::NOENT) => return None,
             // A symbolic link, which no process with access to the cache makes.
@@ -196,7 +190,7 @@ impl CacheNamespace {
     pub fn forget(&self, key: &EntryKey) {
         if let Some(folder) = &self.folder {
             self.cache
-                .change(|change| change.remove(folder, &key.name()));
+                .attempt(|_| folder::remove(folder, &key.name()).map(drop));
         }
     }
 
@@ -208,7 +202,68 @@ impl CacheNamespace {
         let end = seal(key, header, bytes);
         let put = self
             .cache
-            .change(|change| change.put(folder, &key.name(), [bytes, &end]));
+            .attempt(|cache| cache.put(folder, &key.name(), [bytes, &end]));
         put.unwrap_or(false)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::request_context::UNLIMITED;
+    use crate::store::backend::memory::MemoryStore;
+    use crate::store::layer::Layer;
+    use crate::store::layer::counting::CountingStore;
+    use crate::store::layer::disk_cache::DiskCache;
+    use crate::store::{Key, Store, StoreInfo};
+
+    /// A store as a machine sees it whose clock differs.
+    struct Elsewhere(MemoryStore, StoreInfo);
+
+    impl Layer for Elsewhere {
+        fn below(&self) -> &dyn Store {
+            &self.0
+        }
+
+        fn info(&self) -> &StoreInfo {
+            &self.1
+        }
+    }
+
+    /// Opens a store over a folder on a machine whose clock is ahead by so many seconds.
+    fn machine(memory: &MemoryStore, folder: &Path, ahead: u64) -> (DiskCache, Clock, Arc<Stats>) {
+        let (clock, stats) = (Clock::stopped(), Arc::new(Stats::default()));
+        let cache = CacheDir::open(folder, 1 << 30, &stats).unwrap();
+        clock.advance(Duration::from_secs(ahead));
+        let behind = -i64::try_from(ahead).unwrap();
+        let offset = &cache.folder.as_ref().unwrap().clock_offset;
+        offset.store(behind, Ordering::Relaxed);
+        let info = StoreInfo {
+            clock: clock.clone(),
+            ..StoreInfo::new(Duration::from_secs(60))
+        };
+        let store = CountingStore::new(Arc::new(Elsewhere(memory.clone(), info)), stats.clone());
+        let entries = CacheNamespace::open(&cache, "store");
+        (DiskCache::new(Arc::new(store), entries), clock, stats)
+    }
+
+    #[test]
+    fn answers_last_as_long_on_machines_whose_clocks_differ() {
+        let (memory, key) = (MemoryStore::default(), Key::new("a").unwrap());
+        memory.set(key.clone(), b"bytes".to_vec());
+        for (one, other) in [(0, 600), (600, 0)] {
+            let folder = tempfile::tempdir().unwrap();
+            let (writer, ..) = machine(&memory, folder.path(), one);
+            Layer::get(&writer, &UNLIMITED, &key, 100).unwrap();
+            let (reader, clock, stats) = machine(&memory, folder.path(), other);
+            // The answer of the other machine is as old as it is there.
+            for (passed, heads) in [(0, 0), (50, 0), (9, 1)] {
+                clock.advance(Duration::from_secs(passed));
+                let found = Layer::get(&reader, &UNLIMITED, &key, 100).unwrap();
+                assert_eq!(found.unwrap().bytes, b"bytes");
+                assert_eq!(stats.store_head_requests.get(), heads, "{one} {passed}");
+            }
+            assert_eq!(stats.store_get_requests.get(), 0);
+        }
     }
 }

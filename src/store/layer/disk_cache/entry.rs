@@ -10,6 +10,7 @@ use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use super::folder;
 use crate::store::{ByteRange, Key, Version};
 use crate::sync::buffer;
 
@@ -72,7 +73,7 @@ pub struct EntryHeader {
     pub version: Version,
     /// Length of the whole object.
     pub size: u64,
-    /// When the store gave them, in seconds since 1970.
+    /// When the store gave them, in seconds since 1970 by the clock of the folder's file system.
     pub asked: u64,
 }
 
@@ -231,7 +232,7 @@ impl CacheFile {
         let age = modified.map(|time| time.elapsed().unwrap_or(Duration::MAX));
         if age.is_ok_and(|age| age >= TOUCH_INTERVAL) {
             // The order of use only matters for speed; a file that cannot be touched can still be read.
-            let _ = self.file.set_modified(SystemTime::now());
+            let _ = folder::touch(&self.file);
         }
     }
 }

@@ -26,6 +26,7 @@ mod entry;
 mod folder;
 mod identity;
 mod reader;
+mod usage;
 
 use crate::request_context::RequestContext;
 pub use cache_dir::{CacheDir, CacheNamespace};
@@ -89,9 +90,9 @@ impl DiskCache {
             .ask(context, |context| question(context, &*self.inner))
     }
 
-    /// Returns the time now, in seconds since 1970.
+    /// Returns the time now, in seconds since 1970 by the clock of all who use the cache.
     fn seconds(&self) -> u64 {
-        entry::seconds(self.inner.info().clock.date())
+        entry::seconds(self.entries.date(&self.inner.info().clock))
     }
 
     /// Notes the version that the store reported and its length, if that was an answer of its own and not one with
@@ -182,7 +183,7 @@ impl DiskCache {
     /// Returns when the store gave what is kept, by the clock of this process.
     fn time_of(&self, kept: &EntryHeader) -> Option<Instant> {
         let clock = &self.inner.info().clock;
-        clock.now().checked_sub(kept.age(clock.date())?)
+        clock.now().checked_sub(kept.age(self.entries.date(clock))?)
     }
 
     /// Returns an object, or a part of one, that is kept and current.

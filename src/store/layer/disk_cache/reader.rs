@@ -86,7 +86,7 @@ impl Reader for DiskCacheReader {
             return Ok(bytes);
         }
         self.entries.stats().disk_miss_requests.add(1);
-        let asked = entry::seconds(self.clock.date());
+        let asked = entry::seconds(self.entries.date(&self.clock));
         let bytes = self.inner.read_at(context, offset, len)?;
         self.keep(context, (&meta, asked), [(&(offset..end), &*bytes)])?;
         Ok(bytes)
@@ -122,7 +122,7 @@ impl Reader for DiskCacheReader {
             return Ok(found.into_iter().flatten().collect());
         }
         self.entries.stats().disk_miss_requests.add(1);
-        let asked = entry::seconds(self.clock.date());
+        let asked = entry::seconds(self.entries.date(&self.clock));
         let read = self.inner.read_ranges(context, &missing)?;
         self.keep(
             context,

@@ -1,0 +1,137 @@
+//! A folder that others use as well: another format, another machine, a group, and files that are not what they should be.
+
+use std::fs;
+use std::fs::File;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
+use std::path::Path;
+use std::thread;
+use std::time::{Duration, SystemTime};
+
+use rustix::fs::FlockOperation;
+use zarrfs::store::backend::memory::MemoryStore;
+
+use super::fixture::{Mounted, bytes_of, du, entries, key, mounted};
+
+const SIZE: u64 = 1 << 20;
+const LONG: Duration = Duration::from_secs(3600);
+
+fn mount(folder: &Path) -> Mounted {
+    let memory = MemoryStore::default();
+    for number in 0..100 {
+        memory.set(key(number.to_string()), bytes_of(number, 50_000));
+    }
+    mounted(&memory, folder, SIZE, LONG)
+}
+
+fn read(mount: &Mounted, numbers: std::ops::Range<u64>) {
+    for number in numbers {
+        assert!(mount.get(&number.to_string()) == bytes_of(number, 50_000));
+    }
+}
+
+#[test]
+fn what_another_format_keeps_counts_and_goes_first() {
+    let folder = tempfile::tempdir().unwrap();
+    let other = folder.path().join("store-0123456789abcdef");
+    fs::create_dir(&other).unwrap();
+    let old = SystemTime::now() - LONG;
+    for number in 0..18 {
+        let path = other.join(format!("{number:032x}"));
+        fs::write(&path, vec![7; 50_000]).unwrap();
+        let file = File::options().write(true).open(path).unwrap();
+        file.set_modified(old).unwrap();
+    }
+    let mount = mount(folder.path());
+    read(&mount, 0..10);
+    assert!(du(folder.path()) <= SIZE);
+    let left = fs::read_dir(&other).unwrap().count();
+    assert!((1..18).contains(&left), "{left} of 18 are left");
+    assert_eq!(
+        entries(folder.path()).len() - left,
+        10,
+        "ours are all there"
+    );
+}
+
+/// Whether a cache that is full makes room for something new.
+fn makes_room(mount: &Mounted) -> bool {
+    // Where there was none, nothing is kept for a second.
+    thread::sleep(Duration::from_millis(1100));
+    let before = mount.stats.disk_evicted_entries.get();
+    read(mount, 0..60);
+    mount.stats.disk_evicted_entries.get() > before
+}
+
+#[test]
+fn a_scan_of_another_machine_is_not_waited_for_and_does_not_count_for_long() {
+    let folder = tempfile::tempdir().unwrap();
+    let mount = mount(folder.path());
+    read(&mount, 0..10);
+    let now = SystemTime::now();
+    for (time, is_at_work) in [
+        (now, true),
+        (now - Duration::from_secs(90), false),
+        (now - LONG, false),
+        (now + LONG, false),
+    ] {
+        let scan = File::create(folder.path().join("scan")).unwrap();
+        rustix::fs::flock(&scan, FlockOperation::LockExclusive).unwrap();
+        scan.set_modified(time).unwrap();
+        assert_eq!(makes_room(&mount), !is_at_work, "{time:?}");
+        assert!(du(folder.path()) <= SIZE);
+    }
+}
+
+#[test]
+fn an_account_that_is_none_is_made_anew() {
+    let folder = tempfile::tempdir().unwrap();
+    for text in [
+        "",
+        "zarrfs-cache 3 0 0\n",
+        "\0\0\0\0\0\0",
+        "zarrfs-cache 2 -5 0\n",
+    ] {
+        read(&mount(folder.path()), 0..19);
+        fs::write(folder.path().join("usage"), text).unwrap();
+        let mount = mount(folder.path());
+        read(&mount, 20..60);
+        assert!(du(folder.path()) <= SIZE, "{text:?}");
+        assert!(entries(folder.path()).len() > 12, "{text:?}");
+    }
+}
+
+#[test]
+fn what_lies_there_uncounted_is_counted_within_minutes() {
+    let folder = tempfile::tempdir().unwrap();
+    let first = mount(folder.path());
+    read(&first, 0..15);
+    // What this says is too little, and old: as if a machine had written over the lines of another one.
+    fs::write(folder.path().join("usage"), "zarrfs-cache 2 0 1000\n").unwrap();
+    let mount = mount(folder.path());
+    read(&mount, 20..21);
+    for _ in 0..500 {
+        thread::sleep(Duration::from_millis(10));
+        if mount.stats.disk_held_bytes.get() > 15 * 50_000 {
+            break;
+        }
+    }
+    read(&mount, 21..60);
+    assert!(du(folder.path()) <= SIZE);
+}
+
+#[test]
+fn a_group_may_share_a_folder_of_somebody_else() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o2770)).unwrap();
+    if rustix::process::geteuid().is_root() {
+        chown(folder.path(), Some(12345), None).unwrap();
+        fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o2770)).unwrap();
+    }
+    read(&mount(folder.path()), 0..3);
+    assert_eq!(entries(folder.path()).len(), 3);
+    for path in entries(folder.path()) {
+        assert_eq!(fs::metadata(&path).unwrap().mode() & 0o7777, 0o660);
+        let store = path.parent().unwrap();
+        assert_eq!(fs::metadata(store).unwrap().mode() & 0o7777, 0o2770);
+    }
+}
