@@ -251,6 +251,7 @@ pub(super) mod tests {
     use std::sync::mpsc;
     use std::sync::mpsc::{Receiver, Sender};
 
+    use super::super::failed_reads;
     use super::super::request::RequestInfo;
     use super::*;
     use crate::store::backend::memory::MemoryStore;
@@ -409,6 +410,7 @@ pub(super) mod tests {
         let again = ask(Box::new(|| panic!("it is begun")));
         assert_eq!(again.recv(), Ok(Event::Refused(libc::EIO)));
         drop(release);
+        std::thread::sleep(failed_reads::COUNTS);
         let later = ask(Box::new(|| ()));
         assert_eq!(later.recv(), Ok(Event::Sent));
     }

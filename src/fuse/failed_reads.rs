@@ -17,7 +17,7 @@ const MIN_WAIT: Duration = Duration::from_secs(1);
 
 /// How long a failure counts. The kernel repeats the read within milliseconds. A program that reads again so soon has the
 /// same error.
-const COUNTS: Duration = Duration::from_millis(200);
+pub(super) const COUNTS: Duration = Duration::from_millis(200);
 
 /// The reads of one mount that have failed within the last moment.
 #[derive(Default)]

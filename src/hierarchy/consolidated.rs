@@ -384,7 +384,7 @@ mod tests {
         for name in ["zarr.json", "metadata.json"] {
             assert!(store.is_no_node(&Key::new(format!("top/a-b/{name}")).unwrap()));
         }
-        let named = consolidated(&["top/metadata.json/.zarray"], true);
+        let named = consolidated(&["metadata.json/.zarray"], true);
         assert!(!named.is_no_node(&Key::new("top/metadata.json").unwrap()));
         assert!(!store.is_no_node(&Key::new("top/b/zarr.json").unwrap()));
     }
