@@ -4,10 +4,12 @@ use std::fs;
 use std::path::Path;
 
 /// Folders of the modules that the document names, tests first.
-const FOLDERS: [&str; 8] = [
+const FOLDERS: [&str; 10] = [
     "tests/dialects",
     "tests/arrays",
     "tests/codecs",
+    "tests/checks",
+    "tests/stores",
     "src/dialect",
     "src/hierarchy",
     "src/store",
@@ -43,6 +45,8 @@ fn is_test(name: &str) -> bool {
 fn every_requirement_has_its_test() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let text = fs::read_to_string(root.join("doc/conformance.md")).unwrap();
+    let (text, beyond) = text.split_once("\n## Beyond the texts\n").unwrap();
+    check_forms(beyond);
     let mut rows = 0;
     for row in text.lines().filter(|line| line.starts_with("| ")) {
         let cells: Vec<&str> = row.trim_matches('|').split(" | ").map(str::trim).collect();
@@ -62,4 +66,25 @@ fn every_requirement_has_its_test() {
         rows += 1;
     }
     assert!(rows > 80, "{rows} requirements");
+}
+
+/// Checks the table of what other readers accept: the last cell of a row names its tests.
+fn check_forms(text: &str) {
+    let mut rows = 0;
+    for row in text.lines().filter(|line| line.starts_with("| ")).skip(2) {
+        let cells: Vec<&str> = row.trim_matches('|').split(" | ").map(str::trim).collect();
+        assert_eq!(cells.len(), 4, "{row}");
+        let words = cells[3].split('`').skip(1).step_by(2);
+        let tests: Vec<&str> = words.filter(|word| word.contains("::")).collect();
+        let is_left_alone = ["refused", "not decoded", "not read"];
+        let is_left_alone = is_left_alone
+            .iter()
+            .any(|words| cells[3].starts_with(words));
+        assert!(is_left_alone || !tests.is_empty(), "{row}");
+        for test in tests {
+            assert!(is_test(test), "{test} is no test: {row}");
+        }
+        rows += 1;
+    }
+    assert!(rows > 20, "{rows} forms");
 }

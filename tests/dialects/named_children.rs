@@ -34,9 +34,10 @@ fn array(store: &MemoryStore, is_v3: bool, path: &str) {
         "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [1]}},
         "chunk_key_encoding": {"name": "default"}, "fill_value": 0, "codecs": ["bytes"],
     });
-    match is_v3 {
-        true => put(store, &format!("{path}/zarr.json"), &v3),
-        false => put(store, &format!("{path}/.zarray"), &v2),
+    if is_v3 {
+        put(store, &format!("{path}/zarr.json"), &v3);
+    } else {
+        put(store, &format!("{path}/.zarray"), &v2);
     }
 }
 
