@@ -29,6 +29,20 @@ fn array2020() -> Value {
     })
 }
 
+#[test]
+fn c01_numbers_in_text_are_fill_values_of_drafts_too() {
+    for (entry, key) in [
+        (entry2020(), "meta/root/a.array.json"),
+        (entry2022(), "meta/a.array.json"),
+    ] {
+        let mut document = array2020();
+        document["fill_value"] = json!("-7");
+        let store = documents(&[("zarr.json", entry), (key, document)]);
+        let read = array(&hierarchy(&store), "a");
+        assert_eq!(read.fill_value.json, json!(-7));
+    }
+}
+
 fn scalar(grid_separator: &str) -> Value {
     let mut array = array2020();
     array["shape"] = json!([]);
