@@ -79,7 +79,9 @@ impl Hierarchy {
         if names.len() == 1 {
             let numbers = (0..MAX_NAMES).map(|number| number.to_string().into_bytes());
             for name in numbers {
-                if self.child(context, found, &name)?.is_none() {
+                // A server may have a page for any key.
+                let child = self.child(context, found, &name)?;
+                if child.is_none_or(|child| child.node.is_err()) {
                     break;
                 }
                 names.push(name);

@@ -109,6 +109,8 @@ fn c06_images_of_bioformats2raw_are_listed_or_numbered() {
         group(&store, is_v3, "", &json!({"bioformats2raw.layout": 3}));
         image(&store, is_v3, "0/");
         image(&store, is_v3, "1/");
+        let page = if is_v3 { "2/zarr.json" } else { "2/.zgroup" };
+        store.set(key(page), b"<html>".to_vec());
         assert_eq!(children(&mute(&store), ""), ["0", "1"]);
         group(&store, is_v3, "OME/", &json!({"series": ["1"]}));
         assert_eq!(children(&mute(&store), ""), ["1", "OME"]);
