@@ -154,6 +154,8 @@ fn in_terminal(fixture: &Fixture, before: &str) -> Child {
         .env("PROGRAM", PROGRAM)
         .env("STORE", &fixture.store)
         .env("DIR", &fixture.dir)
+        // nohup(1) leaves a file there.
+        .current_dir(fixture.path(""))
         .stdin(Stdio::piped());
     fixture.foreground(&mut command)
 }
