@@ -112,7 +112,8 @@ impl FlatFile {
                     (&source, parts, runs.single())
                 {
                     let range = run.start + wanted.start..run.start + wanted.end;
-                    contents.note(piece, PieceContent::of(&Piece::Data(decoded.clone())));
+                    let content = PieceContent::of(&Piece::Data(decoded.clone()));
+                    contents.note(decoder, piece, content);
                     return Ok(ReadBytes::Shared(decoded.clone(), range));
                 }
                 let length = in_buffer(elements.end * size - first);
@@ -120,7 +121,7 @@ impl FlatFile {
                 #[cfg(test)]
                 self.while_copying.iter().for_each(|called| called());
                 let content = self.copy(context, decoder, (&source, piece), &runs, out)?;
-                contents.note(piece, content);
+                contents.note(decoder, piece, content);
             }
         }
         let mut out = out.unwrap_or_default();

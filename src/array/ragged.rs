@@ -192,7 +192,7 @@ impl OpenArray {
             for slab in &slabs {
                 let pieces = self.pieces_of(context, &mut ahead, slab, &mut growing)?;
                 for cursor in &pieces {
-                    contents.note(cursor.piece, PieceContent::of(&cursor.chunk));
+                    contents.note(decoder, cursor.piece, PieceContent::of(&cursor.chunk));
                 }
                 self.add_slab((decoder, pieces), slab, &mut growing)?;
             }

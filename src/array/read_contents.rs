@@ -16,9 +16,9 @@ use crate::store::Version;
 /// How often a read is made whose pieces were of several contents.
 const MAX_READS: usize = 8;
 
-/// The pieces that a read has taken.
+/// The pieces that a read has taken: a stored chunk for each run of pieces of it.
 #[derive(Default)]
-pub(super) struct ReadContents(Vec<(ChunkIndex, PieceContent)>);
+pub(super) struct ReadContents(Vec<(u64, ChunkContents)>);
 
 /// Which content of the stored chunk a piece was of.
 #[derive(Clone, Copy)]
@@ -44,8 +44,16 @@ impl PieceContent {
 
 impl ReadContents {
     /// Notes a piece that was taken.
-    pub(super) fn note(&mut self, piece: ChunkIndex, content: PieceContent) {
-        self.0.push((piece, content));
+    pub(super) fn note(&mut self, decoder: &Decoder, piece: ChunkIndex, content: PieceContent) {
+        let number = decoder.stored_number(piece);
+        match self.0.last_mut() {
+            Some((last, chunk)) if *last == number => chunk.note(piece, content),
+            _ => {
+                let mut chunk = ChunkContents::default();
+                chunk.note(piece, content);
+                self.0.push((number, chunk));
+            }
+        }
     }
 }
 
@@ -55,6 +63,31 @@ struct ChunkContents {
     version: Option<Version>,
     is_mixed: bool,
     lacking: Vec<ChunkIndex>,
+}
+
+impl ChunkContents {
+    fn note(&mut self, piece: ChunkIndex, content: PieceContent) {
+        match content {
+            PieceContent::Written => {}
+            PieceContent::Stored(version) => self.note_version(version),
+            PieceContent::Lacking => self.lacking.push(piece),
+        }
+    }
+
+    fn note_version(&mut self, version: Version) {
+        let first = *self.version.get_or_insert(version);
+        self.is_mixed |= !first.may_be(version);
+    }
+
+    /// Adds other pieces of the same stored chunk.
+    fn add(&mut self, other: ChunkContents) {
+        other
+            .version
+            .into_iter()
+            .for_each(|version| self.note_version(version));
+        self.is_mixed |= other.is_mixed;
+        self.lacking.extend(other.lacking);
+    }
 }
 
 impl OpenArray {
@@ -69,7 +102,7 @@ impl OpenArray {
         for _ in 0..MAX_READS {
             let mut contents = ReadContents::default();
             let found = read(&mut contents)?;
-            if self.are_of_one(context, decoder, &contents)? {
+            if self.are_of_one(context, decoder, contents)? {
                 return Ok(found);
             }
         }
@@ -82,22 +115,16 @@ impl OpenArray {
         &self,
         context: &RequestContext,
         decoder: &Decoder,
-        contents: &ReadContents,
+        contents: ReadContents,
     ) -> Result<bool> {
-        if contents.0.len() < 2 {
-            return Ok(true);
+        match contents.0.as_slice() {
+            [] => return Ok(true),
+            [(_, only)] if !only.is_mixed && only.lacking.is_empty() => return Ok(true),
+            _ => {}
         }
         let mut chunks: HashMap<u64, ChunkContents> = HashMap::new();
-        for &(piece, content) in &contents.0 {
-            let chunk = chunks.entry(decoder.stored_number(piece)).or_default();
-            match content {
-                PieceContent::Written => {}
-                PieceContent::Stored(version) => {
-                    let first = *chunk.version.get_or_insert(version);
-                    chunk.is_mixed |= !first.may_be(version);
-                }
-                PieceContent::Lacking => chunk.lacking.push(piece),
-            }
+        for (number, chunk) in contents.0 {
+            chunks.entry(number).or_default().add(chunk);
         }
         for (number, chunk) in chunks {
             let pieces = chunk.lacking.len() + usize::from(chunk.version.is_some());

@@ -115,7 +115,7 @@ impl StridedFile {
                 for part in &parts {
                     self.visit(decoder, part, &mut |number, runs| {
                         let piece = self.array.piece(context, decoder, number)?;
-                        contents.note(number, PieceContent::of(&piece));
+                        contents.note(decoder, number, PieceContent::of(&piece));
                         self.copy(&piece, runs, elements.start, &mut out)?;
                         Ok(true)
                     })?;
