@@ -331,7 +331,10 @@ fn google_server(builder: &GoogleCloudStorageBuilder) -> Option<String> {
 /// Returns where the containers of an account are.
 fn azure_server(builder: &MicrosoftAzureBuilder) -> String {
     let emulator = builder.is_on(AzureKey::UseEmulator);
-    let emulator = emulator.then(|| std::env::var("AZURITE_BLOB_STORAGE_URL").unwrap_or_default());
+    let emulator = emulator.then(|| {
+        let named = std::env::var("AZURITE_BLOB_STORAGE_URL").ok();
+        named.unwrap_or_else(|| "http://127.0.0.1:10000".to_string())
+    });
     let account = builder.get(&AzureKey::AccountName);
     let fabric = builder.is_on(AzureKey::UseFabricEndpoint);
     format!("{:?} {account:?} {emulator:?} {fabric}", builder.endpoint())
