@@ -19,6 +19,7 @@ use env_logger::{Builder, Logger, Target};
 use log::{Level, LevelFilter, Log, Metadata, Record};
 use parking_lot::Mutex;
 
+use super::output_file;
 use crate::error::{Error, Result};
 
 /// The socket of syslog.
@@ -50,7 +51,9 @@ pub(super) fn start(file: Option<&Path>, foreground: bool, verbose: u8) -> Resul
         (Some(path), _) => {
             let file = Arc::new(LogFile::open(path)?);
             builder.target(Target::Pipe(Box::new(LogWriter(file.clone()))));
-            place = LogPlace(Some(file));
+            // By then the number of a descriptor may be that of any file, one with data among them.
+            let is_descriptor = output_file::named_descriptor(path).is_some();
+            place = LogPlace(Some(file).filter(|_| !is_descriptor));
         }
         (None, Some(stream)) => {
             builder.target(Target::Pipe(Box::new(stream)));
@@ -71,7 +74,7 @@ pub(super) fn start(file: Option<&Path>, foreground: bool, verbose: u8) -> Resul
     Ok(place)
 }
 
-/// The file of a log, if it is one.
+/// The file of a log, if it is one that can be opened anew.
 pub(super) struct LogPlace(Option<Arc<LogFile>>);
 
 impl LogPlace {

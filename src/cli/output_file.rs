@@ -161,7 +161,7 @@ fn remove_on_signal(path: &Path) -> io::Result<()> {
 }
 
 /// Returns the number of the descriptor of this process that a name stands for; nothing for the name of a file.
-fn named_descriptor(path: &Path) -> Option<i32> {
+pub(super) fn named_descriptor(path: &Path) -> Option<i32> {
     let own = fs::canonicalize("/proc/self").ok()?;
     let mut path = path.to_path_buf();
     for _ in 0..MAX_LINKS {

@@ -129,6 +129,28 @@ fn f1_a_hangup_opens_the_log_anew() {
     }
 }
 
+/// By the time of the signal, a number of the caller's stands for another file of the daemon.
+#[test]
+fn f1_a_log_that_is_a_descriptor_of_the_caller_is_never_opened_anew() {
+    let Some(fixture) = Fixture::new() else {
+        return;
+    };
+    let log = fixture.path("log");
+    let opened = fs::File::options().create(true).append(true).open(&log);
+    let mounted = Command::new(PROGRAM)
+        .arg("mount")
+        .args([&fixture.store, &fixture.dir])
+        .args(["--log", "/dev/stderr"])
+        .env("RUST_LOG", "zarrfs::access=trace")
+        .stderr(opened.unwrap())
+        .status();
+    assert!(mounted.unwrap().success());
+    assert!(is_logged(&fixture, "missing-1", &log));
+    hang_up(&fixture);
+    assert!(is_logged(&fixture, "missing-2", &log));
+    assert!(fixture.umount(&fixture.dir).status.success());
+}
+
 #[test]
 fn f1_a_hangup_leaves_a_daemon_without_a_log_file_alone() {
     let Some(fixture) = Fixture::new() else {
