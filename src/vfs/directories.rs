@@ -166,12 +166,12 @@ impl Vfs {
     /// Gives a name to a reply; returns false, and keeps the name, if there is no room for it.
     fn give(&self, open: &mut DirHandle, name: Name, sink: &mut DirSink) -> bool {
         let ino = self.inodes.peek(open.ino, &name.name);
-        if !sink(ino, open.cursor + 1, name.kind, &name.name) {
+        let number = open.positions.note(open.cursor, name.cursor);
+        if !sink(ino, number, name.kind, &name.name) {
             open.ahead.push_front(name);
             return false;
         }
-        open.pass(&name);
-        open.read_ahead = None;
+        (open.cursor, open.read_ahead) = (number, None);
         true
     }
 
@@ -201,18 +201,12 @@ impl DirHandle {
         (self.cursor, self.read_ahead, self.has_ended) = (known, None, false);
         while self.cursor < cursor {
             match self.next(context)? {
-                Some(name) => self.pass(&name),
+                Some(name) => self.cursor = self.positions.note(self.cursor, name.cursor),
                 // It has become shorter.
                 None => break,
             }
         }
         Ok(())
-    }
-
-    /// Goes on behind the next name.
-    fn pass(&mut self, name: &Name) {
-        self.positions.note(self.cursor, name.cursor);
-        self.cursor += 1;
     }
 
     fn next(&mut self, context: &RequestContext) -> Result<Option<Name>> {

@@ -6,10 +6,11 @@
 
 use std::collections::VecDeque;
 
-/// Of how many names the cursors of the listing are kept one by one: those that were given last.
-const RECENT: usize = 1 << 13;
+/// Of how many names the cursors of the listing are kept one by one: those that were given last. A program that goes back
+/// further may miss names, if others before them were removed meanwhile. They take 8 MiB while the directory is open.
+const RECENT: usize = 1 << 20;
 
-/// One cursor in so many is kept of all names, so that a directory of a hundred million takes a megabyte while it is open.
+/// One cursor in so many is kept of all names: a megabyte of those of a directory of a hundred million.
 const STEP: u64 = 1 << 10;
 
 /// The cursors of a listing by the numbers of its names, counted from 1.
@@ -49,15 +50,13 @@ impl Positions {
         cursor.map_or((0, 0), |cursor| (step * STEP, *cursor))
     }
 
-    /// Notes the listing's cursor of the name that follows number `before`, which is known. If another name was there, the
-    /// directory has changed, and those behind it are forgotten.
-    pub(super) fn note(&mut self, before: u64, cursor: u64) {
-        if before < self.last() {
-            if self.recent(before + 1) == Some(cursor) {
-                return;
-            }
-            self.forget_after(before);
+    /// Returns the number of the name that the listing gives after number `before`, which is known. A name that it has
+    /// given before keeps its number, also if those between are gone. If it is a new one, those behind it are forgotten.
+    pub(super) fn note(&mut self, before: u64, cursor: u64) -> u64 {
+        if let Some(given) = self.given_after(before, cursor) {
+            return given;
         }
+        self.forget_after(before);
         if (before + 1).is_multiple_of(STEP) {
             self.steps.push(cursor);
         }
@@ -66,6 +65,15 @@ impl Positions {
             self.recent.pop_front();
             self.before_recent += 1;
         }
+        before + 1
+    }
+
+    /// Returns the number after `before` of a name that was given, if it is among those that were given last.
+    fn given_after(&self, before: u64, cursor: u64) -> Option<u64> {
+        let passed = before.checked_sub(self.before_recent)?;
+        let mut later = self.recent.iter().skip(usize::try_from(passed).ok()?);
+        let between = later.position(|&given| given == cursor)?;
+        Some(before + 1 + between as u64)
     }
 
     fn forget_after(&mut self, number: u64) {
@@ -102,7 +110,7 @@ mod tests {
 
     #[test]
     fn the_last_names_are_found_and_of_others_one_shortly_before() {
-        let names = 5 * RECENT as u64;
+        let names = 2 * RECENT as u64;
         let positions = positions(names);
         for number in [names, names - 1, names - RECENT as u64 + 1] {
             assert_eq!(positions.nearest(number), (number, cursor(number)));
@@ -126,15 +134,18 @@ mod tests {
             positions.note(before, cursor(before + 1));
         }
         assert_eq!(positions.nearest(names), (names, cursor(names)));
+        // Names 22 to 29 were removed.
+        assert_eq!(positions.note(21, cursor(30)), 30);
+        assert_eq!(positions.nearest(names), (names, cursor(names)));
         // A name has come in between.
-        positions.note(20, 7);
+        assert_eq!(positions.note(20, 7), 21);
         assert_eq!(positions.nearest(names), (21, 7));
     }
 
     #[test]
     fn a_listing_can_be_read_on_from_each_name_that_is_found() {
-        let names = 3 * RECENT as u64;
-        for start in [0, 1, STEP - 1, STEP, names - RECENT as u64, names] {
+        let names = RECENT as u64 + 3 * STEP;
+        for start in [0, STEP, names - RECENT as u64] {
             let mut positions = positions(names);
             let (known, _) = positions.nearest(start);
             for before in known..names + 2 * STEP {
