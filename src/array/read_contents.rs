@@ -3,8 +3,6 @@
 //! Pieces come out of memory, from disk and from the store one after another, and another program may replace their shard
 //! in between. A read whose pieces are of several contents of one stored chunk is made again, then it is `Changed`.
 
-use std::collections::HashMap;
-
 use crate::array::OpenArray;
 use crate::array::decoder::Decoder;
 use crate::array::piece::Piece;
@@ -16,9 +14,9 @@ use crate::store::Version;
 /// How often a read is made whose pieces were of several contents.
 const MAX_READS: usize = 8;
 
-/// The pieces that a read has taken: a stored chunk for each run of pieces of it.
+/// The pieces that a read has taken, but for those that were of the same content as the one before.
 #[derive(Default)]
-pub(super) struct ReadContents(Vec<(u64, ChunkContents)>);
+pub(super) struct ReadContents(Vec<(ChunkIndex, PieceContent)>);
 
 /// Which content of the stored chunk a piece was of.
 #[derive(Clone, Copy)]
@@ -45,15 +43,15 @@ impl PieceContent {
 impl ReadContents {
     /// Notes a piece that was taken.
     pub(super) fn note(&mut self, decoder: &Decoder, piece: ChunkIndex, content: PieceContent) {
-        let number = decoder.stored_number(piece);
-        match self.0.last_mut() {
-            Some((last, chunk)) if *last == number => chunk.note(piece, content),
-            _ => {
-                let mut chunk = ChunkContents::default();
-                chunk.note(piece, content);
-                self.0.push((number, chunk));
-            }
+        // Shards have thousands of pieces that follow each other.
+        if let PieceContent::Stored(version) = content
+            && let Some(&(last, PieceContent::Stored(known))) = self.0.last()
+            && version == known
+            && decoder.stored_number(piece) == decoder.stored_number(last)
+        {
+            return;
         }
+        self.0.push((piece, content));
     }
 }
 
@@ -66,27 +64,19 @@ struct ChunkContents {
 }
 
 impl ChunkContents {
-    fn note(&mut self, piece: ChunkIndex, content: PieceContent) {
-        match content {
-            PieceContent::Written => {}
-            PieceContent::Stored(version) => self.note_version(version),
-            PieceContent::Lacking => self.lacking.push(piece),
+    fn of(pieces: &[(ChunkIndex, PieceContent)]) -> ChunkContents {
+        let mut chunk = ChunkContents::default();
+        for &(piece, content) in pieces {
+            match content {
+                PieceContent::Written => {}
+                PieceContent::Stored(version) => {
+                    let first = *chunk.version.get_or_insert(version);
+                    chunk.is_mixed |= !first.may_be(version);
+                }
+                PieceContent::Lacking => chunk.lacking.push(piece),
+            }
         }
-    }
-
-    fn note_version(&mut self, version: Version) {
-        let first = *self.version.get_or_insert(version);
-        self.is_mixed |= !first.may_be(version);
-    }
-
-    /// Adds other pieces of the same stored chunk.
-    fn add(&mut self, other: ChunkContents) {
-        other
-            .version
-            .into_iter()
-            .for_each(|version| self.note_version(version));
-        self.is_mixed |= other.is_mixed;
-        self.lacking.extend(other.lacking);
+        chunk
     }
 }
 
@@ -115,24 +105,21 @@ impl OpenArray {
         &self,
         context: &RequestContext,
         decoder: &Decoder,
-        contents: ReadContents,
+        ReadContents(mut pieces): ReadContents,
     ) -> Result<bool> {
-        match contents.0.as_slice() {
-            [] => return Ok(true),
-            [(_, only)] if !only.is_mixed && only.lacking.is_empty() => return Ok(true),
-            _ => {}
+        if pieces.len() < 2 {
+            return Ok(true);
         }
-        let mut chunks: HashMap<u64, ChunkContents> = HashMap::new();
-        for (number, chunk) in contents.0 {
-            chunks.entry(number).or_default().add(chunk);
-        }
-        for (number, chunk) in chunks {
-            let pieces = chunk.lacking.len() + usize::from(chunk.version.is_some());
-            let may_differ = pieces > 1 && !chunk.lacking.is_empty();
-            if chunk.is_mixed
-                || may_differ
-                    && !self.lacks(context, decoder, number, (chunk.version, &chunk.lacking))?
-            {
+        let number = |&(piece, _): &(ChunkIndex, PieceContent)| decoder.stored_number(piece);
+        pieces.sort_by_key(number);
+        for pieces in pieces.chunk_by(|one, other| number(one) == number(other)) {
+            let [first, _, ..] = pieces else { continue };
+            let chunk = ChunkContents::of(pieces);
+            let kinds = chunk.lacking.len() + usize::from(chunk.version.is_some());
+            let may_differ = kinds > 1 && !chunk.lacking.is_empty();
+            let found = (chunk.version, chunk.lacking.as_slice());
+            let differ = may_differ && !self.lacks(context, decoder, number(first), found)?;
+            if chunk.is_mixed || differ {
                 return Ok(false);
             }
         }

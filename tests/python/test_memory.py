@@ -192,8 +192,10 @@ def test_f2_pages_of_the_kernel_outlive_memory_that_is_given_back(tmp_path):
 
         assert len((mount.files / "a.raw").read_bytes()) == 4 * MIB
         assert wait_until(lambda: counter("memory_held_bytes") < MIB)
+        # On a machine that is slow, one that was decoded ahead may be given back before it is read.
+        decoded = counter("decoded_chunks")
         assert len((mount.files / "a.raw").read_bytes()) == 4 * MIB
-        assert counter("decoded_chunks") == 4
+        assert counter("decoded_chunks") == decoded
 
 
 def test_f2_mounts_that_are_left_alone_hold_what_they_held_at_the_start(tmp_path):

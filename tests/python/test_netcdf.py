@@ -1,5 +1,6 @@
 """Groups as files of classic netCDF: read whole by netCDF-C, scipy and GDAL, and equal to what zarr-python and xarray read."""
 
+import json
 import os
 import shutil
 import subprocess
