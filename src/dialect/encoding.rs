@@ -199,7 +199,7 @@ fn copies_are_below(key: &Key) -> Key {
 fn digest(array: &Array) -> u128 {
     let mut rendered = v3::render(&Node::Array(Box::new(array.without_attributes())));
     if let Some(codecs) = rendered.get_mut("codecs") {
-        normalize(codecs, array.fill_value.bytes.len());
+        normalize(codecs, array.fill_value.bytes.len(), array.data_type.word());
     }
     let members = MEMBERS.map(|name| rendered.get(name).unwrap_or(&Value::Null));
     let fill = &array.fill_value.bytes;
@@ -229,10 +229,10 @@ const SELF_DESCRIBING: [&str; 14] = [
 /// Length of an entry of a shard's index in bytes.
 const INDEX_ELEMENT: usize = 8;
 
-/// Leaves of codecs what their bytes are decoded by, for elements of `element` bytes. Libraries put a document in other
-/// words when they change an attribute or consolidate metadata: zarr-python adds the defaults of compressors, and drops
-/// the order of the bytes where elements have one.
-fn normalize(codecs: &mut Value, element: usize) {
+/// Leaves of codecs what their bytes are decoded by, for elements of `element` bytes in words of `word` bytes. Libraries put
+/// a document in other words when they change an attribute or consolidate metadata: zarr-python adds the defaults of
+/// compressors, and drops the byte order where elements are single bytes.
+fn normalize(codecs: &mut Value, element: usize, word: usize) {
     for codec in codecs.as_array_mut().into_iter().flatten() {
         let Some(members) = codec.as_object_mut() else {
             continue;
@@ -248,15 +248,17 @@ fn normalize(codecs: &mut Value, element: usize) {
             }
             ("sharding_indexed", Some(options)) => {
                 options.entry("index_location").or_insert(json!("end"));
-                for (inner, element) in [("codecs", element), ("index_codecs", INDEX_ELEMENT)] {
-                    if let Some(codecs) = options.get_mut(inner) {
-                        normalize(codecs, element);
-                    }
+                if let Some(codecs) = options.get_mut("codecs") {
+                    normalize(codecs, element, word);
+                }
+                if let Some(codecs) = options.get_mut("index_codecs") {
+                    normalize(codecs, INDEX_ELEMENT, INDEX_ELEMENT);
                 }
             }
             _ => {}
         }
-        if ["bytes", "endian"].contains(&name.as_str()) && element > 1 {
+        // Where bytes have no order, such as in `r16`, the codec is written without one.
+        if ["bytes", "endian"].contains(&name.as_str()) && word > 1 {
             let options = configuration.get_or_insert_with(|| json!({}));
             if let Some(options) = options.as_object_mut() {
                 options.entry("endian").or_insert(json!("little"));
@@ -352,6 +354,42 @@ mod tests {
         assert_eq!(order("little"), of(json!({"codecs": ["bytes", "gzip"]})));
         // Digests are written down: the next version of the program compares them.
         assert_eq!(plain, 0x3abd_0a63_4223_0b41_f556_61fc_932d_c1ac);
+        let structure = json!({"name": "structured", "configuration":
+            {"fields": [["a", "int16"], ["b", "uint8"]]}});
+        for (data_type, fill, digest) in [
+            (
+                json!("r16"),
+                json!([0, 0]),
+                0x17bc_2b7a_5670_e093_155c_924c_f605_b21a,
+            ),
+            (
+                structure,
+                json!("AAAA"),
+                0xd782_d106_b9e7_ea6c_1d00_8f6c_c764_6772,
+            ),
+        ] {
+            let codecs = json!(["bytes", "gzip"]);
+            let document = json!({"data_type": data_type, "fill_value": fill, "codecs": codecs});
+            assert_eq!(of(document), digest, "{data_type}");
+        }
+        for (data_type, digest) in [
+            (json!("|S3"), 0xba5b_178f_fd3d_aab1_1fc6_1d84_ef21_2bdf),
+            (json!("|V2"), 0x5a1a_8a5d_8174_343d_1e52_4edb_e4a1_d5fd),
+            (json!("<U2"), 0x65b1_5704_93cf_9484_2fde_7ea3_c280_f5c1),
+            (json!("<M8[s]"), 0x06b6_df10_692f_b6d6_5dec_1d24_23ec_a5b9),
+            (
+                json!([["a", "<i2"], ["b", "|u1"]]),
+                0x1996_86bd_7b19_89b4_6183_4060_7081_0c99,
+            ),
+            (
+                json!([["a", "|S2"], ["b", "|u1"]]),
+                0x60cd_bcdd_059b_b3b6_c691_3991_6d37_70c6,
+            ),
+        ] {
+            let v2 = json!({"zarr_format": 2, "shape": [4], "chunks": [2], "dtype": data_type,
+                "compressor": null, "filters": null, "fill_value": null, "order": "C"});
+            assert_eq!(digest_of("a/.zarray", &v2), Some(digest), "{data_type}");
+        }
         let group = json!({"zarr_format": 3, "node_type": "group"});
         assert_eq!(digest_of("a/zarr.json", &group), None);
         assert_eq!(digest_of("a/zarr.json", &json!({})), None);
