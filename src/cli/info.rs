@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use serde_json::{Value, json};
 
-use super::named_faults::{named, note_unread_copies};
+use super::named_faults::{NAMED_ONLY, named, note_unread_copies};
 use super::source_array::within;
 use super::{InfoArgs, report, shown, units};
 use crate::error::{Error, Kind, Result, printable};
@@ -293,7 +293,12 @@ fn error_json(error: &Error) -> Value {
 }
 
 fn children_json(counts: &ChildCounts) -> Value {
-    json!({"groups": counts.groups, "arrays": counts.arrays, "broken": counts.broken})
+    let mut found =
+        json!({"groups": counts.groups, "arrays": counts.arrays, "broken": counts.broken});
+    if counts.is_partial {
+        found["is_partial"] = json!(true);
+    }
+    found
 }
 
 /// Returns the files of a group, and the formats that a node has no file of.
@@ -374,6 +379,9 @@ impl Sheet {
                 );
                 if counts.broken > 0 {
                     text += &format!(", {}", units::count(counts.broken as u64, "broken node"));
+                }
+                if counts.is_partial {
+                    text += &format!(", {NAMED_ONLY}");
                 }
                 self.add("children", text);
             }

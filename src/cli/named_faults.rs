@@ -32,6 +32,9 @@ pub(super) fn note_unread_copies(located: &StorePath) {
     }
 }
 
+/// What is said of nodes that attributes name where the store cannot list.
+pub(super) const NAMED_ONLY: &str = "named by attributes; other nodes are not known";
+
 /// Whether a fault is about a key: of what was typed, of something below it, or of what the store has.
 fn is_key(located: &StorePath, subject: &str) -> bool {
     let path = located.path.to_string();

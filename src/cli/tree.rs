@@ -5,7 +5,7 @@ use std::ops::ControlFlow;
 
 use serde_json::{Value, json};
 
-use super::named_faults::{named, note_unread_copies};
+use super::named_faults::{NAMED_ONLY, named, note_unread_copies};
 use super::paint::Paint;
 use super::report::JsonList;
 use super::{LsArgs, TreeArgs, report, shown, units};
@@ -100,7 +100,15 @@ fn walk(
 ) -> Result<Option<Error>> {
     let root = root_name(&located.source);
     let place = (&located.path, root.as_str());
-    let walked = tree_walk::walk(&UNLIMITED, &located.opened, place, config, take);
+    let mut is_partial = false;
+    let walked = tree_walk::walk(&UNLIMITED, &located.opened, place, config, &mut |node| {
+        is_partial |= node.is_partial;
+        take(node)
+    });
+    if is_partial {
+        let place = whole_name(located);
+        report::note(format_args!("{place}: these nodes are {NAMED_ONLY}"));
+    }
     if let Some(link) = located.opened.hierarchy.link_back() {
         report::note(format_args!("{}: {LEADS_BACK}", shown::text(&link)));
     }
@@ -287,13 +295,14 @@ fn node_json(node: &TreeNode) -> Value {
     };
     let error = error.map(|error: &Error| ("error", json!(error.to_string())));
     let cut = node.is_cut.then(|| ("is_cut", json!(true)));
+    let partial = node.is_partial.then(|| ("is_partial", json!(true)));
     let stored = node
         .stored
         .as_ref()
         .map(|stored| ("stored", shown::stored_json(stored)));
     if let Some(found) = found.as_object_mut() {
         found.extend(members.into_iter().flatten());
-        let others = [stored, cut, error].into_iter().flatten();
+        let others = [stored, cut, partial, error].into_iter().flatten();
         found.extend(others.map(|(name, value)| (name.to_string(), value)));
     }
     found
@@ -315,6 +324,7 @@ mod tests {
             stored: None,
             is_last: true,
             is_cut: false,
+            is_partial: false,
             fault,
         };
         let counts = |node: TreeNode| {

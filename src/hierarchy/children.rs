@@ -14,14 +14,14 @@ use crate::hierarchy::scope::Rule;
 use crate::hierarchy::{Hierarchy, NodeEntry};
 use crate::request_context::RequestContext;
 use crate::store::listing::NameList;
-use crate::store::{EntryKind, Key, Listing, Name};
+use crate::store::{EntryKind, Key, LeftOut, Listing, Name};
 
 impl Hierarchy {
-    /// Lists the children of a group, as directories, in the order of the store.
+    /// Lists all children of a group, as directories, in the order of the store.
     ///
-    /// Where the store cannot list and there are no consolidated metadata, these are the children that attributes name.
-    ///
-    /// Fails with `NotADirectory` for an array, broken or not, `Unsupported` if nothing tells the children. A broken node may be a group; it has the children that are found in its folder.
+    /// Fails with `NotADirectory` for an array, broken or not, `Unsupported` if the store cannot list and there are no
+    /// consolidated metadata: attributes that name some children do not tell whether there are others. A broken node may be
+    /// a group; it has the children that are found in its folder.
     pub fn children(
         self: &Arc<Self>,
         context: &RequestContext,
@@ -33,6 +33,19 @@ impl Hierarchy {
         }
         if found.scope.store.info().lists {
             return self.stored_children(context, found);
+        }
+        Err(unlisted(found))
+    }
+
+    /// Lists what `children` does or, where that fails since nothing tells all of them, the children that attributes
+    /// name: the listing says by `left_out` that there may be others. Fails as `children` does if attributes name none.
+    pub fn children_or_named(
+        self: &Arc<Self>,
+        context: &RequestContext,
+        found: &Arc<NodeEntry>,
+    ) -> Result<Box<dyn Listing>> {
+        if found.scope.store.info().lists || found.is_array() {
+            return self.children(context, found);
         }
         let named = self.named_children(context, found)?;
         if named.is_empty() {
@@ -68,9 +81,9 @@ impl Hierarchy {
         }))
     }
 
-    /// Lists the children of a group that are known: those that `children` lists and, where the store cannot list and
-    /// there are no consolidated metadata, those that were found by name before and are still cached. A tree over such a
-    /// store lists what was made in it, too.
+    /// Lists the children of a group that are known: those that `children` lists or, where nothing tells all of them, those
+    /// that attributes name and those that were found by name before and are still cached. A tree over such a store lists
+    /// what was made in it, too.
     pub fn known_children(
         self: &Arc<Self>,
         context: &RequestContext,
@@ -113,12 +126,11 @@ impl Hierarchy {
     }
 }
 
-/// Lists folders.
+/// Lists folders that are some of the children of a group.
 fn folders(names: impl IntoIterator<Item = Vec<u8>>) -> Box<dyn Listing> {
     let names = names.into_iter();
-    Box::new(NameList::new(
-        names.map(|name| (name, EntryKind::Directory)),
-    ))
+    let list = NameList::new(names.map(|name| (name, EntryKind::Directory)));
+    Box::new(list.leaving_out(LeftOut::Untold))
 }
 
 /// Returns the error about a group of a store that cannot list, of which nothing tells the children.
@@ -221,5 +233,13 @@ impl Listing for Children {
 
     fn seek(&mut self, context: &RequestContext, cursor: u64) -> Result<()> {
         self.stored.seek(context, cursor)
+    }
+
+    fn left_out(&self) -> LeftOut {
+        if self.found.scope.store.info().lists {
+            self.stored.left_out()
+        } else {
+            LeftOut::Untold
+        }
     }
 }

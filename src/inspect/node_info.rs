@@ -54,6 +54,8 @@ pub struct ChildCounts {
     pub arrays: usize,
     /// Nodes whose documents do not read.
     pub broken: usize,
+    /// Whether these are the nodes that attributes name, so that there may be others.
+    pub is_partial: bool,
 }
 
 impl NodeInfo {
@@ -144,7 +146,10 @@ fn children(context: &RequestContext, located: &StorePath) -> Result<ChildCounts
     let mut counts = ChildCounts::default();
     for node in nodes {
         match (node.depth, node.facts) {
-            (0, _) => node.fault.map_or(Ok(()), Err)?,
+            (0, _) => {
+                node.fault.map_or(Ok(()), Err)?;
+                counts.is_partial = node.is_partial;
+            }
             (_, NodeFacts::Group) => counts.groups += 1,
             (_, NodeFacts::Array(_)) => counts.arrays += 1,
             (_, NodeFacts::Broken(_)) => counts.broken += 1,

@@ -43,6 +43,8 @@ pub struct TreeNode {
     pub is_last: bool,
     /// Whether there are children that are not in the tree.
     pub is_cut: bool,
+    /// Whether its children are those that attributes name, so that it may have others.
+    pub is_partial: bool,
     /// Why its children are not known, if they are not.
     pub fault: Option<Error>,
 }
@@ -82,6 +84,7 @@ impl TreeNode {
             stored: open.as_ref().filter(|_| config.chunks > 0).and_then(count),
             is_last: true,
             is_cut: false,
+            is_partial: false,
             fault: None,
         }
     }

@@ -15,7 +15,7 @@ use crate::inspect::tree::{TreeConfig, TreeNode};
 use crate::model::document::is_in_node_folder;
 use crate::model::is_like_chunk;
 use crate::request_context::RequestContext;
-use crate::store::Key;
+use crate::store::{Key, LeftOut};
 use crate::sync::pool::parallel_map;
 
 /// The most nodes of a tree; what is beyond is left out, and the tree says so.
@@ -274,21 +274,26 @@ impl NodeReader<'_> {
         let most = if is_deepest { 1 } else { MAX_NODES + 1 };
         match self.names(context, &entry, most) {
             Err(error) => node.fault = Some(error),
-            Ok(names) if is_deepest => node.is_cut = !names.is_empty(),
-            Ok(names) => return (node, Some((entry, names))),
+            Ok((names, _)) if is_deepest => node.is_cut = !names.is_empty(),
+            Ok((names, left_out)) => {
+                node.is_partial = left_out == LeftOut::Untold;
+                return (node, Some((entry, names)));
+            }
         }
         (node, None)
     }
 
-    /// Returns the names of the children of a group in their order, or as many as those that are listed first.
+    /// Returns the names of the children of a group in their order, or as many as those that are listed first; and which
+    /// the listing leaves out.
     fn names(
         &self,
         context: &RequestContext,
         entry: &Arc<NodeEntry>,
         most: usize,
-    ) -> Result<Vec<Vec<u8>>> {
+    ) -> Result<(Vec<Vec<u8>>, LeftOut)> {
         let mut names = Vec::new();
-        let mut listing = self.opened.hierarchy.children(context, entry)?;
+        let hierarchy = &self.opened.hierarchy;
+        let mut listing = hierarchy.children_or_named(context, entry)?;
         while names.len() < most
             && let Some(name) = listing.next(context)?
         {
@@ -298,7 +303,7 @@ impl NodeReader<'_> {
             }
         }
         names.sort();
-        Ok(names)
+        Ok((names, listing.left_out()))
     }
 
     fn read(

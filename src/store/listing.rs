@@ -38,7 +38,7 @@ impl NameList {
     }
 
     /// Says which names the listing leaves out.
-    pub(in crate::store) fn leaving_out(self, left_out: LeftOut) -> NameList {
+    pub(crate) fn leaving_out(self, left_out: LeftOut) -> NameList {
         NameList { left_out, ..self }
     }
 }

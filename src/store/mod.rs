@@ -210,6 +210,8 @@ pub enum LeftOut {
     DotNames,
     /// The same except metadata documents, which were asked for one by one.
     DotNamesButDocuments,
+    /// Any name that it does not have: the store cannot list, and the names are those that something else tells.
+    Untold,
 }
 
 impl LeftOut {
@@ -220,6 +222,7 @@ impl LeftOut {
             LeftOut::Nothing => false,
             LeftOut::DotNames => is_hidden,
             LeftOut::DotNamesButDocuments => is_hidden && !is_in_node_folder(name),
+            LeftOut::Untold => true,
         }
     }
 }

@@ -65,7 +65,7 @@ pub fn fault(hierarchy: &Hierarchy, path: &str) -> String {
 /// Returns the names of a group's children, sorted; each has to be a node, and to be listed once.
 pub fn children(hierarchy: &Arc<Hierarchy>, path: &str) -> Vec<String> {
     let parent = found(hierarchy, path);
-    let mut listing = hierarchy.children(&UNLIMITED, &parent).unwrap();
+    let mut listing = hierarchy.children_or_named(&UNLIMITED, &parent).unwrap();
     let mut names = Vec::new();
     while let Some(name) = listing.next(&UNLIMITED).unwrap() {
         assert_eq!(name.kind, EntryKind::Directory);

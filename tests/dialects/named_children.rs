@@ -3,8 +3,10 @@
 use std::sync::Arc;
 
 use serde_json::{Value, json};
+use zarrfs::error::Kind;
 use zarrfs::hierarchy::{Hierarchy, HierarchyConfig};
 use zarrfs::request_context::UNLIMITED;
+use zarrfs::store::LeftOut;
 use zarrfs::store::backend::memory::MemoryStore;
 
 use crate::hierarchies::{Mute, children, configured, found, key};
@@ -79,6 +81,32 @@ fn c06_an_image_names_its_levels_and_its_labels() {
     }
 }
 
+/// What depends on all children must not take those that attributes name for all of them.
+#[test]
+fn c06_named_children_are_not_taken_for_all() {
+    for is_v3 in [false, true] {
+        let store = MemoryStore::default();
+        image(&store, is_v3, "");
+        array(&store, is_v3, "unnamed");
+        let hierarchy = mute(&store);
+        for path in ["", "down", "labels"] {
+            let group = found(&hierarchy, path);
+            let error = hierarchy.children(&UNLIMITED, &group).err().unwrap();
+            assert_eq!(error.kind(), Kind::Unsupported, "{path}");
+            for listing in [
+                hierarchy.children_or_named(&UNLIMITED, &group),
+                hierarchy.known_children(&UNLIMITED, &group),
+            ] {
+                assert_eq!(listing.unwrap().left_out(), LeftOut::Untold, "{path}");
+            }
+        }
+        let listing = crate::hierarchies::hierarchy(&store);
+        let whole = listing.children_or_named(&UNLIMITED, &found(&listing, ""));
+        assert_eq!(whole.unwrap().left_out(), LeftOut::Nothing);
+        assert!(children(&listing, "").contains(&"unnamed".to_string()));
+    }
+}
+
 #[test]
 fn c06_a_plate_names_its_wells_and_a_well_its_images() {
     for is_v3 in [false, true] {
@@ -128,7 +156,7 @@ fn c06_attributes_that_make_no_sense_name_nothing() {
         let store = MemoryStore::default();
         group(&store, false, "", &attributes);
         let hierarchy = mute(&store);
-        let listed = hierarchy.children(&UNLIMITED, &found(&hierarchy, ""));
+        let listed = hierarchy.children_or_named(&UNLIMITED, &found(&hierarchy, ""));
         let error = listed.err().unwrap().to_string();
         assert!(error.contains("no consolidated metadata"), "{error}");
     }
@@ -143,7 +171,7 @@ fn c05_consolidated_metadata_that_do_not_read_are_named() {
         store.set(key(".zmetadata"), text.as_bytes().to_vec());
         let hierarchy = mute(&store);
         for path in ["", "below"] {
-            let listed = hierarchy.children(&UNLIMITED, &found(&hierarchy, path));
+            let listed = hierarchy.children_or_named(&UNLIMITED, &found(&hierarchy, path));
             let error = listed.err().unwrap().to_string();
             assert!(error.contains(".zmetadata: "), "{error}");
         }
@@ -152,7 +180,7 @@ fn c05_consolidated_metadata_that_do_not_read_are_named() {
     let document = json!({"zarr_format": 3, "node_type": "group", "consolidated_metadata": [1]});
     put(&store, "zarr.json", &document);
     let hierarchy = mute(&store);
-    let listed = hierarchy.children(&UNLIMITED, &found(&hierarchy, ""));
+    let listed = hierarchy.children_or_named(&UNLIMITED, &found(&hierarchy, ""));
     let error = listed.err().unwrap().to_string();
     assert!(
         error.contains("zarr.json: consolidated_metadata"),
@@ -161,7 +189,7 @@ fn c05_consolidated_metadata_that_do_not_read_are_named() {
     let cut = &document.to_string().into_bytes()[..40];
     store.set(key("zarr.json"), cut.to_vec());
     let hierarchy = mute(&store);
-    let listed = hierarchy.children(&UNLIMITED, &found(&hierarchy, ""));
+    let listed = hierarchy.children_or_named(&UNLIMITED, &found(&hierarchy, ""));
     let error = listed.err().unwrap().to_string();
     assert!(error.contains("zarr.json: not JSON"), "{error}");
 }

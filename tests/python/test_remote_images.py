@@ -83,6 +83,57 @@ def test_c06_what_is_made_beside_named_children_is_listed(tmp_path, served):
         assert set(os.listdir(mount.path)) == before | {"mine"}
 
 
+NAMED = "named by attributes; other nodes are not known"
+
+
+def put_image_and_other(folder, other):
+    """Writes an image, and an array that no attribute names."""
+    root = zarr.open_group(folder, mode="w", zarr_format=3)
+    put_image(root, 3)
+    root.create_array("other", data=np.arange(4) + other)
+    return root
+
+
+def test_c06_named_nodes_are_not_taken_for_all(tmp_path, served):
+    for number, name in enumerate(["made", "second"]):
+        put_image_and_other(tmp_path / "data" / name, number)
+    second = served.removesuffix("made") + "second"
+    here, there = tmp_path / "data/made", tmp_path / "data/second"
+    assert mounting.zarrfs("diff", here, there, check=False).returncode == 1
+    for one, two in [(served, second), (served, there), (here, second)]:
+        for options in [[], ["--values"]]:
+            done = mounting.zarrfs("diff", *options, one, two, check=False)
+            assert done.returncode == 2 and "the store cannot list" in done.stderr
+    for ending in ["h5", "nc4", "csv"]:
+        file = tmp_path / f"out.{ending}"
+        done = mounting.zarrfs("cp", served, file, check=False)
+        assert done.returncode == 2 and "the store cannot list" in done.stderr
+        assert not file.exists()
+    with mounting.Mount(served, "--list", "npy,h5,nc4,csv", environment=places.environment({})) as mount:
+        assert np.array_equal(np.load(mount.files / "other/other.npy"), np.arange(4))
+        for group, name in [(mount.files, "made"), (mount.files / "labels", "labels")]:
+            for ending in ["h5", "nc4", "csv"]:
+                assert f"{name}.{ending}" not in os.listdir(group)
+                with pytest.raises(OSError):
+                    (group / f"{name}.{ending}").read_bytes()
+
+
+@pytest.mark.parametrize("command", ["tree", "ls", "info"])
+def test_c06_it_is_said_that_nodes_are_those_that_attributes_name(tmp_path, served, command):
+    put_image_and_other(tmp_path / "data/made", 0)
+    for place in ["", "/labels"]:
+        done = mounting.zarrfs(command, served + place)
+        assert (done.stdout + done.stderr).count(NAMED) == 1
+        whole = mounting.zarrfs(command, f"{tmp_path}/data/made{place}")
+        assert NAMED not in whole.stdout + whole.stderr
+    for place, is_partial in [(served, True), (tmp_path / "data/made", None)]:
+        told = json.loads(mounting.zarrfs(command, "--json", place).stdout)
+        if command == "tree":
+            assert told["nodes"][0].get("is_partial") == is_partial
+        if command == "info":
+            assert told["children"].get("is_partial") == is_partial
+
+
 def cut_off(folder, version):
     """Cuts the document that has the consolidated metadata; returns its name."""
     root = zarr.open_group(folder, mode="w", zarr_format=version)
