@@ -12,7 +12,7 @@ use zarrfs::error::Kind;
 use zarrfs::stats::Stats;
 use zarrfs::store;
 use zarrfs::store::backend::zip::ZipStore;
-use zarrfs::store::{ByteRange, EntryKind, Key, Store, StoreConfig};
+use zarrfs::store::{ByteRange, EntryKind, Key, NotShownReason, Store, StoreConfig};
 
 use fixture::{LIMIT, content, get, key, names, open, open_inside, zip};
 use writer::{Archive, Entry};
@@ -245,6 +245,22 @@ fn c02_names_of_other_writers_are_keys() {
         assert_eq!(opened.read_at(&UNLIMITED, 0, 99).unwrap(), bytes, "{name}");
     }
     assert_eq!(zip.info().not_shown.all().len(), 1, "the first one is told");
+}
+
+#[test]
+fn folders_that_end_with_a_backslash_are_folders() {
+    let zip = zip([
+        Entry::new(".\\", b""),
+        Entry::new("a\\", b""),
+        Entry::new("a\\b\\", b""),
+        Entry::new(".\\c\\zarr.json", b"below"),
+    ]);
+    assert_eq!(names(&zip, ""), ["a/", "c/"]);
+    assert_eq!(names(&zip, "a"), ["b/"]);
+    assert_eq!(get(&zip, "c/zarr.json").unwrap().unwrap(), b"below");
+    let listed = zip.info().not_shown.all();
+    let facts: Vec<_> = listed.iter().map(|one| (&one.name[..], one.why)).collect();
+    assert_eq!(facts, [(&b"a\\"[..], NotShownReason::Respelled)]);
 }
 
 #[test]

@@ -133,12 +133,10 @@ fn take(
 ) -> Result<()> {
     let path = record.file_path();
     let name: &[u8] = path.as_ref();
-    let (name, is_folder) = match name.strip_suffix(b"/") {
-        Some(folder) => (folder, true),
-        None => (name, false),
-    };
     let plain = plain_name(name);
-    let key = Key::new(&*plain).ok();
+    // Windows ends a folder with a backslash, and `./` is nothing as a plain name.
+    let is_folder = name.ends_with(b"/") || name.ends_with(b"\\");
+    let key = Key::new(plain.strip_suffix(b"/").unwrap_or(&plain)).ok();
     if is_folder && key.as_ref().is_some_and(Key::is_root) {
         // The folder that was packed, as ./
         return Ok(());
@@ -197,8 +195,7 @@ fn relative(mut name: &[u8]) -> &[u8] {
     while let Some(rest) = name.strip_prefix(b"./").or_else(|| name.strip_prefix(b"/")) {
         name = rest;
     }
-    // What was `./` before its slash was taken off.
-    if name == b"." { b"" } else { name }
+    name
 }
 
 /// Whether the writer was Unix and the entry is neither a file nor a folder there (APPNOTE 4.4.15).

@@ -140,7 +140,7 @@ impl ZipEntry {
         }
     }
 
-    /// Returns the length of the name in the archive, without the slash after that of a folder.
+    /// Returns the length of the name in the archive, with the slash after that of a folder.
     pub(super) fn stored_name_len(&self) -> u64 {
         u64::from(self.name_len) + u64::from(self.name_rest)
     }
