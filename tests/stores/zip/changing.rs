@@ -9,7 +9,8 @@ use zarrfs::store;
 use zarrfs::store::backend::memory::MemoryStore;
 use zarrfs::store::backend::zip::ZipStore;
 use zarrfs::store::layer::Layer;
-use zarrfs::store::{Key, Meta, Object, Reader, Store, StoreConfig, StoreInfo};
+use zarrfs::store::{ByteRange, Key, Meta, Object, Reader, Store, StoreConfig, StoreInfo};
+use zarrfs::sync::clock::Clock;
 
 use super::fixture::{content, get, key, names};
 use super::writer::{Archive, Entry};
@@ -21,6 +22,8 @@ struct Told {
     memory: MemoryStore,
     info: StoreInfo,
     log: Arc<Mutex<Vec<String>>>,
+    /// How long a read takes.
+    pause: Duration,
 }
 
 impl Told {
@@ -31,6 +34,7 @@ impl Told {
             memory,
             info: StoreInfo::new(fresh),
             log: Arc::default(),
+            pause: Duration::ZERO,
         }
     }
 
@@ -52,6 +56,13 @@ impl Told {
     /// Returns what was asked since the last time.
     fn asked(&self) -> Vec<String> {
         std::mem::take(&mut self.log.lock().unwrap())
+    }
+
+    /// Returns how many bytes were read since the last time.
+    fn bytes_read(&self) -> u64 {
+        let asked = self.asked();
+        let lengths = asked.iter().filter_map(|text| text.strip_suffix(" bytes"));
+        lengths.map(|length| length.parse::<u64>().unwrap()).sum()
     }
 }
 
@@ -98,6 +109,7 @@ struct ToldReader {
 impl Reader for ToldReader {
     fn read_at(&self, context: &RequestContext, offset: u64, len: usize) -> Result<Vec<u8>> {
         let bytes = self.reader.read_at(context, offset, len)?;
+        std::thread::sleep(self.told.pause);
         self.told.note(format!("{} bytes", bytes.len()));
         match self.told.memory.head(context, &self.key)? {
             None => Err(Error::not_found(&self.key)),
@@ -180,6 +192,67 @@ fn an_archive_that_is_gone_is_no_missing_entry() {
         told.memory.set(key("a.zip"), bytes[..40].to_vec());
         assert_eq!(fault_of(get(&zip, "a")), Kind::Unavailable);
     }
+}
+
+/// Returns an archive with a wrong byte in its entry, and the right one.
+fn wrong_and_right() -> (Vec<u8>, Vec<u8>) {
+    let right = Entry::new("a", &content(100_000));
+    let mut wrong = right.clone();
+    wrong.packed[7] ^= 1;
+    (Archive::of([wrong]).bytes(), Archive::of([right]).bytes())
+}
+
+#[test]
+fn a_wrong_entry_is_read_as_a_whole_once_a_minute() {
+    let (wrong, right) = wrong_and_right();
+    let clock = Clock::stopped();
+    let mut told = Told::new(Duration::ZERO, wrong);
+    told.info.clock = clock.clone();
+    let zip = told.zip();
+    let range = |range| zip.get_range(&UNLIMITED, &key("a"), range);
+    let part = || range(ByteRange::Suffix(3));
+    assert_eq!(fault_of(range(ByteRange::Span(0..100_000))), Kind::Corrupt);
+    told.bytes_read();
+    // Looked at again, since the bytes may have been damaged on the way.
+    assert_eq!(fault_of(part()), Kind::Corrupt);
+    assert!(told.bytes_read() >= 100_000);
+    for _ in 0..2 {
+        assert_eq!(fault_of(part()), Kind::Corrupt);
+        assert_eq!(
+            fault_of(zip.open(&UNLIMITED, &key("a"), None)),
+            Kind::Corrupt
+        );
+        assert_eq!(fault_of(get(&zip, "a")), Kind::Corrupt);
+    }
+    assert_eq!(told.bytes_read(), 0);
+    clock.advance(Duration::from_secs(60));
+    assert_eq!(fault_of(part()), Kind::Corrupt);
+    assert!(told.bytes_read() >= 100_000);
+    assert_eq!(fault_of(get(&zip, "a")), Kind::Corrupt);
+    assert_eq!(told.bytes_read(), 0);
+    told.memory.set(key("a.zip"), right);
+    assert_eq!(part().unwrap().unwrap().bytes.len(), 3);
+}
+
+#[test]
+fn a_wrong_entry_is_read_by_one_of_many() {
+    let mut told = Told::new(Duration::from_secs(3600), wrong_and_right().0);
+    told.pause = Duration::from_millis(20);
+    let zip = told.zip();
+    assert_eq!(fault_of(get(&zip, "a")), Kind::Corrupt);
+    told.bytes_read();
+    std::thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(|| {
+                assert_eq!(
+                    fault_of(zip.open(&UNLIMITED, &key("a"), None)),
+                    Kind::Corrupt
+                )
+            });
+        }
+    });
+    let read = told.bytes_read();
+    assert!((100_000..110_000).contains(&read), "{read}");
 }
 
 fn fault_of<T>(answer: Result<T>) -> Kind {

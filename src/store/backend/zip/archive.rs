@@ -7,12 +7,14 @@
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::ops::Range;
 use std::sync::Arc;
-use std::time::{Duration, UNIX_EPOCH};
+use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use flate2::Crc;
 
 use crate::error::{Error, Kind, Result};
 use crate::store::{EntryKind, Key, Meta, Reader, Store, Version};
+use crate::sync::clock::Clock;
+use crate::sync::single_flight::{JOIN_TIMEOUT, SingleFlight};
 
 use super::FETCH_SIZE;
 use super::directory;
@@ -43,6 +45,9 @@ pub(super) struct Archive {
     digest: u64,
     reader: Arc<dyn Reader>,
     sums: EntrySums,
+    /// The whole reads of wrong entries that are under way, by where their headers are.
+    checks: SingleFlight<u64, ()>,
+    clock: Clock,
     /// Whether its file may be overwritten in place while it is open.
     in_place: bool,
 }
@@ -75,6 +80,8 @@ impl Archive {
             meta,
             reader,
             sums: EntrySums::default(),
+            checks: SingleFlight::default(),
+            clock: base.info().clock.clone(),
             in_place: base.info().folder.is_some(),
         };
         Ok((archive, directory.left_out))
@@ -160,7 +167,8 @@ impl Archive {
 
     /// Reads an entry's local header, which has to bear the same name; with `together`, short data come along.
     ///
-    /// `Unsupported` for encrypted entries and methods that are not there, `Corrupt` for sizes that cannot be.
+    /// `Unsupported` for encrypted entries and methods that are not there, `Corrupt` for sizes that cannot be, and for
+    /// entries that are known to be wrong.
     pub(super) fn data(
         &self,
         context: &RequestContext,
@@ -169,6 +177,7 @@ impl Archive {
         together: bool,
     ) -> Result<EntryData> {
         check_packing(entry)?;
+        self.refuse_confirmed(context, entry)?;
         let together = together && entry.packed <= MAX_READ_WITH_HEADER;
         let mut wanted = HEADER + entry.stored_name_len();
         if together {
@@ -210,7 +219,7 @@ impl Archive {
         }
         let mut crc = Crc::new();
         crc.update(&bytes);
-        check_crc(crc.sum(), entry).map_err(|error| self.blame(context, error))?;
+        self.judge(context, entry, crc.sum())?;
         Ok(bytes)
     }
 
@@ -222,8 +231,8 @@ impl Archive {
         (entry, start): (&ZipEntry, u64),
         range: Range<u64>,
     ) -> Result<Vec<u8>> {
-        if let Some(sum) = self.sums.wrong(entry) {
-            check_crc(sum, entry)?;
+        if let Some(wrong) = self.sums.wrong(entry) {
+            check_crc(wrong.sum, entry).map_err(|error| self.blame(context, error))?;
         }
         let bytes = self.read(context, start + range.start, range.end - range.start)?;
         if let Some(sum) = self.sums.part(entry, range.start, &bytes) {
@@ -233,12 +242,25 @@ impl Archive {
     }
 
     /// Reads all of an entry again whose checksum was found to be wrong: what was read may have been damaged on the way.
+    /// Callers that come meanwhile wait for the result.
     pub(super) fn check_known(
         &self,
         context: &RequestContext,
         entry: &ZipEntry,
         start: u64,
     ) -> Result<()> {
+        if self.sums.wrong(entry).is_none() {
+            return Ok(());
+        }
+        let deadline = Instant::now() + JOIN_TIMEOUT;
+        self.checks.run(context, &entry.header, deadline, || {
+            self.read_again(context, entry, start)
+        })
+    }
+
+    /// Reads all of a wrong entry, unless another caller has done so meanwhile.
+    fn read_again(&self, context: &RequestContext, entry: &ZipEntry, start: u64) -> Result<()> {
+        self.refuse_confirmed(context, entry)?;
         if self.sums.wrong(entry).is_none() {
             return Ok(());
         }
@@ -250,6 +272,17 @@ impl Archive {
         self.judge(context, entry, crc.sum())
     }
 
+    /// Fails for an entry that was found to be wrong twice, for a minute: each look costs the whole of it.
+    fn refuse_confirmed(&self, context: &RequestContext, entry: &ZipEntry) -> Result<()> {
+        let now = self.clock.now();
+        match self.sums.wrong(entry) {
+            Some(wrong) if wrong.is_confirmed(now) => {
+                check_crc(wrong.sum, entry).map_err(|error| self.blame(context, error))
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Remembers whether an entry is wrong by the checksum of all of it; `Corrupt` if it is.
     fn judge(&self, context: &RequestContext, entry: &ZipEntry, sum: u32) -> Result<()> {
         let judged = check_crc(sum, entry).map_err(|error| self.blame(context, error));
@@ -258,7 +291,7 @@ impl Archive {
             .err()
             .is_none_or(|error| error.kind() == Kind::Corrupt)
         {
-            self.sums.whole(entry, sum);
+            self.sums.whole(entry, sum, self.clock.now());
         }
         judged
     }

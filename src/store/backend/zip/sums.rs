@@ -2,11 +2,13 @@
 //!
 //! A part alone cannot be checked. The sums of all parts that were read are kept and put together (CRC-32 of neighbours can
 //! be combined), so that whoever reads the last part of an entry finds out. The pages of the kernel may hold the other
-//! parts by then, so it is remembered that an entry is wrong: it does not open until all of it was read again.
+//! parts by then, so it is remembered that an entry is wrong: it does not open until all of it was read again. If that
+//! finds it wrong, too, it is not read for a minute, since each time costs the whole of it.
 
 use std::collections::HashMap;
 use std::num::NonZeroUsize;
 use std::ops::Range;
+use std::time::{Duration, Instant};
 
 use flate2::Crc;
 use lru::LruCache;
@@ -23,13 +25,32 @@ const MAX_PARTS: usize = 1024;
 /// How many wrong entries are remembered.
 const MAX_WRONG: usize = 1 << 16;
 
+/// How long an entry is not read again that was found to be wrong twice.
+const WRONG_FOR: Duration = Duration::from_secs(60);
+
 /// What is known of the sums of an archive's entries, by where their headers are.
 pub(super) struct EntrySums(Mutex<Sums>);
 
 struct Sums {
     read: LruCache<u64, Vec<Part>>,
-    /// The sum that was found of each wrong entry.
-    wrong: HashMap<u64, u32>,
+    wrong: HashMap<u64, WrongSum>,
+}
+
+/// The sum that was found of a wrong entry.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct WrongSum {
+    pub(super) sum: u32,
+    /// When the entry was last found to be wrong once more.
+    confirmed: Option<Instant>,
+}
+
+impl WrongSum {
+    /// Whether another read of the entry would tell nothing new.
+    pub(super) fn is_confirmed(&self, now: Instant) -> bool {
+        let age = |confirmed| now.saturating_duration_since(confirmed);
+        self.confirmed
+            .is_some_and(|confirmed| age(confirmed) < WRONG_FOR)
+    }
 }
 
 /// A part of an entry, and its sum.
@@ -49,17 +70,21 @@ impl Default for EntrySums {
 
 impl EntrySums {
     /// Returns the sum of a wrong entry; nothing of one that may be right.
-    pub(super) fn wrong(&self, entry: &ZipEntry) -> Option<u32> {
+    pub(super) fn wrong(&self, entry: &ZipEntry) -> Option<WrongSum> {
         self.0.lock().wrong.get(&entry.header).copied()
     }
 
-    /// Takes that all of an entry was read, with this sum.
-    pub(super) fn whole(&self, entry: &ZipEntry, sum: u32) {
+    /// Takes that all of an entry was read by now, with this sum.
+    pub(super) fn whole(&self, entry: &ZipEntry, sum: u32, now: Instant) {
         let mut sums = self.0.lock();
         if sum == entry.crc {
             sums.wrong.remove(&entry.header);
-        } else if sums.wrong.len() < MAX_WRONG {
-            sums.wrong.insert(entry.header, sum);
+            return;
+        }
+        let is_known = sums.wrong.contains_key(&entry.header);
+        if is_known || sums.wrong.len() < MAX_WRONG {
+            let confirmed = is_known.then_some(now);
+            sums.wrong.insert(entry.header, WrongSum { sum, confirmed });
         }
     }
 
@@ -205,9 +230,14 @@ mod tests {
         let right = entry(b"abcd");
         let sum = sums.part(&right, 0, b"abxd").unwrap();
         assert_ne!(sum, right.crc);
-        sums.whole(&right, sum);
-        assert_eq!(sums.wrong(&right), Some(sum));
-        sums.whole(&right, right.crc);
+        let now = Instant::now();
+        sums.whole(&right, sum, now);
+        let wrong = sums.wrong(&right).unwrap();
+        assert!(wrong.sum == sum && !wrong.is_confirmed(now));
+        sums.whole(&right, sum, now);
+        let wrong = sums.wrong(&right).unwrap();
+        assert!(wrong.is_confirmed(now) && !wrong.is_confirmed(now + WRONG_FOR));
+        sums.whole(&right, right.crc, now);
         assert_eq!(sums.wrong(&right), None);
         assert_eq!(sums.part(&right, 0, b"abcd"), Some(right.crc));
     }
