@@ -15,15 +15,7 @@ pub(super) fn check(context: &CheckContext, top: &Key) -> Vec<Finding> {
 
 fn finding_of(entry: &NotShown, top: &Key) -> Option<Finding> {
     let name = printable(&String::from_utf8_lossy(&entry.name));
-    if entry.why == NotShownReason::Respelled {
-        let expected = "names that are relative and have slashes, as APPNOTE 4.4.17.1 has them";
-        let found = format!("the name {name}, under which other programs do not find the key");
-        let finding = Finding::warning("entry-respelled", top, expected, found);
-        return top.is_root().then(|| finding.of_part(name));
-    }
-    let key = Key::new(entry.name.as_slice());
-    let key = key.ok().filter(|_| entry.why != NotShownReason::NoPath);
-    let Some(key) = key else {
+    let Some(key) = &entry.key else {
         let expected = "names that are keys: plain paths without ..";
         let found = format!("the name {name}, which is not shown");
         let finding = Finding::error("entry-not-shown", top, expected, found);
@@ -31,12 +23,18 @@ fn finding_of(entry: &NotShown, top: &Key) -> Option<Finding> {
     };
     key.below(top)?;
     match entry.why {
-        NotShownReason::NoPath | NotShownReason::Respelled => None,
-        NotShownReason::Special => Some(hidden(&key, "a symbolic link or a special file")),
+        NotShownReason::NoPath => None,
+        NotShownReason::Special => Some(hidden(key, "a symbolic link or a special file")),
         NotShownReason::Replaced => {
             let found = "several, of which the last one counts";
-            let finding = Finding::warning("entry-twice", &key, "one entry of a name", found);
+            let finding = Finding::warning("entry-twice", key, "one entry of a name", found);
             Some(finding.habit_of("zarr-python, which replaces a key in an archive so,"))
+        }
+        NotShownReason::Respelled => {
+            let expected = "names that are relative and have slashes, as APPNOTE 4.4.17.1 has them";
+            let found = format!("the name {name}, under which other programs do not find the key");
+            let finding = Finding::warning("entry-respelled", top, expected, found);
+            Some(finding.of_part(name))
         }
     }
 }

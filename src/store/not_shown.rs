@@ -3,6 +3,7 @@
 use parking_lot::Mutex;
 
 use crate::error::printable;
+use crate::store::Key;
 
 /// How many entries of a bucket are remembered by name.
 const MAX_REMEMBERED: usize = 100;
@@ -12,12 +13,14 @@ const MAX_REMEMBERED: usize = 100;
 pub struct NotShown {
     /// The name as an archive or a bucket has it.
     pub name: Vec<u8>,
+    /// The key that the name means; `None` if it is no plain path.
+    pub key: Option<Key>,
     /// Why it is no key.
     pub why: NotShownReason,
 }
 
 /// Why an entry is no key, or not by its name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum NotShownReason {
     /// The name is no plain path.
     NoPath,
@@ -54,6 +57,7 @@ impl NotShownEntries {
         }
         entries.push(NotShown {
             name: name.as_bytes().to_vec(),
+            key: None,
             why: NotShownReason::NoPath,
         });
     }

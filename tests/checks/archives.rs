@@ -71,6 +71,44 @@ fn c02_names_as_bsdtar_writes_them_are_shown() {
 }
 
 #[test]
+fn respelled_names_are_found_in_a_folder_too() {
+    for (outside, name) in [
+        ("./zarr.json", "./s/zarr.json"),
+        ("o\\zarr.json", "s\\zarr.json"),
+        ("/zarr.json", "/s/zarr.json"),
+    ] {
+        let entries = vec![Entry::new(outside, GROUP), Entry::new(name, GROUP)];
+        let expected = (Warning, "entry-respelled", name.to_string());
+        assert_eq!(found(entries, "s"), [expected]);
+    }
+}
+
+#[test]
+fn entries_outside_of_a_folder_leave_room_for_those_in_it() {
+    let link = |name: String| {
+        let mut link = Entry::new(name, b"zarr.json");
+        link.mode = 0o120_777;
+        link
+    };
+    let outside = (0..200).map(|number| link(format!("o/{number}")));
+    let bad = (0..200).map(|number| Entry::new(format!("o//{number}"), b""));
+    let inside = [
+        link("./s/link".to_string()),
+        Entry::new("./s//bad", b""),
+        Entry::new("s/zarr.json", GROUP),
+    ];
+    let expected = [
+        (Error, "entry-not-shown", "./s//bad"),
+        (Warning, "entry-respelled", "./s/link"),
+        (Warning, "special-file", "link"),
+    ]
+    .map(|(severity, code, name)| (severity, code, name.to_string()));
+    let mut all = found(outside.chain(bad).chain(inside).collect(), "s");
+    all.sort_by(|one, other| one.1.cmp(other.1));
+    assert_eq!(all, expected);
+}
+
+#[test]
 fn entries_that_are_not_shown_are_findings_below_changes_too() {
     let memory = MemoryStore::default();
     let key = Key::new("a.zip").unwrap();

@@ -61,15 +61,17 @@ pub(super) struct EntryData {
 }
 
 impl Archive {
-    /// Opens an archive and reads its directory; `NotFound`, or `Corrupt` if it is no whole zip archive.
+    /// Opens an archive and reads its directory; `NotFound`, or `Corrupt` if it is no whole zip archive. Lists what is not
+    /// shown in `folder`.
     pub(super) fn open(
         context: &RequestContext,
         base: &dyn Store,
         key: &Key,
+        folder: &Key,
     ) -> Result<(Archive, LeftOut)> {
         let reader = base.open(context, key, None)?;
         let meta = reader.meta(context)?;
-        let read = directory::read(context, &*reader, meta.size);
+        let read = directory::read(context, &*reader, meta.size, folder);
         if reader.meta(context)?.version != meta.version {
             return Err(changed());
         }

@@ -36,16 +36,16 @@ struct CheckedArchive {
 
 impl Current {
     /// Opens the archive under a key; `shown` is what messages call it. Counts those that take its place. Returns as well
-    /// the entries that are not shown.
+    /// the entries of `folder` that are not shown.
     pub(super) fn open(
         context: &RequestContext,
         (base, key): (Arc<dyn Store>, Key),
-        shown: &str,
+        (shown, folder): (&str, &Key),
         replacements: Arc<Replacements>,
     ) -> Result<(Current, Vec<NotShown>)> {
-        let (archive, stamp) = base
-            .info()
-            .ask(context, |context| read(context, &*base, &key, shown));
+        let (archive, stamp) = base.info().ask(context, |context| {
+            read(context, &*base, &key, (shown, folder))
+        });
         let (archive, left_out) = archive?;
         let current = Current {
             base,
@@ -58,7 +58,7 @@ impl Current {
             }),
             checks: SingleFlight::default(),
         };
-        Ok((current, left_out.listed))
+        Ok((current, left_out.listed.into_entries()))
     }
 
     /// Runs a query on the current archive, and again on the next one if it changed meanwhile.
@@ -126,7 +126,8 @@ impl Current {
         match meta.map_err(|error| archive::failed(error).about(&self.shown))? {
             Some(meta) if meta.version == old.meta.version => Ok(old.clone()),
             Some(meta) if meta.kind == EntryKind::File => {
-                let new = read(context, &*self.base, &self.key, &self.shown);
+                let place = (&*self.shown, &Key::root());
+                let new = read(context, &*self.base, &self.key, place);
                 // An archive that is being written is not a corrupt entry.
                 let same_or_new = |new: Arc<Archive>| {
                     if new.has_content_of(old) {
@@ -156,10 +157,10 @@ fn read(
     context: &RequestContext,
     base: &dyn Store,
     key: &Key,
-    shown: &str,
+    (shown, folder): (&str, &Key),
 ) -> Result<(Arc<Archive>, LeftOut)> {
     let (archive, left_out) =
-        Archive::open(context, base, key).map_err(|error| error.about(shown))?;
+        Archive::open(context, base, key, folder).map_err(|error| error.about(shown))?;
     let said = left_out.to_string();
     if !said.is_empty() {
         log::warn!("{}: not shown: {said}", printable(shown));

@@ -13,9 +13,10 @@ use rawzip::{CompressionMethod, ErrorKind, ReaderAt, ZipArchive, ZipFileHeaderRe
 use twox_hash::XxHash64;
 
 use crate::error::{Error, Kind, Result, printable};
-use crate::store::{Key, NotShown, NotShownReason, Reader};
+use crate::store::{Key, NotShownReason, Reader};
 
-use super::index::{IndexBuilder, MAX_LISTED, Packing, ZipEntry, ZipIndex};
+use super::index::{IndexBuilder, Packing, ZipEntry, ZipIndex};
+use super::listed::ListedEntries;
 use crate::request_context::RequestContext;
 
 /// The record at the end (APPNOTE 4.3.16): how it begins, its length, and with the longest comment.
@@ -49,21 +50,26 @@ pub(super) struct LeftOut {
     pub(super) repeated: u64,
     /// The first of the names.
     pub(super) first: String,
-    /// The first ones of each kind.
-    pub(super) listed: Vec<NotShown>,
+    /// The first ones of each kind in the folder that was opened.
+    pub(super) listed: ListedEntries,
 }
 
-/// Reads the directory of an archive of `size` bytes; `Corrupt` if there is none or it is not whole.
+/// Reads the directory of an archive of `size` bytes; `Corrupt` if there is none or it is not whole. Lists what is not
+/// shown in `folder`.
 pub(super) fn read(
     context: &RequestContext,
     reader: &dyn Reader,
     size: u64,
+    folder: &Key,
 ) -> Result<CentralDirectory> {
     let source = ArchiveSource::new(context, reader, size)?;
     let mut window = vec![0; WINDOW];
     let archive = locate(&source, size, &mut window)?;
     let mut builder = IndexBuilder::default();
-    let mut left_out = LeftOut::default();
+    let mut left_out = LeftOut {
+        listed: ListedEntries::of(folder),
+        ..LeftOut::default()
+    };
     let claimed = archive.entries_hint();
     let mut found: u64 = 0;
     let mut hasher = XxHash64::with_seed(0);
@@ -146,17 +152,16 @@ fn take(
         if left_out.names == 1 {
             left_out.first = printable(&String::from_utf8_lossy(path.as_ref()));
         }
-        left_out.list(left_out.names, path.as_ref(), NotShownReason::NoPath);
+        left_out.listed.add(name, &plain, NotShownReason::NoPath);
         return Ok(());
     };
-    let why = NotShownReason::Respelled;
-    if *plain != *name && !left_out.listed.iter().any(|listed| listed.why == why) {
-        let name = path.as_ref().to_vec();
-        left_out.listed.push(NotShown { name, why });
+    if *plain != *name {
+        let why = NotShownReason::Respelled;
+        left_out.listed.add(name, key.as_bytes(), why);
     }
     if !is_folder && is_special(record) {
         left_out.specials += 1;
-        left_out.list(left_out.specials, &plain, NotShownReason::Special);
+        left_out.listed.add(name, &plain, NotShownReason::Special);
         return Ok(());
     }
     if builder.add(&key, entry_of(record, is_folder), name.len()) {
@@ -166,16 +171,6 @@ fn take(
         "",
         "the names are longer than 4 GiB together",
     ))
-}
-
-impl LeftOut {
-    /// Lists an entry unless enough of its kind are.
-    fn list(&mut self, count: u64, name: &[u8], why: NotShownReason) {
-        if count <= MAX_LISTED {
-            let name = name.to_vec();
-            self.listed.push(NotShown { name, why });
-        }
-    }
 }
 
 /// Returns a name as APPNOTE 4.4.17.1 demands it: relative, with slashes. bsdtar puts `./` in front, others a slash, and

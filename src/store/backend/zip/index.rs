@@ -6,10 +6,9 @@
 
 use std::ops::Range;
 
-use crate::store::{EntryKind, Key, NotShown, NotShownReason};
+use crate::store::{EntryKind, Key, NotShownReason};
 
-/// How many entries of a kind that are not shown are listed by name.
-pub(super) const MAX_LISTED: u64 = 100;
+use super::listed::ListedEntries;
 
 /// Separates the components of a name in the index.
 const SEPARATOR: u8 = 0;
@@ -97,7 +96,7 @@ impl IndexBuilder {
 
     /// Sorts the entries; also returns how many files were left out because a later file has the same name. The first ones
     /// are added to `listed`.
-    pub(super) fn finish(self, listed: &mut Vec<NotShown>) -> (ZipIndex, u64) {
+    pub(super) fn finish(self, listed: &mut ListedEntries) -> (ZipIndex, u64) {
         let ZipIndex { names, mut entries } = self.0;
         let name = |entry: &ZipEntry| name_in(&names, entry);
         // The sort is stable: of several entries of one name the last stays the last.
@@ -109,10 +108,8 @@ impl IndexBuilder {
             let replaces = same && (earlier.is_folder() || !later.is_folder());
             if replaces && !earlier.is_folder() {
                 repeated += 1;
-                if repeated <= MAX_LISTED {
-                    let (name, why) = (path_of(name(later)), NotShownReason::Replaced);
-                    listed.push(NotShown { name, why });
-                }
+                let path = path_of(name(later));
+                listed.add(&path, &path, NotShownReason::Replaced);
             }
             if replaces {
                 *earlier = *later;
@@ -289,7 +286,7 @@ mod tests {
                 name.len()
             ));
         }
-        builder.finish(&mut Vec::new())
+        builder.finish(&mut ListedEntries::default())
     }
 
     fn list(index: &ZipIndex, path: &str) -> Vec<String> {

@@ -10,8 +10,8 @@ use std::sync::Arc;
 
 use crate::error::{Error, Kind, Result, printable};
 use crate::store::{
-    ByteRange, Condition, ETag, EntryKind, FlatListing, Key, Listing, Meta, Name, NotShown,
-    NotShownEntries, Object, PutBody, Reader, Store, StoreInfo, Version, not_a_link,
+    ByteRange, Condition, ETag, EntryKind, FlatListing, Key, Listing, Meta, Name, NotShownEntries,
+    Object, PutBody, Reader, Store, StoreInfo, Version, not_a_link,
 };
 
 mod archive;
@@ -19,6 +19,7 @@ mod current;
 mod directory;
 mod index;
 mod inflate;
+mod listed;
 pub(crate) mod location;
 mod reader;
 mod sums;
@@ -65,11 +66,15 @@ impl ZipStore {
             ..StoreInfo::new(base.info().freshness)
         };
         let replacements = info.replacements.clone();
-        let (current, not_shown) =
-            Current::open(context, (base, archive.clone()), shown, replacements)?;
+        let (current, not_shown) = Current::open(
+            context,
+            (base, archive.clone()),
+            (shown, inner),
+            replacements,
+        )?;
         let info = StoreInfo {
             clock,
-            not_shown: Arc::new(NotShownEntries::new(within(inner, not_shown))),
+            not_shown: Arc::new(NotShownEntries::new(not_shown)),
             unchangeable: Some(UNCHANGEABLE),
             ..info
         };
@@ -126,19 +131,6 @@ impl ZipStore {
                 _ => Ok(None),
             })
     }
-}
-
-/// Returns those entries that lie in a folder of the archive, by their names in it.
-fn within(folder: &Key, entries: Vec<NotShown>) -> Vec<NotShown> {
-    if folder.is_root() {
-        return entries;
-    }
-    let folder = [folder.as_bytes(), b"/"].concat();
-    let inside = |entry: NotShown| {
-        let name = entry.name.strip_prefix(&folder[..])?.to_vec();
-        Some(NotShown { name, ..entry })
-    };
-    entries.into_iter().filter_map(inside).collect()
 }
 
 impl Store for ZipStore {
