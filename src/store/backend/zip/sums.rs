@@ -5,8 +5,6 @@
 //! parts by then, so it is remembered that an entry is wrong: it does not open until all of it was read again. If that
 //! finds it wrong, too, it is not read for a minute, since each time costs the whole of it.
 
-use std::collections::HashMap;
-use std::num::NonZeroUsize;
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
@@ -17,13 +15,16 @@ use parking_lot::Mutex;
 use super::index::ZipEntry;
 
 /// How many entries are followed while they are read.
-const MAX_ENTRIES: NonZeroUsize = NonZeroUsize::new(4096).unwrap();
+const MAX_ENTRIES: usize = 4096;
 
 /// How many parts of one entry that do not touch are followed.
 const MAX_PARTS: usize = 1024;
 
+/// For how many parts of all entries together there is room: 40 bytes each, below 2 MB.
+const MAX_ROOM: usize = 48 << 10;
+
 /// How many wrong entries are remembered.
-const MAX_WRONG: usize = 1 << 16;
+const MAX_WRONG: usize = 4096;
 
 /// How long an entry is not read again that was found to be wrong twice.
 const WRONG_FOR: Duration = Duration::from_secs(60);
@@ -33,7 +34,9 @@ pub(super) struct EntrySums(Mutex<Sums>);
 
 struct Sums {
     read: LruCache<u64, Vec<Part>>,
-    wrong: HashMap<u64, WrongSum>,
+    /// How many parts have room in `read`, together.
+    room: usize,
+    wrong: LruCache<u64, WrongSum>,
 }
 
 /// The sum that was found of a wrong entry.
@@ -62,8 +65,9 @@ struct Part {
 impl Default for EntrySums {
     fn default() -> EntrySums {
         EntrySums(Mutex::new(Sums {
-            read: LruCache::new(MAX_ENTRIES),
-            wrong: HashMap::new(),
+            read: LruCache::unbounded(),
+            room: 0,
+            wrong: LruCache::unbounded(),
         }))
     }
 }
@@ -78,22 +82,26 @@ impl EntrySums {
     pub(super) fn whole(&self, entry: &ZipEntry, sum: u32, now: Instant) {
         let mut sums = self.0.lock();
         if sum == entry.crc {
-            sums.wrong.remove(&entry.header);
+            sums.wrong.pop(&entry.header);
             return;
         }
-        let is_known = sums.wrong.contains_key(&entry.header);
-        if is_known || sums.wrong.len() < MAX_WRONG {
-            let confirmed = is_known.then_some(now);
-            sums.wrong.insert(entry.header, WrongSum { sum, confirmed });
+        let confirmed = sums.wrong.contains(&entry.header).then_some(now);
+        sums.wrong.put(entry.header, WrongSum { sum, confirmed });
+        if sums.wrong.len() > MAX_WRONG {
+            sums.wrong.pop_lru();
         }
     }
 
     /// Takes that a part of an entry was read; returns the sum of the entry if all of it was read by then.
     pub(super) fn part(&self, entry: &ZipEntry, offset: u64, bytes: &[u8]) -> Option<u32> {
+        if bytes.is_empty() {
+            return None;
+        }
         let end = offset + bytes.len() as u64;
         let is_known = |parts: &Vec<Part>| {
-            let mut parts = parts.iter();
-            parts.any(|part| part.range.start <= offset && end <= part.range.end)
+            let behind = parts.partition_point(|part| part.range.start <= offset);
+            let part = behind.checked_sub(1).and_then(|at| parts.get(at));
+            part.is_some_and(|part| end <= part.range.end)
         };
         if self.0.lock().read.get(&entry.header).is_some_and(is_known) {
             return None;
@@ -101,31 +109,53 @@ impl EntrySums {
         let mut crc = Crc::new();
         crc.update(bytes);
         let range = offset..end;
-        let mut sums = self.0.lock();
-        let parts = sums.read.get_or_insert_mut(entry.header, Vec::new);
-        add(parts, Part { range, crc }, bytes);
-        let whole = match parts.as_slice() {
-            [whole] if whole.range == (0..entry.size) => whole.crc.sum(),
-            _ => return None,
-        };
-        if whole != entry.crc {
-            // What is read next may be right.
-            parts.clear();
-        }
-        Some(whole)
+        self.0.lock().add(entry, Part { range, crc }, bytes)
     }
 }
 
-/// Puts a part, which has these bytes, among others that do not touch one another; of one that others have in part
-/// nothing is taken but what they lack at its ends.
+impl Sums {
+    /// Adds a part of an entry; returns the sum of the entry if it has all of it by then. Forgets the oldest entries that
+    /// there is no more room for.
+    fn add(&mut self, entry: &ZipEntry, new: Part, bytes: &[u8]) -> Option<u32> {
+        let parts = self.read.get_or_insert_mut(entry.header, Vec::new);
+        let room = parts.capacity();
+        add(parts, new, bytes);
+        let whole = match parts.as_slice() {
+            [whole] if whole.range == (0..entry.size) => Some(whole.crc.sum()),
+            _ => None,
+        };
+        if whole.is_some_and(|sum| sum != entry.crc) || parts.len() > MAX_PARTS {
+            // What is read next may be right.
+            *parts = Vec::new();
+        }
+        if parts.capacity() > 4 * parts.len() {
+            parts.shrink_to(2 * parts.len());
+        }
+        self.room = self.room - room + parts.capacity();
+        while self.read.len() > MAX_ENTRIES || self.room > MAX_ROOM {
+            let oldest = self.read.pop_lru();
+            self.room -= oldest.map_or(self.room, |(_, parts)| parts.capacity());
+        }
+        whole
+    }
+}
+
+/// Puts a part, which has these bytes, among others, which are in order and do not touch one another; of one that others
+/// have in part nothing is taken but what they lack at its ends.
 fn add(parts: &mut Vec<Part>, mut new: Part, bytes: &[u8]) {
     let (start, end) = (new.range.start, new.range.end);
-    let before = parts.iter().find(|part| part.range.contains(&start));
-    let from = before.map_or(start, |part| part.range.end);
-    let after = parts.iter().find(|part| part.range.contains(&(end - 1)));
-    let to = after.map_or(end, |part| part.range.start);
-    // Parts within the new one are given up for it.
-    parts.retain(|part| !(from <= part.range.start && part.range.end <= to));
+    let (mut from, mut to) = (start, end);
+    let mut first = parts.partition_point(|part| part.range.end <= start);
+    let mut behind = parts.partition_point(|part| part.range.start < end);
+    if let Some(part) = parts.get(first).filter(|part| part.range.start <= start) {
+        from = part.range.end;
+        first += 1;
+    }
+    let last = behind.checked_sub(1).and_then(|at| parts.get(at));
+    if let Some(part) = last.filter(|part| part.range.end >= end) {
+        to = part.range.start;
+        behind -= 1;
+    }
     if from >= to {
         return;
     }
@@ -136,14 +166,11 @@ fn add(parts: &mut Vec<Part>, mut new: Part, bytes: &[u8]) {
             .update(bytes.get(at(from)..at(to)).unwrap_or_default());
         new.range = from..to;
     }
-    let place = parts.partition_point(|part| part.range.start < from);
-    parts.insert(place, new);
-    join(parts, place);
-    if place > 0 {
-        join(parts, place - 1);
-    }
-    if parts.len() > MAX_PARTS {
-        parts.clear();
+    // Parts within the new one are given up for it.
+    parts.splice(first..behind, [new]);
+    join(parts, first);
+    if first > 0 {
+        join(parts, first - 1);
     }
 }
 
@@ -222,6 +249,64 @@ mod tests {
                 assert_eq!(found, None);
             }
         }
+    }
+
+    #[test]
+    fn a_part_without_bytes_is_none() {
+        let (sums, right) = (EntrySums::default(), entry(b"abcd"));
+        assert_eq!(sums.part(&right, 2, b"cd"), None);
+        assert_eq!(sums.part(&right, 0, b""), None);
+        assert_eq!(sums.part(&right, 4, b""), None);
+        assert_eq!(sums.part(&right, 0, b"ab"), Some(right.crc));
+        let other = ZipEntry::new(Packing::Stored, 1);
+        assert_eq!(sums.part(&other, 0, b""), None);
+        assert_eq!(sums.0.lock().read.len(), 1);
+    }
+
+    #[test]
+    fn memory_is_bounded_whatever_is_read() {
+        let (sums, bytes) = (EntrySums::default(), vec![0; 4000]);
+        let read = |header: u64, range: Range<usize>| {
+            let mut entry = ZipEntry::new(Packing::Stored, header);
+            entry.size = bytes.len() as u64;
+            sums.part(&entry, range.start as u64, &bytes[range]);
+        };
+        let check = || {
+            let sums = sums.0.lock();
+            let room = sums.read.iter().map(|(_, parts)| parts.capacity());
+            assert_eq!(room.sum::<usize>(), sums.room);
+            assert!(sums.room * size_of::<Part>() < 2_000_000, "{}", sums.room);
+            assert!(sums.read.len() <= MAX_ENTRIES);
+        };
+        let scattered = |header| (0..1000).for_each(|n| read(header, 4 * n..4 * n + 1));
+        for header in 0..100 {
+            scattered(header);
+            check();
+            assert_eq!(sums.0.lock().read.get(&header).unwrap().len(), 1000);
+        }
+        assert!(!sums.0.lock().read.contains(&0), "the oldest one");
+        // Most of an entry's parts become one.
+        for header in 0..200 {
+            scattered(header);
+            read(header, 0..3990);
+            check();
+        }
+        assert!(sums.0.lock().read.contains(&0), "they take little");
+        (0..5000).for_each(|header| read(header, 0..1));
+        check();
+    }
+
+    #[test]
+    fn of_wrong_entries_the_last_ones_are_remembered() {
+        let (sums, now) = (EntrySums::default(), Instant::now());
+        for header in 0..5000 {
+            sums.whole(&ZipEntry::new(Packing::Stored, header), 1, now);
+        }
+        let is_wrong = |header| {
+            sums.wrong(&ZipEntry::new(Packing::Stored, header))
+                .is_some()
+        };
+        assert!(is_wrong(4999) && !is_wrong(0));
     }
 
     #[test]
