@@ -263,12 +263,15 @@ impl OverlayCore {
     /// Notes that what holds copies of a document shows others, if it was read and holds some.
     pub(super) fn note_copies_of(&self, document: &Key) {
         if is_document(document.name()) {
+            // A text that was derived since the record of the change may be of the file before.
+            self.top().layer.lock().records.note_document_shown();
             self.note_holders(CopyHolder::above_document(document));
         }
     }
 
     /// The same of the documents at a path and below.
     pub(super) fn note_copies_below(&self, path: &Key) {
+        self.top().layer.lock().records.note_document_shown();
         self.note_holders(CopyHolder::above_tree(path));
     }
 

@@ -144,6 +144,11 @@ impl Records {
         is_document(key.name()) || !self.bases.contains_key(key)
     }
 
+    /// Notes that a document shows what its record says: the record was there before its file.
+    pub(super) fn note_document_shown(&mut self) {
+        self.document_changes += 1;
+    }
+
     /// Returns a number that is another one after each change of a document.
     pub(super) fn document_changes(&self) -> u64 {
         self.document_changes
