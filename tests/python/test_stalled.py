@@ -254,7 +254,8 @@ def read_some(mount, numbers):
 
 @pytest.mark.parametrize("kind", ["http", "s3"])
 def test_reads_go_on_after_connections_were_lost(server, kind):
-    limit = 12
+    # A second request comes after 5 s, half of the bound below: the rest is for a busy machine.
+    limit, patience = 40, 5
     with losing.losing(server.server_address[1]) as proxy:
         with Daemon(*place(proxy, kind), "--timeout", f"{limit}s") as mount:
             # Several connections are kept.
@@ -263,9 +264,9 @@ def test_reads_go_on_after_connections_were_lost(server, kind):
             started = time.monotonic()
             read_some(mount, [20])
             assert time.monotonic() - started < limit / 4
-            started = time.monotonic()
+            # None of the next reads waits for a connection that was lost.
             for number in range(21, 29):
+                started = time.monotonic()
                 read_some(mount, [number])
-            # None of them has waited for a connection that was lost.
-            assert time.monotonic() - started < limit / 8
+                assert time.monotonic() - started < patience
             assert layout.decoded(mount.files, mount.store, "healthy_many", "raw").read_bytes() == b"\1" * MANY * SMALL
