@@ -52,6 +52,9 @@ pub enum Kind {
     CrossDevice,
     /// The calling program was interrupted.
     Interrupted,
+    /// The answer has to be waited for, and the caller may not wait. No program sees it: the request is made again in
+    /// another thread.
+    WouldWait,
     /// What another file has open for writing.
     Busy,
     /// An operation that is never permitted here, such as making a device.
@@ -65,7 +68,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// Every variant, in the order of the table in `zarrfs-files(7)`.
+    /// Every variant that programs see, in the order of the table in `zarrfs-files(7)`.
     pub const ALL: [Kind; 24] = [
         Kind::NotFound,
         Kind::Removed,
@@ -129,7 +132,7 @@ impl Kind {
             Kind::Unsupported => libc::EOPNOTSUPP,
             Kind::Corrupt => libc::EIO,
             // Not EAGAIN or ETIMEDOUT: programs retry or misread those on files.
-            Kind::Unavailable | Kind::Gone => libc::EIO,
+            Kind::Unavailable | Kind::Gone | Kind::WouldWait => libc::EIO,
             Kind::Changed => libc::ESTALE,
             Kind::TooLarge => libc::EFBIG,
             Kind::NoSpace => libc::ENOSPC,

@@ -1,5 +1,7 @@
 //! What is known of something without asking for it.
 
+use crate::error::Result;
+
 /// An answer from memory: it may be unknown, and what is known may be that there is nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Known<T> {
@@ -27,6 +29,13 @@ impl<T> Known<T> {
             Known::Is(value) => Some(value),
             Known::Unknown | Known::Missing => None,
         }
+    }
+}
+
+impl<T> From<Result<Option<T>>> for Known<T> {
+    /// Takes an answer of what may fail: what has failed is unknown.
+    fn from(answer: Result<Option<T>>) -> Known<T> {
+        answer.map_or(Known::Unknown, Known::from)
     }
 }
 

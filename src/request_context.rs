@@ -1,9 +1,13 @@
-//! What a request hands down to all that works for it: its time limit, and how old its answers may be.
+//! What a request hands down to all that works for it: its time limit, whether it may wait, how old its answers are.
 //!
 //! A request that has waited for too long is refused, and its program is told that nothing was done: from then on it must
 //! change nothing. So what makes a change takes a permit right before it, after everything that had to be waited for.
 //! While the permit is held the request is not refused, and once the change is made it is never refused any more: its
 //! program learns what became of the change.
+//!
+//! An event loop may not wait. It asks with `WITHOUT_WAITING` first: whoever would then have to ask a store, or to wait for
+//! another thread, returns `WouldWait`, and a thread of a pool asks the same again. `WouldWait` is no answer: nothing
+//! remembers, counts or reports it.
 //!
 //! Several layers over a store remember its answers, and so do their callers; each lets an answer count for the store's
 //! freshness. These times must not add up: who answers from memory notes when the store was asked, and who remembers the
@@ -13,7 +17,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::error::{Error, Kind, Result};
 
@@ -33,6 +37,7 @@ pub trait RequestLimit: Send + Sync {
 #[derive(Clone)]
 pub struct RequestContext {
     limit: Option<Arc<dyn RequestLimit>>,
+    may_wait: bool,
     /// When the oldest part was asked for of the answer to the question that this is part of.
     oldest: Option<Arc<Mutex<Instant>>>,
 }
@@ -40,6 +45,14 @@ pub struct RequestContext {
 /// The context of work that no program waits for within a limited time: that of a command, or in the background.
 pub static UNLIMITED: RequestContext = RequestContext {
     limit: None,
+    may_wait: true,
+    oldest: None,
+};
+
+/// The context of a request that is answered only if that takes no waiting.
+pub static WITHOUT_WAITING: RequestContext = RequestContext {
+    limit: None,
+    may_wait: false,
     oldest: None,
 };
 
@@ -48,7 +61,38 @@ impl RequestContext {
     pub fn new(limit: Arc<dyn RequestLimit>) -> RequestContext {
         RequestContext {
             limit: Some(limit),
+            may_wait: true,
             oldest: None,
+        }
+    }
+
+    /// Returns the same context for a part of the work that must not wait.
+    pub fn without_waiting(&self) -> RequestContext {
+        RequestContext {
+            may_wait: false,
+            ..self.clone()
+        }
+    }
+
+    /// Whether the answer may be waited for.
+    pub fn may_wait(&self) -> bool {
+        self.may_wait
+    }
+
+    /// Fails with `WouldWait` if the request may not wait: called before a request to a store, and before waiting for
+    /// another thread.
+    pub fn check_may_wait(&self) -> Result<()> {
+        if self.may_wait {
+            return Ok(());
+        }
+        Err(Error::new(Kind::WouldWait, "", "has to be waited for"))
+    }
+
+    /// Locks what another thread may hold while it waits.
+    pub fn lock<'a, T>(&self, lock: &'a Mutex<T>) -> Result<MutexGuard<'a, T>> {
+        match lock.try_lock() {
+            Some(guard) => Ok(guard),
+            None => self.check_may_wait().map(|()| lock.lock()),
         }
     }
 
@@ -70,6 +114,7 @@ impl RequestContext {
         let oldest = Arc::new(Mutex::new(now));
         let context = RequestContext {
             limit: self.limit.clone(),
+            may_wait: self.may_wait,
             oldest: Some(oldest.clone()),
         };
         let answer = question(&context);
@@ -95,6 +140,11 @@ impl RequestContext {
             .as_ref()
             .is_none_or(|limit| limit.is_waited_for())
     }
+}
+
+/// Whether a request has its answer; false if that has to be waited for.
+pub fn is_answer<T>(answer: &Result<T>) -> bool {
+    !matches!(answer, Err(error) if error.kind() == Kind::WouldWait)
 }
 
 /// Returns the error of work that has ended because nobody waited for it any more. It is no answer for others.
@@ -159,6 +209,22 @@ mod tests {
         assert!(!context.is_waited_for() && UNLIMITED.is_waited_for());
         assert!(context.permit_change().is_err());
         drop(UNLIMITED.permit_change().unwrap());
+    }
+
+    #[test]
+    fn who_may_not_wait_waits_for_no_lock() {
+        let lock = Mutex::new(1);
+        assert_eq!(*WITHOUT_WAITING.lock(&lock).unwrap(), 1);
+        let held = lock.lock();
+        let (part, _) = UNLIMITED
+            .without_waiting()
+            .timed(Instant::now(), |context| {
+                assert!(!context.may_wait());
+                context.lock(&lock).map(|guard| *guard)
+            });
+        assert!(!is_answer(&part));
+        drop(held);
+        assert!(UNLIMITED.check_may_wait().is_ok());
     }
 
     #[test]

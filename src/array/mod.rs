@@ -23,7 +23,6 @@ use crate::array::versions::{ChunkVersions, LockedVersions, VersionState};
 use crate::error::{Error, Kind, Result};
 use crate::grid::{ChunkIndex, Grid};
 use crate::hierarchy::{Hierarchy, NodeEntry};
-use crate::known::Known;
 use crate::model::Array;
 use crate::request_context::RequestContext;
 use crate::store::{EncodedBy, Key, QueryStamp, Store, Version};
@@ -334,7 +333,7 @@ impl OpenArray {
 
     /// Whether the metadata are known to be those that the array was opened with, without asking.
     fn metadata_hold(&self, context: &RequestContext) -> bool {
-        let known = self.hierarchy.node_now(context, &self.path);
-        matches!(known, Known::Is(found) if self.is_same(&found))
+        let known = self.hierarchy.node(&context.without_waiting(), &self.path);
+        matches!(known, Ok(Some(found)) if self.is_same(&found))
     }
 }

@@ -58,16 +58,6 @@ impl DirBuffer {
         Ok(buffer)
     }
 
-    /// Like `read`, if something is in memory that can be replied.
-    pub(super) fn read_now(vfs: &Vfs, ino: Ino, fh: Fh, cursor: u64) -> Option<DirBuffer> {
-        let mut buffer = DirBuffer::begin(vfs, ino, fh, cursor);
-        let from = buffer.from;
-        let mut sink =
-            |ino, cursor, kind, name: &[u8]| buffer.push(ino, AFTER_DOTS + cursor, kind, name);
-        vfs.readdir_now(fh, from, &mut sink)?;
-        Some(buffer)
-    }
-
     /// Returns the buffer of a reply that begins after `cursor`.
     fn begin(vfs: &Vfs, ino: Ino, fh: Fh, cursor: u64) -> DirBuffer {
         let mut buffer = DirBuffer {
@@ -152,7 +142,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::request_context::UNLIMITED;
+    use crate::request_context::{UNLIMITED, WITHOUT_WAITING};
     use crate::store::Key;
     use crate::store::backend::memory::MemoryStore;
     use crate::vfs::{Caller, VfsConfig};
@@ -193,7 +183,8 @@ mod tests {
             if listed.len() == before {
                 return listed;
             }
-            buffer = DirBuffer::read_now(&vfs, Ino::ROOT, fh, cursor).expect("given back");
+            buffer =
+                DirBuffer::read(&vfs, &WITHOUT_WAITING, Ino::ROOT, fh, cursor).expect("given back");
         }
     }
 

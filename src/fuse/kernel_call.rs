@@ -10,7 +10,7 @@ use super::dispatch::{Dispatcher, catch_panic};
 use super::reply::Output;
 use super::request::RequestInfo;
 use crate::error::Result;
-use crate::request_context::RequestContext;
+use crate::request_context::{RequestContext, WITHOUT_WAITING, is_answer};
 use crate::vfs::{Ino, Vfs};
 
 /// A call of the kernel on its way to the dispatcher.
@@ -67,6 +67,22 @@ impl<'a> KernelCall<'a> {
     /// Whether files can be changed.
     pub(super) fn is_writable(self) -> bool {
         self.dispatch.is_writable()
+    }
+
+    /// Replies with what `execute` yields, at once if it need not wait for that, else from a thread.
+    pub(super) fn answer<T: Output>(
+        &self,
+        request: RequestInfo,
+        reply: T::Reply,
+        execute: impl Fn(&Vfs, &RequestContext) -> Result<T> + Send + 'static,
+    ) {
+        let find = |vfs: &Vfs| {
+            let answer = execute(vfs, &WITHOUT_WAITING);
+            is_answer(&answer).then_some(answer)
+        };
+        if let Some(reply) = self.try_now(request, reply, find) {
+            self.enqueue(request, reply, execute);
+        }
     }
 
     /// Replies with what `find` has in memory. Returns the reply if that is nothing; `find` must not wait.

@@ -12,9 +12,7 @@ use super::directory::DirBuffer;
 use super::kernel_call::KernelCall;
 use super::reply::{InodeAttr, LinkTarget, OpenedDir};
 use super::request::RequestInfo;
-use crate::known::Known;
-use crate::request_context::UNLIMITED;
-use crate::vfs::{Caller, Fh, Ino, Vfs};
+use crate::vfs::{Caller, Fh, Ino};
 
 /// Looks up a name in a directory.
 pub(super) fn look_up(
@@ -24,30 +22,20 @@ pub(super) fn look_up(
     caller: Caller,
     reply: ReplyEntry,
 ) {
-    let (call, name) = (call.about(name), name.as_bytes());
     let request = RequestInfo::names("lookup", parent);
-    let find = |vfs: &Vfs| match vfs.lookup_now(&UNLIMITED, parent, name) {
-        Ok(Known::Unknown) => None,
-        found => Some(found.map(Known::found)),
-    };
-    if let Some(reply) = call.try_now(request, reply, find) {
-        let name = name.to_vec();
-        call.enqueue(request, reply, move |vfs, context| {
-            vfs.lookup(context, parent, &name, caller)
-        });
-    }
+    let (call, name) = (call.about(name), name.as_bytes().to_vec());
+    call.answer(request, reply, move |vfs, context| {
+        vfs.lookup(context, parent, &name, caller)
+    });
 }
 
 /// Returns the attributes of an inode.
 pub(super) fn attributes(call: KernelCall<'_>, ino: Ino, caller: Caller, reply: ReplyAttr) {
     let request = RequestInfo::names("getattr", ino);
-    let shown = move |attr| InodeAttr(ino, attr);
-    let find = |vfs: &Vfs| vfs.getattr_now(&UNLIMITED, ino).map(|attr| attr.map(shown));
-    if let Some(reply) = call.try_now(request, reply, find) {
-        call.enqueue(request, reply, move |vfs, context| {
-            vfs.getattr(context, ino, caller).map(shown)
-        });
-    }
+    call.answer(request, reply, move |vfs, context| {
+        let attr = vfs.getattr(context, ino, caller)?;
+        Ok(InodeAttr(ino, attr))
+    });
 }
 
 /// Returns where a link points.
@@ -74,12 +62,9 @@ pub(super) fn read_directory(
     reply: ReplyDirectory,
 ) {
     let request = RequestInfo::names("readdir", ino);
-    let find = |vfs: &Vfs| DirBuffer::read_now(vfs, ino, fh, cursor).map(Ok);
-    if let Some(reply) = call.try_now(request, reply, find) {
-        call.enqueue(request, reply, move |vfs, context| {
-            DirBuffer::read(vfs, context, ino, fh, cursor)
-        });
-    }
+    call.answer(request, reply, move |vfs, context| {
+        DirBuffer::read(vfs, context, ino, fh, cursor)
+    });
 }
 
 /// Ends the use of an open directory.

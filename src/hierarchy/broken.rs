@@ -42,6 +42,7 @@ impl Hierarchy {
         found: &NodeEntry,
         document: &BrokenDocument,
     ) -> Result<Object> {
+        context.check_may_wait()?;
         let object = found
             .scope
             .store

@@ -284,13 +284,6 @@ impl Layer for Consolidated {
 }
 
 impl Hints for Consolidated {
-    fn head_now(&self, context: &RequestContext, key: &Key) -> Known<Meta> {
-        match self.known(key) {
-            Known::Unknown => self.hints.head_now(context, key),
-            known => known,
-        }
-    }
-
     fn prefetch(&self, keys: &[Key]) {
         let is_unknown = |key: &&Key| self.kind_of(key) == Known::Unknown;
         let keys: Vec<Key> = keys.iter().filter(is_unknown).cloned().collect();

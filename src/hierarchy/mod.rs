@@ -148,7 +148,7 @@ impl Hierarchy {
     }
 
     /// Returns the node at a path from the cache; the store is not asked.
-    pub fn node_now(&self, context: &RequestContext, path: &Key) -> Known<Arc<NodeEntry>> {
+    fn cached(&self, context: &RequestContext, path: &Key) -> Known<Arc<NodeEntry>> {
         let info = self.store.info();
         let is_valid = |cached: &CachedNode| {
             let CachedNode { stamp, depends, .. } = cached;
@@ -167,6 +167,10 @@ impl Hierarchy {
 
     /// Returns the node at a path; nothing if there is none. A directory without documents is a group.
     pub fn node(&self, context: &RequestContext, path: &Key) -> Result<Option<Arc<NodeEntry>>> {
+        match self.cached(context, path) {
+            Known::Unknown => context.check_may_wait()?,
+            known => return Ok(known.found()),
+        }
         let mut found = self.root(context)?;
         for name in path.names() {
             found = match found {
@@ -215,8 +219,8 @@ impl Hierarchy {
         path: &Key,
         scope: &ChildScope,
     ) -> Result<Option<Arc<NodeEntry>>> {
-        match self.node_now(context, path) {
-            Known::Unknown => {}
+        match self.cached(context, path) {
+            Known::Unknown => context.check_may_wait()?,
             known => return Ok(known.found()),
         }
         let old = self.nodes.peek(path).and_then(|(found, _)| found);

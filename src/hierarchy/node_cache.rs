@@ -166,9 +166,9 @@ fn bytes_of(node: &NodeEntry) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::error::Kind;
     use crate::hierarchy::Hierarchy;
-    use crate::known::Known;
-    use crate::request_context::UNLIMITED;
+    use crate::request_context::{UNLIMITED, WITHOUT_WAITING};
     use crate::stats::Stats;
     use crate::store::backend::memory::MemoryStore;
 
@@ -227,10 +227,8 @@ mod tests {
         let hierarchy = hierarchy(&memory);
         let found = hierarchy.node(&UNLIMITED, &path(0)).unwrap().unwrap();
         assert!(found.array().is_some() && found.room.is_none());
-        assert!(matches!(
-            hierarchy.node_now(&UNLIMITED, &path(0)),
-            Known::Unknown
-        ));
+        let again = hierarchy.node(&WITHOUT_WAITING, &path(0));
+        assert!(again.is_err_and(|error| error.kind() == Kind::WouldWait));
         assert!(memory.held() < LENGTH);
     }
 }

@@ -21,7 +21,7 @@ use crate::request_context::UNLIMITED;
 use crate::stats::Stats;
 use crate::store;
 use crate::store::layer::readahead::ReadaheadConfig;
-use crate::store::{Hints, Key, NoHints, Store, StoreConfig, StoreStack};
+use crate::store::{Key, Store, StoreConfig, StoreStack};
 use crate::sync::budget::MemoryBudget;
 use crate::view::View;
 use crate::view::control::{CONTROL, Control, ControlDirView};
@@ -261,13 +261,7 @@ fn open_store(
             Overlay::open(upper, stack.store, name, how.clone())?
         };
         let opened = overlay.insert(opened);
-        // Attributes of a folder of this machine are the overlay's to tell: owners and modes.
-        let below: Arc<dyn Hints> = if access.is_local() {
-            Arc::new(NoHints)
-        } else {
-            stack.hints
-        };
-        Ok(opened.stack(below))
+        Ok(opened.stack(stack.hints))
     })?;
     Ok((opened, overlay))
 }
@@ -313,10 +307,9 @@ fn store_view(
     let tree = stack.tree.clone();
     if !stack.store.info().lists {
         let view = StoreWithoutListing::new(readahead, tree, hierarchy.clone());
-        let view = view.with_hints(stack.hints.clone());
         return Arc::new(view.written_by(arrays.clone()));
     }
-    let view = StoreView::new(readahead).with_hints(stack.hints.clone());
+    let view = StoreView::new(readahead);
     let view = view.with_tree(tree).written_by(arrays.clone());
     Arc::new(view.describing(hierarchy.clone()))
 }

@@ -32,16 +32,6 @@ pub(super) struct LayeredStore {
     pub(super) info: StoreInfo,
 }
 
-/// What the layers alone tell of a key.
-pub(super) enum Shown {
-    /// A layer has it.
-    Upper(Meta),
-    /// A whiteout hides it.
-    Hidden,
-    /// The store tells, under this key.
-    Stored(Key),
-}
-
 impl LayeredStore {
     /// Puts a layer over a frozen one, or over the store.
     pub(super) fn over(
@@ -78,21 +68,12 @@ impl LayeredStore {
         }
     }
 
-    /// Returns what the layers alone tell of a key.
-    pub(super) fn find_in_layers(&self, key: &Key) -> Result<Shown> {
-        match (self.layer.locate(key)?, &self.frozen) {
-            (Located::Upper(stat), _) => Ok(Shown::Upper(self.layer.meta(key, &stat))),
-            (Located::Hidden, _) => Ok(Shown::Hidden),
-            (Located::Lower(lower), Some(frozen)) => frozen.find_in_layers(&lower),
-            (Located::Lower(lower), None) => Ok(Shown::Stored(lower)),
-        }
-    }
-
     /// Returns which key of the store shows at `key`, if the layers neither have nor hide it.
     pub(super) fn stored_key(&self, key: &Key) -> Option<Key> {
-        match self.find_in_layers(key) {
-            Ok(Shown::Stored(lower)) => Some(lower),
-            _ => None,
+        match (self.layer.locate(key).ok()?, &self.frozen) {
+            (Located::Lower(lower), Some(frozen)) => frozen.stored_key(&lower),
+            (Located::Lower(lower), None) => Some(lower),
+            (Located::Upper(_) | Located::Hidden, _) => None,
         }
     }
 

@@ -11,12 +11,11 @@ use twox_hash::XxHash3_128;
 
 use super::journal_line::{JournalRecord, Mark};
 use super::keys_dir::os_error;
-use super::layered_store::{LayeredStore, Shown, etag_of};
+use super::layered_store::{LayeredStore, etag_of};
 use super::name_change::NameChange;
 use super::{Overlay, OverlayCore, Resolved, attributes, content, listing, wrong_kind};
 use crate::dialect::copies::{CopyHolder, MAX_DOCUMENT};
 use crate::error::{Error, Kind, Result};
-use crate::known::Known;
 use crate::request_context::RequestContext;
 use crate::store::{
     ByteRange, Condition, ETag, EncodedBy, EntryKind, FlatListing, Hints, Key, Listing, Meta,
@@ -229,39 +228,13 @@ impl Store for Overlay {
     }
 }
 
-/// What is known of an overlay's keys: those that the upper folder has or hides, and those that the hints of the
-/// store below know.
+/// Announces reads of an overlay's keys to the store below, of those that it has.
 pub(super) struct OverlayHints {
     pub(super) overlay: Overlay,
     pub(super) below: Arc<dyn Hints>,
 }
 
 impl Hints for OverlayHints {
-    fn head_now(&self, context: &RequestContext, key: &Key) -> Known<Meta> {
-        let core = &self.overlay.0;
-        // The attributes of an open file may have to come from the store, and others show over those of the store.
-        let kept = || core.top().layer.kept_attributes(key);
-        if core.registered(key).is_some() || !matches!(kept(), Ok(None)) {
-            return Known::Unknown;
-        }
-        let position = core.info.changes.position();
-        let known = match core.look(|top| top.find_in_layers(key)) {
-            Err(_) => Known::Unknown,
-            Ok(Shown::Upper(meta)) => Known::Is(meta),
-            Ok(Shown::Hidden) => Known::Missing,
-            Ok(Shown::Stored(lower)) => self.below.head_now(context, &lower),
-        };
-        let is_derived = match &known {
-            Known::Is(meta) => core.may_be_derived(key, meta.version),
-            _ => false,
-        };
-        if is_derived || core.info.changes.changed_since(position, key) {
-            Known::Unknown
-        } else {
-            known
-        }
-    }
-
     fn prefetch(&self, keys: &[Key]) {
         let top = self.overlay.0.top();
         let stored = keys.iter().filter_map(|key| top.stored_key(key));

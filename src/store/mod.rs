@@ -14,7 +14,6 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use bytes::Bytes;
 
 use crate::error::{Error, Kind, Result};
-use crate::known::Known;
 use crate::model::document::is_in_node_folder;
 use crate::request_context::RequestContext;
 use crate::sync::clock::Clock;
@@ -386,7 +385,8 @@ pub trait Store: Send + Sync {
     ) -> Result<Option<Object>>;
 
     /// Returns size and version; nothing if the key is missing. A prefix of other keys is a `Directory`, also if
-    /// it is an object as well.
+    /// it is an object as well. Where the context may not wait, the answer is out of memory: a store that has none there
+    /// returns `WouldWait`.
     fn head(&self, context: &RequestContext, key: &Key) -> Result<Option<Meta>>;
 
     /// Returns the version of an object; nothing if the key is missing or is a prefix only. Costs less than `head`
@@ -487,13 +487,10 @@ pub(crate) fn not_a_link(key: &Key) -> Error {
     Error::invalid(key, "not a symbolic link")
 }
 
-/// Metadata that are known without a request, and announcements of reads: an object of its own beside the store.
+/// Announcements of reads, and what is known without a request: an object of its own beside the store.
 ///
 /// A hint changes no result, only how long it takes.
 pub trait Hints: Send + Sync {
-    /// Returns what `head` would, if that is known without a request: never waits for a network.
-    fn head_now(&self, context: &RequestContext, key: &Key) -> Known<Meta>;
-
     /// Announces documents that will be read soon: a store on the network may fetch them concurrently. Returns at once;
     /// errors come with the reads.
     fn prefetch(&self, keys: &[Key]);
@@ -512,9 +509,5 @@ pub trait Hints: Send + Sync {
 pub struct NoHints;
 
 impl Hints for NoHints {
-    fn head_now(&self, _context: &RequestContext, _key: &Key) -> Known<Meta> {
-        Known::Unknown
-    }
-
     fn prefetch(&self, _keys: &[Key]) {}
 }

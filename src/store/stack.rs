@@ -134,7 +134,7 @@ pub fn open(
 pub struct StoreStack {
     /// The store whose documents and chunks are read and changed.
     pub store: Arc<dyn Store>,
-    /// What is known of its keys without a request.
+    /// What announces reads of its keys.
     pub hints: Arc<dyn Hints>,
     /// The store as files that programs may change, if it is that.
     pub tree: Option<Arc<dyn Tree>>,
@@ -181,10 +181,7 @@ impl StoreStack {
             }
             None => {
                 let local = local::LocalStore::open(Path::new(&path), config)?;
-                Ok(StoreStack {
-                    hints: local.hints(),
-                    ..StoreStack::plain(counted(Arc::new(local), stats))
-                })
+                Ok(StoreStack::plain(counted(Arc::new(local), stats)))
             }
         }
     }

@@ -172,14 +172,6 @@ pub trait Tree: Send + Sync {
     fn identity(&self) -> usize;
     /// Returns the attributes of a path; nothing if it is missing.
     fn stat(&self, context: &RequestContext, path: &Key) -> Result<Option<Stat>>;
-    /// Returns the attributes of a path if that need not wait for a network; nothing otherwise.
-    fn stat_now(&self, _context: &RequestContext, _path: &Key) -> Option<Stat> {
-        None
-    }
-    /// Returns `Stat::content` of a path where the store was found to have this.
-    fn content_of(&self, _context: &RequestContext, _path: &Key, found: &Meta) -> u64 {
-        found.version.number()
-    }
     /// Makes a regular file and opens it; `Exists` if there is something.
     fn create(
         &self,

@@ -54,7 +54,8 @@ impl<K: Clone + Eq + Hash, V: Clone> SingleFlight<K, V> {
     }
 
     /// Returns the result of `work`, or that of the call for this key which is under way already. `Unavailable` if
-    /// that one has no result by `deadline`; the caller that works itself has no limit here.
+    /// that one has no result by `deadline`; the caller that works itself has no limit here. `WouldWait` if the request
+    /// may not wait: neither is begun for it.
     pub fn run(
         &self,
         context: &RequestContext,
@@ -104,6 +105,9 @@ impl<K: Clone + Eq + Hash, V: Clone> SingleFlight<K, V> {
         deadline: Instant,
         counts: impl Fn(&V) -> bool,
     ) -> Turn<'a, K, V> {
+        if let Err(error) = context.check_may_wait() {
+            return Turn::Joined(Err(error));
+        }
         let mut calls = self.calls.lock();
         while let Some(call) = calls.get(key).cloned() {
             drop(calls);
@@ -201,7 +205,7 @@ mod tests {
     use std::thread;
 
     use super::*;
-    use crate::request_context::UNLIMITED;
+    use crate::request_context::{UNLIMITED, WITHOUT_WAITING, is_answer};
 
     fn later() -> Instant {
         Instant::now() + Duration::from_secs(5)
@@ -277,6 +281,19 @@ mod tests {
             (joined.unwrap(), leader.join().unwrap().unwrap())
         });
         assert_eq!(outcome, (2, 7));
+    }
+
+    #[test]
+    fn who_may_not_wait_begins_no_call_and_joins_none() {
+        let flights = SingleFlight::default();
+        let result = flights.run(&UNLIMITED, &1, later(), || {
+            let joined = flights.run(&WITHOUT_WAITING, &1, later(), || Ok(2));
+            assert!(!is_answer(&joined));
+            Ok(1)
+        });
+        assert_eq!(result.unwrap(), 1);
+        let begun = flights.run(&WITHOUT_WAITING, &1, later(), || Ok(2));
+        assert!(!is_answer(&begun));
     }
 
     #[test]

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant, SystemTime};
 use parking_lot::Mutex;
 
 use crate::error::{Error, Result};
-use crate::request_context::RequestContext;
+use crate::request_context::{RequestContext, is_answer};
 use crate::store::{EntryKind, Key, Listing, Name};
 use crate::vfs::positions::Positions;
 use crate::vfs::{Caller, Entry, Fh, Ino, Vfs};
@@ -93,33 +93,22 @@ impl Vfs {
     ) -> Result<()> {
         let open = self.open_dir(fh);
         let open = open.ok_or_else(|| Error::invalid("handle", "is not open"))?;
-        let mut open = open.lock();
-        self.stats.readdir_requests.add(1);
+        let mut open = context.lock(&open)?;
         if !open.is_at(cursor) {
             open.seek(context, cursor)?;
         }
-        while let Some(name) = open.next(context)? {
-            if !self.give(&mut open, name, sink) {
+        let mut next = open.next(context);
+        if is_answer(&next) {
+            self.stats.readdir_requests.add(1);
+        }
+        while let Some(name) = next? {
+            // The names that are in memory are an answer.
+            if !self.give(&mut open, name, sink) || !(context.may_wait() || open.has_next()) {
                 break;
             }
+            next = open.next(context);
         }
         Ok(())
-    }
-
-    /// Like `readdir`, with the entries that are in memory, if there are any or it is known that none comes.
-    pub fn readdir_now(&self, fh: Fh, cursor: u64, sink: &mut DirSink) -> Option<()> {
-        let open = self.open_dir(fh)?;
-        let mut open = open.try_lock()?;
-        if !open.is_at(cursor) || (open.ahead.is_empty() && !open.has_ended) {
-            return None;
-        }
-        self.stats.readdir_requests.add(1);
-        while let Some(name) = open.ahead.pop_front() {
-            if !self.give(&mut open, name, sink) {
-                break;
-            }
-        }
-        Some(())
     }
 
     /// Has names come again after `cursor` for which the kernel had no room, unless another thread reads the directory.
@@ -194,7 +183,13 @@ impl DirHandle {
         }
     }
 
+    /// Whether it is known without waiting what comes next.
+    fn has_next(&self) -> bool {
+        self.has_ended || !self.ahead.is_empty()
+    }
+
     fn seek(&mut self, context: &RequestContext, cursor: u64) -> Result<()> {
+        context.check_may_wait()?;
         let (known, of_listing) = self.positions.nearest(cursor);
         self.listing.seek(context, of_listing)?;
         self.ahead.clear();
@@ -213,6 +208,10 @@ impl DirHandle {
         if let Some(name) = self.ahead.pop_front() {
             return Ok(Some(name));
         }
+        if self.has_ended {
+            return Ok(None);
+        }
+        context.check_may_wait()?;
         let next = self.listing.next(context);
         let next = next.map_err(|error| error.about(&self.path))?;
         self.has_ended = next.is_none();
@@ -246,7 +245,7 @@ mod tests {
     use std::fs;
 
     use super::*;
-    use crate::request_context::UNLIMITED;
+    use crate::request_context::{UNLIMITED, WITHOUT_WAITING};
     use crate::store::StoreConfig;
     use crate::store::backend::local::LocalStore;
     use crate::vfs::VfsConfig;
@@ -272,7 +271,8 @@ mod tests {
             last = cursor;
             true
         };
-        vfs.readdir_now(fh, cursor, &mut sink)?;
+        let read = vfs.readdir(&WITHOUT_WAITING, fh, cursor, &mut sink);
+        is_answer(&read).then(|| read.unwrap())?;
         Some((names, last))
     }
 
@@ -307,7 +307,7 @@ mod tests {
                 names.push(name.to_vec());
                 true
             };
-            if vfs.readdir_now(fh, 0, &mut sink).is_none() {
+            if !is_answer(&vfs.readdir(&WITHOUT_WAITING, fh, 0, &mut sink)) {
                 vfs.readdir(&UNLIMITED, fh, 0, &mut sink).unwrap();
             }
             names

@@ -1,6 +1,6 @@
 //! The file system's operations in our own types: names, inodes and handles over a view.
 //!
-//! No type of FUSE and no store is known here. `*_now` answer out of memory and never wait; the others may.
+//! No type of FUSE and no store is known here.
 //! `looking_up` finds names, `opening` opens files, `files` has those that are open, `pages` what the kernel keeps of
 //! them, `directories` open directories,
 //! `creating` and `changing` what changes something, `inode` the numbers of names, `walking` what a path is answered that
@@ -225,7 +225,15 @@ impl Vfs {
 
     /// Returns what `stat` shows of an inode.
     pub fn getattr(&self, context: &RequestContext, ino: Ino, caller: Caller) -> Result<Attr> {
+        let found = self.attr_by_name(context, ino)?;
+        if found.is_none() {
+            // An open file may have to be asked, whose lock may be held for a request to the store.
+            context.check_may_wait()?;
+        }
         self.stats.getattr_requests.add(1);
+        if let Some(attr) = found {
+            return Ok(self.with_ttl(ino, attr));
+        }
         for _ in 0..MAX_GETATTR_ATTEMPTS {
             let view = |path: &Key| self.measured(context, path);
             let asked = self.find_path(
@@ -269,21 +277,20 @@ impl Vfs {
         })
     }
 
-    /// Like `getattr`, if it is known without waiting.
-    pub fn getattr_now(&self, context: &RequestContext, ino: Ino) -> Option<Result<Attr>> {
-        let known = match self.inodes.name(ino).ok()? {
-            None => self.view.lookup_now(context, &Key::root()),
-            Some((parent, name)) => self
-                .find_now(context, parent, &ChildName::from(&*name))
-                .ok()?,
+    /// Returns the attributes of an inode as those of its name; `None` if the name has something else, or they do not tell
+    /// the length.
+    fn attr_by_name(&self, context: &RequestContext, ino: Ino) -> Result<Option<Attr>> {
+        let found = match self.inodes.name(ino) {
+            Ok(None) => self.view.lookup(context, &Key::root()),
+            Ok(Some((parent, name))) => self.find_child(context, parent, &ChildName::from(&*name)),
+            Err(error) => Err(error),
         };
-        // Else an open file of the inode may have to be asked.
-        let attr = known.found()?;
-        if !attr.is_exact || !self.inodes.shows(ino, &attr) {
-            return None;
+        let is_own = |attr: &Attr| attr.is_exact && self.inodes.shows(ino, attr);
+        match found {
+            Ok(found) => Ok(found.filter(is_own)),
+            Err(error) if error.kind() == Kind::Changed => Ok(None),
+            Err(error) => Err(error),
         }
-        self.stats.getattr_requests.add(1);
-        Some(Ok(self.with_ttl(ino, attr)))
     }
 
     /// Takes back lookups that the kernel forgets.

@@ -137,6 +137,7 @@ impl Vfs {
         paths_of: impl Fn() -> Result<[Key; N]>,
         change: impl Fn(&[Key; N]) -> Result<T>,
     ) -> Result<T> {
+        context.check_may_wait()?;
         loop {
             let count = self.renames.count();
             let paths = paths_of()?;

@@ -15,7 +15,6 @@ use parking_lot::Mutex;
 
 use crate::array::WrittenKey;
 use crate::error::{Error, Kind, Result};
-use crate::known::Known;
 use crate::request_context::RequestContext;
 use crate::stats::Stats;
 use crate::store::listing::NameList;
@@ -77,9 +76,9 @@ impl ViewRoot {
 
     /// Returns what `stat` shows of the root, without asking the store.
     fn attr(&self, context: &RequestContext) -> Attr {
-        let known = self.view.lookup_now(context, &Key::root()).found();
+        let known = self.view.lookup(&context.without_waiting(), &Key::root());
         let mut last = self.last.lock();
-        match known {
+        match known.ok().flatten() {
             Some(attr) => {
                 *last = attr;
                 attr
@@ -344,33 +343,23 @@ impl View for ControlDirView {
         }
     }
 
-    fn lookup_now(&self, context: &RequestContext, path: &Key) -> Known<Attr> {
-        if path.is_root() {
-            return Known::Is(self.top.attr(context));
-        }
+    fn dir(&self, context: &RequestContext, path: &Key) -> Result<ViewDir> {
         if is_control(path) {
-            return Known::Unknown;
+            return Ok(ViewDir::Path(path.clone()));
         }
-        self.top.view.lookup_now(context, path)
+        self.top.view.dir(context, path)
     }
 
-    fn dir_now(&self, context: &RequestContext, path: &Key) -> Option<ViewDir> {
-        if is_control(path) {
-            return None;
-        }
-        self.top.view.dir_now(context, path)
-    }
-
-    fn child_now(
+    fn child(
         &self,
         context: &RequestContext,
         dir: &ViewDir,
         name: &ChildName<'_>,
-    ) -> Known<Attr> {
-        if name.bytes == CONTROL {
-            return Known::Unknown;
+    ) -> Result<Option<Attr>> {
+        if is_control(dir.path()) || name.bytes == CONTROL {
+            return self.lookup(context, &dir.path().child(name.bytes)?);
         }
-        self.top.view.child_now(context, dir, name)
+        self.top.view.child(context, dir, name)
     }
 
     fn list(&self, context: &RequestContext, path: &Key) -> Result<Box<dyn Listing>> {

@@ -5,9 +5,10 @@ use std::hash::{DefaultHasher, Hasher};
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::error::Result;
 use crate::hierarchy::DocumentCopy;
 use crate::json_text::dedented;
-use crate::known::Known;
+use crate::request_context::RequestContext;
 use crate::view::text_file::{TextFile, file_attr};
 use crate::view::{Attr, OpenedFile};
 
@@ -15,21 +16,15 @@ use crate::view::{Attr, OpenedFile};
 const MAX_NOW: usize = 256 << 10;
 
 /// Returns what `stat` shows of a document.
-pub(super) fn attr(copy: &DocumentCopy, fresh: Duration) -> Attr {
+pub(super) fn attr(context: &RequestContext, copy: &DocumentCopy, fresh: Duration) -> Result<Attr> {
+    if copy.text.len() > MAX_NOW {
+        context.check_may_wait()?;
+    }
     let size = text_of(copy).len() as u64;
-    Attr {
+    Ok(Attr {
         content: Some(version_of(copy)),
         ..file_attr(size, copy.modified, fresh)
-    }
-}
-
-/// The same, if that is found in no time.
-pub(super) fn attr_now(copy: &DocumentCopy, fresh: Duration) -> Known<Attr> {
-    if copy.text.len() <= MAX_NOW {
-        Known::Is(attr(copy, fresh))
-    } else {
-        Known::Unknown
-    }
+    })
 }
 
 /// Opens a document.

@@ -10,7 +10,6 @@ use std::time::{Duration, SystemTime};
 use crate::array::WrittenKey;
 use crate::error::Result;
 use crate::grid::NumberedName;
-use crate::known::Known;
 use crate::request_context::RequestContext;
 use crate::store::tree::{Posix, TreeFile};
 use crate::store::{EntryKind, Key, Listing, Tree};
@@ -103,16 +102,24 @@ pub trait File: ReadAt {
     }
 }
 
-/// A directory as a view looks up names in it: what its path stands for, so that the path is not resolved again for
-/// each name. It stays right as long as the directory has this path.
+/// A directory, by its path, as a view looks up names in it: what the path stands for, so that it is not resolved again
+/// for each name. It stays right as long as the directory has this path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ViewDir {
     /// A directory whose names are looked up by their paths.
     Path(Key),
-    /// The directory of the node at this path of the hierarchy.
+    /// The directory of a node, which has this path in the hierarchy as well.
     Node(Key),
-    /// The directory of chunks of the array at this path of the hierarchy.
+    /// The directory of the chunks of an array.
     Chunks(Key),
+}
+
+impl ViewDir {
+    /// Returns its path.
+    pub fn path(&self) -> &Key {
+        let (ViewDir::Path(path) | ViewDir::Node(path) | ViewDir::Chunks(path)) = self;
+        path
+    }
 }
 
 /// A name to be looked up in a directory, with the indices in it.
@@ -137,8 +144,6 @@ impl<'a> From<&'a [u8]> for ChildName<'a> {
 pub trait View: Send + Sync {
     /// Returns the attributes of a path; nothing if there is no such path.
     fn lookup(&self, context: &RequestContext, path: &Key) -> Result<Option<Attr>>;
-    /// Like `lookup`, by what is known without waiting.
-    fn lookup_now(&self, context: &RequestContext, path: &Key) -> Known<Attr>;
     /// Like `lookup`, with the exact length or with the error that stops it from being told: a file
     /// that is not empty must not look so.
     fn measure(&self, context: &RequestContext, path: &Key) -> Result<Option<Attr>> {
@@ -153,24 +158,18 @@ pub trait View: Send + Sync {
     ) -> Result<Option<Vec<u8>>> {
         Ok(None)
     }
-    /// Returns the directory at a path in the form in which the view looks up names in it; nothing if that is not
-    /// known without waiting.
-    fn dir_now(&self, _context: &RequestContext, path: &Key) -> Option<ViewDir> {
-        Some(ViewDir::Path(path.clone()))
+    /// Returns the directory at a path in the form in which the view looks up names in it.
+    fn dir(&self, _context: &RequestContext, path: &Key) -> Result<ViewDir> {
+        Ok(ViewDir::Path(path.clone()))
     }
-    /// Like `lookup_now`, of a name in a directory that `dir_now` returned. Unknown for what cannot be a name.
-    fn child_now(
+    /// Like `lookup`, of a name in a directory that `dir` returned.
+    fn child(
         &self,
         context: &RequestContext,
         dir: &ViewDir,
         name: &ChildName<'_>,
-    ) -> Known<Attr> {
-        match dir {
-            ViewDir::Path(path) => path
-                .child(name.bytes)
-                .map_or(Known::Unknown, |path| self.lookup_now(context, &path)),
-            ViewDir::Node(_) | ViewDir::Chunks(_) => Known::Unknown,
-        }
+    ) -> Result<Option<Attr>> {
+        self.lookup(context, &dir.path().child(name.bytes)?)
     }
     /// Opens a directory; the listing has no `.` and `..`.
     fn list(&self, context: &RequestContext, path: &Key) -> Result<Box<dyn Listing>>;

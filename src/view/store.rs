@@ -11,17 +11,15 @@ use crate::array::{Arrays, WrittenKey};
 use crate::error::{Error, Kind, Result};
 use crate::hierarchy::Hierarchy;
 use crate::inspect::entry_facts;
-use crate::known::Known;
 use crate::request_context::RequestContext;
 use crate::store::tree::{OpenMode, Stat, TreeFile};
-use crate::store::{EntryKind, Hints, Key, Listing, Meta, NoHints, Reader, Store, Tree};
+use crate::store::{EntryKind, Key, Listing, Meta, Reader, Store, Tree};
 use crate::view::control::CONTROL;
 use crate::view::{Attr, File, OpenedFile, ReadAt, ReadBytes, View, fact_of};
 
 /// A store as a tree of files.
 pub struct StoreView {
     store: Arc<dyn Store>,
-    hints: Arc<dyn Hints>,
     /// The store as files that can be changed, if they can.
     tree: Option<Arc<dyn Tree>>,
     /// The arrays whose decoded files may have been written; their chunks are stored before the view shows keys.
@@ -35,17 +33,10 @@ impl StoreView {
     pub fn new(store: Arc<dyn Store>) -> StoreView {
         StoreView {
             store,
-            hints: Arc::new(NoHints),
             tree: None,
             arrays: None,
             hierarchy: None,
         }
-    }
-
-    /// Has lookups answered out of what `hints` know.
-    pub fn with_hints(mut self, hints: Arc<dyn Hints>) -> StoreView {
-        self.hints = hints;
-        self
     }
 
     /// Shows the store as files of a tree, which can be changed.
@@ -67,24 +58,17 @@ impl StoreView {
     }
 
     /// Stores what was written to decoded files; the close of the file that was written returns errors.
-    fn store_written(&self, context: &RequestContext, path: &Key) {
+    fn store_written(&self, context: &RequestContext, path: &Key) -> Result<()> {
         // Decoded files are written through this path themselves.
-        if path.names().next() == Some(CONTROL) {
-            return;
-        }
-        let flushed = self
-            .arrays
-            .as_ref()
-            .map(|arrays| arrays.flush_below(context, &Key::root()));
-        if let Some(Err(error)) = flushed {
+        let arrays = self.arrays.as_ref().filter(|arrays| arrays.are_written());
+        let Some(arrays) = arrays.filter(|_| path.names().next() != Some(CONTROL)) else {
+            return Ok(());
+        };
+        context.check_may_wait()?;
+        if let Err(error) = arrays.flush_below(context, &Key::root()) {
             log::debug!("what was written to decoded files is not stored yet: {error}");
         }
-    }
-
-    /// Whether something was written to decoded files that has to be stored before the view shows keys.
-    fn has_unstored(&self) -> bool {
-        let arrays = self.arrays.as_ref();
-        arrays.is_some_and(|arrays| arrays.are_written())
+        Ok(())
     }
 
     /// Returns what is stored under a path, or hidden in the directory of its own name. A tree that knows the path has
@@ -138,7 +122,7 @@ pub(crate) fn attr_of(meta: &Meta, fresh: Duration) -> Attr {
 
 impl View for StoreView {
     fn lookup(&self, context: &RequestContext, path: &Key) -> Result<Option<Attr>> {
-        self.store_written(context, path);
+        self.store_written(context, path)?;
         if let Some(tree) = &self.tree
             && let Some(stat) = tree.stat(context, path)?
         {
@@ -166,44 +150,13 @@ impl View for StoreView {
         Ok(fact.map(String::into_bytes))
     }
 
-    fn lookup_now(&self, context: &RequestContext, path: &Key) -> Known<Attr> {
-        if let Some(tree) = &self.tree {
-            // What decoded files have still to store changes nothing of the root but its time.
-            if self.has_unstored() && !path.is_root() {
-                return Known::Unknown;
-            }
-            if let Some(stat) = tree.stat_now(context, path) {
-                return Known::Is(attr_of_stat(&stat));
-            }
-        }
-        let info = self.store.info();
-        let (known, stamp) = info.ask(context, |context| self.hints.head_now(context, path));
-        let fresh = match &self.tree {
-            Some(_) => Duration::ZERO,
-            None => info.time_left(stamp.asked),
-        };
-        match known {
-            // An object may be hidden in the directory of its own name.
-            Known::Missing if path.name() == OBJECT => Known::Unknown,
-            known => known.map(|meta| {
-                let tree = self.tree.as_ref();
-                let content = tree.map(|tree| tree.content_of(context, path, &meta));
-                let attr = attr_of(&meta, fresh);
-                Attr {
-                    content: content.or(attr.content),
-                    ..attr
-                }
-            }),
-        }
-    }
-
     fn list(&self, context: &RequestContext, path: &Key) -> Result<Box<dyn Listing>> {
-        self.store_written(context, path);
+        self.store_written(context, path)?;
         self.store.list(context, path)
     }
 
     fn open(&self, context: &RequestContext, path: &Key) -> Result<OpenedFile> {
-        self.store_written(context, path);
+        self.store_written(context, path)?;
         if let Some(tree) = &self.tree
             && let Some(stat) = tree.stat(context, path)?
             && stat.meta.kind == EntryKind::File
@@ -256,7 +209,7 @@ impl View for StoreView {
     }
 
     fn tree(&self, context: &RequestContext, path: &Key) -> Result<Option<(Arc<dyn Tree>, Key)>> {
-        self.store_written(context, path);
+        self.store_written(context, path)?;
         let tree = self.tree.clone();
         Ok(tree.map(|tree| (tree, path.clone())))
     }

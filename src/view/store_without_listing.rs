@@ -13,7 +13,7 @@ use crate::hierarchy::{Copied, DocumentCopy, Hierarchy, NodeEntry};
 use crate::known::Known;
 use crate::model::Array;
 use crate::request_context::RequestContext;
-use crate::store::{Hints, Key, Listing, Store, Tree};
+use crate::store::{Key, Listing, Store, Tree};
 use crate::view::copied_document;
 use crate::view::store::StoreView;
 use crate::view::synthetic_listing::{KnownDir, SyntheticListing, leads_to_chunks};
@@ -60,52 +60,22 @@ impl StoreWithoutListing {
         }
     }
 
-    /// Has lookups of keys answered out of what `hints` know.
-    pub fn with_hints(mut self, hints: Arc<dyn Hints>) -> StoreWithoutListing {
-        self.stored = self.stored.with_hints(hints);
-        self
-    }
-
     /// Has what is written to decoded files stored before their chunks are looked at.
     pub fn written_by(mut self, arrays: Arc<Arrays>) -> StoreWithoutListing {
         self.stored = self.stored.written_by(arrays);
         self
     }
 
-    /// Finds what metadata tell of a path; the root is read for it if it is not known.
+    /// Finds what metadata tell of a path; the root is read for it if it is not known, and so are children that
+    /// consolidated metadata name. Others count if they are known.
     fn metadata(&self, context: &RequestContext, path: &Key) -> Result<PathMetadata> {
         if self.is_tree {
             return Ok(PathMetadata::Nothing);
         }
-        match self.hierarchy.root(context)? {
-            Some(root) => self.metadata_below(context, root, path, |parent, name| {
-                Ok(self.hierarchy.child(context, parent, name)?.into())
-            }),
-            None => Ok(PathMetadata::Nothing),
-        }
-    }
-
-    /// The same by nodes that are known without waiting.
-    fn metadata_now(&self, context: &RequestContext, path: &Key) -> Result<PathMetadata> {
-        let known = self.hierarchy.node_now(context, &Key::root());
-        let Some(root) = known.found().filter(|_| !self.is_tree) else {
+        let Some(mut node) = self.hierarchy.root(context)? else {
             return Ok(PathMetadata::Nothing);
         };
-        self.metadata_below(context, root, path, |parent, name| {
-            Ok(self.hierarchy.node_now(context, &parent.path.child(name)?))
-        })
-    }
-
-    /// Finds what metadata tell of a path. Children that consolidated metadata name are found by `child_of`, others only
-    /// if they are known.
-    fn metadata_below(
-        &self,
-        context: &RequestContext,
-        root: Arc<NodeEntry>,
-        path: &Key,
-        child_of: impl Fn(&NodeEntry, &[u8]) -> Result<Known<Arc<NodeEntry>>>,
-    ) -> Result<PathMetadata> {
-        let (mut node, mut key) = (root, Key::root());
+        let mut key = Key::root();
         for name in path.names() {
             if let Some(array) = node.array() {
                 return metadata_in_array(&node, array, path);
@@ -115,15 +85,18 @@ impl StoreWithoutListing {
                 Known::Is(Copied::Document(copy)) if key == *path => {
                     return Ok(PathMetadata::Copy(copy));
                 }
-                Known::Is(Copied::Folder) => child_of(&node, name)?,
+                Known::Is(Copied::Folder) => self.hierarchy.child(context, &node, name)?,
                 Known::Is(Copied::Document(_)) | Known::Missing => {
                     return Ok(PathMetadata::Missing);
                 }
-                Known::Unknown => self.hierarchy.node_now(context, &key),
+                Known::Unknown => {
+                    let known = self.hierarchy.node(&context.without_waiting(), &key);
+                    known.unwrap_or_default()
+                }
             };
             match child {
-                Known::Is(child) => node = child,
-                Known::Missing | Known::Unknown => return Ok(PathMetadata::Nothing),
+                Some(child) => node = child,
+                None => return Ok(PathMetadata::Nothing),
             }
         }
         Ok(PathMetadata::Dir(KnownDir::Node(node)))
@@ -137,7 +110,9 @@ impl View for StoreWithoutListing {
         let fresh = info.time_left(stamp.asked);
         match known? {
             PathMetadata::Dir(dir) => return Ok(Some(directory_attr(dir.modified(), fresh))),
-            PathMetadata::Copy(copy) => return Ok(Some(copied_document::attr(&copy, fresh))),
+            PathMetadata::Copy(copy) => {
+                return copied_document::attr(context, &copy, fresh).map(Some);
+            }
             PathMetadata::Missing => return Ok(None),
             PathMetadata::Nothing | PathMetadata::Key => {}
         }
@@ -150,19 +125,6 @@ impl View for StoreWithoutListing {
         let (folder, stamp) = info.ask(context, |context| self.names.folder(context, path));
         let fresh = info.time_left(stamp.asked);
         Ok(folder?.map(|folder| directory_attr(folder.modified(), fresh)))
-    }
-
-    fn lookup_now(&self, context: &RequestContext, path: &Key) -> Known<Attr> {
-        let info = self.store.info();
-        let (known, stamp) = info.ask(context, |context| self.metadata_now(context, path));
-        let fresh = info.time_left(stamp.asked);
-        match known {
-            Ok(PathMetadata::Dir(dir)) => Known::Is(directory_attr(dir.modified(), fresh)),
-            Ok(PathMetadata::Copy(copy)) => copied_document::attr_now(&copy, fresh),
-            Ok(PathMetadata::Missing) => Known::Missing,
-            Ok(PathMetadata::Key) => self.stored.lookup_now(context, path),
-            Ok(PathMetadata::Nothing) | Err(_) => Known::Unknown,
-        }
     }
 
     fn list(&self, context: &RequestContext, path: &Key) -> Result<Box<dyn Listing>> {

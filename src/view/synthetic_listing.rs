@@ -9,7 +9,6 @@ use std::time::SystemTime;
 use crate::error::{Error, Kind, Result};
 use crate::grid::Grid;
 use crate::hierarchy::{Hierarchy, NodeEntry};
-use crate::known::Known;
 use crate::model::Array;
 use crate::model::document::{IN_NODE_FOLDER, is_in_node_folder};
 use crate::request_context::RequestContext;
@@ -76,34 +75,10 @@ impl SyntheticListing {
         Ok(Some(KnownDir::Node(node)))
     }
 
-    /// The same by the nodes that are known without waiting.
-    pub(super) fn folder_now(&self, context: &RequestContext, path: &Key) -> Known<KnownDir> {
-        let mut key = Key::root();
-        let mut found = self.hierarchy.node_now(context, &key);
-        for name in path.names() {
-            let Known::Is(node) = &found else { break };
-            if let Some(array) = node.array() {
-                return match leads_to_chunks(array, path) {
-                    Ok(true) => Known::Is(KnownDir::Chunks),
-                    Ok(false) => Known::Missing,
-                    Err(_) => Known::Unknown,
-                };
-            }
-            let Ok(child) = key.child(name) else {
-                return Known::Unknown;
-            };
-            key = child;
-            found = self.hierarchy.node_now(context, &key);
-        }
-        found.map(KnownDir::Node)
-    }
-
     /// Reads the node at a path if it is not known, so that it is listed from then on.
     pub(super) fn learn_node(&self, context: &RequestContext, path: &Key) {
-        if matches!(self.hierarchy.node_now(context, path), Known::Unknown) {
-            // After an error it is read when it is asked for.
-            let _ = self.hierarchy.node(context, path);
-        }
+        // After an error it is read when it is asked for.
+        let _ = self.hierarchy.node(context, path);
     }
 
     /// Lists a directory.

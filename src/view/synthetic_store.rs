@@ -8,7 +8,6 @@ use std::sync::Arc;
 
 use crate::error::Result;
 use crate::hierarchy::Hierarchy;
-use crate::known::Known;
 use crate::model::document::is_in_node_folder;
 use crate::request_context::RequestContext;
 use crate::store::layer::Layer;
@@ -90,16 +89,6 @@ impl Layer for SyntheticStore {
 }
 
 impl Hints for SyntheticStore {
-    fn head_now(&self, context: &RequestContext, key: &Key) -> Known<Meta> {
-        match self.hints.head_now(context, key) {
-            Known::Missing if !is_in_node_folder(key.name()) => self
-                .names
-                .folder_now(context, key)
-                .map(|folder| meta_of(&folder)),
-            known => known,
-        }
-    }
-
     fn prefetch(&self, keys: &[Key]) {
         self.hints.prefetch(keys);
     }

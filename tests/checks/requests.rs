@@ -102,6 +102,7 @@ impl Layer for NotingStore {
     }
 
     fn head(&self, context: &RequestContext, key: &Key) -> Result<Option<Meta>> {
+        context.check_may_wait()?;
         self.note(key);
         *self.headed.lock().entry(key.clone()).or_default() += 1;
         self.memory.head(context, key)

@@ -9,6 +9,7 @@ pub mod mapped;
 pub mod needs;
 pub mod sample;
 pub mod tmpfs;
+pub mod waiting;
 
 use std::path::Path;
 use std::process::Command;

@@ -65,6 +65,7 @@ impl Layer for Flaky {
     }
 
     fn head(&self, context: &RequestContext, key: &Key) -> Result<Option<Meta>> {
+        context.check_may_wait()?;
         self.call(key, || self.inner.head(context, key))
     }
 

@@ -150,6 +150,7 @@ impl Layer for Gated {
     }
 
     fn head(&self, context: &RequestContext, key: &Key) -> Result<Option<Meta>> {
+        context.check_may_wait()?;
         self.gate.pass("head", key);
         self.inner.head(context, key)
     }

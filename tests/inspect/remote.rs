@@ -74,6 +74,7 @@ impl Layer for FarStore {
     }
 
     fn head(&self, context: &RequestContext, key: &Key) -> Result<Option<Meta>> {
+        context.check_may_wait()?;
         self.asked.wait();
         self.memory.head(context, key)
     }

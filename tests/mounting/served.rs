@@ -16,7 +16,6 @@ use zarrfs::error::{Error, Result};
 use zarrfs::fuse::mount;
 use zarrfs::fuse::mount::MountRequest;
 use zarrfs::fuse::session::{MountSession, SessionSettings};
-use zarrfs::known::Known;
 use zarrfs::stats::Stats;
 use zarrfs::store::{EntryKind, Key, Listing, Name};
 use zarrfs::vfs::{Vfs, VfsConfig};
@@ -106,10 +105,12 @@ fn is_hanging(path: &Key) -> bool {
 }
 
 impl View for Faulty {
-    fn lookup(&self, _context: &RequestContext, path: &Key) -> Result<Option<Attr>> {
+    fn lookup(&self, context: &RequestContext, path: &Key) -> Result<Option<Attr>> {
         let kind = if path.is_root() {
             EntryKind::Directory
         } else {
+            // The root is known without waiting, everything else takes the way through the pool.
+            context.check_may_wait()?;
             EntryKind::File
         };
         if path.name() == b"panic" {
@@ -129,15 +130,6 @@ impl View for Faulty {
             posix: None,
             content: None,
         }))
-    }
-
-    fn lookup_now(&self, context: &RequestContext, path: &Key) -> Known<Attr> {
-        // The root is known without waiting, everything else takes the way through the pool.
-        if path.is_root() {
-            self.lookup(context, path).unwrap().into()
-        } else {
-            Known::Unknown
-        }
     }
 
     fn list(&self, _context: &RequestContext, _path: &Key) -> Result<Box<dyn Listing>> {

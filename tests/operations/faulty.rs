@@ -62,6 +62,7 @@ impl<B: Before + 'static> Layer for Faulty<B> {
     }
 
     fn head(&self, context: &RequestContext, key: &Key) -> Result<Option<Meta>> {
+        context.check_may_wait()?;
         self.before.call(key)?;
         self.inner.head(context, key)
     }

@@ -4,13 +4,13 @@
 use std::sync::Arc;
 
 use rustix::io::Errno;
-use zarrfs::known::Known;
 use zarrfs::stats::Stats;
 use zarrfs::store::EntryKind;
 use zarrfs::vfs::{Caller, Fh, Ino, Vfs, VfsConfig};
 use zarrfs::view::{Attr, View};
 
 use crate::backend::{Answer, Backend, Listed, OpenFile, Stat};
+use crate::common::waiting;
 use zarrfs::request_context::{RequestContext, UNLIMITED};
 
 struct InProcess {
@@ -38,20 +38,15 @@ const PAGE: usize = 500;
 
 impl InProcess {
     fn look_up(&self, parent: Ino, name: &[u8]) -> Answer<(Ino, Attr)> {
-        let found = match self.vfs.lookup_now(&UNLIMITED, parent, name) {
-            Ok(Known::Unknown) => self.vfs.lookup(&UNLIMITED, parent, name, caller()),
-            known => known.map(Known::found),
-        };
+        let found = waiting::ask(|context| self.vfs.lookup(context, parent, name, caller()));
         let entry = found.map_err(|error| error.errno())?;
         let entry = entry.ok_or(Errno::NOENT.raw_os_error())?;
         Ok((entry.ino, entry.attr))
     }
 
     fn attributes(&self, ino: Ino) -> Answer<Attr> {
-        let known = self.vfs.getattr_now(&UNLIMITED, ino);
-        known
-            .unwrap_or_else(|| self.vfs.getattr(&UNLIMITED, ino, caller()))
-            .map_err(|error| error.errno())
+        let attr = waiting::ask(|context| self.vfs.getattr(context, ino, caller()));
+        attr.map_err(|error| error.errno())
     }
 
     /// Walks a path; `follow` a link at its end or not.

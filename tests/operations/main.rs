@@ -36,6 +36,7 @@ mod replaced;
 mod roots;
 mod swapping;
 mod tools;
+mod without_waiting;
 mod writes;
 
 /// Makes two tests of each case: in this process, and mounted.

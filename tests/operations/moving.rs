@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
+use crate::common::waiting;
 use zarrfs::error::{Kind, Result};
-use zarrfs::known::Known;
 use zarrfs::overlay::{Overlay, OverlayConfig};
 use zarrfs::request_context::UNLIMITED;
 use zarrfs::store::StoreConfig;
@@ -52,10 +52,7 @@ fn opened(folder: &Path) -> Vfs {
 }
 
 fn look_up(vfs: &Vfs, parent: Ino, name: &str, caller: Caller) -> Option<Ino> {
-    let found = match vfs.lookup_now(&UNLIMITED, parent, name.as_bytes()) {
-        Ok(Known::Unknown) => vfs.lookup(&UNLIMITED, parent, name.as_bytes(), caller),
-        known => known.map(Known::found),
-    };
+    let found = waiting::ask(|context| vfs.lookup(context, parent, name.as_bytes(), caller));
     found.unwrap().map(|entry| entry.ino)
 }
 
@@ -127,10 +124,7 @@ fn a_folder_that_moves_is_listed() {
 #[test]
 fn a_folder_that_moves_has_attributes() {
     beside_moves(|vfs, ino, caller| {
-        let known = vfs.getattr_now(&UNLIMITED, ino);
-        known
-            .unwrap_or_else(|| vfs.getattr(&UNLIMITED, ino, caller))
-            .unwrap();
+        waiting::ask(|context| vfs.getattr(context, ino, caller)).unwrap();
     });
 }
 

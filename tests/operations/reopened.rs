@@ -6,7 +6,6 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use zarrfs::error::{Kind, Result};
-use zarrfs::known::Known;
 use zarrfs::store::backend::memory::MemoryStore;
 use zarrfs::store::{Key, Listing, Tree};
 use zarrfs::vfs::{Caller, Ino, Invalidation, OpenOptions, OpenReply, Vfs, VfsConfig};
@@ -156,10 +155,6 @@ fn long(attr: Attr) -> Attr {
 impl View for LongKept {
     fn lookup(&self, context: &RequestContext, path: &Key) -> Result<Option<Attr>> {
         Ok(self.0.lookup(context, path)?.map(long))
-    }
-
-    fn lookup_now(&self, context: &RequestContext, path: &Key) -> Known<Attr> {
-        self.0.lookup_now(context, path).map(long)
     }
 
     fn list(&self, context: &RequestContext, path: &Key) -> Result<Box<dyn Listing>> {

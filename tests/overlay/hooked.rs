@@ -71,6 +71,7 @@ impl Layer for Hooked {
     }
 
     fn head(&self, context: &RequestContext, key: &Key) -> Result<Option<Meta>> {
+        context.check_may_wait()?;
         self.call("head", key, || self.inner.head(context, key))
     }
 

@@ -49,6 +49,7 @@ impl Layer for Unlisted {
     }
 
     fn head(&self, context: &RequestContext, key: &Key) -> Result<Option<Meta>> {
+        context.check_may_wait()?;
         self.note(key);
         let meta = self.memory.head(context, key)?;
         Ok(meta.filter(|meta| meta.kind == EntryKind::File))
@@ -124,7 +125,7 @@ fn views(store: &Arc<Unlisted>) -> [Box<dyn View>; 2] {
         hierarchy.clone(),
         Engine::new(limits, Arc::new(Stats::default())),
     );
-    let stored = StoreWithoutListing::new(cache.clone(), None, hierarchy.clone()).with_hints(cache);
+    let stored = StoreWithoutListing::new(cache, None, hierarchy.clone());
     let files = FilesView::new(hierarchy, arrays, "sample", &[]);
     [Box::new(stored), Box::new(files)]
 }

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use zarrfs::array::{Arrays, Engine, Limits};
 use zarrfs::error::{Kind, Result};
 use zarrfs::hierarchy::Hierarchy;
-use zarrfs::request_context::{RequestContext, UNLIMITED};
+use zarrfs::request_context::{RequestContext, UNLIMITED, WITHOUT_WAITING};
 use zarrfs::stats::Stats;
 use zarrfs::store::backend::memory::MemoryStore;
 use zarrfs::store::layer::Layer;
@@ -106,7 +106,7 @@ impl Stack {
         let hierarchy = Arc::new(Hierarchy::new(cache.clone()).with_hints(cache.clone()));
         let arrays = Arrays::new(hierarchy.clone(), Engine::new(limits, stats));
         Stack {
-            stored: StoreView::new(cache.clone()).with_hints(cache.clone()),
+            stored: StoreView::new(cache.clone()),
             files: FilesView::new(hierarchy, arrays, "sample", &crate::common::every_form()),
             cache,
             held: None,
@@ -245,12 +245,8 @@ impl World {
                 self.check(attr.fresh, "object", |number| {
                     u64::from(number) == attr.size
                 });
-                if let Some(attr) = self
-                    .stack
-                    .stored
-                    .lookup_now(&UNLIMITED, &key("object"))
-                    .found()
-                {
+                let known = self.stack.stored.lookup(&WITHOUT_WAITING, &key("object"));
+                if let Ok(Some(attr)) = known {
                     self.check(attr.fresh, "object now", |number| {
                         u64::from(number) == attr.size
                     });

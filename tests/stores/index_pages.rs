@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
+use crate::waiting;
 use serde_json::json;
-use zarrfs::known::Known;
 use zarrfs::mount::open::{ViewKind, Views};
 use zarrfs::store::EntryKind;
 use zarrfs::view::View;
@@ -218,10 +218,7 @@ fn find(view: &Arc<dyn View>) -> Vec<String> {
 
 /// Returns what lies at a path, as a lookup of the kernel finds it.
 fn kind_of(view: &Arc<dyn View>, path: &str) -> Option<EntryKind> {
-    let found = match view.lookup_now(&UNLIMITED, &key(path)) {
-        Known::Unknown => view.lookup(&UNLIMITED, &key(path)).unwrap(),
-        known => known.found(),
-    };
+    let found = waiting::ask(|context| view.lookup(context, &key(path))).unwrap();
     found.map(|attr| attr.kind)
 }
 

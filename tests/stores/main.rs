@@ -38,6 +38,8 @@ mod scripted;
 mod servers;
 mod sizes_ahead;
 mod threads;
+#[path = "../common/waiting.rs"]
+mod waiting;
 mod writes;
 mod zip;
 mod zipped;

@@ -6,6 +6,7 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
 use std::time::Duration;
 
+use crate::waiting;
 use serde_json::{Value, json};
 use zarrfs::mount::open::ViewKind;
 use zarrfs::view::View;
@@ -119,11 +120,7 @@ fn mounted(objects: Objects, held: &str, awaited: &str) -> (Arc<dyn View>, Arc<A
 /// Looks up paths as the kernel does, one after the other.
 fn look_up(view: &Arc<dyn View>, paths: &[String]) {
     for path in paths {
-        let known = view.lookup_now(&UNLIMITED, &key(path));
-        let found = match known {
-            zarrfs::known::Known::Unknown => view.lookup(&UNLIMITED, &key(path)).unwrap(),
-            known => known.found(),
-        };
+        let found = waiting::ask(|context| view.lookup(context, &key(path))).unwrap();
         let chunk = path.split('/').nth(2).unwrap().split('.').next().unwrap();
         let is_stored = chunk.parse::<usize>().unwrap() % 5 != 4;
         assert_eq!(

@@ -58,6 +58,7 @@ impl Layer for Slow {
     }
 
     fn head(&self, context: &RequestContext, key: &Key) -> Result<Option<Meta>> {
+        context.check_may_wait()?;
         self.ask().head(context, key)
     }
 

@@ -12,7 +12,7 @@ use rustix::io::Errno;
 use super::encodings::NewContent;
 use super::kept_attributes::KeptAttributes;
 use super::keys_dir::{check_length, os_error};
-use super::layered_store::{LayeredStore, stat_of_stored};
+use super::layered_store::LayeredStore;
 use super::open_file::OpenFile;
 use super::{Overlay, OverlayCore, Resolved, attributes, wrong_kind};
 use crate::error::{Error, Result};
@@ -21,7 +21,7 @@ use crate::store::backend::local::check_names;
 use crate::store::tree::{
     AttrChange, Credentials, FreeSpace, OpenMode, RenameMode, Setting, Stat, Tree, TreeFile,
 };
-use crate::store::{EntryKind, Key, Meta};
+use crate::store::{EntryKind, Key};
 
 mod create;
 mod link;
@@ -35,11 +35,24 @@ impl Tree for Overlay {
 
     fn stat(&self, context: &RequestContext, path: &Key) -> Result<Option<Stat>> {
         // A file that is being written shows its new length, though its key has the old content.
-        if let Some(file) = self.0.registered(path).filter(|file| file.is_pending()) {
-            return file.stat(context).map(Some);
+        if let Some(file) = self.0.registered(path) {
+            // The lock of an open file may be held during a request to the store.
+            context.check_may_wait()?;
+            if file.is_pending() {
+                return file.stat(context).map(Some);
+            }
         }
-        let derived = self.0.derived(context, path)?;
+        let derived = if context.may_wait() {
+            self.0.derived(context, path)?
+        } else {
+            None
+        };
         let (stat, kept) = self.0.look(|top| top.stat(context, path))?;
+        if let Some(stat) = &stat
+            && self.0.may_be_derived(path, stat.meta.version)
+        {
+            context.check_may_wait()?;
+        }
         if let Some(derived) = derived {
             let stat = derived.stat();
             return Ok(Some(kept.map_or(stat, |kept| kept.over(stat))));
@@ -48,28 +61,6 @@ impl Tree for Overlay {
             let stat = self.0.with_id(context, path, stat);
             kept.map_or(stat, |kept| kept.over(stat))
         }))
-    }
-
-    fn stat_now(&self, context: &RequestContext, path: &Key) -> Option<Stat> {
-        // The lock of an open file may be held during a request to the store.
-        if self.0.registered(path).is_some() {
-            return None;
-        }
-        let stat = self.0.look(|top| {
-            let stat = top.layer.keys.stat(path)?;
-            Ok(stat.map(|stat| top.upper_stat(path, &stat)))
-        });
-        let stat = stat.ok()??;
-        if self.0.may_be_derived(path, stat.meta.version) {
-            return None;
-        }
-        Some(self.0.with_id(context, path, stat))
-    }
-
-    fn content_of(&self, context: &RequestContext, path: &Key, found: &Meta) -> u64 {
-        self.0
-            .with_id(context, path, stat_of_stored(*found))
-            .content
     }
 
     fn create(

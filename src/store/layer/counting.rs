@@ -32,7 +32,13 @@ impl CountingStore {
     }
 }
 
-fn timed<T>(stats: &Stats, work: impl FnOnce() -> T) -> T {
+/// Makes a request of the store, which takes waiting.
+fn timed<T>(
+    context: &RequestContext,
+    stats: &Stats,
+    work: impl FnOnce() -> Result<T>,
+) -> Result<T> {
+    context.check_may_wait()?;
     let start = Instant::now();
     let answer = work();
     let nanoseconds = u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX);
@@ -57,7 +63,7 @@ impl Layer for CountingStore {
     fn get(&self, context: &RequestContext, key: &Key, limit: u64) -> Result<Option<Object>> {
         counted(
             &self.stats,
-            timed(&self.stats, || self.inner.get(context, key, limit)),
+            timed(context, &self.stats, || self.inner.get(context, key, limit)),
         )
     }
 
@@ -69,18 +75,24 @@ impl Layer for CountingStore {
     ) -> Result<Option<Object>> {
         counted(
             &self.stats,
-            timed(&self.stats, || self.inner.get_range(context, key, range)),
+            timed(context, &self.stats, || {
+                self.inner.get_range(context, key, range)
+            }),
         )
     }
 
     fn head(&self, context: &RequestContext, key: &Key) -> Result<Option<Meta>> {
+        if !context.may_wait() {
+            // What takes no waiting is no request.
+            return self.inner.head(context, key);
+        }
         self.stats.store_head_requests.add(1);
-        timed(&self.stats, || self.inner.head(context, key))
+        timed(context, &self.stats, || self.inner.head(context, key))
     }
 
     fn version(&self, context: &RequestContext, key: &Key) -> Result<Option<Version>> {
         self.stats.store_head_requests.add(1);
-        timed(&self.stats, || self.inner.version(context, key))
+        timed(context, &self.stats, || self.inner.version(context, key))
     }
 
     fn open(
@@ -89,14 +101,16 @@ impl Layer for CountingStore {
         key: &Key,
         known: Option<&Meta>,
     ) -> Result<Arc<dyn Reader>> {
-        let inner = timed(&self.stats, || self.inner.open(context, key, known))?;
+        let inner = timed(context, &self.stats, || {
+            self.inner.open(context, key, known)
+        })?;
         let stats = self.stats.clone();
         Ok(Arc::new(CountingReader { inner, stats }))
     }
 
     fn list(&self, context: &RequestContext, prefix: &Key) -> Result<Box<dyn Listing>> {
         self.stats.store_list_requests.add(1);
-        timed(&self.stats, || self.inner.list(context, prefix))
+        timed(context, &self.stats, || self.inner.list(context, prefix))
     }
 
     fn list_all(
@@ -105,7 +119,9 @@ impl Layer for CountingStore {
         prefix: &Key,
         from: &Key,
     ) -> Result<Option<Box<dyn FlatListing>>> {
-        let listing = timed(&self.stats, || self.inner.list_all(context, prefix, from))?;
+        let listing = timed(context, &self.stats, || {
+            self.inner.list_all(context, prefix, from)
+        })?;
         let Some(inner) = listing else {
             return Ok(None);
         };
@@ -114,9 +130,14 @@ impl Layer for CountingStore {
         Ok(Some(Box::new(CountingFlatListing { inner, stats })))
     }
 
+    fn read_link(&self, context: &RequestContext, key: &Key) -> Result<Vec<u8>> {
+        context.check_may_wait()?;
+        self.inner.read_link(context, key)
+    }
+
     fn etag(&self, context: &RequestContext, key: &Key) -> Result<Option<ETag>> {
         self.stats.store_head_requests.add(1);
-        timed(&self.stats, || self.inner.etag(context, key))
+        timed(context, &self.stats, || self.inner.etag(context, key))
     }
 
     fn put(
@@ -127,7 +148,7 @@ impl Layer for CountingStore {
         condition: &Condition,
     ) -> Result<ETag> {
         self.stats.store_put_requests.add(1);
-        let etag = timed(&self.stats, || {
+        let etag = timed(context, &self.stats, || {
             self.inner.put(context, key, body, condition)
         })?;
         self.stats.store_put_bytes.add(body.len());
@@ -136,11 +157,15 @@ impl Layer for CountingStore {
 
     fn erase(&self, context: &RequestContext, key: &Key, condition: &Condition) -> Result<()> {
         self.stats.store_erase_requests.add(1);
-        timed(&self.stats, || self.inner.erase(context, key, condition))
+        timed(context, &self.stats, || {
+            self.inner.erase(context, key, condition)
+        })
     }
 
     fn erase_folder(&self, context: &RequestContext, prefix: &Key) -> Result<()> {
-        timed(&self.stats, || self.inner.erase_folder(context, prefix))
+        timed(context, &self.stats, || {
+            self.inner.erase_folder(context, prefix)
+        })
     }
 }
 
@@ -153,7 +178,7 @@ struct CountingFlatListing {
 #[deny(clippy::missing_trait_methods)]
 impl FlatListing for CountingFlatListing {
     fn next(&mut self, context: &RequestContext) -> Result<Option<Vec<(Key, Meta)>>> {
-        timed(&self.stats, || self.inner.next(context))
+        timed(context, &self.stats, || self.inner.next(context))
     }
 
     fn has_ended(&self) -> bool {
@@ -169,7 +194,9 @@ struct CountingReader {
 #[deny(clippy::missing_trait_methods)]
 impl Reader for CountingReader {
     fn read_at(&self, context: &RequestContext, offset: u64, len: usize) -> Result<Vec<u8>> {
-        let answer = timed(&self.stats, || self.inner.read_at(context, offset, len));
+        let answer = timed(context, &self.stats, || {
+            self.inner.read_at(context, offset, len)
+        });
         self.stats.store_get_requests.add(1);
         if let Ok(bytes) = &answer {
             self.stats.store_get_bytes.add(bytes.len() as u64);
@@ -183,7 +210,7 @@ impl Reader for CountingReader {
         offset: u64,
         parts: &mut [IoSliceMut<'_>],
     ) -> Result<usize> {
-        let answer = timed(&self.stats, || {
+        let answer = timed(context, &self.stats, || {
             self.inner.read_scattered(context, offset, parts)
         });
         self.stats.store_get_requests.add(1);
@@ -194,7 +221,9 @@ impl Reader for CountingReader {
     }
 
     fn read_ranges(&self, context: &RequestContext, ranges: &[Range<u64>]) -> Result<Vec<Bytes>> {
-        let answer = timed(&self.stats, || self.inner.read_ranges(context, ranges));
+        let answer = timed(context, &self.stats, || {
+            self.inner.read_ranges(context, ranges)
+        });
         self.stats.store_get_requests.add(1);
         // What lies between the ranges is read as well.
         if let (true, Some(first), Some(last)) = (answer.is_ok(), ranges.first(), ranges.last()) {

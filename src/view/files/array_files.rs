@@ -129,29 +129,21 @@ impl DecodedTarget {
 }
 
 impl FilesView {
-    /// Finds the file of an array that an ending names. One whose selection means nothing is `NotFound`, with the reason;
-    /// `Unavailable` for labels, which have to be read, where nothing may be waited for.
+    /// Finds the file of an array that an ending names. One whose selection means nothing is `NotFound`, with the reason.
     pub(super) fn named_file(
         &self,
         context: &RequestContext,
         mut place: ArrayPlace,
         ending: FileEnding<'_>,
-        may_wait: bool,
     ) -> Result<Option<DecodedTarget>> {
         // The header of a basic format does not depend on other nodes.
         if !ending.format.is_basic {
-            let find = |path: &Key| {
-                if may_wait {
-                    self.hierarchy.node(context, path)
-                } else {
-                    self.node_now(context, path)
-                }
-            };
+            let find = |path: &Key| self.hierarchy.node(context, path);
             place.around = place.around.with_others(&place.found, &find)?;
         }
         let part = match ending.selection {
             None => ArrayPart::Whole,
-            Some(text) => ArrayPart::Selected(self.selected(context, &place, text, may_wait)?),
+            Some(text) => ArrayPart::Selected(self.selected(context, &place, text)?),
         };
         self.decoded(place, ending, part)
     }
@@ -162,11 +154,10 @@ impl FilesView {
         context: &RequestContext,
         place: &ArrayPlace,
         text: &str,
-        may_wait: bool,
     ) -> Result<Selection> {
-        if names_dimensions(text) && !may_wait {
-            let why = "labels are not known yet";
-            return Err(Error::new(Kind::Unavailable, &place.found.path, why));
+        if names_dimensions(text) {
+            // Labels have to be read.
+            context.check_may_wait()?;
         }
         let array = ArrayInGroup {
             hierarchy: &self.hierarchy,

@@ -267,7 +267,7 @@ impl Tree for Editing {
                 check_length(path, self.files.export(context, &target)?.len(), size)
             }
             target => {
-                if size != length_of(target.node(), ATTRIBUTES)? {
+                if size != length_of(context, target.node(), ATTRIBUTES)? {
                     let _permit = context.permit_change()?;
                     self.files.unstored.truncate(path, size);
                 }

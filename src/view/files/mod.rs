@@ -15,7 +15,6 @@ use crate::array::Arrays;
 use crate::error::{Error, Kind, Result};
 use crate::export::Export;
 use crate::hierarchy::{Hierarchy, NodeEntry};
-use crate::known::Known;
 use crate::model::Node;
 use crate::model::document::METADATA_JSON;
 use crate::request_context::RequestContext;
@@ -141,7 +140,11 @@ impl FilesView {
     /// Returns what `stat` shows, for as long as `fresh`. A file whose length cannot be told is there all the same.
     fn attr(&self, context: &RequestContext, target: &PathTarget, fresh: Duration) -> Result<Attr> {
         match self.exact_attr(context, target, fresh) {
-            Err(error) if is_untold(error.kind()) || matches!(target, PathTarget::AsFound(..)) => {
+            Err(error)
+                if is_untold(error.kind())
+                    || matches!(target, PathTarget::AsFound(..))
+                        && error.kind() != Kind::WouldWait =>
+            {
                 let attr = attr_of_file(target, 0, Duration::ZERO);
                 Ok(Attr {
                     is_exact: false,
@@ -167,7 +170,7 @@ impl FilesView {
                     ..attr
                 });
             }
-            PathTarget::Document(found, name) => shown_document::length_of(found, name)?,
+            PathTarget::Document(found, name) => shown_document::length_of(context, found, name)?,
             PathTarget::AsFound(found, document) => match document.stored {
                 Some((length, _)) => length,
                 None => {
@@ -196,40 +199,17 @@ impl FilesView {
         Arc::as_ptr(&self.unstored).addr()
     }
 
-    /// Returns what `stat` shows of what a path was found to stand for, if it is known without waiting.
-    fn attr_now(
+    /// Returns what `stat` shows of what is found by `find`.
+    fn found_attr(
         &self,
         context: &RequestContext,
-        target: &PathTarget,
-        fresh: Duration,
-    ) -> Known<Attr> {
-        match target {
-            // The length may have to be read.
-            PathTarget::Decoded(target) if target.is_ragged() => Known::Unknown,
-            PathTarget::AsFound(_, document) if document.stored.is_none() => Known::Unknown,
-            PathTarget::Document(found, name)
-                if shown_document::length_now(found, name) == Known::Unknown =>
-            {
-                Known::Unknown
-            }
-            target => self
-                .attr(context, target, fresh)
-                .map_or(Known::Unknown, Known::Is),
-        }
-    }
-
-    /// Returns what `stat` shows of what a path was found to show, if it is known without waiting.
-    fn shown_now(
-        &self,
-        context: &RequestContext,
-        shown: Result<Option<ShownFile>>,
-        fresh: Duration,
-    ) -> Known<Attr> {
-        match shown {
-            Ok(Some(ShownFile::Target(target))) => self.attr_now(context, &target, fresh),
-            Ok(Some(ShownFile::Scratch(scratch))) => Known::Is(scratch_attr(&scratch)),
-            Ok(None) => Known::Missing,
-            Err(_) => Known::Unknown,
+        find: impl FnOnce(&RequestContext) -> Result<Option<ShownFile>>,
+    ) -> Result<Option<Attr>> {
+        let (shown, fresh) = self.resolved(context, find);
+        match shown? {
+            Some(ShownFile::Target(target)) => self.attr(context, &target, fresh).map(Some),
+            Some(ShownFile::Scratch(scratch)) => Ok(Some(scratch_attr(&scratch))),
+            None => Ok(None),
         }
     }
 
@@ -300,12 +280,7 @@ fn is_untold(kind: Kind) -> bool {
 
 impl View for FilesView {
     fn lookup(&self, context: &RequestContext, path: &Key) -> Result<Option<Attr>> {
-        let (shown, fresh) = self.resolved(context, |context| self.shown(context, path));
-        match shown? {
-            Some(ShownFile::Target(target)) => self.attr(context, &target, fresh).map(Some),
-            Some(ShownFile::Scratch(scratch)) => Ok(Some(scratch_attr(&scratch))),
-            None => Ok(None),
-        }
+        self.found_attr(context, |context| self.shown(context, path))
     }
 
     fn measure(&self, context: &RequestContext, path: &Key) -> Result<Option<Attr>> {
@@ -336,33 +311,22 @@ impl View for FilesView {
         }
     }
 
-    fn lookup_now(&self, context: &RequestContext, path: &Key) -> Known<Attr> {
-        let resolve =
-            |context: &RequestContext| self.shown_instead(path, || self.resolve_now(context, path));
-        let (shown, fresh) = self.resolved(context, resolve);
-        self.shown_now(context, shown, fresh)
+    fn dir(&self, context: &RequestContext, path: &Key) -> Result<ViewDir> {
+        Ok(match self.resolve(context, path)? {
+            Some(PathTarget::Node(_)) => ViewDir::Node(path.clone()),
+            Some(PathTarget::Chunks(_)) => ViewDir::Chunks(path.clone()),
+            _ => ViewDir::Path(path.clone()),
+        })
     }
 
-    fn dir_now(&self, context: &RequestContext, path: &Key) -> Option<ViewDir> {
-        match self.resolve_now(context, path).ok()?? {
-            PathTarget::Node(found) => Some(ViewDir::Node(found.path.clone())),
-            PathTarget::Chunks(found) => Some(ViewDir::Chunks(found.path.clone())),
-            PathTarget::Document(..)
-            | PathTarget::AsFound(..)
-            | PathTarget::ErrorText(_)
-            | PathTarget::Decoded(_)
-            | PathTarget::GroupFile(_) => None,
-        }
-    }
-
-    fn child_now(
+    fn child(
         &self,
         context: &RequestContext,
         dir: &ViewDir,
         name: &ChildName<'_>,
-    ) -> Known<Attr> {
-        let resolve = |context: &RequestContext| {
-            let find = || self.resolve_child_now(context, dir, name);
+    ) -> Result<Option<Attr>> {
+        self.found_attr(context, |context| {
+            let find = || self.resolve_child(context, dir, name);
             match dir {
                 // Chunks have no files beside them.
                 ViewDir::Chunks(_) => Ok(find()?.map(ShownFile::Target)),
@@ -370,9 +334,7 @@ impl View for FilesView {
                     self.shown_instead(&path.child(name.bytes)?, find)
                 }
             }
-        };
-        let (shown, fresh) = self.resolved(context, resolve);
-        self.shown_now(context, shown, fresh)
+        })
     }
 
     fn list(&self, context: &RequestContext, path: &Key) -> Result<Box<dyn Listing>> {

@@ -2,13 +2,12 @@
 
 use std::sync::Arc;
 
-use crate::error::{Error, Kind, Result};
+use crate::error::Result;
 use crate::export::Format;
 use crate::grid::NumberedName;
 use crate::hierarchy::{BrokenDocument, NodeEntry};
 use crate::inspect::file_ending::{FileEnding, removed_format};
 use crate::inspect::surrounding_nodes::SurroundingNodes;
-use crate::known::Known;
 use crate::model::document::is_in_node_folder;
 use crate::request_context::RequestContext;
 use crate::store::Key;
@@ -141,92 +140,45 @@ impl FilesView {
             return Ok(None);
         };
         let names: Vec<&[u8]> = path.names().collect();
-        self.resolve_below(context, (root, None), &names, true, |parent, name| {
-            self.hierarchy.child(context, parent, name)
-        })
+        self.resolve_below(context, (root, None), &names)
     }
 
-    /// Like `resolve`, by nodes that are known without waiting; fails if one is not.
-    pub(super) fn resolve_now(
-        &self,
-        context: &RequestContext,
-        path: &Key,
-    ) -> Result<Option<PathTarget>> {
-        let Some(root) = self.node_now(context, &Key::root())? else {
-            return Ok(None);
-        };
-        let names: Vec<&[u8]> = path.names().collect();
-        self.resolve_below(context, (root, None), &names, false, |parent, name| {
-            self.child_node(context, parent, name)
-        })
-    }
-
-    /// Like `resolve_now`, of a name in a directory.
-    pub(super) fn resolve_child_now(
+    /// The same for a name in a directory. One that is not what it was resolved to any more is resolved anew.
+    pub(super) fn resolve_child(
         &self,
         context: &RequestContext,
         dir: &ViewDir,
         name: &ChildName<'_>,
     ) -> Result<Option<PathTarget>> {
-        match dir {
-            ViewDir::Path(path) => self.resolve_now(context, &path.child(name.bytes)?),
-            ViewDir::Node(path) => match self.node_now(context, path)? {
-                Some(node) => {
-                    let group = match path.parent() {
-                        Some(parent) if node.is_array() => self.node_now(context, &parent)?,
+        match (dir, &name.numbered, dir.path().parent()) {
+            (ViewDir::Node(path), _, parent) => {
+                if let Some(node) = self.hierarchy.node(context, path)? {
+                    let group = match parent {
+                        Some(parent) if node.is_array() => self.hierarchy.node(context, &parent)?,
                         _ => None,
                     };
-                    self.resolve_below(
-                        context,
-                        (node, group),
-                        &[name.bytes],
-                        false,
-                        |parent, name| self.child_node(context, parent, name),
-                    )
+                    return self.resolve_below(context, (node, group), &[name.bytes]);
                 }
-                None => Ok(None),
-            },
-            ViewDir::Chunks(path) => match (self.node_now(context, path)?, &name.numbered) {
-                (Some(found), Some(numbered)) if found.array().is_some() => {
+            }
+            (ViewDir::Chunks(_), Some(numbered), Some(array)) => {
+                let found = self.hierarchy.node(context, &array)?;
+                if let Some(found) = found.filter(|found| found.array().is_some()) {
                     let around = SurroundingNodes::default();
                     let file = self.chunk_file(ArrayPlace { found, around }, numbered)?;
-                    Ok(file.map(PathTarget::Decoded))
+                    return Ok(file.map(PathTarget::Decoded));
                 }
-                _ => Ok(None),
-            },
+            }
+            _ => {}
         }
+        self.resolve(context, &dir.path().child(name.bytes)?)
     }
 
-    fn child_node(
-        &self,
-        context: &RequestContext,
-        parent: &NodeEntry,
-        name: &[u8],
-    ) -> Result<Option<Arc<NodeEntry>>> {
-        self.node_now(context, &parent.path.child(name)?)
-    }
-
-    /// Returns the node at a path; `Unavailable` if it is not known without waiting.
-    pub(super) fn node_now(
-        &self,
-        context: &RequestContext,
-        path: &Key,
-    ) -> Result<Option<Arc<NodeEntry>>> {
-        match self.hierarchy.node_now(context, path) {
-            Known::Unknown => Err(Error::new(Kind::Unavailable, path, "is not known yet")),
-            known => Ok(known.found()),
-        }
-    }
-
-    /// Finds what names stand for below a node in a group; `child_of` finds the children of nodes. What
-    /// depends on all of these is `Unavailable` unless it may be waited for.
+    /// Finds what names stand for below a node in a group.
     fn resolve_below(
         &self,
         context: &RequestContext,
         (mut node, mut group): (Arc<NodeEntry>, Option<Arc<NodeEntry>>),
         names: &[&[u8]],
-        may_wait: bool,
-        child_of: impl Fn(&NodeEntry, &[u8]) -> Result<Option<Arc<NodeEntry>>>,
     ) -> Result<Option<PathTarget>> {
         let mut rest = names;
         while let Some((name, after)) = rest.split_first() {
@@ -236,17 +188,12 @@ impl FilesView {
                     found: node,
                     around,
                 };
-                return self.within_array(context, place, rest, may_wait);
+                return self.within_array(context, place, rest);
             }
-            let child = if node.is_array() {
-                None
-            } else {
-                child_of(&node, name)?
-            };
-            match child {
+            match self.hierarchy.child(context, &node, name)? {
                 Some(child) => group = Some(std::mem::replace(&mut node, child)),
                 None if node.broken.is_some() => return self.within_broken(node, rest),
-                None => return self.group_file(context, node, rest, may_wait),
+                None => return self.group_file(context, node, rest),
             }
             rest = after;
         }
@@ -284,7 +231,6 @@ impl FilesView {
         context: &RequestContext,
         place: ArrayPlace,
         rest: &[&[u8]],
-        may_wait: bool,
     ) -> Result<Option<PathTarget>> {
         let found = &place.found;
         Ok(match *rest {
@@ -294,7 +240,7 @@ impl FilesView {
             [CHUNKS] => Some(PathTarget::Chunks(found.clone())),
             [name] => {
                 let ending = name.strip_prefix(self.name_of(found));
-                self.array_file(context, place, ending.unwrap_or_default(), may_wait)?
+                self.array_file(context, place, ending.unwrap_or_default())?
             }
             [CHUNKS, name] => {
                 let file = match NumberedName::parse(name) {
@@ -313,25 +259,23 @@ impl FilesView {
         context: &RequestContext,
         place: ArrayPlace,
         ending: &[u8],
-        may_wait: bool,
     ) -> Result<Option<PathTarget>> {
         if let Some(removed) = removed_format(ending) {
             return Err(removed.error(&place.found.path));
         }
         let file = match FileEnding::parse(ending) {
-            Some(ending) => self.named_file(context, place, ending, may_wait)?,
+            Some(ending) => self.named_file(context, place, ending)?,
             None => None,
         };
         Ok(file.map(PathTarget::Decoded))
     }
 
-    /// Finds a file of a group's own; fails with `Unavailable` for one that may not be waited for.
+    /// Finds a file of a group's own.
     fn group_file(
         &self,
         context: &RequestContext,
         found: Arc<NodeEntry>,
         rest: &[&[u8]],
-        may_wait: bool,
     ) -> Result<Option<PathTarget>> {
         let [name] = *rest else {
             return Ok(None);
@@ -347,11 +291,11 @@ impl FilesView {
         }
         let target = match self.group_format(&found, name) {
             None => None,
-            Some(_) if !may_wait => {
-                let why = "is not known yet";
-                return Err(Error::new(Kind::Unavailable, &found.path, why));
+            Some(format) => {
+                // It is made of all nodes of the group.
+                context.check_may_wait()?;
+                self.group_target(context, found, format)?
             }
-            Some(format) => self.group_target(context, found, format)?,
         };
         Ok(target.map(PathTarget::GroupFile))
     }

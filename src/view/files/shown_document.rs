@@ -10,8 +10,8 @@ use crate::dialect::v3;
 use crate::error::Result;
 use crate::hierarchy::NodeEntry;
 use crate::json_text;
-use crate::known::Known;
 use crate::model::Node;
+use crate::request_context::RequestContext;
 use crate::view::OpenedFile;
 use crate::view::files::METADATA;
 use crate::view::text_file::TextFile;
@@ -34,24 +34,17 @@ fn is_short(node: &Node) -> bool {
 }
 
 /// Returns the length of a document of a node; fails with the error about its documents if it does not read.
-pub(super) fn length_of(found: &NodeEntry, name: &[u8]) -> Result<u64> {
+pub(super) fn length_of(context: &RequestContext, found: &NodeEntry, name: &[u8]) -> Result<u64> {
     let node = found.node()?;
     let [metadata, attributes] = &found.lengths;
     let length = match name {
         METADATA => metadata,
         _ => attributes,
     };
-    Ok(*length.get_or_init(|| document(node, name).len() as u64))
-}
-
-/// Like `length_of`, if that is known or found in no time.
-pub(super) fn length_now(found: &NodeEntry, name: &[u8]) -> Known<u64> {
-    let is_known = found.lengths.iter().all(|length| length.get().is_some());
-    if is_known || found.node().is_ok_and(is_short) {
-        length_of(found, name).map_or(Known::Unknown, Known::Is)
-    } else {
-        Known::Unknown
+    if length.get().is_none() && !is_short(node) {
+        context.check_may_wait()?;
     }
+    Ok(*length.get_or_init(|| document(node, name).len() as u64))
 }
 
 /// Opens a document of a node.

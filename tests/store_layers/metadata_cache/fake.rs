@@ -167,6 +167,7 @@ impl Layer for Fake {
     }
 
     fn head(&self, context: &RequestContext, key: &Key) -> Result<Option<Meta>> {
+        context.check_may_wait()?;
         self.note("head", key)?;
         self.memory.head(context, key)
     }

@@ -7,11 +7,11 @@ use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use crate::common::waiting;
 use proptest::prelude::*;
 use rustix::process::Pid;
 use rustix::thread::gettid;
 use zarrfs::error::Kind;
-use zarrfs::known::Known;
 use zarrfs::store::layer::metadata_cache::{MetadataCache, MetadataCacheConfig};
 use zarrfs::store::{EntryKind, Hints, Key, Store};
 
@@ -19,7 +19,7 @@ mod fake;
 mod listed_below;
 
 use fake::{Fake, LONG, Order, key};
-use zarrfs::request_context::UNLIMITED;
+use zarrfs::request_context::{UNLIMITED, WITHOUT_WAITING, is_answer};
 
 /// Reads the names of a directory.
 fn names(store: &dyn Store, prefix: &Key) -> BTreeMap<Vec<u8>, EntryKind> {
@@ -73,11 +73,14 @@ fn what_was_said_is_not_asked_again() {
     ];
     assert_eq!(fake.asked(), expected);
     assert_eq!(
-        memo.head_now(&UNLIMITED, &key("a/b")).found().unwrap().size,
+        memo.head(&WITHOUT_WAITING, &key("a/b"))
+            .unwrap()
+            .unwrap()
+            .size,
         3
     );
-    assert_eq!(memo.head_now(&UNLIMITED, &key("x")), Known::Missing);
-    assert_eq!(memo.head_now(&UNLIMITED, &key("z")), Known::Unknown);
+    assert_eq!(memo.head(&WITHOUT_WAITING, &key("x")).unwrap(), None);
+    assert!(!is_answer(&memo.head(&WITHOUT_WAITING, &key("z"))));
     assert_eq!(fake.count(), 0);
 }
 
@@ -99,7 +102,7 @@ fn nothing_is_remembered_for_no_time() {
                 .is_some()
         );
         assert!(memo.head(&UNLIMITED, &key("x")).unwrap().is_none());
-        assert_eq!(memo.head_now(&UNLIMITED, &key("x")), Known::Unknown);
+        assert!(!is_answer(&memo.head(&WITHOUT_WAITING, &key("x"))));
         memo.open(&UNLIMITED, &key("a/zarr.json"), None).unwrap();
         assert_eq!(fake.asked().len(), 5);
     }
@@ -112,9 +115,8 @@ fn a_listing_tells_what_its_entries_are() {
     let mut listing = memo.list(&UNLIMITED, &key("d")).unwrap();
     assert_eq!(listing.next(&UNLIMITED).unwrap().unwrap().name, b"a");
     assert_eq!(memo.head(&UNLIMITED, &key("d/a")).unwrap().unwrap().size, 3);
-    assert_eq!(
-        memo.head_now(&UNLIMITED, &key("d/b")),
-        Known::Unknown,
+    assert!(
+        !is_answer(&memo.head(&WITHOUT_WAITING, &key("d/b"))),
         "not read yet"
     );
     while listing.next(&UNLIMITED).unwrap().is_some() {}
@@ -388,12 +390,15 @@ fn names_take_a_bounded_amount_of_memory() {
     assert_eq!(rest, 3000, "who reads it too misses nothing");
     assert_eq!(names(&memo, &key("d1")).len(), 1000);
     fake.asked();
-    assert_eq!(
-        memo.head_now(&UNLIMITED, &key("d0/0001")),
-        Known::Unknown,
+    assert!(
+        !is_answer(&memo.head(&WITHOUT_WAITING, &key("d0/0001"))),
         "too many to be remembered"
     );
-    assert!(memo.head_now(&UNLIMITED, &key("d1/3001")).found().is_some());
+    assert!(
+        memo.head(&WITHOUT_WAITING, &key("d1/3001"))
+            .unwrap()
+            .is_some()
+    );
 }
 
 /// Returns every directory of a store with its names, listed one after the other, the first name first.
@@ -548,9 +553,8 @@ fn documents_of_siblings_are_looked_up_ahead() {
         "no more than the program itself has asked for"
     );
     for document in &all {
-        if matches!(memo.head_now(&UNLIMITED, document), Known::Unknown) {
-            assert!(memo.head(&UNLIMITED, document).unwrap().is_some());
-        }
+        let found = waiting::ask(|context| memo.head(context, document));
+        assert!(found.unwrap().is_some());
     }
     assert_eq!(fake.asked().len(), 40);
 }
@@ -579,7 +583,7 @@ fn the_top_of_a_store_is_listed_before_somebody_asks() {
     memo.list_root(&UNLIMITED);
     assert_eq!(fake.asked(), ["list /"]);
     assert!(memo.get(&UNLIMITED, &key(".zarray"), 9).unwrap().is_none());
-    assert_eq!(memo.head_now(&UNLIMITED, &key(".zarrfs")), Known::Missing);
+    assert_eq!(memo.head(&WITHOUT_WAITING, &key(".zarrfs")).unwrap(), None);
     assert_eq!(names(&memo, &Key::root()).len(), 3);
     assert_eq!(fake.count(), 0);
     fake.memo(Duration::ZERO).list_root(&UNLIMITED);

@@ -76,6 +76,7 @@ impl Layer for Told {
     }
 
     fn head(&self, context: &RequestContext, key: &Key) -> Result<Option<Meta>> {
+        context.check_may_wait()?;
         self.note("head".to_string());
         self.memory.head(context, key)
     }

@@ -97,7 +97,7 @@ impl StoreRoot {
     }
 
     /// Opens a key as `resolve` says, if the root need not be looked for and what it holds is on this machine.
-    pub(super) fn open_now(
+    pub(super) fn open_in_memory(
         &self,
         key: &Key,
         flags: OFlags,

@@ -14,13 +14,13 @@ use rustix::fs::OFlags;
 use rustix::io::Errno;
 
 use crate::error::{Error, Kind, Result};
+use crate::known::Known;
 use crate::store::backend::local::directory::{StoreRoot, failed};
-use crate::store::backend::local::hints::LocalHints;
 use crate::store::backend::local::listing::LocalListing;
 use crate::store::backend::local::reader::{LocalReader, read_span};
 use crate::store::backend::local::stat::{modified, size_of, version_of};
 use crate::store::{
-    ByteRange, Condition, ETag, EntryKind, FlatListing, Hints, Key, Listing, Meta, Object, PutBody,
+    ByteRange, Condition, ETag, EntryKind, FlatListing, Key, Listing, Meta, Object, PutBody,
     Reader, Store, StoreConfig, StoreInfo, Version,
 };
 
@@ -87,11 +87,6 @@ impl LocalStore {
         })
     }
 
-    /// Returns what the kernel knows of its keys without waiting.
-    pub fn hints(&self) -> Arc<dyn Hints> {
-        Arc::new(LocalHints(self.directory.clone()))
-    }
-
     /// Notes a change, also a failed one: part of it may have been made.
     fn changed<T>(&self, key: &Key, done: Result<T>) -> Result<T> {
         self.info.changes.note(key);
@@ -148,8 +143,14 @@ impl Store for LocalStore {
         self.object(key, |size| Ok(range.within(size)))
     }
 
-    fn head(&self, _context: &RequestContext, key: &Key) -> Result<Option<Meta>> {
-        self.directory.head(key)
+    fn head(&self, context: &RequestContext, key: &Key) -> Result<Option<Meta>> {
+        if context.may_wait() {
+            return self.directory.head(key);
+        }
+        match self.directory.known_head(key) {
+            Known::Unknown => context.check_may_wait().map(|()| None),
+            known => Ok(known.found()),
+        }
     }
 
     fn version(&self, context: &RequestContext, key: &Key) -> Result<Option<Version>> {

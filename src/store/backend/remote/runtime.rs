@@ -123,12 +123,14 @@ pub(crate) async fn with_last_response<T>(work: impl Future<Output = T>) -> (T, 
 }
 
 /// Runs a future for at most `limit` and waits for it; returns its result, if it came in time, and the last
-/// response. `Interrupted` if the request is answered before. Must not be called from asynchronous code.
+/// response. `Interrupted` if the request is answered before, `WouldWait` if it may not wait. Must not be called from
+/// asynchronous code.
 pub(crate) fn wait<T>(
     context: &RequestContext,
     limit: Duration,
     work: impl Future<Output = T>,
 ) -> Result<(Option<T>, LastResponse)> {
+    context.check_may_wait()?;
     let arrivals = Arc::<Arrivals>::default();
     let work = ARRIVALS.scope(arrivals.clone(), with_limit(limit, work));
     runtime()?.block_on(while_useful(context, &arrivals, work))
@@ -149,6 +151,7 @@ pub(crate) fn spawn_and_wait<T: Send + 'static>(
     limit: Duration,
     work: impl Future<Output = T> + Send + 'static,
 ) -> Result<(Option<T>, LastResponse)> {
+    context.check_may_wait()?;
     let runtime = runtime()?;
     let arrivals = Arc::<Arrivals>::default();
     let work = ARRIVALS.scope(arrivals.clone(), with_limit(limit, work));

@@ -169,8 +169,13 @@ impl Layer for MetadataCache {
     }
 
     fn head(&self, context: &RequestContext, key: &Key) -> Result<Option<Meta>> {
-        self.shared.note_lookup(key, true);
-        self.shared.head(context, key)
+        if context.may_wait() {
+            self.shared.note_lookup(key, true);
+            return self.shared.head(context, key);
+        }
+        let known = self.shared.head(context, key)?;
+        self.shared.note_lookup(key, false);
+        Ok(known)
     }
 
     fn version(&self, context: &RequestContext, key: &Key) -> Result<Option<Version>> {
@@ -198,7 +203,7 @@ impl Layer for MetadataCache {
         if !self.shared.remembers() || !self.below().info().lists {
             return self.below().list(context, prefix);
         }
-        match self.shared.head_now(context, prefix) {
+        match self.shared.known_head(context, prefix) {
             Known::Missing => return Err(Error::not_found(prefix)),
             Known::Is(meta) if meta.kind == EntryKind::File => {
                 let text = "is an object, not a directory";
@@ -246,14 +251,6 @@ impl Layer for MetadataCache {
 }
 
 impl Hints for MetadataCache {
-    fn head_now(&self, context: &RequestContext, key: &Key) -> Known<Meta> {
-        let known = self.shared.head_now(context, key);
-        if !matches!(known, Known::Unknown) {
-            self.shared.note_lookup(key, false);
-        }
-        known
-    }
-
     fn prefetch(&self, keys: &[Key]) {
         for key in keys {
             self.shared.prefetch(key.clone());

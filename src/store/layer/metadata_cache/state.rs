@@ -124,7 +124,7 @@ impl MetadataCacheState {
     }
 
     /// Returns what `head` answers if that is known.
-    pub(super) fn head_now(&self, context: &RequestContext, key: &Key) -> Known<Meta> {
+    pub(super) fn known_head(&self, context: &RequestContext, key: &Key) -> Known<Meta> {
         from_memory(context, self.known().head(key)).map_or(Known::Unknown, Known::from)
     }
 
