@@ -33,24 +33,44 @@ pub struct RegionVersion {
     is_lasting: bool,
 }
 
+impl RegionVersion {
+    /// The version of nothing.
+    const NONE: RegionVersion = RegionVersion {
+        version: Version::NONE,
+        is_lasting: true,
+    };
+
+    /// Returns the version of boxes of several arrays together, which counts for as long as the program runs: what is kept
+    /// on disk is found by the metadata of one array.
+    pub fn of_all(parts: impl Iterator<Item = Result<RegionVersion>>) -> Result<RegionVersion> {
+        let mut all = RegionVersion::NONE;
+        for part in parts {
+            all.add(Some(part?.version));
+        }
+        all.is_lasting = false;
+        Ok(all)
+    }
+
+    fn add(&mut self, version: Option<Version>) {
+        let present = version.map_or([0; 8], |version| version.number().to_le_bytes());
+        let parts = [
+            self.version.number().to_le_bytes(),
+            u64::from(version.is_some()).to_le_bytes(),
+            present,
+        ];
+        self.version = Version::numbered(XxHash64::oneshot(0, parts.as_flattened()));
+        self.is_lasting &= version.is_none_or(Version::is_lasting);
+    }
+}
+
+/// Finds the version of the elements that a file is made of.
+pub type VersionOf<'a> = &'a dyn Fn(&RequestContext) -> Result<RegionVersion>;
+
 /// A region's version while its chunks are looked up.
 struct VersionSum {
     sum: RegionVersion,
     batch: Vec<u64>,
     deadline: Instant,
-}
-
-impl VersionSum {
-    fn add(&mut self, version: Option<Version>) {
-        let present = version.map_or([0; 8], |version| version.number().to_le_bytes());
-        let parts = [
-            self.sum.version.number().to_le_bytes(),
-            u64::from(version.is_some()).to_le_bytes(),
-            present,
-        ];
-        self.sum.version = Version::numbered(XxHash64::oneshot(0, parts.as_flattened()));
-        self.sum.is_lasting &= version.is_none_or(Version::is_lasting);
-    }
 }
 
 impl OpenArray {
@@ -65,10 +85,7 @@ impl OpenArray {
         let decoder = self.decoder()?;
         self.element_count(region)?;
         let mut versions = VersionSum {
-            sum: RegionVersion {
-                version: Version::NONE,
-                is_lasting: true,
-            },
+            sum: RegionVersion::NONE,
             batch: Vec::new(),
             deadline: self.engine.deadline(),
         };
@@ -115,30 +132,30 @@ impl OpenArray {
             self.engine.limits.fetches.max(1)
         };
         for version in parallel_map(threads, states, &find) {
-            versions.add(version?);
+            versions.sum.add(version?);
         }
         Ok(())
     }
 
-    /// Returns the length of file `name`, which is made of a box: one that is known of the present content, or that
+    /// Returns the length of file `name`, which is made of elements that have the version `version_of`: one that is known of the present content, or that
     /// `measure` finds. Concurrent callers measure once, to the end if it takes longer than they wait: a later one finds it.
     pub fn length_of(
         &self,
         context: &RequestContext,
         name: &str,
-        region: &Region,
+        version_of: VersionOf<'_>,
         measure: impl FnOnce(&RequestContext) -> Result<u64>,
     ) -> Result<u64> {
         let key = (self.id, name.to_string());
         let flights = &self.engine.lengths;
         flights.run(context, &key, self.engine.deadline(), || {
-            let version = self.region_version(&UNLIMITED, region)?;
+            let version = version_of(&UNLIMITED)?;
             if let Some(length) = self.known_length(name, version) {
                 return length;
             }
             let length = measure(&UNLIMITED);
             match &length {
-                Ok(length) => self.note_length(&UNLIMITED, name, (region, version), *length)?,
+                Ok(length) => self.note_length(&UNLIMITED, name, (version_of, version), *length)?,
                 // To find that out again would take as long.
                 Err(error) if error.kind() == Kind::TooLarge => {
                     self.remember(name, version, Err(error.clone()));
@@ -160,16 +177,16 @@ impl OpenArray {
         Some(Ok(length))
     }
 
-    /// Keeps the length of file `name`, which was made of a box that had a version before: unless it has another one by
-    /// now.
+    /// Keeps the length of file `name`, which was made of elements that had a version before: unless they have another
+    /// one by now.
     pub fn note_length(
         &self,
         context: &RequestContext,
         name: &str,
-        (region, version): (&Region, RegionVersion),
+        (version_of, version): (VersionOf<'_>, RegionVersion),
         length: u64,
     ) -> Result<()> {
-        if self.region_version(context, region)? == version {
+        if version_of(context)? == version {
             self.remember(name, version, Ok(length));
             self.keep_length(name, version, length);
         }

@@ -73,7 +73,7 @@ pub use crate::array::arrays::Arrays;
 pub use crate::array::chunk_scan::{ChunkScan, ScanDetail};
 pub use crate::array::content::ArrayState;
 pub use crate::array::engine::{Engine, EngineDisk, Limits};
-pub use crate::array::lengths::RegionVersion;
+pub use crate::array::lengths::{RegionVersion, VersionOf};
 pub use crate::array::shard_file::ShardFile;
 pub use crate::array::spill_file::SpillConfig;
 pub use crate::array::stored_chunks::{FoundChunk, StoredChunks};

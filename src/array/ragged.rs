@@ -107,7 +107,24 @@ impl Cursor {
 /// Bytes and the room that they take in the budget.
 pub struct ReservedBytes {
     bytes: Vec<u8>,
-    _room: Vec<Reservation>,
+    room: Vec<Reservation>,
+}
+
+impl ReservedBytes {
+    /// Whether the bytes take room in the budget.
+    pub fn is_counted(&self) -> bool {
+        !self.room.is_empty()
+    }
+}
+
+impl From<Vec<u8>> for ReservedBytes {
+    /// Holds bytes that take no room in the budget.
+    fn from(bytes: Vec<u8>) -> ReservedBytes {
+        ReservedBytes {
+            bytes,
+            room: Vec::new(),
+        }
+    }
 }
 
 impl Deref for ReservedBytes {
@@ -169,7 +186,7 @@ impl Growing<'_> {
     pub fn finish(self) -> ReservedBytes {
         ReservedBytes {
             bytes: self.bytes,
-            _room: self.room,
+            room: self.room,
         }
     }
 }

@@ -46,16 +46,14 @@ fn write(
     let selection = select((&args.store, path), located, selection)?;
     let source = SourceArray::of(located, array)?;
     let opened = open_file(&UNLIMITED, &source.described(), &selection, content)?;
-    if !content.format.is_basic {
-        note_left_out(source.described().metadata.attributes.left_out());
-    }
+    note_left_out(opened.left_out());
     write_opened(args, &opened, opened.len())?;
     Ok(true)
 }
 
-/// Says which attributes the file does not have.
-fn note_left_out(sentence: Option<String>) {
-    if let Some(sentence) = sentence {
+/// Says what the file does not have.
+fn note_left_out<'a>(sentences: impl Iterator<Item = &'a str>) {
+    for sentence in sentences {
         report::note(format_args!("the file leaves out {sentence}"));
     }
 }
@@ -96,8 +94,8 @@ fn cp_group(
         let found = format!("{}: {why}", format.extension);
         Error::unsupported(shown(located), found)
     })?;
-    let opened = planned.open()?;
-    note_left_out(planned.left_out.clone());
+    let opened = planned.open(&UNLIMITED)?;
+    note_left_out(planned.left_out());
     write_opened(args, &opened, opened.len())?;
     Ok(true)
 }

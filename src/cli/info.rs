@@ -11,6 +11,7 @@ use crate::error::{Error, Kind, Result, printable};
 use crate::grid::joined_indices;
 use crate::inspect::array_info::{ArrayInfo, ReadCost};
 use crate::inspect::coordinates::names_dimensions;
+use crate::inspect::left_out::LeftOut;
 use crate::inspect::locate::StorePath;
 use crate::inspect::named_file::NamedFile;
 use crate::inspect::node_info::{ChildCounts, NodeInfo};
@@ -19,7 +20,6 @@ use crate::inspect::shard_info::{ShardInfo, ShardPart};
 use crate::inspect::stored::StoredFacts;
 use crate::inspect::tree::NodeFacts;
 use crate::json_text;
-use crate::model::LEFT_OUT;
 use crate::request_context::UNLIMITED;
 
 /// Prints what there is to know of a node.
@@ -268,9 +268,6 @@ fn to_json(located: &StorePath, info: &NodeInfo) -> Value {
         "attributes".to_string(),
         Value::Object(info.attributes.to_map()),
     ));
-    if let Some(sentence) = info.attributes.left_out() {
-        others.push((LEFT_OUT.to_string(), json!(sentence)));
-    }
     if !info.renamed_attributes.is_empty() {
         let names = info.renamed_attributes.iter();
         let names = names.map(|(own, held)| (own.clone(), json!(held)));
@@ -309,13 +306,22 @@ fn files_json(info: &NodeInfo) -> Vec<(String, Value)> {
             .map(|(format, why)| ((*format).to_string(), json!(why)));
         ("refused_files".to_string(), Value::Object(pairs.collect()))
     };
+    let left_out = |left_out: &LeftOut| {
+        let sentences = left_out.0.iter();
+        let sentences =
+            sentences.map(|left| json!({"sentence": left.sentence, "files": left.files}));
+        ("left_out".to_string(), sentences.collect())
+    };
     match &info.group_files {
         Some(Ok(files)) => vec![
             ("files".to_string(), json!(files.names)),
             refused(&files.refused),
+            left_out(&files.left_out),
         ],
         Some(Err(error)) => vec![("files".to_string(), json!({"error": error.to_string()}))],
-        None if matches!(info.facts, NodeFacts::Array(_)) => vec![refused(&info.refused_files)],
+        None if matches!(info.facts, NodeFacts::Array(_)) => {
+            vec![refused(&info.refused_files), left_out(&info.left_out)]
+        }
         None => Vec::new(),
     }
 }
@@ -359,6 +365,7 @@ impl Sheet {
             NodeFacts::Array(array) => {
                 self.add_array(array, info.stored.as_ref());
                 self.add_refused(&info.refused_files);
+                self.add_left_out(&info.left_out);
             }
             NodeFacts::Broken(error) => self.add("error", error.to_string()),
         }
@@ -394,6 +401,7 @@ impl Sheet {
                     self.add("decoded files", files.names.join(" "));
                 }
                 self.add_refused(&files.refused);
+                self.add_left_out(&files.left_out);
             }
             Some(Err(error)) => self.add("decoded files", format!("not known: {error}")),
             None => {}
@@ -401,6 +409,16 @@ impl Sheet {
     }
 
     /// Adds the formats without a file, those with one reason in one line.
+    fn add_left_out(&mut self, left_out: &LeftOut) {
+        for (place, left) in left_out.0.iter().enumerate() {
+            let title = if place == 0 { "left out" } else { "" };
+            self.add(
+                title,
+                format!("{} ({})", left.sentence, left.files.join(", ")),
+            );
+        }
+    }
+
     fn add_refused(&mut self, refused: &[RefusedFile]) {
         let mut reasons: Vec<(&str, Vec<&str>)> = Vec::new();
         for (format, why) in refused {
@@ -519,9 +537,6 @@ impl Sheet {
         for (place, (name, value)) in info.attributes.members().into_iter().enumerate() {
             let title = if place == 0 { "attributes" } else { "" };
             self.add(title, format!("{name}: {}", json_text::compact(value)));
-        }
-        if let Some(sentence) = info.attributes.left_out() {
-            self.add("in files", format!("without {sentence}"));
         }
         for (place, (own, held)) in info.renamed_attributes.iter().enumerate() {
             let title = if place == 0 { "in netCDF" } else { "" };

@@ -78,6 +78,7 @@ fn parts(subject: &Subject) -> Option<FileParts> {
             conversion: stored.conversion,
         }),
         trailer: vec![0; padding],
+        ..FileParts::default()
     })
 }
 

@@ -172,6 +172,8 @@ pub struct FileParts {
     pub elements: Option<ElementForm>,
     /// The bytes after the elements.
     pub trailer: Vec<u8>,
+    /// What the metadata say and the file does not have: each thing, a colon and the reason.
+    pub left_out: Vec<String>,
 }
 
 /// How elements are written.
@@ -296,10 +298,20 @@ impl Format {
     /// Returns what a file consists of, by the attributes that files have.
     fn make(&self, subject: &Subject) -> Option<FileParts> {
         let array = subject.array.in_files();
-        (self.parts?)(&Subject {
+        let mut parts = (self.parts?)(&Subject {
             array: &array,
             ..*subject
-        })
+        })?;
+        if !self.is_basic {
+            parts.left_out.extend(subject.array.attributes.left_out());
+        }
+        Some(parts)
+    }
+
+    /// Returns what the metadata say and a file of an array that decodes does not have.
+    pub fn left_out(&self, subject: &Subject) -> Vec<String> {
+        self.make(subject)
+            .map_or(Vec::new(), |parts| parts.left_out)
     }
 
     /// Whether this is another format.

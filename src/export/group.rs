@@ -9,23 +9,87 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::array::OpenArray;
+use parking_lot::Mutex;
+
+use crate::array::ragged::{Growing, RaggedElements, ReservedBytes};
+use crate::array::{ArrayState, OpenArray};
 use crate::error::{Error, Result};
+use crate::export::conversion::Conversion;
 use crate::export::opened::room_of;
 use crate::export::{Export, FileParts};
-use crate::grid::Region;
+use crate::grid::Selection;
 use crate::model::{Array, Attributes};
 use crate::request_context::RequestContext;
 use crate::sync::budget::Reservation;
 use crate::sync::read_bytes::{ReadAt, ReadBytes, part};
 
 /// An array of a group, or of a group below it.
-#[derive(Clone, Debug)]
-pub struct GroupMember<'a> {
+#[derive(Clone)]
+pub struct GroupMember {
     /// Its path from the group: its name where it is in the group itself.
     pub path: String,
-    /// Its metadata, with the attributes that the file has.
-    pub array: Cow<'a, Array>,
+    /// Its metadata as the file has them: shape and type of the elements that it has, and its attributes.
+    pub array: Arc<Array>,
+    /// Where its elements come from; `None` for a file of metadata alone.
+    pub source: Option<MemberSource>,
+}
+
+/// The elements of a member of a group.
+#[derive(Clone)]
+pub struct MemberSource {
+    /// The array in the store.
+    pub array: Arc<OpenArray>,
+    /// Which of its elements the file has.
+    pub selection: Selection,
+    /// What becomes of each element before a format writes it; `None` if that is what it is decoded to.
+    pub conversion: Option<Arc<dyn Conversion>>,
+}
+
+impl MemberSource {
+    /// Returns all elements of an array, as they are decoded.
+    pub fn whole(array: Arc<OpenArray>) -> MemberSource {
+        MemberSource {
+            selection: Selection::whole(&array.array().shape),
+            array,
+            conversion: None,
+        }
+    }
+
+    /// Opens the elements in the form of a format.
+    fn open(&self, parts: FileParts) -> Result<Export> {
+        self.array.check_decodable()?;
+        let parts = match &self.conversion {
+            Some(first) => parts.after(first, self.array.array().element_size()?),
+            None => parts,
+        };
+        Export::of_selection(&self.array, parts, &self.selection, self.array.id())
+    }
+}
+
+impl GroupMember {
+    /// Returns where the elements come from; `Invalid` for a member of metadata alone.
+    pub fn source(&self) -> Result<&MemberSource> {
+        let source = self.source.as_ref();
+        source.ok_or_else(|| Error::invalid(&self.path, "has no elements to be read"))
+    }
+
+    /// Opens the elements, which have a fixed length, as bytes of the type that `array` says: in C order, little-endian.
+    pub fn elements(&self) -> Result<Export> {
+        self.source()?.open(FileParts::plain(Vec::new()))
+    }
+
+    /// Reads all elements, which have no fixed length; fails as `OpenArray::records`.
+    pub fn records(&self, context: &RequestContext) -> Result<RaggedElements> {
+        let MemberSource {
+            array, selection, ..
+        } = self.source()?;
+        array.check_decodable()?;
+        let region = selection.region().ok_or_else(|| {
+            let why = "steps are for elements of a fixed length";
+            Error::unsupported(array.path(), why)
+        })?;
+        array.records(context, &region)
+    }
 }
 
 /// A group below the group.
@@ -38,16 +102,46 @@ pub struct Subgroup {
 }
 
 /// What a file of a group is made of.
-#[derive(Debug)]
-pub struct GroupContents<'a> {
+#[derive(Clone)]
+pub struct GroupContents {
     /// The attributes of the group that the file has.
     pub attributes: Attributes,
     /// The groups below it, each after the one that it is in; none for formats without groups.
     pub subgroups: Vec<Subgroup>,
     /// Its arrays, at least one.
-    pub members: Vec<GroupMember<'a>>,
+    pub members: Vec<GroupMember>,
     /// A sentence on each node that is left out; none for formats without groups, which leave nothing out.
     pub left_out: Vec<String>,
+}
+
+impl GroupContents {
+    /// Returns the arrays in the store that the members are of.
+    pub fn arrays(&self) -> impl Iterator<Item = &Arc<OpenArray>> {
+        let sources = self
+            .members
+            .iter()
+            .filter_map(|member| member.source.as_ref());
+        sources.map(|source| &source.array)
+    }
+
+    /// Returns a member by its number.
+    pub fn member(&self, number: usize) -> Result<&GroupMember> {
+        let member = self.members.get(number);
+        member.ok_or_else(|| Error::invalid("group", "a file of other arrays"))
+    }
+
+    /// Returns the array of a member with its present state.
+    fn seen(&self, number: usize) -> Result<SeenArray> {
+        let array = &self.member(number)?.source()?.array;
+        Ok((array.clone(), Mutex::new(array.state())))
+    }
+
+    /// Begins to put bytes of the file together, in memory that is counted.
+    pub fn growing(&self) -> Result<Growing<'_>> {
+        let first = self.arrays().next();
+        let first = first.ok_or_else(|| Error::invalid("group", "has no elements to be read"))?;
+        Ok(first.growing())
+    }
 }
 
 /// What a format makes of a group, or why it cannot, as it is said after the name of the format and a colon.
@@ -81,10 +175,44 @@ impl fmt::Debug for GroupFormat {
 }
 
 /// What a file of a group consists of.
-#[derive(Clone)]
 pub struct GroupPlan {
+    /// The bytes of the file.
+    pub body: GroupBody,
+    /// What the file does not have of the group, as `FileParts::left_out`.
+    pub left_out: Vec<String>,
+}
+
+/// The bytes of a file of a group.
+pub enum GroupBody {
+    /// The metadata tell where all of them are.
+    Laid(GroupLayout),
+    /// They depend on elements, which are read when the file is opened.
+    Made(MadeLayout),
+}
+
+/// A layout that is made when a file is opened.
+pub struct MadeLayout {
+    /// The numbers of the members whose elements are read for it.
+    pub read: Vec<usize>,
+    /// Reads them and says what the file consists of.
+    pub make: fn(&RequestContext, &GroupContents) -> Result<GroupLayout>,
+}
+
+impl GroupPlan {
+    /// Returns a plan whose bytes metadata tell, and which leaves nothing out.
+    pub fn laid(layout: GroupLayout) -> GroupPlan {
+        GroupPlan {
+            body: GroupBody::Laid(layout),
+            left_out: Vec::new(),
+        }
+    }
+}
+
+/// Where the bytes of a file come from.
+#[derive(Clone)]
+pub struct GroupLayout {
     /// The bytes before the first array.
-    pub header: Vec<u8>,
+    pub header: Arc<ReservedBytes>,
     /// The arrays in order of their places, which leave no gaps.
     pub variables: Vec<PlacedVariable>,
     /// The bytes of a row, if the arrays are columns: of each the first element, then of each the second. All have one
@@ -103,13 +231,13 @@ pub struct PlacedVariable {
     pub parts: FileParts,
 }
 
-impl GroupPlan {
-    /// Returns the length of the file in bytes, where `arrays` are the members; `TooLarge` beyond that of any file.
-    pub fn len(&self, arrays: &[Arc<OpenArray>]) -> Result<u64> {
+impl GroupLayout {
+    /// Returns the length of the file in bytes; `TooLarge` beyond that of any file.
+    pub fn len(&self, contents: &GroupContents) -> Result<u64> {
         let Some(last) = self.variables.last() else {
             return Ok(self.header.len() as u64);
         };
-        let array = member(arrays, last)?.array();
+        let array = &contents.member(last.member)?.array;
         let end = match (self.row, &array.shape[..]) {
             (Some(row), &[rows, ..]) => row
                 .checked_mul(rows)
@@ -122,26 +250,41 @@ impl GroupPlan {
         end.filter(|&end| i64::try_from(end).is_ok())
             .ok_or_else(|| Error::too_large("group", "a file of its arrays"))
     }
+}
 
+impl GroupPlan {
     /// Returns a number of the content, which stays while chunks change.
-    pub fn content(&self, arrays: &[Arc<OpenArray>]) -> u64 {
+    pub fn content(&self, contents: &GroupContents) -> u64 {
         let mut hasher = DefaultHasher::new();
-        self.header.hash(&mut hasher);
-        let order = self.variables.iter();
-        order.for_each(|variable| variable.member.hash(&mut hasher));
-        arrays.iter().for_each(|array| array.id().hash(&mut hasher));
+        match &self.body {
+            GroupBody::Laid(layout) => {
+                layout.header[..].hash(&mut hasher);
+                let order = layout.variables.iter();
+                order.for_each(|variable| variable.member.hash(&mut hasher));
+            }
+            // The attributes may be in what is made.
+            GroupBody::Made(_) => {
+                let members = contents.members.iter();
+                let attributes = members.map(|member| &member.array.attributes);
+                let all = attributes.chain([&contents.attributes]);
+                all.for_each(|attributes| attributes.text().hash(&mut hasher));
+            }
+        }
+        for member in &contents.members {
+            let source = member.source.as_ref();
+            let elements = source.map(|source| (source.array.id(), &source.selection.axes));
+            (&member.path, format!("{elements:?}")).hash(&mut hasher);
+        }
         hasher.finish()
     }
 }
 
-fn member<'a>(arrays: &'a [Arc<OpenArray>], of: &PlacedVariable) -> Result<&'a Arc<OpenArray>> {
-    let array = arrays.get(of.member);
-    array.ok_or_else(|| Error::invalid("group", "a file of other arrays"))
-}
+/// An array, with the state in which it was last seen.
+type SeenArray = (Arc<OpenArray>, Mutex<ArrayState>);
 
 /// A file of a group, open.
 pub struct GroupFile {
-    header: Vec<u8>,
+    header: Arc<ReservedBytes>,
     /// What a long header takes of the memory.
     _room: Option<Reservation>,
     /// Where each array begins, in order.
@@ -149,28 +292,42 @@ pub struct GroupFile {
     /// The bytes of a row of a table.
     row: Option<u64>,
     length: u64,
+    /// The arrays that the bytes of the file depend on.
+    arrays: Vec<SeenArray>,
 }
 
 impl GroupFile {
-    /// Opens the file of a group whose members are `arrays`; fails with the error that stops one of them from being
-    /// decoded.
-    pub fn open(plan: &GroupPlan, arrays: &[Arc<OpenArray>]) -> Result<GroupFile> {
-        let variables = plan.variables.iter().map(|variable| {
-            let array = member(arrays, variable)?;
-            array.check_decodable()?;
-            let region = Region::whole(&array.array().shape);
-            let export = Export::of_parts(array, variable.parts.clone(), region, array.id())?;
-            Ok((variable.offset, export))
+    /// Opens the file of a group; fails with the error that stops one of its arrays from being decoded, or read.
+    pub fn open(
+        context: &RequestContext,
+        body: &GroupBody,
+        contents: &GroupContents,
+    ) -> Result<GroupFile> {
+        let seen = |number: &usize| contents.seen(*number);
+        let (layout, mut arrays) = match body {
+            GroupBody::Laid(layout) => (Cow::Borrowed(layout), Vec::new()),
+            GroupBody::Made(made) => {
+                // A change that comes while elements are read is one of the open file.
+                let read = made.read.iter().map(seen).collect::<Result<_>>()?;
+                (Cow::Owned((made.make)(context, contents)?), read)
+            }
+        };
+        for variable in &layout.variables {
+            arrays.push(seen(&variable.member)?);
+        }
+        let variables = layout.variables.iter().map(|variable| {
+            let source = contents.member(variable.member)?.source()?;
+            Ok((variable.offset, source.open(variable.parts.clone())?))
         });
-        let room = arrays
-            .first()
-            .map(|array| room_of(array, plan.header.len()));
+        let first = arrays.first().filter(|_| !layout.header.is_counted());
+        let room = first.map(|(array, _)| room_of(array, layout.header.len()));
         Ok(GroupFile {
             _room: room.transpose()?.flatten(),
-            header: plan.header.clone(),
             variables: variables.collect::<Result<_>>()?,
-            row: plan.row,
-            length: plan.len(arrays)?,
+            row: layout.row,
+            length: layout.len(contents)?,
+            header: layout.header.clone(),
+            arrays,
         })
     }
 
@@ -184,19 +341,20 @@ impl GroupFile {
         self.length == 0
     }
 
-    /// Returns the arrays that are in the file.
+    /// Returns the arrays that the bytes of the file depend on.
     pub fn arrays(&self) -> impl Iterator<Item = &Arc<OpenArray>> {
-        self.variables.iter().map(|(_, export)| export.array())
+        self.arrays.iter().map(|(array, _)| array)
     }
 
     /// Whether the content may have changed since this was last asked, by what is known without asking the store.
     pub fn may_have_changed(&self) -> bool {
-        let changed = self
-            .variables
-            .iter()
-            .filter(|(_, export)| export.may_have_changed());
+        let has_changed = |(array, seen): &&SeenArray| {
+            let now = array.state();
+            let before = std::mem::replace(&mut *seen.lock(), now);
+            array.may_have_changed(&before)
+        };
         // Each of them has to be asked.
-        changed.count() > 0
+        self.arrays.iter().filter(has_changed).count() > 0
     }
 
     /// Puts a range together out of the header and what `read` returns of arrays.

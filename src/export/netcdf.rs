@@ -4,9 +4,12 @@
 //! first, big-endian and padded to four bytes. Their definitions are in the same order, which netCDF-C demands. The format
 //! has no groups, so arrays of groups below are not in it.
 
+use std::sync::Arc;
+
 use crate::export::dimensions::GroupDimensions;
 use crate::export::group::{
-    GroupContents, GroupFormat, GroupMember, GroupPlan, GroupScope, OrWhyNot, PlacedVariable,
+    GroupContents, GroupFormat, GroupLayout, GroupMember, GroupPlan, GroupScope, OrWhyNot,
+    PlacedVariable,
 };
 use crate::export::hdf5;
 use crate::export::netcdf_header::{FILL, HeaderWriter, NetcdfAttribute, NetcdfType, Variant};
@@ -20,7 +23,8 @@ pub const FORMAT: GroupFormat = GroupFormat {
     scope: GroupScope::Own,
     plan: |contents| {
         let first = plan(contents, Variant::First);
-        first.or_else(|_| plan(contents, Variant::Second))
+        let layout = first.or_else(|_| plan(contents, Variant::Second));
+        layout.map(GroupPlan::laid)
     },
 };
 
@@ -76,7 +80,7 @@ impl Variable<'_> {
 }
 
 /// Returns what a file consists of; says which of the arrays stops it.
-fn plan(contents: &GroupContents, variant: Variant) -> OrWhyNot<GroupPlan> {
+fn plan(contents: &GroupContents, variant: Variant) -> OrWhyNot<GroupLayout> {
     let (dimensions, variables) = variables_of(contents)?;
     if let Some(long) = longest_misfit(&variables, variant) {
         let (name, length) = (long.name, long.length);
@@ -112,7 +116,7 @@ fn assembled(
     variant: Variant,
     dimensions: &GroupDimensions,
     variables: &[Variable],
-) -> Option<GroupPlan> {
+) -> Option<GroupLayout> {
     let global = NetcdfAttribute::list(&contents.attributes, None);
     let write = |begins: &[u64]| header(dimensions, &global, variables, begins, variant);
     // The length of the header does not depend on the numbers in it.
@@ -122,8 +126,8 @@ fn assembled(
     header.resize(usize::try_from(length).ok()?, 0);
     let placed = variables.iter().zip(begins);
     let placed = placed.map(|(variable, offset)| variable.placed(contents, offset));
-    Some(GroupPlan {
-        header,
+    Some(GroupLayout {
+        header: Arc::new(header.into()),
         variables: placed.collect::<Option<_>>()?,
         row: None,
     })

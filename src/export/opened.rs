@@ -26,6 +26,7 @@ pub struct Export {
     header: Vec<u8>,
     body: FileBody,
     trailer: Vec<u8>,
+    left_out: Vec<String>,
     content: u64,
     /// What a long header takes of the memory.
     _room: Option<Reservation>,
@@ -165,6 +166,7 @@ impl Export {
             header: Vec::new(),
             body: FileBody::Whole(bytes),
             trailer: Vec::new(),
+            left_out: Vec::new(),
             content: array.id(),
             _room: None,
             seen,
@@ -197,6 +199,7 @@ impl Export {
             body: body_of(array, parts.elements, selection, length)?,
             header: parts.header,
             trailer: parts.trailer,
+            left_out: parts.left_out,
             content,
             seen,
         })
@@ -219,6 +222,11 @@ impl Export {
     /// Whether the file has no bytes.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+
+    /// Returns what the metadata say and the file does not have, as `FileParts::left_out`.
+    pub fn left_out(&self) -> impl Iterator<Item = &str> {
+        self.left_out.iter().map(String::as_str)
     }
 
     /// Returns where the elements end.

@@ -9,7 +9,8 @@ use serde_json::Value;
 
 use crate::export::conversion::{Conversion, digest_of};
 use crate::export::group::{
-    GroupContents, GroupFormat, GroupMember, GroupPlan, GroupScope, OrWhyNot, PlacedVariable,
+    GroupContents, GroupFormat, GroupLayout, GroupMember, GroupPlan, GroupScope, OrWhyNot,
+    PlacedVariable,
 };
 use crate::export::text_cell::{RowNotation, TextCell};
 use crate::export::{ElementForm, FileParts};
@@ -72,18 +73,18 @@ fn plan(contents: &GroupContents, notation: RowNotation) -> OrWhyNot<GroupPlan> 
     if width > MAX_ROW {
         return Err(format!("no rows of more than {MAX_ROW} bytes"));
     }
-    Ok(GroupPlan {
-        header: header(&columns, notation),
+    Ok(GroupPlan::laid(GroupLayout {
+        header: Arc::new(header(&columns, notation).into()),
         variables,
         row: Some(width as u64),
-    })
+    }))
 }
 
 /// Returns the columns in order, at least one: as AnnData has it, or that of their names. A group is no table that has
 /// arrays of several dimensions or lengths, or of a type that has no text.
 fn columns<'a>(contents: &'a GroupContents) -> OrWhyNot<Vec<Column<'a>>> {
     let (mut columns, mut rows) = (Vec::new(), None);
-    for (member, GroupMember { path, array }) in contents.members.iter().enumerate() {
+    for (member, GroupMember { path, array, .. }) in contents.members.iter().enumerate() {
         // The length of the file would depend on elements without a fixed length.
         if !is_column(path, &array.shape, &mut rows)? || array.data_type.is_variable() {
             continue;

@@ -3,48 +3,119 @@
 //! What such a file consists of depends on all children of the group, of nested formats on all nodes below it: all of
 //! these are read to look one up.
 
-use std::borrow::Cow;
 use std::sync::Arc;
 
-use crate::array::{Arrays, OpenArray};
+use crate::array::{Arrays, OpenArray, RegionVersion};
 use crate::error::{Error, Result};
 use crate::export::GROUP_FORMATS;
 use crate::export::group::{
-    GroupContents, GroupFile, GroupFormat, GroupMember, GroupPlan, GroupScope, OrWhyNot, Subgroup,
+    GroupBody, GroupContents, GroupFile, GroupFormat, GroupMember, GroupPlan, GroupScope,
+    MadeLayout, MemberSource, OrWhyNot, Subgroup,
 };
+use crate::grid::Region;
 use crate::hierarchy::{Hierarchy, NodeEntry};
 use crate::model::{Attributes, LEFT_OUT, MAX_IN_FILES};
 use crate::request_context::RequestContext;
 
 /// A file of a group that opens.
 pub struct PlannedFile {
-    /// The arrays that it was made of.
-    pub arrays: Vec<Arc<OpenArray>>,
+    /// The format.
+    format: &'static GroupFormat,
+    /// The nodes that it was made of.
+    contents: GroupContents,
     /// What it consists of.
-    pub plan: GroupPlan,
-    /// A sentence on attributes that it does not have, if there are such.
-    pub left_out: Option<String>,
+    plan: GroupPlan,
 }
 
 impl PlannedFile {
-    /// Returns the exact length in bytes.
-    pub fn length(&self) -> Result<u64> {
-        self.plan.len(&self.arrays)
+    /// Returns the exact length in bytes. One that depends on elements is found by making the file, once for each content.
+    pub fn length(&self, context: &RequestContext) -> Result<u64> {
+        let made = match &self.plan.body {
+            GroupBody::Laid(layout) => return layout.len(&self.contents),
+            GroupBody::Made(made) => made,
+        };
+        let version = |context: &RequestContext| self.version(context, made);
+        let measure = |context: &RequestContext| {
+            let file = GroupFile::open(context, &self.plan.body, &self.contents)?;
+            Ok(file.len())
+        };
+        let first = self.first_read(made)?;
+        first.length_of(context, &self.measured_name(), &version, measure)
     }
 
-    /// Returns the file if all of its arrays decode.
-    fn decodable(self) -> OrWhyNot<PlannedFile> {
-        let members = self.plan.variables.iter().map(|variable| variable.member);
-        let mut arrays = members.filter_map(|member| self.arrays.get(member));
-        match arrays.find_map(|array| array.check_decodable().err()) {
-            Some(error) => Err(error.to_string()),
-            None => Ok(self),
-        }
+    /// Whether the length depends on elements.
+    pub fn is_made(&self) -> bool {
+        matches!(self.plan.body, GroupBody::Made(_))
+    }
+
+    /// Returns a number of the content, which stays while chunks change.
+    pub fn content(&self) -> u64 {
+        self.plan.content(&self.contents)
+    }
+
+    /// Returns what the file does not have of the group, as `FileParts::left_out`.
+    pub fn left_out(&self) -> impl Iterator<Item = &str> {
+        let all = self.contents.left_out.iter().chain(&self.plan.left_out);
+        all.map(String::as_str)
     }
 
     /// Opens the file.
-    pub fn open(&self) -> Result<GroupFile> {
-        GroupFile::open(&self.plan, &self.arrays)
+    pub fn open(&self, context: &RequestContext) -> Result<GroupFile> {
+        let open = || GroupFile::open(context, &self.plan.body, &self.contents);
+        let GroupBody::Made(made) = &self.plan.body else {
+            return open();
+        };
+        let version_of = |context: &RequestContext| self.version(context, made);
+        let version = version_of(context)?;
+        let file = open()?;
+        let (first, name) = (self.first_read(made)?, self.measured_name());
+        first.note_length(context, &name, (&version_of, version), file.len())?;
+        Ok(file)
+    }
+
+    /// Returns the array that keeps the length of the file.
+    fn first_read(&self, made: &MadeLayout) -> Result<&Arc<OpenArray>> {
+        let first = made.read.first().copied().unwrap_or_default();
+        Ok(&self.contents.member(first)?.source()?.array)
+    }
+
+    /// Returns the name under which that array keeps it: another one for other metadata.
+    fn measured_name(&self) -> String {
+        let extension = self.format.extension;
+        format!("group.{extension} {:x}", self.content())
+    }
+
+    /// Returns the version of the elements that are read to make the file.
+    fn version(&self, context: &RequestContext, made: &MadeLayout) -> Result<RegionVersion> {
+        RegionVersion::of_all(made.read.iter().map(|&number| {
+            let source = self.contents.member(number)?.source()?;
+            let shape = &source.array.array().shape;
+            let region = source.selection.region();
+            let region = region.unwrap_or_else(|| Region::whole(shape));
+            source.array.region_version(context, &region)
+        }))
+    }
+
+    /// Returns the file if all arrays that it has decode.
+    fn decodable(self) -> OrWhyNot<PlannedFile> {
+        let members: Vec<usize> = match &self.plan.body {
+            GroupBody::Laid(layout) => layout
+                .variables
+                .iter()
+                .map(|placed| placed.member)
+                .collect(),
+            GroupBody::Made(made) => made.read.clone(),
+        };
+        let error = members.into_iter().find_map(|number| {
+            let source = self.contents.member(number).and_then(GroupMember::source);
+            source
+                .and_then(|source| source.array.check_decodable())
+                .err()
+        });
+        match error {
+            Some(error) => Err(error.to_string()),
+            None => Ok(self),
+        }
     }
 }
 
@@ -68,7 +139,7 @@ impl GroupSource<'_> {
     pub fn file(
         &self,
         context: &RequestContext,
-        format: &GroupFormat,
+        format: &'static GroupFormat,
     ) -> Result<OrWhyNot<PlannedFile>> {
         match self.nodes(context, format.scope)? {
             Ok(nodes) => self.planned(format, nodes),
@@ -82,7 +153,7 @@ impl GroupSource<'_> {
     pub fn formats(
         &self,
         context: &RequestContext,
-    ) -> Result<Vec<(&'static GroupFormat, OrWhyNot<()>)>> {
+    ) -> Result<Vec<(&'static GroupFormat, OrWhyNot<PlannedFile>)>> {
         let answers = GROUP_FORMATS.iter().map(|&format| {
             let is_nested = matches!(format.scope, GroupScope::Below);
             let own = match self.nodes(context, GroupScope::Own)? {
@@ -94,23 +165,24 @@ impl GroupSource<'_> {
                 Err(_) if is_nested => self.file(context, format)?,
                 own => own,
             };
-            Ok((format, answer.map(drop)))
+            Ok((format, answer))
         });
         answers.collect()
     }
 
-    fn planned(&self, format: &GroupFormat, nodes: NodesBelow) -> Result<OrWhyNot<PlannedFile>> {
+    fn planned(
+        &self,
+        format: &'static GroupFormat,
+        nodes: NodesBelow,
+    ) -> Result<OrWhyNot<PlannedFile>> {
         let is_nested = matches!(format.scope, GroupScope::Below);
         let mut left_out = nodes.left_out;
-        let (mut members, mut arrays) = (Vec::new(), Vec::new());
+        let mut members = Vec::new();
         for node in &nodes.arrays {
             let array = self.arrays.open(node)?;
-            match (member_of(self.group, node), array.check_decodable()) {
+            match (member_of(self.group, node, &array), array.check_decodable()) {
                 (_, Err(error)) if is_nested => left_out.push(error.to_string()),
-                (Some(member), _) => {
-                    members.push(member);
-                    arrays.push(array);
-                }
+                (Some(member), _) => members.push(member),
                 _ if is_nested => left_out.push(not_text(node)),
                 _ => return Ok(Err(not_text(node))),
             }
@@ -119,19 +191,18 @@ impl GroupSource<'_> {
             return Ok(Err("there is no array".to_string()));
         }
         let subgroups = nodes.groups.iter();
-        let contents = GroupContents {
+        let contents = shortened(GroupContents {
             attributes: self.group.node()?.attributes().clone(),
             subgroups: subgroups
                 .filter_map(|node| subgroup_of(self.group, node))
                 .collect(),
             members,
             left_out,
-        };
-        let (contents, left_out) = shortened(contents);
+        });
         let file = (format.plan)(&contents).map(|plan| PlannedFile {
-            arrays,
+            format,
+            contents,
             plan,
-            left_out,
         });
         Ok(file.and_then(PlannedFile::decodable))
     }
@@ -219,10 +290,11 @@ struct NodesBelow {
 /// The longest attributes that the nodes in a file have whole together, in bytes of text.
 const MAX_TOGETHER: usize = 4 * MAX_IN_FILES;
 
-fn member_of<'a>(group: &NodeEntry, node: &'a NodeEntry) -> Option<GroupMember<'a>> {
+fn member_of(group: &NodeEntry, node: &NodeEntry, array: &Arc<OpenArray>) -> Option<GroupMember> {
     Some(GroupMember {
         path: relative(group, node)?,
-        array: Cow::Borrowed(node.array()?),
+        array: Arc::new(node.array()?.clone()),
+        source: Some(MemberSource::whole(array.clone())),
     })
 }
 
@@ -234,27 +306,27 @@ fn subgroup_of(group: &NodeEntry, node: &NodeEntry) -> Option<Subgroup> {
 }
 
 /// Returns the contents of a file with the attributes that it has: the whole ones, if those of all nodes are short enough
-/// for a header; and a sentence on some that it does not have.
-fn shortened(mut contents: GroupContents<'_>) -> (GroupContents<'_>, Option<String>) {
+/// for a header. A sentence says what is left out.
+fn shortened(mut contents: GroupContents) -> GroupContents {
     let GroupContents {
         attributes,
         subgroups,
         members,
-        ..
+        left_out,
     } = &mut contents;
     let own = std::iter::once(&*attributes);
     let below = subgroups.iter().map(|group| &group.attributes);
     let arrays = members.iter().map(|member| &member.array.attributes);
     let lengths = own.chain(below).chain(arrays);
     let length: usize = lengths.map(|held| held.in_files().text().len()).sum();
-    let mut left_out = None;
+    let mut sentence = None;
     let mut held = |attributes: &Attributes| {
         let held = match length {
             0..=MAX_TOGETHER => attributes.in_files().clone(),
             _ => attributes.of_meaning(),
         };
         if held.text().len() != attributes.text().len() {
-            left_out = held
+            sentence = held
                 .get(LEFT_OUT)
                 .and_then(|text| Some(text.as_str()?.to_string()));
         }
@@ -267,10 +339,12 @@ fn shortened(mut contents: GroupContents<'_>) -> (GroupContents<'_>, Option<Stri
     for member in members {
         let own = &member.array.attributes;
         if length > MAX_TOGETHER || !own.is_in_files() {
-            member.array.to_mut().attributes = held(&member.array.attributes);
+            let attributes = held(own);
+            Arc::make_mut(&mut member.array).attributes = attributes;
         }
     }
-    (contents, left_out)
+    left_out.extend(sentence);
+    contents
 }
 
 /// Returns the path of a node from a group above it; nothing if it is not text.

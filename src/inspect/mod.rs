@@ -12,6 +12,7 @@ pub mod file_ending;
 pub mod group_file;
 pub mod key_of_chunk;
 pub mod labels;
+pub mod left_out;
 pub mod locate;
 pub mod named_file;
 pub mod node_info;

@@ -94,7 +94,7 @@ fn of_group(
         group,
     };
     let length = match source.file(context, format) {
-        Ok(Ok(file)) => file.length().map(Some),
+        Ok(Ok(file)) => file.length(context).map(Some),
         Ok(Err(why)) => Err(Error::unsupported(
             &group.path,
             format!("{}: {why}", format.extension),

@@ -7,6 +7,7 @@ use crate::export::netcdf;
 use crate::export::surroundings::Surroundings;
 use crate::hierarchy::NodeEntry;
 use crate::inspect::array_info::ArrayInfo;
+use crate::inspect::left_out::LeftOut;
 use crate::inspect::locate::StorePath;
 use crate::inspect::refused_files;
 use crate::inspect::refused_files::{GroupFiles, RefusedFile};
@@ -41,6 +42,8 @@ pub struct NodeInfo {
     pub group_files: Option<Result<GroupFiles>>,
     /// The decoded files that an array which decodes has not.
     pub refused_files: Vec<RefusedFile>,
+    /// What the decoded files leave out.
+    pub left_out: LeftOut,
     /// Attributes that have other names in files of netCDF, and these.
     pub renamed_attributes: Vec<(String, String)>,
 }
@@ -78,11 +81,13 @@ impl NodeInfo {
         };
         let group_files = matches!(facts, NodeFacts::Group)
             .then(|| GroupFiles::of(context, located, &entry, &name));
-        let refused_files = match (&facts, entry.array()) {
+        let (refused_files, left_out) = match (&facts, entry.array()) {
             (NodeFacts::Array(info), Some(array)) if info.undecodable.is_none() => {
-                refused_files::of_array(array, &name, around.attributes())
+                let around = around.attributes();
+                let left_out = LeftOut::of_array(array, &name, around);
+                (refused_files::of_array(array, &name, around), left_out)
             }
-            _ => Vec::new(),
+            _ => (Vec::new(), LeftOut::default()),
         };
         let renamed_attributes = netcdf::renamed(&attributes, entry.array());
         Ok(NodeInfo {
@@ -96,6 +101,7 @@ impl NodeInfo {
             children,
             group_files,
             refused_files,
+            left_out,
             renamed_attributes,
         })
     }

@@ -7,6 +7,7 @@ use crate::export::surroundings::Surroundings;
 use crate::export::{FORMATS, Subject};
 use crate::hierarchy::NodeEntry;
 use crate::inspect::group_file::GroupSource;
+use crate::inspect::left_out::LeftOut;
 use crate::inspect::locate::StorePath;
 use crate::model::Array;
 use crate::request_context::RequestContext;
@@ -33,6 +34,8 @@ pub struct GroupFiles {
     pub names: Vec<String>,
     /// The others.
     pub refused: Vec<RefusedFile>,
+    /// What those that open leave out.
+    pub left_out: LeftOut,
 }
 
 impl GroupFiles {
@@ -51,7 +54,11 @@ impl GroupFiles {
         let mut files = GroupFiles::default();
         for (format, answer) in source.formats(context)? {
             match answer {
-                Ok(()) => files.names.push(format!("{name}.{}", format.extension)),
+                Ok(file) => {
+                    let name = format!("{name}.{}", format.extension);
+                    files.left_out.add(&name, file.left_out());
+                    files.names.push(name);
+                }
                 Err(why) => files.refused.push((format.extension, why)),
             }
         }

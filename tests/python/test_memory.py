@@ -1,5 +1,6 @@
 """The memory of a mount is that of its budget, however long the documents of a store are and however many."""
 
+import errno
 import json
 import os
 import re
@@ -141,13 +142,19 @@ def test_b13_a_file_says_which_attributes_it_leaves_out(tmp_path):
     scale_stores.write(store / "a" / "zarr.json", array)
     told = zarrfs("info", store / "a").stdout
     sentence = f"{len(MANY)} attributes of {len(MANY) + 2}"
-    assert f"without {sentence}" in told
+    [line] = [line for line in told.splitlines() if line.strip().startswith("left out")]
+    assert sentence in line and "a.tif" in line and "a.npy" not in line
     copied = zarrfs("cp", store, tmp_path / "all.nc4")
     assert f"leaves out {sentence}" in copied.stderr
     with netCDF4.Dataset(tmp_path / "all.nc4") as file:
         attributes = file["a"].__dict__
     assert attributes["scale_factor"] == 2.0 and attributes["units"] == "m"
     assert attributes["zarrfs_left_out"].startswith(sentence) and len(attributes) == 3
+    with Daemon(store) as mount:
+        for name in ("all.nc4", "a/a.tif"):
+            assert os.getxattr(mount.files / name, "user.zarrfs.left_out").decode().startswith(sentence)
+        with pytest.raises(OSError, match=os.strerror(errno.ENODATA)):
+            os.getxattr(mount.files / "a" / "a.npy", "user.zarrfs.left_out")
 
 
 SHORT = 1 << 18

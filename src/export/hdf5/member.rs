@@ -13,7 +13,7 @@ pub(super) struct PlacedMember<'a> {
     /// Its number among all members.
     pub(super) number: usize,
     pub(super) name: &'a str,
-    pub(super) member: &'a GroupMember<'a>,
+    pub(super) member: &'a GroupMember,
     pub(super) kind: HdfType,
     pub(super) lengths: Vec<u64>,
     /// The dimensions, numbered within the group.
@@ -24,7 +24,7 @@ pub(super) struct PlacedMember<'a> {
 pub(super) fn placed<'a>(
     number: usize,
     name: &'a str,
-    member: &'a GroupMember<'a>,
+    member: &'a GroupMember,
     flavour: Flavour,
 ) -> Result<PlacedMember<'a>, String> {
     let array = &member.array;

@@ -4,11 +4,12 @@
 //! first without addresses, since their lengths do not depend on these. `datatype` and `attributes` say what values become,
 //! `tree` has the objects, `object` and `heap` the words.
 
-use std::borrow::Cow;
+use std::sync::Arc;
 
 use crate::export::format::ALIGNMENT;
 use crate::export::group::{
-    GroupContents, GroupFormat, GroupMember, GroupPlan, GroupScope, PlacedVariable,
+    GroupContents, GroupFormat, GroupLayout, GroupMember, GroupPlan, GroupScope, OrWhyNot,
+    PlacedVariable,
 };
 use crate::export::hdf5::datatype::Flavour;
 use crate::export::hdf5::heap::GlobalHeap;
@@ -33,18 +34,19 @@ pub use crate::export::hdf5::attributes::is_fill;
 pub const GROUP: GroupFormat = GroupFormat {
     extension: "h5",
     scope: GroupScope::Below,
-    plan: |contents| plan(contents, Flavour::Hdf5).ok_or_else(nothing_held),
+    plan: |contents| planned(contents, Flavour::Hdf5),
 };
 
 /// HDF5 as netCDF-4 has it.
 pub const NETCDF: GroupFormat = GroupFormat {
     extension: "nc4",
     scope: GroupScope::Below,
-    plan: |contents| plan(contents, Flavour::Netcdf4).ok_or_else(nothing_held),
+    plan: |contents| planned(contents, Flavour::Netcdf4),
 };
 
-fn nothing_held() -> String {
-    "none of the arrays can be held".to_string()
+fn planned(contents: &GroupContents, flavour: Flavour) -> OrWhyNot<GroupPlan> {
+    let layout = plan(contents, flavour).map(GroupPlan::laid);
+    layout.ok_or_else(|| "none of the arrays can be held".to_string())
 }
 
 /// An array by itself.
@@ -70,7 +72,7 @@ struct WrittenObjects {
     heap: Vec<u8>,
 }
 
-fn plan(contents: &GroupContents, flavour: Flavour) -> Option<GroupPlan> {
+fn plan(contents: &GroupContents, flavour: Flavour) -> Option<GroupLayout> {
     let tree = HdfTree::of(contents, flavour)?;
     let count = tree.objects.len();
     let unknown = HdfPlaces {
@@ -94,8 +96,8 @@ fn plan(contents: &GroupContents, flavour: Flavour) -> Option<GroupPlan> {
     header.extend(written.heap);
     header.resize(usize::try_from(begin).ok()?, 0);
     let variables = variables(&tree, contents, &data, flavour)?;
-    Some(GroupPlan {
-        header,
+    Some(GroupLayout {
+        header: Arc::new(header.into()),
         variables,
         row: None,
     })
@@ -164,6 +166,7 @@ fn variables(
                     conversion: kind.conversion,
                 }),
                 trailer: vec![0; usize::try_from(padding).ok()?],
+                ..FileParts::default()
             },
         })
     });
@@ -231,16 +234,17 @@ fn alone(subject: &Subject) -> Option<FileParts> {
         subgroups: Vec::new(),
         members: vec![GroupMember {
             path: path.to_string(),
-            array: Cow::Borrowed(&array),
+            array: Arc::new(array),
+            source: None,
         }],
         left_out: Vec::new(),
     };
-    let GroupPlan {
+    let GroupLayout {
         header, variables, ..
     } = plan(&contents, Flavour::Hdf5)?;
     let parts = variables.into_iter().next().map(|variable| variable.parts);
     Some(FileParts {
-        header,
+        header: header.to_vec(),
         ..parts.unwrap_or_else(|| FileParts::plain(Vec::new()))
     })
 }

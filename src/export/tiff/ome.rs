@@ -5,13 +5,14 @@
 
 use std::collections::{HashMap, HashSet};
 use std::iter;
+use std::sync::Arc;
 
 use serde_json::Value;
 
 use crate::export::axes::{AxisMeaning, level_paths, multiscales};
 use crate::export::georeference::escaped;
 use crate::export::group::{
-    GroupContents, GroupFormat, GroupMember, GroupPlan, GroupScope, PlacedVariable,
+    GroupContents, GroupFormat, GroupLayout, GroupMember, GroupPlan, GroupScope, PlacedVariable,
 };
 use crate::export::surroundings::Surroundings;
 use crate::export::tiff::directory::{TagValue, TiffPage, shortest_header};
@@ -36,7 +37,7 @@ pub const PYRAMID: GroupFormat = GroupFormat {
     scope: GroupScope::Named(named_levels),
     plan: |contents| match levels(contents)[..] {
         [] => Err("the group has no multiscales that name one of its arrays".to_string()),
-        [(_, first), ..] => pyramid(contents).ok_or_else(|| {
+        [(_, first), ..] => pyramid(contents).map(GroupPlan::laid).ok_or_else(|| {
             let (name, data_type) = (&first.path, &first.array.data_type);
             let rank = first.array.shape.len();
             format!(
@@ -105,7 +106,7 @@ fn pages_of(stack: &ImageStack, offset: u64) -> Option<Vec<TiffPage>> {
     offsets.map(|offset| stack.page(offset?)).collect()
 }
 
-fn pyramid(contents: &GroupContents) -> Option<GroupPlan> {
+fn pyramid(contents: &GroupContents) -> Option<GroupLayout> {
     let levels = levels(contents);
     let (&(first, member), smaller) = levels.split_first()?;
     let subject = subject_of(contents, member);
@@ -137,8 +138,8 @@ fn pyramid(contents: &GroupContents) -> Option<GroupPlan> {
         |(member, offset, elements)| placed_level(contents, member, begin, (offset, elements));
     let variables = placed.into_iter().map(place);
     let variables = variables.collect::<Option<_>>()?;
-    Some(GroupPlan {
-        header,
+    Some(GroupLayout {
+        header: Arc::new(header.into()),
         variables,
         row: None,
     })
@@ -158,6 +159,7 @@ fn placed_level(
         header: Vec::new(),
         elements: Some(elements),
         trailer: vec![0; padding],
+        ..FileParts::default()
     };
     let offset = begin.checked_add(offset)?;
     Some(PlacedVariable {
@@ -206,7 +208,7 @@ fn named_levels(group: &Attributes) -> Vec<String> {
 
 /// Returns the members that are the levels of the first image of a group, with their numbers: each once, however often
 /// it is named.
-fn levels<'a>(contents: &'a GroupContents) -> Vec<(usize, &'a GroupMember<'a>)> {
+fn levels<'a>(contents: &'a GroupContents) -> Vec<(usize, &'a GroupMember)> {
     let images = multiscales(&contents.attributes);
     let paths = images.first().into_iter().flat_map(level_paths);
     let members = contents.members.iter().enumerate();

@@ -8,6 +8,17 @@ use crate::view::files::FilesView;
 use crate::view::files::array_files::{ArrayPart, DecodedTarget};
 use crate::view::files::path_target::PathTarget;
 
+/// The fact that says what a file does not have.
+const LEFT_OUT: &str = "left_out";
+
+/// Returns sentences as lines; `None` if there are none.
+fn lines(sentences: &[impl AsRef<str>]) -> Option<String> {
+    let lines = sentences
+        .iter()
+        .map(|sentence| format!("{}\n", sentence.as_ref()));
+    (!sentences.is_empty()).then(|| lines.collect())
+}
+
 impl FilesView {
     /// Returns the value of an extended attribute; nothing if there is none of that name.
     pub(super) fn fact(
@@ -31,6 +42,13 @@ impl FilesView {
                 array,
                 ..
             }) => entry_facts::of_chunk(context, array, &**self.hierarchy.store(), indices, name)?,
+            PathTarget::Decoded(target) if name == LEFT_OUT => {
+                target.parts().ok().and_then(|parts| lines(&parts.left_out))
+            }
+            PathTarget::GroupFile(target) if name == LEFT_OUT => {
+                let sentences: Vec<_> = target.file.left_out().collect();
+                lines(&sentences)
+            }
             PathTarget::Decoded(target) => entry_facts::of_node(&target.found, name),
             PathTarget::GroupFile(target) => entry_facts::of_node(&target.found, name),
         };

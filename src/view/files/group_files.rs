@@ -21,23 +21,13 @@ use crate::view::{Attr, File, OpenedFile};
 pub(super) struct GroupTarget {
     /// The group.
     pub(super) found: Arc<NodeEntry>,
-    file: PlannedFile,
+    pub(super) file: PlannedFile,
 }
 
 impl GroupTarget {
-    /// Returns the exact length in bytes.
-    pub(super) fn length(&self) -> Result<u64> {
-        self.file.length()
-    }
-
-    /// Returns the number of the content.
-    pub(super) fn content(&self) -> u64 {
-        self.file.plan.content(&self.file.arrays)
-    }
-
     /// Opens the file.
     pub(super) fn open(&self, context: &RequestContext) -> Result<OpenedFile> {
-        let file = self.file.open()?;
+        let file = self.file.open(context)?;
         let mut version = Some(0);
         for array in file.arrays() {
             let content = array.content(context)?;
@@ -45,7 +35,7 @@ impl GroupTarget {
         }
         Ok(OpenedFile {
             file: Arc::new(file),
-            content: Some(self.content()),
+            content: Some(self.file.content()),
             version,
             direct: false,
             tree_file: None,
@@ -74,7 +64,7 @@ impl FilesView {
         &self,
         context: &RequestContext,
         found: Arc<NodeEntry>,
-        format: &GroupFormat,
+        format: &'static GroupFormat,
     ) -> Result<Option<GroupTarget>> {
         let file = self.group_source(&found).file(context, format)?;
         Ok(file.ok().map(|file| GroupTarget { found, file }))
@@ -100,7 +90,7 @@ impl FilesView {
             return Vec::new();
         }
         let source = self.group_source(found);
-        let opens = |format: &&&GroupFormat| match source.file(context, format) {
+        let opens = |format: &&&'static GroupFormat| match source.file(context, format) {
             Ok(answer) => answer.is_ok(),
             // The store does not list names, so there is none.
             Err(error) => error.kind() != Kind::Unsupported,

@@ -106,9 +106,11 @@ impl FilesView {
         }
         array.check_decodable()?;
         let region = target.region()?;
-        let version = array.region_version(context, &region)?;
+        let version_of = |context: &RequestContext| array.region_version(context, &region);
+        let version = version_of(context)?;
         let export = Export::open_ragged(context, array, target.format, &selection)?;
-        array.note_length(context, &target.name(), (&region, version), export.len())?;
+        let length = export.len();
+        array.note_length(context, &target.name(), (&version_of, version), length)?;
         Ok(export)
     }
 
@@ -123,7 +125,8 @@ impl FilesView {
         let measure = |context: &RequestContext| {
             Ok(Export::open_ragged(context, array, target.format, &selection)?.len())
         };
-        array.length_of(context, &target.name(), &region, measure)
+        let version_of = |context: &RequestContext| array.region_version(context, &region);
+        array.length_of(context, &target.name(), &version_of, measure)
     }
 
     /// Resolves a name; returns as well how long the answer counts.
@@ -189,7 +192,13 @@ impl FilesView {
                 let piece = target.array.piece_bytes();
                 return Ok(Attr { piece, ..attr });
             }
-            PathTarget::GroupFile(target) => target.length()?,
+            PathTarget::GroupFile(target) => {
+                if target.file.is_made() {
+                    // The next reader may find another length.
+                    fresh = Duration::ZERO;
+                }
+                target.file.length(context)?
+            }
         };
         Ok(attr_of_file(place, size, fresh))
     }
@@ -239,7 +248,7 @@ fn attr_of_file(target: &PathTarget, size: u64, fresh: Duration) -> Attr {
     let found = target.node();
     let content = match target {
         PathTarget::Decoded(target) => target.content(),
-        PathTarget::GroupFile(target) => target.content(),
+        PathTarget::GroupFile(target) => target.file.content(),
         _ => found.version,
     };
     Attr {
