@@ -17,7 +17,7 @@ use zarrfs::view::files::FilesView;
 use zarrfs::view::{FILES_ATTRIBUTE, View};
 
 use crate::common;
-use zarrfs::request_context::{UNLIMITED, WITHOUT_WAITING};
+use zarrfs::request_context::UNLIMITED;
 
 pub(crate) fn key(path: &str) -> Key {
     Key::new(path).unwrap()
@@ -363,12 +363,10 @@ fn a_name_of_a_removed_format_says_what_replaces_it() {
         ("a/a.png", "zarrfs preview -o"),
         ("root.cdf5.nc", "use .nc4"),
     ] {
-        for context in [&UNLIMITED, &WITHOUT_WAITING] {
-            let error = view.lookup(context, &key(name)).unwrap_err();
-            assert_eq!(error.kind(), Kind::Removed, "{name}: {error}");
-            assert_eq!(error.errno(), libc::ENOENT);
-            assert!(error.to_string().contains(instead), "{name}: {error}");
-        }
+        let error = view.lookup(&UNLIMITED, &key(name)).unwrap_err();
+        assert_eq!(error.kind(), Kind::Removed, "{name}: {error}");
+        assert_eq!(error.errno(), libc::ENOENT);
+        assert!(error.to_string().contains(instead), "{name}: {error}");
     }
     for name in ["a/b.wav", "a/wav", "wav", "b.cdf5.nc"] {
         assert!(
