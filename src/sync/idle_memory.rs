@@ -19,8 +19,7 @@ const IDLE_MINUTES: u32 = 10;
 /// How often the minutes are counted on.
 const MINUTE: Duration = Duration::from_secs(60);
 
-/// The variable in which a test gives the milliseconds that count as a minute; the memory of the machine is not looked at
-/// then.
+/// The variable in which a test gives the milliseconds that count as a minute.
 const TEST_MINUTE: &str = "ZARRFS_TEST_MINUTE";
 
 /// Begins to give back memory of a budget, for as long as it exists.
@@ -28,15 +27,10 @@ pub fn give_back(memory: &Arc<MemoryBudget>) -> Result<()> {
     let memory = Arc::downgrade(memory);
     let given = std::env::var(TEST_MINUTE).ok();
     let given = given.and_then(|number| number.parse().ok());
-    let run = move || match given.map(Duration::from_millis) {
-        Some(minute) => watch(&memory, minute, |at_most| {
-            thread::sleep(at_most);
-            false
-        }),
-        None => {
-            let mut pressure = PressureWatch::begin();
-            watch(&memory, MINUTE, |at_most| pressure.wait(at_most));
-        }
+    let minute = given.map_or(MINUTE, Duration::from_millis);
+    let run = move || {
+        let mut pressure = PressureWatch::begin();
+        watch(&memory, minute, |at_most| pressure.wait(at_most));
     };
     let thread = thread::Builder::new().name("zarrfs-memory".to_string());
     let started = thread.spawn(run);

@@ -7,12 +7,14 @@ import re
 import struct
 import subprocess
 import sys
+import time
 from contextlib import ExitStack
 from pathlib import Path
 
+import needs
 import pytest
 import zarr
-from mounting import ROOT, Daemon, wait_until, zarrfs
+from mounting import ROOT, Daemon, program, wait_until, zarrfs
 
 sys.path.append(str(ROOT / "scripts" / "benchmark"))
 import scale_stores
@@ -223,6 +225,50 @@ def test_f2_mounts_that_are_left_alone_hold_what_they_held_at_the_start(tmp_path
             assert len((daemon.files / "a.raw").read_bytes()) == planes * MIB
         # Threads without work end after 20 s.
         assert wait_until(lambda: held() < 1.2 * before, seconds=60, pause=1), (before, held())
+
+
+def test_f2_where_the_kernel_tells_nothing_the_free_memory_is_looked_at(tmp_path):
+    """The daemon has a /proc of its own, without pressure, whose memory is what the test says."""
+    needs.require("root", os.geteuid() == 0)
+    array = zarr.create_array(tmp_path / "a.zarr", shape=(16, MIB), chunks=(1, MIB), dtype="u1")
+    array[:] = 7
+    meminfo, point = tmp_path / "meminfo", tmp_path / "mount"
+    point.mkdir()
+
+    def has_free(share):
+        meminfo.write_text(f"MemTotal: {1 << 20} kB\nMemAvailable: {int(share * (1 << 20)):7} kB\n")
+
+    has_free(0.5)
+    script = """
+        mount --make-rprivate /
+        [ ! -e /proc/pressure ] || mount -t tmpfs tmpfs /proc/pressure
+        mount --bind "$1" /proc/meminfo
+        shift
+        exec "$@"
+    """
+    command = [program(), "mount", "-f", str(tmp_path / "a.zarr"), str(point)]
+    # A minute takes a second: what nobody uses is given back after ten.
+    process = subprocess.Popen(
+        ["unshare", "--mount", "bash", "-euc", script, "-", meminfo, *command],
+        env=os.environ | {"ZARRFS_TEST_MINUTE": "1000"},
+    )
+    control = Path(f"/proc/{process.pid}/root{point}/.zarrfs")
+
+    def held():
+        return json.loads((control / "stats.json").read_text())["memory_held_bytes"]
+
+    try:
+        assert wait_until(lambda: control.exists() or process.poll() is not None)
+        with open(control / "files" / "a.raw", "rb") as file:
+            for plane in reversed(range(16)):
+                assert os.pread(file.fileno(), 1, plane * MIB) == b"\7"
+        time.sleep(2.5)
+        assert held() >= 16 * MIB
+        has_free(0.05)
+        assert wait_until(lambda: held() < MIB, seconds=5), held()
+    finally:
+        process.terminate()
+        process.wait()
 
 
 def test_no_thread_wakes_for_requests_but_those_that_answer_them(tmp_path):
