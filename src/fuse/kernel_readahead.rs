@@ -6,6 +6,7 @@
 
 use parking_lot::Mutex;
 use std::fs;
+use std::io;
 use std::path::PathBuf;
 
 use rustix::process;
@@ -60,7 +61,13 @@ impl KernelReadahead {
                 known.now = Some(bytes);
                 return;
             }
-            Err(error) if process::geteuid().is_root() => log::warn!("{path}: {error}"),
+            // In a container nobody can set it.
+            Err(error) if error.kind() == io::ErrorKind::ReadOnlyFilesystem => {
+                log::debug!("{path}: {error}");
+            }
+            Err(error) if process::geteuid().is_root() => {
+                log::warn!("{path}: {error}; the kernel reads as far ahead as it does elsewhere");
+            }
             Err(error) => log::debug!("{path}: {error}; only root can set it"),
         }
         *setting = None;
