@@ -110,7 +110,11 @@ def tree(folder):
 
 
 def the(packages, pattern):
-    [found] = glob.glob(str(packages / pattern))
+    """Returns the package of a pattern; skips the test where `scripts/package --verify KIND` was asked for others alone."""
+    found = glob.glob(str(packages / pattern))
+    if not found and "ZARRFS_PACKAGES" in os.environ:
+        needs.skip(pattern)
+    [found] = found
     return Path(found)
 
 
@@ -339,6 +343,8 @@ def test_the_package_of_debian_is_installed_and_removed(packages, home, debian):
     script = """
         exec 3>&1 >&2
         listed() { find / -xdev -path /var -prune -o -path /proc -prune -o -path /root -prune -o -path /run -prune -o -print | sort; }
+        wanted=/etc/systemd/system/multi-user.target.wants
+        mkdir -p $wanted
         listed >/tmp/before
         apt-get install -y --no-install-recommends /tmp/given/zarrfs.deb
         test -x /usr/sbin/mount.zarrfs && test -f /usr/lib/systemd/system/zarrfs@.service
@@ -347,6 +353,8 @@ def test_the_package_of_debian_is_installed_and_removed(packages, home, debian):
         bash -c "$trial" >&3
         mkdir /tmp/a && mount -t zarrfs "$sample" /tmp/a && cat /tmp/a/zarr.json && umount /tmp/a
         dpkg-deb --field /tmp/given/zarrfs.deb Recommends | grep 'fuse3, ca-certificates'
+        # As systemctl enable does it.
+        ln -s /lib/systemd/system/zarrfs@.service $wanted/zarrfs@climate.service
         apt-get purge -y zarrfs
         listed >/tmp/after
         diff /tmp/before /tmp/after
@@ -354,16 +362,15 @@ def test_the_package_of_debian_is_installed_and_removed(packages, home, debian):
     check_trial(in_root(debian, home, script, trial=TRIAL))
 
 
-def test_a_package_is_tried_without_an_installation(packages, tmp_path):
-    for pattern in ("*.whl", "*.deb", "*.tar.gz", "tree/bin/zarrfs"):
-        dir = tmp_path / pattern.strip("*/").replace("/", "-")
-        sample = mounting.ROOT / "samples/climate.zarr"
-        environment = {**os.environ, "TMPDIR": str(tmp_path)}
-        command = [mounting.ROOT / "scripts/try", "--from", the(packages, pattern), sample, dir]
-        said = run(*command, env=environment)
-        assert "Building" not in said and f"{sample} is mounted and stays so" in said
-        program = said.strip().splitlines()[-1].split()[0]
-        run(program, "umount", dir)
+@pytest.mark.parametrize("pattern", ["*.whl", "*.deb", "*.tar.gz", "tree/bin/zarrfs"])
+def test_a_package_is_tried_without_an_installation(packages, tmp_path, pattern):
+    sample = mounting.ROOT / "samples/climate.zarr"
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    command = [mounting.ROOT / "scripts/try", "--from", the(packages, pattern), sample, tmp_path / "mount"]
+    said = run(*command, env=environment)
+    assert "Building" not in said and f"{sample} is mounted and stays so" in said
+    program = said.strip().splitlines()[-1].split()[0]
+    run(program, "umount", tmp_path / "mount")
 
 
 def test_the_crate_has_nothing_but_what_is_built_and_read():
