@@ -370,6 +370,9 @@ mod tests {
     fn complex_and_raw_values_are_read() {
         let (bytes, json) = read("complex64", json!([1.0, "NaN"])).unwrap();
         assert_eq!((bytes.len(), json), (8, json!([1.0, "NaN"])));
+        // GDAL writes the real part alone.
+        let real = read("complex64", json!(5.0)).unwrap();
+        assert_eq!(real.1, json!([5.0, 0.0]));
         assert_eq!(read("r16", json!([1, 2])).unwrap().0, [1, 2]);
         assert_eq!(read("r16", json!("AQI=")).unwrap().0, [1, 2]);
         assert_eq!(read("r16", json!([1])), None);

@@ -77,6 +77,8 @@ fn simple(text: &str) -> Option<Typed> {
         ("u", 1 | 2 | 4 | 8, None) => DataType::UInt(width),
         ("f", 2 | 4 | 8, None) => DataType::Float(width),
         ("c", 8 | 16, None) => DataType::Complex(width),
+        // numpy has no such type; GDAL 3.12 writes it.
+        ("c", 4, None) => DataType::from_v3("complex_float16"),
         ("V", 1..=MAX_ELEMENT, None) => DataType::Raw(width),
         ("S" | "a", 1..=MAX_ELEMENT, None) => DataType::FixedBytes(width),
         ("U", 1..=MAX_ELEMENT, None) => DataType::FixedText(width),
@@ -358,6 +360,18 @@ mod tests {
         for odd in ["<int16", ">float", "Int16", "float128", "str", "int16[s]"] {
             assert_eq!(read(json!(odd)).0, odd);
         }
+    }
+
+    #[test]
+    fn complex_halves_of_gdal_are_read() {
+        for (dtype, endian) in [("<c4", "little"), (">c4", "big")] {
+            let expected = ("complex_float16".into(), json!({"endian": endian}));
+            assert_eq!(read(json!(dtype)), expected);
+        }
+        assert_eq!(
+            DataType::from_v3("complex32").to_string(),
+            "complex_float16"
+        );
     }
 
     #[test]

@@ -95,7 +95,7 @@ impl Field {
 
 impl DataType {
     /// Reads the name of a core data type of final v3 (core specification, "Core data types"), or of a number
-    /// of its extensions.
+    /// of its extensions. GDAL 3.12 has `complex32` for `complex_float16`.
     pub fn from_v3(name: &str) -> DataType {
         match name {
             "bool" => DataType::Bool,
@@ -114,6 +114,7 @@ impl DataType {
             "complex128" | "complex_float64" => DataType::Complex(16),
             "string" => DataType::Text,
             "bytes" | "variable_length_bytes" => DataType::Bytes,
+            "complex32" => DataType::from_v3("complex_float16"),
             other => match (NumberType::named(other), raw_bits(other)) {
                 (Some(number), _) => DataType::Small(number),
                 (None, Some(width)) => DataType::Raw(width),

@@ -6,7 +6,7 @@
 use serde_json::{Map, Value, json};
 
 use crate::dialect::typestr::Typed;
-use crate::dialect::v2::codecs::reversed;
+use crate::dialect::v2::codecs::{reversed, shuffle_name};
 use crate::error::{Error, Result};
 use crate::model::CodecSpec;
 
@@ -162,17 +162,13 @@ fn numcodec(id: &str, mut configuration: Map<String, Value>, typed: &Typed) -> C
 
 /// Names blosc's shuffle as v3 does and adds the element size; for -1 the element size decides.
 fn shuffle_by_name(configuration: &mut Map<String, Value>, size: usize) {
-    let shuffle = match configuration.get("shuffle") {
-        Some(Value::String(name)) => name.clone(),
-        other => match other.and_then(Value::as_i64) {
-            Some(0) => "noshuffle",
-            Some(2) => "bitshuffle",
-            Some(-1) if size == 1 => "bitshuffle",
-            _ => "shuffle",
-        }
-        .to_string(),
+    let stated = configuration.get("shuffle");
+    let shuffle = match shuffle_name(stated, size) {
+        Some(name) => json!(name),
+        // What names no mode stays, so that the error about it shows it.
+        None => stated.cloned().unwrap_or_default(),
     };
-    configuration.insert("shuffle".to_string(), json!(shuffle));
+    configuration.insert("shuffle".to_string(), shuffle);
     configuration.insert("typesize".to_string(), json!(size));
     for (name, usual) in [
         ("blocksize", json!(0)),
@@ -261,6 +257,22 @@ mod tests {
             ),
         ] {
             assert_eq!(name(identifier), expected, "{identifier}");
+        }
+    }
+
+    #[test]
+    fn words_of_gdal_for_shuffle_are_read() {
+        for (word, expected) in [
+            ("NONE", "noshuffle"),
+            ("BIT", "bitshuffle"),
+            ("shuffle", "shuffle"),
+            ("other", "other"),
+        ] {
+            let configuration = json!({ "cname": "lz4", "clevel": 5, "shuffle": word });
+            let configuration = configuration.as_object().cloned().unwrap_or_default();
+            let identifier = "https://purl.org/zarr/spec/codec/blosc/1.0";
+            let codec = named(identifier, configuration, &typed("<i2"), 2).unwrap();
+            assert_eq!(codec.unwrap().configuration["shuffle"], expected);
         }
     }
 

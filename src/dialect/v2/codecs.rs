@@ -190,34 +190,66 @@ fn numcodec(configuration: &Value, data_type: &DataType) -> Result<CodecSpec> {
     let mut members = configuration.as_object().ok_or_else(wrong)?.clone();
     let id = members.remove("id").ok_or_else(wrong)?;
     let id = id.as_str().ok_or_else(wrong)?;
-    match id {
-        "blosc" => Ok(blosc(members, data_type)),
-        "zstd" | "gzip" | "vlen-utf8" | "vlen-bytes" => Ok(CodecSpec {
-            name: id.to_string(),
-            configuration: members,
-        }),
-        other => Ok(CodecSpec {
-            name: format!("numcodecs.{other}"),
-            configuration: members,
-        }),
+    if id == "blosc" {
+        return Ok(blosc(members, data_type));
     }
+    if id == "zstd" {
+        checksum_from_word(&mut members);
+    }
+    let is_final = ["zstd", "gzip", "vlen-utf8", "vlen-bytes"].contains(&id);
+    let name = if is_final {
+        id.to_string()
+    } else {
+        format!("numcodecs.{id}")
+    };
+    Ok(CodecSpec {
+        name,
+        configuration: members,
+    })
 }
 
 /// Names blosc's shuffle as v3 does; for -1 the element size decides.
 fn blosc(mut members: Map<String, Value>, data_type: &DataType) -> CodecSpec {
     let size = data_type.size().unwrap_or(1);
-    let shuffle = match members.get("shuffle").and_then(Value::as_i64) {
-        Some(0) => "noshuffle",
-        Some(2) => "bitshuffle",
-        Some(-1) if size == 1 => "bitshuffle",
-        _ => "shuffle",
-    };
+    let shuffle = shuffle_name(members.get("shuffle"), size).unwrap_or("shuffle");
     members.insert("shuffle".to_string(), json!(shuffle));
     members.insert("typesize".to_string(), json!(size));
     members.entry("blocksize").or_insert(json!(0));
     CodecSpec {
         name: "blosc".to_string(),
         configuration: members,
+    }
+}
+
+/// Returns v3's name of blosc's shuffle, which numcodecs has as a number and GDAL as a word of its own; a missing one is
+/// `shuffle`. Returns `None` for any other text. For -1 the size of the elements decides.
+pub(crate) fn shuffle_name(stated: Option<&Value>, size: usize) -> Option<&'static str> {
+    let number = match stated {
+        Some(Value::String(word)) => match word.to_ascii_uppercase().as_str() {
+            "NONE" | "NOSHUFFLE" | "0" => 0,
+            "BYTE" | "SHUFFLE" | "1" => 1,
+            "BIT" | "BITSHUFFLE" | "2" => 2,
+            _ => return None,
+        },
+        other => other.and_then(Value::as_i64).unwrap_or(1),
+    };
+    Some(match number {
+        0 => "noshuffle",
+        2 => "bitshuffle",
+        -1 if size == 1 => "bitshuffle",
+        _ => "shuffle",
+    })
+}
+
+/// Reads zstd's `checksum` where it is text: GDAL 3.12 writes its option as it was given, by default `NO`, and
+/// takes all words but four for true.
+fn checksum_from_word(members: &mut Map<String, Value>) {
+    if let Some(checksum) = members.get_mut("checksum")
+        && let Some(word) = checksum.as_str()
+    {
+        let words = ["NO", "FALSE", "OFF", "0"];
+        let is_off = words.iter().any(|off| word.eq_ignore_ascii_case(off));
+        *checksum = json!(!is_off);
     }
 }
 
@@ -340,5 +372,39 @@ mod tests {
                 .collect();
             assert_eq!(names, ["transpose", "numcodecs.pcodec"]);
         }
+    }
+
+    #[test]
+    fn words_of_gdal_in_compressors_are_read() {
+        let compressor = |compressor: Value| {
+            let changes = json!({ "filters": null, "compressor": compressor });
+            read(changes).unwrap().codecs.pop().unwrap().configuration
+        };
+        for (word, name) in [
+            (json!("NONE"), "noshuffle"),
+            (json!("BYTE"), "shuffle"),
+            (json!("bit"), "bitshuffle"),
+            (json!("2"), "bitshuffle"),
+            (json!(0), "noshuffle"),
+            (Value::Null, "shuffle"),
+            (json!("other"), "shuffle"),
+        ] {
+            let blosc = json!({ "id": "blosc", "cname": "lz4", "clevel": 5, "shuffle": word });
+            assert_eq!(compressor(blosc)["shuffle"], name, "{word}");
+        }
+        for (word, is_on) in [
+            (json!("NO"), false),
+            (json!("off"), false),
+            (json!("YES"), true),
+            (json!("TRUE"), true),
+            (json!(true), true),
+        ] {
+            let zstd = json!({ "id": "zstd", "level": 13, "checksum": word });
+            assert_eq!(compressor(zstd)["checksum"], json!(is_on), "{word}");
+        }
+        assert_eq!(
+            compressor(json!({ "id": "zstd", "level": 1 })).get("checksum"),
+            None
+        );
     }
 }
