@@ -229,7 +229,7 @@ fn documents_of_v3() -> Vec<Row> {
                 json!([{"name": "gzip", "configuration": {"level": 1}}]),
             ),
             KEYS,
-            invalid("codecs", "Codecs"),
+            habit("codecs", "Codecs"),
         ),
         Row(
             v3,

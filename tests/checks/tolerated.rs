@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use serde_json::{Value, json};
-use zarrfs::check::Severity::Warning;
+use zarrfs::check::Finding;
+use zarrfs::check::Severity::{Error, Warning};
 
 use crate::fixture::{How, run};
 use crate::hierarchies::{array, documents, hierarchy};
@@ -76,6 +77,16 @@ fn c01_numbers_in_text_have_a_warning() {
 }
 
 #[test]
+fn truths_as_numbers_have_a_warning() {
+    for (dtype, data_type) in [("<i2", "int16"), ("|u1", "uint8"), ("<f4", "float32")] {
+        let of_v2 = json!({"dtype": dtype, "fill_value": false});
+        let of_v3 = json!({"data_type": data_type, "fill_value": true});
+        expect_warning(v2(&of_v2), "fill_value");
+        expect_warning(v3(&of_v3), "fill_value");
+    }
+}
+
+#[test]
 fn c04_elements_without_a_byte_order_have_a_warning() {
     let sharded = |inner: Value, index: Value| {
         let configuration = json!({"chunk_shape": [1], "codecs": [inner], "index_codecs": [index]});
@@ -122,4 +133,51 @@ fn c05_members_of_other_writers_have_a_warning() {
     ] {
         expect_warning(document, member);
     }
+}
+
+#[test]
+fn documents_of_gdal_have_a_warning() {
+    let blosc =
+        |shuffle: Value| json!({"id": "blosc", "cname": "lz4", "clevel": 5, "shuffle": shuffle});
+    let zstd = |checksum: Value| json!({"id": "zstd", "level": 13, "checksum": checksum});
+    let gzip = json!({"name": "gzip", "configuration": {"level": 6}});
+    let turned = json!({"name": "transpose", "configuration": {"order": "F"}});
+    for (document, member) in [
+        (v2(&json!({"compressor": zstd(json!("NO"))})), "compressor"),
+        (
+            v2(&json!({"compressor": blosc(json!("BIT"))})),
+            "compressor",
+        ),
+        (
+            v2(&json!({"dtype": "<c8", "fill_value": 5.0})),
+            "fill_value",
+        ),
+        (v2(&json!({"dtype": "<c4", "fill_value": null})), "dtype"),
+        (v3(&json!({"codecs": [gzip]})), "codecs"),
+        (v3(&json!({"codecs": [turned, gzip]})), "codecs"),
+        (
+            v3(&json!({"data_type": "complex32", "fill_value": [0, 0]})),
+            "data_type",
+        ),
+        (v3(&json!({"fill_value": null})), "fill_value"),
+        (
+            v3(&json!({"data_type": "string", "codecs": ["vlen-utf8"], "fill_value": 0.0})),
+            "fill_value",
+        ),
+    ] {
+        expect_warning(document, member);
+    }
+    for plain in [
+        v2(&json!({"compressor": zstd(json!(false))})),
+        v2(&json!({"compressor": blosc(json!(2))})),
+        v3(&json!({"data_type": "complex64", "fill_value": ["0x7fc00001", 0]})),
+    ] {
+        let (findings, _) = run(Arc::new(documents(&[plain])), How::default());
+        let is_said = findings.iter().any(|found| found.severity <= Warning);
+        assert!(!is_said, "{findings:#?}");
+    }
+    let wrong = v3(&json!({"codecs": [{"name": "gzip", "configuration": {"level": 10}}]}));
+    let (findings, _) = run(Arc::new(documents(&[wrong])), How::default());
+    let is_error = |found: &Finding| found.severity == Error && found.part == "codecs";
+    assert!(findings.iter().any(is_error), "{findings:#?}");
 }

@@ -106,7 +106,7 @@ static OF_2020: DocumentRules = DocumentRules {
 static GROUPS_2020: DocumentRules = DocumentRules {
     members: &[rule("attributes", GROUP_2020, object)],
     others: |name, _| match name {
-        "extensions" => Verdict::Habit("only attributes".to_string(), "zarrita"),
+        "extensions" => Verdict::Habit("only attributes".to_string(), "zarrita or GDAL before 3.8"),
         _ => Verdict::Discouraged("only attributes; all other names are reserved".to_string()),
     },
     others_section: GROUP_2020,
@@ -273,7 +273,16 @@ fn codec_uris(value: &Value, member: &str) -> Verdict {
 
 fn compressor(value: &Value, _: &Members) -> Verdict {
     let expected = || "an object with a URI \"codec\"".to_string();
+    let configuration = value.get("configuration");
+    let shuffle = configuration.and_then(|members| members.get("shuffle"));
+    let is_of_gdal = matches!(
+        shuffle.and_then(Value::as_str),
+        Some("NONE" | "BYTE" | "BIT")
+    );
     match value.get("codec") {
+        Some(codec) if is_uri(Some(codec)) && is_of_gdal => {
+            Verdict::Habit("a number for shuffle of blosc".to_string(), "GDAL")
+        }
         None if value.is_null() => Verdict::Habit(expected(), "zarrita, acquire-zarr and others"),
         Some(codec) if is_uri(Some(codec)) => Verdict::Holds,
         Some(Value::String(_)) => Verdict::Habit(expected(), "sci-rs"),

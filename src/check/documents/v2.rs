@@ -105,6 +105,9 @@ fn simple_type(text: &str) -> Verdict {
     if !has_order {
         return Verdict::Fails(expected);
     }
+    if plain == "c4" {
+        return Verdict::Habit("a type of numpy".to_string(), "GDAL");
+    }
     let kind = plain.chars().next().unwrap_or_default();
     if !"biufcmMSUVO".contains(kind) {
         return Verdict::Fails("a kind among b, i, u, f, c, m, M, S, U, V and O".to_string());
@@ -116,11 +119,18 @@ fn simple_type(text: &str) -> Verdict {
 }
 
 fn compressor(value: &Value, _: &Members) -> Verdict {
-    let has_id = value.get("id").is_some_and(Value::is_string);
-    demand(
-        value.is_null() || has_id,
-        "null or an object with the member \"id\"",
-    )
+    let id = value.get("id").and_then(Value::as_str);
+    if id.is_none() && !value.is_null() {
+        let expected = "null or an object with the member \"id\"";
+        return Verdict::Fails(expected.to_string());
+    }
+    let is_text = |name: &str| value.get(name).is_some_and(Value::is_string);
+    let expected = match id {
+        Some("blosc") if is_text("shuffle") => "a number for shuffle of blosc",
+        Some("zstd") if is_text("checksum") => "true or false for checksum of zstd",
+        _ => return Verdict::Holds,
+    };
+    Verdict::Habit(expected.to_string(), "GDAL")
 }
 
 fn filters(value: &Value, _: &Members) -> Verdict {

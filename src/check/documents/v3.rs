@@ -96,6 +96,9 @@ fn name_of(value: &Value) -> Option<&str> {
 }
 
 fn data_type(value: &Value, _: &Members) -> Verdict {
+    if value.as_str() == Some("complex32") {
+        return Verdict::Habit("complex_float16".to_string(), "GDAL");
+    }
     let bits = value.as_str().and_then(|name| name.strip_prefix('r'));
     match bits.and_then(|bits| bits.parse::<u64>().ok()) {
         Some(bits) => demand(
@@ -165,11 +168,12 @@ fn codecs(value: &Value, members: &Members) -> Verdict {
         .and_then(lengths)
         .map(|shape| shape.len());
     let is_serializer = |codec| !name_of(codec).is_some_and(|name| NO_SERIALIZERS.contains(&name));
-    if !list.iter().any(is_serializer) {
-        return Verdict::Fails("a codec from array to bytes, such as \"bytes\"".to_string());
-    }
     let mut verdicts = list.iter().map(|codec| codec_verdict(codec, rank));
     let odd = verdicts.find(|verdict| !matches!(verdict, Verdict::Holds));
+    if !list.iter().any(is_serializer) && !matches!(odd, Some(Verdict::Fails(_))) {
+        let expected = "a codec from array to bytes, such as \"bytes\"";
+        return Verdict::Habit(expected.to_string(), "GDAL 3.8 to 3.10");
+    }
     let data_type = members.get("data_type").and_then(Value::as_str);
     let lacks_order = lacks_byte_order(list, has_byte_order(data_type.unwrap_or_default()));
     odd.unwrap_or(if lacks_order {
@@ -186,7 +190,7 @@ fn has_byte_order(data_type: &str) -> bool {
         Some(ElementKind::Int(bits) | ElementKind::UInt(bits) | ElementKind::Float(bits)) => {
             bits > 8
         }
-        Some(ElementKind::Complex) => true,
+        Some(ElementKind::Complex(_)) => true,
         Some(ElementKind::Bool) | None => false,
     }
 }
@@ -216,7 +220,8 @@ fn codec_verdict(codec: &Value, rank: Option<usize>) -> Verdict {
         Some("endian") => Verdict::Habit("the codec \"bytes\"".to_string(), "zarrita of 2023"),
         Some("transpose") => match member("order") {
             Some(Value::String(_)) => {
-                Verdict::Habit("a permutation for transpose".to_string(), "zarrita of 2023")
+                let writers = "zarrita of 2023 or GDAL before 3.12";
+                Verdict::Habit("a permutation for transpose".to_string(), writers)
             }
             order => demand(
                 is_permutation(order, rank),
@@ -285,7 +290,7 @@ fn is_permutation(order: Option<&Value>, rank: Option<usize>) -> bool {
 
 fn fill_value(value: &Value, members: &Members) -> Verdict {
     if value.is_null() {
-        return Verdict::Habit("a value of the data type".to_string(), "zarrita.js");
+        return Verdict::Habit("a value of the data type".to_string(), "zarrita.js or GDAL");
     }
     let name = members
         .get("data_type")
@@ -296,6 +301,7 @@ fn fill_value(value: &Value, members: &Members) -> Verdict {
         (Some(kind), _) if name.starts_with(|c: char| c.is_ascii_lowercase()) => {
             values::fill_value(kind, value, &FLOAT_WORDS)
         }
+        (_, "string") if value.is_number() => Verdict::Habit("text".to_string(), "GDAL 3.13"),
         (_, "string") => demand(value.is_string(), "text"),
         _ => Verdict::Holds,
     }

@@ -102,7 +102,8 @@ pub(super) enum ElementKind {
     Int(u32),
     UInt(u32),
     Float(u32),
-    Complex,
+    /// Complex numbers, by the bits of a part.
+    Complex(u32),
 }
 
 /// Returns the kind of a data type by its name in v3, or as numpy spells it; nothing for others.
@@ -122,7 +123,8 @@ pub(super) fn element_kind(name: &str) -> Option<ElementKind> {
     };
     match plain {
         "bool" | "b1" => return Some(ElementKind::Bool),
-        "complex64" | "complex128" | "c8" | "c16" => return Some(ElementKind::Complex),
+        "complex64" | "c8" => return Some(ElementKind::Complex(32)),
+        "complex128" | "c16" => return Some(ElementKind::Complex(64)),
         _ => {}
     }
     number("uint", "u", ElementKind::UInt)
@@ -132,7 +134,7 @@ pub(super) fn element_kind(name: &str) -> Option<ElementKind> {
 
 /// The fill value of an element of a known kind; `words` are those of floats that are no numbers.
 pub(super) fn fill_value(kind: ElementKind, value: &Value, words: &[&str]) -> Verdict {
-    if kind != ElementKind::Complex
+    if !matches!(kind, ElementKind::Complex(_))
         && let Some([one]) = value.as_array().map(Vec::as_slice)
     {
         return match fill_value(kind, one, words) {
@@ -157,14 +159,18 @@ pub(super) fn fill_value(kind: ElementKind, value: &Value, words: &[&str]) -> Ve
         }
         ElementKind::UInt(bits) => whole_number(value, 0, 1_i128 << bits),
         ElementKind::Float(bits) => float(value, bits, words),
-        ElementKind::Complex => {
-            let parts = value.as_array().filter(|parts| parts.len() == 2);
-            let holds = |part: &Value| matches!(float(part, 64, words), Verdict::Holds);
-            demand(
-                parts.is_some_and(|parts| parts.iter().all(holds)),
-                "a list of two numbers",
-            )
-        }
+        ElementKind::Complex(bits) => complex(value, bits, words),
+    }
+}
+
+/// Two parts, each of them a float; GDAL has the real part alone.
+fn complex(value: &Value, bits: u32, words: &[&str]) -> Verdict {
+    let expected = "a list of two numbers";
+    let holds = |part: &Value| matches!(float(part, bits, words), Verdict::Holds);
+    match value.as_array().map(Vec::as_slice) {
+        Some([real, imaginary]) => demand(holds(real) && holds(imaginary), expected),
+        None if holds(value) => Verdict::Habit(expected.to_string(), "GDAL"),
+        _ => Verdict::Fails(expected.to_string()),
     }
 }
 
@@ -183,6 +189,7 @@ fn whole_number(value: &Value, least: i128, end: i128) -> Verdict {
         None if value.as_str().is_some_and(is_python_number::<i128>) => {
             Verdict::Habit(expected(), "n5-zarr")
         }
+        None if value.is_boolean() => Verdict::Tolerated(expected()),
         _ => Verdict::Fails(expected()),
     }
 }
@@ -196,14 +203,13 @@ fn float(value: &Value, bits: u32, words: &[&str]) -> Verdict {
             rest.len() == digits && rest.bytes().all(|byte| byte.is_ascii_hexdigit())
         })
     };
+    let expected = format!("a number or one of {}", words.join(", "));
     match value {
         Value::Number(_) => Verdict::Holds,
         Value::String(text) if words.contains(&text.as_str()) || is_hex(text) => Verdict::Holds,
-        Value::String(text) if is_python_number::<f64>(text) => {
-            let expected = format!("a number or one of {}", words.join(", "));
-            Verdict::Habit(expected, "n5-zarr")
-        }
-        _ => Verdict::Fails(format!("a number or one of {}", words.join(", "))),
+        Value::String(text) if is_python_number::<f64>(text) => Verdict::Habit(expected, "n5-zarr"),
+        Value::Bool(_) => Verdict::Tolerated(expected),
+        _ => Verdict::Fails(expected),
     }
 }
 
@@ -233,7 +239,8 @@ mod tests {
             ("<i4", Some(ElementKind::Int(32))),
             ("uint8", Some(ElementKind::UInt(8))),
             (">f8", Some(ElementKind::Float(64))),
-            ("complex64", Some(ElementKind::Complex)),
+            ("complex64", Some(ElementKind::Complex(32))),
+            (">c16", Some(ElementKind::Complex(64))),
             ("<M8[ns]", None),
             ("int2", None),
             ("i99999999999", None),
@@ -251,10 +258,6 @@ mod tests {
         assert!(holds(ElementKind::Int(8), json!(-128)) && !holds(ElementKind::Int(8), json!(128)));
         assert!(holds(ElementKind::Float(32), json!("0x7fc00000")));
         assert!(!holds(ElementKind::Float(64), json!("0x7fc00000")));
-        assert!(
-            holds(ElementKind::Complex, json!([1, "NaN"]))
-                && !holds(ElementKind::Complex, json!(1))
-        );
         assert!(!holds(ElementKind::Int(32), json!(1.0)) && !holds(ElementKind::Bool, json!("x")));
         let is_read = |kind, text: &str| {
             let verdict = fill_value(kind, &json!(text), WORDS);
@@ -262,5 +265,29 @@ mod tests {
         };
         assert!(is_read(ElementKind::Int(8), "0") && is_read(ElementKind::Float(32), "1.5"));
         assert!(is_read(ElementKind::Bool, "false") && !is_read(ElementKind::Int(8), "1.5"));
+    }
+
+    #[test]
+    fn parts_of_complex_values_have_the_forms_of_floats() {
+        let verdict = |bits, value: Value| fill_value(ElementKind::Complex(bits), &value, &["NaN"]);
+        for (bits, value) in [
+            (32, json!([1, "NaN"])),
+            (32, json!(["0x7fc00001", 0])),
+            (64, json!([0, "0x7ff8000000000001"])),
+        ] {
+            assert!(matches!(verdict(bits, value), Verdict::Holds));
+        }
+        for value in [json!(5.0), json!("NaN")] {
+            let found = verdict(32, value);
+            assert!(matches!(found, Verdict::Habit(_, writer) if writer == "GDAL"));
+        }
+        for (bits, value) in [
+            (32, json!([0, "0x7ff8000000000001"])),
+            (64, json!([1])),
+            (64, json!([1, 2, 3])),
+            (64, json!(true)),
+        ] {
+            assert!(matches!(verdict(bits, value), Verdict::Fails(_)));
+        }
     }
 }
