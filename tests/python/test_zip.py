@@ -169,7 +169,8 @@ def renamed(archive, folder, name_of):
                 opened.writestr(name_of(file.relative_to(folder).as_posix()), file.read_bytes())
 
 
-# As bsdtar packs ".", as other programs do with absolute paths, and as Windows PowerShell does.
+# As bsdtar packs ".", with archives of whose version 3.6.2 these were compared, as other programs do with absolute paths,
+# and as Windows PowerShell does.
 NAMES = {"dot": "./{}".format, "slash": "/{}".format, "backslashes": lambda name: name.replace("/", "\\")}
 
 
