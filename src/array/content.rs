@@ -31,6 +31,9 @@ impl OpenArray {
         for number in stale {
             self.fetch_version(context, decoder, number)?;
         }
+        if let Some(oldest) = self.versions.oldest() {
+            context.note_memory(oldest);
+        }
         Ok(Some(self.content_now()))
     }
 

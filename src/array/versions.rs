@@ -157,6 +157,12 @@ impl ChunkVersions {
         &self.content
     }
 
+    /// Returns when the store was asked about the chunk of which that is longest ago; nothing if it was asked about none.
+    pub(super) fn oldest(&self) -> Option<Instant> {
+        let entries = self.entries.read();
+        entries.iter().map(|(_, entry)| entry.asked).min()
+    }
+
     /// Returns the chunks that the store has to be asked about again, `None` if there may be too many; `keys` returns the
     /// keys that a chunk may have.
     pub(super) fn stale(&self, keys: impl Fn(u64) -> Result<Vec<Key>>) -> Option<Vec<u64>> {

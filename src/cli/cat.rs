@@ -111,7 +111,7 @@ fn print_elements(
     let Some(content) = content else {
         return elements::write_text(&array, selection, &mut write);
     };
-    let source = SourceArray::of(located, array)?;
+    let source = SourceArray::of(located, array, content.format)?;
     write_file(
         &UNLIMITED,
         &source.described(),

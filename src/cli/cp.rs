@@ -44,7 +44,7 @@ fn write(
 ) -> Result<bool> {
     let array = open_array(located)?;
     let selection = select((&args.store, path), located, selection)?;
-    let source = SourceArray::of(located, array)?;
+    let source = SourceArray::of(located, array, content.format)?;
     let opened = open_file(&UNLIMITED, &source.described(), &selection, content)?;
     note_left_out(opened.left_out());
     write_opened(args, &opened, opened.len())?;

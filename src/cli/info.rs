@@ -5,12 +5,13 @@ use std::ops::Range;
 use serde_json::{Value, json};
 
 use super::named_faults::{NAMED_ONLY, named, note_unread_copies};
-use super::source_array::within;
+use super::source_array::{above, within};
 use super::{InfoArgs, report, shown, units};
 use crate::error::{Error, Kind, Result, printable};
 use crate::grid::joined_indices;
 use crate::inspect::array_info::{ArrayInfo, ReadCost};
 use crate::inspect::coordinates::names_dimensions;
+use crate::inspect::file_ending::FileContent;
 use crate::inspect::left_out::LeftOut;
 use crate::inspect::locate::StorePath;
 use crate::inspect::named_file::NamedFile;
@@ -29,7 +30,8 @@ pub(super) fn info(args: &InfoArgs) -> Result<bool> {
 }
 
 fn info_of(args: &InfoArgs, located: &StorePath) -> Result<bool> {
-    let info = match NodeInfo::of(&UNLIMITED, located) {
+    let above = above(&args.store, &args.path, located);
+    let info = match NodeInfo::of(&UNLIMITED, located, above.as_ref()) {
         Err(error) if error.kind() == Kind::NotFound => {
             let part = ShardPart::at(&UNLIMITED, &located.opened, &located.path);
             if let Ok(Some(part)) = &part {
@@ -58,13 +60,18 @@ fn info_of(args: &InfoArgs, located: &StorePath) -> Result<bool> {
     Ok(true)
 }
 
-/// Returns the decoded file that was typed. Labels are in the array's group, also where the array is a store of its own.
+/// Returns the decoded file that was typed. Labels and what headers say are in the array's group, also where the array is a
+/// store of its own.
 fn named_file(args: &InfoArgs, located: &StorePath) -> Result<Option<NamedFile>> {
     let is_top = located.path.parent().is_some_and(|parent| parent.is_root());
+    let is_of_group = |file: &str| {
+        let content = FileContent::of_name(file);
+        names_dimensions(file) || content.is_ok_and(|content| !content.format.is_basic)
+    };
     let above = args
         .path
         .rsplit_once('/')
-        .filter(|(_, file)| is_top && names_dimensions(file));
+        .filter(|(_, file)| is_top && is_of_group(file));
     let above = above.and_then(|(array, file)| {
         let mut above = within(&args.store, array)?;
         above.path = above.path.child(file.as_bytes()).ok()?;

@@ -7,8 +7,11 @@ use std::sync::Arc;
 use super::store_args::StoreArgs;
 use crate::array::OpenArray;
 use crate::error::Result;
+use crate::export::Format;
 use crate::hierarchy::NodeEntry;
+use crate::inspect::coordinate_lines::CoordinateLines;
 use crate::inspect::locate::StorePath;
+use crate::inspect::map_nodes::MapSource;
 use crate::inspect::root_name::root_name;
 use crate::inspect::surrounding_nodes::SurroundingNodes;
 use crate::inspect::written_file::DescribedArray;
@@ -25,8 +28,12 @@ pub(super) struct SourceArray {
 }
 
 impl SourceArray {
-    /// Finds what the files of an array say of it.
-    pub(super) fn of(located: &StorePath, open: Arc<OpenArray>) -> Result<SourceArray> {
+    /// Finds what the file of an array in a format says of it.
+    pub(super) fn of(
+        located: &StorePath,
+        open: Arc<OpenArray>,
+        format: &Format,
+    ) -> Result<SourceArray> {
         let (hierarchy, path) = (&located.opened.hierarchy, open.path());
         let name = if path.is_root() {
             root_name(&located.source).into_bytes()
@@ -34,11 +41,20 @@ impl SourceArray {
             path.name().to_vec()
         };
         let entry = hierarchy.node(&UNLIMITED, path)?;
-        let around = entry
-            .as_ref()
-            .map(|entry| SurroundingNodes::of(&UNLIMITED, hierarchy, entry));
+        let mut around = SurroundingNodes::default();
+        if let Some(entry) = &entry {
+            around = SurroundingNodes::of(&UNLIMITED, hierarchy, entry)?;
+            if format.is_map() {
+                let source = MapSource {
+                    hierarchy,
+                    arrays: &located.opened.arrays,
+                    lines: &CoordinateLines::default(),
+                };
+                around = source.add_to(&UNLIMITED, around, entry)?;
+            }
+        }
         Ok(SourceArray {
-            around: around.transpose()?.unwrap_or_default(),
+            around,
             entry,
             name,
             open,
@@ -60,15 +76,20 @@ impl SourceArray {
 /// Returns an array that was opened as a store of its own as one of its group, if that is described: what the group says of
 /// its arrays is in their files, as in the files view.
 pub(super) fn in_group(store: &StoreArgs, path: &str, located: StorePath) -> StorePath {
-    if !located.path.is_root() {
-        return located;
+    above(store, path, &located).unwrap_or(located)
+}
+
+/// Returns the same; nothing where the array was not opened as a store of its own, or its group is not described.
+pub(super) fn above(store: &StoreArgs, path: &str, located: &StorePath) -> Option<StorePath> {
+    let root = located.opened.hierarchy.root(&UNLIMITED).ok()??;
+    if !located.path.is_root() || !root.is_array() {
+        return None;
     }
-    let above = within(store, path).filter(|above| {
+    within(store, path).filter(|above| {
         let group = above.path.parent();
         let group = group.and_then(|group| above.opened.hierarchy.node(&UNLIMITED, &group).ok()?);
         group.is_some_and(|group| !group.described_by().is_empty())
-    });
-    above.unwrap_or(located)
+    })
 }
 
 /// Opens the folder that a path lies in as a store, or as something in one; nothing if there is no node in it at the path.

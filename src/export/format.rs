@@ -314,6 +314,11 @@ impl Format {
             .map_or(Vec::new(), |parts| parts.left_out)
     }
 
+    /// Whether a file says where a map lies, which coordinate variables tell.
+    pub fn is_map(&self) -> bool {
+        ["tif", "vrt", "hdr"].contains(&self.extension)
+    }
+
     /// Whether this is another format.
     pub fn is(&self, other: &Format) -> bool {
         self.extension == other.extension

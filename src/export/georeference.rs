@@ -1,11 +1,30 @@
-//! Where a map lies: the reference system and the place of the first pixel, as GDAL, GeoZarr and CF write them into
-//! attributes of an array, of its grid mapping or of its group.
+//! Where a map lies: the reference system and the place of the first pixel, as attributes and coordinate variables tell.
+//!
+//! Attributes are those of the array, of its grid mapping and of its group, as GDAL, GeoZarr, EOPF and CF write them. Where
+//! they and the coordinate variables contradict each other the variables count: programs that cut a map keep its old
+//! attributes. What cannot be said is left out, and why.
 
 use serde_json::Value;
 
 use crate::export::axes::{AxisKind, AxisMeaning, axes_of, has_scale};
-use crate::export::{Subject, TakenDimension, grid_mapping};
+use crate::export::coordinate_variable::{CoordinateVariable, Line, Quantity};
+use crate::export::reference_system::ReferenceSystem;
+use crate::export::told_place::Place;
+use crate::export::{Subject, TakenDimension, grid_mapping, told_place};
 use crate::model::Attributes;
+
+/// Where a map lies, as far as a file can say it.
+#[derive(Default)]
+pub(super) struct Georeference {
+    /// What the numbers of the place are.
+    pub(super) system: Option<ReferenceSystem>,
+    /// The place of the first pixel.
+    pub(super) place: Option<Place>,
+    /// Whether more than the distances of an image is known.
+    pub(super) is_map: bool,
+    /// What is left out, as `FileParts::left_out`.
+    pub(super) left_out: Vec<String>,
+}
 
 /// Returns the dimensions of rows and columns: those with these names, or the last two.
 pub(super) fn plane(axes: &[AxisMeaning]) -> Option<(usize, usize)> {
@@ -16,77 +35,365 @@ pub(super) fn plane(axes: &[AxisMeaning]) -> Option<(usize, usize)> {
     }
 }
 
-/// Returns the place of the first pixel in the order of GDAL: that of attributes, or else of the dimensions.
-pub(super) fn place(subject: &Subject, y: &AxisMeaning, x: &AxisMeaning) -> Option<[f64; 6]> {
-    transform(subject).or_else(|| {
-        let axes = [y.clone(), x.clone()];
-        let corner = |axis: &AxisMeaning| axis.origin - axis.step() / 2.0;
-        let place = || [corner(x), x.step(), 0.0, corner(y), 0.0, y.step()];
-        has_scale(&axes).then(|| in_metres(subject, place()))
-    })
+/// Returns the meaning of each dimension of a box as that of a map: which are y and x is said by their names, by
+/// `spatial:dimensions` of GeoZarr, or by the coordinate variables.
+pub(super) fn map_axes(subject: &Subject) -> Vec<AxisMeaning> {
+    let spatial = told_by(subject).find_map(|told| match told.get("spatial:dimensions") {
+        Some(Value::Array(names)) if names.len() >= 2 => Some(names),
+        _ => None,
+    });
+    let named = |name: &str| {
+        let from_last = spatial.iter().flatten().rev().position(|own| own == name);
+        match from_last? {
+            0 => Some(AxisKind::X),
+            1 => Some(AxisKind::Y),
+            _ => None,
+        }
+    };
+    let mut axes = axes_of(subject);
+    for (place, axis) in axes.iter_mut().enumerate() {
+        let of_array = axis_of_array(subject, place);
+        let variable = of_array.and_then(|place| coordinates(subject, place));
+        let of_variable = variable.map(|variable| variable.meaning.kind);
+        let told = axis.name.as_deref().and_then(named).or(of_variable);
+        if axis.kind == AxisKind::Other
+            && let Some(kind @ (AxisKind::X | AxisKind::Y)) = told
+        {
+            axis.kind = kind;
+        }
+    }
+    axes
+}
+
+/// Returns which dimension of the array a dimension of the box is.
+fn axis_of_array(subject: &Subject, place: usize) -> Option<usize> {
+    match subject.taken {
+        Some(taken) => Some(taken.get(place)?.axis),
+        None => Some(place),
+    }
+}
+
+/// Returns the coordinate variable of a dimension of the array.
+fn coordinates<'a>(subject: &Subject<'a>, axis: usize) -> Option<&'a CoordinateVariable> {
+    subject.around.coordinates.get(axis)?.as_ref()
+}
+
+/// Returns where a box lies whose dimensions of rows and columns are these; `axes` are those of `map_axes`.
+pub(super) fn georeference(
+    subject: &Subject,
+    axes: &[AxisMeaning],
+    (rows, columns): (usize, usize),
+) -> Georeference {
+    let (Some(y), Some(x)) = (axes.get(rows), axes.get(columns)) else {
+        return Georeference::default();
+    };
+    let place = |axis| axis_of_array(subject, axis);
+    let Some(plane) = place(rows).zip(place(columns)) else {
+        return Georeference::default();
+    };
+    let told = ToldMap::of(subject, plane);
+    let is_map = matches!(y.kind, AxisKind::Y | AxisKind::Other)
+        && matches!(x.kind, AxisKind::X | AxisKind::Other);
+    if !is_map {
+        let mut left_out = Vec::new();
+        if told.is_any() {
+            let sentence = "the place on the map: the rows and the columns of the file do not run along y and x";
+            left_out.push(sentence.to_string());
+        }
+        // The distances of an image whose rows are heights count all the same, not those of an exchanged one.
+        let is_exchanged = y.kind == AxisKind::X || x.kind == AxisKind::Y;
+        return Georeference {
+            place: (!is_exchanged)
+                .then(|| of_distances(subject, y, x))
+                .flatten(),
+            left_out,
+            ..Georeference::default()
+        };
+    }
+    told.into_georeference(subject, (rows, columns), (y, x))
+}
+
+/// Returns the place of the first pixel that the distances along the dimensions give.
+fn of_distances(subject: &Subject, y: &AxisMeaning, x: &AxisMeaning) -> Option<Place> {
+    let axes = [y.clone(), x.clone()];
+    let corner = |axis: &AxisMeaning| axis.origin - axis.step() / 2.0;
+    let place = || [corner(x), x.step(), 0.0, corner(y), 0.0, y.step()];
+    has_scale(&axes).then(|| in_metres(subject, place()))
 }
 
 /// No angle at a satellite reaches this, in radians, and no map that it sees is of so few metres.
 const MAX_ANGLE: f64 = 2.0;
 
 /// Returns a place in metres: CF has angles where a satellite sees the map, which its height makes distances.
-fn in_metres(subject: &Subject, place: [f64; 6]) -> [f64; 6] {
+fn in_metres(subject: &Subject, place: Place) -> Place {
     let is_angle = place.iter().all(|number| number.abs() < MAX_ANGLE);
-    let height = told_by(subject).find_map(grid_mapping::satellite_height);
-    let height = height.filter(|_| is_angle).unwrap_or(1.0);
-    // A sum with 0 is never -0, which would be written as such.
-    place.map(|number| number * height + 0.0)
+    let height = satellite_height(subject).filter(|_| is_angle);
+    scaled(place, height.unwrap_or(1.0), height.unwrap_or(1.0))
 }
 
-/// Returns the attributes that can tell where a map lies: of the array, of its grid mapping and of its group.
+fn satellite_height(subject: &Subject) -> Option<f64> {
+    told_by(subject).find_map(grid_mapping::satellite_height)
+}
+
+/// Returns a place whose numbers along x and along y were multiplied.
+fn scaled([x, width, skew_x, y, skew_y, height]: Place, along_x: f64, along_y: f64) -> Place {
+    let place = [
+        x * along_x,
+        width * along_x,
+        skew_x * along_x,
+        y * along_y,
+        skew_y * along_y,
+        height * along_y,
+    ];
+    // A sum with 0 is never -0, which would be written as such.
+    place.map(|number| number + 0.0)
+}
+
+/// Returns the attributes that can tell where a map lies: of the array, of its grid mapping, of its level and of its
+/// group, and of the group of its level.
 fn told_by<'a>(subject: &Subject<'a>) -> impl Iterator<Item = &'a Attributes> {
+    let around = subject.around;
     let own = [Some(&subject.array.attributes)];
-    let others = [subject.around.mapping, subject.around.group];
+    let others = [around.mapping, around.level, around.group, around.levels];
     own.into_iter().chain(others).flatten()
 }
 
-/// Returns the reference system as GDAL reads it.
-pub(super) fn reference_system(subject: &Subject) -> Option<String> {
-    let system = |told| told_system(told).or_else(|| grid_mapping::system_of(told));
-    told_by(subject).find_map(system)
+/// What is told of the plane of an array.
+struct ToldMap<'a> {
+    /// Rows and columns of all of the array.
+    shape: (u64, u64),
+    system: Option<ReferenceSystem>,
+    /// By attributes, and by which.
+    place: Option<(Place, &'static str)>,
+    /// Whether attributes tell the place of something else.
+    is_of_others: bool,
+    /// Whether attributes tell the place in a way that is not known.
+    is_unknown: bool,
+    y: Option<&'a CoordinateVariable>,
+    x: Option<&'a CoordinateVariable>,
 }
 
-/// Returns the text of a reference system: GDAL's own `_CRS`, GeoZarr's `proj:`, CF's `crs_wkt` and `spatial_ref`.
-fn told_system(attributes: &Attributes) -> Option<String> {
-    let text = |name| match attributes.get(name) {
-        Some(Value::String(text)) if !text.is_empty() => Some(text),
-        _ => None,
-    };
-    let of_gdal = attributes.get("_CRS").and_then(|system| {
-        let member = |name| system.get(name).and_then(Value::as_str).map(str::to_string);
-        member("wkt").or_else(|| member("url"))
-    });
-    let names = ["proj:wkt2", "proj:code", "crs_wkt", "spatial_ref"];
-    of_gdal.or_else(|| names.into_iter().find_map(text))
+impl<'a> ToldMap<'a> {
+    fn of(subject: &Subject<'a>, (rows, columns): (usize, usize)) -> ToldMap<'a> {
+        let length = |axis: usize| subject.array.shape.get(axis).copied().unwrap_or(0);
+        let shape = (length(rows), length(columns));
+        let around = subject.around;
+        let own = [
+            Some(&subject.array.attributes),
+            around.mapping,
+            around.level,
+        ];
+        let place = own.into_iter().flatten().find_map(told_place::told);
+        let of_group = around
+            .group
+            .and_then(|group| Some((told_place::told(group)?, group)));
+        let fitting = of_group
+            .filter(|((place, _), group)| told_place::fits(group, place, shape))
+            .map(|(told, _)| told);
+        ToldMap {
+            shape,
+            system: told_by(subject).find_map(ReferenceSystem::told),
+            place: place.or(fitting),
+            is_of_others: of_group.is_some(),
+            is_unknown: told_by(subject).any(told_place::is_other),
+            y: coordinates(subject, rows),
+            x: coordinates(subject, columns),
+        }
+    }
+
+    fn is_any(&self) -> bool {
+        self.system.is_some() || self.place.is_some() || self.y.is_some() && self.x.is_some()
+    }
+
+    /// Returns the place that the coordinate variables give, in the units of the system.
+    fn of_coordinates(&self, subject: &Subject) -> Option<Place> {
+        let line = |variable: Option<&CoordinateVariable>| match variable?.line {
+            Line::Regular { first, step } => Some((first - step / 2.0, step)),
+            _ => None,
+        };
+        let ((x, width), (y, height)) = (line(self.x)?, line(self.y)?);
+        let place = [x, width, 0.0, y, 0.0, height];
+        let factor = |variable: Option<&CoordinateVariable>| {
+            let quantity = variable.map(|variable| variable.meaning.quantity);
+            self.factor(subject, quantity?)
+        };
+        let place = match (factor(self.x), factor(self.y)) {
+            (None, None) => in_metres(subject, place),
+            (along_x, along_y) => scaled(place, along_x.unwrap_or(1.0), along_y.unwrap_or(1.0)),
+        };
+        place
+            .iter()
+            .all(|number| number.is_finite())
+            .then_some(place)
+    }
+
+    /// Returns what makes a number of a coordinate variable one of the reference system; nothing if its unit is not known.
+    fn factor(&self, subject: &Subject, quantity: Quantity) -> Option<f64> {
+        let degree = std::f64::consts::PI / 180.0;
+        let system = self.system.as_ref();
+        match (quantity, satellite_height(subject)) {
+            (Quantity::Angles(unit), Some(height)) => Some(unit * height),
+            (Quantity::Angles(unit), None) if unit != degree => system
+                .filter(|system| system.is_geographic())
+                .map(|_| unit / degree),
+            (Quantity::Lengths(unit), _) => {
+                let is_plane = |system: &&ReferenceSystem| !system.is_geographic();
+                let unit = system.filter(is_plane).map_or(1.0, |system| {
+                    if system.is_in_kilometres() {
+                        unit / 1000.0
+                    } else {
+                        unit
+                    }
+                });
+                Some(unit)
+            }
+            (Quantity::Degrees | Quantity::Angles(_), _) => Some(1.0),
+            (Quantity::Unknown, _) => None,
+        }
+    }
+
+    /// Whether longitudes and latitudes are told, and no system.
+    fn is_of_degrees(&self) -> bool {
+        let counts = |variable: Option<&CoordinateVariable>, kind: AxisKind, most: f64| {
+            variable.is_some_and(|variable| match variable.line {
+                // A pixel may reach beyond the pole.
+                Line::Regular { first, .. } => {
+                    variable.meaning.kind == kind
+                        && variable.meaning.quantity == Quantity::Degrees
+                        && first.abs() <= most
+                }
+                _ => false,
+            })
+        };
+        self.system.is_none()
+            && counts(self.y, AxisKind::Y, 90.0)
+            && counts(self.x, AxisKind::X, 540.0)
+    }
+
+    fn into_georeference(
+        mut self,
+        subject: &Subject,
+        plane: (usize, usize),
+        (y, x): (&AxisMeaning, &AxisMeaning),
+    ) -> Georeference {
+        let mut left_out = Vec::new();
+        let of_coordinates = self.of_coordinates(subject);
+        let of_attributes = self
+            .place
+            .map(|(place, name)| (in_metres(subject, place), name));
+        let whole = match (of_attributes, of_coordinates) {
+            (Some((told, name)), Some(found)) if !self.is_same(&told, &found) => {
+                left_out.push(format!(
+                    "the place that {name} tells: the coordinate variables tell another one"
+                ));
+                Some(found)
+            }
+            (Some((told, _)), _) => Some(told),
+            (None, found) => found,
+        };
+        if self.is_of_degrees() {
+            self.system = Some(ReferenceSystem::of_degrees());
+        } else if self.system.is_none() && whole.is_some() {
+            self.system = subject.around.root.and_then(ReferenceSystem::of_product);
+        }
+        let is_map = whole.is_some() || self.system.is_some();
+        let place = match whole {
+            Some(whole) => taken_place(subject, whole, plane),
+            None => {
+                left_out.extend(self.why_no_place(subject, (y, x)));
+                of_distances(subject, y, x)
+            }
+        };
+        Georeference {
+            system: self.system,
+            place,
+            is_map,
+            left_out,
+        }
+    }
+
+    /// Whether two places are those of the same pixels, as far as a quarter of a pixel tells. Coordinate variables cannot say
+    /// where rows lie that run askew.
+    fn is_same(&self, told: &Place, found: &Place) -> bool {
+        let [x, width, skew_x, y, skew_y, height] = *told;
+        if skew_x != 0.0 || skew_y != 0.0 {
+            return true;
+        }
+        let is_near = |told: (f64, f64), found: (f64, f64), length: u64| {
+            let most = found.1.abs() / 4.0;
+            let between = |number: f64| (told.0 - found.0 + (told.1 - found.1) * number).abs();
+            between(0.0) <= most && between(length as f64) <= most
+        };
+        let (rows, columns) = self.shape;
+        is_near((x, width), (found[0], found[1]), columns)
+            && is_near((y, height), (found[3], found[5]), rows)
+    }
+
+    /// Says why there is no place; nothing if nobody would look for one.
+    fn why_no_place(
+        &self,
+        subject: &Subject,
+        axes: (&AxisMeaning, &AxisMeaning),
+    ) -> Option<String> {
+        let because = |why: &str| Some(format!("the place on the map: {why}"));
+        let kept = subject.array.attributes.get("coordinates");
+        let kept = kept.as_ref().and_then(Value::as_str).unwrap_or_default();
+        let names = kept.to_ascii_lowercase();
+        for variable in [self.y, self.x].into_iter().flatten() {
+            let name = &variable.name;
+            match &variable.line {
+                Line::Regular { .. } => {}
+                Line::Irregular => {
+                    return because(&format!("the values of {name} are not at equal distances"));
+                }
+                Line::Single => {
+                    return because(&format!(
+                        "{name} has one value, and the next one is not known"
+                    ));
+                }
+                Line::NoNumbers(why) => return because(&format!("{name} cannot be read: {why}")),
+            }
+        }
+        if self.is_unknown {
+            return because("spatial:transform_type is not affine");
+        }
+        if self.is_of_others {
+            return because("the group tells that of arrays of another shape");
+        }
+        if names.contains("lat") && names.contains("lon") {
+            return because(&format!(
+                "the coordinates {kept} are not one number for each row and for each column"
+            ));
+        }
+        let missing = [(self.y, axes.0), (self.x, axes.1)];
+        let missing = missing.iter().find(|(variable, _)| variable.is_none());
+        match missing {
+            Some((_, axis)) if self.y.is_some() != self.x.is_some() => {
+                let name = axis.name.as_deref().unwrap_or("that is the other one");
+                because(&format!("the dimension {name} has no coordinate variable"))
+            }
+            _ if self.system.is_some() => {
+                because("no attribute and no coordinate variable tells it")
+            }
+            _ => None,
+        }
+    }
 }
 
-/// Returns the place of the first pixel as GDAL has it, by the attributes `GeoTransform` of GDAL or `spatial:transform` of
-/// GeoZarr; nothing of a selection without rows or without columns.
-pub(super) fn transform(subject: &Subject) -> Option<[f64; 6]> {
-    let whole = in_metres(subject, told_by(subject).find_map(told_transform)?);
+/// Returns the place of a box of an array whose place is `whole`; nothing of a box without rows or without columns.
+fn taken_place(subject: &Subject, whole: Place, (rows, columns): (usize, usize)) -> Option<Place> {
     let Some(taken) = subject.taken else {
         return Some(whole);
     };
-    let of_array = Subject {
-        taken: None,
-        ..*subject
-    };
-    let (rows, columns) = plane(&axes_of(&of_array))?;
-    let along = |axis| taken.iter().find(|taken| taken.axis == axis);
-    let moved = moved(whole, along(columns)?, along(rows)?);
-    moved
+    let place = moved(whole, taken.get(columns)?, taken.get(rows)?);
+    place
         .iter()
         .all(|number| number.is_finite())
-        .then_some(moved)
+        .then_some(place)
 }
 
 /// Returns the place of the first of the pixels that are taken at equal distances, each as wide as a distance.
-fn moved(whole: [f64; 6], columns: &TakenDimension, rows: &TakenDimension) -> [f64; 6] {
+fn moved(whole: Place, columns: &TakenDimension, rows: &TakenDimension) -> Place {
     let [x, width, skew_x, y, skew_y, height] = whole;
     let corner = |taken: &TakenDimension| taken.start as f64 + 0.5 - taken.step as f64 / 2.0;
     let (column, row) = (corner(columns), corner(rows));
@@ -100,28 +407,6 @@ fn moved(whole: [f64; 6], columns: &TakenDimension, rows: &TakenDimension) -> [f
         skew_y * across + 0.0,
         height * down,
     ]
-}
-
-fn told_transform(attributes: &Attributes) -> Option<[f64; 6]> {
-    let numbers = |value: Value| -> Option<Vec<f64>> {
-        match value {
-            Value::String(text) => text
-                .split_whitespace()
-                .map(|word| word.parse().ok())
-                .collect(),
-            Value::Array(list) => list.iter().map(Value::as_f64).collect(),
-            _ => None,
-        }
-    };
-    let six = |name| {
-        let numbers = attributes.get(name).and_then(numbers)?;
-        let is_finite = numbers.iter().all(|number| number.is_finite());
-        <[f64; 6]>::try_from(numbers).ok().filter(|_| is_finite)
-    };
-    six("GeoTransform").or_else(|| {
-        let [a, b, c, d, e, f] = six("spatial:transform")?;
-        Some([c, a, b, f, d, e])
-    })
 }
 
 /// Returns text as XML holds it, which has no U+FFFE and U+FFFF.

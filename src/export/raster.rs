@@ -4,8 +4,11 @@
 
 use serde_json::Value;
 
-use crate::export::axes::{AxisKind, AxisMeaning, axes_of};
+use crate::export::axes::{AxisKind, AxisMeaning};
+use crate::export::georeference::{Georeference, georeference, map_axes};
 use crate::export::netcdf_header::float;
+use crate::export::reference_system::ReferenceSystem;
+use crate::export::told_place::Place;
 use crate::export::{FileParts, Format, Subject};
 use crate::model::DataType;
 
@@ -13,7 +16,7 @@ use crate::model::DataType;
 pub const HEADER: Format = Format {
     extension: "hdr",
     needs: NEEDS,
-    parts: Some(|subject| header(subject).map(FileParts::text)),
+    parts: Some(header),
     ragged: None,
     is_basic: false,
 };
@@ -54,8 +57,9 @@ struct Bands {
     count: u64,
     rows: u64,
     columns: u64,
+    axes: Vec<AxisMeaning>,
     /// The dimensions of rows and columns.
-    axes: (AxisMeaning, AxisMeaning),
+    plane: (usize, usize),
 }
 
 fn bands_of(subject: &Subject) -> Option<Bands> {
@@ -67,7 +71,7 @@ fn bands_of(subject: &Subject) -> Option<Bands> {
     {
         return None;
     }
-    let axes = axes_of(subject);
+    let axes = map_axes(subject);
     let kinds: Vec<AxisKind> = axes.iter().map(|axis| axis.kind).collect();
     let (interleave, plane) = match kinds[..] {
         [_, _] => (Interleave::Bsq, (0, 1)),
@@ -77,7 +81,6 @@ fn bands_of(subject: &Subject) -> Option<Bands> {
         _ => return None,
     };
     let (&rows, &columns) = (subject.shape.get(plane.0)?, subject.shape.get(plane.1)?);
-    let (y, x) = (axes.get(plane.0)?, axes.get(plane.1)?);
     let others = (0..axes.len()).filter(|&axis| axis != plane.0 && axis != plane.1);
     let count = others.filter_map(|axis| subject.shape.get(axis)).product();
     Some(Bands {
@@ -85,7 +88,8 @@ fn bands_of(subject: &Subject) -> Option<Bands> {
         count,
         rows,
         columns,
-        axes: (y.clone(), x.clone()),
+        axes,
+        plane,
     })
 }
 
@@ -107,7 +111,7 @@ fn envi_type(data_type: &DataType) -> Option<u32> {
 }
 
 /// Returns the header, or `None` if ENVI cannot hold the elements.
-fn header(subject: &Subject) -> Option<String> {
+fn header(subject: &Subject) -> Option<FileParts> {
     let bands = bands_of(subject)?;
     let code = envi_type(&subject.array.data_type)?;
     let interleave = bands.interleave.name();
@@ -119,39 +123,71 @@ fn header(subject: &Subject) -> Option<String> {
     if let Some(no_data) = no_data(subject) {
         text += &format!("data ignore value = {no_data}\n");
     }
-    if let Some(Corner {
-        x,
-        y,
-        width,
-        height,
-    }) = corner(&bands)
-    {
-        // The corner of the first pixel, not its centre.
-        let (x, y) = (x - width / 2.0, y + height / 2.0);
-        text += &format!("map info = {{Arbitrary, 1, 1, {x}, {y}, {width}, {height}}}\n");
-    }
-    Some(text)
-}
-
-/// Where a map lies whose first row is the northernmost.
-struct Corner {
-    /// The centre of the first pixel.
-    x: f64,
-    y: f64,
-    width: f64,
-    height: f64,
-}
-
-/// Returns where a map lies; nothing if that is not known, or if it is not a map with the north above.
-fn corner(bands: &Bands) -> Option<Corner> {
-    let (y, x) = &bands.axes;
-    let (width, height) = (x.scale?, -y.scale?);
-    (width > 0.0 && height > 0.0).then_some(Corner {
-        x: x.origin,
-        y: y.origin,
-        width,
-        height,
+    let mut map = georeference(subject, &bands.axes, bands.plane);
+    text += &map_lines(&mut map);
+    Some(FileParts {
+        left_out: map.left_out,
+        ..FileParts::text(text)
     })
+}
+
+/// Returns the lines about reference system and place; notes what they cannot say.
+fn map_lines(map: &mut Georeference) -> String {
+    let system = map.system.take();
+    let place = map.place.filter(|[_, width, skew_x, _, skew_y, _]| {
+        let is_straight = *skew_x == 0.0 && *skew_y == 0.0 && *width > 0.0;
+        if !is_straight {
+            let sentence = "the place on the map: ENVI has none of rows that do not run east";
+            map.left_out.push(sentence.to_string());
+        }
+        is_straight
+    });
+    let Some(place) = place else {
+        if system.is_some() {
+            let sentence = "the reference system: ENVI has it together with a place alone";
+            map.left_out.push(sentence.to_string());
+        }
+        return String::new();
+    };
+    match system {
+        None => map_info("Arbitrary", place, ""),
+        Some(system) => system_lines(&system, place).unwrap_or_else(|| {
+            let shown: String = system.text.chars().take(100).collect();
+            map.left_out.push(format!(
+                "the reference system {shown}: ENVI has no numbers of EPSG and no WKT 2; the .vrt has it"
+            ));
+            map_info("Arbitrary", place, "")
+        }),
+    }
+}
+
+/// Returns the line of a place. Heights of pixels are positive where the north is above.
+fn map_info(system: &str, [x, width, _, y, _, height]: Place, more: &str) -> String {
+    let height = -height;
+    format!("map info = {{{system}, 1, 1, {x}, {y}, {width}, {height}{more}}}\n")
+}
+
+/// Returns the lines of a reference system with a place: one that has a name, or a text of the first version.
+fn system_lines(system: &ReferenceSystem, place: Place) -> Option<String> {
+    match system.code() {
+        Some(4326) => {
+            let more = ", WGS-84, units=Degrees";
+            return Some(map_info("Geographic Lat/Lon", place, more));
+        }
+        Some(code @ (32601..=32660 | 32701..=32760)) => {
+            let (zone, half) = (code % 100, if code < 32700 { "North" } else { "South" });
+            let more = format!(", {zone}, {half}, WGS-84, units=Meters");
+            return Some(map_info("UTM", place, &more));
+        }
+        _ => {}
+    }
+    let text = system
+        .wkt1
+        .as_ref()
+        .filter(|text| !text.contains(['{', '}']))?;
+    let line: String = text.lines().map(str::trim).collect();
+    let place = map_info("Arbitrary", place, "");
+    Some(format!("{place}coordinate system string = {{{line}}}\n"))
 }
 
 /// Returns the number that stands for no value.

@@ -1,5 +1,6 @@
 //! What the metadata of other nodes say of an array: of the groups that it is in, and of the variable of its map.
 
+use crate::export::coordinate_variable::CoordinateVariable;
 use crate::model::Attributes;
 
 /// What stands around an array; nothing of what is not there.
@@ -11,6 +12,14 @@ pub struct Surroundings<'a> {
     pub image: Option<ImageGroup<'a>>,
     /// The attributes of the variable that the array's attribute `grid_mapping` names.
     pub mapping: Option<&'a Attributes>,
+    /// What the layout of GeoZarr, in the group or in the one above it, says of the level that the array is of.
+    pub level: Option<&'a Attributes>,
+    /// The attributes of the group above the array's own that has this layout, if it is there.
+    pub levels: Option<&'a Attributes>,
+    /// The attributes of the root of the hierarchy, if it is not the array's own group.
+    pub root: Option<&'a Attributes>,
+    /// The coordinate variables of the array's dimensions; empty if nobody asked for them.
+    pub coordinates: &'a [Option<CoordinateVariable>],
 }
 
 /// A group of OME-Zarr.

@@ -3,9 +3,8 @@
 //! Bands, rows and columns are places in the file, so the dimensions may have any order. What attributes say of the
 //! reference system, the place of the first pixel, the unit and the packing of numbers reaches GDAL.
 
-use crate::export::axes::{AxisMeaning, axes_of};
 use crate::export::band_facts::BandFacts;
-use crate::export::georeference::{escaped, place, plane, reference_system};
+use crate::export::georeference::{Georeference, escaped, georeference, map_axes, plane};
 use crate::export::raster::no_data;
 use crate::export::{FileParts, Format, Subject};
 use crate::model::DataType;
@@ -16,7 +15,7 @@ pub const FORMAT: Format = Format {
     needs: "bool, int8 to int64, uint8 to uint64, float32, float64, complex64 or complex128 in 2 or \
             more dimensions, none of length 0, of at most 4096 planes, and a name without control \
             characters, quotes, < > or &",
-    parts: Some(|subject| xml(subject).map(FileParts::text)),
+    parts: Some(parts),
     ragged: None,
     is_basic: false,
 };
@@ -42,13 +41,13 @@ fn type_name(data_type: &DataType) -> Option<&'static str> {
     })
 }
 
-fn xml(subject: &Subject) -> Option<String> {
+fn parts(subject: &Subject) -> Option<FileParts> {
     let data_type = type_name(&subject.array.data_type)?;
     let (shape, file) = (subject.shape, subject.raw_file()?);
     if !subject.is_image(crate::model::MAX_RANK) || shape.len() < 2 {
         return None;
     }
-    let axes = axes_of(subject);
+    let axes = map_axes(subject);
     let (rows, columns) = plane(&axes)?;
     let steps = steps(subject)?;
     let step = |axis: usize| steps.get(axis).copied();
@@ -56,7 +55,8 @@ fn xml(subject: &Subject) -> Option<String> {
     let (pixel, line) = (narrow(step(columns)?)?, narrow(step(rows)?)?);
     let (height, width) = (narrow(*shape.get(rows)?)?, narrow(*shape.get(columns)?)?);
     let mut text = format!("<VRTDataset rasterXSize=\"{width}\" rasterYSize=\"{height}\">\n");
-    text += &georeference(subject, &axes[rows], &axes[columns]);
+    let map = georeference(subject, &axes, (rows, columns));
+    text += &place_lines(&map);
     let lines = band_lines(subject);
     for (band, offset) in (1..).zip(offsets(subject, &steps, (rows, columns))?) {
         text += &format!(
@@ -67,7 +67,10 @@ fn xml(subject: &Subject) -> Option<String> {
             lines
         );
     }
-    Some(text + "</VRTDataset>\n")
+    Some(FileParts {
+        left_out: map.left_out,
+        ..FileParts::text(text + "</VRTDataset>\n")
+    })
 }
 
 /// Returns the step in bytes along each dimension.
@@ -116,16 +119,14 @@ fn band_lines(subject: &Subject) -> String {
     lines.collect()
 }
 
-/// Returns the lines about reference system and place.
-fn georeference(subject: &Subject, y: &AxisMeaning, x: &AxisMeaning) -> String {
+/// Returns the lines about reference system and place. Without a word on the order of its axes GDAL has longitudes and
+/// eastings first in each system.
+fn place_lines(map: &Georeference) -> String {
     let mut text = String::new();
-    if let Some(system) = reference_system(subject) {
-        text += &format!(
-            "  <SRS dataAxisToSRSAxisMapping=\"1,2\">{}</SRS>\n",
-            escaped(&system)
-        );
+    if let Some(system) = &map.system {
+        text += &format!("  <SRS>{}</SRS>\n", escaped(&system.text));
     }
-    if let Some(place) = place(subject, y, x) {
+    if let Some(place) = map.place {
         let place: Vec<String> = place.iter().map(f64::to_string).collect();
         text += &format!("  <GeoTransform>{}</GeoTransform>\n", place.join(", "));
     }

@@ -19,6 +19,7 @@ use crate::inspect::selection::SelectableDimensions;
 use crate::inspect::surrounding_nodes::SurroundingNodes;
 use crate::model::{Array, DataType, TimeUnit};
 use crate::request_context::RequestContext;
+use crate::store::Key;
 use crate::sync::read_bytes::ReadAt;
 
 /// An array in its hierarchy.
@@ -103,24 +104,34 @@ impl ArrayInGroup<'_> {
     }
 }
 
-/// Reads a coordinate variable.
-fn read(context: &RequestContext, open: &Arc<OpenArray>, array: &Array) -> Result<Labels> {
-    open.check_decodable()?;
-    let region = Region::whole(&array.shape);
+/// Fails with `TooLarge` for a coordinate variable that is not read, however much memory there is.
+pub(super) fn check_length(path: &Key, array: &Array) -> Result<()> {
     if array.shape.first().is_some_and(|&count| count > MAX_COUNT) {
         let found = format!("a coordinate variable of more than {MAX_COUNT} elements");
-        return Err(Error::too_large(open.path(), found));
+        return Err(Error::too_large(path, found));
     }
+    if !array.data_type.is_variable() && array.byte_length()? > MAX_LABELS {
+        let found = format!("a coordinate variable of more than {MAX_LABELS} bytes");
+        return Err(Error::too_large(path, found));
+    }
+    Ok(())
+}
+
+/// Reads a coordinate variable.
+pub(super) fn read(
+    context: &RequestContext,
+    open: &Arc<OpenArray>,
+    array: &Array,
+) -> Result<Labels> {
+    open.check_decodable()?;
+    let region = Region::whole(&array.shape);
+    check_length(open.path(), array)?;
     if array.data_type.is_variable() {
         let records = open.records(context, &region)?;
         let texts = records
             .iter()
             .map(|text| String::from_utf8_lossy(text).into_owned());
         return Ok(Labels::Texts(texts.collect()));
-    }
-    if array.byte_length()? > MAX_LABELS {
-        let found = format!("a coordinate variable of more than {MAX_LABELS} bytes");
-        return Err(Error::too_large(open.path(), found));
     }
     let decoded = cf::decoded(array);
     let (described, conversion) = match &decoded {

@@ -1,5 +1,6 @@
 //! What the files of a node leave out.
 
+use crate::error::Error;
 use crate::export::surroundings::Surroundings;
 use crate::export::{FORMATS, Subject};
 use crate::model::Array;
@@ -31,6 +32,15 @@ impl LeftOut {
             found.add(&file, format.left_out(&subject).iter().map(String::as_str));
         }
         found
+    }
+
+    /// Adds that the files do not open which say where a map lies, since its coordinate variables do not read.
+    pub fn add_unread(&mut self, name: &str, error: &Error) {
+        let sentence = format!("all: {error}");
+        for format in FORMATS.iter().filter(|format| format.is_map()) {
+            let file = format!("{name}.{}", format.extension);
+            self.add(&file, std::iter::once(&*sentence));
+        }
     }
 
     /// Adds what a file leaves out.

@@ -6,6 +6,7 @@
 pub mod access;
 pub mod array_info;
 pub mod chunk_map;
+pub mod coordinate_lines;
 pub mod coordinates;
 pub mod entry_facts;
 pub mod file_ending;
@@ -14,6 +15,7 @@ pub mod key_of_chunk;
 pub mod labels;
 pub mod left_out;
 pub mod locate;
+pub mod map_nodes;
 pub mod named_file;
 pub mod node_info;
 pub mod preview;

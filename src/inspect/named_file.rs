@@ -5,10 +5,12 @@ use std::sync::Arc;
 use crate::error::{Error, Kind, Result};
 use crate::export::{FORMATS, Subject, TakenDimension, cf};
 use crate::hierarchy::NodeEntry;
+use crate::inspect::coordinate_lines::CoordinateLines;
 use crate::inspect::coordinates::ArrayInGroup;
 use crate::inspect::file_ending::{FileEnding, group_format, removed_format};
 use crate::inspect::group_file::GroupSource;
 use crate::inspect::locate::StorePath;
+use crate::inspect::map_nodes::MapSource;
 use crate::inspect::root_name::root_name;
 use crate::inspect::surrounding_nodes::SurroundingNodes;
 use crate::model::{Array, Node};
@@ -164,7 +166,15 @@ fn length(
     let meant = ending.is_meant.then(numbers).transpose()?;
     let described = meant.as_ref().map_or(array, |meant| &meant.array);
     *elements = Some((described.data_type.to_string(), shape.clone()));
-    let around = SurroundingNodes::of(context, place.hierarchy, place.entry)?;
+    let mut around = SurroundingNodes::of(context, place.hierarchy, place.entry)?;
+    if ending.format.is_map() {
+        let source = MapSource {
+            hierarchy: place.hierarchy,
+            arrays: place.arrays,
+            lines: &CoordinateLines::default(),
+        };
+        around = source.add_to(context, around, place.entry)?;
+    }
     let subject = Subject {
         name,
         chosen: ending.chosen,

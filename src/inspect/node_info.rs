@@ -7,8 +7,10 @@ use crate::export::netcdf;
 use crate::export::surroundings::Surroundings;
 use crate::hierarchy::NodeEntry;
 use crate::inspect::array_info::ArrayInfo;
+use crate::inspect::coordinate_lines::CoordinateLines;
 use crate::inspect::left_out::LeftOut;
 use crate::inspect::locate::StorePath;
+use crate::inspect::map_nodes::MapSource;
 use crate::inspect::refused_files;
 use crate::inspect::refused_files::{GroupFiles, RefusedFile};
 use crate::inspect::root_name::root_name;
@@ -62,8 +64,13 @@ pub struct ChildCounts {
 }
 
 impl NodeInfo {
-    /// Describes the node at a path; `NotFound` if there is none.
-    pub fn of(context: &RequestContext, located: &StorePath) -> Result<NodeInfo> {
+    /// Describes the node at a path; `NotFound` if there is none. An array that was opened as a store of its own is that of
+    /// a group in `above`, whose other nodes say something of its files.
+    pub fn of(
+        context: &RequestContext,
+        located: &StorePath,
+        above: Option<&StorePath>,
+    ) -> Result<NodeInfo> {
         let entry = located.opened.hierarchy.node(context, &located.path)?;
         let missing = || Error::new(Kind::NotFound, &located.path, "no such group or array");
         let entry = entry.ok_or_else(missing)?;
@@ -72,7 +79,26 @@ impl NodeInfo {
         } else {
             String::from_utf8_lossy(entry.path.name()).into_owned()
         };
-        let around = SurroundingNodes::of(context, &located.opened.hierarchy, &entry)?;
+        let in_group = match above {
+            Some(above) => above.opened.hierarchy.node(context, &above.path)?,
+            None => None,
+        };
+        let opened = above.filter(|_| in_group.is_some()).unwrap_or(located);
+        let opened = &opened.opened;
+        let in_group = in_group.as_ref().unwrap_or(&entry);
+        let mut around = SurroundingNodes::of(context, &opened.hierarchy, in_group)?;
+        let source = MapSource {
+            hierarchy: &opened.hierarchy,
+            arrays: &opened.arrays,
+            lines: &CoordinateLines::default(),
+        };
+        let unread = match source.add_to(context, around.clone(), in_group) {
+            Ok(with_place) => {
+                around = with_place;
+                None
+            }
+            Err(error) => Some(error),
+        };
         let (facts, stored, children) =
             facts(context, located, &entry, (&name, around.attributes()))?;
         let attributes = match &entry.node {
@@ -84,7 +110,10 @@ impl NodeInfo {
         let (refused_files, left_out) = match (&facts, entry.array()) {
             (NodeFacts::Array(info), Some(array)) if info.undecodable.is_none() => {
                 let around = around.attributes();
-                let left_out = LeftOut::of_array(array, &name, around);
+                let mut left_out = LeftOut::of_array(array, &name, around);
+                if let Some(error) = unread {
+                    left_out.add_unread(&name, &error);
+                }
                 (refused_files::of_array(array, &name, around), left_out)
             }
             _ => (Vec::new(), LeftOut::default()),

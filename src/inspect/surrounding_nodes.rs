@@ -1,5 +1,5 @@
-//! The nodes around an array whose metadata say something of it: the group that it is in, the group of OME-Zarr that names
-//! it as a level of an image, and the variable that its attribute `grid_mapping` names.
+//! The nodes around an array that say something of it: the group that it is in, the group of OME-Zarr or GeoZarr that
+//! names it as a level of an image, the variable of its grid mapping, and the coordinate variables of its dimensions.
 
 use std::sync::Arc;
 
@@ -7,9 +7,10 @@ use serde_json::Value;
 
 use crate::error::Result;
 use crate::export::axes::names_level;
+use crate::export::coordinate_variable::CoordinateVariable;
 use crate::export::surroundings::{ImageGroup, Surroundings};
 use crate::hierarchy::{Hierarchy, NodeEntry};
-use crate::model::Attributes;
+use crate::model::{Array, Attributes};
 use crate::request_context::RequestContext;
 use crate::store::Key;
 
@@ -17,13 +18,21 @@ use crate::store::Key;
 const MAX_ABOVE: usize = 4;
 
 /// The nodes around an array.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub struct SurroundingNodes {
     /// The group that it is in.
     pub group: Option<Arc<NodeEntry>>,
     /// The group of its image and the path from there, if that is not the group that it is in.
-    image: Option<(Arc<NodeEntry>, Key)>,
-    mapping: Option<Arc<NodeEntry>>,
+    pub(super) image: Option<(Arc<NodeEntry>, Key)>,
+    pub(super) mapping: Option<Arc<NodeEntry>>,
+    /// What the layout of GeoZarr says of the level that the array is of.
+    pub(super) level: Option<Attributes>,
+    /// The group with that layout, if it is the one above the array's own.
+    pub(super) levels: Option<Arc<NodeEntry>>,
+    /// The root of the hierarchy, if that is not the array's own group.
+    pub(super) root: Option<Arc<NodeEntry>>,
+    /// In the order of the dimensions.
+    pub(super) coordinates: Vec<Option<CoordinateVariable>>,
 }
 
 /// Finds the node at a path.
@@ -78,6 +87,10 @@ impl SurroundingNodes {
                 })
             }),
             mapping: attributes(self.mapping.as_ref()),
+            level: self.level.as_ref(),
+            levels: attributes(self.levels.as_ref()),
+            root: attributes(self.root.as_ref()),
+            coordinates: &self.coordinates,
         }
     }
 
@@ -107,22 +120,20 @@ impl SurroundingNodes {
 }
 
 /// Returns the group of an array and those above it, the nearest first.
-fn groups_above(array: &Key) -> Vec<Key> {
+pub(super) fn groups_above(array: &Key) -> Vec<Key> {
     let above = std::iter::successors(array.parent(), Key::parent);
     above.take(1 + MAX_ABOVE).collect()
 }
 
 /// Finds the variable that `grid_mapping` names: in the group of the array, or else in the nearest group above that has it.
 fn mapping_of(array: &NodeEntry, find: FindNode<'_>) -> Result<Option<Arc<NodeEntry>>> {
-    let named = array
-        .array()
-        .and_then(|array| array.attributes.in_files().get("grid_mapping"));
-    let Some(Value::String(named)) = named else {
+    let Some(found) = array.array() else {
         return Ok(None);
     };
-    // One of several is followed by a colon and the coordinates that it is for.
-    let first = named.split_whitespace().next().unwrap_or_default();
-    let first = first.trim_end_matches(':');
+    let Some(Value::String(named)) = found.attributes.in_files().get("grid_mapping") else {
+        return Ok(None);
+    };
+    let first = mapping_name(&named, found);
     let from = match first.strip_prefix('/') {
         Some(_) => vec![Key::root()],
         None => groups_above(&array.path),
@@ -139,8 +150,26 @@ fn mapping_of(array: &NodeEntry, find: FindNode<'_>) -> Result<Option<Arc<NodeEn
     Ok(None)
 }
 
+/// Returns the name of a grid mapping. Of several each is followed by a colon and the coordinates that it is for; those of
+/// the dimensions count.
+fn mapping_name<'a>(named: &'a str, array: &Array) -> &'a str {
+    let mut mapping = None;
+    for word in named.split_whitespace() {
+        if let Some(name) = word.strip_suffix(':') {
+            mapping = Some(name);
+        } else if let Some(mapping) = mapping {
+            let is_own = |name: &Option<String>| name.as_deref() == Some(word);
+            if array.dimension_names.iter().any(is_own) {
+                return mapping;
+            }
+        }
+    }
+    let first = named.split_whitespace().next().unwrap_or_default();
+    first.trim_end_matches(':')
+}
+
 /// Returns the attributes of a node that files have.
-fn attributes(node: Option<&Arc<NodeEntry>>) -> Option<&Attributes> {
+pub(super) fn attributes(node: Option<&Arc<NodeEntry>>) -> Option<&Attributes> {
     let node = node.and_then(|node| node.node.as_ref().ok());
     node.map(|node| node.attributes().in_files())
 }

@@ -15,6 +15,9 @@ from test_formats import arrays, gdal, is_image, same, stores, values  # noqa: F
 TYPES = ["bool", "i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8", "f2", "f4", "f8", "c8", "c16"]
 OME = ["bool", "i1", "u1", "i2", "u2", "i4", "u4", "f4", "f8", "c8", "c16"]
 
+# Arrays on a grid of longitudes and latitudes: one image of bands, with the place of the coordinate variables.
+MAPS = ["tas", "psl", "pr"]
+
 pytestmark = pytest.mark.filterwarnings("ignore::rasterio.errors.NotGeoreferencedWarning")
 
 
@@ -38,6 +41,12 @@ def files_of(arrays, extension, expects):
 def test_tif(arrays):  # noqa: F811
     count = 0
     for path, name, data in files_of(arrays, "tif", lambda data: data.ndim >= 2 and is_image(data, 64, TYPES)):
+        if name in MAPS:
+            with tifffile.TiffFile(path) as file, rasterio.open(path) as source:
+                same(file.asarray().reshape(data.shape), data, path)
+                same(source.read().reshape(data.shape), data, path)
+                assert source.crs.to_epsg() == 4326
+            continue
         with tifffile.TiffFile(path) as file:
             is_imagej = data.dtype.str[1:] in ("u1", "u2", "f4") and data.ndim <= 5
             assert file.is_imagej == is_imagej, path
@@ -65,7 +74,7 @@ def test_tif(arrays):  # noqa: F811
 def test_itk(arrays):  # noqa: F811
     count = 0
     for path, name, data in files_of(arrays, "tif", lambda data: data.ndim >= 2 and is_image(data, 64, TYPES)):
-        if data.ndim == 3 and data.dtype.str[1:] in ("u1", "u2", "i2", "f4") and name != "pixels":
+        if data.ndim == 3 and data.dtype.str[1:] in ("u1", "u2", "i2", "f4") and name not in ("pixels", *MAPS):
             same(SimpleITK.GetArrayFromImage(SimpleITK.ReadImage(path)), stacked(data, name, True), path)
             count += 1
     assert count >= 4
@@ -89,7 +98,7 @@ def test_imagej(arrays, imagej):  # noqa: F811
     count = 0
     for path, name, data in files_of(arrays, "tif", lambda data: data.ndim >= 2 and is_image(data, 64, TYPES)):
         # Of colours and of what it converts to floats, its numbers are others than those of the file.
-        if data.ndim > 5 or data.dtype.str[1:] not in ("u1", "u2", "i2", "f4") or name == "pixels":
+        if data.ndim > 5 or data.dtype.str[1:] not in ("u1", "u2", "i2", "f4") or name in ("pixels", *MAPS):
             continue
         image = imagej(path)
         read = pixels_of(image, data.dtype)

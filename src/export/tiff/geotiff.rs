@@ -1,9 +1,9 @@
 //! GeoTIFF: one image whose samples are the bands, with the tags of its reference system and place.
 
-use crate::export::axes::AxisMeaning;
 use crate::export::band_facts::BandFacts;
-use crate::export::georeference::{place, reference_system, transform};
+use crate::export::georeference::Georeference;
 use crate::export::raster::no_data;
+use crate::export::reference_system::ReferenceSystem;
 use crate::export::tiff::directory::{TagValue, shortest_header};
 use crate::export::tiff::stack::{ImageStack, SampleOrder, StackAxis};
 use crate::export::{FileParts, Subject};
@@ -19,27 +19,23 @@ const GDAL_NO_DATA: u16 = 42113;
 /// The number of a system that has none.
 const USER_DEFINED: u16 = 32767;
 
-/// Returns a map; nothing if no attribute says where the array lies, or it has too many bands.
+/// Returns a map; nothing if it has too many bands, or bands of colours.
 pub(super) fn parts(
     subject: &Subject,
-    axes: &[AxisMeaning],
+    mut map: Georeference,
     mut stack: ImageStack,
 ) -> Option<FileParts> {
-    let system = reference_system(subject);
-    if system.is_none() && transform(subject).is_none() {
-        return None;
-    }
     let elements = stack.elements();
     if !stack.others.is_empty() {
         make_bands(&mut stack)?;
     }
     let mut page = stack.page(0)?;
-    let (y, x) = (axes.get(stack.rows.axis)?, axes.get(stack.columns.axis)?);
-    if let Some(place) = place(subject, y, x) {
-        page.tags.extend(placed(place));
-    }
-    if let Some(system) = system {
-        page.tags.extend(system_tags(&system));
+    page.tags.extend(map.place.into_iter().flat_map(placed));
+    if let Some(system) = &map.system {
+        match system_tags(system) {
+            Some(tags) => page.tags.extend(tags),
+            None => map.left_out.push(no_number(&system.text)),
+        }
     }
     if let Some(number) = no_data(subject) {
         page.tags.push((GDAL_NO_DATA, TagValue::Text(number)));
@@ -51,8 +47,15 @@ pub(super) fn parts(
     Some(FileParts {
         header,
         elements: Some(elements),
+        left_out: map.left_out,
         ..FileParts::default()
     })
+}
+
+/// Says that a reference system has no form in a GeoTIFF.
+fn no_number(system: &str) -> String {
+    let shown: String = system.chars().take(100).collect();
+    format!("the reference system {shown}: a GeoTIFF has numbers of EPSG alone; the .vrt has it")
 }
 
 /// Makes all images of a stack the samples of one; nothing if there are too many, or they have colours.
@@ -90,70 +93,36 @@ fn placed([x, width, skew_x, y, skew_y, height]: [f64; 6]) -> Vec<(u16, TagValue
     vec![(TRANSFORMATION, TagValue::Double(rows.concat()))]
 }
 
-/// Returns the tags of a reference system: by its number at EPSG, or else as text that GDAL reads.
-fn system_tags(system: &str) -> Vec<(u16, TagValue)> {
-    let is_text = system.contains('[');
-    let upper = system.trim_start().to_ascii_uppercase();
-    let is_projected = |code: Option<u16>| match (is_text, code) {
-        (true, _) => upper.starts_with("PROJ"),
-        // Most systems of longitude and latitude have these numbers.
-        (false, Some(code)) => !(4000..5000).contains(&code),
-        (false, None) => true,
-    };
-    let code = epsg(system);
-    let (model, key) = if is_projected(code) {
-        (1, 3072)
-    } else {
+/// Returns the tags of a reference system: its number at EPSG, or else a text that GDAL reads; nothing if it has neither.
+fn system_tags(system: &ReferenceSystem) -> Option<Vec<(u16, TagValue)>> {
+    let (model, key) = if system.is_geographic() {
         (2, 2048)
-    };
-    let mut text = None;
-    let keys = match code {
-        Some(code) => [
-            [1, 1, 0, 3],
-            [1024, 0, 1, model],
-            [1025, 0, 1, 1],
-            [key, 0, 1, code],
-        ],
-        None if is_text && system.is_ascii() => {
-            let words = format!("ESRI PE String = {}|", system.replace('|', " "));
-            let Ok(length) = u16::try_from(words.len()) else {
-                return Vec::new();
-            };
-            text = Some((KEY_TEXTS, TagValue::Text(words)));
-            let (model, citation) = ([1024, 0, 1, USER_DEFINED], [3073, KEY_TEXTS, length, 0]);
-            [[1, 1, 0, 3], model, [1025, 0, 1, 1], citation]
-        }
-        None => return Vec::new(),
-    };
-    let keys = (KEYS, TagValue::Short(keys.concat()));
-    std::iter::once(keys).chain(text).collect()
-}
-
-/// Returns the number of a system at EPSG: of `EPSG:32633` and the like, and of the last identifier of a text.
-fn epsg(system: &str) -> Option<u16> {
-    let upper = system.to_ascii_uppercase();
-    let (_, after) = upper.rsplit_once("EPSG")?;
-    let is_text = system.contains('[');
-    let digits = |letter: char| letter.is_ascii_digit();
-    let end = after.trim_end_matches([']', ' ', '\n', '"']);
-    let start = end
-        .rfind(|letter| !digits(letter))
-        .map_or(0, |place| place + 1);
-    let between = end.get(..start)?;
-    let allowed: &[char] = if is_text {
-        &['"', ',', ' ']
     } else {
-        &[':', '/', '0']
+        (1, 3072)
     };
-    let is_plain = between
-        .chars()
-        .all(|letter| allowed.contains(&letter) || letter == '.' || digits(letter));
-    // The one of the whole is closed with it alone.
-    let closed = after.chars().filter(|&letter| letter == ']').count();
-    let is_whole = !is_text || closed == 2;
-    (is_plain && is_whole)
-        .then(|| end.get(start..)?.parse().ok())
-        .flatten()
+    let (version, area) = ([1, 1, 0, 3], [1025, 0, 1, 1]);
+    if let Some(code) = system.code() {
+        let keys = [version, [1024, 0, 1, model], area, [key, 0, 1, code]];
+        return Some(vec![(KEYS, TagValue::Short(keys.concat()))]);
+    }
+    if !system.is_text() {
+        return None;
+    }
+    // The format has ASCII alone, and names count for nothing where all numbers are there.
+    let plain = |letter: char| match letter {
+        '|' => ' ',
+        letter if letter.is_ascii() => letter,
+        _ => '?',
+    };
+    let text: String = system.text.chars().map(plain).collect();
+    let words = format!("ESRI PE String = {text}|");
+    let length = u16::try_from(words.len()).ok()?;
+    let (model, citation) = ([1024, 0, 1, USER_DEFINED], [3073, KEY_TEXTS, length, 0]);
+    let keys = [version, model, area, citation];
+    Some(vec![
+        (KEYS, TagValue::Short(keys.concat())),
+        (KEY_TEXTS, TagValue::Text(words)),
+    ])
 }
 
 /// Returns unit and packing of the numbers as GDAL writes them.

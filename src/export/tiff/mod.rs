@@ -3,7 +3,7 @@
 //! `.tif` is a GeoTIFF where attributes say where the array lies, else what ImageJ takes, else a file of plain images, in
 //! 64 bits where 32 are too few. `stack` says which dimension is what, `directory` has the words.
 
-use crate::export::axes::AxisMeaning;
+use crate::export::georeference::{Georeference, georeference};
 use crate::export::tiff::directory::{TagValue, shortest_header};
 use crate::export::tiff::stack::{ImageStack, MAX_PAGES, image_axes, tag};
 use crate::export::{FileParts, Format, Subject};
@@ -24,18 +24,41 @@ pub const FORMAT: Format = Format {
     is_basic: false,
 };
 
-type MakeFn = fn(&Subject, &[AxisMeaning], ImageStack) -> Option<FileParts>;
-
 fn parts(subject: &Subject) -> Option<FileParts> {
     let axes = image_axes(subject);
-    let makers: [MakeFn; 3] = [geotiff::parts, imagej::parts, plain];
-    makers
-        .iter()
-        .find_map(|make| make(subject, &axes, ImageStack::of(subject, &axes)?))
+    let stack = || ImageStack::of(subject, &axes);
+    let first = stack()?;
+    let mut map = georeference(subject, &axes, (first.rows.axis, first.columns.axis));
+    if map.is_map {
+        let mut left_out = std::mem::take(&mut map.left_out);
+        match geotiff::parts(subject, map, first) {
+            Some(mut parts) => {
+                parts.left_out.extend(left_out);
+                return Some(parts);
+            }
+            None => left_out.push(NO_BANDS.to_string()),
+        }
+        map = Georeference {
+            left_out,
+            ..Georeference::default()
+        };
+    }
+    // Bands without a place are what is left for more planes than a file has directories.
+    let parts = imagej::parts(subject, &axes, stack()?)
+        .or_else(|| plain(subject, stack()?))
+        .or_else(|| geotiff::parts(subject, Georeference::default(), stack()?));
+    parts.map(|mut parts| {
+        parts.left_out.extend(map.left_out);
+        parts
+    })
 }
 
+/// Why a map has become a file of images.
+const NO_BANDS: &str =
+    "the place on the map: a GeoTIFF has at most 65,535 bands, and none of colours";
+
 /// Returns a file of images in the order of the other dimensions, which are named as tifffile does.
-fn plain(subject: &Subject, _: &[AxisMeaning], stack: ImageStack) -> Option<FileParts> {
+fn plain(subject: &Subject, stack: ImageStack) -> Option<FileParts> {
     let (count, size) = (stack.pages()?, stack.page_size()?);
     if count > MAX_PAGES {
         return None;

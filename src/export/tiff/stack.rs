@@ -1,7 +1,7 @@
 //! How an array is a stack of images: which dimensions are rows, columns and samples, and what the others are.
 
-use crate::export::axes::{AxisKind, AxisMeaning, axes_of};
-use crate::export::georeference::plane;
+use crate::export::axes::{AxisKind, AxisMeaning};
+use crate::export::georeference::{map_axes, plane};
 use crate::export::tiff::directory::{TagValue, TiffPage};
 use crate::export::{ElementForm, Subject};
 use crate::model::DataType;
@@ -32,7 +32,7 @@ pub(super) mod tag {
 
 /// Returns the meaning of each dimension. Images of OME-Zarr before 0.3 are t, c, z, y, x and do not say so.
 pub(super) fn image_axes(subject: &Subject) -> Vec<AxisMeaning> {
-    let mut axes = axes_of(subject);
+    let mut axes = map_axes(subject);
     let is_image = subject
         .image()
         .is_some_and(|image| image.attributes.get("multiscales").is_some());

@@ -13,10 +13,11 @@ use crate::grid::{Coordinates, NumberedName, Region, Selection};
 use crate::hierarchy::NodeEntry;
 use crate::inspect::coordinates::{ArrayInGroup, names_dimensions};
 use crate::inspect::file_ending::{FileEnding, SELECTED, format_of};
+use crate::inspect::map_nodes::MapSource;
 use crate::inspect::surrounding_nodes::SurroundingNodes;
 use crate::request_context::RequestContext;
 use crate::store::Key;
-use crate::view::files::FilesView;
+use crate::view::files::{FilesView, is_untold};
 
 /// A decoded file: the whole array, one chunk of it or selected elements in a format.
 pub(super) struct DecodedTarget {
@@ -141,11 +142,30 @@ impl FilesView {
             let find = |path: &Key| self.hierarchy.node(context, path);
             place.around = place.around.with_others(&place.found, &find)?;
         }
+        let mut fault = None;
+        if ending.format.is_map() {
+            let source = MapSource {
+                hierarchy: &self.hierarchy,
+                arrays: &self.arrays,
+                lines: &self.lines,
+            };
+            let around = place.around.clone();
+            match source.add_to(context, around, &place.found) {
+                Ok(around) => place.around = around,
+                // The file is there, and opening it returns the error.
+                Err(error) if is_untold(error.kind()) => fault = Some(error),
+                Err(error) => return Err(error),
+            }
+        }
         let part = match ending.selection {
             None => ArrayPart::Whole,
             Some(text) => ArrayPart::Selected(self.selected(context, &place, text)?),
         };
-        self.decoded(place, ending, part)
+        let mut target = self.decoded(place, ending, part)?;
+        if let (Some(target), Some(fault)) = (&mut target, fault) {
+            target.parts = Err(fault);
+        }
+        Ok(target)
     }
 
     /// Reads a selection of an array; fails as `named_file`.

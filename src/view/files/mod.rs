@@ -3,8 +3,8 @@
 //! Every node's directory has `metadata.json` (its metadata as final v3) and `attributes.json`; that of an array has the
 //! whole array in each format, `NAME.npy`, and `chunks/` with every chunk, `chunks/0.3.1.npy`. All of these open by name;
 //! `forms` says which of them are listed, and of chunks only those that are stored. A child of a group takes precedence
-//! over a file of the group's own. Sizes are known without decoding, but for elements without a fixed length. A node that
-//! does not read is a directory of its documents as they are stored.
+//! over a file of the group's own. Sizes are known without decoding, but for elements without a fixed length, and maps,
+//! whose coordinate variables are read. A node that does not read is a directory of its documents as they are stored.
 //!
 //! No file has a name by which a Zarr library finds a node: it would find no chunks below, and read fill values.
 
@@ -15,6 +15,7 @@ use crate::array::Arrays;
 use crate::error::{Error, Kind, Result};
 use crate::export::Export;
 use crate::hierarchy::{Hierarchy, NodeEntry};
+use crate::inspect::coordinate_lines::CoordinateLines;
 use crate::model::Node;
 use crate::model::document::METADATA_JSON;
 use crate::request_context::RequestContext;
@@ -60,6 +61,7 @@ pub struct FilesView {
     root_name: Arc<[u8]>,
     /// The forms of arrays that are listed beside the one that always is.
     forms: Arc<ListedForms>,
+    lines: Arc<CoordinateLines>,
     unstored: Arc<UnstoredState>,
     /// The directory of the mount that shows the view, with its slash: its files are other inodes than those of another
     /// directory.
@@ -84,6 +86,7 @@ impl FilesView {
             arrays: arrays.into(),
             root_name: root_name.as_bytes().into(),
             forms: Arc::new(ListedForms::new(asked)),
+            lines: Arc::default(),
             unstored: Arc::default(),
             shown_in: "",
         }
