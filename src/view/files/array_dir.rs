@@ -5,9 +5,10 @@
 
 use std::sync::Arc;
 
-use crate::error::Result;
+use crate::error::{Kind, Result};
 use crate::export::{FORMATS, GROUP_FORMATS, Subject};
 use crate::hierarchy::NodeEntry;
+use crate::inspect::file_ending::FileEnding;
 use crate::inspect::surrounding_nodes::SurroundingNodes;
 use crate::request_context::RequestContext;
 use crate::store::listing::NameList;
@@ -48,7 +49,32 @@ impl FilesView {
         let chunks = (CHUNKS.to_vec(), EntryKind::Directory);
         let chunks = (is_sparse || self.forms.chunks).then_some(chunks);
         let names = documents.chain(files).chain(chunks).chain(scratch);
+        let mut names: Vec<_> = names.collect();
+        for pair in self.pairs_of(context, found)?.into_iter().map(file) {
+            if !names.contains(&pair) {
+                names.push(pair);
+            }
+        }
         Ok(Box::new(NameList::new(names)))
+    }
+
+    /// Returns the names of the files of pairs of which one was looked up.
+    fn pairs_of(&self, context: &RequestContext, found: &Arc<NodeEntry>) -> Result<Vec<Vec<u8>>> {
+        let mut names = Vec::new();
+        for ending in self.pairs.endings(&found.path) {
+            let Some(parsed) = FileEnding::parse(ending.as_bytes()) else {
+                continue;
+            };
+            let place = self.place_of(context, found)?;
+            match self.named_file(context, place, parsed) {
+                Ok(Some(_)) => names.push([self.name_of(found), ending.as_bytes()].concat()),
+                // It is asked again where that may take time.
+                Err(error) if error.kind() == Kind::WouldWait => return Err(error),
+                // Another array is there now.
+                Ok(None) | Err(_) => {}
+            }
+        }
+        Ok(names)
     }
 
     /// Returns the names of a group's files of all of its arrays, or of an array's files and of the directory of its chunks,

@@ -2,9 +2,9 @@
 //!
 //! Every node's directory has `metadata.json` (its metadata as final v3) and `attributes.json`; that of an array has the
 //! whole array in each format, `NAME.npy`, and `chunks/` with every chunk, `chunks/0.3.1.npy`. All of these open by name;
-//! `forms` says which of them are listed, and of chunks only those that are stored. A child of a group takes precedence
-//! over a file of the group's own. Sizes are known without decoding, but for elements without a fixed length, and maps,
-//! whose coordinate variables are read. A node that does not read is a directory of its documents as they are stored.
+//! `forms` and `pairs` say which of them are listed, and of chunks only those that are stored. A child of a group takes
+//! precedence over a file of the group's own. Sizes are known without decoding, but for elements without a fixed length, and
+//! maps, whose coordinate variables are read. A node that does not read is a directory of its documents as they are stored.
 //!
 //! No file has a name by which a Zarr library finds a node: it would find no chunks below, and read fill values.
 
@@ -25,6 +25,7 @@ use crate::view::files::broken::names_of;
 use crate::view::files::editing::Editing;
 use crate::view::files::forms::ListedForms;
 use crate::view::files::listings::GroupListing;
+use crate::view::files::pairs::LookedUpPairs;
 use crate::view::files::path_target::{PathTarget, ShownFile};
 use crate::view::files::scratch::Scratch;
 use crate::view::files::seen::SeenDocument;
@@ -43,6 +44,7 @@ mod facts;
 mod forms;
 mod group_files;
 mod listings;
+mod pairs;
 mod path_target;
 mod scratch;
 mod seen;
@@ -63,6 +65,7 @@ pub struct FilesView {
     forms: Arc<ListedForms>,
     lines: Arc<CoordinateLines>,
     unstored: Arc<UnstoredState>,
+    pairs: Arc<LookedUpPairs>,
     /// The directory of the mount that shows the view, with its slash: its files are other inodes than those of another
     /// directory.
     shown_in: &'static str,
@@ -88,6 +91,7 @@ impl FilesView {
             forms: Arc::new(ListedForms::new(asked)),
             lines: Arc::default(),
             unstored: Arc::default(),
+            pairs: Arc::default(),
             shown_in: "",
         }
     }

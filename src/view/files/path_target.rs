@@ -263,10 +263,13 @@ impl FilesView {
         if let Some(removed) = removed_format(ending) {
             return Err(removed.error(&place.found.path));
         }
-        let file = match FileEnding::parse(ending) {
-            Some(ending) => self.named_file(context, place, ending)?,
-            None => None,
+        let Some(ending) = FileEnding::parse(ending) else {
+            return Ok(None);
         };
+        let file = self.named_file(context, place, ending)?;
+        if let Some(file) = &file {
+            self.pairs.note(&file.found.path, &ending);
+        }
         Ok(file.map(PathTarget::Decoded))
     }
 
