@@ -43,11 +43,13 @@ impl SourceArray {
         let entry = hierarchy.node(&UNLIMITED, path)?;
         let mut around = SurroundingNodes::default();
         if let Some(entry) = &entry {
-            around = SurroundingNodes::of(&UNLIMITED, hierarchy, entry)?;
+            let arrays = &located.opened.arrays;
+            around = SurroundingNodes::of(&UNLIMITED, hierarchy, entry)?
+                .with_numbers(&UNLIMITED, hierarchy, arrays)?;
             if format.is_map() {
                 let source = MapSource {
                     hierarchy,
-                    arrays: &located.opened.arrays,
+                    arrays,
                     lines: &CoordinateLines::default(),
                 };
                 around = source.add_to(&UNLIMITED, around, entry)?;
@@ -73,24 +75,53 @@ impl SourceArray {
     }
 }
 
-/// Returns an array that was opened as a store of its own as one of its group, if that is described: what the group says of
+/// Returns an array that was opened as a store of its own as one of its group, if that is described: what the groups say of
 /// its arrays is in their files, as in the files view.
 pub(super) fn in_group(store: &StoreArgs, path: &str, located: StorePath) -> StorePath {
     above(store, path, &located).unwrap_or(located)
 }
 
-/// Returns the same; nothing where the array was not opened as a store of its own, or its group is not described.
+/// Returns an array that was opened as a store of its own as one of the highest group above it whose groups down to the
+/// array are described; nothing if there is none. An image of OME-Zarr may be described three groups above its labels.
 pub(super) fn above(store: &StoreArgs, path: &str, located: &StorePath) -> Option<StorePath> {
     let root = located.opened.hierarchy.root(&UNLIMITED).ok()??;
     if !located.path.is_root() || !root.is_array() {
         return None;
     }
-    within(store, path).filter(|above| {
-        let group = above.path.parent();
-        let group = group.and_then(|group| above.opened.hierarchy.node(&UNLIMITED, &group).ok()?);
-        group.is_some_and(|group| !group.described_by().is_empty())
-    })
+    let mut found: Option<StorePath> = None;
+    let mut folder = path.trim_end_matches('/');
+    let mut names: Vec<&[u8]> = Vec::new();
+    while names.len() < MAX_ABOVE {
+        let (group, name) = folder.rsplit_once('/').unwrap_or((".", folder));
+        names.push(name.as_bytes());
+        let is_described = |opened: &StorePath| {
+            let node = opened.opened.hierarchy.node(&UNLIMITED, &opened.path);
+            let node = node.ok().flatten();
+            node.is_some_and(|node| !node.described_by().is_empty())
+        };
+        let Some(mut opened) = store.open(group).ok().filter(is_described) else {
+            break;
+        };
+        let is_whole = !opened.path.is_root();
+        let mut below = names.iter().rev();
+        let array = below.try_fold(opened.path.clone(), |path, name| path.child(name));
+        let Ok(array) = array else { break };
+        opened.path = array;
+        let node = opened.opened.hierarchy.node(&UNLIMITED, &opened.path);
+        if !matches!(node, Ok(Some(_))) {
+            break;
+        }
+        found = Some(opened);
+        if is_whole || group == "." {
+            break;
+        }
+        folder = group;
+    }
+    found
 }
+
+/// How many groups above an array are looked at.
+const MAX_ABOVE: usize = 5;
 
 /// Opens the folder that a path lies in as a store, or as something in one; nothing if there is no node in it at the path.
 pub(super) fn within(store: &StoreArgs, path: &str) -> Option<StorePath> {

@@ -1,30 +1,17 @@
 //! What the dimensions of an array mean: names, units, scale and origin, as far as the metadata tell.
 //!
-//! OME-Zarr's `multiscales` of the group (0.1 to 0.5) come first, then the array's own names of dimensions and its attributes
+//! OME-Zarr's `multiscales` of the group (0.1 to 0.6) come first, then the array's own names of dimensions and its attributes
 //! `spacing`, `origin` and `units`, if these are lists of a value each dimension. Coordinate variables are not read: the
 //! header of a file would depend on chunks.
 
 use serde_json::Value;
 
 use crate::export::Subject;
-use crate::model::Attributes;
+use crate::export::affine::AffineMap;
+use crate::export::axis_kind::kind_of;
+use crate::export::ome_zarr::{DescribedAxis, Level, LevelPlace, level_of};
 
-/// What a dimension is, by its name or by what OME-Zarr says.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum AxisKind {
-    /// The first direction of space: longitude, columns.
-    X,
-    /// The second: latitude, rows.
-    Y,
-    /// The third: depth, height, level.
-    Z,
-    /// Time.
-    Time,
-    /// Channels or bands.
-    Channel,
-    /// Anything else, or not known.
-    Other,
-}
+pub use crate::export::axis_kind::AxisKind;
 
 /// What the metadata say of a dimension.
 #[derive(Clone, Debug, PartialEq)]
@@ -48,44 +35,76 @@ impl AxisMeaning {
     }
 }
 
-/// Where an image lies in a space of as many directions as it has dimensions. All lists are in the order of a file whose
-/// first dimension is the fastest.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Placement {
-    /// The distance between elements along each dimension, positive.
-    pub spacing: Vec<f64>,
-    /// The place of the first element.
-    pub origin: Vec<f64>,
-    /// For each dimension the direction of space in which it goes, and whether it goes backwards.
-    pub directions: Vec<(usize, bool)>,
+/// What the metadata say of all dimensions of a box.
+pub(super) struct Dimensions {
+    /// The meaning of each one, outermost first. Of an image that lies aslant, it is that in a coordinate system in which it
+    /// does not.
+    pub(super) axes: Vec<AxisMeaning>,
+    /// Where the box lies, if it lies aslant.
+    pub(super) oblique: Option<Oblique>,
+    /// What no file has, and why.
+    pub(super) left_out: Vec<String>,
 }
 
-impl Placement {
-    /// Returns a component of the direction in which a dimension goes: 1, -1 or 0.
-    pub fn direction(&self, dimension: usize, component: usize) -> f64 {
-        match self.directions.get(dimension) {
-            Some(&(along, is_backwards)) if along == component => {
-                if is_backwards {
-                    -1.0
-                } else {
-                    1.0
-                }
-            }
-            _ => 0.0,
-        }
+/// Where a box lies whose dimensions do not go along the axes of space.
+pub(super) struct Oblique {
+    /// The name of the coordinate system, if it has one.
+    system: Option<String>,
+    /// Its axes, as many as the box has dimensions.
+    pub(super) axes: Vec<DescribedAxis>,
+    /// Leads from indices in the box to coordinates.
+    pub(super) map: AffineMap,
+}
+
+impl Dimensions {
+    /// Returns what a file leaves out whose format has no directions.
+    pub(super) fn without_directions(&self) -> Option<String> {
+        let oblique = self.oblique.as_ref()?;
+        Some(match &oblique.system {
+            Some(name) => format!("coordinate system {name:?}: the dimensions go aslant in it"),
+            None => "directions of the dimensions: they go aslant".to_string(),
+        })
     }
 }
 
 /// Returns the meaning of each dimension of a box, outermost first.
 pub fn axes_of(subject: &Subject) -> Vec<AxisMeaning> {
-    let axes = array_axes(subject);
+    dimensions_of(subject).axes
+}
+
+/// Returns what the metadata say of the dimensions of a box.
+pub(super) fn dimensions_of(subject: &Subject) -> Dimensions {
+    let mut found = of_array(subject);
     let Some(taken) = subject.taken else {
-        return axes;
+        return found;
     };
-    let taken = taken
+    if let Some(oblique) = found.oblique.take() {
+        let kept = taken.iter();
+        let kept: Vec<_> = kept
+            .map(|taken| (taken.axis, taken.start as f64, taken.step as f64))
+            .collect();
+        let place = oblique.map.taken(&kept).map(|(map, outputs)| Oblique {
+            map,
+            axes: outputs
+                .into_iter()
+                .filter_map(|output| oblique.axes.get(output).cloned())
+                .collect(),
+            system: oblique.system.clone(),
+        });
+        match place {
+            Some(place) => found.oblique = Some(place),
+            None => {
+                found.oblique = Some(oblique);
+                found.left_out.extend(found.without_directions());
+                found.oblique = None;
+            }
+        }
+    }
+    let axes = &found.axes;
+    let kept = taken
         .iter()
         .filter_map(|taken| Some((taken, axes.get(taken.axis)?)));
-    taken
+    found.axes = kept
         .map(|(taken, axis)| {
             let mut axis = axis.clone();
             axis.origin = place(axis.origin + axis.scale.unwrap_or(0.0) * taken.start as f64);
@@ -94,7 +113,8 @@ pub fn axes_of(subject: &Subject) -> Vec<AxisMeaning> {
                 .and_then(|scale| distance(scale * taken.step as f64));
             axis
         })
-        .collect()
+        .collect();
+    found
 }
 
 /// Returns a number if it can be the distance between elements: a product of distances may be none.
@@ -107,8 +127,8 @@ fn place(number: f64) -> f64 {
     if number.is_finite() { number } else { 0.0 }
 }
 
-/// Returns the meaning of each dimension of an array, outermost first.
-fn array_axes(subject: &Subject) -> Vec<AxisMeaning> {
+/// Returns what the metadata say of the dimensions of an array.
+fn of_array(subject: &Subject) -> Dimensions {
     let rank = subject.array.shape.len();
     let mut axes: Vec<AxisMeaning> = (0..rank).map(|axis| named(subject, axis)).collect();
     let attribute = |name| list_of(subject.array.attributes.get(name), rank);
@@ -116,21 +136,126 @@ fn array_axes(subject: &Subject) -> Vec<AxisMeaning> {
     for (axis, unit) in axes.iter_mut().zip(attribute("units").unwrap_or_default()) {
         axis.unit = unit.as_str().map(str::to_string);
     }
-    if let Some(group) = subject.image() {
-        for image in multiscales(group.attributes) {
-            set_multiscale(&mut axes, &image, group.path);
-        }
+    let image = subject.image();
+    let labelled = subject.around.labelled.as_ref();
+    let level = image.and_then(|image| level_of(&image, labelled, rank));
+    let mut found = Dimensions {
+        axes,
+        oblique: None,
+        left_out: Vec::new(),
+    };
+    if let Some(level) = level {
+        found.set_level(level);
     }
-    axes
+    found
 }
 
-/// Returns the multiscale images of a group of OME-Zarr, of 0.5 or before.
-pub(super) fn multiscales(group: &Attributes) -> Vec<Value> {
-    let of_root = group.get("ome");
-    let of_root = of_root.and_then(|mut root| Some(root.get_mut("multiscales")?.take()));
-    match of_root.or_else(|| group.get("multiscales")) {
-        Some(Value::Array(images)) => images,
-        _ => Vec::new(),
+impl Dimensions {
+    /// Takes over what an image of OME-Zarr says of one of its levels.
+    fn set_level(&mut self, level: Level) {
+        let described = level.axes.into_iter().flatten();
+        for (axis, described) in self.axes.iter_mut().zip(described) {
+            axis.describe(&described);
+        }
+        self.left_out = level.left_out;
+        for place in level.places {
+            if let Some(outputs) = place.map.permutation() {
+                self.set_place(&place, &outputs);
+                return;
+            }
+            match self.aslant(place) {
+                Ok(oblique) => {
+                    // Without a system in which it is straight, the distances count all the same.
+                    for (input, axis) in self.axes.iter_mut().enumerate() {
+                        axis.scale = distance(oblique.step(input));
+                    }
+                    self.oblique.get_or_insert(oblique);
+                }
+                Err(system) => {
+                    let system = system.map(|name| format!("coordinate system {name:?}"));
+                    let system = system.unwrap_or("place of the elements".to_string());
+                    self.left_out.push(format!(
+                        "{system}: the dimensions fill no space of their number"
+                    ));
+                }
+            }
+        }
+    }
+
+    /// Takes over where a level lies whose dimensions go along an axis each, those at these places.
+    fn set_place(&mut self, place_of: &LevelPlace, outputs: &[usize]) {
+        for (input, (axis, &output)) in self.axes.iter_mut().zip(outputs).enumerate() {
+            if let Some(described) = place_of.axes.as_ref().and_then(|axes| axes.get(output)) {
+                axis.describe(described);
+            }
+            axis.scale = distance(place_of.map.factor(output, input));
+            axis.origin = place(place_of.map.offset(output));
+        }
+    }
+
+    /// Returns where a level lies whose dimensions of space go aslant; its coordinate system if they do not fill that, or
+    /// others go aslant as well.
+    fn aslant(&self, place: LevelPlace) -> Result<Oblique, Option<String>> {
+        let (map, rank) = (place.map, self.axes.len());
+        let Some(axes) = place.axes.filter(|axes| axes.len() == rank) else {
+            return Err(place.system);
+        };
+        let is_space = |output: usize| axes.get(output).is_some_and(|axis| axis.kind.is_space());
+        let is_same = |input: usize, output: usize| {
+            // Indices need not have names of space.
+            let kind = self.axes.get(input).map(|axis| axis.kind);
+            kind.is_some_and(|kind| kind == AxisKind::Other || kind.is_space() == is_space(output))
+        };
+        let is_alone = |input: usize, output: usize| {
+            let of_input = (0..rank).filter(|&other| map.factor(other, input) != 0.0);
+            let of_output = (0..rank).filter(|&other| map.factor(output, other) != 0.0);
+            of_input.count() == 1 && of_output.count() == 1
+        };
+        let mut pairs = (0..rank).flat_map(|input| (0..rank).map(move |output| (input, output)));
+        let fits = pairs.all(|(input, output)| {
+            map.factor(output, input) == 0.0
+                || (is_same(input, output) && (is_space(output) || is_alone(input, output)))
+        });
+        if fits && map.inverse().is_some() {
+            let system = place.system;
+            Ok(Oblique { system, axes, map })
+        } else {
+            Err(place.system)
+        }
+    }
+}
+
+impl Oblique {
+    /// Returns the distance from one element to the next along a dimension.
+    pub(super) fn step(&self, input: usize) -> f64 {
+        let factors = (0..self.map.outputs()).map(|output| self.map.factor(output, input));
+        factors.map(|factor| factor * factor).sum::<f64>().sqrt()
+    }
+
+    /// Whether each of two dimensions goes at a right angle to the other, but for what rounding has left.
+    pub(super) fn is_rectangular(&self) -> bool {
+        let rank = self.map.inputs();
+        let mut pairs = (0..rank).flat_map(|one| (0..one).map(move |other| (one, other)));
+        pairs.all(|(one, other)| {
+            let outputs = 0..self.map.outputs();
+            let parts = outputs.map(|row| self.map.factor(row, one) * self.map.factor(row, other));
+            let cosine = parts.sum::<f64>() / self.step(one) / self.step(other);
+            cosine.abs() < LARGEST_COSINE
+        })
+    }
+}
+
+/// The largest cosine of a right angle that numbers with the digits of `float` make.
+const LARGEST_COSINE: f64 = 1e-5;
+
+impl AxisMeaning {
+    /// Takes over name, kind and unit.
+    fn describe(&mut self, described: &DescribedAxis) {
+        if !described.name.is_empty() {
+            self.name = Some(described.name.clone());
+            self.kind = described.kind;
+            self.unit.clone_from(&described.unit);
+        }
     }
 }
 
@@ -138,28 +263,6 @@ pub(super) fn multiscales(group: &Attributes) -> Vec<Value> {
 pub fn has_scale(axes: &[AxisMeaning]) -> bool {
     axes.iter()
         .any(|axis| axis.scale.is_some() || axis.origin != 0.0)
-}
-
-/// Returns where an image of these dimensions lies. Dimensions go in the directions of their names where they are X, Y
-/// and Z, each once, and else in order.
-pub fn placement_of(axes: &[AxisMeaning]) -> Placement {
-    let rank = axes.len();
-    let fastest_first = || axes.iter().rev();
-    let mut components: Vec<usize> = fastest_first().map(|axis| axis.kind as usize).collect();
-    let is_spatial = (0..rank).all(|component| components.contains(&component));
-    if !is_spatial || rank > 3 {
-        components = (0..rank).collect();
-    }
-    let mut origin = vec![0.0; rank];
-    for (axis, &component) in fastest_first().zip(&components) {
-        origin[component] = axis.origin;
-    }
-    let is_backwards = fastest_first().map(|axis| axis.step() < 0.0);
-    Placement {
-        spacing: fastest_first().map(|axis| axis.step().abs()).collect(),
-        origin,
-        directions: components.into_iter().zip(is_backwards).collect(),
-    }
 }
 
 /// Returns numbers with blanks between them.
@@ -182,19 +285,6 @@ fn named(subject: &Subject, axis: usize) -> AxisMeaning {
     }
 }
 
-fn kind_of(name: &str) -> AxisKind {
-    match name.to_ascii_lowercase().as_str() {
-        "x" | "lon" | "longitude" | "easting" | "col" | "cols" | "column" | "columns" => {
-            AxisKind::X
-        }
-        "y" | "lat" | "latitude" | "northing" | "row" | "rows" => AxisKind::Y,
-        "z" | "depth" | "height" | "altitude" | "lev" | "level" | "plev" => AxisKind::Z,
-        "t" | "time" => AxisKind::Time,
-        "c" | "channel" | "channels" | "band" | "bands" | "wavelength" => AxisKind::Channel,
-        _ => AxisKind::Other,
-    }
-}
-
 /// Returns a list of one value a dimension.
 fn list_of(value: Option<Value>, rank: usize) -> Option<Vec<Value>> {
     match value {
@@ -209,130 +299,5 @@ fn set_scale(axes: &mut [AxisMeaning], scale: Option<Vec<Value>>, origin: Option
     }
     for (axis, value) in axes.iter_mut().zip(origin.unwrap_or_default()) {
         axis.origin = place(value.as_f64().unwrap_or(0.0));
-    }
-}
-
-/// Whether a group has a multiscale image of which the array at a path from the group is a level.
-pub fn names_level(group: &Attributes, path: &[u8]) -> bool {
-    let images = multiscales(group);
-    images.iter().any(|image| level_at(image, path).is_some())
-}
-
-/// Returns the paths of the levels of a multiscale image, in their order.
-pub(super) fn level_paths(image: &Value) -> impl Iterator<Item = &str> {
-    let levels = image.get("datasets").and_then(Value::as_array);
-    let levels = levels.into_iter().flatten();
-    levels.filter_map(|level| level.get("path")?.as_str())
-}
-
-/// Returns what a multiscale image says of its level at a path, if it has that.
-fn level_at<'a>(image: &'a Value, path: &[u8]) -> Option<&'a Value> {
-    let mut levels = image.get("datasets")?.as_array()?.iter();
-    levels.find(|level| {
-        let own = level.get("path").and_then(Value::as_str);
-        own.is_some_and(|own| own.as_bytes() == path)
-    })
-}
-
-/// Takes over what a multiscale image says of the array at a path, if that is one of its levels.
-fn set_multiscale(axes: &mut [AxisMeaning], image: &Value, path: &[u8]) {
-    let list = |value: &Value, member: &str| value.get(member).and_then(Value::as_array).cloned();
-    let Some(level) = level_at(image, path) else {
-        return;
-    };
-    let described = list_of(image.get("axes").cloned(), axes.len());
-    for (axis, described) in axes.iter_mut().zip(described.unwrap_or_default()) {
-        set_axis(axis, &described);
-    }
-    for described in [level, image] {
-        for step in list(described, "coordinateTransformations").unwrap_or_default() {
-            let numbers = |member| list_of(step.get(member).cloned(), axes.len());
-            transform(axes, numbers("scale"), numbers("translation"));
-        }
-    }
-}
-
-/// Takes over the name, type and unit of an axis; before version 0.4 it is a name alone.
-fn set_axis(axis: &mut AxisMeaning, described: &Value) {
-    let text = |member: &str| {
-        described
-            .get(member)
-            .and_then(Value::as_str)
-            .map(str::to_string)
-    };
-    let name = described
-        .as_str()
-        .map(str::to_string)
-        .or_else(|| text("name"));
-    let Some(name) = name else { return };
-    axis.kind = match text("type").as_deref() {
-        Some("time") => AxisKind::Time,
-        Some("channel") => AxisKind::Channel,
-        _ => kind_of(&name),
-    };
-    axis.name = Some(name);
-    axis.unit = text("unit");
-}
-
-/// Applies a transformation after those that were applied before.
-fn transform(axes: &mut [AxisMeaning], scale: Option<Vec<Value>>, translation: Option<Vec<Value>>) {
-    for (axis, value) in axes.iter_mut().zip(scale.unwrap_or_default()) {
-        if let Some(scale) = value.as_f64().and_then(distance) {
-            axis.scale = distance(axis.step() * scale);
-            axis.origin = place(axis.origin * scale);
-        }
-    }
-    for (axis, value) in axes.iter_mut().zip(translation.unwrap_or_default()) {
-        axis.origin = place(axis.origin + value.as_f64().unwrap_or(0.0));
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn axis(kind: AxisKind, scale: f64, origin: f64) -> AxisMeaning {
-        AxisMeaning {
-            name: None,
-            kind,
-            unit: None,
-            scale: Some(scale),
-            origin,
-        }
-    }
-
-    #[test]
-    fn scales_stay_finite_and_other_than_zero() {
-        let twice = |scale: f64, origin: f64| {
-            let mut axes = [axis(AxisKind::X, scale, origin)];
-            let list = |number: f64| Some(vec![Value::from(number)]);
-            transform(&mut axes, list(scale), list(origin));
-            let [axis] = axes;
-            (axis.scale, axis.origin)
-        };
-        assert_eq!(twice(2.0, 3.0), (Some(4.0), 9.0));
-        assert_eq!(twice(1e200, 1e200), (None, 1e200));
-        assert_eq!(twice(1e-200, 1.0), (None, 1.0));
-        assert_eq!(twice(1.0, f64::MAX), (Some(1.0), 0.0));
-    }
-
-    #[test]
-    fn dimensions_go_in_the_directions_of_their_names() {
-        let axes = [
-            axis(AxisKind::X, 2.0, 5.0),
-            axis(AxisKind::Y, -3.0, 6.0),
-            axis(AxisKind::Z, 4.0, 7.0),
-        ];
-        let place = placement_of(&axes);
-        assert_eq!(place.spacing, [4.0, 3.0, 2.0]);
-        assert_eq!(place.origin, [5.0, 6.0, 7.0]);
-        assert_eq!(place.directions, [(2, false), (1, true), (0, false)]);
-        let unnamed = axes.map(|axis| AxisMeaning {
-            kind: AxisKind::Other,
-            ..axis
-        });
-        let place = placement_of(&unnamed);
-        assert_eq!(place.origin, [7.0, 6.0, 5.0]);
-        assert_eq!(place.directions, [(0, false), (1, true), (2, false)]);
     }
 }

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use crate::export::axes::{AxisMeaning, axes_of};
+use crate::export::axes::{AxisMeaning, dimensions_of};
 use crate::export::conversion::{BigEndian, BigEndianSingle, Conversion};
 use crate::export::units::Unit;
 use crate::export::{ElementForm, FileParts, Format, Subject};
@@ -71,18 +71,21 @@ fn parts(subject: &Subject) -> Option<FileParts> {
     let size = usize::try_from(stored.bitpix.unsigned_abs() / 8).ok()?;
     let length = bytes_of(subject.shape, size).ok()?;
     let padding = usize::try_from(length.next_multiple_of(BLOCK as u64) - length).ok()?;
+    let dimensions = dimensions_of(subject);
+    let mut left_out = dimensions.left_out.clone();
+    left_out.extend(dimensions.without_directions());
     Some(FileParts {
-        header: header(subject, &stored),
+        left_out,
+        header: header(subject, &dimensions.axes, &stored),
         elements: Some(ElementForm {
             order: None,
             conversion: stored.conversion,
         }),
         trailer: vec![0; padding],
-        ..FileParts::default()
     })
 }
 
-fn header(subject: &Subject, stored: &StoredType) -> Vec<u8> {
+fn header(subject: &Subject, axes: &[AxisMeaning], stored: &StoredType) -> Vec<u8> {
     let mut cards = vec![
         card("SIMPLE", "T"),
         card("BITPIX", &stored.bitpix.to_string()),
@@ -99,7 +102,7 @@ fn header(subject: &Subject, stored: &StoredType) -> Vec<u8> {
     if let Some(unit) = unit.as_ref().and_then(|unit| unit.as_str()) {
         cards.extend(text_card("BUNIT", unit));
     }
-    for (place, axis) in axes_of(subject).iter().rev().enumerate() {
+    for (place, axis) in axes.iter().rev().enumerate() {
         cards.extend(axis_cards(place + 1, axis));
     }
     cards.push(format!("{:CARD$}", "END"));
@@ -131,7 +134,7 @@ fn axis_cards(number: usize, axis: &AxisMeaning) -> Vec<String> {
         cards.push(card(&format!("CRPIX{number}"), "1.0"));
         cards.push(card(&format!("CRVAL{number}"), &real(axis.origin)));
         cards.push(card(&format!("CDELT{number}"), &real(scale)));
-        cards.extend(unit(axis).and_then(|unit| text_card(&format!("CUNIT{number}"), unit)));
+        cards.extend(unit(axis).and_then(|unit| text_card(&format!("CUNIT{number}"), &unit)));
     }
     cards
 }
@@ -147,19 +150,10 @@ fn real(number: f64) -> String {
 }
 
 /// Returns what FITS calls the unit of a dimension.
-fn unit(axis: &AxisMeaning) -> Option<&'static str> {
-    Some(match Unit::of(axis)? {
-        Unit::Metre => "m",
-        Unit::Centimetre => "cm",
-        Unit::Millimetre => "mm",
-        Unit::Micrometre => "um",
-        Unit::Nanometre => "nm",
-        Unit::Angstrom => "Angstrom",
-        Unit::Hour => "h",
-        Unit::Minute => "min",
-        Unit::Second => "s",
-        Unit::Millisecond => "ms",
-        Unit::Microsecond => "us",
-        Unit::Degree => "deg",
-    })
+fn unit(axis: &AxisMeaning) -> Option<String> {
+    match Unit::of(axis)?.symbol {
+        "\u{c5}" => Some("Angstrom".to_string()),
+        "in" | "ft" | "yd" | "mi" => None,
+        symbol => Some(symbol.replace('\u{b5}', "u")),
+    }
 }

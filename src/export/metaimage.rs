@@ -1,7 +1,9 @@
 //! `.mha` and `.mhd`: MetaImage of ITK, in one file and beside the `.raw` file.
 
-use crate::export::axes::{axes_of, joined, placement_of};
+use crate::export::axes::{AxisMeaning, dimensions_of, joined};
 use crate::export::format::filling;
+use crate::export::placement::Placement;
+use crate::export::units::{self, Quantity, Unit};
 use crate::export::{FileParts, Format, Subject};
 use crate::model::DataType;
 
@@ -10,12 +12,15 @@ pub const FORMAT: Format = Format {
     extension: "mha",
     needs: NEEDS,
     parts: Some(|subject| {
-        let header = header(subject, "LOCAL")?;
+        let Header { text, left_out } = header(subject, "LOCAL")?;
         // A comment fills it up; programs take no notice of it.
         let comment = |length| format!("Comment = {}\n", "-".repeat(length));
-        let filling = filling(header.len() + comment(1).len());
-        let header = comment(1 + filling) + &header;
-        Some(FileParts::plain(header.into_bytes()))
+        let filling = filling(text.len() + comment(1).len());
+        let header = comment(1 + filling) + &text;
+        Some(FileParts {
+            left_out,
+            ..FileParts::plain(header.into_bytes())
+        })
     }),
     ragged: None,
     is_basic: false,
@@ -27,7 +32,11 @@ pub const DETACHED: Format = Format {
     needs: DETACHED_NEEDS,
     parts: Some(|subject| {
         let file = subject.raw_file_alone()?;
-        header(subject, &file).map(FileParts::text)
+        let Header { text, left_out } = header(subject, &file)?;
+        Some(FileParts {
+            left_out,
+            ..FileParts::text(text)
+        })
     }),
     ragged: None,
     is_basic: false,
@@ -58,13 +67,20 @@ fn type_name(data_type: &DataType) -> Option<&'static str> {
     })
 }
 
+/// The header, and what it does not have.
+struct Header {
+    text: String,
+    left_out: Vec<String>,
+}
+
 /// Returns the header of elements that are in a file, or in this one, behind it.
-fn header(subject: &Subject, file: &str) -> Option<String> {
+fn header(subject: &Subject, file: &str) -> Option<Header> {
     let type_name = type_name(&subject.array.data_type)?;
     if !subject.is_image(MAX_RANK) {
         return None;
     }
-    let place = placement_of(&axes_of(subject));
+    let dimensions = dimensions_of(subject);
+    let place = Placement::of(&dimensions);
     let rank = subject.shape.len();
     let matrix = (0..rank).flat_map(|dimension| {
         let place = &place;
@@ -84,8 +100,42 @@ fn header(subject: &Subject, file: &str) -> Option<String> {
         ("ElementType", type_name.to_string()),
         ("ElementDataFile", file.to_string()),
     ];
+    let mut lines: Vec<(&str, String)> = lines.into();
+    let distance_unit = distance_unit(&place);
+    if let Some(unit) = distance_unit {
+        lines.insert(5, ("DistanceUnits", unit.to_string()));
+    }
     let lines = lines
         .iter()
         .map(|(name, value)| format!("{name} = {value}\n"));
-    Some(lines.collect())
+    let is_held = |axis: &&AxisMeaning| distance_unit.is_some() && is_length(axis);
+    let axes = dimensions.axes.iter().filter(|axis| !is_held(axis));
+    let mut left_out = dimensions.left_out.clone();
+    left_out.extend(units::left_out(
+        axes,
+        "the header has one of um, mm and cm for all lengths",
+    ));
+    Some(Header {
+        text: lines.collect(),
+        left_out,
+    })
+}
+
+fn is_length(axis: &AxisMeaning) -> bool {
+    Unit::of(axis).is_some_and(|unit| unit.quantity == Quantity::Length)
+}
+
+/// Returns what MetaIO calls the unit of all lengths; nothing if they differ, or it has no name for that.
+fn distance_unit(place: &Placement) -> Option<&'static str> {
+    let units = place.units.iter().flatten();
+    let mut lengths = units
+        .filter_map(|name| Unit::named(name))
+        .filter(|unit| unit.quantity == Quantity::Length);
+    let first = lengths.next()?;
+    match first.symbol {
+        _ if lengths.any(|other| other != first) => None,
+        "\u{b5}m" => Some("um"),
+        symbol @ ("mm" | "cm") => Some(symbol),
+        _ => None,
+    }
 }

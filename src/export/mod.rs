@@ -7,7 +7,9 @@
 use crate::error::{Error, Result};
 use crate::export::group::GroupFormat;
 
+mod affine;
 pub mod axes;
+mod axis_kind;
 mod band_facts;
 pub mod calendar;
 pub mod cf;
@@ -37,7 +39,9 @@ mod netcdf_names;
 pub mod nifti;
 pub mod npy;
 pub mod nrrd;
+pub mod ome_zarr;
 mod opened;
+mod placement;
 mod projjson;
 pub mod raster;
 pub mod raw;

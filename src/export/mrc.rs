@@ -5,10 +5,10 @@
 
 use std::sync::Arc;
 
-use crate::export::axes::{AxisMeaning, axes_of};
+use crate::export::axes::{AxisMeaning, dimensions_of};
 use crate::export::conversion::{Conversion, WidenedByte};
 use crate::export::header_bytes::{HeaderBytes, single};
-use crate::export::units::Unit;
+use crate::export::units::{Quantity, Unit};
 use crate::export::{ElementForm, FileParts, Format, Subject};
 use crate::model::DataType;
 
@@ -43,8 +43,12 @@ fn parts(subject: &Subject) -> Option<FileParts> {
         return None;
     }
     let is_widened = subject.array.data_type == DataType::UInt(1);
+    let dimensions = dimensions_of(subject);
+    let mut left_out = dimensions.left_out.clone();
+    left_out.extend(dimensions.without_directions());
     Some(FileParts {
-        header: header(subject, mode)?,
+        left_out,
+        header: header(subject, &dimensions.axes, mode)?,
         elements: Some(ElementForm {
             order: None,
             conversion: is_widened.then(|| Arc::new(WidenedByte) as Arc<dyn Conversion>),
@@ -53,7 +57,7 @@ fn parts(subject: &Subject) -> Option<FileParts> {
     })
 }
 
-fn header(subject: &Subject, mode: i32) -> Option<Vec<u8>> {
+fn header(subject: &Subject, axes: &[AxisMeaning], mode: i32) -> Option<Vec<u8>> {
     let lengths = subject.shape.iter().rev();
     let lengths: Vec<i32> = lengths
         .map(|&length| i32::try_from(length).ok())
@@ -67,7 +71,7 @@ fn header(subject: &Subject, mode: i32) -> Option<Vec<u8>> {
         _ => 0,
     };
     let mut header = HeaderBytes::new(HEADER);
-    put_cell(&mut header, &axes_of(subject), length);
+    put_cell(&mut header, axes, length);
     let mut put = |place: usize, bytes: [u8; 4]| header.put(place, &bytes);
     for (place, number) in [length(0), length(1), sections, mode].iter().enumerate() {
         put(4 * place, number.to_le_bytes());
@@ -101,12 +105,6 @@ fn put_cell(header: &mut HeaderBytes, axes: &[AxisMeaning], length: impl Fn(usiz
 
 /// Returns how many angstrom the unit of a dimension is; 1 if that is not known.
 fn angstroms(axis: &AxisMeaning) -> f64 {
-    match Unit::of(axis) {
-        Some(Unit::Nanometre) => 10.0,
-        Some(Unit::Micrometre) => 1e4,
-        Some(Unit::Millimetre) => 1e7,
-        Some(Unit::Centimetre) => 1e8,
-        Some(Unit::Metre) => 1e10,
-        _ => 1.0,
-    }
+    let unit = Unit::of(axis).filter(|unit| unit.quantity == Quantity::Length);
+    unit.map_or(1.0, |unit| unit.in_power_of_ten(-10))
 }

@@ -3,9 +3,9 @@
 //! Dimensions are x, y, z, time and channel, fastest first. Where the array names all of its own, they are put in that
 //! order, and the elements with them; else they are taken as they come.
 
-use crate::export::axes::{AxisKind, AxisMeaning, axes_of};
+use crate::export::axes::{AxisKind, AxisMeaning, Dimensions, Oblique, dimensions_of};
 use crate::export::header_bytes::{HeaderBytes, single};
-use crate::export::units::Unit;
+use crate::export::units::{self, Quantity, Unit};
 use crate::export::{ElementForm, FileParts, Format, Subject};
 use crate::model::DataType;
 
@@ -40,10 +40,10 @@ fn code(data_type: &DataType) -> Option<(i16, i16)> {
     })
 }
 
-/// A dimension of the file: that of the array, or of one element.
+/// A dimension of the file: that of the array at a place, or of one element.
 struct FileAxis<'a> {
     length: u64,
-    axis: Option<&'a AxisMeaning>,
+    axis: Option<(usize, &'a AxisMeaning)>,
 }
 
 fn parts(subject: &Subject) -> Option<FileParts> {
@@ -51,24 +51,61 @@ fn parts(subject: &Subject) -> Option<FileParts> {
     if !subject.is_image(MAX_RANK) {
         return None;
     }
-    let axes = axes_of(subject);
-    let order = order_of(&axes);
-    let dimensions = dimensions(subject, &axes, order.as_deref());
+    let described = dimensions_of(subject);
+    let order = order_of(&described.axes);
+    let dimensions = dimensions(subject, &described.axes, order.as_deref());
+    let world = World::of(&described, &dimensions);
     let is_short = |axis: &FileAxis| i16::try_from(axis.length).is_ok();
     let header = if dimensions.iter().all(is_short) {
-        first(&dimensions, code)?
+        first(&dimensions, &world, code)?
     } else {
-        second(&dimensions, code)?
+        second(&dimensions, &world, code)?
     };
     let is_own = |order: &Vec<usize>| order.iter().enumerate().all(|(place, &axis)| place == axis);
     Some(FileParts {
         header,
+        left_out: left_out(&described, &dimensions),
         elements: Some(ElementForm {
             order: order.filter(|order| !is_own(order)),
             conversion: None,
         }),
         ..FileParts::default()
     })
+}
+
+/// Returns what the header does not have.
+fn left_out(described: &Dimensions, dimensions: &[FileAxis]) -> Vec<String> {
+    let mut left_out = described.left_out.clone();
+    if let Some(oblique) = &described.oblique
+        && !fits(oblique, dimensions)
+    {
+        left_out.extend(described.without_directions());
+    }
+    let without_unit = dimensions
+        .iter()
+        .enumerate()
+        .filter_map(|(place, dimension)| {
+            let (_, axis) = dimension.axis?;
+            let unit = Unit::of(axis).map(|unit| unit.quantity);
+            let is_held = match unit {
+                Some(Quantity::Length) => SPACE.contains(&place),
+                Some(Quantity::Time) => place == TIME,
+                _ => false,
+            };
+            (!is_held).then_some(axis)
+        });
+    left_out.extend(units::left_out(
+        without_unit,
+        "the header has one for x, y and z and one for time",
+    ));
+    let place_of_time = dimensions.get(TIME).and_then(|dimension| dimension.axis);
+    if place_of_time.is_some_and(|(_, axis)| axis.origin != 0.0) {
+        left_out.push(
+            "place of the first element along the fourth dimension: the header has that of three"
+                .to_string(),
+        );
+    }
+    left_out
 }
 
 /// Returns the dimensions of the array from channel to x, if each is one of these and none is there twice.
@@ -92,7 +129,7 @@ fn dimensions<'a>(
 ) -> Vec<FileAxis<'a>> {
     let of_array = |axis: usize| FileAxis {
         length: subject.shape.get(axis).copied().unwrap_or(1),
-        axis: axes.get(axis),
+        axis: axes.get(axis).map(|meaning| (axis, meaning)),
     };
     let Some(order) = order else {
         return (0..axes.len()).rev().map(of_array).collect();
@@ -111,21 +148,132 @@ fn dimensions<'a>(
     dimensions
 }
 
-/// Returns what the unit of a dimension is called here, and how many of that it is.
-fn unit(axis: &AxisMeaning) -> (u8, f64) {
-    match Unit::of(axis) {
-        Some(Unit::Metre) => (1, 1.0),
-        Some(Unit::Millimetre) => (2, 1.0),
-        Some(Unit::Centimetre) => (2, 10.0),
-        Some(Unit::Micrometre) => (3, 1.0),
-        Some(Unit::Nanometre) => (3, 1e-3),
-        Some(Unit::Angstrom) => (3, 1e-4),
-        Some(Unit::Second) => (8, 1.0),
-        Some(Unit::Minute) => (8, 60.0),
-        Some(Unit::Hour) => (8, 3600.0),
-        Some(Unit::Millisecond) => (16, 1.0),
-        Some(Unit::Microsecond) => (24, 1.0),
-        Some(Unit::Degree) | None => (0, 1.0),
+/// A unit of the header: its code, and the power of ten that it is of a metre or a second.
+#[derive(Clone, Copy)]
+struct HeaderUnit {
+    quantity: Quantity,
+    code: u8,
+    exponent: i32,
+}
+
+/// The units of the header, the largest first.
+const UNITS: [HeaderUnit; 6] = [
+    HeaderUnit::new(Quantity::Length, 1, 0),
+    HeaderUnit::new(Quantity::Length, 2, -3),
+    HeaderUnit::new(Quantity::Length, 3, -6),
+    HeaderUnit::new(Quantity::Time, 8, 0),
+    HeaderUnit::new(Quantity::Time, 16, -3),
+    HeaderUnit::new(Quantity::Time, 24, -6),
+];
+
+impl HeaderUnit {
+    const fn new(quantity: Quantity, code: u8, exponent: i32) -> HeaderUnit {
+        HeaderUnit {
+            quantity,
+            code,
+            exponent,
+        }
+    }
+
+    /// Returns the unit for numbers in one of another name: the largest that is not larger, or the smallest.
+    fn for_unit(unit: Unit, quantity: Quantity) -> Option<HeaderUnit> {
+        let of_quantity = || UNITS.into_iter().filter(|known| known.quantity == quantity);
+        let not_larger = |known: &HeaderUnit| unit.in_power_of_ten(known.exponent) >= 1.0;
+        let found = of_quantity().find(not_larger).or(of_quantity().next_back());
+        found.filter(|_| unit.quantity == quantity)
+    }
+
+    /// Returns how many of it a unit is, 1 if it does not measure the same.
+    fn count(self, unit: Option<&str>) -> f64 {
+        let unit = unit.and_then(Unit::named);
+        let unit = unit.filter(|unit| unit.quantity == self.quantity);
+        unit.map_or(1.0, |unit| unit.in_power_of_ten(self.exponent))
+    }
+}
+
+/// Where distances to the three directions of space and time stand.
+const SPACE: std::ops::Range<usize> = 0..3;
+const TIME: usize = 3;
+
+impl World {
+    fn of(described: &Dimensions, dimensions: &[FileAxis]) -> World {
+        let axis = |place: usize| dimensions.get(place).and_then(|dimension| dimension.axis);
+        let unit_of = |places: std::ops::Range<usize>, quantity| {
+            let named = places
+                .filter_map(axis)
+                .filter_map(|(_, axis)| Unit::of(axis));
+            let mut found = named.filter_map(|unit| HeaderUnit::for_unit(unit, quantity));
+            found.next()
+        };
+        // All directions of space have one unit, to which the others are converted.
+        let of_space = unit_of(SPACE, Quantity::Length);
+        let of_time = unit_of(TIME..TIME + 1, Quantity::Time);
+        let count = |place: usize, unit: Option<&str>| {
+            let own = if SPACE.contains(&place) {
+                of_space
+            } else {
+                of_time
+            };
+            let own = own.filter(|_| place <= TIME);
+            own.map_or(1.0, |own| own.count(unit))
+        };
+        let codes = [of_space, of_time].into_iter().flatten();
+        let mut world = World {
+            units: codes.map(|unit| unit.code).sum(),
+            steps: [1.0; MAX_RANK],
+            rows: [[0.0; 4]; 3],
+            straight: None,
+        };
+        for place in SPACE {
+            world.rows[place][place] = 1.0;
+        }
+        for (place, step) in world.steps.iter_mut().enumerate() {
+            let Some((_, axis)) = axis(place) else {
+                continue;
+            };
+            let count = count(place, axis.unit.as_deref());
+            *step = axis.step().abs() * count;
+            if let Some(row) = world.rows.get_mut(place) {
+                row[place] = axis.step() * count;
+                row[3] = axis.origin * count;
+            }
+        }
+        let oblique = described.oblique.as_ref();
+        if let Some(oblique) = oblique.filter(|oblique| fits(oblique, dimensions)) {
+            world.place(oblique, dimensions, count);
+        }
+        world
+    }
+
+    /// Takes over where an image lies whose dimensions go aslant.
+    fn place(
+        &mut self,
+        oblique: &Oblique,
+        dimensions: &[FileAxis],
+        count: impl Fn(usize, Option<&str>) -> f64,
+    ) {
+        let straight = self.rows;
+        let input = |place: usize| Some(dimensions.get(place)?.axis?.0);
+        for (output, axis) in oblique.axes.iter().enumerate() {
+            let Some(row) = self.rows.get_mut(axis.kind as usize) else {
+                continue;
+            };
+            let count = count(axis.kind as usize, axis.unit.as_deref());
+            for place in SPACE {
+                let factor = input(place).map(|input| oblique.map.factor(output, input));
+                row[place] = factor.unwrap_or(0.0) * count;
+            }
+            row[3] = oblique.map.offset(output) * count;
+        }
+        let is_forward = SPACE.into_iter().all(|place| straight[place][place] > 0.0);
+        if oblique.is_rectangular() {
+            for place in SPACE {
+                let column = self.rows.iter().map(|row| row[place] * row[place]);
+                self.steps[place] = column.sum::<f64>().sqrt();
+            }
+        } else if is_forward {
+            self.straight = Some(straight.map(|row| row[3]));
+        }
     }
 }
 
@@ -133,40 +281,36 @@ fn unit(axis: &AxisMeaning) -> (u8, f64) {
 struct World {
     units: u8,
     /// Distances between elements, positive.
-    steps: [f64; 7],
-    /// Rows of the affine map of x, y and z.
+    steps: [f64; MAX_RANK],
+    /// Rows of the affine map to x, y and z.
     rows: [[f64; 4]; 3],
+    /// The first element in the coordinate system without shear, where the map has that: programs that know no shear take
+    /// this.
+    straight: Option<[f64; 3]>,
 }
 
-fn world(dimensions: &[FileAxis]) -> World {
-    let (mut units, mut steps, mut rows) = (0, [1.0; 7], [[0.0; 4]; 3]);
-    for (place, row) in rows.iter_mut().enumerate() {
-        row[place] = 1.0;
-    }
-    for (place, step) in steps.iter_mut().enumerate() {
-        let Some(axis) = dimensions.get(place).and_then(|dimension| dimension.axis) else {
-            continue;
-        };
-        let (code, factor) = unit(axis);
-        if (place < 3 && code < 8) || (place == 3 && code >= 8) {
-            // All directions of space have one unit; the last one counts, and others are not converted to it.
-            units = if place < 3 {
-                code | units & !7
-            } else {
-                code | units & 7
-            };
-        }
-        *step = axis.step().abs() * factor;
-        if let Some(row) = rows.get_mut(place) {
-            row[place] = axis.step() * factor;
-            row[3] = axis.origin * factor;
-        }
-    }
-    World { units, steps, rows }
+/// Whether the header can say where an image lies whose dimensions go aslant: its directions of space are x, y and z, each
+/// once, and the dimensions in these the first ones of the file.
+fn fits(oblique: &Oblique, dimensions: &[FileAxis]) -> bool {
+    let of_space = |output: &usize| oblique.axes[*output].kind.is_space();
+    let outputs: Vec<usize> = (0..oblique.axes.len()).filter(of_space).collect();
+    let kind = |output: usize| oblique.axes[output].kind;
+    let is_unique = outputs.iter().all(|&output| {
+        let mut same = outputs.iter().filter(|&&other| kind(other) == kind(output));
+        same.next().is_some() && same.next().is_none()
+    });
+    let others = dimensions.iter().skip(SPACE.end);
+    let mut others = others.filter_map(|dimension| dimension.axis);
+    is_unique
+        && others.all(|(input, _)| {
+            let mut factors = outputs
+                .iter()
+                .map(|&output| oblique.map.factor(output, input));
+            factors.all(|factor| factor == 0.0)
+        })
 }
 
-fn first(dimensions: &[FileAxis], (code, bits): (i16, i16)) -> Option<Vec<u8>> {
-    let world = world(dimensions);
+fn first(dimensions: &[FileAxis], world: &World, (code, bits): (i16, i16)) -> Option<Vec<u8>> {
     let mut header = HeaderBytes::new(352);
     header.put(0, &348_i32.to_le_bytes());
     header.put(38, b"r");
@@ -185,6 +329,12 @@ fn first(dimensions: &[FileAxis], (code, bits): (i16, i16)) -> Option<Vec<u8>> {
     header.put(108, &single(352.0));
     header.put(112, &single(1.0));
     header.put(123, &[world.units]);
+    if let Some(origin) = world.straight {
+        header.put(252, &1_i16.to_le_bytes());
+        for (place, number) in origin.into_iter().enumerate() {
+            header.put(268 + 4 * place, &single(number));
+        }
+    }
     header.put(254, &1_i16.to_le_bytes());
     for (place, number) in world.rows.iter().flatten().enumerate() {
         header.put(280 + 4 * place, &single(*number));
@@ -193,8 +343,7 @@ fn first(dimensions: &[FileAxis], (code, bits): (i16, i16)) -> Option<Vec<u8>> {
     Some(header.0)
 }
 
-fn second(dimensions: &[FileAxis], (code, bits): (i16, i16)) -> Option<Vec<u8>> {
-    let world = world(dimensions);
+fn second(dimensions: &[FileAxis], world: &World, (code, bits): (i16, i16)) -> Option<Vec<u8>> {
     let mut header = HeaderBytes::new(544);
     header.put(0, &540_i32.to_le_bytes());
     header.put(4, b"n+2\0\r\n\x1a\n");
@@ -211,6 +360,12 @@ fn second(dimensions: &[FileAxis], (code, bits): (i16, i16)) -> Option<Vec<u8>> 
     header.put(104, &1_f64.to_le_bytes());
     header.put(168, &544_i64.to_le_bytes());
     header.put(176, &1_f64.to_le_bytes());
+    if let Some(origin) = world.straight {
+        header.put(344, &1_i32.to_le_bytes());
+        for (place, number) in origin.into_iter().enumerate() {
+            header.put(376 + 8 * place, &number.to_le_bytes());
+        }
+    }
     header.put(348, &1_i32.to_le_bytes());
     for (place, number) in world.rows.iter().flatten().enumerate() {
         header.put(400 + 8 * place, &number.to_le_bytes());

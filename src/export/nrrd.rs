@@ -5,8 +5,9 @@
 
 use serde_json::Value;
 
-use crate::export::axes::{AxisMeaning, axes_of, has_scale, joined, placement_of};
+use crate::export::axes::{AxisMeaning, Dimensions, dimensions_of, has_scale, joined};
 use crate::export::format::filling;
+use crate::export::placement::Placement;
 use crate::export::{FileParts, Format, Subject};
 use crate::model::{Attributes, DataType};
 
@@ -15,11 +16,14 @@ pub const FORMAT: Format = Format {
     extension: "nrrd",
     needs: NEEDS,
     parts: Some(|subject| {
-        let header = header(subject)?;
+        let Header { text, left_out } = header(subject)?;
         // A comment fills it up, and an empty line ends it.
-        let filling = filling(header.len() + "#\n\n".len());
-        let header = format!("{header}#{}\n\n", " ".repeat(filling));
-        Some(FileParts::plain(header.into_bytes()))
+        let filling = filling(text.len() + "#\n\n".len());
+        let header = format!("{text}#{}\n\n", " ".repeat(filling));
+        Some(FileParts {
+            left_out,
+            ..FileParts::plain(header.into_bytes())
+        })
     }),
     ragged: None,
     is_basic: false,
@@ -31,8 +35,11 @@ pub const DETACHED: Format = Format {
     needs: DETACHED_NEEDS,
     parts: Some(|subject| {
         let file = subject.raw_file_alone()?;
-        let header = header(subject)?;
-        Some(FileParts::text(format!("{header}data file: {file}\n")))
+        let Header { text, left_out } = header(subject)?;
+        Some(FileParts {
+            left_out,
+            ..FileParts::text(format!("{text}data file: {file}\n"))
+        })
     }),
     ragged: None,
     is_basic: false,
@@ -49,6 +56,9 @@ const MAX_RANK: usize = 16;
 /// The most bytes of an attribute that is copied, and of all of them.
 const MAX_VALUE: usize = 1 << 10;
 const MAX_VALUES: usize = 32 << 10;
+
+/// How many attributes that are left out are named.
+const MAX_NAMED: usize = 8;
 
 /// Names of fields, which no attribute can have beside them: some programs take no notice of how both are written.
 const FIELDS: [&str; 38] = [
@@ -103,48 +113,67 @@ fn type_name(data_type: &DataType) -> Option<String> {
     })
 }
 
-fn header(subject: &Subject) -> Option<String> {
+/// The header up to its end, and what it does not have.
+struct Header {
+    text: String,
+    left_out: Vec<String>,
+}
+
+fn header(subject: &Subject) -> Option<Header> {
     let type_name = type_name(&subject.array.data_type)?;
     if !subject.is_image(MAX_RANK) {
         return None;
     }
-    let axes = axes_of(subject);
+    let dimensions = dimensions_of(subject);
+    let axes = &dimensions.axes;
     let (rank, sizes) = (axes.len(), joined(subject.shape.iter().rev()));
     let mut text = format!("NRRD0005\ntype: {type_name}\ndimension: {rank}\n");
-    let is_space = has_scale(&axes) && rank <= 3 && is_all_space(&axes);
+    let is_space = is_in_space(&dimensions);
     if is_space {
         text += &format!("space dimension: {rank}\n");
     }
     text += &format!("sizes: {sizes}\n");
     if is_space {
-        text += &space(&axes);
-    } else if has_scale(&axes) {
-        text += &spacings(&axes);
+        text += &space(&Placement::of(&dimensions), axes.len());
+    } else if has_scale(axes) {
+        text += &spacings(axes);
     }
     if axes.iter().any(|axis| axis.name.is_some()) {
         text += &format!(
             "labels: {}\n",
-            quoted(axes.iter().map(|axis| axis.name.as_deref()))
+            quoted(axes.iter().rev().map(|axis| axis.name.as_deref()))
         );
     }
     if let Some(Value::String(unit)) = subject.array.attributes.get("units") {
         text += &sample_units(&unit);
     }
     text += "endian: little\nencoding: raw\n";
-    text += &pairs(&subject.array.attributes);
-    Some(text)
+    let pairs = pairs(&subject.array.attributes);
+    text += &pairs.text;
+    let mut left_out = dimensions.left_out.clone();
+    left_out.extend(dimensions.without_directions().filter(|_| !is_space));
+    left_out.extend(pairs.left_out);
+    Some(Header { text, left_out })
 }
 
-/// Whether all dimensions are directions of space, or nothing is known of any.
-fn is_all_space(axes: &[AxisMeaning]) -> bool {
-    use crate::export::axes::AxisKind::{Other, X, Y, Z};
-    let is_space = |axis: &AxisMeaning| matches!(axis.kind, X | Y | Z);
-    axes.iter().all(is_space) || axes.iter().all(|axis| axis.kind == Other)
+/// The most dimensions of a space in teem.
+const MAX_SPACE: usize = 8;
+
+/// Whether the place is said by directions in space: where all dimensions are directions of space, or nothing is known of
+/// any, and of all dimensions where some go aslant, which cannot be said otherwise.
+fn is_in_space(dimensions: &Dimensions) -> bool {
+    use crate::export::axes::AxisKind::Other;
+    let axes = &dimensions.axes;
+    if dimensions.oblique.is_some() {
+        return axes.len() <= MAX_SPACE;
+    }
+    let is_space = axes.iter().all(|axis| axis.kind.is_space());
+    let is_unknown = axes.iter().all(|axis| axis.kind == Other);
+    has_scale(axes) && axes.len() <= 3 && (is_space || is_unknown)
 }
 
 /// Returns directions and origin of an image in space.
-fn space(axes: &[AxisMeaning]) -> String {
-    let (place, rank) = (placement_of(axes), axes.len());
+fn space(place: &Placement, rank: usize) -> String {
     let vector = |numbers: Vec<f64>| {
         let numbers: Vec<String> = numbers.iter().map(f64::to_string).collect();
         format!("({})", numbers.join(","))
@@ -153,41 +182,36 @@ fn space(axes: &[AxisMeaning]) -> String {
         let spacing = place.spacing.get(dimension).copied().unwrap_or(1.0);
         let components = (0..rank).map(|component| match place.direction(dimension, component) {
             0.0 => 0.0,
-            sign => sign * spacing,
+            part => part * spacing,
         });
         vector(components.collect())
     };
     let mut text = format!("space directions: {}\n", joined((0..rank).map(direction)));
-    if let Some(unit) = axes.first().and_then(|axis| axis.unit.as_deref()) {
-        text += &format!("space units: {}\n", quoted(axes.iter().map(|_| Some(unit))));
+    if place.units.iter().any(Option::is_some) {
+        let units = place.units.iter();
+        text += &format!("space units: {}\n", quoted(units.map(Option::as_deref)));
     }
-    text + &format!("space origin: {}\n", vector(place.origin))
+    text + &format!("space origin: {}\n", vector(place.origin.clone()))
 }
 
 /// Returns spacing and origin of dimensions that are not all directions of space.
 fn spacings(axes: &[AxisMeaning]) -> String {
-    let numbers =
-        |value: fn(&AxisMeaning) -> Option<f64>| {
-            joined(axes.iter().rev().map(|axis| {
-                value(axis).map_or_else(|| "nan".to_string(), |number| number.to_string())
-            }))
-        };
-    let mut text = format!("spacings: {}\n", numbers(|axis| axis.scale));
-    text += &format!(
-        "axis mins: {}\n",
-        numbers(|axis| axis.scale.map(|_| axis.origin))
-    );
+    let numbers = |value: fn(&AxisMeaning) -> f64| joined(axes.iter().rev().map(value));
+    let mut text = format!("spacings: {}\n", numbers(AxisMeaning::step));
+    text += &format!("axis mins: {}\n", numbers(|axis| axis.origin));
+    // The least place of a node is that of the first element; of a cell it would be half a distance before that.
+    text += &format!("centerings: {}\n", joined(vec!["node"; axes.len()]));
     if axes.iter().any(|axis| axis.unit.is_some()) {
         text += &format!(
             "units: {}\n",
-            quoted(axes.iter().map(|axis| axis.unit.as_deref()))
+            quoted(axes.iter().rev().map(|axis| axis.unit.as_deref()))
         );
     }
     text
 }
 
-/// Returns texts in quotes, fastest dimension first.
-fn quoted<'a>(texts: impl DoubleEndedIterator<Item = Option<&'a str>>) -> String {
+/// Returns texts in quotes.
+fn quoted<'a>(texts: impl Iterator<Item = Option<&'a str>>) -> String {
     let quoted = |text: Option<&str>| {
         let plain = text.unwrap_or_default().chars();
         let plain: String = plain
@@ -195,7 +219,7 @@ fn quoted<'a>(texts: impl DoubleEndedIterator<Item = Option<&'a str>>) -> String
             .collect();
         format!("\"{plain}\"")
     };
-    joined(texts.rev().map(quoted))
+    joined(texts.map(quoted))
 }
 
 /// Returns the unit of the elements, if it is one line and short.
@@ -209,8 +233,8 @@ fn sample_units(unit: &str) -> String {
 }
 
 /// Returns attributes as pairs of key and value, without those that are long.
-fn pairs(attributes: &Attributes) -> String {
-    let mut text = String::new();
+fn pairs(attributes: &Attributes) -> Header {
+    let (mut text, mut long) = (String::new(), Vec::new());
     for (name, value) in attributes.to_map() {
         let value = match value {
             Value::String(text) => text,
@@ -226,7 +250,18 @@ fn pairs(attributes: &Attributes) -> String {
                 .replace('\n', "\\n")
                 .replace('\r', " ");
             text += &format!("{name}:={value}\n");
+        } else if is_key && !value.is_empty() {
+            long.push(name);
         }
     }
-    text
+    let left_out = (!long.is_empty()).then(|| {
+        let named = long.iter().take(MAX_NAMED).cloned().collect::<Vec<_>>();
+        let more = if long.len() > MAX_NAMED { " and others" } else { "" };
+        let (names, most) = (named.join(", "), MAX_VALUE);
+        format!("attributes {names}{more}: they are longer than {most} bytes, or all of them than {MAX_VALUES}")
+    });
+    Header {
+        text,
+        left_out: left_out.into_iter().collect(),
+    }
 }

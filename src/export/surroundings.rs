@@ -1,5 +1,7 @@
 //! What the metadata of other nodes say of an array: of the groups that it is in, and of the variable of its map.
 
+use serde_json::Value;
+
 use crate::export::coordinate_variable::CoordinateVariable;
 use crate::model::Attributes;
 
@@ -10,6 +12,11 @@ pub struct Surroundings<'a> {
     pub group: Option<&'a Attributes>,
     /// The group of OME-Zarr that names the array as a level of an image, if that is another one.
     pub image: Option<ImageGroup<'a>>,
+    /// The group of the image that the array has the labels of; the path is that of the group that names the array as a
+    /// level.
+    pub labelled: Option<ImageGroup<'a>>,
+    /// The numbers of the transformations of the image that it is a level of.
+    pub numbers: &'a [StoredNumbers],
     /// The attributes of the variable that the array's attribute `grid_mapping` names.
     pub mapping: Option<&'a Attributes>,
     /// What the layout of GeoZarr, in the group or in the one above it, says of the level that the array is of.
@@ -27,8 +34,19 @@ pub struct Surroundings<'a> {
 pub struct ImageGroup<'a> {
     /// Its attributes.
     pub attributes: &'a Attributes,
-    /// The path of the array from it.
+    /// The path of the array from it, or of what is looked at.
     pub path: &'a [u8],
+    /// The numbers of its transformations, as far as they were read.
+    pub numbers: &'a [StoredNumbers],
+}
+
+/// The numbers of a transformation that are stored in an array.
+#[derive(Clone)]
+pub struct StoredNumbers {
+    /// The path of the array from the group.
+    pub path: String,
+    /// A list, or a list of the lists of rows.
+    pub list: Value,
 }
 
 impl<'a> Surroundings<'a> {
@@ -45,6 +63,7 @@ impl<'a> Surroundings<'a> {
         let own = self.group.map(|attributes| ImageGroup {
             attributes,
             path: name,
+            numbers: self.numbers,
         });
         self.image.or(own)
     }

@@ -1,8 +1,9 @@
 //! `.vti`: an image of VTK as XML, with the elements as they are in it.
 
-use crate::export::axes::{axes_of, joined, placement_of};
+use crate::export::axes::{Dimensions, dimensions_of, joined};
 use crate::export::format::filling;
-use crate::export::{FileParts, Format, Subject};
+use crate::export::placement::Placement;
+use crate::export::{FileParts, Format, Subject, units};
 use crate::model::{DataType, bytes_of};
 
 /// XML, the elements, the end of the XML.
@@ -33,21 +34,28 @@ fn parts(subject: &Subject) -> Option<FileParts> {
         return None;
     }
     let length = bytes_of(subject.shape, subject.array.data_type.size()?).ok()?;
-    let mut header = xml(subject, &type_name)?;
+    let dimensions = dimensions_of(subject);
+    let mut header = xml(subject, &dimensions, &type_name)?;
     let filling = filling(header.len() + "_".len() + size_of::<u64>());
     header += &" ".repeat(filling);
     header.push('_');
     let mut header = header.into_bytes();
     header.extend(length.to_le_bytes());
+    let mut left_out = dimensions.left_out.clone();
+    left_out.extend(units::left_out(
+        dimensions.axes.iter(),
+        "the format has none",
+    ));
     Some(FileParts {
+        left_out,
         trailer: END.as_bytes().to_vec(),
         ..FileParts::plain(header)
     })
 }
 
 /// Returns the XML before the underscore, the length of the elements and these themselves.
-fn xml(subject: &Subject, type_name: &str) -> Option<String> {
-    let place = placement_of(&axes_of(subject));
+fn xml(subject: &Subject, dimensions: &Dimensions, type_name: &str) -> Option<String> {
+    let place = Placement::of(dimensions);
     let three = |list: &[f64], other: f64| {
         joined((0..3).map(|axis| list.get(axis).copied().unwrap_or(other)))
     };

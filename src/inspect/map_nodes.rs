@@ -7,8 +7,9 @@ use serde_json::Value;
 
 use crate::array::Arrays;
 use crate::error::Result;
-use crate::export::axes::{AxisKind, names_level};
+use crate::export::axes::AxisKind;
 use crate::export::coordinate_variable::{CoordinateMeaning, CoordinateVariable};
+use crate::export::ome_zarr::names_level;
 use crate::hierarchy::{Hierarchy, NodeEntry};
 use crate::inspect::coordinate_lines::CoordinateLines;
 use crate::inspect::surrounding_nodes::{FindNode, SurroundingNodes, attributes, groups_above};

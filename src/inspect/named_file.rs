@@ -166,7 +166,8 @@ fn length(
     let meant = ending.is_meant.then(numbers).transpose()?;
     let described = meant.as_ref().map_or(array, |meant| &meant.array);
     *elements = Some((described.data_type.to_string(), shape.clone()));
-    let mut around = SurroundingNodes::of(context, place.hierarchy, place.entry)?;
+    let around = SurroundingNodes::of(context, place.hierarchy, place.entry)?;
+    let mut around = around.with_numbers(context, place.hierarchy, place.arrays)?;
     if ending.format.is_map() {
         let source = MapSource {
             hierarchy: place.hierarchy,

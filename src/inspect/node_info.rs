@@ -92,7 +92,11 @@ impl NodeInfo {
             arrays: &opened.arrays,
             lines: &CoordinateLines::default(),
         };
-        let unread = match source.add_to(context, around.clone(), in_group) {
+        let numbers = around
+            .clone()
+            .with_numbers(context, &opened.hierarchy, &opened.arrays);
+        let with_place = numbers.and_then(|around| source.add_to(context, around, in_group));
+        let unread = match with_place {
             Ok(with_place) => {
                 around = with_place;
                 None

@@ -1,18 +1,23 @@
 //! The nodes around an array that say something of it: the group that it is in, the group of OME-Zarr or GeoZarr that
-//! names it as a level of an image, the variable of its grid mapping, and the coordinate variables of its dimensions.
+//! names it as a level of an image, the image that it has the labels of, the variable of its grid mapping, and the
+//! coordinate variables of its dimensions.
 
 use std::sync::Arc;
 
 use serde_json::Value;
 
-use crate::error::Result;
-use crate::export::axes::names_level;
+use crate::array::Arrays;
+use crate::error::{Error, Kind, Result};
 use crate::export::coordinate_variable::CoordinateVariable;
-use crate::export::surroundings::{ImageGroup, Surroundings};
+use crate::export::ome_zarr::{labelled_image, names_level, number_paths};
+use crate::export::surroundings::{ImageGroup, StoredNumbers, Surroundings};
+use crate::export::{Export, FileParts};
+use crate::grid::Region;
 use crate::hierarchy::{Hierarchy, NodeEntry};
-use crate::model::{Array, Attributes};
+use crate::model::{Array, Attributes, DataType, MAX_RANK};
 use crate::request_context::RequestContext;
 use crate::store::Key;
+use crate::sync::read_bytes::ReadAt;
 
 /// How many groups above its own may name an array, or have the variable that it names.
 const MAX_ABOVE: usize = 4;
@@ -24,6 +29,12 @@ pub struct SurroundingNodes {
     pub group: Option<Arc<NodeEntry>>,
     /// The group of its image and the path from there, if that is not the group that it is in.
     pub(super) image: Option<(Arc<NodeEntry>, Key)>,
+    /// The group of the image that the array has the labels of, and the path from there to the group that names it as a
+    /// level.
+    labelled: Option<(Arc<NodeEntry>, Key)>,
+    /// The numbers of transformations of these two that are stored in arrays.
+    numbers: Vec<StoredNumbers>,
+    labelled_numbers: Vec<StoredNumbers>,
     pub(super) mapping: Option<Arc<NodeEntry>>,
     /// What the layout of GeoZarr says of the level that the array is of.
     pub(super) level: Option<Attributes>,
@@ -71,21 +82,50 @@ impl SurroundingNodes {
             return Ok(self);
         }
         self.image = self.image_above(array, find)?;
+        self.labelled = self.labelled_by(find)?;
         self.mapping = mapping_of(array, find)?;
+        Ok(self)
+    }
+
+    /// Reads the numbers of transformations of images that are stored in arrays; those that do not decode are left out.
+    pub fn with_numbers(
+        mut self,
+        context: &RequestContext,
+        hierarchy: &Hierarchy,
+        arrays: &Arrays,
+    ) -> Result<SurroundingNodes> {
+        let read = |group: Option<&Arc<NodeEntry>>| {
+            let paths = attributes(group).map(number_paths).unwrap_or_default();
+            let mut found = Vec::new();
+            for path in paths {
+                let mut names = path.split('/').filter(|name| !["", "."].contains(name));
+                let from = group.map(|group| group.path.clone()).unwrap_or_default();
+                let key = names.try_fold(from, |above, name| above.child(name.as_bytes()));
+                let Ok(key) = key else { continue };
+                let Some(node) = hierarchy.node(context, &key)? else {
+                    continue;
+                };
+                match stored_numbers(context, arrays, &node) {
+                    Ok(list) => found.extend(list.map(|list| StoredNumbers { path, list })),
+                    Err(error) if matches!(error.kind(), Kind::Corrupt | Kind::Unsupported) => {}
+                    Err(error) => return Err(error),
+                }
+            }
+            Ok(found)
+        };
+        let image = self.image.as_ref().map(|(group, _)| group);
+        self.numbers = read(image.or(self.group.as_ref()))?;
+        self.labelled_numbers = read(self.labelled.as_ref().map(|(group, _)| group))?;
         Ok(self)
     }
 
     /// Returns the attributes of these nodes.
     pub fn attributes(&self) -> Surroundings<'_> {
-        let image = self.image.as_ref();
         Surroundings {
             group: attributes(self.group.as_ref()),
-            image: image.and_then(|(group, path)| {
-                Some(ImageGroup {
-                    attributes: attributes(Some(group))?,
-                    path: path.as_bytes(),
-                })
-            }),
+            image: image_group(self.image.as_ref(), &self.numbers),
+            labelled: image_group(self.labelled.as_ref(), &self.labelled_numbers),
+            numbers: &self.numbers,
             mapping: attributes(self.mapping.as_ref()),
             level: self.level.as_ref(),
             levels: attributes(self.levels.as_ref()),
@@ -117,6 +157,94 @@ impl SurroundingNodes {
         }
         Ok(None)
     }
+
+    /// Finds the group of the image that the array has the labels of.
+    fn labelled_by(&self, find: FindNode<'_>) -> Result<Option<(Arc<NodeEntry>, Key)>> {
+        let labels = self.image.as_ref().map(|(group, _)| group);
+        let Some(labels) = labels.or(self.group.as_ref()) else {
+            return Ok(None);
+        };
+        let Some(path) = attributes(Some(labels)).and_then(labelled_image) else {
+            return Ok(None);
+        };
+        let mut names = path.split('/').filter(|name| !["", "."].contains(name));
+        let image = names.try_fold(labels.path.clone(), |above, name| match name {
+            ".." => above.parent(),
+            name => above.child(name.as_bytes()).ok(),
+        });
+        let Some((image, path)) = image.and_then(|image| {
+            let path = labels.path.below(&image)?;
+            Some((image, path))
+        }) else {
+            return Ok(None);
+        };
+        Ok(find(&image)?.map(|image| (image, path)))
+    }
+}
+
+/// The most elements of an array that has the numbers of a transformation: an affine one of as many dimensions as an array
+/// has at most.
+const MAX_NUMBERS: u64 = (MAX_RANK * (MAX_RANK + 1)) as u64;
+
+/// Reads the numbers of a transformation, a list or a list of rows; nothing if the array is of another kind.
+fn stored_numbers(
+    context: &RequestContext,
+    arrays: &Arrays,
+    node: &Arc<NodeEntry>,
+) -> Result<Option<Value>> {
+    let Some(array) = node.array() else {
+        return Ok(None);
+    };
+    let size = match array.data_type {
+        DataType::Float(size @ (4 | 8)) => size,
+        _ => return Ok(None),
+    };
+    let count = array
+        .shape
+        .iter()
+        .try_fold(1_u64, |count, &length| count.checked_mul(length));
+    let columns = match array.shape[..] {
+        [_] => None,
+        [_, columns] if columns > 0 => usize::try_from(columns).ok(),
+        _ => return Ok(None),
+    };
+    if count.is_none_or(|count| count > MAX_NUMBERS) {
+        return Ok(None);
+    }
+    let open = arrays.open(node)?;
+    open.check_decodable()?;
+    let parts = FileParts::plain(Vec::new());
+    let export = Export::of_parts(&open, parts, Region::whole(&array.shape), 0)?;
+    let length =
+        usize::try_from(export.len()).map_err(|error| Error::too_large(open.path(), error))?;
+    let bytes = export.read_at(context, 0, length)?;
+    let number = |bytes: &[u8]| match bytes.try_into() {
+        Ok(bytes) => f64::from_le_bytes(bytes),
+        Err(_) => bytes
+            .try_into()
+            .map_or(f64::NAN, |bytes| f64::from(f32::from_le_bytes(bytes))),
+    };
+    let numbers: Vec<Value> = bytes
+        .chunks_exact(size)
+        .map(|bytes| number(bytes).into())
+        .collect();
+    Ok(Some(match columns {
+        None => numbers.into(),
+        Some(columns) => numbers.chunks(columns).map(Value::from).collect(),
+    }))
+}
+
+/// Returns the attributes of a group of OME-Zarr, with the path from there.
+fn image_group<'a>(
+    group: Option<&'a (Arc<NodeEntry>, Key)>,
+    numbers: &'a [StoredNumbers],
+) -> Option<ImageGroup<'a>> {
+    let (group, path) = group?;
+    Some(ImageGroup {
+        attributes: attributes(Some(group))?,
+        path: path.as_bytes(),
+        numbers,
+    })
 }
 
 /// Returns the group of an array and those above it, the nearest first.

@@ -108,11 +108,9 @@ fn description(axes: &[AxisMeaning], stack: &ImageStack, pages: u64) -> Option<S
 fn unit(axis: &AxisMeaning) -> Option<&str> {
     let own = axis.unit.as_deref()?;
     let is_plain = own.chars().all(|letter| letter.is_ascii_alphanumeric());
-    match Unit::of(axis) {
-        Some(Unit::Micrometre) => Some("um"),
-        Some(Unit::Nanometre) => Some("nm"),
-        Some(Unit::Millimetre) => Some("mm"),
-        Some(Unit::Centimetre) => Some("cm"),
+    match Unit::of(axis).map(|unit| unit.symbol) {
+        Some("\u{b5}m") => Some("um"),
+        Some(symbol @ ("nm" | "mm" | "cm")) => Some(symbol),
         _ => is_plain.then_some(own),
     }
 }

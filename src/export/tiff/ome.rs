@@ -9,15 +9,16 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use crate::export::axes::{AxisMeaning, level_paths, multiscales};
+use crate::export::axes::{AxisKind, AxisMeaning, dimensions_of};
 use crate::export::georeference::escaped;
 use crate::export::group::{
     GroupContents, GroupFormat, GroupLayout, GroupMember, GroupPlan, GroupScope, PlacedVariable,
 };
+use crate::export::ome_zarr::{level_paths, multiscales};
 use crate::export::surroundings::Surroundings;
 use crate::export::tiff::directory::{TagValue, TiffPage, shortest_header};
 use crate::export::tiff::stack::{ImageStack, MAX_PAGES, StackKind, image_axes, tag};
-use crate::export::units::Unit;
+use crate::export::units::{self, Quantity, Unit};
 use crate::export::{ElementForm, FileParts, Format, Subject};
 use crate::model::{Attributes, DataType, bytes_of};
 
@@ -37,7 +38,7 @@ pub const PYRAMID: GroupFormat = GroupFormat {
     scope: GroupScope::Named(named_levels),
     plan: |contents| match levels(contents)[..] {
         [] => Err("the group has no multiscales that name one of its arrays".to_string()),
-        [(_, first), ..] => pyramid(contents).map(GroupPlan::laid).ok_or_else(|| {
+        [(_, first), ..] => pyramid(contents).ok_or_else(|| {
             let (name, data_type) = (&first.path, &first.array.data_type);
             let rank = first.array.shape.len();
             format!(
@@ -81,10 +82,37 @@ fn parts(subject: &Subject) -> Option<FileParts> {
     let pages = described_pages(subject, &axes, &stack)?;
     let pixels = stack.page_size()?.checked_mul(stack.pages()?)?;
     Some(FileParts {
+        left_out: left_out(subject, &axes),
         header: shortest_header(&pages, pixels)?,
         elements: Some(stack.elements()),
         ..FileParts::default()
     })
+}
+
+/// Returns what the description of an image does not have.
+fn left_out(subject: &Subject, axes: &[AxisMeaning]) -> Vec<String> {
+    let dimensions = dimensions_of(subject);
+    let mut left_out = dimensions.left_out.clone();
+    left_out.extend(dimensions.without_directions());
+    let backwards = axes.iter().filter(|axis| axis.step() < 0.0);
+    let backwards = backwards.filter_map(|axis| axis.name.as_deref());
+    let backwards: Vec<&str> = backwards.collect();
+    if !backwards.is_empty() {
+        let names = backwards.join(", ");
+        left_out.push(format!(
+            "direction of {names}: OME has none, and they go backwards"
+        ));
+    }
+    let is_held = |axis: &&AxisMeaning| match axis.kind {
+        AxisKind::Time => unit(axis, Quantity::Time).is_some(),
+        _ => unit(axis, Quantity::Length).is_some(),
+    };
+    let others = axes.iter().filter(|axis| !is_held(axis));
+    left_out.extend(units::left_out(
+        others,
+        "OME has lengths, and times of frames",
+    ));
+    left_out
 }
 
 /// Returns the directories of all images from the first pixel of the file on, the first with the description of all.
@@ -106,7 +134,7 @@ fn pages_of(stack: &ImageStack, offset: u64) -> Option<Vec<TiffPage>> {
     offsets.map(|offset| stack.page(offset?)).collect()
 }
 
-fn pyramid(contents: &GroupContents) -> Option<GroupLayout> {
+fn pyramid(contents: &GroupContents) -> Option<GroupPlan> {
     let levels = levels(contents);
     let (&(first, member), smaller) = levels.split_first()?;
     let subject = subject_of(contents, member);
@@ -114,15 +142,18 @@ fn pyramid(contents: &GroupContents) -> Option<GroupLayout> {
     let stack = stack_of(&subject, &axes)?;
     let mut pages = described_pages(&subject, &axes, &stack)?;
     let mut placed = vec![(first, 0, stack.elements())];
+    let mut others = Vec::new();
     let mut next = padded_size(member)?;
     let most = MAX_DIRECTORIES / pages.len().max(1);
     for &(number, member) in smaller {
         if placed.len() >= most {
-            break;
+            others.push(member.path.as_str());
+            continue;
         }
         let subject = subject_of(contents, member);
         let level = stack_of(&subject, &image_axes(&subject));
         let Some(level) = level.filter(|level| is_copy(&stack, level)) else {
+            others.push(member.path.as_str());
             continue;
         };
         for (page, mut copy) in pages.iter_mut().zip(pages_of(&level, next)?) {
@@ -138,10 +169,21 @@ fn pyramid(contents: &GroupContents) -> Option<GroupLayout> {
         |(member, offset, elements)| placed_level(contents, member, begin, (offset, elements));
     let variables = placed.into_iter().map(place);
     let variables = variables.collect::<Option<_>>()?;
-    Some(GroupLayout {
+    let layout = GroupLayout {
         header: Arc::new(header.into()),
         variables,
         row: None,
+    };
+    let mut left_out = left_out(&subject, &axes);
+    if !others.is_empty() {
+        let names = others.join(", ");
+        left_out.push(format!(
+            "levels {names}: they are no smaller copies of each image, or there are too many images"
+        ));
+    }
+    Some(GroupPlan {
+        left_out,
+        ..GroupPlan::laid(layout)
     })
 }
 
@@ -208,7 +250,7 @@ fn named_levels(group: &Attributes) -> Vec<String> {
 
 /// Returns the members that are the levels of the first image of a group, with their numbers: each once, however often
 /// it is named.
-fn levels<'a>(contents: &'a GroupContents) -> Vec<(usize, &'a GroupMember)> {
+fn levels(contents: &GroupContents) -> Vec<(usize, &GroupMember)> {
     let images = multiscales(&contents.attributes);
     let paths = images.first().into_iter().flat_map(level_paths);
     let members = contents.members.iter().enumerate();
@@ -219,31 +261,44 @@ fn levels<'a>(contents: &'a GroupContents) -> Vec<(usize, &'a GroupMember)> {
     found.take(MAX_LEVELS).collect()
 }
 
-/// Returns the name of a unit as OME spells it.
-fn unit(axis: &AxisMeaning) -> Option<&'static str> {
-    Some(match Unit::of(axis)? {
-        Unit::Metre => "m",
-        Unit::Centimetre => "cm",
-        Unit::Millimetre => "mm",
-        Unit::Micrometre => "\u{b5}m",
-        Unit::Nanometre => "nm",
-        Unit::Angstrom => "\u{c5}",
-        Unit::Hour => "h",
-        Unit::Minute => "min",
-        Unit::Second => "s",
-        Unit::Millisecond => "ms",
-        Unit::Microsecond => "\u{b5}s",
-        Unit::Degree => return None,
-    })
+/// Returns the name of a unit as OME spells it, if it measures this.
+fn unit(axis: &AxisMeaning, quantity: Quantity) -> Option<&'static str> {
+    let unit = Unit::of(axis).filter(|unit| unit.quantity == quantity);
+    unit.map(|unit| unit.symbol)
+}
+
+/// Returns a number along a dimension and its unit as attributes of XML.
+fn measure(axis: &AxisMeaning, number: f64, (name, quantity): (&str, Quantity)) -> String {
+    let unit = unit(axis, quantity).map(|unit| format!(" {name}Unit=\"{unit}\""));
+    format!(" {name}=\"{number}\"{}", unit.unwrap_or_default())
 }
 
 /// Returns the distance between elements and its unit as attributes of XML.
-fn step(axis: Option<&AxisMeaning>, name: &str) -> String {
-    let Some((axis, step)) = axis.and_then(|axis| Some((axis, axis.scale?.abs()))) else {
+fn step(axis: Option<&AxisMeaning>, name: &str, quantity: Quantity) -> String {
+    let known = axis.and_then(|axis| Some((axis, axis.scale?.abs())));
+    known.map_or_else(String::new, |(axis, step)| {
+        measure(axis, step, (name, quantity))
+    })
+}
+
+/// Returns the line that has the place and the time of the first image, if one is not 0. Programs take them for those of
+/// all images.
+fn place_line(axes: [Option<&AxisMeaning>; 4]) -> String {
+    if axes.iter().flatten().all(|axis| axis.origin == 0.0) {
         return String::new();
-    };
-    let unit = unit(axis).map(|unit| format!(" {name}Unit=\"{unit}\""));
-    format!(" {name}=\"{step}\"{}", unit.unwrap_or_default())
+    }
+    let names = [
+        ("DeltaT", Quantity::Time),
+        ("PositionX", Quantity::Length),
+        ("PositionY", Quantity::Length),
+        ("PositionZ", Quantity::Length),
+    ];
+    let places = axes.into_iter().zip(names).filter_map(|(axis, name)| {
+        let axis = axis?;
+        Some(measure(axis, axis.origin, name))
+    });
+    let places: String = places.collect();
+    format!("<Plane TheZ=\"0\" TheC=\"0\" TheT=\"0\"{places}/>\n")
 }
 
 /// The dimensions that are no rows and columns, and the letters of OME for them.
@@ -277,12 +332,15 @@ fn xml(subject: &Subject, axes: &[AxisMeaning], stack: &ImageStack) -> Option<St
         let other = stack.others.iter().find(|axis| axis.kind == Some(kind));
         other.and_then(|other| axes.get(other.axis))
     };
+    let (x, y) = (axes.get(stack.columns.axis), axes.get(stack.rows.axis));
+    let (z, time) = (along(StackKind::Slices), along(StackKind::Frames));
     let steps = [
-        step(axes.get(stack.columns.axis), "PhysicalSizeX"),
-        step(axes.get(stack.rows.axis), "PhysicalSizeY"),
-        step(along(StackKind::Slices), "PhysicalSizeZ"),
-        step(along(StackKind::Frames), "TimeIncrement"),
+        step(x, "PhysicalSizeX", Quantity::Length),
+        step(y, "PhysicalSizeY", Quantity::Length),
+        step(z, "PhysicalSizeZ", Quantity::Length),
+        step(time, "TimeIncrement", Quantity::Time),
     ];
+    let place_line = place_line([time, x, y, z]);
     let channel_lines = channel_lines(subject, channels, samples);
     Some(format!(
         "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n\
@@ -290,7 +348,7 @@ fn xml(subject: &Subject, axes: &[AxisMeaning], stack: &ImageStack) -> Option<St
          <Image ID=\"Image:0\" Name=\"{name}\">\n\
          <Pixels ID=\"Pixels:0\" DimensionOrder=\"{order}\" Type=\"{type_name}\" BigEndian=\"false\" \
          SizeX=\"{width}\" SizeY=\"{height}\" SizeC=\"{}\" SizeZ=\"{slices}\" SizeT=\"{frames}\"{}>\n\
-         {channel_lines}<TiffData IFD=\"0\" PlaneCount=\"{}\"/>\n\
+         {channel_lines}<TiffData IFD=\"0\" PlaneCount=\"{}\"/>\n{place_line}\
          </Pixels>\n</Image>\n</OME>\n",
         channels * samples,
         steps.concat(),

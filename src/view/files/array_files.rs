@@ -140,7 +140,8 @@ impl FilesView {
         // The header of a basic format does not depend on other nodes.
         if !ending.format.is_basic {
             let find = |path: &Key| self.hierarchy.node(context, path);
-            place.around = place.around.with_others(&place.found, &find)?;
+            let around = place.around.with_others(&place.found, &find)?;
+            place.around = around.with_numbers(context, &self.hierarchy, &self.arrays)?;
         }
         let mut fault = None;
         if ending.format.is_map() {

@@ -67,12 +67,13 @@ impl LookedUpPairs {
             let named = |extension: &str| format!("{before}.{extension}");
             let elements = elements_of(extension).map(named).collect::<Vec<_>>();
             let headers = headers_of(extension).map(named);
-            let others = match elements.iter().any(|name| looked_up.contains(name)) {
-                // The header was looked for since the elements were.
-                true => Vec::new(),
-                false => elements.iter().take(1).cloned().chain(headers).collect(),
-            };
-            for name in std::iter::once(ending.clone()).chain(others) {
+            // A header whose elements were looked up was looked for since they were.
+            let is_known = elements.iter().any(|name| looked_up.contains(name));
+            let elements = elements.into_iter().take(if is_known { 0 } else { 1 });
+            for name in std::iter::once(ending.clone())
+                .chain(elements)
+                .chain(headers)
+            {
                 if !found.contains(&name) {
                     found.push(name);
                 }

@@ -34,7 +34,7 @@ pub(super) enum PathTarget {
     /// A decoded file.
     Decoded(DecodedTarget),
     /// A file of all arrays of a group.
-    GroupFile(GroupTarget),
+    GroupFile(Box<GroupTarget>),
 }
 
 impl PathTarget {
@@ -300,7 +300,7 @@ impl FilesView {
                 self.group_target(context, found, format)?
             }
         };
-        Ok(target.map(PathTarget::GroupFile))
+        Ok(target.map(|target| PathTarget::GroupFile(Box::new(target))))
     }
 
     /// Returns the name of an array's file in a format.
