@@ -172,7 +172,7 @@ fn codecs(value: &Value, members: &Members) -> Verdict {
     let odd = verdicts.find(|verdict| !matches!(verdict, Verdict::Holds));
     if !list.iter().any(is_serializer) && !matches!(odd, Some(Verdict::Fails(_))) {
         let expected = "a codec from array to bytes, such as \"bytes\"";
-        return Verdict::Habit(expected.to_string(), "GDAL 3.8 to 3.10");
+        return Verdict::Habit(expected.to_string(), "GDAL before 3.12");
     }
     let data_type = members.get("data_type").and_then(Value::as_str);
     let lacks_order = lacks_byte_order(list, has_byte_order(data_type.unwrap_or_default()));
