@@ -5,7 +5,7 @@ use std::ops::Range;
 use serde_json::{Value, json};
 
 use super::named_faults::{NAMED_ONLY, named, note_unread_copies};
-use super::source_array::{above, within};
+use super::source_array::{above, is_of_array, within, within_group};
 use super::{InfoArgs, report, shown, units};
 use crate::error::{Error, Kind, Result, printable};
 use crate::grid::joined_indices;
@@ -37,11 +37,13 @@ fn info_of(args: &InfoArgs, located: &StorePath) -> Result<bool> {
             if let Ok(Some(part)) = &part {
                 return print_part(args, located, part);
             }
-            let Some(file) = named_file(args, located)? else {
+            let above = above_file(args, located);
+            let near = above.as_ref().unwrap_or(located);
+            let Some(file) = NamedFile::of(&UNLIMITED, near)? else {
                 return Err(part.err().unwrap_or(error));
             };
             let file = NamedFile {
-                length: named(located, &args.path, file.length),
+                length: named(near, &args.path, file.length),
                 ..file
             };
             print_file(args, located, &file);
@@ -60,24 +62,21 @@ fn info_of(args: &InfoArgs, located: &StorePath) -> Result<bool> {
     Ok(true)
 }
 
-/// Returns the decoded file that was typed. Labels and what headers say are in the array's group, also where the array is a
-/// store of its own.
-fn named_file(args: &InfoArgs, located: &StorePath) -> Result<Option<NamedFile>> {
+/// Returns a decoded file of an array that is a store of its own as one of the array's group, where labels are, and what
+/// headers say; nothing where no group has any.
+fn above_file(args: &InfoArgs, located: &StorePath) -> Option<StorePath> {
     let is_top = located.path.parent().is_some_and(|parent| parent.is_root());
-    let is_of_group = |file: &str| {
-        let content = FileContent::of_name(file);
-        names_dimensions(file) || content.is_ok_and(|content| !content.format.is_basic)
+    let (array, file) = args.path.rsplit_once('/').filter(|_| is_top)?;
+    let content = FileContent::of_name(file);
+    let mut above = if names_dimensions(file) {
+        within(&args.store, array)?
+    } else if is_of_array(located) && content.is_ok_and(|content| !content.format.is_basic) {
+        within_group(&args.store, array)?
+    } else {
+        return None;
     };
-    let above = args
-        .path
-        .rsplit_once('/')
-        .filter(|(_, file)| is_top && is_of_group(file));
-    let above = above.and_then(|(array, file)| {
-        let mut above = within(&args.store, array)?;
-        above.path = above.path.child(file.as_bytes()).ok()?;
-        Some(above)
-    });
-    NamedFile::of(&UNLIMITED, above.as_ref().unwrap_or(located))
+    above.path = above.path.child(file.as_bytes()).ok()?;
+    Some(above)
 }
 
 /// Prints what a decoded file holds, or why there is none.

@@ -81,13 +81,22 @@ pub(super) fn in_group(store: &StoreArgs, path: &str, located: StorePath) -> Sto
     above(store, path, &located).unwrap_or(located)
 }
 
-/// Returns an array that was opened as a store of its own as one of the highest group above it whose groups down to the
-/// array are described; nothing if there is none. An image of OME-Zarr may be described three groups above its labels.
+/// Returns the same; nothing where the array was not opened as a store of its own, or its group is not described.
 pub(super) fn above(store: &StoreArgs, path: &str, located: &StorePath) -> Option<StorePath> {
-    let root = located.opened.hierarchy.root(&UNLIMITED).ok()??;
-    if !located.path.is_root() || !root.is_array() {
-        return None;
-    }
+    (located.path.is_root() && is_of_array(located))
+        .then(|| within_group(store, path))
+        .flatten()
+}
+
+/// Whether an array was opened as a store of its own.
+pub(super) fn is_of_array(located: &StorePath) -> bool {
+    let root = located.opened.hierarchy.root(&UNLIMITED);
+    matches!(root, Ok(Some(root)) if root.is_array())
+}
+
+/// Opens the highest group above an array whose groups down to the array are described, as a store; nothing if there is
+/// none. An image of OME-Zarr may be described three groups above its labels.
+pub(super) fn within_group(store: &StoreArgs, path: &str) -> Option<StorePath> {
     let mut found: Option<StorePath> = None;
     let mut folder = path.trim_end_matches('/');
     let mut names: Vec<&[u8]> = Vec::new();
