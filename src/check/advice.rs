@@ -41,38 +41,36 @@ fn chunk_sizes(open: &OpenArray, array: &Array, pipeline: Option<&Pipeline>) -> 
     let element = array.element_size().ok()?;
     let path = open.path();
     let Ok(stored) = bytes_of(&array.chunk_shape, element) else {
-        return Some(large_chunks(path, "more than 2^63 bytes decoded"));
+        return Some(large_chunks(path, "more than 2^63"));
     };
     let decoded = match pipeline {
         Some(pipeline) => pipeline.chunk_bytes() as u64,
         None => stored,
     };
     if decoded > LARGE_CHUNK {
-        return Some(large_chunks(path, &format!("{decoded} bytes decoded")));
+        return Some(large_chunks(path, &decoded.to_string()));
     }
     let count = open.stored_grid().map_or(0, crate::grid::Grid::len);
     (count >= MANY_CHUNKS && stored <= SMALL_CHUNK).then(|| {
-        let found = format!("{count} chunks of {stored} bytes");
-        let expected = "larger chunks, or shards that hold many";
-        Finding::advice("small-chunks", path, expected, found)
+        let message = format!("the array has {count} chunks of {stored} bytes");
+        let remedy = "write larger chunks, or shards that hold many of them";
+        Finding::advice("small-chunks", path, message).mended_by(remedy)
     })
 }
 
-fn large_chunks(path: &Key, found: &str) -> Finding {
-    Finding::advice("large-chunks", path, "chunks of at most 1 GiB", found)
+fn large_chunks(path: &Key, bytes: &str) -> Finding {
+    let message =
+        format!("a chunk has {bytes} bytes decoded, which each reader of an element needs");
+    Finding::advice("large-chunks", path, message).mended_by("write chunks of at most 1 GiB")
 }
 
 /// Shards of a single inner chunk.
 fn shards(open: &OpenArray, pipeline: &Pipeline) -> Option<Finding> {
     let is_single = pipeline.shards().first()?.count() <= 1;
     is_single.then(|| {
-        let found = "one inner chunk a shard";
-        Finding::advice(
-            "shard-without-gain",
-            open.path(),
-            "several inner chunks a shard",
-            found,
-        )
+        let message = "a shard has one inner chunk, so that the shards gain nothing";
+        Finding::advice("shard-without-gain", open.path(), message)
+            .mended_by("write several inner chunks into each shard, or no shards")
     })
 }
 
@@ -88,12 +86,10 @@ fn compression(open: &OpenArray, pipeline: &Pipeline, stats: &ChunkStats) -> Opt
     let is_idle = decoded >= u128::from(MIN_MEASURED) && stored * 100 >= decoded * IDLE_PERCENT;
     is_idle.then(|| {
         let codec = array.codecs.last().map_or("", |codec| codec.name.as_str());
-        let found = format!("{stored} bytes stored of {decoded} decoded with {codec}");
-        Finding::advice(
-            "compressor-idle",
-            open.path(),
-            "fewer bytes stored than decoded",
-            found,
-        )
+        let message = format!(
+            "{codec} does not compress the chunks: {decoded} decoded bytes are stored as {stored}"
+        );
+        Finding::advice("compressor-idle", open.path(), message)
+            .mended_by("write them without it, or with another codec")
     })
 }

@@ -5,11 +5,13 @@
 use crate::array::OpenArray;
 use crate::check::chunk_place::{ChunkPlace, ChunkPlaces, KeyForm};
 use crate::check::context::CheckContext;
+use crate::check::data::{StoredChunk, check_chunk};
 use crate::check::finding::{Finding, V2, V3, document_of};
 use crate::check::findings::NodeFindings;
+use crate::check::foreign::{COPY_AGAIN, Foreign, in_place_of_chunk};
 use crate::check::key_findings::{
-    broken_link, chunk_heading, document_is_folder, empty_folder, folder_link, folder_unlisted,
-    hidden, hierarchy_heading, leftover, orphan,
+    ChunkPart, broken_link, chunk_heading, document_is_folder, empty_folder, folder_link,
+    folder_unlisted, foreign_chunk, hidden, hierarchy_heading, leftover, orphan,
 };
 use crate::check::leftovers;
 use crate::check::shards;
@@ -47,8 +49,14 @@ pub(super) struct ArrayKeys<'a> {
     misnamed: Option<(u64, KeyForm, Key)>,
     /// The folder that was last found to belong to no node, so that its keys are no findings of their own.
     foreign: Option<Key>,
+    /// How many more chunks are looked into.
+    looks_left: u32,
     findings: NodeFindings,
 }
+
+/// How many chunks of an array are looked into where not all are decoded: a pointer of git-lfs or a page of a server is
+/// most times in the place of all of them.
+const LOOKS: u32 = 8;
 
 impl<'a> ArrayKeys<'a> {
     /// Looks at all keys below the folder of an array. Returns as well which documents are stored in `documents`.
@@ -67,6 +75,7 @@ impl<'a> ArrayKeys<'a> {
             stats: ChunkStats::default(),
             misnamed: None,
             foreign: None,
+            looks_left: LOOKS,
             findings: NodeFindings::default(),
         };
         let visited = visit_below(context, folder, &mut |entry| keys.visit(entry));
@@ -86,7 +95,10 @@ impl<'a> ArrayKeys<'a> {
             StoredEntry::Folder(key) => return self.enters(&key),
             StoredEntry::EmptyFolder(key) => self.findings.add(empty_folder(&key)),
             StoredEntry::FolderLink(key) => self.findings.add(folder_link(&key)),
-            StoredEntry::BrokenLink(key, error) => self.findings.add(broken_link(&key, &error)),
+            StoredEntry::BrokenLink(key, error) => {
+                let finding = broken_link(self.context.store(), &key, &error);
+                self.findings.add(finding);
+            }
             StoredEntry::Hidden(key, what) => self.findings.add(hidden(&key, what)),
             StoredEntry::Unlisted(key, error) => self.findings.add(folder_unlisted(&key, &error)),
         }
@@ -134,8 +146,8 @@ impl<'a> ArrayKeys<'a> {
         if self.array.array().keys.is_known()
             && let ChunkPlace::Chunk(..) = self.places.of(key)
         {
-            let finding =
-                Finding::error("chunk-is-folder", key, "the object of a chunk", "a folder");
+            let message = "a folder has the key of a chunk, so that readers find no chunk there";
+            let finding = Finding::error("chunk-is-folder", key, message);
             self.findings
                 .add(finding.by(self.document(), chunk_heading(self.document())));
             return false;
@@ -168,29 +180,58 @@ impl<'a> ArrayKeys<'a> {
         let Ok(pipeline) = self.array.pipeline_of(index) else {
             return;
         };
-        let fault = length_fault(key, size, pipeline.stored_length(), self.document());
-        if let Some(fault) = fault {
-            self.findings.add(fault);
-        } else if !pipeline.shards().is_empty() && !self.context.is_remote && !self.context.data {
-            shards::check_index(self.context, &pipeline, (key, size), &mut self.findings);
+        let chunk = ChunkPart {
+            key,
+            part: "",
+            array: self.array.array(),
+        };
+        if let Some(code) = length_fault(size, pipeline.stored_length()) {
+            let document = self.document();
+            let finding = match self.foreign_in(&chunk, size) {
+                Some(foreign) => foreign_chunk(code, &chunk, &foreign),
+                None => wrong_length(code, &chunk, size, pipeline.stored_length()),
+            };
+            self.findings
+                .add(finding.by(document, chunk_heading(document)));
+        } else if self.context.is_remote || self.context.data {
+            // A chunk on a network is read only if all are.
+        } else if !pipeline.shards().is_empty() {
+            shards::check_index(self.context, &pipeline, (&chunk, size), &mut self.findings);
+        } else if pipeline.stored_length().is_none() && self.foreign_in(&chunk, size).is_some() {
+            let size = Some(size);
+            let chunk = StoredChunk {
+                array: self.array,
+                key,
+                indices,
+                size,
+            };
+            check_chunk(self.context, &chunk, &mut self.findings);
         }
+    }
+
+    /// Returns what lies in the place of a chunk, of the first ones of the array: most times all of them are such.
+    fn foreign_in(&mut self, chunk: &ChunkPart<'_>, size: u64) -> Option<Foreign> {
+        self.looks_left = self.looks_left.checked_sub(1)?;
+        let (head, size) = self.context.head_of(chunk.key, size)?;
+        in_place_of_chunk(&head, size, chunk.array)
     }
 
     fn outside(&mut self, key: &Key, indices: &[u64]) {
         let counts = self.places.grid.map(|grid| grid.counts().to_vec());
-        let expected = format!(
-            "a chunk of the grid of {:?} chunks",
+        let message = format!(
+            "the chunk {indices:?} lies outside the grid of {:?} chunks, so that no reader reads it",
             counts.unwrap_or_default()
         );
-        let found = format!("chunk {indices:?}");
+        let remedy =
+            "remove it if the array was made smaller, or correct the shape in the metadata";
         let document = self.document();
         let heading = if document == V3 {
             "Resizing"
         } else {
             chunk_heading(document)
         };
-        self.findings
-            .add(Finding::warning("chunk-outside", key, expected, found).by(document, heading));
+        let finding = Finding::warning("chunk-outside", key, message).mended_by(remedy);
+        self.findings.add(finding.by(document, heading));
     }
 
     /// A key that is none of the array's: of a node below the array, or of no node.
@@ -210,12 +251,14 @@ impl<'a> ArrayKeys<'a> {
         self.findings.add(if self.is_own_document(&top) {
             document_is_folder(&top, self.document())
         } else if is_in_node_folder(key.name()) {
-            let found = format!("a node in its folder, by {key}");
-            let finding = Finding::error("node-in-array", &top, "no node below an array", found);
+            let message =
+                format!("the node of {key} lies in the folder of an array, where none may be");
+            let finding = Finding::error("node-in-array", &top, message);
             finding.by(self.document(), hierarchy_heading(self.document()))
         } else {
-            let found = format!("a folder that is no chunk's, with {key}");
-            Finding::warning("orphan-folder", &top, "chunks alone below an array", found)
+            let message =
+                format!("the folder, with {key}, holds no chunk of the array that it lies in");
+            Finding::warning("orphan-folder", &top, message)
         });
         self.foreign = Some(top);
     }
@@ -227,10 +270,12 @@ impl<'a> ArrayKeys<'a> {
             return;
         }
         let path = self.array.path();
-        let expected = "\".\" between the indices of chunks, since dimension_separator is missing";
-        let found = format!("{other} of {all} chunks with \"/\"");
-        let finding =
-            Finding::error("separator-not-stated", path, expected, found).by(V2, "Metadata");
+        let message = format!(
+            "the keys of {other} of {all} chunks have \"/\" between their indices, and the metadata state no \
+             dimension_separator, which means \".\""
+        );
+        let finding = Finding::error("separator-not-stated", path, message).by(V2, "Metadata");
+        let finding = finding.mended_by("add \"dimension_separator\": \"/\" to .zarray");
         self.findings.add(if other < all {
             finding
         } else {
@@ -250,23 +295,25 @@ impl<'a> ArrayKeys<'a> {
             return;
         };
         let (path, stated) = (self.array.path(), self.places.form);
-        let (code, expected, how) = if form.has_c == stated.has_c {
-            let stated = stated.separator;
-            let expected = format!("\"{stated}\" between the indices of chunks");
-            let how = format!("with \"{}\"", form.separator);
-            ("separator-differs", expected, how)
+        let (code, own, metadata) = if form.has_c == stated.has_c {
+            let own = format!("\"{}\" between the indices", form.separator);
+            (
+                "separator-differs",
+                own,
+                format!("\"{}\"", stated.separator),
+            )
         } else {
-            let expected = format!("keys of chunks in {stated}");
-            ("key-encoding-differs", expected, format!("in {form}"))
+            ("key-encoding-differs", form.to_string(), stated.to_string())
         };
-        let expected = format!("{expected}, as the metadata state");
-        let keys = if count == 1 {
-            format!("{first}, which looks like a chunk")
-        } else {
-            format!("{count} keys, such as {first}, that look like chunks")
+        let keys = match count {
+            1 => format!("the key {first} is that of a chunk"),
+            _ => format!("{count} keys, such as {first}, are those of chunks"),
         };
-        let found = format!("{keys} of {path} {how}");
-        let finding = Finding::error(code, path, expected, found);
+        let message = format!(
+            "{keys} with {own}, and the metadata state {metadata}, so that no reader finds them"
+        );
+        let finding = Finding::error(code, path, message)
+            .mended_by("correct the metadata, or rename the chunks");
         self.findings
             .add(finding.by(self.document(), chunk_heading(self.document())));
     }
@@ -276,24 +323,26 @@ impl<'a> ArrayKeys<'a> {
     }
 }
 
-/// Returns what is wrong with the length of a stored chunk, if that shows without reading it.
-fn length_fault(
-    key: &Key,
-    size: u64,
-    expected: Option<u64>,
-    document: &'static str,
-) -> Option<Finding> {
-    let found = format!("{size} bytes");
-    let heading = chunk_heading(document);
-    match expected {
-        Some(expected) if size != expected => {
-            let expected = format!("{expected} bytes, since no codec changes the length");
-            Some(Finding::error("chunk-length", key, expected, found).by(document, heading))
-        }
-        _ if size == 0 => {
-            let expected = "at least one byte";
-            Some(Finding::error("chunk-empty", key, expected, found).by(document, heading))
-        }
-        _ => None,
+/// Returns the code of what is wrong with the length of a stored chunk, if that shows without reading it.
+fn length_fault(size: u64, needed: Option<u64>) -> Option<&'static str> {
+    match needed {
+        Some(needed) if size != needed => Some("chunk-length"),
+        _ => (size == 0).then_some("chunk-empty"),
     }
+}
+
+/// A chunk of a wrong length.
+fn wrong_length(
+    code: &'static str,
+    chunk: &ChunkPart<'_>,
+    size: u64,
+    needed: Option<u64>,
+) -> Finding {
+    let message = match needed {
+        Some(needed) => format!(
+            "the chunk has {size} bytes and must have {needed}, since no codec changes the length"
+        ),
+        None => "the chunk has no bytes".to_string(),
+    };
+    Finding::error(code, chunk.key, message).mended_by(COPY_AGAIN)
 }

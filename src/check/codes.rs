@@ -1,7 +1,7 @@
 //! The one table of the codes of findings, by which programs tell them apart; the manual lists them.
 
 /// Every code, in the order of the manual. A code that was published keeps its meaning.
-pub const CODES: [&str; 76] = [
+pub const CODES: [&str; 79] = [
     // Documents.
     "not-json",
     "not-an-object",
@@ -15,6 +15,8 @@ pub const CODES: [&str; 76] = [
     "document-is-folder",
     "attributes-unreadable",
     "attribute-invalid",
+    "dimension-names-missing",
+    "dimension-lengths-differ",
     "image-path-missing",
     "image-axes-differ",
     "image-levels-unordered",
@@ -69,6 +71,7 @@ pub const CODES: [&str; 76] = [
     "consolidated-unreadable",
     "consolidated-too-many",
     // Chunks and shards.
+    "chunks-missing",
     "chunk-empty",
     "chunk-length",
     "chunk-corrupt",

@@ -8,19 +8,18 @@ use std::collections::HashSet;
 use std::ops::Range;
 use std::sync::Arc;
 
-use serde_json::Value;
-
 use crate::check::context::CheckContext;
-use crate::check::finding::{Finding, V3};
+use crate::check::document_meaning::{Difference, difference};
+use crate::check::finding::{Finding, V3, reason};
 use crate::check::findings::NodeFindings;
 use crate::dialect::consolidated::{
-    DocumentPlaces, MEMBER, names_of_nothing, parse_document, parse_member,
+    DocumentPlaces, names_of_nothing, parse_document, parse_member,
 };
 use crate::dialect::copies::CopyHolder;
 use crate::error::Result;
 use crate::hierarchy::MAX_DOCUMENT;
-use crate::json_text::{self, ObjectText};
-use crate::model::document::is_consolidated;
+use crate::json_text;
+use crate::model::document::{ZATTRS, is_consolidated};
 use crate::request_context::UNLIMITED;
 use crate::store::Key;
 use crate::sync::budget::Reservation;
@@ -43,10 +42,12 @@ impl CopiedKeys {
         if self.keys.contains(document) || self.is_left_out(document) {
             return None;
         }
-        let expected = format!("a copy of each document, among them {document}");
-        let key = self.holder.key();
-        let finding = Finding::error("consolidated-missing", key, expected, "none");
-        Some(by(finding.of_part(document.to_string()), self.section))
+        let message = format!(
+            "the consolidated metadata have no copy of {document}, so that readers of them do not find the node whole"
+        );
+        let finding = Finding::error("consolidated-missing", self.holder.key(), message);
+        let finding = finding.of_part(document.to_string()).mended_by(FIX);
+        Some(by(finding, self.section))
     }
 
     /// Whether writers may leave a document out: the entry point of a draft.
@@ -56,8 +57,8 @@ impl CopiedKeys {
     }
 }
 
-/// The longest document of which values are made to find a difference, in bytes.
-const MAX_COMPARED: usize = 4 << 20;
+/// What mends consolidated metadata.
+const FIX: &str = "run zarrfs check --fix consolidated";
 
 /// Compares the consolidated metadata in a document with what is stored.
 pub(super) fn check(
@@ -71,10 +72,9 @@ pub(super) fn check(
     let places = match read(key, bytes) {
         Ok(places) => places?,
         Err(error) => {
-            let expected = "copies of documents";
-            let finding =
-                Finding::error("consolidated-unreadable", key, expected, error.to_string());
-            findings.add(by(finding, section));
+            let message = format!("the consolidated metadata do not read: {}", reason(&error));
+            let finding = Finding::error("consolidated-unreadable", key, message);
+            findings.add(by(finding.mended_by(FIX), section));
             return None;
         }
     };
@@ -121,9 +121,10 @@ fn compare_parts(
 
 /// A copy under a name that no node can have.
 fn of_nothing(key: &Key, name: &str) -> Finding {
-    let expected = "copies of documents that are there";
-    let found = format!("one of {name:?}, which names none");
-    Finding::error("consolidated-extra", key, expected, found).of_part(name)
+    let message =
+        format!("the consolidated metadata have a copy of {name:?}, which names no document");
+    let finding = Finding::error("consolidated-extra", key, message);
+    finding.of_part(name).mended_by(FIX)
 }
 
 /// Returns room in memory for so many keys of copies, if there is enough.
@@ -150,9 +151,10 @@ fn compare_all(
 
 /// Copies of which the keys take more memory than there is.
 fn too_many(key: &Key, count: usize) -> Finding {
-    let expected = "copies whose keys fit in --memory";
-    let found = format!("{count} copies: documents without one are not told");
-    Finding::warning("consolidated-too-many", key, expected, found)
+    let message = format!(
+        "the keys of {count} copies do not fit in --memory, so that documents without a copy are not told"
+    );
+    Finding::warning("consolidated-too-many", key, message).mended_by("give more --memory")
 }
 
 /// How many copies are compared before what was found is kept.
@@ -195,124 +197,43 @@ fn compare(context: &CheckContext, (key, full): (&Key, &Key), copy: &[u8]) -> Op
     let copy = str::from_utf8(copy).unwrap_or_default();
     let stored = match context.store().get(&UNLIMITED, full, MAX_DOCUMENT) {
         Ok(Some(object)) => object.bytes,
+        // Writers copy attributes also of a node that has none.
+        Ok(None) if full.name() == ZATTRS.as_bytes() && json_text::is_empty(copy) => return None,
         Ok(None) => {
-            let expected = "copies of documents that are there";
-            let finding = Finding::error(
-                "consolidated-extra",
-                key,
-                expected,
-                format!("one of {full}, which is not"),
-            );
-            return Some(finding.of_part(full.to_string()));
+            let message =
+                format!("the consolidated metadata have a copy of {full}, which is not there");
+            let finding = Finding::error("consolidated-extra", key, message);
+            return Some(finding.of_part(full.to_string()).mended_by(FIX));
         }
         // The document itself is reported with its node.
         Err(_) => return None,
     };
     let stored = String::from_utf8_lossy(&stored);
     let stored = stored.strip_prefix('\u{feff}').unwrap_or(&stored);
-    if json_text::is_same(stored, copy) || is_same_without_copies(stored, copy) {
-        return None;
-    }
-    let (part, expected, found) = difference(stored, copy)?;
-    let is_default =
-        expected == NO_MEMBER && ["false", "null", "[]", "{}"].contains(&found.as_str());
-    let finding = Finding::error("consolidated-differs", key, expected, found);
-    let finding = finding.of_part(format!("{full}{part}"));
-    Some(if is_default {
-        finding.habit_of("zarr-python 3, which adds defaults,")
-    } else {
-        finding
-    })
-}
-
-/// Whether two texts are the same but for copies that they have of others: writers leave these out, or have empty ones.
-fn is_same_without_copies(stored: &str, copy: &str) -> bool {
-    let none = [(MEMBER.to_string(), None)];
-    let without = |text| Some(ObjectText::parse(text).ok()?.edited(&none, 1));
-    match (without(stored), without(copy)) {
-        (Some(stored), Some(copy)) => json_text::is_same(&stored, &copy),
-        _ => false,
-    }
-}
-
-/// What is shown in place of a value that is not there.
-const NO_MEMBER: &str = "no such member";
-
-/// Returns where two texts differ, and both values there; nothing if they mean the same.
-fn difference(stored: &str, copy: &str) -> Option<(String, String, String)> {
-    if stored.len().max(copy.len()) > MAX_COMPARED {
-        let lengths = (
-            format!("{} bytes", stored.len()),
-            format!("others, {} bytes", copy.len()),
-        );
-        return Some((String::new(), lengths.0, lengths.1));
-    }
-    let parsed = |text: &str| json_text::parse(text.as_bytes()).ok();
-    let (mut stored, mut copy) = (parsed(stored)?, parsed(copy).unwrap_or_default());
-    for value in [&mut stored, &mut copy] {
-        // Writers leave copies of copies out, or have empty ones.
-        if let Some(members) = value.as_object_mut() {
-            members.remove(MEMBER);
+    let (part, message) = match difference(full, stored, copy)? {
+        Difference::Somewhere => {
+            let lengths = format!("{} bytes and not {}", copy.len(), stored.len());
+            (
+                full.to_string(),
+                format!("the copy of {full} differs from the document: it has {lengths}"),
+            )
         }
-    }
-    first_difference(&stored, &copy, String::new())
-}
-
-fn first_difference(stored: &Value, copy: &Value, at: String) -> Option<(String, String, String)> {
-    if stored == copy {
-        return None;
-    }
-    if let (Some(old), Some(new)) = (stored.as_object(), copy.as_object()) {
-        let names = old
-            .keys()
-            .chain(new.keys().filter(|name| !old.contains_key(*name)));
-        return names.into_iter().find_map(|name| {
-            let at = format!("{at}: {name}");
-            match (old.get(name), new.get(name)) {
-                (Some(old), Some(new)) => first_difference(old, new, at),
-                (old, new) => Some((at, text_of(old), text_of(new))),
-            }
-        });
-    }
-    let is_number = stored.is_number() && copy.is_number();
-    if is_number && stored.as_f64() == copy.as_f64() {
-        return None;
-    }
-    Some((at, text_of(Some(stored)), text_of(Some(copy))))
-}
-
-/// Longest text of a value that is shown, in characters.
-const MAX_SHOWN: usize = 100;
-
-fn text_of(value: Option<&Value>) -> String {
-    let Some(value) = value else {
-        return NO_MEMBER.to_string();
+        Difference::Member(at, stored, copy) => {
+            let has = |value: Option<String>| value.unwrap_or("no such member".to_string());
+            let at = if at.is_empty() {
+                String::new()
+            } else {
+                format!(": {at}")
+            };
+            let part = format!("{full}{at}");
+            let message = format!(
+                "the copy of {part} is {}, and the document has {}",
+                has(copy),
+                has(stored)
+            );
+            (part, message)
+        }
     };
-    let text = value.to_string();
-    match text.char_indices().nth(MAX_SHOWN) {
-        None => text,
-        Some((end, _)) => format!("{}...", text.get(..end).unwrap_or_default()),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_first_difference_is_told_and_an_equal_meaning_is_none() {
-        let stored = r#"{"a": 1, "b": {"c": [1, 2]}, "d": 2.0}"#;
-        assert_eq!(
-            difference(stored, r#"{"d": 2, "b": {"c": [1, 2]}, "a": 1}"#),
-            None
-        );
-        let found = difference(stored, r#"{"a": 1, "b": {"c": [1, 3]}, "d": 2.0}"#);
-        let (at, old, new) = found.unwrap();
-        assert_eq!(
-            (at.as_str(), old.as_str(), new.as_str()),
-            (": b: c", "[1,2]", "[1,3]")
-        );
-        let (at, _, new) = difference(stored, r#"{"a": 1, "b": {"c": [1, 2]}}"#).unwrap();
-        assert_eq!((at.as_str(), new.as_str()), (": d", "no such member"));
-    }
+    let finding = Finding::error("consolidated-differs", key, message);
+    Some(finding.of_part(part).mended_by(FIX))
 }

@@ -5,10 +5,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::array::Arrays;
+use crate::check::foreign::HEAD;
 use crate::error::Result;
 use crate::hierarchy::{Hierarchy, MAX_DOCUMENT};
 use crate::request_context::UNLIMITED;
-use crate::store::{EntryKind, Key, Meta, Store};
+use crate::store::{ByteRange, EntryKind, Key, Meta, Store};
 use crate::sync::budget::{MemoryBudget, Reservation};
 
 /// How long a document may wait for memory.
@@ -97,6 +98,19 @@ impl CheckContext {
         Ok(object.map(|object| (object.bytes, room)))
     }
 
+    /// Returns the size of an object, asking the store.
+    pub(super) fn asked_size(&self, key: &Key) -> Result<u64> {
+        let reader = self.store().open(&UNLIMITED, key, None)?;
+        Ok(reader.meta(&UNLIMITED)?.size)
+    }
+
+    /// Returns the first bytes of an object, at most `HEAD`; nothing where the store does not give them.
+    pub(super) fn head_of(&self, key: &Key, size: u64) -> Option<(Vec<u8>, u64)> {
+        let range = ByteRange::Span(0..size.min(HEAD));
+        let object = self.store().get_range(&UNLIMITED, key, range).ok()??;
+        Some((object.bytes, size))
+    }
+
     /// Returns the size of an object that a listing gave, if that costs no request.
     pub(super) fn size_of(&self, key: &Key, meta: Option<&Meta>) -> Option<u64> {
         match meta {
@@ -104,10 +118,7 @@ impl CheckContext {
             None if self.is_remote => None,
             None => match self.store().head(&UNLIMITED, key).ok()?? {
                 // A link is as long as its text, and not as what it leads to.
-                meta if meta.kind == EntryKind::Link => {
-                    let reader = self.store().open(&UNLIMITED, key, None).ok()?;
-                    Some(reader.meta(&UNLIMITED).ok()?.size)
-                }
+                meta if meta.kind == EntryKind::Link => self.asked_size(key).ok(),
                 meta => Some(meta.size),
             },
         }

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use crate::check::context::CheckContext;
+use crate::check::documents::shown;
 use crate::check::finding::{Finding, OME_0_4, OME_0_5, SpecSection, XARRAY, section};
 use crate::error::Result;
 use crate::hierarchy::NodeEntry;
@@ -20,7 +21,7 @@ use crate::sync::pool::parallel_map;
 pub(super) fn check(context: &CheckContext, entry: &NodeEntry) -> Vec<Finding> {
     match entry.node() {
         Ok(Node::Array(array)) => dimension_names(&entry.path, array).into_iter().collect(),
-        Ok(Node::Group(group)) => image(context, &entry.path, &group.attributes),
+        Ok(Node::Group(group)) => image(context, entry, &group.attributes),
         Err(_) => Vec::new(),
     }
 }
@@ -37,21 +38,13 @@ fn dimension_names(path: &Key, array: &Array) -> Option<Finding> {
     if list.is_some_and(|list| list.len() == rank && list.iter().all(Value::is_string)) {
         return None;
     }
-    let expected = format!("a list of {rank} names, one a dimension");
-    let finding = Finding::warning("attribute-invalid", path, expected, shown(&names));
+    let message = format!(
+        "{NAME} is {}; it must be a list of names, one for each of {rank} dimensions",
+        shown(&names)
+    );
+    let finding = Finding::warning("attribute-invalid", path, message);
     let finding = finding.by(XARRAY, "Zarr Encoding Specification");
     Some(finding.of_part(NAME))
-}
-
-/// Longest text of a value that is shown, in characters.
-const MAX_SHOWN: usize = 100;
-
-fn shown(value: &Value) -> String {
-    let text = value.to_string();
-    match text.char_indices().nth(MAX_SHOWN) {
-        None => text,
-        Some((end, _)) => format!("{}...", text.get(..end).unwrap_or_default()),
-    }
 }
 
 /// A node that an attribute names.
@@ -72,7 +65,7 @@ struct ImageCheck<'a> {
 }
 
 /// Images, labels, plates and wells of OME-Zarr: the nodes that they name, and the levels of images.
-fn image(context: &CheckContext, path: &Key, attributes: &Attributes) -> Vec<Finding> {
+fn image(context: &CheckContext, entry: &NodeEntry, attributes: &Attributes) -> Vec<Finding> {
     let outer = attributes.get("ome");
     let (outer, prefix, document) = match &outer {
         Some(ome) if ome.is_object() => (Some(ome), "ome: ", OME_0_5),
@@ -80,7 +73,7 @@ fn image(context: &CheckContext, path: &Key, attributes: &Attributes) -> Vec<Fin
     };
     let check = ImageCheck {
         context,
-        group: path,
+        group: &entry.path,
         document,
     };
     let member = |name: &str| match outer {
@@ -88,6 +81,7 @@ fn image(context: &CheckContext, path: &Key, attributes: &Attributes) -> Vec<Fin
         None => attributes.get(name),
     };
     let mut found = Vec::new();
+    found.extend(outer.and_then(|ome| version_fault(entry, ome)));
     for (number, image) in items(member("multiscales").as_ref()).iter().enumerate() {
         let part = format!("{prefix}multiscales[{number}]");
         found.extend(check.levels(&part, image));
@@ -104,6 +98,7 @@ fn image(context: &CheckContext, path: &Key, attributes: &Attributes) -> Vec<Fin
 }
 
 /// The headings of the texts, which both versions have.
+const METADATA: &str = "OME-Zarr Metadata";
 const MULTISCALES: &str = "multiscales metadata";
 const AXES: &str = "axes metadata";
 const LABELS: &str = "labels metadata";
@@ -179,9 +174,9 @@ impl ImageCheck<'_> {
                 .map(|key| self.context.hierarchy.node(&UNLIMITED, &key));
             let found = match &node {
                 Ok(Ok(Some(node))) if named.is_level && !node.is_array() && node.node().is_ok() => {
-                    Some("a group")
+                    Some("a group and no array")
                 }
-                Ok(Ok(None)) | Err(_) => Some("nothing"),
+                Ok(Ok(None)) | Err(_) => Some("no node"),
                 Ok(_) => None,
             };
             LookedFor {
@@ -194,10 +189,10 @@ impl ImageCheck<'_> {
     }
 
     fn not_there(&self, named: &NamedNode, found: &str) -> Finding {
-        let what = if named.is_level { "an array" } else { "a node" };
-        let expected = format!("{what} at {:?}", named.path);
-        let finding = Finding::error("image-path-missing", self.group, expected, found);
-        named.tell(finding)
+        let (part, path) = (&named.part, &named.path);
+        let message = format!("{part} names {path:?}, where {found} is");
+        let finding = Finding::error("image-path-missing", self.group, message);
+        named.tell(finding.mended_by("copy the node again, or take it out of the attribute"))
     }
 
     /// The levels of an image: arrays of as many dimensions as there are axes, from the largest to the smallest.
@@ -213,6 +208,7 @@ impl ImageCheck<'_> {
         let mut last = None;
         for (level, dataset) in self.look_for(named).into_iter().zip(datasets) {
             found.extend(level.fault);
+            found.extend(self.scale(&level.named, image, dataset));
             let Some(array) = level.node.as_ref().and_then(|node| node.array()) else {
                 continue;
             };
@@ -221,10 +217,11 @@ impl ImageCheck<'_> {
             let sides = array.shape.iter();
             let len = sides.fold(1_u64, |len, &side| len.saturating_mul(side));
             if last.replace(len).is_some_and(|last| len > last) {
-                let expected = "levels from the largest to the smallest";
-                let larger = "one that is larger than the level before";
-                let finding =
-                    Finding::warning("image-levels-unordered", self.group, expected, larger);
+                let message = format!(
+                    "{} is larger than the level before it, and levels go from the largest to the smallest",
+                    level.named.part
+                );
+                let finding = Finding::warning("image-levels-unordered", self.group, message);
                 found.push(level.named.tell(finding));
             }
         }
@@ -239,9 +236,11 @@ impl ImageCheck<'_> {
         if datasets.is_some_and(is_right) {
             return None;
         }
-        let found = datasets.map_or("no such member".to_string(), shown);
-        let expected = "a list of levels, each an object with \"path\"";
-        let finding = Finding::error("attribute-invalid", self.group, expected, found);
+        let found = datasets.map_or("missing".to_string(), shown);
+        let message = format!(
+            "{part}: datasets is {found}; it must be a list of levels, each an object with \"path\""
+        );
+        let finding = Finding::error("attribute-invalid", self.group, message);
         Some(
             finding
                 .of_part(format!("{part}: datasets"))
@@ -251,9 +250,10 @@ impl ImageCheck<'_> {
 
     /// The axes of an image against the dimensions of a level, and against their names where it has some.
     fn axes(&self, named: &NamedNode, image: &Value, array: &Array) -> Option<Finding> {
-        let axes = image.get("axes")?.as_array()?;
+        let axes = axes_of(image)?;
         let rank = array.shape.len();
-        let (expected, found) = if axes.len() == rank {
+        let path = &named.path;
+        let message = if axes.len() == rank {
             let names: Vec<Option<&str>> = axes.iter().map(name_of_axis).collect();
             let own: Vec<Option<&str>> =
                 array.dimension_names.iter().map(Option::as_deref).collect();
@@ -261,19 +261,49 @@ impl ImageCheck<'_> {
             if !is_named || own == names {
                 return None;
             }
-            (
-                format!(
-                    "dimensions with the names of the axes, {}",
-                    in_words(&names)
-                ),
-                in_words(&own),
+            format!(
+                "the axes of the image are {} and the dimensions of {path:?} are {}",
+                in_words(&names),
+                in_words(&own)
             )
         } else {
-            let expected = format!("an array of {} dimensions, as there are axes", axes.len());
-            (expected, format!("{:?}, which has {rank}", named.path))
+            format!(
+                "the image has {} axes and {path:?} has {rank} dimensions",
+                axes.len()
+            )
         };
-        let finding = Finding::error("image-axes-differ", self.group, expected, found);
+        let finding = Finding::error("image-axes-differ", self.group, message);
         Some(named.tell(finding).by(self.document, AXES))
+    }
+
+    /// A level without a scale, which versions from 0.4 on demand: nothing says how large its pixels are.
+    fn scale(&self, named: &NamedNode, image: &Value, dataset: &Value) -> Option<Finding> {
+        let version = image.get("version").and_then(Value::as_str);
+        let is_older = match version.filter(|_| self.document == OME_0_4) {
+            Some(version) => OLD_VERSIONS.contains(&version),
+            // Axes were names alone before 0.4.
+            None => {
+                self.document == OME_0_4
+                    && axes_of(image).is_none_or(|axes| !axes.iter().any(Value::is_object))
+            }
+        };
+        let list = dataset.get("coordinateTransformations");
+        let is_placing = |one: &Value| {
+            let kind = one.get("type").and_then(Value::as_str).unwrap_or_default();
+            !["", "translation"].contains(&kind)
+        };
+        let steps = list.and_then(Value::as_array);
+        if is_older || steps.is_some_and(|list| list.iter().any(is_placing)) {
+            return None;
+        }
+        let part = format!("{}: coordinateTransformations", named.part);
+        let found = list.map_or("missing".to_string(), |list| {
+            format!("{} and has no scale", shown(list))
+        });
+        let message = format!("{part} is {found}, so that no reader knows the size of a pixel");
+        let remedy = "add {\"type\": \"scale\", \"scale\": [one number an axis]} to it";
+        let finding = Finding::error("attribute-invalid", self.group, message).mended_by(remedy);
+        Some(finding.of_part(part).by(self.document, MULTISCALES))
     }
 
     /// The scales and translations of a level against its dimensions.
@@ -285,6 +315,9 @@ impl ImageCheck<'_> {
     ) -> Option<Finding> {
         let rank = array.shape.len();
         let list = dataset.get("coordinateTransformations")?.as_array()?;
+        let within = |one: &'_ Value| items(one.get("transformations"));
+        let mut list: Vec<Value> = list.clone();
+        list.extend(list.iter().flat_map(within).collect::<Vec<_>>());
         let numbers = list.iter().find_map(|transformation| {
             let name = ["scale", "translation"]
                 .into_iter()
@@ -293,14 +326,11 @@ impl ImageCheck<'_> {
             (numbers.len() != rank).then_some((name, numbers.len()))
         });
         numbers.map(|(name, count)| {
-            let expected = format!("a {name} of {rank} numbers, one a dimension");
-            let finding = Finding::error(
-                "image-axes-differ",
-                self.group,
-                expected,
-                format!("{count}"),
+            let message = format!(
+                "the {name} of {:?} has {count} numbers and the array has {rank} dimensions",
+                named.path
             );
-            named.tell(finding)
+            named.tell(Finding::error("image-axes-differ", self.group, message))
         })
     }
 }
@@ -311,6 +341,56 @@ impl NamedNode {
         let SpecSection { document, heading } = self.section;
         finding.of_part(self.part.clone()).by(document, heading)
     }
+}
+
+/// Versions that have no transformations.
+const OLD_VERSIONS: [&str; 3] = ["0.1", "0.2", "0.3"];
+
+/// Returns the axes of an image; from version 0.6 on those of its first coordinate system.
+fn axes_of(image: &Value) -> Option<&Vec<Value>> {
+    let systems = image.get("coordinateSystems").and_then(Value::as_array);
+    let first = systems.and_then(|systems| systems.first()?.get("axes"));
+    image.get("axes").or(first)?.as_array()
+}
+
+/// The attribute `ome`, which version 0.5 has put into Zarr v3, where its version or the store is another one.
+fn version_fault(entry: &NodeEntry, ome: &Value) -> Option<Finding> {
+    const NAMES: [&str; 5] = ["version", "multiscales", "plate", "well", "labels"];
+    let is_ome = NAMES.iter().any(|name| ome.get(name).is_some());
+    let version = ome.get("version").filter(|_| is_ome);
+    let told = version.map_or("0.5".to_string(), |version| {
+        version.as_str().map_or(shown(version), str::to_string)
+    });
+    let (part, message, remedy) = if is_ome && entry.dialect() == Some("v2") {
+        let message = format!(
+            "the attribute ome of OME-Zarr {told} lies in a store of Zarr v2, whose readers look for version 0.4 \
+             without ome"
+        );
+        let remedy =
+            "move its members out of ome and state version 0.4, or convert the store to Zarr v3";
+        ("ome", message, remedy)
+    } else {
+        let version = version?;
+        let first = version.as_str().and_then(|version| {
+            let mut numbers = version.split(['.', '-']);
+            let major: u32 = numbers.next()?.parse().ok()?;
+            Some((major, numbers.next()?.parse::<u32>().ok()?))
+        });
+        if first.is_some_and(|first| first >= (0, 5)) {
+            return None;
+        }
+        let message = format!(
+            "ome: version is {}; it must be \"0.5\" or a later one, since versions before that have no ome",
+            shown(version)
+        );
+        (
+            "ome: version",
+            message,
+            "state \"0.5\" if the members are those of 0.5",
+        )
+    };
+    let finding = Finding::error("attribute-invalid", &entry.path, message).mended_by(remedy);
+    Some(finding.of_part(part).by(OME_0_5, METADATA))
 }
 
 fn name_of_axis(axis: &Value) -> Option<&str> {

@@ -11,11 +11,11 @@ use crate::array::OpenArray;
 use crate::check::checked_node::CheckedNode;
 use crate::check::chunk_place::{ChunkPlace, ChunkPlaces};
 use crate::check::context::CheckContext;
-use crate::check::finding::{Finding, document_of};
+use crate::check::finding::Finding;
 use crate::check::findings::NodeFindings;
-use crate::check::key_findings::{chunk_fault, folder_unlisted};
+use crate::check::key_findings::{ChunkPart, chunk_fault, folder_unlisted};
 use crate::check::node_order::Ticket;
-use crate::check::passed_over::{ChunkPart, passed_over_findings};
+use crate::check::passed_over::{DecodedChunk, passed_over_findings};
 use crate::check::room::{room_of_chunk, room_of_shard};
 use crate::check::shards::{ShardReader, walk};
 use crate::check::stored_keys::{StoredEntry, visit_below};
@@ -104,60 +104,85 @@ pub(super) fn list_chunks(
     }
 }
 
+/// A stored chunk that is read.
+pub(super) struct StoredChunk<'a> {
+    pub(super) array: &'a OpenArray,
+    pub(super) key: &'a Key,
+    pub(super) indices: &'a [u64],
+    /// Its length, where a listing said it.
+    pub(super) size: Option<u64>,
+}
+
+impl<'a> StoredChunk<'a> {
+    /// Returns a part of it, as findings name it; all of it by an empty name.
+    fn part(&self, part: &'a str) -> ChunkPart<'a> {
+        ChunkPart {
+            key: self.key,
+            part,
+            array: self.array.array(),
+        }
+    }
+}
+
 /// Checks a chunk and adds what is found to the findings of its array.
 pub(super) fn check_task(context: &CheckContext, task: &ChunkTask) {
+    let chunk = StoredChunk {
+        array: &task.of.array,
+        key: &task.key,
+        indices: &task.indices,
+        size: task.size,
+    };
     let mut found = NodeFindings::default();
-    let bytes = check_chunk(context, task, &mut found);
+    let bytes = check_chunk(context, &chunk, &mut found);
     context.progress.add_chunk(bytes);
     task.of.findings.lock().merge(found);
 }
 
 /// Reads and decodes a chunk; returns how many bytes it has as stored.
-fn check_chunk(context: &CheckContext, task: &ChunkTask, found: &mut NodeFindings) -> u64 {
-    let array = &task.of.array;
-    let document = document_of(Some(array.array().dialect));
-    match decode(context, task, found) {
+pub(super) fn check_chunk(
+    context: &CheckContext,
+    chunk: &StoredChunk<'_>,
+    found: &mut NodeFindings,
+) -> u64 {
+    match decode(context, chunk, found) {
         Ok(bytes) => bytes,
         Err(error) => {
-            found.add(chunk_fault(&task.key, &error, ("", document)));
+            let size = || chunk.size.or_else(|| context.asked_size(chunk.key).ok());
+            let head = || context.head_of(chunk.key, size()?);
+            found.add(chunk_fault(&chunk.part(""), &error, head));
             0
         }
     }
 }
 
-fn decode(context: &CheckContext, task: &ChunkTask, found: &mut NodeFindings) -> Result<u64> {
-    let array = &task.of.array;
-    let index = array
-        .stored_grid()?
-        .index(&task.indices)
-        .unwrap_or(ChunkIndex(0));
-    let pipeline = array.pipeline_of(index)?;
-    let size = match task.size {
+fn decode(
+    context: &CheckContext,
+    chunk: &StoredChunk<'_>,
+    found: &mut NodeFindings,
+) -> Result<u64> {
+    let grid = chunk.array.stored_grid()?;
+    let index = grid.index(chunk.indices).unwrap_or(ChunkIndex(0));
+    let pipeline = chunk.array.pipeline_of(index)?;
+    let size = match chunk.size {
         Some(size) => size,
-        None => {
-            context
-                .store()
-                .open(&UNLIMITED, &task.key, None)?
-                .meta(&UNLIMITED)?
-                .size
-        }
+        None => context.asked_size(chunk.key)?,
     };
     let is_told = pipeline
         .stored_length()
         .is_some_and(|length| length != size)
         || size == 0;
-    if is_told && task.size.is_some() {
+    if is_told && chunk.size.is_some() {
         // Its length was reported with the keys.
         return Ok(size);
     }
     if pipeline.shards().is_empty() {
-        check_bound(&task.key, size, &pipeline)?;
+        check_bound(chunk.key, size, &pipeline)?;
         let _room = room_of_chunk(context, size, &pipeline)?;
-        let object = context.store().get(&UNLIMITED, &task.key, size)?;
-        let bytes = object.ok_or_else(|| Error::not_found(&task.key))?.bytes;
-        found.extend(decode_all(&pipeline, bytes, task)?);
+        let object = context.store().get(&UNLIMITED, chunk.key, size)?;
+        let bytes = object.ok_or_else(|| Error::not_found(chunk.key))?.bytes;
+        found.extend(decode_all(&pipeline, bytes, chunk)?);
     } else {
-        decode_shard(context, task, (&pipeline, size), found)?;
+        decode_shard(context, chunk, (&pipeline, size), found)?;
     }
     Ok(size)
 }
@@ -165,19 +190,25 @@ fn decode(context: &CheckContext, task: &ChunkTask, found: &mut NodeFindings) ->
 /// Decodes each inner chunk of a shard.
 fn decode_shard(
     context: &CheckContext,
-    task: &ChunkTask,
+    chunk: &StoredChunk<'_>,
     (pipeline, size): (&Pipeline, u64),
     found: &mut NodeFindings,
 ) -> Result<()> {
-    let document = document_of(Some(task.of.array.array().dialect));
     let _room = room_of_shard(context, size, pipeline)?;
-    let reader = ShardReader::new(context, (&task.key, size), true)?;
+    let reader = ShardReader::new(context, (&chunk.part(""), size), true)?;
     let mut visit = |name: &str, place: std::ops::Range<u64>, found: &mut NodeFindings| {
         let length = place.end - place.start;
-        let bytes = check_bound(&task.key, length, pipeline).and_then(|()| reader.read(&place));
-        match bytes.and_then(|bytes| decode_all(pipeline, bytes, task)) {
+        let bytes = check_bound(chunk.key, length, pipeline).and_then(|()| reader.read(&place));
+        match bytes.and_then(|bytes| decode_all(pipeline, bytes, chunk)) {
             Ok(passed_over) => found.extend(passed_over.map(|finding| finding.of_part(name))),
-            Err(error) => found.add(chunk_fault(&task.key, &error, (name, document))),
+            Err(error) => {
+                let head = || Some((reader.read_head(&place).ok()?, length));
+                let part = ChunkPart {
+                    part: name,
+                    ..chunk.part("")
+                };
+                found.add(chunk_fault(&part, &error, head));
+            }
         }
     };
     walk(&reader, pipeline.shards(), ("", 0..size), found, &mut visit);
@@ -190,9 +221,7 @@ fn check_bound(key: &Key, size: u64, pipeline: &Pipeline) -> Result<()> {
     if size <= most {
         return Ok(());
     }
-    let found = format!(
-        "{size} bytes are stored, more than {most}, which is more than the codecs ever make"
-    );
+    let found = format!("it has {size} bytes, more than the {most} that the codecs make at most");
     Err(Error::corrupt(key, found))
 }
 
@@ -200,15 +229,16 @@ fn check_bound(key: &Key, size: u64, pipeline: &Pipeline) -> Result<()> {
 fn decode_all(
     pipeline: &Pipeline,
     bytes: Vec<u8>,
-    task: &ChunkTask,
-) -> Result<impl Iterator<Item = Finding>> {
+    chunk: &StoredChunk<'_>,
+) -> Result<impl Iterator<Item = Finding> + use<>> {
     let (decoded, passed_over) = pipeline.decode_noting(bytes)?;
-    check_text(&task.of.array.array().data_type, &decoded)?;
+    let array = chunk.array.array();
+    check_text(&array.data_type, &decoded)?;
     buffer::recycle(decoded);
-    let place = ChunkPart {
-        key: &task.key,
-        array: task.of.array.array(),
-        indices: &task.indices,
+    let chunk = DecodedChunk {
+        key: chunk.key,
+        array,
+        indices: chunk.indices,
     };
-    Ok(passed_over_findings(&place, &passed_over))
+    Ok(passed_over_findings(&chunk, &passed_over))
 }

@@ -96,13 +96,13 @@ fn collision(child: &NamedChild, document: &'static str) -> Vec<Finding> {
     let mut found = Vec::new();
     let heading = hierarchy_heading(document);
     if let (Some(array), Some(group)) = (&child.array, &child.group) {
-        let other = format!("{array} beside it");
-        let finding = Finding::error("nodes-collide", group, "one document a node", other);
+        let message = format!("the node has two documents, this one and {array}");
+        let finding = Finding::error("nodes-collide", group, message);
         found.push(finding.by(document, heading));
     }
     if let Some(array) = child.array.as_ref().filter(|_| child.has_folder) {
-        let other = "a folder of documents of its name";
-        let finding = Finding::error("node-in-array", array, "no node below an array", other);
+        let message = "a folder of documents has the name of the array, below which no node may be";
+        let finding = Finding::error("node-in-array", array, message);
         found.push(finding.by(document, heading));
     }
     found
@@ -121,15 +121,22 @@ fn check_data(
     for GroupChild { name, .. } in content.folders {
         if !named.contains_key(&name) {
             let key = folder.child(&name)?;
-            findings.add(orphan_folder(&key, "chunks of arrays that have a document"));
+            findings.add(orphan_folder(
+                &key,
+                "no document describes an array of these chunks",
+            ));
         }
     }
     Ok(())
 }
 
-/// A folder where `expected` is.
-fn orphan_folder(key: &Key, expected: &str) -> Finding {
-    Finding::warning("orphan-folder", key, expected, "a folder of no node")
+/// A folder of no node.
+fn orphan_folder(key: &Key, why: &str) -> Finding {
+    Finding::warning(
+        "orphan-folder",
+        key,
+        format!("the folder belongs to no node: {why}"),
+    )
 }
 
 /// Looks at the folder of the entry point, and at those on the way to documents and chunks.
@@ -161,7 +168,7 @@ fn check_top(
             if known.iter().any(|known| known.below(&key).is_some()) {
                 open.push(key);
             } else {
-                findings.add(orphan_folder(&key, "the folders of the draft alone"));
+                findings.add(orphan_folder(&key, "the draft has none of this name"));
             }
         }
     }

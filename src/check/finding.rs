@@ -1,7 +1,9 @@
-//! What a check finds: one fact about one key, what was expected there, what was found, and the text that says so.
+//! What a check finds: one sentence about one key, what mends it, and the text that demands it.
 //!
 //! A finding names its fault by a code that does not change between versions, so that programs can count them. What is
 //! found in a store is kept as text and escaped where it is shown.
+
+use std::fmt;
 
 use serde_json::{Value, json};
 
@@ -70,6 +72,20 @@ pub(super) fn document_of(dialect: Option<&str>) -> &'static str {
     }
 }
 
+/// Returns an error as a finding quotes it: `expected A, found B` becomes a clause of its own.
+pub(super) fn reason(error: &dyn fmt::Display) -> String {
+    let text = error.to_string();
+    let parts = text.split_once("expected ").and_then(|(place, rest)| {
+        let separators = [", found ", " but found "];
+        let mut parts = separators.iter().filter_map(|found| rest.split_once(found));
+        parts.next().map(|(wanted, found)| (place, wanted, found))
+    });
+    match parts {
+        Some((place, wanted, found)) => format!("{place}{found} is there in place of {wanted}"),
+        None => text,
+    }
+}
+
 /// One fact about one key.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Finding {
@@ -81,10 +97,10 @@ pub struct Finding {
     pub key: Key,
     /// The member of the document, or the part of the chunk, that it is about; empty if it is about all of it.
     pub part: String,
-    /// What was expected.
-    pub expected: String,
-    /// What was found.
-    pub found: String,
+    /// What is wrong: a sentence that names the part, without a full stop.
+    pub message: String,
+    /// What mends it, as an instruction; empty where the message says it, or only the user can know.
+    pub remedy: String,
     /// The text that demands it; nothing where no text speaks of it.
     pub section: Option<SpecSection>,
     /// Which writer is known to do this.
@@ -96,8 +112,7 @@ impl Finding {
     pub(super) fn new(
         (severity, code): (Severity, &'static str),
         key: &Key,
-        expected: impl Into<String>,
-        found: impl Into<String>,
+        message: impl Into<String>,
     ) -> Finding {
         debug_assert!(CODES.contains(&code), "{code} is not in the table");
         Finding {
@@ -105,46 +120,37 @@ impl Finding {
             code,
             key: key.clone(),
             part: String::new(),
-            expected: expected.into(),
-            found: found.into(),
+            message: message.into(),
+            remedy: String::new(),
             section: None,
             habit: None,
         }
     }
 
     /// Builds an error.
-    pub(super) fn error(
-        code: &'static str,
-        key: &Key,
-        expected: impl Into<String>,
-        found: impl Into<String>,
-    ) -> Finding {
-        Finding::new((Severity::Error, code), key, expected, found)
+    pub(super) fn error(code: &'static str, key: &Key, message: impl Into<String>) -> Finding {
+        Finding::new((Severity::Error, code), key, message)
     }
 
     /// Builds a warning.
-    pub(super) fn warning(
-        code: &'static str,
-        key: &Key,
-        expected: impl Into<String>,
-        found: impl Into<String>,
-    ) -> Finding {
-        Finding::new((Severity::Warning, code), key, expected, found)
+    pub(super) fn warning(code: &'static str, key: &Key, message: impl Into<String>) -> Finding {
+        Finding::new((Severity::Warning, code), key, message)
     }
 
     /// Builds advice.
-    pub(super) fn advice(
-        code: &'static str,
-        key: &Key,
-        expected: impl Into<String>,
-        found: impl Into<String>,
-    ) -> Finding {
-        Finding::new((Severity::Advice, code), key, expected, found)
+    pub(super) fn advice(code: &'static str, key: &Key, message: impl Into<String>) -> Finding {
+        Finding::new((Severity::Advice, code), key, message)
     }
 
     /// Names the text that demands it.
     pub(super) fn by(mut self, document: &'static str, heading: &'static str) -> Finding {
         self.section = Some(section(document, heading));
+        self
+    }
+
+    /// Says what mends it.
+    pub(super) fn mended_by(mut self, remedy: impl Into<String>) -> Finding {
+        self.remedy = remedy.into();
         self
     }
 
@@ -164,15 +170,12 @@ impl Finding {
     /// Returns the finding as a line for a person, without what a terminal would take for a command.
     pub fn to_line(&self) -> String {
         let (word, key) = (self.severity.word(), &self.key);
-        let part = if self.part.is_empty() {
-            String::new()
-        } else {
-            format!("{}: ", printable(&self.part))
-        };
-        let (expected, found) = (printable(&self.expected), printable(&self.found));
-        let mut line = format!("{word}: {key}: {part}expected {expected}, found {found}");
+        let mut line = format!("{word}: {key}: {}", printable(&self.message));
         if let Some(habit) = self.habit {
-            line.push_str(&format!(" (as {habit} writes it)"));
+            line.push_str(&format!(" (a habit of {habit})"));
+        }
+        if !self.remedy.is_empty() {
+            line.push_str(&format!("; {}", printable(&self.remedy)));
         }
         if let Some(SpecSection { document, heading }) = self.section {
             line.push_str(&format!(" [{document}, \"{heading}\"]"));
@@ -187,8 +190,8 @@ impl Finding {
             "code": self.code,
             "key": String::from_utf8_lossy(self.key.as_bytes()),
             "part": (!self.part.is_empty()).then_some(&self.part),
-            "expected": self.expected,
-            "found": self.found,
+            "message": self.message,
+            "remedy": (!self.remedy.is_empty()).then_some(&self.remedy),
             "specification": self.section.map(|section| section.document),
             "section": self.section.map(|section| section.heading),
             "habit": self.habit,
@@ -199,25 +202,43 @@ impl Finding {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::error::Error;
 
     #[test]
     fn a_line_names_all_and_escapes_what_is_stored() {
         let key = Key::new(b"a\x1b/zarr.json".to_vec()).unwrap();
-        let finding = Finding::error("member-invalid", &key, "3", "\u{1b}[2J")
+        let finding = Finding::error("member-invalid", &key, "zarr_format is \u{1b}[2J")
             .of_part("zarr_format")
+            .mended_by("write \u{1b}3")
+            .habit_of("X")
             .by(V3, "Array metadata");
         assert_eq!(
             finding.to_line(),
-            "error: a\\u{1b}/zarr.json: zarr_format: expected 3, found \\u{1b}[2J \
+            "warning: a\\u{1b}/zarr.json: zarr_format is \\u{1b}[2J (a habit of X); write \\u{1b}3 \
              [Zarr v3 core 3.1, \"Array metadata\"]"
         );
     }
 
     #[test]
+    fn errors_are_quoted_as_clauses() {
+        let told = |text: &str| reason(&Error::corrupt("c/0", text));
+        let told_of_sum = told("crc32c: expected checksum 74fd31d4, found a9b89b6c");
+        assert_eq!(
+            told_of_sum,
+            "c/0: crc32c: a9b89b6c is there in place of checksum 74fd31d4"
+        );
+        assert_eq!(
+            told("expected object but found array"),
+            "c/0: array is there in place of object"
+        );
+        assert_eq!(told("the stream is cut"), "c/0: the stream is cut");
+    }
+
+    #[test]
     fn a_habit_is_no_error() {
-        let found = Finding::error("member-unknown", &Key::root(), "", "").habit_of("netcdf-c");
+        let found = Finding::error("member-unknown", &Key::root(), "").habit_of("netcdf-c");
         assert_eq!(found.severity, Severity::Warning);
-        let advice = Finding::advice("small-chunks", &Key::root(), "", "").habit_of("x");
+        let advice = Finding::advice("small-chunks", &Key::root(), "").habit_of("x");
         assert_eq!(advice.severity, Severity::Advice);
     }
 }

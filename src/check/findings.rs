@@ -32,7 +32,7 @@ impl AlikeFindings {
     /// Keeps the first findings in the order of their keys, and of equal ones the first.
     fn cut(&mut self, most: usize) {
         self.kept
-            .sort_by(|a, b| (&a.key, &a.part, &a.found).cmp(&(&b.key, &b.part, &b.found)));
+            .sort_by(|a, b| (&a.key, &a.part, &a.message).cmp(&(&b.key, &b.part, &b.message)));
         self.kept.dedup();
         let spare = self.kept.len().saturating_sub(most);
         self.dropped += spare as u64;
@@ -95,7 +95,7 @@ impl NodeFindings {
         let is_unlisted = |finding: &&Finding| finding.code == "folder-unlisted";
         let mut kept = self.by_code.values().flat_map(|alike| &alike.kept);
         match kept.find(is_unlisted) {
-            Some(finding) => Err(Error::unavailable(&finding.key, &finding.found)),
+            Some(finding) => Err(Error::unavailable(&finding.key, &finding.message)),
             None => Ok(()),
         }
     }
@@ -116,8 +116,11 @@ impl NodeFindings {
             alike.cut(MAX_ALIKE);
             all.extend(alike.kept.into_iter().map(|finding| (finding, 1)));
             if alike.dropped > 0 {
-                let found = format!("{} more findings of this kind ({code})", alike.dropped);
-                let finding = Finding::new((severity, code), node, "none", found);
+                let message = format!(
+                    "{} more findings of this kind ({code}) are not listed",
+                    alike.dropped
+                );
+                let finding = Finding::new((severity, code), node, message);
                 more.push((finding, alike.dropped));
             }
         }
@@ -138,7 +141,7 @@ mod tests {
         let mut findings = NodeFindings::default();
         for number in 0..1000 {
             let key = Key::new(format!("a/{number}")).unwrap();
-            findings.add(Finding::warning("orphan-key", &key, "no key", "a key"));
+            findings.add(Finding::warning("orphan-key", &key, "a key"));
         }
         assert_eq!(findings.take("leftover", &|_| true), None);
         let taken = findings.take("orphan-key", &|_| true);
@@ -151,7 +154,7 @@ mod tests {
         let mut findings = NodeFindings::default();
         for number in (0..100_000_u32).rev() {
             let key = Key::new(format!("a/{number:06}")).unwrap();
-            findings.add(Finding::warning("orphan-key", &key, "no key", "a key"));
+            findings.add(Finding::warning("orphan-key", &key, "a key"));
         }
         assert!(
             findings

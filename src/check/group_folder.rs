@@ -66,7 +66,9 @@ pub(super) fn read_folder(
                 None => findings.add(too_many(folder)),
             },
             StoredEntry::FolderLink(key) => findings.add(folder_link(&key)),
-            StoredEntry::BrokenLink(key, error) => findings.add(broken_link(&key, &error)),
+            StoredEntry::BrokenLink(key, error) => {
+                findings.add(broken_link(context.store(), &key, &error));
+            }
             StoredEntry::Hidden(key, what) => findings.add(hidden(&key, what)),
             StoredEntry::EmptyFolder(_) | StoredEntry::Unlisted(..) => {}
         }
@@ -137,6 +139,8 @@ pub(super) fn of_nobody(key: &Key) -> Finding {
 }
 
 fn too_many(folder: &Key) -> Finding {
-    let expected = format!("at most {MAX_CHILDREN} children, which are checked");
-    Finding::error("too-many-children", folder, expected, "one more")
+    let message = format!(
+        "the group has more than {MAX_CHILDREN} children, and those after them are not checked"
+    );
+    Finding::error("too-many-children", folder, message)
 }

@@ -4,7 +4,8 @@
 //! for. `walk` goes through the hierarchy in the order of `node_order`, with threads that take what is to be done from
 //! `work_queue`; `node` looks at one node: `documents` at its documents, `group_folder`, `draft_folders` and
 //! `array_keys` at the keys in its folders, `conventions` at attributes, `consolidated` at copies of documents, `shards`
-//! at indexes, `data` at chunks, for which `room` takes memory, `advice` at what could be better. `not_shown` has the
+//! at indexes, `data` at chunks, for which `room` takes memory, `advice` at what could be better. `foreign` names bytes that
+//! are neither a chunk nor a document, `sibling_arrays` holds the arrays of a group against each other, `not_shown` has the
 //! entries that are no keys. What is said is a `Finding`, given out as the walk goes on. Stores on a network are listed,
 //! many nodes by one request (`announced`); no chunk is asked about alone unless the data are checked.
 
@@ -18,14 +19,17 @@ mod consolidated;
 mod context;
 mod conventions;
 mod data;
+mod document_meaning;
 mod documents;
 mod draft_folders;
 mod finding;
 mod findings;
 mod fix;
+mod foreign;
 mod group_folder;
 mod key_findings;
 mod leftovers;
+mod lost_top;
 mod names;
 mod node;
 mod node_findings;
@@ -34,6 +38,7 @@ mod not_shown;
 mod passed_over;
 mod room;
 mod shards;
+mod sibling_arrays;
 mod stored_keys;
 mod text_elements;
 mod walk;

@@ -23,38 +23,36 @@ pub(super) fn check_name(path: &Key, dialect: Option<&str>) -> Vec<Finding> {
     let is_draft = dialect.is_some_and(|name| name.starts_with("draft"));
     let document = document_of(dialect);
     if (is_draft || dialect == Some("v3")) && path.name().iter().all(|&byte| byte == b'.') {
-        let expected = "a name that is not of periods alone";
-        let finding = Finding::error("name-not-allowed", path, expected, &text);
+        let message = format!("the name {text} is of periods alone, which the text forbids");
+        let finding = Finding::error("name-not-allowed", path, message);
         found.push(finding.by(document, "Node names"));
     } else if is_draft && !path.name().iter().all(|&byte| is_plain(byte)) {
-        let expected = "letters, digits and - _ . only";
-        let finding = Finding::error("name-not-allowed", path, expected, &text);
+        let message = format!(
+            "the name {text} has other signs than letters, digits, hyphen, underscore and period"
+        );
+        let finding = Finding::error("name-not-allowed", path, message);
         found.push(finding.by(document, "Node names"));
     } else if dialect == Some("v3") && text.starts_with("__") {
-        let finding = Finding::error(
-            "name-reserved",
-            path,
-            "a name that does not begin with __",
-            &text,
-        );
+        let message = format!("the name {text} begins with __, which the text reserves");
+        let finding = Finding::error("name-reserved", path, message);
         found.push(finding.by(V3, "Node names"));
     } else if dialect == Some("v3") && !path.name().iter().all(|&byte| is_plain(byte)) {
-        let expected = "letters, digits and - _ . only, as the text recommends";
-        let finding = Finding::warning("name-not-recommended", path, expected, &text);
+        let message = format!(
+            "the name {text} has other signs than letters, digits, hyphen, underscore and period, which the text recommends"
+        );
+        let finding = Finding::warning("name-not-recommended", path, message);
         found.push(finding.by(V3, "Node names"));
     }
     found.extend(portability(path).map(|why| {
-        Finding::warning(
-            "name-not-portable",
-            path,
-            "a name that every system can hold",
-            why,
-        )
+        let message = format!("not every system can hold the name: it {why}");
+        Finding::warning("name-not-portable", path, message)
     }));
     if path.as_bytes().len() > MAX_KEY {
-        let length = format!("{} bytes", path.as_bytes().len());
-        let expected = "at most 1024 bytes, as in S3 and Google Cloud Storage";
-        found.push(Finding::warning("key-too-long", path, expected, length));
+        let length = path.as_bytes().len();
+        let message = format!(
+            "the key has {length} bytes, and S3 and Google Cloud Storage hold {MAX_KEY} at most"
+        );
+        found.push(Finding::warning("key-too-long", path, message));
     }
     found
 }
@@ -66,18 +64,16 @@ fn is_plain(byte: u8) -> bool {
 /// Returns which system cannot hold a name, and why.
 fn portability(path: &Key) -> Option<String> {
     let Ok(name) = str::from_utf8(path.name()) else {
-        return Some(
-            "bytes that are no UTF-8, which buckets, macOS and Windows refuse".to_string(),
-        );
+        return Some("is no UTF-8, which buckets, macOS and Windows demand".to_string());
     };
     if let Some(c) = name
         .chars()
         .find(|&c| "<>:\"\\|?*".contains(c) || c.is_control())
     {
-        return Some(format!("the character {c:?}, which Windows refuses"));
+        return Some(format!("has the character {c:?}, which Windows refuses"));
     }
     if name.ends_with(['.', ' ']) {
-        return Some(format!("{name:?}, whose last character Windows drops"));
+        return Some(format!("is {name:?}, whose last character Windows drops"));
     }
     let stem = name
         .split('.')
@@ -85,7 +81,7 @@ fn portability(path: &Key) -> Option<String> {
         .unwrap_or_default()
         .to_ascii_lowercase();
     let is_device = DEVICES.contains(&stem.as_str());
-    is_device.then(|| format!("{name:?}, a device of Windows"))
+    is_device.then(|| format!("is {name:?}, a device of Windows"))
 }
 
 /// Returns a finding for each name that differs from an earlier one in case alone, which in the draft of 2019 is an error,
@@ -110,12 +106,13 @@ pub(super) fn check_siblings(
             found.push(other_form(&path, (&text, &first)));
             continue;
         }
-        let other = format!("{text} beside {first}, which macOS and Windows take for one");
-        let expected = "names that differ in more than case";
+        let message = format!(
+            "the names {text} and {first} differ in case alone, and macOS and Windows take them for one"
+        );
         found.push(match dialect {
-            Some("draft2019") => Finding::error("names-differ-in-case", &path, expected, other)
+            Some("draft2019") => Finding::error("names-differ-in-case", &path, message)
                 .by(document_of(dialect), "Node names"),
-            _ => Finding::warning("names-differ-in-case", &path, expected, other),
+            _ => Finding::warning("names-differ-in-case", &path, message),
         });
     }
     found
@@ -133,15 +130,16 @@ fn folded(name: &str) -> String {
 
 /// Two names that look alike, of which one has its letters composed and the other one has not.
 fn other_form(path: &Key, (name, first): (&str, &str)) -> Finding {
-    let expected = "names that differ in more than how Unicode composes letters";
     let code_points = |name: &str| {
         let points = name.chars().filter(|c| !c.is_ascii());
         let points: Vec<String> = points.map(|c| format!("U+{:04X}", u32::from(c))).collect();
         points.join(" ")
     };
     let (own, other) = (code_points(name), code_points(first));
-    let found = format!("{name} with {own} beside {first} with {other}, which macOS takes for one");
-    Finding::warning("names-differ-in-form", path, expected, found)
+    let message = format!(
+        "the names {name} ({own}) and {first} ({other}) differ in how Unicode composes letters, and macOS takes them for one"
+    );
+    Finding::warning("names-differ-in-form", path, message)
 }
 
 #[cfg(test)]

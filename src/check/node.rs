@@ -12,15 +12,17 @@ use crate::check::context::CheckContext;
 use crate::check::conventions;
 use crate::check::documents::{DocumentKind, check_document, heading_of, text_of};
 use crate::check::draft_folders;
-use crate::check::finding::{Finding, document_of};
+use crate::check::finding::{Finding, document_of, reason};
 use crate::check::findings::NodeFindings;
 use crate::check::group_folder::{GroupChild, read_folder, take_chunks, take_documents};
 use crate::check::key_findings::{
     empty_folder, folder_unlisted, metadata_heading, orphan, store_unlisted,
 };
+use crate::check::lost_top::top_undescribed;
 use crate::check::names;
 use crate::check::node_findings::{
-    collisions, copies_without_group, implied, node_fault, other_dialect, undecodable,
+    chunks_missing, collisions, copies_without_group, implied, node_fault, other_dialect,
+    undecodable,
 };
 use crate::dialect::DIALECTS;
 use crate::dialect::copies::CopyHolder;
@@ -28,8 +30,10 @@ use crate::dialect::draft::EntryPoint;
 use crate::dialect::text_of as text_of_bytes;
 use crate::error::Result;
 use crate::hierarchy::{MAX_DOCUMENT, NodeEntry};
-use crate::json_text::visit_members;
-use crate::model::document::{ATTRIBUTES_JSON, ZARR_JSON, ZGROUP, ZMETADATA, is_in_node_folder};
+use crate::json_text::{self, visit_members};
+use crate::model::document::{
+    ATTRIBUTES_JSON, ZARR_JSON, ZARRAY, ZATTRS, ZGROUP, ZMETADATA, is_in_node_folder,
+};
 use crate::request_context::UNLIMITED;
 use crate::store::Key;
 
@@ -215,6 +219,10 @@ impl NodeCheck<'_> {
         let open = self.context.arrays.open(self.entry)?;
         let (stats, findings, stored) = ArrayKeys::check(self.context, &open, (folder, documents));
         self.findings.merge(findings);
+        let has_keys = open.array().keys.is_known() && !self.findings.have_error();
+        if stats.count == 0 && has_keys {
+            self.findings.extend(chunks_missing(&open));
+        }
         self.findings.extend(advice::of_array(&open, &stats));
         if let Err(error) = open.check_decodable() {
             self.findings
@@ -244,9 +252,18 @@ impl NodeCheck<'_> {
             take_chunks(self.context, self.entry, &mut content, &mut found);
         }
         self.findings.merge(found);
-        let is_implied = !is_array && content.objects.is_empty() && !content.folders.is_empty();
-        if is_implied && !path.is_root() {
-            self.findings.extend(implied(path, self.scope.dialect));
+        let has = |name: &str| {
+            let mut keys = content.objects.iter();
+            keys.any(|key| key.name() == name.as_bytes())
+        };
+        let is_described = [ZARR_JSON, ZGROUP, ZARRAY, ATTRIBUTES_JSON, ZMETADATA]
+            .into_iter()
+            .any(has);
+        if !is_array && !is_described && !content.folders.is_empty() {
+            self.findings.extend(match self.scope.depth {
+                1 => top_undescribed(self.context, self.entry, (&content.folders, has(ZATTRS))),
+                _ => implied(path, self.scope.dialect),
+            });
         }
         let has_copies = content
             .objects
@@ -261,14 +278,13 @@ impl NodeCheck<'_> {
     fn advise_copies(&mut self, has_copies: bool, children: usize) {
         let is_top = self.scope.depth == 1 && self.entry.dialect() == Some("v2");
         if is_top && !has_copies && children > 1 && self.context.is_remote {
-            let expected = "consolidated metadata, which open in one request";
-            let found = format!("no .zmetadata above {children} children");
-            self.findings.add(Finding::advice(
-                "not-consolidated",
-                &self.entry.path,
-                expected,
-                found,
-            ));
+            let path = &self.entry.path;
+            let message = format!(
+                "the group has {children} children and no consolidated metadata, which open in one request"
+            );
+            let finding = Finding::advice("not-consolidated", path, message)
+                .mended_by("run zarrfs check --fix consolidated");
+            self.findings.add(finding);
         }
     }
 
@@ -330,8 +346,8 @@ impl NodeCheck<'_> {
                 Ok(Some(document)) => document,
                 Ok(None) => continue,
                 Err(error) => {
-                    let found = error.to_string();
-                    let finding = Finding::error("document-unreadable", &key, "a document", found);
+                    let message = format!("the store does not give the document: {error}");
+                    let finding = Finding::error("document-unreadable", &key, message);
                     let finding = finding.by(text_of(kind, &key), heading_of(kind, &key));
                     self.findings.add(finding);
                     continue;
@@ -343,14 +359,16 @@ impl NodeCheck<'_> {
         }
     }
 
-    /// Looks whether a document has all the copies that it should have; one that is no object can have none.
+    /// Looks whether a document has all the copies that it should have; one that is no object can have none, and one of no
+    /// attributes needs none.
     fn check_copied(&mut self, key: &Key, bytes: &[u8]) {
         let top = self.entry.entry_point().map(|draft| draft.top());
         let copies = self.scope.copies.iter();
         let missing: Vec<Finding> = copies
             .filter_map(|copies| copies.missing(key, top))
             .collect();
-        if !missing.is_empty() && is_object(bytes) {
+        let is_empty = || key.name() == ZATTRS.as_bytes() && is_empty(bytes);
+        if !missing.is_empty() && is_object(bytes) && !is_empty() {
             self.findings.extend(missing);
         }
     }
@@ -382,10 +400,9 @@ impl NodeCheck<'_> {
             Ok(Some(document)) => document,
             Ok(None) => return,
             Err(error) => {
-                let expected = "copies of documents";
-                let finding =
-                    Finding::error("consolidated-unreadable", key, expected, error.to_string());
-                self.findings.add(finding);
+                let message = format!("the store does not give the consolidated metadata: {error}");
+                self.findings
+                    .add(Finding::error("consolidated-unreadable", key, message));
                 return;
             }
         };
@@ -411,12 +428,11 @@ impl NodeCheck<'_> {
                     .filter(|_| !self.findings.have_error())
                 {
                     let path = &self.entry.path;
-                    let finding = Finding::error(
-                        "attributes-unreadable",
-                        path,
-                        "an object",
-                        fault.to_string(),
+                    let message = format!(
+                        "the attributes do not read as an object: {}",
+                        reason(&fault)
                     );
+                    let finding = Finding::error("attributes-unreadable", path, message);
                     let document = document_of(self.dialect);
                     self.findings
                         .add(finding.by(document, metadata_heading(document)));
@@ -424,6 +440,11 @@ impl NodeCheck<'_> {
             }
         }
     }
+}
+
+/// Whether a document is an object without members.
+fn is_empty(bytes: &[u8]) -> bool {
+    text_of_bytes(bytes).is_ok_and(json_text::is_empty)
 }
 
 /// Whether a document is a JSON object; that it is none is a finding of its own.

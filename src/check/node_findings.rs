@@ -1,67 +1,112 @@
 //! Findings about nodes as a whole: those that do not read or decode, groups without a document, nodes in one place.
 
-use crate::check::documents::DocumentKind;
-use crate::check::finding::{Finding, V2, V3, document_of};
+use crate::array::OpenArray;
+use crate::check::documents::{DocumentKind, shown};
+use crate::check::finding::{Finding, V2, V3, document_of, reason};
 use crate::check::key_findings::codecs_heading;
 use crate::error::{Error, Kind};
 use crate::model::document::{ZARR_JSON, ZARRAY, ZATTRS, ZGROUP, ZMETADATA};
+use crate::model::{Array, DataType};
 use crate::store::Key;
 
 /// A node that does not read: because of what is in its documents, or because this program cannot read such ones.
 pub(super) fn node_fault(path: &Key, error: &Error) -> Finding {
-    let found = error.to_string();
+    let why = reason(error);
     match error.kind() {
         Kind::Unsupported | Kind::TooLarge => {
-            let expected = "a node that this program can read";
-            Finding::warning("node-not-supported", path, expected, found)
+            let message = format!("zarrfs cannot read such a node: {why}");
+            Finding::warning("node-not-supported", path, message)
         }
-        _ => Finding::error("node-unreadable", path, "a node", found),
+        _ => Finding::error(
+            "node-unreadable",
+            path,
+            format!("the node does not read: {why}"),
+        ),
     }
 }
 
 /// An array whose chunks do not decode, whatever is in them.
 pub(super) fn undecodable(path: &Key, error: &Error, dialect: Option<&str>) -> Finding {
-    let expected = "codecs, a data type and extensions that are known";
     let error = error.within(&path.to_string());
-    let found = error.to_string();
+    let why = reason(error);
     let finding = match error.kind() {
-        Kind::Corrupt => Finding::error(
-            "codecs-impossible",
-            path,
-            "codecs that work together",
-            found,
-        ),
+        Kind::Corrupt => {
+            let message = format!("the codecs do not work together: {why}");
+            Finding::error("codecs-impossible", path, message)
+        }
         // What cannot be numbered does not fit with any option.
-        Kind::TooLarge if matches!(error.subject(), "chunk_grid" | "shape") => Finding::warning(
-            "array-too-large",
-            path,
-            "less than 2^64 chunks, and less than 2^63 bytes of elements",
-            found,
-        ),
-        Kind::TooLarge => Finding::warning(
-            "chunk-too-large",
-            path,
-            "chunks that fit --max-chunk",
-            found,
-        ),
-        _ => Finding::warning("not-decodable", path, expected, found),
+        Kind::TooLarge if matches!(error.subject(), "chunk_grid" | "shape") => {
+            let message = format!(
+                "the array is too large, with 2^64 chunks or more, or 2^63 bytes of elements: {why}"
+            );
+            Finding::warning("array-too-large", path, message)
+        }
+        Kind::TooLarge => {
+            let message = format!("the chunks are larger than --max-chunk: {why}");
+            Finding::warning("chunk-too-large", path, message)
+        }
+        _ => {
+            let message = format!("zarrfs cannot decode the chunks of the array: {why}");
+            Finding::warning("not-decodable", path, message)
+        }
     };
     let document = document_of(dialect);
     let heading = heading_of(error.detail()).filter(|_| document == V3);
     finding.by(document, heading.unwrap_or(codecs_heading(document)))
 }
 
+/// An array of which no chunk is stored: one that was never written, that has the fill value alone, or that has lost its
+/// chunks.
+pub(super) fn chunks_missing(open: &OpenArray) -> Option<Finding> {
+    let array = open.array();
+    let chunks = open.stored_grid().ok()?.len();
+    if array.shape.contains(&0) {
+        return None;
+    }
+    let which = match chunks {
+        1 => "the one chunk of the array is not stored".to_string(),
+        _ => format!("none of the {chunks} chunks of the array is stored"),
+    };
+    let reads = if array.fill_value.is_none {
+        "reads as what a reader likes, since the metadata have no fill value".to_string()
+    } else {
+        format!("reads as the fill value {}", shown(&array.fill_value.json))
+    };
+    let (code, path) = ("chunks-missing", open.path());
+    let message = format!("{which}, so that each element {reads}");
+    let finding = if is_all_fill_likely(array, chunks) {
+        Finding::advice(code, path, message)
+    } else {
+        Finding::warning(code, path, message)
+    };
+    Some(finding.mended_by("copy the chunks again if the array was ever written"))
+}
+
+/// Whether writers have arrays like this one with the fill value alone, which they do not store: masks, counts, and
+/// scalars that carry attributes.
+fn is_all_fill_likely(array: &Array, chunks: u64) -> bool {
+    let is_small = chunks == 1 && array.shape.iter().all(|&length| length == 1);
+    let is_whole = matches!(
+        array.data_type,
+        DataType::Bool | DataType::Int(_) | DataType::UInt(_)
+    );
+    is_small || (chunks == 1 && is_whole)
+}
+
 /// A node of another dialect than the group above it, which readers of that one pass over.
 pub(super) fn other_dialect(path: &Key, own: &str, above: &str) -> Finding {
-    let expected = format!("a node of {above}, as the group above is");
-    let found = format!("one of {own}, which readers of {above} do not show");
-    Finding::warning("dialect-differs", path, expected, found)
+    let message = format!(
+        "the node is of {own} and the group above of {above}, whose readers do not show the node"
+    );
+    Finding::warning("dialect-differs", path, message)
 }
 
 /// Consolidated metadata of v2 in a folder that is no group: readers open none by them.
 pub(super) fn copies_without_group(path: &Key) -> Finding {
-    let expected = format!("{ZGROUP} beside {ZMETADATA}");
-    Finding::error("group-implied", path, expected, "none").by(V2, "Groups")
+    let message = format!("no {ZGROUP} lies beside {ZMETADATA}, so that readers open no group");
+    Finding::error("group-implied", path, message)
+        .mended_by(describing(ZGROUP))
+        .by(V2, "Groups")
 }
 
 /// Returns the heading of final v3 about what stops an array from being decoded, where that is no codec.
@@ -75,6 +120,15 @@ fn heading_of(reason: &str) -> Option<&'static str> {
     }
 }
 
+/// Returns what makes a document of a group.
+pub(super) fn describing(name: &str) -> String {
+    let text = match name {
+        ZGROUP => r#"{"zarr_format": 2}"#,
+        _ => r#"{"zarr_format": 3, "node_type": "group"}"#,
+    };
+    format!("write {text} to {name} there, or copy it from another copy of the store")
+}
+
 /// A group that no document describes, where the text demands one.
 pub(super) fn implied(path: &Key, dialect: Option<&'static str>) -> Option<Finding> {
     let (document, heading, name) = match dialect {
@@ -82,12 +136,8 @@ pub(super) fn implied(path: &Key, dialect: Option<&'static str>) -> Option<Findi
         Some("v3") => (V3, "Group metadata", ZARR_JSON),
         _ => return None,
     };
-    let finding = Finding::error(
-        "group-implied",
-        path,
-        format!("{name} in each group"),
-        "none",
-    );
+    let message = format!("the group has no {name}, which each group must have");
+    let finding = Finding::error("group-implied", path, message).mended_by(describing(name));
     let writers = "tensorstore, and zarr-python where an array is made by its path alone";
     Some(finding.by(document, heading).habit_of(writers))
 }
@@ -101,29 +151,19 @@ pub(super) fn collisions(documents: &[(Key, DocumentKind)]) -> Vec<Finding> {
     let (v3, array, group, attributes) = (has(ZARR_JSON), has(ZARRAY), has(ZGROUP), has(ZATTRS));
     let mut found = Vec::new();
     if let (Some(_), Some(key)) = (array, group) {
-        let finding = Finding::error(
-            "nodes-collide",
-            key,
-            "one node a path",
-            "an array and a group",
-        );
+        let message = "the documents of an array and of a group lie in one folder";
+        let finding = Finding::error("nodes-collide", key, message);
         found.push(finding.by(V2, "Groups"));
     }
     if let (Some(key), Some(_)) = (v3, array.or(group)) {
-        let other = "documents of v2 beside it, which readers of v2 take for the node";
-        let expected = "documents of one version";
-        found.push(
-            Finding::warning("nodes-collide", key, expected, other)
-                .by(V3, "Comparison with Zarr v2"),
-        );
+        let message = "documents of v2 lie beside it, and readers of v2 take those for the node";
+        let finding = Finding::warning("nodes-collide", key, message);
+        found.push(finding.by(V3, "Comparison with Zarr v2"));
     }
     if let (Some(key), None) = (attributes, array.or(group)) {
-        let finding = Finding::warning(
-            "orphan-key",
-            key,
-            "a .zarray or .zgroup beside it",
-            "neither",
-        );
+        let message =
+            "neither .zarray nor .zgroup lies beside it, so that no node has these attributes";
+        let finding = Finding::warning("orphan-key", key, message);
         found.push(finding.by(V2, "Attributes"));
     }
     found

@@ -16,9 +16,9 @@ pub(super) fn check(context: &CheckContext, top: &Key) -> Vec<Finding> {
 fn finding_of(entry: &NotShown, top: &Key) -> Option<Finding> {
     let name = printable(&String::from_utf8_lossy(&entry.name));
     let Some(key) = &entry.key else {
-        let expected = "names that are keys: plain paths without ..";
-        let found = format!("the name {name}, which is not shown");
-        let finding = Finding::error("entry-not-shown", top, expected, found);
+        let message =
+            format!("the name {name} is no key, a plain path without .., and is not shown");
+        let finding = Finding::error("entry-not-shown", top, message);
         return top.is_root().then(|| finding.of_part(name));
     };
     key.below(top)?;
@@ -26,14 +26,16 @@ fn finding_of(entry: &NotShown, top: &Key) -> Option<Finding> {
         NotShownReason::NoPath => None,
         NotShownReason::Special => Some(hidden(key, "a symbolic link or a special file")),
         NotShownReason::Replaced => {
-            let found = "several, of which the last one counts";
-            let finding = Finding::warning("entry-twice", key, "one entry of a name", found);
-            Some(finding.habit_of("zarr-python, which replaces a key in an archive so,"))
+            let message = "several entries have this name, and the last one counts";
+            let finding = Finding::warning("entry-twice", key, message);
+            Some(finding.habit_of("zarr-python"))
         }
         NotShownReason::Respelled => {
-            let expected = "names that are relative and have slashes, as APPNOTE 4.4.17.1 has them";
-            let found = format!("the name {name}, under which other programs do not find the key");
-            let finding = Finding::warning("entry-respelled", top, expected, found);
+            let message = format!(
+                "the name {name} is not relative with slashes, as APPNOTE 4.4.17.1 has it, so that other programs do \
+                 not find the key"
+            );
+            let finding = Finding::warning("entry-respelled", top, message);
             Some(finding.of_part(name))
         }
     }

@@ -9,7 +9,7 @@ use crate::model::Array;
 use crate::store::Key;
 
 /// A chunk that was decoded.
-pub(super) struct ChunkPart<'a> {
+pub(super) struct DecodedChunk<'a> {
     pub(super) key: &'a Key,
     pub(super) array: &'a Array,
     pub(super) indices: &'a [u64],
@@ -17,7 +17,7 @@ pub(super) struct ChunkPart<'a> {
 
 /// Returns what is to be said of what was passed over in a chunk.
 pub(super) fn passed_over_findings(
-    chunk: &ChunkPart<'_>,
+    chunk: &DecodedChunk<'_>,
     passed_over: &PassedOver,
 ) -> impl Iterator<Item = Finding> + use<> {
     let document = document_of(Some(chunk.array.dialect));
@@ -31,8 +31,9 @@ pub(super) fn passed_over_findings(
 fn trailing(key: &Key, passed_over: &PassedOver) -> impl Iterator<Item = Finding> + use<> {
     let told = |count: u64, what: &str| {
         let end = if count == 1 { "" } else { "s" };
-        let found = format!("{count} {what}{end} after it");
-        let finding = Finding::warning("chunk-trailing", key, "the encoded chunk alone", found);
+        let message =
+            format!("{count} {what}{end} follow the encoded chunk, which some readers refuse");
+        let finding = Finding::warning("chunk-trailing", key, message);
         (count > 0).then_some(finding)
     };
     let bytes = told(passed_over.bytes, "byte");
@@ -42,9 +43,8 @@ fn trailing(key: &Key, passed_over: &PassedOver) -> impl Iterator<Item = Finding
 /// A stream in the wrapper of another codec: not all readers tell the two apart by their first bytes.
 fn other_codec(key: &Key, passed_over: &PassedOver) -> Option<Finding> {
     let (stated, other) = passed_over.wrapper?;
-    let expected = format!("a {stated} stream, as the metadata state");
-    let found = format!("a {other} stream");
-    let finding = Finding::warning("chunk-other-codec", key, expected, found);
+    let message = format!("the chunk is a {other} stream, and the metadata state {stated}");
+    let finding = Finding::warning("chunk-other-codec", key, message);
     Some(match stated {
         "gzip" => finding.habit_of("z5py of 2020"),
         _ => finding,
@@ -52,7 +52,7 @@ fn other_codec(key: &Key, passed_over: &PassedOver) -> Option<Finding> {
 }
 
 /// A block of N5 that lacks elements of the dataset: past its end none are needed.
-fn small_block(chunk: &ChunkPart<'_>, passed_over: &PassedOver) -> Option<Finding> {
+fn small_block(chunk: &DecodedChunk<'_>, passed_over: &PassedOver) -> Option<Finding> {
     let found = passed_over.block.as_ref()?;
     let array = chunk.array;
     let lengths = iter::zip(&array.shape, &array.chunk_shape);
@@ -65,8 +65,8 @@ fn small_block(chunk: &ChunkPart<'_>, passed_over: &PassedOver) -> Option<Findin
     if iter::zip(found, &needed).all(|(found, needed)| found >= needed) {
         return None;
     }
-    let expected = format!("a block of {needed:?} elements or more, as far as the dataset goes");
-    let found = format!("one of {found:?}; the elements that it lacks read as zeros");
-    let key = chunk.key;
-    Some(Finding::warning("block-too-small", key, expected, found))
+    let message = format!(
+        "the block has {found:?} elements, the dataset needs {needed:?}, and those that it lacks read as zeros"
+    );
+    Some(Finding::warning("block-too-small", chunk.key, message))
 }

@@ -8,12 +8,14 @@ use std::collections::HashSet;
 use std::ops::Range;
 
 use crate::check::context::CheckContext;
-use crate::check::finding::{Finding, SHARDING, V3};
+use crate::check::finding::{Finding, SHARDING, reason};
 use crate::check::findings::NodeFindings;
-use crate::check::key_findings::chunk_fault;
+use crate::check::foreign::{COPY_AGAIN, HEAD, in_place_of_shard};
+use crate::check::key_findings::{ChunkPart, chunk_fault};
 use crate::check::room::{MAX_WHOLE, room_of_indexes};
 use crate::codec::{Pipeline, ShardIndex, ShardLevel};
 use crate::error::{Error, Result};
+use crate::model::Array;
 use crate::request_context::UNLIMITED;
 use crate::store::{ByteRange, Key};
 
@@ -22,8 +24,9 @@ const FORMAT: &str = "Binary shard format";
 
 /// A stored shard that is being read.
 pub(super) struct ShardReader<'a> {
-    pub(super) context: &'a CheckContext,
-    pub(super) key: &'a Key,
+    context: &'a CheckContext,
+    key: &'a Key,
+    array: &'a Array,
     /// Its bytes, if they are in memory.
     whole: Option<Vec<u8>>,
 }
@@ -32,19 +35,20 @@ impl<'a> ShardReader<'a> {
     /// Prepares to read a shard of `size` bytes; whole if everything in it is wanted and it is small.
     pub(super) fn new(
         context: &'a CheckContext,
-        (key, size): (&'a Key, u64),
+        (shard, size): (&ChunkPart<'a>, u64),
         wants_all: bool,
     ) -> Result<ShardReader<'a>> {
         let is_small = wants_all && size <= MAX_WHOLE;
         let whole = if is_small {
-            let object = context.store().get(&UNLIMITED, key, MAX_WHOLE)?;
+            let object = context.store().get(&UNLIMITED, shard.key, MAX_WHOLE)?;
             object.map(|object| object.bytes)
         } else {
             None
         };
         Ok(ShardReader {
             context,
-            key,
+            key: shard.key,
+            array: shard.array,
             whole,
         })
     }
@@ -69,6 +73,11 @@ impl<'a> ShardReader<'a> {
         Err(self.too_short())
     }
 
+    /// Reads the first bytes of a part.
+    pub(super) fn read_head(&self, range: &Range<u64>) -> Result<Vec<u8>> {
+        self.read(&(range.start..range.end.min(range.start.saturating_add(HEAD))))
+    }
+
     fn too_short(&self) -> Error {
         Error::corrupt(self.key, "the shard ends before the part that is read")
     }
@@ -81,12 +90,12 @@ pub(super) type VisitInner<'a> = &'a mut dyn FnMut(&str, Range<u64>, &mut NodeFi
 pub(super) fn check_index(
     context: &CheckContext,
     pipeline: &Pipeline,
-    (key, size): (&Key, u64),
+    (shard, size): (&ChunkPart<'_>, u64),
     findings: &mut NodeFindings,
 ) {
     let room = room_of_indexes(context, size, pipeline);
     let reader = room.and_then(|room| {
-        let reader = ShardReader::new(context, (key, size), false)?;
+        let reader = ShardReader::new(context, (shard, size), false)?;
         Ok((reader, room))
     });
     match reader {
@@ -97,7 +106,7 @@ pub(super) fn check_index(
             findings,
             &mut |_, _, _| {},
         ),
-        Err(error) => findings.add(chunk_fault(key, &error, ("", V3))),
+        Err(error) => findings.add(chunk_fault(shard, &error, || None)),
     }
 }
 
@@ -117,8 +126,7 @@ pub(super) fn walk(
     let index = match read_index(reader, level, &place) {
         Ok(index) => index,
         Err(error) => {
-            let expected = format!("an index of {} bytes that checks", level.index_bytes());
-            let finding = Finding::error("shard-index", reader.key, expected, error.detail());
+            let finding = index_fault(reader, name, &place, &error);
             findings.add(finding.of_part(name).by(SHARDING, FORMAT));
             return;
         }
@@ -137,6 +145,29 @@ pub(super) fn walk(
         let start = place.start.saturating_add(range.start);
         let inner = start..place.start.saturating_add(range.end);
         walk(reader, within, (&name, inner), findings, visit);
+    }
+}
+
+/// An index that does not read: in the place of the shard may be something else.
+fn index_fault(reader: &ShardReader<'_>, name: &str, place: &Range<u64>, error: &Error) -> Finding {
+    let head = reader.read_head(place);
+    let size = place.end.saturating_sub(place.start);
+    let foreign = head
+        .ok()
+        .and_then(|head| in_place_of_shard(&head, size, reader.array));
+    match foreign {
+        Some(foreign) => {
+            let message = foreign.message(named(name), reader.array);
+            Finding::error("shard-index", reader.key, message).mended_by(foreign.remedy)
+        }
+        None => {
+            let message = format!(
+                "the index of {} does not read: {}",
+                named(name),
+                reason(error)
+            );
+            Finding::error("shard-index", reader.key, message).mended_by(COPY_AGAIN)
+        }
     }
 }
 
@@ -170,12 +201,11 @@ fn entries(
                     "{name}{}inner chunk {number}",
                     if name.is_empty() { "" } else { ", " }
                 );
-                let finding = Finding::error(
-                    "shard-bounds",
-                    key,
-                    "an entry within the shard",
-                    error.detail(),
+                let message = format!(
+                    "the entry of {part} lies outside the shard: {}",
+                    reason(&error)
                 );
+                let finding = Finding::error("shard-bounds", key, message);
                 findings.add(finding.of_part(part).by(SHARDING, FORMAT));
             }
         }
@@ -209,7 +239,7 @@ fn check_entries(
     for (range, number) in &parts {
         if range.start < end && range.start < range.end {
             overlapping.extend(number.or(last));
-            findings.add(overlap(key, last, *number).of_part(name));
+            findings.add(overlap((key, name), last, *number).of_part(name));
         }
         used += range.end.saturating_sub(range.start.max(end));
         if range.end > end {
@@ -218,26 +248,35 @@ fn check_entries(
     }
     let unused = size.saturating_sub(used);
     if unused > 0 {
-        let found = format!("{unused} of {size} bytes that no entry names");
-        let finding = Finding::advice("shard-unused", key, "no unused bytes in a shard", found);
+        let message = format!(
+            "no entry of the index names {unused} of {size} bytes of {}",
+            named(name)
+        );
+        let finding = Finding::advice("shard-unused", key, message)
+            .mended_by("write the shard again to save them");
         findings.add(finding.of_part(name).by(SHARDING, FORMAT));
     }
     overlapping
 }
 
+/// Returns how a shard in an object is called; `name` is empty for the object itself.
+fn named(name: &str) -> &str {
+    if name.is_empty() { "the shard" } else { name }
+}
+
 /// Two parts of a shard in the same bytes, each an inner chunk or the index: the index is read, and the first of two
 /// chunks.
-fn overlap(key: &Key, last: Option<usize>, number: Option<usize>) -> Finding {
+fn overlap((key, name): (&Key, &str), last: Option<usize>, number: Option<usize>) -> Finding {
     let shown = |number: Option<usize>| match number {
         Some(number) => format!("inner chunk {number}"),
         None => "the index".to_string(),
     };
-    let found = format!(
-        "{} and {} in the same bytes; {} is not read",
+    let message = format!(
+        "{} and {} lie in the same bytes of {}, so that {} is not read",
         shown(last),
         shown(number),
+        named(name),
         shown(number.or(last))
     );
-    let expected = "inner chunks one after the other";
-    Finding::error("shard-overlap", key, expected, found).by(SHARDING, FORMAT)
+    Finding::error("shard-overlap", key, message).by(SHARDING, FORMAT)
 }

@@ -7,6 +7,7 @@
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileTypeExt;
+use std::path::Path;
 
 use crate::check::context::CheckContext;
 use crate::error::{Error, Kind, Result};
@@ -180,6 +181,20 @@ pub(super) fn is_followed_link(store: &dyn Store, key: &Key) -> bool {
     let path = folder.map(|folder| folder.join(std::ffi::OsStr::from_bytes(key.as_bytes())));
     let meta = path.and_then(|path| fs::symlink_metadata(path).ok());
     meta.is_some_and(|meta| meta.is_symlink())
+}
+
+/// Whether a symbolic link of this machine is one of git-annex whose content was not fetched.
+pub(super) fn lacks_content_of_annex(store: &dyn Store, key: &Key) -> bool {
+    let folder = store.info().folder.as_ref();
+    let path = folder.map(|folder| folder.join(std::ffi::OsStr::from_bytes(key.as_bytes())));
+    let is_of_annex = |target: &Path| {
+        let mut parts = target.components().map(|part| part.as_os_str());
+        parts.any(|part| part == "annex") && parts.next().is_some_and(|part| part == "objects")
+    };
+    path.is_some_and(|path| {
+        let target = fs::read_link(&path);
+        target.is_ok_and(|target| is_of_annex(&target)) && !path.exists()
+    })
 }
 
 /// How many names of a folder of this machine are looked at for what the store hides.

@@ -5,6 +5,7 @@
 //! a store of any number of nodes is checked in memory that its depth and its largest group bound.
 
 use std::collections::BTreeSet;
+use std::mem::take;
 use std::sync::Arc;
 use std::thread;
 
@@ -19,6 +20,7 @@ use crate::check::node;
 use crate::check::node_findings::node_fault;
 use crate::check::node_order::{Task, Ticket};
 use crate::check::not_shown;
+use crate::check::sibling_arrays::SiblingArrays;
 use crate::check::work_queue::{Work, WorkQueue};
 use crate::error::Result;
 use crate::hierarchy::NodeEntry;
@@ -81,6 +83,7 @@ pub fn check(
     };
     let mut report = Report {
         summary: CheckSummary::default(),
+        siblings: SiblingArrays::default(),
         give,
     };
     thread::scope(|scope| {
@@ -171,6 +174,7 @@ impl Drop for AbortGuard<'_> {
 /// What was found, given out in the order of the nodes.
 struct Report<'a> {
     summary: CheckSummary,
+    siblings: SiblingArrays,
     give: &'a mut dyn FnMut(&Finding),
 }
 
@@ -190,9 +194,15 @@ impl Report<'_> {
 
     fn take(&mut self, node: CheckedNode) {
         self.summary.note(&node);
+        let found = self.siblings.take(&node);
+        self.give_all(found);
         for (finding, count) in node.findings.sorted(&node.path) {
             self.give(&finding, count);
         }
+    }
+
+    fn give_all(&mut self, findings: Vec<Finding>) {
+        findings.iter().for_each(|finding| self.give(finding, 1));
     }
 
     fn give(&mut self, finding: &Finding, count: u64) {
@@ -201,19 +211,19 @@ impl Report<'_> {
     }
 
     fn end(mut self, context: &CheckContext, start: &NodeEntry) -> CheckSummary {
+        let left = take(&mut self.siblings).end();
+        self.give_all(left);
         if !self.summary.is_described {
-            let expected = "documents of Zarr or N5";
-            let found = if has_folders_of_draft(context, &start.path) {
-                "none at all, and the folders meta and data, as of a draft of v3 that has lost its zarr.json"
+            let message = if has_folders_of_draft(context, &start.path) {
+                "the folder has no document of Zarr or N5, and has the folders meta and data, as of a draft of v3 that \
+                 has lost its zarr.json"
             } else {
-                "none at all"
+                "the folder has no document of Zarr or N5"
             };
-            let finding = Finding::error("no-store", &start.path, expected, found);
+            let finding = Finding::error("no-store", &start.path, message);
             self.give(&finding, 1);
         }
-        for finding in not_shown::check(context, &start.path) {
-            self.give(&finding, 1);
-        }
+        self.give_all(not_shown::check(context, &start.path));
         self.summary
     }
 }
@@ -236,8 +246,8 @@ fn look_at(context: &CheckContext, next: &NextChild) -> CheckedNode {
     } = next;
     let path = group.path.child(&child.name).unwrap_or_default();
     if scope.depth >= MAX_DEPTH {
-        let expected = format!("nodes at most {MAX_DEPTH} deep, which are checked");
-        let finding = Finding::error("too-deep", &path, expected, "a deeper one");
+        let message = format!("the node is more than {MAX_DEPTH} deep and is not checked");
+        let finding = Finding::error("too-deep", &path, message);
         return CheckedNode::unknown(&path, Some(finding));
     }
     if child.is_link && scope.is_behind_link {

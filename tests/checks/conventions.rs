@@ -6,6 +6,7 @@ use zarrfs::check::{Finding, Severity};
 use zarrfs::store::backend::memory::MemoryStore;
 
 use crate::fixture::{How, run};
+use crate::hierarchies::key;
 use crate::stores::{plain_array, put, v2};
 
 /// Checks a store; returns severity, code, key and part of each finding.
@@ -38,6 +39,8 @@ fn image(attributes: Value) -> MemoryStore {
     put(&store, "zarr.json", group);
     put(&store, "0/zarr.json", array(&[4, 4]));
     put(&store, "1/zarr.json", array(&[2, 2]));
+    store.set(key("0/c/0/0"), vec![1; 16]);
+    store.set(key("1/c/0/0"), vec![1; 4]);
     store
 }
 
@@ -86,10 +89,11 @@ fn what_an_image_names_and_does_not_have_is_told() {
 fn an_image_without_levels_or_with_others_names_is_told() {
     let axes = json!([{"name": "y"}, {"name": "x"}]);
     let part = "ome: multiscales[0]: datasets";
+    let level = &multiscales(&[("0", 2)], &["y", "x"])[0]["datasets"][0];
     for image in [
         json!({"axes": axes}),
         json!({"axes": axes, "datasets": "0"}),
-        json!({"axes": axes, "datasets": [{"path": "0"}, {"name": "1"}]}),
+        json!({"axes": axes, "datasets": [level, {"name": "1"}]}),
     ] {
         let store = self::image(json!({"ome": {"multiscales": [image]}}));
         assert_eq!(
@@ -116,6 +120,81 @@ fn an_image_without_levels_or_with_others_names_is_told() {
     assert!(named(json!(["y", "x"]), ome).is_empty());
     // The text of 0.4, whose arrays are those of v2, says nothing of them.
     assert!(named(json!(["x", "y"]), plain).is_empty());
+}
+
+#[test]
+fn an_image_whose_pixels_have_no_size_is_told() {
+    let levels = || multiscales(&[("0", 2), ("1", 2)], &["y", "x"]);
+    let part = "multiscales[0]: datasets[1]: coordinateTransformations";
+    let translation = json!([{"type": "translation", "translation": [0.0, 0.0]}]);
+    for wrong in [None, Some(json!([])), Some(json!("1")), Some(translation)] {
+        let mut image = levels();
+        let level = image[0]["datasets"][1].as_object_mut().unwrap();
+        level.remove("coordinateTransformations");
+        level.extend(wrong.map(|wrong| ("coordinateTransformations".to_string(), wrong)));
+        let expected = one(Error, "attribute-invalid", "/", part);
+        assert_eq!(found(&self::image(json!({"multiscales": image}))), expected);
+        image[0]["version"] = json!("0.4");
+        assert_eq!(found(&self::image(json!({"multiscales": image}))), expected);
+        let part = format!("ome: {part}");
+        let ome = self::image(json!({"ome": {"version": "0.5", "multiscales": image}}));
+        assert_eq!(found(&ome), one(Error, "attribute-invalid", "/", &part));
+        // The versions before had no transformations.
+        image[0]["version"] = json!("0.2");
+        let axes = json!(["y", "x"]);
+        image[0]["axes"] = axes;
+        assert!(found(&self::image(json!({"multiscales": image}))).is_empty());
+    }
+    // From 0.6 on a sequence places a level, and axes are those of a coordinate system.
+    let sequence = json!([{"type": "sequence", "transformations": [
+        {"type": "scale", "scale": [1.0, 1.0]}, {"type": "translation", "translation": [0.5, 0.5]},
+    ]}]);
+    let level =
+        |path: &str, sequence: &Value| json!({"path": path, "coordinateTransformations": sequence});
+    let ome = |sequence: &Value| {
+        let levels = [level("0", sequence), level("1", sequence)];
+        let systems = json!([{"name": "world", "axes": [{"name": "y"}, {"name": "x"}]}]);
+        let image = json!([{"coordinateSystems": systems, "datasets": levels}]);
+        found(&self::image(
+            json!({"ome": {"version": "0.6", "multiscales": image}}),
+        ))
+    };
+    assert!(ome(&sequence).is_empty());
+    let mut short = sequence;
+    short[0]["transformations"][0]["scale"] = json!([1.0]);
+    let codes: Vec<_> = ome(&short).iter().map(|found| found.1).collect();
+    assert_eq!(codes, ["image-axes-differ"; 2]);
+}
+
+#[test]
+fn a_version_that_does_not_fit_its_place_is_told() {
+    let levels = multiscales(&[("0", 2), ("1", 2)], &["y", "x"]);
+    for (version, is_right) in [
+        (json!("0.5"), true),
+        (json!("0.5.2"), true),
+        (json!("0.6.dev3"), true),
+        (json!("1.0"), true),
+        (json!("0.4"), false),
+        (json!("latest"), false),
+        (json!(0.5), false),
+    ] {
+        let ome = image(json!({"ome": {"version": version, "multiscales": levels}}));
+        let expected = if is_right {
+            Vec::new()
+        } else {
+            one(Error, "attribute-invalid", "/", "ome: version")
+        };
+        assert_eq!(found(&ome), expected, "{version}");
+    }
+    let store = v2();
+    put(
+        &store,
+        "a/.zattrs",
+        json!({"ome": {"version": "0.5", "plate": {}}}),
+    );
+    assert_eq!(found(&store), one(Error, "attribute-invalid", "a", "ome"));
+    put(&store, "a/.zattrs", json!({"ome": "a word"}));
+    assert!(found(&store).is_empty());
 }
 
 /// Headings of the texts of OME-Zarr 0.4 and 0.5, without the quotation marks that these have.
@@ -194,6 +273,7 @@ fn a_node_that_readers_of_its_group_pass_over_is_told() {
         "fill_value": 0, "order": "C", "filters": null,
     });
     put(&store, "old/.zarray", document.clone());
+    store.set(key("old/0"), vec![1]);
     assert_eq!(found(&store), one(Warning, "dialect-differs", "old", ""));
     // One that is described in both is what readers of both see.
     let both = v2();

@@ -133,3 +133,27 @@ fn nested_chunks_without_a_stated_separator_are_a_habit() {
     );
     assert!(finding.habit.is_some());
 }
+
+#[test]
+fn content_of_git_annex_that_was_not_fetched_is_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let place = folder.path().join("s.zarr");
+    write_to(&v3(), &place);
+    let content = folder.path().join(".git/annex/objects/zz/SHA256E-s9");
+    let chunk = place.join("a/b/c/0/0");
+    let bytes = fs::read(&chunk).unwrap();
+    fs::remove_file(&chunk).unwrap();
+    symlink("../../../../../.git/annex/objects/zz/SHA256E-s9", &chunk).unwrap();
+    let told = || {
+        let (findings, _) = run(open(&place), How::default());
+        let lines = findings.iter().map(zarrfs::check::Finding::to_line);
+        lines.collect::<Vec<_>>().join("\n")
+    };
+    let line = "error: a/b/c/0/0: the symbolic link leads to content of git-annex that is not on this machine; \
+                run git annex get, or datalad get";
+    assert_eq!(told(), line);
+    // Where it was fetched the link leads out of the store.
+    fs::create_dir_all(content.parent().unwrap()).unwrap();
+    fs::write(&content, bytes).unwrap();
+    assert!(told().contains("--follow-symlinks"), "{}", told());
+}

@@ -329,10 +329,10 @@ fn entries_that_name_the_same_bytes_do_not_multiply() {
             .filter(|finding| finding.code == "shard-overlap");
         let told: Vec<&Finding> = told.collect();
         assert_eq!(told.len(), LEVELS as usize, "{found:#?}");
-        let expected =
-            "inner chunk 0 and inner chunk 1 in the same bytes; inner chunk 1 is not read";
+        let expected = "inner chunk 0 and inner chunk 1 lie in the same bytes of ";
         assert!(
-            told.iter().all(|finding| finding.found == expected),
+            told.iter()
+                .all(|finding| finding.message.starts_with(expected)),
             "{told:#?}"
         );
     }

@@ -25,8 +25,8 @@ fn lines(store: fn() -> MemoryStore, damage: &Damage) -> Vec<String> {
 #[test]
 fn a_draft_without_its_entry_point_is_named() {
     let found = lines(draft2020, &erases("zarr.json"));
-    let expected = "error: /: expected documents of Zarr or N5, found none at all, and the folders meta and data, as of a \
-        draft of v3 that has lost its zarr.json";
+    let expected = "error: /: the folder has no document of Zarr or N5, and has the folders meta and data, as of a draft of v3 \
+        that has lost its zarr.json";
     assert!(found.iter().any(|line| line == expected), "{found:#?}");
 }
 
@@ -36,12 +36,13 @@ fn keys_with_another_separator_are_those_of_chunks() {
         moves("a/b/c/0/0", "a/b/c.0.0"),
         moves("a/b/c/1/1", "a/b/c.1.1"),
     );
-    let expected = "error: a/b: expected \"/\" between the indices of chunks, as the metadata state, found \
-        2 keys, such as a/b/c.0.0, that look like chunks of a/b with \".\" [Zarr v3 core 3.1, \"Chunk encoding\"]";
+    let expected = "error: a/b: 2 keys, such as a/b/c.0.0, are those of chunks with \".\" between the indices, and the metadata \
+        state \"/\", so that no reader finds them; correct the metadata, or rename the chunks \
+        [Zarr v3 core 3.1, \"Chunk encoding\"]";
     assert_eq!(lines(v3, &moved), [expected]);
     let stated = set("a/b/.zarray", "dimension_separator", json!("."));
-    let expected = "error: a/b: expected \".\" between the indices of chunks, as the metadata state, found \
-        a/b/1/1, which looks like a chunk of a/b with \"/\" [Zarr v2, \"Chunks\"]";
+    let expected = "error: a/b: the key a/b/1/1 is that of a chunk with \"/\" between the indices, and the metadata state \".\", \
+        so that no reader finds them; correct the metadata, or rename the chunks [Zarr v2, \"Chunks\"]";
     assert_eq!(
         lines(v2, &both(stated, moves("a/b/1.1", "a/b/1/1"))),
         [expected]
@@ -51,13 +52,14 @@ fn keys_with_another_separator_are_those_of_chunks() {
 #[test]
 fn keys_in_another_encoding_are_those_of_chunks() {
     let moved = both(moves("a/b/c/0/0", "a/b/0/0"), moves("a/b/c/1/1", "a/b/1/1"));
-    let expected = "error: a/b: expected keys of chunks in the encoding default with \"/\", as the metadata state, found \
-        2 keys, such as a/b/0/0, that look like chunks of a/b in the encoding v2 with \"/\" \
+    let expected = "error: a/b: 2 keys, such as a/b/0/0, are those of chunks with the encoding v2 with \"/\", and the metadata \
+        state the encoding default with \"/\", so that no reader finds them; correct the metadata, or rename the chunks \
         [Zarr v3 core 3.1, \"Chunk encoding\"]";
     assert_eq!(lines(v3, &moved), [expected]);
     let stated = set("a/b/.zarray", "dimension_separator", json!("."));
-    let expected = "error: a/b: expected keys of chunks in the encoding v2 with \".\", as the metadata state, found \
-        a/b/c.1.1, which looks like a chunk of a/b in the encoding default with \".\" [Zarr v2, \"Chunks\"]";
+    let expected = "error: a/b: the key a/b/c.1.1 is that of a chunk with the encoding default with \".\", and the metadata state \
+        the encoding v2 with \".\", so that no reader finds them; correct the metadata, or rename the chunks \
+        [Zarr v2, \"Chunks\"]";
     assert_eq!(
         lines(v2, &both(stated, moves("a/b/1.1", "a/b/c.1.1"))),
         [expected]
@@ -81,13 +83,14 @@ fn keys_in_another_encoding_are_those_of_chunks() {
 
 #[test]
 fn chunks_of_an_array_that_no_document_describes_are_one_finding() {
-    let null = "error: a/b/zarr.json: expected a JSON object, found JSON, but no object: null \
+    let null = "error: a/b/zarr.json: the document must be a JSON object and is JSON, but no object: null \
         [Zarr v3 core 3.1, \"Metadata\"]";
-    let chunks = "warning: a/b: expected a document that describes an array, found \
-        a/b/c, which looks like one of its chunks";
+    let chunks = "warning: a/b: the name a/b/c looks like a chunk, and no document describes an array here; put the document \
+        of the array back, from a copy of the store";
     assert_eq!(lines(v3, &holds("a/b/zarr.json", b"null")), [chunks, null]);
     let folder = both(erases("a/b/zarr.json"), holds("a/b/zarr.json/x", b"x"));
-    let told = "error: a/b/zarr.json: expected a document, found a folder [Zarr v3 core 3.1, \"Metadata\"]";
+    let told = "error: a/b/zarr.json: a folder has the name of a document, so that readers find no document \
+        [Zarr v3 core 3.1, \"Metadata\"]";
     assert_eq!(lines(v3, &folder), [chunks, told]);
 }
 
@@ -101,7 +104,7 @@ fn a_node_below_a_broken_one_is_looked_at_whatever_its_name() {
         v3,
         &both(broken, set("a/0/zarr.json", "zarr_format", json!(4))),
     );
-    let told = "error: a/0/zarr.json: zarr_format: expected 3, found 4";
+    let told = "error: a/0/zarr.json: zarr_format is 4; it must be 3";
     assert!(
         found.iter().any(|line| line.starts_with(told)),
         "{found:#?}"
@@ -111,12 +114,12 @@ fn a_node_below_a_broken_one_is_looked_at_whatever_its_name() {
 #[test]
 fn attributes_that_are_no_object_are_shown() {
     let found = lines(v3, &set("a/zarr.json", "attributes", json!([1])));
-    let expected = "error: a/zarr.json: attributes: expected an object, found [1] [Zarr v3 core 3.1, \"Group metadata\"]";
+    let expected = "error: a/zarr.json: attributes is [1]; it must be an object [Zarr v3 core 3.1, \"Group metadata\"]";
     assert_eq!(found, [expected]);
     let many = vec![1; 4096];
     let found = lines(v3, &set("a/zarr.json", "attributes", json!(many)));
     assert!(
-        found[0].contains("expected an object, found [\"...\"]"),
+        found[0].contains("attributes is [\"...\"]; it must be an object"),
         "{found:#?}"
     );
 }
@@ -125,8 +128,7 @@ fn attributes_that_are_no_object_are_shown() {
 fn what_is_not_numbered_or_not_known_is_said() {
     let shape = json!([1_u64 << 63, 1_u64 << 63]);
     let found = lines(v3, &set("a/b/zarr.json", "shape", shape));
-    let expected = "warning: a/b: expected less than 2^64 chunks, and less than 2^63 bytes of elements, found \
-        chunk_grid: [4611686018427387904, 4611686018427387904] chunks are more than 2^64 [Zarr v3 core 3.1, \"Codecs\"]";
+    let expected = "warning: a/b: the array is too large, with 2^64 chunks or more, or 2^63 bytes of elements: chunk_grid: [4611686018427387904, 4611686018427387904] chunks are more than 2^64 [Zarr v3 core 3.1, \"Codecs\"]";
     assert!(found.iter().any(|line| line == expected), "{found:#?}");
     let found = lines(
         v3,
@@ -135,13 +137,13 @@ fn what_is_not_numbered_or_not_known_is_said() {
             br#"{"zarr_format": 3, "node_type": "array", "shape": [18446744073709551616]}"#,
         ),
     );
-    let expected = "shape: expected a list of whole numbers, none negative and each below 2^64";
+    let expected = "it must be a list of whole numbers, none negative and each below 2^64";
     assert!(
         found.iter().any(|line| line.contains(expected)),
         "{found:#?}"
     );
     let found = lines(n5, &holds("attributes.json", br#"{"n5": "99.0.0"}"#));
-    let expected = "error: attributes.json: n5: expected a version from 1 to 4, which are known, such as \"2.0.0\", found \
-        \"99.0.0\" [N5 file system format, \"Containers\"]";
+    let expected = "error: attributes.json: n5 is \"99.0.0\"; it must be a version from 1 to 4, which are known, such as \"2.0.0\" \
+        [N5 file system format, \"Containers\"]";
     assert_eq!(found, [expected]);
 }

@@ -234,10 +234,12 @@ fn chunk_grid(value: &Value, members: &Members) -> Verdict {
     if let Some(stated) = value.get("separator")
         && let Verdict::Fails(expected) = separator(stated, members)
     {
-        return Verdict::Fails(format!("the separator {expected}"));
+        return Verdict::Fails(format!("a grid with the separator {expected}"));
     }
     match values::chunk_lengths(value.get("chunk_shape"), members.get("shape")) {
-        Verdict::Fails(expected) => Verdict::Fails(format!("chunk_shape: {expected}")),
+        Verdict::Fails(expected) => {
+            Verdict::Fails(format!("a grid whose chunk_shape is {expected}"))
+        }
         verdict => verdict,
     }
 }

@@ -6,9 +6,11 @@
 use serde::de::IgnoredAny;
 use serde_json::{Value, json};
 
-use crate::check::finding::{Finding, JSON, document_of};
+use crate::check::finding::{Finding, JSON, document_of, reason};
+use crate::check::foreign::{COPY_AGAIN, in_place_of_document};
 use crate::dialect::Document;
 use crate::dialect::draft::DocumentRole;
+use crate::error::Error;
 use crate::json_text::{ObjectText, find_member};
 use crate::model::document::{ATTRIBUTES_JSON, ZARR_JSON, ZARRAY, ZATTRS, ZGROUP};
 use crate::store::Key;
@@ -20,6 +22,7 @@ mod v2;
 mod v3;
 mod values;
 
+pub(super) use rules::shown;
 use rules::{DocumentRules, Members, apply};
 
 /// What a document is.
@@ -54,17 +57,39 @@ pub(super) fn check_document(kind: DocumentKind, key: &Key, bytes: Vec<u8>) -> V
         }
         Ok(None) => {}
         Err(error) => {
-            let text = document.text().ok().flatten();
-            let code = if text.is_some_and(is_other_json) {
-                "not-an-object"
-            } else {
-                "not-json"
-            };
-            let finding = Finding::error(code, key, "a JSON object", error.detail());
+            let finding = no_object(key, &document, &error);
             found.push(finding.by(text_of(kind, key), heading_of(kind, key)));
         }
     }
     found
+}
+
+/// A document that is no JSON object, and what it may be.
+fn no_object(key: &Key, document: &Document, error: &Error) -> Finding {
+    let text = document.text().ok().flatten();
+    if text.is_some_and(is_other_json) {
+        let message = format!(
+            "the document must be a JSON object and is {}",
+            error.detail()
+        );
+        return Finding::error("not-an-object", key, message);
+    }
+    let bytes = document.bytes.as_deref().unwrap_or_default();
+    match in_place_of_document(bytes) {
+        Some(foreign) => {
+            let message = format!("the document is {}, not JSON", foreign.what);
+            Finding::error("not-json", key, message).mended_by(foreign.remedy)
+        }
+        None => {
+            let why = reason(error.within(&key.to_string()));
+            let why = why.strip_prefix(&format!("{key}: ")).unwrap_or(&why);
+            let message = format!(
+                "the document does not read as JSON: {}",
+                why.trim_start_matches("not JSON: ")
+            );
+            Finding::error("not-json", key, message).mended_by(COPY_AGAIN)
+        }
+    }
 }
 
 /// Whether a text is JSON and no object.
@@ -76,22 +101,16 @@ fn is_other_json(text: &str) -> bool {
 fn strict_faults(key: &Key, bytes: &[u8]) -> Vec<Finding> {
     let mut found = Vec::new();
     if bytes.starts_with(b"\xef\xbb\xbf") {
-        let finding = Finding::warning(
-            "byte-order-mark",
-            key,
-            "JSON",
-            "a byte order mark before it",
-        );
+        let message = "a byte order mark stands before the JSON, which strict readers refuse";
+        let finding = Finding::warning("byte-order-mark", key, message);
         found.push(finding.by(JSON, "Character Encoding"));
     }
     let plain = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
     if let Err(error) = serde_json::from_slice::<IgnoredAny>(plain) {
-        let finding = Finding::error(
-            "strict-json",
-            key,
-            "JSON as the standard has it",
-            error.to_string(),
-        );
+        let (line, column) = (error.line(), error.column());
+        let message =
+            format!("strict readers of JSON refuse the document at line {line}, column {column}");
+        let finding = Finding::error("strict-json", key, message);
         let finding = finding.by(JSON, "Numbers");
         found.push(finding.habit_of("Python's json with NaN or Infinity as bare words"));
     }
@@ -100,7 +119,8 @@ fn strict_faults(key: &Key, bytes: &[u8]) -> Vec<Finding> {
         .ok()
         .and_then(|object| object.check_unique().err())
     {
-        let finding = Finding::error("member-twice", key, "each name once", error.to_string());
+        let message = format!("the document has a name twice: {error}");
+        let finding = Finding::error("member-twice", key, message);
         found.push(finding.of_part(error.subject()).by(JSON, "Objects"));
     }
     found

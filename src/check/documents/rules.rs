@@ -130,21 +130,20 @@ pub(super) fn apply(rules: &DocumentRules, key: &Key, members: &Members) -> Vec<
             None => absent(rule, key, members),
             Some(value) => {
                 let verdict = (rule.check)(value, members);
-                judged(
-                    verdict,
-                    ("member-invalid", rule.section),
-                    key,
-                    (rule.name, &shown(value)),
-                )
+                let code = ("member-invalid", rule.section);
+                let fact = format!("{} is {}; it", rule.name, shown(value));
+                judged(verdict, code, key, (rule.name, &fact, "be"))
             }
         });
     }
     let is_defined = |name: &str| rules.members.iter().any(|rule| rule.name == name);
     for (name, value) in members.iter().filter(|(name, _)| !is_defined(name)) {
         let verdict = (rules.others)(name, value);
-        let found_text = format!("a member that the text does not define: {}", shown(value));
+        let value = shown(value);
+        let fact =
+            format!("the text does not define the member {name}, which is {value}; the document");
         let code = ("member-unknown", rules.others_section);
-        found.extend(judged(verdict, code, key, (name, &found_text)));
+        found.extend(judged(verdict, code, key, (name, &fact, "have")));
     }
     found
 }
@@ -152,7 +151,11 @@ pub(super) fn apply(rules: &DocumentRules, key: &Key, members: &Members) -> Vec<
 /// Returns the finding about a member that is not there.
 fn absent(rule: &MemberRule, key: &Key, members: &Members) -> Option<Finding> {
     let SpecSection { document, heading } = rule.section;
-    let finding = Finding::error("member-missing", key, "a value", "no such member");
+    let fact = format!(
+        "the document has no member {}, which it must have",
+        rule.name
+    );
+    let finding = Finding::error("member-missing", key, fact);
     let finding = finding.of_part(rule.name).by(document, heading);
     match rule.absent {
         Absence::Allowed => None,
@@ -162,28 +165,28 @@ fn absent(rule: &MemberRule, key: &Key, members: &Members) -> Option<Finding> {
     }
 }
 
-/// Returns the finding about a value by its verdict.
+/// Returns the finding about a value by its verdict: a fact that ends with a subject, and the verb of what is demanded.
 fn judged(
     verdict: Verdict,
     (code, SpecSection { document, heading }): (&'static str, SpecSection),
     key: &Key,
-    (part, found): (&str, &str),
+    (part, fact, verb): (&str, &str, &str),
 ) -> Option<Finding> {
+    let must = |demand| format!("{fact} must {verb} {demand}");
     let finding = match verdict {
         Verdict::Holds => return None,
-        Verdict::Fails(expected) => Finding::error(code, key, expected, found),
-        Verdict::Discouraged(expected) | Verdict::Tolerated(expected) => {
-            Finding::warning(code, key, expected, found)
+        Verdict::Fails(demand) => Finding::error(code, key, must(demand)),
+        Verdict::Discouraged(demand) => {
+            Finding::warning(code, key, format!("{fact} should {verb} {demand}"))
         }
-        Verdict::Habit(expected, writer) => {
-            Finding::error(code, key, expected, found).habit_of(writer)
-        }
+        Verdict::Tolerated(demand) => Finding::warning(code, key, must(demand)),
+        Verdict::Habit(demand, writer) => Finding::error(code, key, must(demand)).habit_of(writer),
     };
     Some(finding.of_part(part).by(document, heading))
 }
 
 /// Returns a value as text of limited length.
-pub(super) fn shown(value: &Value) -> String {
+pub(in crate::check) fn shown(value: &Value) -> String {
     let mut text = value.to_string();
     if text.len() > MAX_SHOWN {
         let end = (0..=MAX_SHOWN)

@@ -92,7 +92,7 @@ fn simple_type(text: &str) -> Verdict {
     if !has_order && NumberType::named(text).is_some() {
         return Verdict::Habit("a type of numpy".to_string(), "tensorstore");
     }
-    let expected = "a byte order first: <, > or |, then kind and length".to_string();
+    let expected = "a byte order (<, > or |), a kind and a length".to_string();
     let known = typestr::parse(&json!(text)).map(|typed| typed.data_type);
     let is_known = known.is_ok_and(|known| !matches!(known, DataType::Unknown(_)));
     let is_plain = plain
@@ -110,10 +110,10 @@ fn simple_type(text: &str) -> Verdict {
     }
     let kind = plain.chars().next().unwrap_or_default();
     if !"biufcmMSUVO".contains(kind) {
-        return Verdict::Fails("a kind among b, i, u, f, c, m, M, S, U, V and O".to_string());
+        return Verdict::Fails("of a kind among b, i, u, f, c, m, M, S, U, V and O".to_string());
     }
     if "mM".contains(kind) && !plain.contains('[') {
-        return Verdict::Fails("a unit of time in brackets".to_string());
+        return Verdict::Fails("a type with a unit of time in brackets".to_string());
     }
     Verdict::Holds
 }

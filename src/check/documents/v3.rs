@@ -66,7 +66,7 @@ fn node_type(value: &Value, _: &Members) -> Verdict {
 }
 
 fn unknown(name: &str, value: &Value) -> Verdict {
-    let expected = "a member of the text, or one with \"must_understand\": false";
+    let expected = "only members of the text, and those with \"must_understand\": false";
     if name == "extensions" && is_empty(value) {
         return Verdict::Habit(expected.to_string(), "a writer of the drafts");
     }
@@ -116,7 +116,9 @@ fn chunk_grid(value: &Value, members: &Members) -> Verdict {
                 .get("configuration")
                 .and_then(|members| members.get("chunk_shape"));
             match values::chunk_lengths(chunk, members.get("shape")) {
-                Verdict::Fails(expected) => Verdict::Fails(format!("chunk_shape: {expected}")),
+                Verdict::Fails(expected) => {
+                    Verdict::Fails(format!("a grid whose chunk_shape is {expected}"))
+                }
                 verdict => verdict,
             }
         }
@@ -131,7 +133,7 @@ fn chunk_key_encoding(value: &Value, _: &Members) -> Verdict {
     match (name_of(value), separator) {
         (Some("default" | "v2"), Some(separator)) => {
             let is_known = matches!(separator.as_str(), Some("." | "/"));
-            demand(is_known, "the separator \".\" or \"/\"")
+            demand(is_known, "an encoding with the separator \".\" or \"/\"")
         }
         _ => extension(value),
     }
@@ -155,13 +157,16 @@ fn codecs(value: &Value, members: &Members) -> Verdict {
         return Verdict::Fails("a list of codecs".to_string());
     };
     if list.is_empty() {
-        return Verdict::Habit("a codec from array to bytes".to_string(), "zarrita.js");
+        return Verdict::Habit(
+            "a list with a codec from array to bytes".to_string(),
+            "zarrita.js",
+        );
     }
     if let Some(codec) = list
         .iter()
         .find(|codec| !matches!(extension(codec), Verdict::Holds))
     {
-        return Verdict::Fails(format!("codecs with a name, which {codec} has not"));
+        return Verdict::Fails(format!("a list of codecs with a name, which {codec} lacks"));
     }
     let rank = members
         .get("shape")
@@ -171,13 +176,13 @@ fn codecs(value: &Value, members: &Members) -> Verdict {
     let mut verdicts = list.iter().map(|codec| codec_verdict(codec, rank));
     let odd = verdicts.find(|verdict| !matches!(verdict, Verdict::Holds));
     if !list.iter().any(is_serializer) && !matches!(odd, Some(Verdict::Fails(_))) {
-        let expected = "a codec from array to bytes, such as \"bytes\"";
+        let expected = "a list with a codec from array to bytes, such as \"bytes\"";
         return Verdict::Habit(expected.to_string(), "GDAL before 3.12");
     }
     let data_type = members.get("data_type").and_then(Value::as_str);
     let lacks_order = lacks_byte_order(list, has_byte_order(data_type.unwrap_or_default()));
     odd.unwrap_or(if lacks_order {
-        let expected = "\"little\" or \"big\" for bytes; without it little is read";
+        let expected = "a list in which \"bytes\" has the endian \"little\" or \"big\"; without one little is read";
         Verdict::Tolerated(expected.to_string())
     } else {
         Verdict::Holds
@@ -212,27 +217,31 @@ fn lacks_byte_order(codecs: &[Value], of_elements: bool) -> bool {
     })
 }
 
+/// What the order of a codec that transposes has to be.
+const PERMUTATION: &str =
+    "a list in which transpose has a permutation of the dimensions as its order";
+
 /// The findings about one codec by its name.
 fn codec_verdict(codec: &Value, rank: Option<usize>) -> Verdict {
     let configuration = codec.get("configuration");
     let member = |name: &str| configuration.and_then(|members| members.get(name));
     match name_of(codec) {
-        Some("endian") => Verdict::Habit("the codec \"bytes\"".to_string(), "zarrita of 2023"),
+        Some("endian") => {
+            let expected = "a list with the codec \"bytes\" in place of \"endian\"".to_string();
+            Verdict::Habit(expected, "zarrita of 2023")
+        }
         Some("transpose") => match member("order") {
             Some(Value::String(_)) => {
                 let writers = "zarrita of 2023 or GDAL before 3.12";
-                Verdict::Habit("a permutation for transpose".to_string(), writers)
+                Verdict::Habit(PERMUTATION.to_string(), writers)
             }
-            order => demand(
-                is_permutation(order, rank),
-                "a permutation of the dimensions for transpose",
-            ),
+            order => demand(is_permutation(order, rank), PERMUTATION),
         },
         Some("bytes") => match member("endian") {
             None | Some(Value::Null) => Verdict::Holds,
             Some(endian) => demand(
                 matches!(endian.as_str(), Some("little" | "big")),
-                "\"little\" or \"big\" for bytes",
+                "a list in which \"bytes\" has the endian \"little\" or \"big\"",
             ),
         },
         Some("zstd") => match member("level") {
@@ -252,19 +261,20 @@ fn blosc<'a>(member: &dyn Fn(&str) -> Option<&'a Value>) -> Verdict {
         |mode: &Value| matches!(mode.as_str(), Some("noshuffle" | "shuffle" | "bitshuffle"));
     if shuffle.is_some_and(|mode| !is_mode(mode)) {
         return Verdict::Fails(
-            "\"noshuffle\", \"shuffle\" or \"bitshuffle\" for blosc".to_string(),
+            "a list in which blosc has the shuffle \"noshuffle\", \"shuffle\" or \"bitshuffle\""
+                .to_string(),
         );
     }
     let size = member("typesize");
     if size.is_some_and(|size| size.as_u64().is_none_or(|size| size == 0)) {
-        return Verdict::Fails("a typesize above 0 for blosc".to_string());
+        return Verdict::Fails("a list in which blosc has a typesize above 0".to_string());
     }
     level(member("clevel"), 0..=9, "blosc")
 }
 
 fn level(found: Option<&Value>, range: std::ops::RangeInclusive<i64>, codec: &str) -> Verdict {
     let expected = format!(
-        "a level from {} to {} for {codec}",
+        "a list in which {codec} has a level from {} to {}",
         range.start(),
         range.end()
     );
@@ -317,14 +327,14 @@ fn dimension_names(value: &Value, members: &Members) -> Verdict {
         };
     };
     if !names.iter().all(|name| name.is_string() || name.is_null()) {
-        return Verdict::Fails("names and nulls".to_string());
+        return Verdict::Fails("a list of names and nulls".to_string());
     }
     let rank = members
         .get("shape")
         .and_then(lengths)
         .map(|shape| shape.len());
     if rank.is_some_and(|rank| rank != names.len()) {
-        return Verdict::Fails("one name a dimension".to_string());
+        return Verdict::Fails("a list of one name a dimension".to_string());
     }
     let mut stated: Vec<&str> = names
         .iter()
@@ -335,7 +345,7 @@ fn dimension_names(value: &Value, members: &Members) -> Verdict {
     stated.sort_unstable();
     stated.dedup();
     if stated.len() < count {
-        return Verdict::Discouraged("names that differ".to_string());
+        return Verdict::Discouraged("a list of names that differ".to_string());
     }
     Verdict::Holds
 }

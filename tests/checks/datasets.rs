@@ -1,0 +1,234 @@
+//! What makes a group no dataset: dimensions of two lengths, arrays without names of dimensions, a top or chunks that are gone.
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+use zarrfs::check::Severity::{Advice, Error, Warning};
+use zarrfs::check::{Finding, Severity};
+use zarrfs::store::backend::memory::MemoryStore;
+
+use crate::fixture::{How, run};
+use crate::hierarchies::key;
+use crate::stores::{bytes, erases, plain_array, put, v2, v2_consolidated, v3, v3_consolidated};
+
+type Facts = (Severity, &'static str, String, String);
+
+fn findings(store: &MemoryStore) -> Vec<Finding> {
+    run(Arc::new(store.clone()), How::default()).0
+}
+
+fn found(store: &MemoryStore) -> Vec<Facts> {
+    let facts = |finding: Finding| {
+        let key = finding.key.to_string();
+        (finding.severity, finding.code, key, finding.part)
+    };
+    findings(store).into_iter().map(facts).collect()
+}
+
+fn one(severity: Severity, code: &'static str, key: &str, part: &str) -> Vec<Facts> {
+    vec![(severity, code, key.to_string(), part.to_string())]
+}
+
+/// Puts an array with its one chunk.
+fn array(store: &MemoryStore, path: &str, shape: &[u64], names: Option<&[&str]>) {
+    let mut document = plain_array(json!(shape), json!(shape), json!([{"name": "bytes"}]));
+    if let Some(names) = names {
+        document["dimension_names"] = json!(names);
+    }
+    put(store, &format!("{path}/zarr.json"), document);
+    let count = usize::try_from(shape.iter().product::<u64>()).unwrap();
+    let chunk = format!("{path}/c{}", "/0".repeat(shape.len()));
+    store.set(key(&chunk), vec![1; count]);
+}
+
+/// Puts an array of v2 with its one chunk.
+fn array_of_v2(store: &MemoryStore, path: &str, shape: &[u64], names: Option<&[&str]>) {
+    put(
+        store,
+        &format!("{path}/.zarray"),
+        json!({
+            "zarr_format": 2, "shape": shape, "chunks": shape, "dtype": "|u1", "compressor": null, "fill_value": 0,
+            "order": "C", "filters": null,
+        }),
+    );
+    if let Some(names) = names {
+        put(
+            store,
+            &format!("{path}/.zattrs"),
+            json!({"_ARRAY_DIMENSIONS": names}),
+        );
+    }
+    let count = usize::try_from(shape.iter().product::<u64>()).unwrap();
+    let chunk = format!("{path}/{}", vec!["0"; shape.len()].join("."));
+    store.set(key(&chunk), vec![1; count]);
+}
+
+fn group(attributes: Value) -> MemoryStore {
+    let store = MemoryStore::default();
+    let document = json!({"zarr_format": 3, "node_type": "group", "attributes": attributes});
+    put(&store, "zarr.json", document.clone());
+    put(&store, "g/zarr.json", document);
+    store
+}
+
+/// A dataset of a variable and its coordinates, in a group.
+fn dataset(lengths: [u64; 2]) -> MemoryStore {
+    let store = group(json!({}));
+    array(&store, "g/t", &[lengths[0], 2], Some(&["time", "x"]));
+    array(&store, "g/time", &[lengths[1]], Some(&["time"]));
+    array(&store, "g/crs", &[], Some(&[]));
+    store
+}
+
+#[test]
+fn a_half_finished_append_is_told() {
+    assert_eq!(found(&dataset([3, 3])), []);
+    let store = dataset([4, 3]);
+    let expected = one(Error, "dimension-lengths-differ", "g", "time");
+    assert_eq!(found(&store), expected);
+    let line = findings(&store)[0].to_line();
+    assert!(line.contains("time: time has 3, t has 4"), "{line}");
+    // Groups have dimensions of their own, and so have the levels of an image.
+    let store = dataset([3, 3]);
+    put(
+        &store,
+        "h/zarr.json",
+        json!({"zarr_format": 3, "node_type": "group"}),
+    );
+    array(&store, "h/t", &[9], Some(&["time"]));
+    assert_eq!(found(&store), []);
+    let store = group(json!({"multiscales": []}));
+    array(&store, "0", &[4, 4], Some(&["y", "x"]));
+    array(&store, "1", &[2, 2], Some(&["y", "x"]));
+    assert_eq!(found(&store), []);
+    // Without coordinates nothing says that the dimensions are one.
+    let store = group(json!({}));
+    array(&store, "g/a", &[4], Some(&["n"]));
+    array(&store, "g/b", &[2], Some(&["n"]));
+    assert_eq!(
+        found(&store),
+        one(Warning, "dimension-lengths-differ", "g", "n")
+    );
+}
+
+#[test]
+fn an_array_without_names_of_dimensions_beside_others_is_told() {
+    let store = dataset([3, 3]);
+    array(&store, "g/q", &[3], None);
+    assert_eq!(
+        found(&store),
+        one(Error, "dimension-names-missing", "g/q", "dimension_names")
+    );
+    let store = group(json!({}));
+    array(&store, "g/a", &[3], Some(&["n"]));
+    array(&store, "g/b", &[3], None);
+    assert_eq!(
+        found(&store),
+        one(Warning, "dimension-names-missing", "g/b", "dimension_names")
+    );
+    // Without any names there is nothing to be told.
+    let store = group(json!({}));
+    array(&store, "g/a", &[3], None);
+    array(&store, "g/b", &[4], None);
+    assert_eq!(found(&store), []);
+    let store = MemoryStore::default();
+    put(&store, ".zgroup", json!({"zarr_format": 2}));
+    array_of_v2(&store, "a", &[3], Some(&["n"]));
+    array_of_v2(&store, "b", &[3], None);
+    assert_eq!(
+        found(&store),
+        one(Error, "dimension-names-missing", "b", "_ARRAY_DIMENSIONS")
+    );
+    put(&store, "b/.zattrs", json!({"_ARRAY_DIMENSIONS": ["n"]}));
+    assert_eq!(found(&store), []);
+    // netcdf-c has scalars of one element, and no names of their dimensions.
+    put(&store, "b/.zattrs", json!({"_ARRAY_DIMENSIONS": []}));
+    assert_eq!(
+        found(&store),
+        one(Warning, "attribute-invalid", "b", "_ARRAY_DIMENSIONS")
+    );
+}
+
+#[test]
+fn a_top_that_is_gone_is_told() {
+    let gone = |store: fn() -> MemoryStore, documents: &[&'static str]| {
+        let store = store();
+        documents
+            .iter()
+            .for_each(|document| erases(document)(&store));
+        found(&store)
+    };
+    // zarrs and tensorstore write no group above an array.
+    let habit = one(Warning, "group-implied", "/", "");
+    assert_eq!(gone(v3, &["zarr.json"]), habit);
+    assert_eq!(gone(v3_consolidated, &["zarr.json"]), habit);
+    assert_eq!(gone(v2, &[".zgroup"]), habit);
+    let expected = one(Error, "group-implied", "/", "");
+    let found_of_v2 = gone(v2_consolidated, &[".zgroup"]);
+    assert!(found_of_v2.contains(&expected[0]), "{found_of_v2:?}");
+    // Nobody writes a dataset without one.
+    let store = MemoryStore::default();
+    array(&store, "t", &[3], Some(&["time"]));
+    array(&store, "time", &[3], Some(&["time"]));
+    assert_eq!(found(&store), expected);
+    let store = v2();
+    erases(".zgroup")(&store);
+    put(&store, ".zattrs", json!({"title": "x"}));
+    assert!(found(&store).contains(&expected[0]), "{:?}", found(&store));
+    // A folder of stores is none.
+    let store = MemoryStore::default();
+    array(&store, "a.zarr", &[3], None);
+    array(&store, "b.zarr", &[3], None);
+    assert_eq!(found(&store), []);
+}
+
+#[test]
+fn chunks_that_are_all_gone_are_told() {
+    let store = dataset([3, 3]);
+    store.erase(&key("g/t/c/0/0"));
+    // A mask or a count may have the fill value alone in its one chunk.
+    assert_eq!(found(&store), one(Advice, "chunks-missing", "g/t", ""));
+    for (member, value) in [
+        ("data_type", json!("float32")),
+        (
+            "chunk_grid",
+            json!({"name": "regular", "configuration": {"chunk_shape": [1, 2]}}),
+        ),
+    ] {
+        let mut document: Value = serde_json::from_slice(&bytes(&store, "g/t/zarr.json")).unwrap();
+        document[member] = value;
+        document["codecs"] = json!([{"name": "bytes", "configuration": {"endian": "little"}}]);
+        let other = dataset([3, 3]);
+        other.erase(&key("g/t/c/0/0"));
+        put(&other, "g/t/zarr.json", document);
+        assert_eq!(found(&other), one(Warning, "chunks-missing", "g/t", ""));
+    }
+    let line = findings(&store)[0].to_line();
+    assert!(
+        line.contains("each element reads as the fill value 0"),
+        "{line}"
+    );
+    // An array without elements has no chunks.
+    let store = group(json!({}));
+    let mut document = plain_array(json!([0]), json!([1]), json!([{"name": "bytes"}]));
+    document["shape"] = json!([0]);
+    put(&store, "a/zarr.json", document);
+    assert_eq!(found(&store), []);
+}
+
+#[test]
+fn defaults_in_copies_are_no_findings() {
+    let store = v2_consolidated();
+    let mut copies: Value = serde_json::from_slice(&bytes(&store, ".zmetadata")).unwrap();
+    let metadata = &mut copies["metadata"];
+    metadata["a/b/.zarray"]["dimension_separator"] = json!(".");
+    metadata["a/.zattrs"] = json!({});
+    metadata.as_object_mut().unwrap().remove("a/b/.zattrs");
+    put(&store, ".zmetadata", copies.clone());
+    put(&store, "a/b/.zattrs", json!({}));
+    assert_eq!(found(&store), []);
+    copies["metadata"]["a/b/.zarray"]["dimension_separator"] = json!("/");
+    put(&store, ".zmetadata", copies);
+    let codes: Vec<_> = found(&store).into_iter().map(|found| found.1).collect();
+    assert_eq!(codes, ["consolidated-differs"]);
+}
