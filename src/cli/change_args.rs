@@ -45,7 +45,8 @@ pub struct DiffArgs {
     /// Another store, with which PLACE is compared, then a store as well: each a path, a URL or a path in a mount
     #[arg(value_name = "OTHER", conflicts_with = "store", help_heading = None)]
     pub other: Option<String>,
-    /// Compare elements, attributes and shapes of two stores, and not how elements are stored: chunks, codecs and keys
+    /// Compare nodes, shapes and elements of two stores alone: attributes, names of dimensions, fill values, chunks, codecs
+    /// and sizes of data types do not count
     #[arg(long, requires = "other", help_heading = None)]
     pub values: bool,
     /// Tell nodes, attributes and regions of arrays instead of keys

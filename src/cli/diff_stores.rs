@@ -13,7 +13,8 @@ use crate::hierarchy::{Hierarchy, NodeEntry};
 use crate::inspect::locate::StorePath;
 use crate::request_context::UNLIMITED;
 
-/// Prints what differs; returns whether nothing does.
+/// Prints what differs; returns whether nothing does. Fails with `Unsupported` if nothing differs as far as can be known, and
+/// some nodes cannot be compared.
 pub(super) fn diff(args: &DiffArgs, other: &str) -> Result<bool> {
     let reading = StoreArgs::of_two(&args.place.remote);
     let before = reading.open(&args.place.place.to_string_lossy())?;
@@ -27,8 +28,12 @@ pub(super) fn diff(args: &DiffArgs, other: &str) -> Result<bool> {
     };
     let mut nodes = Vec::new();
     let mut is_equal = true;
+    let mut first_fault = None;
     compare::compare(&state(&before), &state(&after), what, &mut |node: Value| {
-        is_equal = false;
+        is_equal &= node["error"].is_string() && !tells_difference(&node);
+        if let (None, Some(why)) = (&first_fault, node["error"].as_str()) {
+            first_fault = Some((node["path"].clone(), why.to_string()));
+        }
         if args.json {
             nodes.push(node);
         } else {
@@ -39,7 +44,20 @@ pub(super) fn diff(args: &DiffArgs, other: &str) -> Result<bool> {
     if args.json {
         report::print_json(&serde_json::json!({ "nodes": nodes }));
     }
-    Ok(is_equal)
+    match first_fault {
+        Some((path, why)) if is_equal => {
+            let path = path.as_str().unwrap_or_default();
+            let why = format!("cannot be compared, and nothing else differs: {why}");
+            Err(Error::unsupported(format!("/{path}"), why))
+        }
+        _ => Ok(is_equal),
+    }
+}
+
+/// Whether more is told of a node than why it cannot be compared.
+fn tells_difference(node: &Value) -> bool {
+    let lists = ["attributes", "metadata", "regions"];
+    lists.iter().any(|name| node.get(name).is_some())
 }
 
 /// The most names that are looked at for a document: links may lead in a circle.

@@ -115,7 +115,10 @@ pub enum Command {
     /// With --arrays nodes that were made, removed or changed: their attributes, metadata, and boxes of elements. Two stores,
     /// of whatever dialects, are compared in that way: a node that only the second has was created. Attributes are the
     /// same if every reader takes them so: members in another order and 1e0 in place of 1.0 do not differ, 1 and 1.0 do.
-    /// Fill values are compared as elements. The exit status is 1 if there are any differences.
+    /// Fill values are compared as elements. With --values a node differs if it is in one store alone, is a group in
+    /// one and an array in the other, or has another shape, another kind of values (boolean, integer, float, complex,
+    /// text, bytes) or elements of another value; nothing else counts. The exit status is 0 if nothing differs, 1 if
+    /// something does, 2 if a store does not open or an array cannot be compared and nothing else differs.
     Diff(DiffArgs),
     /// Bring what was changed into the store
     ///
@@ -153,9 +156,10 @@ pub enum Command {
     ///
     /// Holds each document against the text of its dialect, and finds keys of no node, chunks outside the grid, what
     /// writers left behind, consolidated metadata that differ from the documents, nodes that collide, links that lead
-    /// nowhere, and shards with a wrong index; with --data it decodes every chunk. A line for each finding: an error where
-    /// a text is broken or data are lost, a warning where a known writer deviates or nothing is lost yet, advice where
-    /// something could be better. The exit status is 1 if there are errors. Nothing is written without --fix. --fix
+    /// nowhere, arrays of one group whose dimensions differ, arrays without chunks, something else in the place of a chunk,
+    /// and shards with a wrong index; with --data it decodes every chunk. A line for each finding, with what mends it: an
+    /// error where a text is broken, data are lost or the usual readers refuse the store, a warning where a known writer
+    /// deviates or nothing is lost yet, advice where something could be better. The exit status is 1 if there are errors. Nothing is written without --fix. --fix
     /// consolidated first makes the consolidated metadata of the group anew, and of the groups below it that have some; a
     /// group without any gets them. The key is written on the condition that no other program changed it meanwhile.
     Check(CheckArgs),

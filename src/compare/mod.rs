@@ -18,9 +18,11 @@ use crate::model::{Array, Attributes, Node};
 use crate::store::Key;
 
 mod regions;
+mod values;
 
 use crate::request_context::UNLIMITED;
 use regions::{Difference, changed_regions, differing_regions};
+use values::kind_of;
 
 /// One state of a store.
 pub struct HierarchyState {
@@ -39,7 +41,8 @@ pub enum Compared<'a> {
     Keys(&'a HashSet<Key>),
     /// Nodes, and the elements of all arrays that have elements of one type.
     Stores,
-    /// The same, but how elements are stored does not count: chunks, codecs and keys.
+    /// Nodes, shapes and elements alone: neither attributes nor names, fill values, chunks, codecs and keys count, and of
+    /// data types only what kind of values they have.
     Values,
 }
 
@@ -146,11 +149,10 @@ fn add_changes(
 ) {
     match (old.node(), new.node()) {
         (Ok(first), Ok(second)) => {
-            add(
-                members,
-                "attributes",
-                differing_attributes(first.attributes(), second.attributes()),
-            );
+            if !matches!(what, Compared::Values) {
+                let differing = differing_attributes(first.attributes(), second.attributes());
+                add(members, "attributes", differing);
+            }
             add(
                 members,
                 "metadata",
@@ -163,6 +165,9 @@ fn add_changes(
             }
         }
         (Ok(_), Err(error)) | (Err(_), Err(error)) if is_changed(old, new, what) => {
+            members.insert("error".to_string(), json!(error.to_string()));
+        }
+        (Err(error), Ok(_)) if !matches!(what, Compared::Keys(_)) => {
             members.insert("error".to_string(), json!(error.to_string()));
         }
         (Err(_), Ok(_)) => {
@@ -182,8 +187,11 @@ fn is_changed(old: &NodeEntry, new: &NodeEntry, what: Compared<'_>) -> bool {
 fn is_comparable(first: &Array, second: &Array, what: Compared<'_>) -> bool {
     match what {
         Compared::Keys(_) => first.is_stored_like(second),
-        Compared::Stores | Compared::Values => {
+        Compared::Stores => {
             first.data_type == second.data_type && first.shape.len() == second.shape.len()
+        }
+        Compared::Values => {
+            kind_of(first) == kind_of(second) && first.shape.len() == second.shape.len()
         }
     }
 }
@@ -217,26 +225,22 @@ fn differing_attributes(before: &Attributes, after: &Attributes) -> Vec<Value> {
     all_of(&old, &new, |_| true)
 }
 
-/// The members of an array's metadata that say how its elements are stored.
-const STORAGE: [&str; 4] = [
-    "chunk_grid",
-    "chunk_key_encoding",
-    "codecs",
-    "storage_transformers",
-];
-
-/// Returns a node's metadata as final v3, without its attributes.
+/// Returns a node's metadata as final v3, without its attributes; of values, the shape and the kind alone.
 fn metadata(node: &Node, what: Compared<'_>) -> Map<String, Value> {
+    if matches!(what, Compared::Values) {
+        let facts = match node {
+            Node::Group(_) => json!({"node_type": "group"}),
+            Node::Array(array) => {
+                json!({"node_type": "array", "shape": array.shape, "data_type": kind_of(array)})
+            }
+        };
+        return facts.as_object().cloned().unwrap_or_default();
+    }
     let mut members = match v3::render(node) {
         Value::Object(members) => members,
         _ => Map::new(),
     };
     members.shift_remove("attributes");
-    if matches!(what, Compared::Values) {
-        for name in STORAGE {
-            members.shift_remove(name);
-        }
-    }
     members
 }
 
@@ -277,7 +281,8 @@ fn add_regions(
     let arrays = (|| Ok((before.arrays.open(old)?, after.arrays.open(new)?)))();
     let found = arrays.and_then(|(old, new)| match what {
         Compared::Keys(keys) => changed_regions(&old, &new, keys, &mut list),
-        Compared::Stores | Compared::Values => differing_regions(&old, &new, &mut list),
+        Compared::Stores => differing_regions(&old, &new, false, &mut list),
+        Compared::Values => differing_regions(&old, &new, true, &mut list),
     });
     if let Err(error) = found {
         members.insert("error".to_string(), json!(error.to_string()));

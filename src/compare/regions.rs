@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 
 use crate::array::OpenArray;
+use crate::array::ragged::RaggedElements;
 use crate::error::{Error, Result};
 use crate::export;
 use crate::export::Export;
@@ -15,6 +16,8 @@ use crate::model::Array;
 use crate::request_context::UNLIMITED;
 use crate::store::Key;
 use crate::sync::read_bytes::ReadAt;
+
+use super::values::are_equal;
 
 /// Elements that differ.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -54,28 +57,31 @@ pub(super) fn changed_regions(
         if both.shape.contains(&0) {
             continue;
         }
-        list.extend(difference_within(&both, old, new)?);
+        let pair = ArrayPair::new(old, new, false);
+        list.extend(pair.difference_within(&both)?);
     }
     Ok(())
 }
 
 /// Adds a box for each chunk of the new array's grid whose elements are others in the old array, which has elements of the
-/// same type. Fails with `TooLarge` for arrays of more chunks than can be looked at one by one.
+/// same type, or of the same kind where they are compared by value. Fails with `TooLarge` for arrays of more chunks than can be looked at one by one.
 pub(super) fn differing_regions(
     old: &Arc<OpenArray>,
     new: &Arc<OpenArray>,
+    by_value: bool,
     list: &mut Vec<Difference>,
 ) -> Result<()> {
     let grid = new.stored_grid()?;
     let old_region = Region::whole(&old.array().shape);
+    let pair = ArrayPair::new(old, new, by_value);
     let mut compare = |region: &Region| -> Result<()> {
         let both = region.overlap(&old_region);
         if !both.shape.contains(&0) {
-            list.extend(difference_within(&both, old, new)?);
+            list.extend(pair.difference_within(&both)?);
         }
         Ok(())
     };
-    if let Some(stored) = stored_in_either(old, new)? {
+    if let Some(stored) = pair.stored_in_either()? {
         for number in stored {
             compare(&grid.region(&grid.indices(ChunkIndex(number))))?;
         }
@@ -91,58 +97,123 @@ pub(super) fn differing_regions(
     Ok(())
 }
 
-/// Returns the chunks of the new array's grid that are stored, or lie over chunks that are stored of the old array. Nothing
-/// if that does not tell which elements are equal, since the fill values differ, or cannot be known.
-fn stored_in_either(old: &Arc<OpenArray>, new: &Arc<OpenArray>) -> Result<Option<BTreeSet<u64>>> {
-    let has_same_fill = old.array().fill_value.bytes == new.array().fill_value.bytes;
-    if !has_same_fill || !old.tells_stored_chunks() || !new.tells_stored_chunks() {
-        return Ok(None);
-    }
-    let (grid, old_grid) = (new.stored_grid()?, old.stored_grid()?);
-    let whole = Region::whole(&new.array().shape);
-    let mut numbers = BTreeSet::new();
-    let mut add = |region: &Region| -> Result<()> {
-        let region = region.overlap(&whole);
-        grid.visit(&region, |chunk, _, _| {
-            numbers.insert(chunk.0);
-            (numbers.len() as u64) <= MAX_CHUNKS
-        });
-        if numbers.len() as u64 > MAX_CHUNKS {
-            let text = format!("more than {MAX_CHUNKS} stored chunks");
-            return Err(Error::too_large(new.path(), text));
-        }
-        Ok(())
-    };
-    for (array, grid) in [(new, &grid), (old, &old_grid)] {
-        let mut stored = array.stored_chunks()?;
-        while let Some(indices) = stored.next_chunk(&UNLIMITED)? {
-            add(&grid.region(&indices))?;
-        }
-    }
-    Ok(Some(numbers))
+/// Two arrays whose elements are compared.
+struct ArrayPair<'a> {
+    old: &'a Arc<OpenArray>,
+    new: &'a Arc<OpenArray>,
+    /// Whether elements are compared by what they are worth, and not byte by byte.
+    by_value: bool,
 }
 
-/// Returns where two arrays differ within a box, if they do. A large box is compared part by part.
-fn difference_within(
-    region: &Region,
-    old: &Arc<OpenArray>,
-    new: &Arc<OpenArray>,
-) -> Result<Option<Difference>> {
-    let element = new.array().element_size().unwrap_or(1) as u64;
-    let mut found: Option<Difference> = None;
-    let mut parts = vec![region.clone()];
-    while let Some(part) = parts.pop() {
-        let elements = part
-            .shape
-            .iter()
-            .try_fold(1_u64, |all, &length| all.checked_mul(length));
-        let is_small = elements.is_some_and(|elements| elements.saturating_mul(element) <= PART);
-        match halves(&part).filter(|_| !is_small && !new.array().data_type.is_variable()) {
-            Some(halves) => parts.extend(halves),
-            None => found = joined(found, difference_of_part(&part, old, new)?),
+impl<'a> ArrayPair<'a> {
+    fn new(old: &'a Arc<OpenArray>, new: &'a Arc<OpenArray>, by_value: bool) -> ArrayPair<'a> {
+        ArrayPair { old, new, by_value }
+    }
+
+    /// Whether two elements are the same.
+    fn are_same(&self, old: &[u8], new: &[u8]) -> bool {
+        let [of_old, of_new] = [self.old, self.new].map(|array| &array.array().data_type);
+        if self.by_value {
+            are_equal((old, of_old), (new, of_new))
+        } else {
+            old == new
         }
     }
-    Ok(found)
+
+    /// Returns the chunks of the new array's grid that are stored, or lie over chunks that are stored of the old array.
+    /// Nothing if that does not tell which elements are equal, since the fill values differ, or cannot be known.
+    fn stored_in_either(&self) -> Result<Option<BTreeSet<u64>>> {
+        let (old, new) = (self.old, self.new);
+        let [old_fill, new_fill] =
+            [old, new].map(|array| array.array().fill_value.bytes.as_slice());
+        let has_same_fill = self.are_same(old_fill, new_fill);
+        if !has_same_fill || !old.tells_stored_chunks() || !new.tells_stored_chunks() {
+            return Ok(None);
+        }
+        let (grid, old_grid) = (new.stored_grid()?, old.stored_grid()?);
+        let whole = Region::whole(&new.array().shape);
+        let mut numbers = BTreeSet::new();
+        let mut add = |region: &Region| -> Result<()> {
+            let region = region.overlap(&whole);
+            grid.visit(&region, |chunk, _, _| {
+                numbers.insert(chunk.0);
+                (numbers.len() as u64) <= MAX_CHUNKS
+            });
+            if numbers.len() as u64 > MAX_CHUNKS {
+                let text = format!("more than {MAX_CHUNKS} stored chunks");
+                return Err(Error::too_large(new.path(), text));
+            }
+            Ok(())
+        };
+        for (array, grid) in [(new, &grid), (old, &old_grid)] {
+            let mut stored = array.stored_chunks()?;
+            while let Some(indices) = stored.next_chunk(&UNLIMITED)? {
+                add(&grid.region(&indices))?;
+            }
+        }
+        Ok(Some(numbers))
+    }
+
+    /// Returns where the arrays differ within a box, if they do. A large box is compared part by part.
+    fn difference_within(&self, region: &Region) -> Result<Option<Difference>> {
+        let arrays = [self.old, self.new].map(|array| array.array());
+        let element = arrays.map(|array| array.element_size().unwrap_or(1) as u64);
+        let element = element.into_iter().max().unwrap_or(1);
+        let is_variable = arrays.iter().all(|array| array.data_type.is_variable());
+        let mut found: Option<Difference> = None;
+        let mut parts = vec![region.clone()];
+        while let Some(part) = parts.pop() {
+            let elements = part
+                .shape
+                .iter()
+                .try_fold(1_u64, |all, &length| all.checked_mul(length));
+            let is_small =
+                elements.is_some_and(|elements| elements.saturating_mul(element) <= PART);
+            match halves(&part).filter(|_| !is_small && !is_variable) {
+                Some(halves) => parts.extend(halves),
+                None => found = joined(found, self.difference_of_part(&part)?),
+            }
+        }
+        Ok(found)
+    }
+
+    /// Returns where the arrays differ within a box that fits into memory, if they do.
+    fn difference_of_part(&self, region: &Region) -> Result<Option<Difference>> {
+        let [before, after] = [self.old, self.new].map(|array| BoxElements::read(array, region));
+        let (before, after) = (before?, after?);
+        let are_same = |old: &[u8], new: &[u8]| self.are_same(old, new);
+        Ok(difference(
+            region,
+            before.iter().zip(after.iter()),
+            &are_same,
+        ))
+    }
+}
+
+/// The elements of a box.
+enum BoxElements {
+    /// All of one size, in C order.
+    Fixed(Vec<u8>, usize),
+    Variable(RaggedElements),
+}
+
+impl BoxElements {
+    fn read(array: &Arc<OpenArray>, region: &Region) -> Result<BoxElements> {
+        if array.array().data_type.is_variable() {
+            return Ok(BoxElements::Variable(array.records(&UNLIMITED, region)?));
+        }
+        let bytes = raw(array, region)?;
+        let count: u64 = region.shape.iter().product();
+        let size = usize::try_from(bytes.len() as u64 / count.max(1)).unwrap_or(usize::MAX);
+        Ok(BoxElements::Fixed(bytes, size.max(1)))
+    }
+
+    fn iter(&self) -> Box<dyn Iterator<Item = &[u8]> + '_> {
+        match self {
+            BoxElements::Fixed(bytes, size) => Box::new(bytes.chunks(*size)),
+            BoxElements::Variable(records) => Box::new(records.iter()),
+        }
+    }
 }
 
 /// Returns the two halves of a box along its longest dimension; nothing of one element.
@@ -178,26 +249,6 @@ fn joined(one: Option<Difference>, other: Option<Difference>) -> Option<Differen
     Some(one)
 }
 
-/// Returns where two arrays differ within a box that fits into memory, if they do.
-fn difference_of_part(
-    region: &Region,
-    old: &Arc<OpenArray>,
-    new: &Arc<OpenArray>,
-) -> Result<Option<Difference>> {
-    if new.array().data_type.is_variable() {
-        let (before, after) = (
-            old.records(&UNLIMITED, region)?,
-            new.records(&UNLIMITED, region)?,
-        );
-        return Ok(difference(region, before.iter(), after.iter()));
-    }
-    let (before, after) = (raw(old, region)?, raw(new, region)?);
-    let count: u64 = region.shape.iter().product();
-    let size = usize::try_from(after.len() as u64 / count.max(1)).unwrap_or(usize::MAX);
-    let (before, after) = (before.chunks(size.max(1)), after.chunks(size.max(1)));
-    Ok(difference(region, before, after))
-}
-
 /// Returns the elements of a box, all of one size, in C order.
 fn raw(array: &Arc<OpenArray>, region: &Region) -> Result<Vec<u8>> {
     let export = Export::open(&UNLIMITED, array, export::format("raw")?, region.clone())?;
@@ -223,13 +274,13 @@ fn chunk_numbers(
 /// Returns where two contents of a box differ, if they do; the elements of both are in C order.
 fn difference<'a>(
     region: &Region,
-    before: impl Iterator<Item = &'a [u8]>,
-    after: impl Iterator<Item = &'a [u8]>,
+    elements: impl Iterator<Item = (&'a [u8], &'a [u8])>,
+    are_same: &dyn Fn(&[u8], &[u8]) -> bool,
 ) -> Option<Difference> {
     let mut found: Option<Difference> = None;
     let mut at: Vec<u64> = region.start.to_vec();
-    for (old, new) in before.zip(after) {
-        if old != new {
+    for (old, new) in elements {
+        if !are_same(old, new) {
             let all = found.get_or_insert_with(|| Difference {
                 start: at.clone(),
                 stop: at.clone(),
@@ -257,7 +308,10 @@ mod tests {
             shape: [2, 3].as_slice().into(),
         };
         let before = [0u8; 12];
-        let found = |after: &[u8; 12]| difference(&region, before.chunks(2), after.chunks(2));
+        let found = |after: &[u8; 12]| {
+            let elements = before.chunks(2).zip(after.chunks(2));
+            difference(&region, elements, &|old, new| old == new)
+        };
         assert_eq!(found(&before), None);
         let mut after = before;
         (after[2], after[11]) = (1, 1);

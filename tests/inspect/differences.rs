@@ -167,6 +167,165 @@ fn types_of_tensorstore_in_v2_are_those_of_v3() {
 }
 
 #[test]
+fn values_alone_are_compared_whatever_they_are_stored_as() {
+    let folder = tempfile::tempdir().unwrap();
+    let (one, other) = (folder.path().join("one"), folder.path().join("other"));
+    let of_v2 = |dtype: &str, fill: Value| {
+        let mut document: Value = serde_json::from_slice(&v2(2, 2)).unwrap();
+        (document["dtype"], document["fill_value"]) = (json!(dtype), fill);
+        document.to_string().into_bytes()
+    };
+    let of_v3 = |data_type: Value| {
+        let bytes = json!({"name": "bytes", "configuration": {"endian": "little"}});
+        let more = json!({
+            "data_type": data_type, "fill_value": 0, "codecs": [bytes], "attributes": {"units": "K"},
+            "dimension_names": ["x"],
+        });
+        v3(2, 2, &more)
+    };
+    let attributes = br#"{"_ARRAY_DIMENSIONS": ["x"], "_FillValue": 9}"#;
+    let doubles = |numbers: [f64; 2]| numbers.map(f64::to_le_bytes).concat();
+    for (dtype, fill, chunk, data_type, values, expected) in [
+        (
+            ">i2",
+            json!(9),
+            vec![0xff, 0xfe, 0, 5],
+            "int64",
+            [(-2_i64).to_le_bytes(), 5_i64.to_le_bytes()].concat(),
+            0,
+        ),
+        (
+            "|u1",
+            json!(null),
+            vec![254, 5],
+            "int64",
+            [254_i64.to_le_bytes(), 6_i64.to_le_bytes()].concat(),
+            1,
+        ),
+        (
+            "<f4",
+            json!("NaN"),
+            [1.5_f32.to_le_bytes(), f32::NAN.to_le_bytes()].concat(),
+            "float64",
+            doubles([1.5, -f64::NAN]),
+            0,
+        ),
+        (
+            "<f8",
+            json!(0),
+            doubles([-0.0, 2.0]),
+            "float64",
+            doubles([0.0, 2.0]),
+            0,
+        ),
+        (
+            "<f8",
+            json!(0),
+            doubles([1.0, 2.0]),
+            "float64",
+            doubles([1.0, 2.5]),
+            1,
+        ),
+        (
+            "|u1",
+            json!(0),
+            vec![1, 2],
+            "float64",
+            doubles([1.0, 2.0]),
+            1,
+        ),
+        ("|b1", json!(false), vec![1, 0], "uint8", vec![1, 0], 1),
+    ] {
+        store(
+            &one,
+            &[
+                (".zarray", &of_v2(dtype, fill)),
+                (".zattrs", attributes),
+                ("0", &chunk),
+            ],
+        );
+        store(
+            &other,
+            &[("zarr.json", &of_v3(json!(data_type))), ("c/0", &values)],
+        );
+        let (status, found) = diff(&one, &other, &["--values"]);
+        assert_eq!(status, expected, "{dtype} {data_type}: {found}");
+        let node = &found["nodes"][0];
+        assert_eq!(node["attributes"], Value::Null, "{found}");
+        // Kinds that differ are told, and elements only of one kind.
+        let is_kind = node["metadata"][0]["name"] == "data_type";
+        let has_regions = node["regions"].is_array();
+        assert!(expected == 0 || is_kind != has_regions, "{found}");
+    }
+    // Another shape, and a group in the place of an array.
+    let (one, other) = (folder.path().join("groups"), folder.path().join("others"));
+    store(
+        &one,
+        &[
+            ("zarr.json", GROUP),
+            ("a/zarr.json", &v3(3, 3, &json!({}))),
+            ("b/zarr.json", GROUP),
+        ],
+    );
+    store(
+        &other,
+        &[
+            ("zarr.json", GROUP),
+            ("a/zarr.json", &v3(4, 3, &json!({}))),
+            ("b/zarr.json", &v3(4, 3, &json!({}))),
+        ],
+    );
+    let (status, found) = diff(&one, &other, &["--values"]);
+    assert_eq!(status, 1);
+    let names: Vec<_> = (0..2)
+        .map(|node| found["nodes"][node]["metadata"][0]["name"].clone())
+        .collect();
+    assert_eq!(names[0], "shape", "{found}");
+    assert!(
+        found["nodes"][1]["metadata"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .any(|fact| fact["name"] == "node_type"),
+        "{found}"
+    );
+}
+
+#[test]
+fn what_cannot_be_compared_is_an_error_unless_something_differs() {
+    let folder = tempfile::tempdir().unwrap();
+    let (one, other) = (folder.path().join("one"), folder.path().join("other"));
+    let unknown = v3(
+        4,
+        4,
+        &json!({"codecs": [{"name": "bytes"}, {"name": "lzw"}]}),
+    );
+    let files: [(&str, &[u8]); 4] = [
+        ("zarr.json", GROUP),
+        ("a/zarr.json", &unknown),
+        ("a/c/0", b"abcd"),
+        ("b/zarr.json", &v3(4, 4, &json!({}))),
+    ];
+    store(&one, &files);
+    store(&other, &files);
+    let words = [
+        "diff",
+        one.to_str().unwrap(),
+        other.to_str().unwrap(),
+        "--values",
+    ];
+    let output = command(&words).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert!(
+        said.contains("/a: cannot be compared") && said.contains("lzw"),
+        "{said}"
+    );
+    store(&other, &[("b/c/0", b"abcd")]);
+    assert_eq!(command(&words).output().unwrap().status.code(), Some(1));
+}
+
+#[test]
 fn a_chunk_that_is_missing_is_the_fill_value_of_its_store() {
     let folder = tempfile::tempdir().unwrap();
     let (one, other) = (folder.path().join("one"), folder.path().join("other"));
