@@ -18,6 +18,8 @@ pub enum Kind {
     NotFound,
     /// A name, format or option of an earlier version.
     Removed,
+    /// A decoded file that there would be if the metadata of its node were others.
+    NoFile,
     /// A file where a directory is needed.
     NotADirectory,
     /// A directory where a file is needed.
@@ -69,9 +71,10 @@ pub enum Kind {
 
 impl Kind {
     /// Every variant that programs see, in the order of the table in `zarrfs-files(7)`.
-    pub const ALL: [Kind; 24] = [
+    pub const ALL: [Kind; 25] = [
         Kind::NotFound,
         Kind::Removed,
+        Kind::NoFile,
         Kind::NotADirectory,
         Kind::IsADirectory,
         Kind::Exists,
@@ -118,7 +121,7 @@ impl Kind {
     /// Returns the errno that a program on the mount sees.
     pub fn errno(self) -> i32 {
         match self {
-            Kind::NotFound | Kind::Removed => libc::ENOENT,
+            Kind::NotFound | Kind::Removed | Kind::NoFile => libc::ENOENT,
             Kind::NotADirectory => libc::ENOTDIR,
             Kind::IsADirectory => libc::EISDIR,
             Kind::Exists => libc::EEXIST,

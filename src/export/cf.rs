@@ -2,7 +2,8 @@
 //!
 //! `scale_factor`, `add_offset`, `_FillValue`, `missing_value`, `_Unsigned`, `units` of time and xarray's `dtype` are
 //! applied to each element by itself. Types are those that xarray gives. The fill value of v2 stands for `_FillValue`, as
-//! xarray has it; that of final v3 does not.
+//! xarray has it; that of final v3 does not. An attribute of these that says nothing, such as a factor that is text, leaves
+//! the elements without values: numbers as they are stored would be taken for them.
 
 use std::sync::Arc;
 
@@ -10,7 +11,7 @@ use serde_json::Value;
 
 use crate::dialect::fill_json;
 use crate::export::calendar::Calendar;
-use crate::export::cf_attributes::{AttributeNumber, fill_numbers};
+use crate::export::cf_attributes::{AttributeNumber, fill_numbers, packing_number, shown};
 use crate::export::cf_complex::ComplexMask;
 use crate::export::cf_counts::CountedNumbers;
 use crate::export::cf_numbers::{CfPacking, FillNumber, Stored};
@@ -18,6 +19,8 @@ use crate::export::cf_values::{CfConversion, Meaning, Truth};
 use crate::export::conversion::{Chained, Conversion};
 use crate::export::times::{TimeCount, unit_of};
 use crate::model::{Array, Attributes, DataType, TimeUnit};
+
+pub use crate::export::cf_attributes::NoValues;
 
 /// The attributes that are applied, and so have no meaning for the values.
 const APPLIED: [&str; 5] = [
@@ -36,24 +39,25 @@ pub struct DecodedArray {
     pub conversion: Option<Arc<dyn Conversion>>,
 }
 
-/// Returns an array as its attributes mean it; nothing if its elements are no numbers.
-pub fn decoded(array: &Array) -> Option<DecodedArray> {
+/// Returns an array as its attributes mean it, or why they mean nothing.
+pub fn decoded(array: &Array) -> Result<DecodedArray, NoValues> {
     let array = &*array.in_files();
     let found: Option<(DataType, Arc<dyn Conversion>)> = match &array.data_type {
         // Times are what they mean.
         DataType::Bool | DataType::DateTime(_) | DataType::TimeDelta(_) => None,
         DataType::Complex(size) => {
-            let mask = ComplexMask::of(array, *size);
+            let mask = ComplexMask::of(array, *size)?;
             mask.map(|mask| (array.data_type.clone(), Arc::new(mask) as _))
         }
         data_type => {
-            let decoding = Decoding::of(array, Stored::of(data_type)?);
+            let stored = Stored::of(data_type).ok_or(NoValues::NotNumbers)?;
+            let decoding = Decoding::of(array, stored)?;
             let is_changed = !decoding.is_identity();
             is_changed.then(|| (decoding.data_type(), decoding.conversion()))
         }
     };
     let Some((data_type, conversion)) = found else {
-        return Some(DecodedArray {
+        return Ok(DecodedArray {
             array: array.clone(),
             conversion: None,
         });
@@ -70,7 +74,7 @@ pub fn decoded(array: &Array) -> Option<DecodedArray> {
     }
     described.fill_value.json = fill_json::value(&described.data_type, &fill);
     described.fill_value.bytes = fill;
-    Some(DecodedArray {
+    Ok(DecodedArray {
         array: described,
         conversion: Some(conversion),
     })
@@ -131,6 +135,8 @@ enum Counted {
 /// What attributes say of the numbers of an array.
 struct Told {
     stored: Stored,
+    /// Whether there is a factor or a summand, be it null, with which xarray computes in floats.
+    is_packed: bool,
     scale: Option<AttributeNumber>,
     offset: Option<AttributeNumber>,
     /// Whether a number stands for no value.
@@ -143,31 +149,32 @@ struct Told {
 }
 
 impl Decoding {
-    fn of(array: &Array, found: Stored) -> Decoding {
+    fn of(array: &Array, found: Stored) -> Result<Decoding, NoValues> {
         let attributes = &array.attributes;
-        let stored = signed_as_told(found, attributes);
-        let mut fills = fill_numbers(array, found, stored);
+        let stored = signed_as_told(found, attributes)?;
+        let mut fills = fill_numbers(array, found, stored)?;
         let has_fill = !fills.is_empty();
         fills.retain(|fill| !fill.is_nan());
-        let number = |name| AttributeNumber::read(&attributes.get(name)?);
+        let is_there = |name| attributes.get(name).is_some();
         let told = Told {
             stored,
-            scale: number("scale_factor"),
-            offset: number("add_offset"),
+            is_packed: is_there("scale_factor") || is_there("add_offset"),
+            scale: packing_number(attributes, "scale_factor")?,
+            offset: packing_number(attributes, "add_offset")?,
             masks: !fills.is_empty(),
             has_fill,
-            counted: counted(attributes),
+            counted: counted(attributes)?,
             dtype: text_of(attributes, "dtype").unwrap_or_default(),
         };
-        let meaning = told.meaning();
+        let meaning = told.meaning()?;
         let is_count = matches!(meaning, Meaning::Time { .. } | Meaning::Duration { .. });
-        Decoding {
+        Ok(Decoding {
             stored,
             is_reread: stored != found,
             is_truth: told.dtype == "bool" && !is_count,
             meaning,
             fills: fills.into_iter().map(AttributeNumber::fill).collect(),
-        }
+        })
     }
 
     fn is_identity(&self) -> bool {
@@ -229,31 +236,47 @@ fn text_of(attributes: &Attributes, name: &str) -> Option<String> {
 }
 
 /// Returns the type of numbers whose sign `_Unsigned` corrects.
-fn signed_as_told(stored: Stored, attributes: &Attributes) -> Stored {
-    let told = attributes.get("_Unsigned");
-    match told.as_ref().and_then(Value::as_str) {
-        Some("true") => stored.unsigned(),
-        Some("false") => stored.signed(),
-        _ => stored,
+fn signed_as_told(stored: Stored, attributes: &Attributes) -> Result<Stored, NoValues> {
+    let told = attributes.get("_Unsigned").unwrap_or_default();
+    match told.as_str() {
+        _ if stored.is_float() || told.is_null() => Ok(stored),
+        Some("true") => Ok(stored.unsigned()),
+        Some("false") => Ok(stored.signed()),
+        // Some readers take "True" or true for unsigned and others do not.
+        _ => Err(NoValues::of("_Unsigned", &told, "\"true\" or \"false\"")),
     }
 }
 
-fn counted(attributes: &Attributes) -> Counted {
-    let text = |name| text_of(attributes, name);
-    let Some(units) = text("units") else {
-        return Counted::Other;
+fn counted(attributes: &Attributes) -> Result<Counted, NoValues> {
+    let Some(units) = text_of(attributes, "units") else {
+        return Ok(Counted::Other);
     };
     if units.contains("since") {
-        let calendar = text("calendar").unwrap_or("standard".to_string());
-        let count = TimeCount::parse(&units, &calendar);
-        return Counted::Times(count.filter(|count| count.calendar == Calendar::Gregorian));
+        let count = time_count(&units, attributes)?;
+        let is_held = count.calendar == Calendar::Gregorian;
+        return Ok(Counted::Times(is_held.then_some(count)));
     }
     // xarray knows durations by their long names alone, and times by short ones too.
     let is_whole = units.ends_with("seconds") || ["minutes", "hours", "days"].contains(&&*units);
-    match unit_of(&units).filter(|_| is_whole && units == units.to_lowercase()) {
-        Some(unit) => Counted::Durations(unit),
-        None => Counted::Other,
-    }
+    let unit = unit_of(&units).filter(|_| is_whole && units == units.to_lowercase());
+    Ok(unit.map_or(Counted::Other, Counted::Durations))
+}
+
+/// Reads units that count times.
+fn time_count(units: &str, attributes: &Attributes) -> Result<TimeCount, NoValues> {
+    let calendar = match attributes.get("calendar") {
+        None | Some(Value::Null) => Value::from("standard"),
+        Some(other) => other,
+    };
+    let name = calendar.as_str().unwrap_or_default();
+    TimeCount::parse(units, name).ok_or_else(|| {
+        let units = shown(&Value::from(units));
+        NoValues::Attribute(format!(
+            "the attribute units is {units} in the calendar {}, and has to be a unit of time, 'since' and a date of a \
+             known calendar",
+            shown(&calendar)
+        ))
+    })
 }
 
 /// A type in which numbers are computed.
@@ -269,12 +292,13 @@ impl Told {
     /// Chooses the type of numbers before they become times, as xarray does.
     fn computed(&self) -> Computed {
         let is_time = self.counted != Counted::Other;
-        if self.scale.is_some() || self.offset.is_some() {
+        if self.is_packed {
             if self.has_fill && !self.masks && !is_time {
                 // A fill value that is NaN leaves the type alone.
                 return Computed::AsStored;
             }
             let factor = match (self.scale, self.offset) {
+                (None, None) if self.stored.fits_single() => return Computed::Single,
                 // Numbers of JSON are floats of eight bytes, or whole.
                 (Some(AttributeNumber::Whole(factor)), None) if !self.masks => factor,
                 _ => return Computed::Double,
@@ -285,10 +309,10 @@ impl Told {
         if !self.masks || self.stored.is_float() {
             return Computed::AsStored;
         }
-        match self.stored.size() {
+        match self.stored.fits_single() {
             _ if is_time => Computed::Long { factor: 1 },
-            1 | 2 => Computed::Single,
-            _ => Computed::Double,
+            true => Computed::Single,
+            false => Computed::Double,
         }
     }
 
@@ -299,7 +323,7 @@ impl Told {
         }
     }
 
-    fn meaning(&self) -> Meaning {
+    fn meaning(&self) -> Result<Meaning, NoValues> {
         let (computed, packing) = (self.computed(), self.packing());
         let numbers = match computed {
             Computed::Long { factor } => CountedNumbers::Long { factor },
@@ -307,24 +331,24 @@ impl Told {
             _ => CountedNumbers::Stored,
         };
         match self.counted {
-            Counted::Times(Some(count)) => return Meaning::Time { count, numbers },
+            Counted::Times(Some(count)) => return Ok(Meaning::Time { count, numbers }),
             Counted::Durations(unit) if self.dtype.starts_with("timedelta64") => {
-                let (name, step) = duration_unit(&self.dtype, unit);
-                return Meaning::Duration {
+                let (name, step) = duration_unit(&self.dtype, unit)?;
+                return Ok(Meaning::Duration {
                     unit,
                     step,
                     name,
                     numbers,
-                };
+                });
             }
             _ => {}
         }
-        match computed {
+        Ok(match computed {
             Computed::Long { factor } => Meaning::Long { factor },
             Computed::Double => Meaning::Double(packing),
             Computed::Single => Meaning::Single(packing),
             Computed::AsStored => self.own_meaning(packing),
-        }
+        })
     }
 
     /// Returns what becomes of numbers that keep their type.
@@ -341,19 +365,26 @@ impl Told {
 
 /// Returns the unit of numpy in which xarray has durations that count so many nanoseconds, and its nanoseconds: the one
 /// that it had them in, or a finer one that they count.
-fn duration_unit(dtype: &str, counted: i64) -> (&'static str, i64) {
+fn duration_unit(dtype: &str, counted: i64) -> Result<(&'static str, i64), NoValues> {
     let steps = [
         ("s", 1_000_000_000),
         ("ms", 1_000_000),
         ("us", 1_000),
         ("ns", 1),
     ];
-    let unit = dtype.split(['[', ']']).nth(1).unwrap_or("ns");
-    let finest = ["ps", "fs", "as"].contains(&unit);
-    let told = steps
-        .iter()
-        .position(|(name, _)| *name == unit || (finest && *name == "ns"));
+    let unit = dtype.strip_prefix("timedelta64[");
+    let unit = unit.and_then(|unit| unit.strip_suffix(']'));
+    let told = match unit {
+        Some("W" | "D" | "h" | "m" | "s") => 0,
+        Some("ms") => 1,
+        Some("us") => 2,
+        Some("ns" | "ps" | "fs" | "as") => 3,
+        _ => {
+            let wanted = "a type of numpy that has durations, such as timedelta64[ns]";
+            return Err(NoValues::of("dtype", &Value::from(dtype), wanted));
+        }
+    };
     let own = steps.iter().position(|(_, step)| *step == counted);
-    let step = steps.get(told.unwrap_or(0).max(own.unwrap_or(0)));
-    step.copied().unwrap_or(("ns", 1))
+    let step = steps.get(own.map_or(told, |own| own.max(told)));
+    Ok(step.copied().unwrap_or(("ns", 1)))
 }

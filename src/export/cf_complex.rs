@@ -4,7 +4,9 @@
 
 use serde_json::Value;
 
-use crate::export::cf_attributes::{AttributeNumber, encoded_number, missing_numbers};
+use crate::export::cf_attributes::{
+    AttributeNumber, FILL, NoValues, encoded_number, missing_numbers,
+};
 use crate::export::conversion::{Conversion, digest_of};
 use crate::model::Array;
 
@@ -20,37 +22,43 @@ pub(super) struct ComplexMask {
 
 impl ComplexMask {
     /// Returns what becomes of the numbers of an array; nothing if none of them stands for no value.
-    pub(super) fn of(array: &Array, size: usize) -> Option<ComplexMask> {
-        let missing = missing_numbers(&array.attributes).into_iter();
+    pub(super) fn of(array: &Array, size: usize) -> Result<Option<ComplexMask>, NoValues> {
+        let missing = missing_numbers(&array.attributes)?.into_iter();
         let mut fills: Vec<[f64; 2]> = missing.map(|number| [number.to_float(), 0.0]).collect();
-        fills.extend(fill_number(array, size));
+        fills.extend(fill_number(array, size)?);
         fills.retain(|[real, imaginary]| !real.is_nan() && !imaginary.is_nan());
-        (!fills.is_empty()).then_some(ComplexMask { size, fills })
+        Ok((!fills.is_empty()).then_some(ComplexMask { size, fills }))
     }
 }
 
-/// Returns the number that the fill value of v2 or `_FillValue` is.
-fn fill_number(array: &Array, size: usize) -> Option<[f64; 2]> {
+/// Returns the number that the fill value of v2 or `_FillValue` is; nothing if there is none.
+fn fill_number(array: &Array, size: usize) -> Result<Option<[f64; 2]>, NoValues> {
     if array.dialect == "v2" && !array.fill_value.is_none {
         let bytes = &array.fill_value.bytes;
-        return match size {
+        return Ok(match size {
             8 => pairs::<4>(bytes).next().map(|pair| pair.map(wide)),
             _ => pairs::<8>(bytes)
                 .next()
                 .map(|pair| pair.map(f64::from_le_bytes)),
-        };
+        });
     }
+    let value = array.attributes.get(FILL).unwrap_or_default();
     let part = |value: &Value| {
         let number = AttributeNumber::read(value).or_else(|| encoded_number(value))?;
         Some(number.to_float())
     };
-    match array.attributes.get("_FillValue")? {
+    let number = match &value {
+        Value::Null => return Ok(None),
         Value::Array(parts) => match parts.as_slice() {
-            [real, imaginary] => Some([part(real)?, part(imaginary)?]),
+            [real, imaginary] => part(real).zip(part(imaginary)),
             _ => None,
         },
-        real => Some([part(&real)?, 0.0]),
-    }
+        real => part(real).zip(Some(0.0)),
+    };
+    let refused = || NoValues::of(FILL, &value, "a number, or a list of two");
+    number
+        .map(|(real, imaginary)| Some([real, imaginary]))
+        .ok_or_else(refused)
 }
 
 fn wide(part: [u8; 4]) -> f64 {

@@ -107,6 +107,11 @@ impl Stored {
         matches!(self, Stored::F2 | Stored::F4 | Stored::F8)
     }
 
+    /// Whether floats of four bytes hold each of the numbers.
+    pub(super) fn fits_single(self) -> bool {
+        self.size() <= 2 || self == Stored::F4
+    }
+
     pub(super) fn unsigned(self) -> Stored {
         match self {
             Stored::I1 => Stored::U1,
@@ -125,6 +130,12 @@ impl Stored {
             Stored::U8 => Stored::I8,
             other => other,
         }
+    }
+
+    /// Returns a whole number as an element has it; nothing if the type has no such number.
+    pub(super) fn bytes_of(self, number: i128) -> Option<Vec<u8>> {
+        let bytes = number.to_le_bytes()[..self.size()].to_vec();
+        (self.number(&bytes) == FillNumber::Whole(number)).then_some(bytes)
     }
 
     /// Returns the value of an element.

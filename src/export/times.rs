@@ -44,6 +44,10 @@ impl TimeCount {
             "360_day" => (Calendar::Days360, Calendar::Days360),
             _ => return None,
         };
+        // Before the year 1 comes the year -1 there.
+        if of_date == Calendar::Julian && date.year == 0 {
+            return None;
+        }
         let (unit, origin) = (unit.trim(), date.in_calendar(of_date)?.start(of_date));
         let is_held = of_date == Calendar::Gregorian && i64::try_from(origin).is_ok();
         Some(TimeCount {
@@ -410,6 +414,8 @@ mod tests {
             ("2000-001", "standard"),
             ("01-01-2000", "standard"),
             ("1582-10-10", "standard"),
+            ("0000-01-01", "standard"),
+            ("0-1-1", "julian"),
             ("2000-02-29", "noleap"),
             ("2000-01-31", "360_day"),
         ] {
@@ -420,6 +426,7 @@ mod tests {
             ("2001-02-29", "all_leap"),
             ("1900-02-29", "julian"),
             ("2000-02-30", "360_day"),
+            ("0000-01-01", "proleptic_gregorian"),
         ] {
             let units = format!("days since {date}");
             assert!(TimeCount::parse(&units, calendar).is_some(), "{units}");

@@ -6,10 +6,11 @@
 use std::sync::Arc;
 
 use crate::array::{Arrays, OpenArray};
-use crate::error::{Error, Result};
+use crate::error::{Error, Kind, Result};
 use crate::export::axes::axes_of;
 use crate::export::calendar::Calendar;
 use crate::export::cf;
+use crate::export::cf::NoValues;
 use crate::export::times::{TimeCount, unit_of};
 use crate::export::{Export, FileParts, Subject};
 use crate::grid::{Region, Selection};
@@ -135,8 +136,9 @@ pub(super) fn read(
     }
     let decoded = cf::decoded(array);
     let (described, conversion) = match &decoded {
-        Some(decoded) => (&decoded.array, decoded.conversion.as_ref()),
-        None => (array, None),
+        Ok(decoded) => (&decoded.array, decoded.conversion.as_ref()),
+        Err(NoValues::NotNumbers) => (array, None),
+        Err(why) => return Err(Error::new(Kind::NoFile, open.path(), why)),
     };
     let mut parts = FileParts::plain(Vec::new());
     if let Some(conversion) = conversion {
@@ -247,7 +249,7 @@ fn utf32(bytes: &[u8]) -> String {
 }
 
 /// Returns the nanoseconds of a unit of numpy; nothing for those whose lengths differ, or are shorter.
-fn nanoseconds(unit: &TimeUnit) -> Option<i128> {
+pub fn nanoseconds(unit: &TimeUnit) -> Option<i128> {
     let name = match unit.name.as_str() {
         "W" | "D" => "day",
         "h" => "hour",

@@ -162,8 +162,8 @@ fn length(
         let found = format!("{}: {why}", ending.format.extension);
         Error::unsupported(open.path(), found)
     };
-    let numbers = || cf::decoded(array).ok_or_else(|| refused("cf is for numbers"));
-    let meant = ending.is_meant.then(numbers).transpose()?;
+    let meant = ending.is_meant.then(|| cf::decoded(array)).transpose();
+    let meant = meant.map_err(|why| refused(&why.to_string()))?;
     let described = meant.as_ref().map_or(array, |meant| &meant.array);
     *elements = Some((described.data_type.to_string(), shape.clone()));
     let around = SurroundingNodes::of(context, place.hierarchy, place.entry)?;

@@ -3,6 +3,8 @@
 use std::sync::Arc;
 
 use crate::error::Result;
+use crate::export::cf;
+use crate::export::cf::NoValues;
 use crate::export::surroundings::Surroundings;
 use crate::export::{FORMATS, Subject};
 use crate::hierarchy::NodeEntry;
@@ -24,7 +26,11 @@ pub fn of_array(array: &Array, name: &str, around: Surroundings<'_>) -> Vec<Refu
     };
     let formats = FORMATS.iter();
     let refused = formats.filter_map(|format| Some((format.extension, format.why_not(&subject)?)));
-    refused.collect()
+    let mut refused: Vec<RefusedFile> = refused.collect();
+    if let Err(why @ NoValues::Attribute(_)) = cf::decoded(array) {
+        refused.push(("cf", why.to_string()));
+    }
+    refused
 }
 
 /// The files of a group that hold all of its arrays.

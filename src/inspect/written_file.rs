@@ -69,9 +69,10 @@ pub fn open_file(
     }
     array.check_decodable()?;
     let (shape, taken) = (selection.shape(), TakenDimension::of_selection(selection));
-    let no_numbers = || Error::unsupported(array.path(), "cf is for numbers");
-    let numbers = || cf::decoded(described.metadata).ok_or_else(no_numbers);
-    let meant = is_meant.then(numbers).transpose()?;
+    let meant = is_meant
+        .then(|| cf::decoded(described.metadata))
+        .transpose();
+    let meant = meant.map_err(|why| Error::unsupported(array.path(), why))?;
     let metadata = meant.as_ref().map(|meant| &meant.array);
     let subject = Subject {
         name: described.name,

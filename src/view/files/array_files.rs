@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use crate::array::OpenArray;
 use crate::error::{Error, Kind, Result};
+use crate::export::cf::NoValues;
 use crate::export::{FileParts, Format, Subject, TakenDimension};
 use crate::export::{cf, npy, raw};
 use crate::grid::{Coordinates, NumberedName, Region, Selection};
@@ -244,7 +245,7 @@ impl FilesView {
         let taken = TakenDimension::of_selection(&selection);
         subject.chosen = ending.chosen;
         subject.taken = matches!(part, ArrayPart::Selected(_)).then_some(&taken[..]);
-        let Some(parts) = parts_of(&array, subject, &ending) else {
+        let Some(parts) = parts_of(&array, subject, &ending)? else {
             return Ok(None);
         };
         Ok(Some(DecodedTarget {
@@ -258,16 +259,18 @@ impl FilesView {
     }
 }
 
-/// Returns what a file of an array consists of, or why it does not read; nothing if there is no such file.
+/// Returns what a file of an array consists of, or why it does not read; nothing if there is no such file. `NoFile` if
+/// an attribute leaves its elements without values.
 fn parts_of(
     array: &OpenArray,
     subject: Subject<'_>,
     ending: &FileEnding<'_>,
-) -> Option<Result<FileParts>> {
+) -> Result<Option<Result<FileParts>>> {
     let format = ending.format;
     let meant = match ending.is_meant.then(|| cf::decoded(subject.array)) {
-        Some(meant) => Some(meant?),
-        None => None,
+        Some(Err(NoValues::NotNumbers)) => return Ok(None),
+        Some(Err(why)) => return Err(Error::new(Kind::NoFile, array.path(), why)),
+        meant => meant.and_then(std::result::Result::ok),
     };
     let described = meant.as_ref().map_or(subject.array, |meant| &meant.array);
     let subject = Subject {
@@ -277,15 +280,15 @@ fn parts_of(
     // Made once: for a format that is not basic they tell whether there is such a file.
     let parts = format.parts_of(array, &subject);
     if (parts.is_err() || !format.is_basic) && !format.fits(&subject) {
-        return None;
+        return Ok(None);
     }
     let conversion = meant.as_ref().and_then(|meant| meant.conversion.as_ref());
-    Some(match conversion {
+    Ok(Some(match conversion {
         Some(conversion) => {
             parts.and_then(|parts| Ok(parts.after(conversion, array.array().element_size()?)))
         }
         None => parts,
-    })
+    }))
 }
 
 /// Returns the elements of a part of an array; nothing if the array has no such chunk.
