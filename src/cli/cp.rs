@@ -9,7 +9,7 @@ use super::named_faults::named;
 use super::output_file::OutputFile;
 use super::progress::Progress;
 use super::source_array::{SourceArray, in_group};
-use super::{CpArgs, progress, report};
+use super::{CpArgs, report};
 use crate::error::{Error, Result};
 use crate::export::group::GroupFormat;
 use crate::hierarchy::NodeEntry;
@@ -45,7 +45,10 @@ fn write(
     let array = open_array(located)?;
     let selection = select((&args.store, path), located, selection)?;
     let source = SourceArray::of(located, array, content.format)?;
+    // A file that is put together is read for its length.
+    let reading = Progress::new("reading");
     let opened = open_file(&UNLIMITED, &source.described(), &selection, content)?;
+    drop(reading);
     note_left_out(opened.left_out());
     write_opened(args, &opened, opened.len())?;
     Ok(true)
@@ -62,12 +65,13 @@ fn note_left_out<'a>(sentences: impl Iterator<Item = &'a str>) {
 fn write_opened(args: &CpArgs, opened: &dyn ReadAt, length: u64) -> Result<()> {
     let file = OutputFile::create(&args.file)?;
     file.check_room(length)?;
-    let bar = Progress::new(progress::BYTES);
+    let bar = Progress::new("reading");
+    bar.bytes(0, length);
     let mut done = 0;
     write_whole(&UNLIMITED, opened, length, &mut |bytes| {
         file.write(bytes)?;
         done += bytes.len() as u64;
-        bar.show(done, length);
+        bar.bytes(done, length);
         Ok(true)
     })?;
     file.keep()
@@ -90,11 +94,13 @@ fn cp_group(
         arrays: &located.opened.arrays,
         group,
     };
+    let reading = Progress::new("reading");
     let planned = source.file(&UNLIMITED, format)?.map_err(|why| {
         let found = format!("{}: {why}", format.extension);
         Error::unsupported(shown(located), found)
     })?;
     let opened = planned.open(&UNLIMITED)?;
+    drop(reading);
     note_left_out(planned.left_out());
     write_opened(args, &opened, opened.len())?;
     Ok(true)

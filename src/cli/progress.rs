@@ -1,58 +1,322 @@
-//! How far a command is: a bar on stderr, if that is a terminal and the command takes longer than a second.
+//! How far a command is: a line on stderr, if that is a terminal and the command takes longer than a second.
+//!
+//! A thread draws it, so that it appears and goes on while nothing is done. The time left is that of the pace at which work
+//! was done, from the first of it on and with less weight the longer ago that was; indicatif's own begins to count when its
+//! bar appears, and takes what was done before for the work of a moment.
 
+use std::io;
+use std::io::IsTerminal;
+use std::sync::Arc;
+use std::thread;
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
-use parking_lot::Mutex;
+use parking_lot::{Condvar, Mutex};
 
-/// How long a command may take without a bar.
+use super::units;
+
+/// How long a command may take without a line.
 const SHOW_AFTER: Duration = Duration::from_secs(1);
 
-/// What follows the bar where keys are counted, and where bytes are.
-pub(super) const KEYS: &str = "{wide_bar} {pos}/{len} keys {eta}";
-pub(super) const BYTES: &str = "{wide_bar} {binary_bytes}/{binary_total_bytes} {eta}";
+/// How often the line is drawn.
+const SHOW_EVERY: Duration = Duration::from_millis(200);
 
-/// A bar that appears once the command takes long.
+/// How long work has to go on before the time left is told.
+const JUDGE_AFTER: f64 = 1.0;
+
+/// After how many seconds work counts half as much for the pace.
+const HALF_LIFE: f64 = 8.0;
+
+/// What is counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Counted {
+    Keys,
+    Bytes,
+    /// Chunks of which nobody knows how many there will be.
+    Chunks,
+}
+
+impl Counted {
+    fn template(self) -> &'static str {
+        match self {
+            Counted::Keys => "{wide_bar} {pos}/{len} keys {msg}",
+            Counted::Bytes => "{wide_bar} {binary_bytes}/{binary_total_bytes} {msg}",
+            Counted::Chunks => "{spinner} {msg}",
+        }
+    }
+}
+
+/// A line that appears once the command takes long, and goes when this does.
 pub(super) struct Progress {
+    shared: Arc<Shared>,
+    drawing: Option<JoinHandle<()>>,
+}
+
+struct Shared {
     started: Instant,
-    template: &'static str,
-    bar: Mutex<Option<ProgressBar>>,
+    state: Mutex<State>,
+    ends: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    /// What is counted and how far the count is; nothing before it begins.
+    count: Option<(Counted, Pace)>,
+    has_ended: bool,
 }
 
 impl Progress {
-    pub(super) fn new(template: &'static str) -> Progress {
-        Progress {
+    /// Begins with work that is not counted, called `what`.
+    pub(super) fn new(what: &'static str) -> Progress {
+        let shared = Arc::new(Shared {
             started: Instant::now(),
-            template,
-            bar: Mutex::new(None),
+            state: Mutex::default(),
+            ends: Condvar::new(),
+        });
+        let drawn = shared.clone();
+        let draw = move || drawn.draw(what);
+        let name = || thread::Builder::new().name("zarrfs-progress".to_string());
+        // Without a thread the command runs without a sign of life.
+        let drawing = io::stderr().is_terminal().then(|| name().spawn(draw).ok());
+        Progress {
+            shared,
+            drawing: drawing.flatten(),
         }
     }
 
-    /// Shows that `done` of `total` are done.
-    pub(super) fn show(&self, done: u64, total: u64) {
-        let mut bar = self.bar.lock();
-        if bar.is_none() && self.started.elapsed() > SHOW_AFTER {
-            *bar = Some(new_bar(total, self.template));
-        }
-        if let Some(bar) = &*bar {
-            bar.set_position(done);
-        }
+    /// Shows that so many of all keys are done; 0 when the work begins.
+    pub(super) fn keys(&self, done: u64, total: u64) {
+        self.shared.note(Counted::Keys, done, total);
     }
-}
 
-/// Makes a bar; indicatif draws none where stderr is no terminal.
-fn new_bar(total: u64, template: &str) -> ProgressBar {
-    let bar = ProgressBar::new(total);
-    let style = ProgressStyle::with_template(template);
-    bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
-    bar
+    /// Shows that so many of all bytes are done; 0 when the work begins.
+    pub(super) fn bytes(&self, done: u64, total: u64) {
+        self.shared.note(Counted::Bytes, done, total);
+    }
+
+    /// Shows that so many chunks were found.
+    pub(super) fn chunks(&self, found: u64) {
+        self.shared.note(Counted::Chunks, found, 0);
+    }
 }
 
 impl Drop for Progress {
     fn drop(&mut self) {
-        let bar = self.bar.get_mut();
-        if let Some(bar) = bar.take() {
-            bar.finish_and_clear();
+        self.shared.state.lock().has_ended = true;
+        self.shared.ends.notify_all();
+        if let Some(drawing) = self.drawing.take() {
+            // What a thread that only draws ends with concerns nobody.
+            let _ = drawing.join();
         }
+    }
+}
+
+impl Shared {
+    fn note(&self, counted: Counted, done: u64, total: u64) {
+        let now = self.started.elapsed().as_secs_f64();
+        let mut state = self.state.lock();
+        let (_, pace) = state.count.get_or_insert((counted, Pace::beginning(now)));
+        pace.total = total;
+        pace.note(done, now);
+    }
+
+    /// Draws the line until the work has ended; indicatif removes it then.
+    fn draw(&self, what: &str) {
+        let mut state = self.state.lock();
+        self.ends.wait_for(&mut state, SHOW_AFTER);
+        let bar = ProgressBar::new_spinner();
+        let mut drawn = None;
+        while !state.has_ended {
+            let now = self.started.elapsed().as_secs_f64();
+            let counted = state.count.as_ref().map(|(counted, _)| *counted);
+            if drawn != Some(counted) {
+                let template = counted.map_or("{spinner} {msg}", Counted::template);
+                let style = ProgressStyle::with_template(template);
+                bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+                drawn = Some(counted);
+            }
+            match &state.count {
+                None => bar.set_message(format!("{what}, {}", shown_seconds(now))),
+                Some((Counted::Chunks, pace)) => {
+                    bar.set_message(format!("{what}, {}", units::count(pace.done, "chunk")));
+                }
+                Some((_, pace)) => {
+                    bar.set_length(pace.total);
+                    bar.set_position(pace.done);
+                    let left = pace.left(now).map(shown_seconds);
+                    bar.set_message(left.map_or(String::new(), |left| format!("{left} left")));
+                }
+            }
+            bar.tick();
+            self.ends.wait_for(&mut state, SHOW_EVERY);
+        }
+        bar.finish_and_clear();
+    }
+}
+
+/// How fast work is done. Times are seconds since any moment.
+#[derive(Clone, Debug)]
+struct Pace {
+    began: f64,
+    done: u64,
+    total: u64,
+    /// When the last work was done.
+    last: f64,
+    /// Work and the time that it took, with less weight the longer ago that was.
+    recent_work: f64,
+    recent_time: f64,
+    /// The longest time between two pieces of work: chunks may come many at a time.
+    longest_pause: f64,
+}
+
+impl Pace {
+    fn beginning(now: f64) -> Pace {
+        Pace {
+            began: now,
+            done: 0,
+            total: 0,
+            last: now,
+            recent_work: 0.0,
+            recent_time: 0.0,
+            longest_pause: 0.0,
+        }
+    }
+
+    /// Notes that so much is done by now.
+    fn note(&mut self, done: u64, now: f64) {
+        let work = done.saturating_sub(self.done);
+        if work == 0 {
+            return;
+        }
+        let pause = (now - self.last).max(0.0);
+        let weight = 0.5_f64.powf(pause / HALF_LIFE);
+        self.recent_work = self.recent_work * weight + float(work);
+        self.recent_time = self.recent_time * weight + pause;
+        self.longest_pause = self.longest_pause.max(pause);
+        (self.done, self.last) = (done, now);
+    }
+
+    /// Returns the seconds that are left; nothing as long as that is not known.
+    fn left(&self, now: f64) -> Option<f64> {
+        if now - self.began < JUDGE_AFTER || self.recent_work == 0.0 {
+            return None;
+        }
+        // A pause is no sign of a slower pace until it is longer than those before.
+        let pause = (now - self.last).max(0.0);
+        let usual = pause.min(self.longest_pause);
+        let rest = float(self.total.saturating_sub(self.done));
+        let time = rest * (self.recent_time + pause - usual) / self.recent_work;
+        Some((time - usual).max(0.0))
+    }
+}
+
+#[expect(
+    clippy::cast_precision_loss,
+    reason = "nobody waits for the last digits"
+)]
+fn float(number: u64) -> f64 {
+    number as f64
+}
+
+/// Writes seconds, rounded up, in the two units that fit: `12 s`, `3 min 20 s`, `2 h 5 min`.
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "a float beyond any number of seconds becomes the largest one"
+)]
+fn shown_seconds(seconds: f64) -> String {
+    let seconds = seconds.ceil() as u64;
+    let (minutes, hours, days) = (seconds / 60, seconds / 3600, seconds / 86_400);
+    match (minutes, hours, days) {
+        (0, ..) => format!("{seconds} s"),
+        (_, 0, _) => format!("{minutes} min {} s", seconds % 60),
+        (_, _, 0) => format!("{hours} h {} min", minutes % 60),
+        _ => format!("{} {} h", units::count(days, "day"), hours % 24),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Works through pieces that take so many seconds each; returns how far the time left was from the truth at worst, as
+    /// a factor, from one second after the beginning on and with at least a second left.
+    fn worst(pieces: &[f64], judged_from: f64) -> f64 {
+        let end: f64 = pieces.iter().sum();
+        let mut pace = Pace::beginning(0.0);
+        pace.total = pieces.len() as u64;
+        let (mut worst, mut done, mut next) = (1.0_f64, 0, pieces[0]);
+        for tenth in 0.. {
+            let now = f64::from(tenth) / 10.0;
+            while next <= now && done < pieces.len() {
+                done += 1;
+                pace.note(done as u64, next);
+                next += pieces.get(done).copied().unwrap_or(f64::INFINITY);
+            }
+            let left = end - now;
+            if left < 1.0 {
+                return worst;
+            }
+            if now < judged_from {
+                continue;
+            }
+            let told = pace.left(now).unwrap_or(f64::INFINITY).max(0.1);
+            worst = worst.max(told / left).max(left / told);
+        }
+        worst
+    }
+
+    #[test]
+    fn the_time_left_is_true_from_the_first_second_on() {
+        let even = [0.05; 260];
+        assert!(worst(&even, 1.0) < 1.2, "{}", worst(&even, 1.0));
+        // Chunks come a second after each other, each in pieces that are written in a moment.
+        let burst = [&[1.0][..], &[0.0001; 24]].concat();
+        let bursts = burst.repeat(13);
+        assert!(worst(&bursts, 1.1) < 1.3, "{}", worst(&bursts, 1.1));
+        // Chunks that take from nothing to half a second.
+        let uneven: Vec<f64> = (0..60).map(|n| f64::from(n * 7 % 11) / 20.0).collect();
+        assert!(worst(&uneven, 3.0) < 1.6, "{}", worst(&uneven, 3.0));
+    }
+
+    #[test]
+    fn a_change_of_pace_is_noticed() {
+        // A connection that takes three seconds, and one whose server becomes four times as slow.
+        let slow_start = [&[3.0][..], &[0.1; 400]].concat();
+        assert!(
+            worst(&slow_start, 12.0) < 1.6,
+            "{}",
+            worst(&slow_start, 12.0)
+        );
+        let slower = [&[0.05; 400][..], &[0.2; 200]].concat();
+        assert!(worst(&slower, 45.0) < 1.3, "{}", worst(&slower, 45.0));
+    }
+
+    #[test]
+    fn a_pause_that_goes_on_makes_the_time_longer() {
+        let mut pace = Pace::beginning(0.0);
+        pace.total = 20;
+        assert_eq!(pace.left(5.0), None);
+        (1..=10).for_each(|done| pace.note(done, done as f64));
+        assert_eq!(pace.left(10.0), Some(10.0));
+        assert_eq!(pace.left(10.5), Some(9.5));
+        let times = [11.0, 20.0, 40.0].map(|now| pace.left(now).unwrap());
+        assert!(times.is_sorted() && times[2] > 20.0, "{times:?}");
+    }
+
+    #[test]
+    fn seconds_are_written_in_two_units() {
+        for (seconds, text) in [
+            (0.0, "0 s"),
+            (11.2, "12 s"),
+            (59.5, "1 min 0 s"),
+            (200.0, "3 min 20 s"),
+            (7500.0, "2 h 5 min"),
+            (200_000.0, "2 days 7 h"),
+        ] {
+            assert_eq!(shown_seconds(seconds), text);
+        }
+        assert!(shown_seconds(f64::INFINITY).contains(" days "));
     }
 }

@@ -9,7 +9,6 @@ use rustix::process;
 
 use super::mount_facts;
 use super::mount_facts::MountFacts;
-use super::progress;
 use super::progress::Progress;
 use super::{PlaceArgs, control_client};
 use crate::error::{Error, Kind, Result};
@@ -34,8 +33,8 @@ const ARCHIVES: [&str; 2] = [".zip", ".ozx"];
 /// none has.
 pub(super) fn ask(args: &PlaceArgs, request: &ControlRequest) -> Result<ControlAnswer> {
     let upper = find(&args.place)?;
-    let bar = Progress::new(progress::KEYS);
-    let show = |done: usize, total: usize| bar.show(done as u64, total as u64);
+    let bar = Progress::new("comparing with the store");
+    let show = |done: usize, total: usize| bar.keys(done as u64, total as u64);
     let is_moved = names_other_place(args, &upper)?;
     // A mount that has the folder open has it over the store where that was.
     if !is_moved && let Some(answer) = control_client::ask(&upper, request, &show)? {
@@ -77,8 +76,8 @@ pub(super) fn copy_to(args: &PlaceArgs, to: &str) -> Result<CommitReport> {
         });
     }
     let target = open_store(args, to, true)?;
-    let bar = Progress::new(progress::KEYS);
-    let show = |done: usize, total: usize| bar.show(done as u64, total as u64);
+    let bar = Progress::new("comparing with the store");
+    let show = |done: usize, total: usize| bar.keys(done as u64, total as u64);
     let from: Arc<dyn Store> = match mounted_keys(&args.place)? {
         Some(keys) => open_store(args, &keys.to_string_lossy(), false)?,
         None => Arc::new(open(args, &upper)?),

@@ -75,6 +75,7 @@ impl Apply<'_> {
                 .erase(context, file, &Condition::Any)?;
         }
         let total = steps.len();
+        progress(0, total);
         let done = AtomicUsize::new(0);
         let (puts, erases): (Vec<CommitStep>, Vec<CommitStep>) = steps
             .into_iter()

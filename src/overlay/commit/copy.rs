@@ -30,6 +30,7 @@ pub fn copy_all(
     let mut keys: Vec<Key> = stored.into_iter().map(|(key, _)| key).collect();
     keys.sort_by_key(phase);
     let total = keys.len();
+    progress(0, total);
     let done = AtomicUsize::new(0);
     let mut outcome = Outcome::default();
     for keys in keys.chunk_by(|a, b| phase(a) == phase(b)) {
