@@ -122,6 +122,9 @@ pub struct PreviewArgs {
     /// Write the picture to this file, a PNG or SVG by its ending
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,
+    /// Print the plane and its range as JSON, and no picture
+    #[arg(long)]
+    pub json: bool,
     /// How the store is read
     #[command(flatten)]
     pub store: StoreArgs,

@@ -1,15 +1,19 @@
 //! `zarrfs map`: the chunk grid of an array, or of a shard, as a picture of which chunks are stored.
 
+use std::sync::Arc;
+
 use serde_json::{Value, json};
 
 use super::cat::open_array;
 use super::named_faults::named;
 use super::paint::{Paint, terminal_width};
 use super::picture::{Picture, Rgb, scaled_colour};
+use super::progress::Progress;
+use super::source_array::{SourceArray, in_group};
 use super::{MapArgs, Measure, report, shown, units};
-use crate::array::ScanDetail;
+use crate::array::{OpenArray, ScanDetail};
 use crate::error::{Error, Kind, Result, printable};
-use crate::inspect::chunk_map::{ChunkMap, MapCell, MapConfig};
+use crate::inspect::chunk_map::{ChunkMap, Ends, MapCell, MapConfig};
 use crate::inspect::locate::StorePath;
 use crate::inspect::shard_info::ShardPart;
 use crate::request_context::UNLIMITED;
@@ -25,19 +29,22 @@ const MAX_LINES: u64 = 32;
 
 const MISSING: Rgb = [48, 48, 48];
 const PRESENT: Rgb = [80, 200, 120];
+const PARTLY: Rgb = [235, 215, 70];
 const CORRUPT: Rgb = [230, 50, 50];
 
 /// Prints or writes the map; the answer is no if a chunk does not decode.
 pub(super) fn map(args: &MapArgs) -> Result<bool> {
-    let located = args.store.open(&args.path)?;
+    let located = in_group(&args.store, &args.path, args.store.open(&args.path)?);
     named(&located, &args.path, map_of(args, &located))
 }
 
 fn map_of(args: &MapArgs, located: &StorePath) -> Result<bool> {
-    let (rows, columns) = match (&args.output, args.json) {
-        (None, false) => (2 * MAX_LINES, terminal_width() as u64),
-        (None, true) => (MAX_JSON_SIDE, MAX_JSON_SIDE),
-        (Some(_), _) => (MAX_SIDE, MAX_SIDE),
+    let drawing = Drawing::of(args);
+    let (rows, columns) = match drawing {
+        Drawing::Letters => (MAX_LINES, terminal_width() as u64),
+        Drawing::Colours => (2 * MAX_LINES, terminal_width() as u64),
+        Drawing::Facts => (MAX_JSON_SIDE, MAX_JSON_SIDE),
+        Drawing::File => (MAX_SIDE, MAX_SIDE),
     };
     let config = MapConfig {
         axes: args.axes,
@@ -50,20 +57,65 @@ fn map_of(args: &MapArgs, located: &StorePath) -> Result<bool> {
         decode: args.data,
         threads: located.concurrency,
     };
-    let map = match open_array(located) {
-        Err(error) if error.kind() == Kind::NotFound => of_shard(args, located, &config, error)?,
-        array => ChunkMap::of(&UNLIMITED, &array?, &config)?,
+    let (map, names) = match open_array(located) {
+        Err(error) if error.kind() == Kind::NotFound => {
+            (of_shard(args, located, &config, error)?, Vec::new())
+        }
+        array => of_array(args, located, &config, &array?)?,
     };
-    let shades = Shades::of(&map, args.by);
+    let told = ToldMap {
+        shades: Shades::of(&map, args.by),
+        map: &map,
+        names: &names,
+        drawing,
+    };
     if let Some(path) = &args.output {
-        shades.picture(&map).write(path)?;
+        told.picture().write(path)?;
     }
     if args.json {
-        report::print_json(&to_json(&map, config.detail));
+        report::print_json(&told.to_json());
     } else {
-        print(&map, &shades, args);
+        told.print();
     }
     Ok(map.corrupt.is_empty())
+}
+
+/// How a map is drawn.
+#[derive(Clone, Copy, PartialEq)]
+enum Drawing {
+    File,
+    Colours,
+    Letters,
+    /// As JSON.
+    Facts,
+}
+
+impl Drawing {
+    fn of(args: &MapArgs) -> Drawing {
+        match &args.output {
+            Some(_) => Drawing::File,
+            None if args.json => Drawing::Facts,
+            None if Paint::of_stdout().is_on() => Drawing::Colours,
+            None => Drawing::Letters,
+        }
+    }
+}
+
+/// Returns the map of an array, and the names of its dimensions.
+fn of_array(
+    args: &MapArgs,
+    located: &StorePath,
+    config: &MapConfig,
+    array: &Arc<OpenArray>,
+) -> Result<(ChunkMap, Vec<Option<String>>)> {
+    if args.by == Measure::Ratio && array.array().data_type.is_variable() {
+        let why = "--by ratio is for elements of a fixed length, whose chunks have a known length decoded";
+        return Err(Error::unsupported(array.path(), why));
+    }
+    let names = SourceArray::dimension_names(located, array)?;
+    let bar = Progress::new("looking for chunks");
+    let map = ChunkMap::of(&UNLIMITED, array, config, &|found| bar.chunks(found))?;
+    Ok((map, names))
 }
 
 /// Returns the map of the shard that was typed; fails with `no_array` if it is none.
@@ -88,47 +140,90 @@ fn of_shard(
 /// How cells are coloured.
 struct Shades {
     by: Measure,
-    /// The least and the largest measure.
-    range: Option<(f64, f64)>,
+    /// The least and the largest measure of a chunk.
+    range: Ends<f64>,
 }
 
 impl Shades {
     fn of(map: &ChunkMap, by: Measure) -> Shades {
-        let values = map.cells.iter().filter_map(|cell| measure(cell, by));
-        let range = values.fold(None, |range: Option<(f64, f64)>, value| {
-            let (low, high) = range.unwrap_or((value, value));
-            Some((low.min(value), high.max(value)))
-        });
-        Shades { by, range }
+        let ends = map.cells.iter().filter_map(|cell| measures(cell, by));
+        let wider = |(low, high): (f64, f64), (least, largest)| (low.min(least), high.max(largest));
+        Shades {
+            by,
+            range: ends.reduce(wider),
+        }
+    }
+
+    /// Returns where the largest chunk of a cell lies between the least and the largest of all, from 0 to 1.
+    fn share(&self, cell: &MapCell) -> Option<f64> {
+        let (_, largest) = measures(cell, self.by)?;
+        match self.range? {
+            (low, high) if low < high => Some((largest - low) / (high - low)),
+            _ => Some(1.0),
+        }
     }
 
     fn colour(&self, cell: &MapCell) -> Rgb {
-        if cell.corrupt > 0 {
-            return CORRUPT;
-        }
-        match (measure(cell, self.by), self.range, self.by) {
-            (None, ..) | (_, None, _) => MISSING,
-            (Some(share), _, Measure::Presence) => mix(MISSING, PRESENT, share),
-            (Some(_), Some((low, high)), _) if low >= high => scaled_colour(1.0),
-            (Some(value), Some((low, high)), _) => scaled_colour((value - low) / (high - low)),
+        let state = CellState::of(cell);
+        match (state, self.by) {
+            (CellState::Corrupt, _) => CORRUPT,
+            (CellState::Missing, _) => MISSING,
+            (CellState::Stored, Measure::Presence) => PRESENT,
+            (CellState::Partly, Measure::Presence) => {
+                mix(MISSING, PARTLY, float(cell.present) / float(cell.chunks))
+            }
+            // An empty chunk has no ratio.
+            _ => self.share(cell).map_or(MISSING, scaled_colour),
         }
     }
 
-    fn picture(&self, map: &ChunkMap) -> Picture {
-        Picture {
-            width: usize::try_from(map.columns).unwrap_or(usize::MAX),
-            pixels: map.cells.iter().map(|cell| self.colour(cell)).collect(),
+    fn letter(&self, cell: &MapCell) -> char {
+        let state = CellState::of(cell);
+        match (state, self.by) {
+            (CellState::Corrupt, _) => CORRUPT_LETTER,
+            (CellState::Missing, _) => MISSING_LETTER,
+            (CellState::Stored, Measure::Presence) => '\u{2588}',
+            (CellState::Partly, Measure::Presence) => '\u{2591}',
+            _ => self.share(cell).map_or(MISSING_LETTER, digit),
         }
     }
 }
 
-/// Returns what a cell is coloured by; nothing if no chunk of it is stored.
-fn measure(cell: &MapCell, by: Measure) -> Option<f64> {
-    let present = (cell.present > 0).then(|| float(cell.present))?;
+const MISSING_LETTER: char = '\u{b7}';
+const CORRUPT_LETTER: char = 'X';
+
+/// What there is to say of the chunks of a cell.
+#[derive(Clone, Copy, PartialEq)]
+enum CellState {
+    Missing,
+    Partly,
+    Stored,
+    /// One of them does not decode.
+    Corrupt,
+}
+
+impl CellState {
+    fn of(cell: &MapCell) -> CellState {
+        if cell.corrupt > 0 {
+            CellState::Corrupt
+        } else if cell.present == 0 {
+            CellState::Missing
+        } else if cell.present < cell.chunks {
+            CellState::Partly
+        } else {
+            CellState::Stored
+        }
+    }
+}
+
+/// Returns the least and the largest measure of a chunk of a cell; nothing if none is stored, or if what is shown is that.
+fn measures(cell: &MapCell, by: Measure) -> Ends<f64> {
     match by {
-        Measure::Presence => Some((present / float(cell.chunks.max(1))).min(1.0)),
-        Measure::Size => Some(float(cell.bytes) / present),
-        Measure::Ratio => (cell.bytes > 0).then(|| float(cell.decoded) / float(cell.bytes)),
+        Measure::Presence => None,
+        Measure::Size => cell
+            .lengths
+            .map(|(least, largest)| (float(least), float(largest))),
+        Measure::Ratio => cell.ratios,
     }
 }
 
@@ -140,7 +235,7 @@ fn float(number: u64) -> f64 {
 
 /// Mixes two colours; what is not nothing is visibly more than nothing.
 fn mix(from: Rgb, to: Rgb, share: f64) -> Rgb {
-    let share = 0.25 + 0.75 * share;
+    let share = 0.4 + 0.6 * share;
     let mixed = |i: usize| f64::from(from[i]) * (1.0 - share) + f64::from(to[i]) * share;
     std::array::from_fn(|i| byte(mixed(i)))
 }
@@ -154,110 +249,199 @@ fn byte(value: f64) -> u8 {
     value.round() as u8
 }
 
-fn print(map: &ChunkMap, shades: &Shades, args: &MapArgs) {
-    let paint = Paint::of_stdout();
-    if args.output.is_none() {
-        let lines = if paint.is_on() {
-            shades.picture(map).to_lines()
-        } else {
-            plain_lines(map)
-        };
-        lines.iter().for_each(report::print);
-    }
-    report::print(legend(map, shades, paint));
-    report::print(format_args!(
-        "{} of {} stored, grid {}",
-        map.present,
-        units::count(map.total, "chunk"),
-        shown::shape(&map.grid)
-    ));
-    for chunk in &map.corrupt {
+/// Returns the digit of a share from 0 to 1.
+fn digit(share: f64) -> char {
+    let tenth = byte((share * 10.0).floor()).min(9);
+    char::from(b'0' + tenth)
+}
+
+/// A map with what is told of it.
+struct ToldMap<'a> {
+    map: &'a ChunkMap,
+    shades: Shades,
+    /// The names of the array's dimensions.
+    names: &'a [Option<String>],
+    drawing: Drawing,
+}
+
+impl ToldMap<'_> {
+    fn print(&self) {
+        match self.drawing {
+            Drawing::Colours => self.picture().to_lines().iter().for_each(report::print),
+            Drawing::Letters => self.letters().iter().for_each(report::print),
+            Drawing::File | Drawing::Facts => {}
+        }
+        report::print(self.dimensions());
+        report::print(self.legend());
         report::print(format_args!(
-            "{}: {}",
-            chunk.key,
-            printable(&chunk.error.to_string())
+            "{} of {} stored, grid {}",
+            self.map.present,
+            units::count(self.map.total, "chunk"),
+            shown::shape(&self.map.grid)
         ));
+        for chunk in &self.map.corrupt {
+            report::print(format_args!(
+                "{}: {}",
+                chunk.key,
+                printable(&chunk.error.to_string())
+            ));
+        }
     }
-}
 
-/// Returns lines without colours, a letter for two rows: a block where half of the chunks are stored.
-fn plain_lines(map: &ChunkMap) -> Vec<String> {
-    let width = usize::try_from(map.columns).unwrap_or(usize::MAX).max(1);
-    let rows: Vec<&[MapCell]> = map.cells.chunks(width).collect();
-    let is_full =
-        |cell: &MapCell| cell.present > 0 && cell.present.saturating_mul(2) >= cell.chunks;
-    let letter = |upper: &MapCell, lower: Option<&MapCell>| {
-        let is_corrupt = |cell: &MapCell| cell.corrupt > 0;
-        if is_corrupt(upper) || lower.is_some_and(is_corrupt) {
-            return 'X';
+    fn width(&self) -> usize {
+        usize::try_from(self.map.columns).unwrap_or(usize::MAX)
+    }
+
+    fn picture(&self) -> Picture {
+        let cells = self.map.cells.iter();
+        Picture {
+            width: self.width(),
+            pixels: cells.map(|cell| self.shades.colour(cell)).collect(),
         }
-        match (is_full(upper), lower.map(is_full)) {
-            (true, Some(true)) => '\u{2588}',
-            (true, _) => '\u{2580}',
-            (false, Some(true)) => '\u{2584}',
-            (false, _) if upper.present + lower.map_or(0, |cell| cell.present) > 0 => '\u{2591}',
-            (false, _) => '\u{b7}',
-        }
-    };
-    let line = |pair: &[&[MapCell]]| {
-        let upper = pair.first().copied().unwrap_or_default().iter().enumerate();
-        upper
-            .map(|(column, upper)| letter(upper, pair.get(1).and_then(|row| row.get(column))))
+    }
+
+    /// Returns lines without colours, a letter a cell.
+    fn letters(&self) -> Vec<String> {
+        let rows = self.map.cells.chunks(self.width().max(1));
+        rows.map(|row| row.iter().map(|cell| self.shades.letter(cell)).collect())
             .collect()
-    };
-    rows.chunks(2).map(line).collect()
-}
+    }
 
-fn legend(map: &ChunkMap, shades: &Shades, paint: Paint) -> String {
-    let axis = |axis: Option<usize>| axis.map_or("none".to_string(), |axis| axis.to_string());
-    let axes = format!(
-        "rows: dimension {}, columns: dimension {}",
-        axis(map.axes.0),
-        axis(map.axes.1)
-    );
-    let scale = match (shades.by, shades.range) {
-        (Measure::Presence, _) | (_, None) if paint.is_on() => {
-            "dark: missing, green: stored, red: does not decode".to_string()
+    /// Returns which dimensions are rows and columns, and which chunks along the others each cell has.
+    fn dimensions(&self) -> String {
+        let (rows, columns) = self.map.axes;
+        let mut parts = Vec::new();
+        for (what, axis) in [("rows", rows), ("columns", columns)] {
+            let count = axis.and_then(|axis| self.map.grid.get(axis));
+            if let Some((axis, &count)) = axis.zip(count) {
+                let name = shown::dimension(self.names, axis);
+                parts.push(format!("{what}: {name}, {}", units::count(count, "chunk")));
+            }
         }
-        (Measure::Presence, _) | (_, None) => {
-            "\u{2588} stored, \u{2591} partly, \u{b7} missing, X does not decode".to_string()
+        let grid = self.map.grid.iter().enumerate();
+        let others = grid.filter(|(axis, _)| Some(*axis) != rows && Some(*axis) != columns);
+        let others: Vec<String> = others
+            .map(|(axis, &count)| {
+                let name = shown::dimension(self.names, axis);
+                match count {
+                    0 | 1 => format!("{name} 0"),
+                    _ => format!("{name} 0 to {} together", count - 1),
+                }
+            })
+            .collect();
+        if !others.is_empty() {
+            parts.push(format!("along {}", others.join(", along ")));
         }
-        (Measure::Size, Some((low, high))) => {
-            format!("bytes of a chunk from {low:.0} to {high:.0}")
+        if parts.is_empty() {
+            parts.push("no dimensions".to_string());
         }
-        (Measure::Ratio, Some((low, high))) => format!("ratio from {low:.1} to {high:.1}"),
-    };
-    format!("{axes}; {scale}")
-}
+        parts.join("; ")
+    }
 
-/// Returns the map as JSON, with the cells of which something is stored; lengths are null where they were not asked for.
-fn to_json(map: &ChunkMap, detail: ScanDetail) -> Value {
-    let has_lengths = matches!(detail, ScanDetail::Length);
-    let columns = usize::try_from(map.columns).unwrap_or(usize::MAX).max(1);
-    let cells = map.cells.iter().enumerate();
-    let cells = cells.filter(|(_, cell)| cell.present > 0);
-    let cells = cells.map(|(number, cell)| {
+    /// Returns what each sign or colour means.
+    fn legend(&self) -> String {
+        let most = self.map.cells.iter().map(|cell| cell.chunks).max();
+        let most = most.unwrap_or_default();
+        let mut signs = match self.shades.by {
+            Measure::Presence => self.signs_of_presence(most),
+            Measure::Size | Measure::Ratio => self.signs_of_measure(most),
+        };
+        signs.push(self.sign(MISSING_LETTER, "grey", MISSING, "missing"));
+        if !self.map.corrupt.is_empty() {
+            let what = if most > 1 {
+                "one or more do not decode"
+            } else {
+                "does not decode"
+            };
+            signs.push(self.sign(CORRUPT_LETTER, "red", CORRUPT, what));
+        }
+        if most > 1 {
+            let up_to = units::count(most, "chunk");
+            signs.push(format!("a cell stands for up to {up_to}"));
+        }
+        signs.join(", ")
+    }
+
+    fn signs_of_presence(&self, most: u64) -> Vec<String> {
+        let mut signs = vec![self.sign('\u{2588}', "green", PRESENT, "stored")];
+        if most > 1 {
+            signs.push(self.sign('\u{2591}', "yellow", PARTLY, "partly stored"));
+        }
+        signs
+    }
+
+    fn signs_of_measure(&self, most: u64) -> Vec<String> {
+        let Some((low, high)) = self.shades.range else {
+            return Vec::new();
+        };
+        let (what, low_text, high_text) = match self.shades.by {
+            Measure::Ratio => ("ratios", format!("{low:.1}"), format!("{high:.1}")),
+            _ => (
+                "bytes of a chunk",
+                format!("{low:.0}"),
+                format!("{high:.0}"),
+            ),
+        };
+        let yellow = self.mark('9', "yellow", scaled_colour(1.0));
+        let mut sign = if low < high {
+            let blue = self.mark('0', "dark blue", scaled_colour(0.0));
+            format!("{blue} to {yellow}: {what} from {low_text} to {high_text}")
+        } else {
+            format!("{yellow} {what}: {low_text}")
+        };
+        if most > 1 {
+            sign += ", of a cell the largest";
+        }
+        vec![sign]
+    }
+
+    /// Returns a sign and what it means.
+    fn sign(&self, letter: char, name: &str, colour: Rgb, what: &str) -> String {
+        format!("{} {what}", self.mark(letter, name, colour))
+    }
+
+    /// Returns a letter, a colour, or the name of a colour that is in a file.
+    fn mark(&self, letter: char, name: &str, colour: Rgb) -> String {
+        match self.drawing {
+            Drawing::Letters => letter.to_string(),
+            Drawing::Colours => Paint::of_stdout().rgb(colour, "\u{2588}"),
+            Drawing::File | Drawing::Facts => name.to_string(),
+        }
+    }
+
+    /// Returns the map as JSON, with the cells of which something is stored; lengths are null where they were not asked
+    /// for.
+    fn to_json(&self) -> Value {
+        let map = self.map;
+        let columns = self.width().max(1);
+        let cells = map.cells.iter().enumerate();
+        let cells = cells.filter(|(_, cell)| cell.present > 0);
+        let cells = cells.map(|(number, cell)| {
+            json!({
+                "row": number / columns,
+                "column": number % columns,
+                "chunks": cell.chunks,
+                "present": cell.present,
+                "bytes": cell.lengths.map(|_| cell.bytes),
+                "smallest_bytes": cell.lengths.map(|(least, _)| least),
+                "largest_bytes": cell.lengths.map(|(_, largest)| largest),
+                "corrupt": cell.corrupt,
+            })
+        });
+        let corrupt = map.corrupt.iter();
+        let corrupt = corrupt
+            .map(|chunk| json!({"key": shown::text(&chunk.key), "error": chunk.error.to_string()}));
         json!({
-            "row": number / columns,
-            "column": number % columns,
-            "chunks": cell.chunks,
-            "present": cell.present,
-            "bytes": has_lengths.then_some(cell.bytes),
-            "corrupt": cell.corrupt,
+            "grid": map.grid,
+            "dimension_names": self.names,
+            "row_dimension": map.axes.0,
+            "column_dimension": map.axes.1,
+            "rows": map.rows,
+            "columns": map.columns,
+            "chunks": map.total,
+            "present": map.present,
+            "corrupt": corrupt.collect::<Vec<_>>(),
+            "cells": cells.collect::<Vec<_>>(),
         })
-    });
-    let corrupt = map.corrupt.iter();
-    let corrupt = corrupt
-        .map(|chunk| json!({"key": shown::text(&chunk.key), "error": chunk.error.to_string()}));
-    json!({
-        "grid": map.grid,
-        "row_dimension": map.axes.0,
-        "column_dimension": map.axes.1,
-        "rows": map.rows,
-        "columns": map.columns,
-        "chunks": map.total,
-        "present": map.present,
-        "corrupt": corrupt.collect::<Vec<_>>(),
-        "cells": cells.collect::<Vec<_>>(),
-    })
+    }
 }

@@ -179,15 +179,19 @@ pub enum Command {
     Cp(CpArgs),
     /// Show which chunks of an array are stored
     ///
-    /// Two dimensions of the chunk grid are shown, the last two unless --axes is given; the others are counted together.
-    /// A large grid is shown in cells of several chunks. With --data every stored chunk is decoded, and the exit status
-    /// is 1 if one does not. Of a shard, by its key, the inner chunks are shown.
+    /// Two dimensions of the chunk grid are shown, those with the most chunks unless --axes is given; the others are
+    /// counted together. A large grid is shown in cells of several chunks: one is partly stored if not all of them are,
+    /// and by size and ratio it shows the largest of its chunks. With --data every stored chunk is decoded, and the exit
+    /// status is 1 if one does not. Of a shard, by its key, the inner chunks are shown.
     Map(MapArgs),
     /// Show the values of a plane of an array as a picture
     ///
-    /// Of more than two dimensions the first ones are shown at their first element, unless a selection says where: tas@5.
-    /// A large plane is thinned out. The fill value is dark, and so is what is no number. '-o FILE.png' writes the picture
-    /// to a file instead.
+    /// Of more than two dimensions the last two that are longer than one element are shown, and the others at their first
+    /// element, unless a selection says where: tas@5. The picture has the shape of the plane, and of a large one every nth
+    /// element. The range is that of all elements of the plane, which is read whole for it: up to 1 GiB of decoded chunks,
+    /// each of which counts for 64 KiB at least. Of a larger plane the elements that are drawn are read alone, and their
+    /// range is told, with a word. The fill value has no colour, and what is no finite number has none. '-o FILE.png'
+    /// writes the picture to a file instead.
     Preview(PreviewArgs),
     /// Show the counters of a mount
     ///

@@ -33,6 +33,11 @@ impl Paint {
         }
     }
 
+    /// A colour by its red, green and blue.
+    pub(super) fn rgb(self, [red, green, blue]: [u8; 3], text: &str) -> String {
+        self.with(&format!("38;2;{red};{green};{blue}"), text)
+    }
+
     /// The name of a group.
     pub(super) fn group(self, text: &str) -> String {
         self.with("1;34", text)
@@ -67,5 +72,5 @@ pub(super) fn terminal_width() -> usize {
     let said = rustix::termios::tcgetwinsize(io::stdout()).map(|size| size.ws_col);
     let columns = || env::var("COLUMNS").ok()?.parse().ok();
     let width = said.ok().filter(|&width| width > 0).or_else(columns);
-    usize::from(width.unwrap_or(USUAL_WIDTH).clamp(20, 1000))
+    usize::from(width.unwrap_or(USUAL_WIDTH).clamp(1, 1000))
 }

@@ -1,15 +1,24 @@
-//! `zarrfs preview`: the values of a plane as a picture.
+//! `zarrfs preview`: the values of a plane as a picture, and their range.
+
+use serde_json::{Value, json};
 
 use super::cat::{open_array, select};
 use super::cp::split;
+use super::elements::value_text;
 use super::named_faults::named;
 use super::paint::{Paint, terminal_width};
 use super::picture::{Picture, Rgb, scaled_colour};
-use super::{PreviewArgs, report, shown};
+use super::progress::Progress;
+use super::source_array::{SourceArray, in_group};
+use super::{PreviewArgs, report, shown, units};
+use crate::dialect::fill_json;
 use crate::error::Result;
-use crate::grid::Selection;
+use crate::export::calendar::Calendar;
+use crate::export::times::time_text;
+use crate::inspect::coordinates::nanoseconds;
 use crate::inspect::locate::StorePath;
-use crate::inspect::preview::NumberPlane;
+use crate::inspect::preview::{NumberPlane, PictureRoom, Range};
+use crate::model::{Array, DataType};
 use crate::request_context::UNLIMITED;
 
 /// The most pixels along each side of a picture in a file.
@@ -21,13 +30,47 @@ const MAX_LINES: u64 = 32;
 /// The colour of the fill value and of what is no number.
 const NOTHING: Rgb = [48, 48, 48];
 
-/// Letters from light to dark, for a terminal without colours.
-const LETTERS: [char; 10] = [' ', '.', ':', '-', '=', '+', '*', '#', '%', '@'];
+/// Letters from light to dark, for a terminal without colours; a blank is for what has no colour.
+const LETTERS: [char; 9] = ['.', ':', '-', '=', '+', '*', '#', '%', '@'];
+
+/// How a picture is drawn.
+#[derive(Clone, Copy, PartialEq)]
+enum Drawing {
+    File,
+    Colours,
+    Letters,
+    /// Not at all.
+    Facts,
+}
+
+impl Drawing {
+    fn of(args: &PreviewArgs) -> Drawing {
+        match &args.output {
+            Some(_) => Drawing::File,
+            None if args.json => Drawing::Facts,
+            None if Paint::of_stdout().is_on() => Drawing::Colours,
+            None => Drawing::Letters,
+        }
+    }
+
+    fn room(self) -> PictureRoom {
+        let (rows, columns) = match self {
+            Drawing::File | Drawing::Facts => (MAX_SIDE, MAX_SIDE),
+            Drawing::Colours => (2 * MAX_LINES, terminal_width() as u64),
+            Drawing::Letters => (MAX_LINES, terminal_width() as u64),
+        };
+        PictureRoom {
+            rows,
+            columns,
+            is_tall: self == Drawing::Letters,
+        }
+    }
+}
 
 /// Prints or writes the picture.
 pub(super) fn preview(args: &PreviewArgs) -> Result<bool> {
     let (path, selection) = split(&args.path);
-    let located = args.store.open(path)?;
+    let located = in_group(&args.store, path, args.store.open(path)?);
     let shown = show(args, &located, (path, selection.unwrap_or("...")));
     named(&located, path, shown)
 }
@@ -35,62 +78,228 @@ pub(super) fn preview(args: &PreviewArgs) -> Result<bool> {
 /// Shows selected elements of the array that was typed as `path`.
 fn show(args: &PreviewArgs, located: &StorePath, (path, selection): (&str, &str)) -> Result<bool> {
     let array = open_array(located)?;
-    let paint = Paint::of_stdout();
-    let sides = match (&args.output, paint.is_on()) {
-        (Some(_), _) => (MAX_SIDE, MAX_SIDE),
-        (None, true) => (2 * MAX_LINES, terminal_width() as u64),
-        (None, false) => (MAX_LINES, terminal_width() as u64),
-    };
+    let drawing = Drawing::of(args);
     let selection = select((&args.store, path), located, selection)?;
-    let plane = NumberPlane::read(&UNLIMITED, &array, &selection, sides)?;
-    let picture = picture(&plane);
+    let names = SourceArray::dimension_names(located, &array)?;
+    let bar = Progress::new("reading");
+    let progress = |done, total| bar.bytes(done, total);
+    let plane = NumberPlane::read(&UNLIMITED, &array, &selection, drawing.room(), &progress);
+    drop(bar);
+    let told = ToldPlane {
+        plane: &plane?,
+        array: array.array(),
+        names: &names,
+    };
     match &args.output {
-        Some(path) => picture.write(path)?,
-        None if paint.is_on() => picture.to_lines().iter().for_each(report::print),
-        None => plain_lines(&plane).iter().for_each(report::print),
+        Some(path) => told.picture().write(path)?,
+        None if drawing == Drawing::Colours => {
+            told.picture().to_lines().iter().for_each(report::print);
+        }
+        None if drawing == Drawing::Letters => told.letters().iter().for_each(report::print),
+        None => {}
     }
-    report::print(legend(&plane, &selection));
+    if args.json {
+        report::print_json(&told.to_json());
+    } else {
+        told.legend(drawing).iter().for_each(report::print);
+    }
     Ok(true)
 }
 
-fn picture(plane: &NumberPlane) -> Picture {
-    let colours = plane
-        .shares()
-        .map(|share| share.map_or(NOTHING, scaled_colour));
-    Picture {
-        width: plane.width,
-        pixels: colours.collect(),
+/// A plane with what is told of it.
+struct ToldPlane<'a> {
+    plane: &'a NumberPlane,
+    array: &'a Array,
+    /// The names of the array's dimensions.
+    names: &'a [Option<String>],
+}
+
+impl ToldPlane<'_> {
+    fn picture(&self) -> Picture {
+        let shares = self.plane.shares();
+        let colours = shares.map(|share| share.map_or(NOTHING, scaled_colour));
+        Picture {
+            width: self.plane.width,
+            pixels: colours.collect(),
+        }
+    }
+
+    /// Returns lines of letters, two for an element where there is room: a letter is twice as high as wide.
+    fn letters(&self) -> Vec<String> {
+        let width = self.plane.width.max(1);
+        let is_doubled = self.plane.steps == (1, 1) && 2 * width <= terminal_width();
+        let letters: Vec<char> = self
+            .plane
+            .shares()
+            .map(|share| share.map_or(' ', letter))
+            .collect();
+        let line = |row: &[char]| {
+            let twice = row.iter().flat_map(|&letter| [letter, letter]);
+            let line: String = if is_doubled {
+                twice.collect()
+            } else {
+                row.iter().collect()
+            };
+            line.trim_end().to_string()
+        };
+        letters.chunks(width).map(line).collect()
+    }
+
+    /// Returns what there is to say of the picture, a line each.
+    fn legend(&self, drawing: Drawing) -> Vec<String> {
+        let [least, largest, nothing] = match drawing {
+            Drawing::Letters => ["'.'", "'@'", "blank"],
+            _ => ["dark blue", "yellow", "grey"],
+        };
+        let mut signs = Vec::new();
+        if let Some((low, high)) = self.plane.valued.numbers() {
+            if low < high {
+                signs.push(format!("{least} the least"));
+            }
+            signs.push(format!("{largest} the largest"));
+        }
+        let dark = self.dark();
+        if !dark.is_empty() {
+            signs.push(format!("{nothing} {}", dark.join(" and ")));
+        }
+        let mut lines = vec![self.range_line(), self.plane_line()];
+        if !signs.is_empty() {
+            lines.push(signs.join(", "));
+        }
+        lines
+    }
+
+    /// Returns which elements have no colour.
+    fn dark(&self) -> Vec<&'static str> {
+        let dark = self.plane.dark;
+        let is_time = matches!(
+            self.array.data_type,
+            DataType::DateTime(_) | DataType::TimeDelta(_)
+        );
+        let all = [
+            (dark.fill, "the fill value"),
+            (dark.nan && !is_time, "NaN"),
+            (dark.nan && is_time, "NaT"),
+            (dark.infinite, "infinity"),
+        ];
+        let there = all.into_iter().filter(|(is_there, _)| *is_there);
+        there.map(|(_, what)| what).collect()
+    }
+
+    fn range_line(&self) -> String {
+        let what = match self.array.data_type {
+            DataType::Complex(_) => "magnitudes",
+            _ => "values",
+        };
+        let Some(all) = self.ends(&self.plane.all) else {
+            return "no values".to_string();
+        };
+        let mut line = format!("{what} from {} to {}", all[0], all[1]);
+        match self.ends(&self.plane.valued) {
+            Some(valued) if valued == all => {}
+            Some(valued) => {
+                line += &format!(
+                    ", without the fill value from {} to {}",
+                    valued[0], valued[1]
+                );
+            }
+            None => line += ", all of them the fill value",
+        }
+        if let Some(chunks) = self.plane.unread {
+            line += &format!(
+                "; of the drawn elements only, since the whole plane has {} ({} decoded)",
+                units::count(chunks.count, "chunk"),
+                shown::bytes(chunks.bytes)
+            );
+        }
+        line
+    }
+
+    /// Returns the least and the largest number as text.
+    fn ends(&self, range: &Range) -> Option<[String; 2]> {
+        if matches!(self.array.data_type, DataType::Complex(_)) {
+            let (low, high) = range.numbers()?;
+            return Some([low, high].map(|number| number.to_string()));
+        }
+        Some(range.elements()?.map(|element| self.text(element)))
+    }
+
+    /// Writes an element, a time as a date.
+    fn text(&self, element: &[u8]) -> String {
+        let time = || {
+            let DataType::DateTime(unit) = &self.array.data_type else {
+                return None;
+            };
+            let count = i64::from_le_bytes(element.try_into().ok()?);
+            let time = i128::from(count).checked_mul(nanoseconds(unit)?)?;
+            Some(time_text(time, Calendar::Gregorian))
+        };
+        time().unwrap_or_else(|| value_text(&self.array.data_type, element))
+    }
+
+    /// Returns which plane it is, and how much of it is drawn.
+    fn plane_line(&self) -> String {
+        let (rows, columns) = self.plane.axes;
+        let axes = self.plane.selection.axes.iter().enumerate();
+        let place = |axis: usize| shown::dimension(self.names, axis);
+        let mut parts = Vec::new();
+        for (what, axis) in [("row", rows), ("column", columns)] {
+            let selected = axis.and_then(|axis| self.plane.selection.axes.get(axis));
+            if let Some((axis, selected)) = axis.zip(selected) {
+                let count = units::count(selected.count, what);
+                parts.push(format!("{count}: {}", place(axis)));
+            }
+        }
+        let others = axes.filter(|(axis, _)| Some(*axis) != rows && Some(*axis) != columns);
+        let others: Vec<String> = others
+            .map(|(axis, selected)| format!("{} = {}", place(axis), selected.start))
+            .collect();
+        if !others.is_empty() {
+            parts.push(format!("at {}", others.join(", ")));
+        }
+        if parts.is_empty() {
+            parts.push("one element".to_string());
+        }
+        let drawn = match self.plane.steps {
+            (1, 1) => String::new(),
+            (every, 1) => format!("; one of {every} rows is drawn"),
+            (1, every) => format!("; one of {every} columns is drawn"),
+            (rows, columns) => {
+                format!("; one of {rows} rows and one of {columns} columns are drawn")
+            }
+        };
+        format!("{}{drawn}", parts.join(", "))
+    }
+
+    fn to_json(&self) -> Value {
+        let element = |element: &[u8]| fill_json::value(&self.array.data_type, element);
+        let range = |range: &Range| match self.array.data_type {
+            DataType::Complex(_) => json!(range.numbers().map(|(low, high)| [low, high])),
+            _ => json!(range.elements().map(|ends| ends.map(element))),
+        };
+        let plane = self.plane;
+        let axes = plane.selection.axes.iter();
+        let dropped = axes.map(|axis| axis.is_index.then_some(axis.start));
+        json!({
+            "row_dimension": plane.axes.0,
+            "column_dimension": plane.axes.1,
+            "dimension_names": self.names,
+            "shape": plane.selection.shape(),
+            "at": dropped.collect::<Vec<_>>(),
+            "range": range(&plane.all),
+            "range_without_fill_value": range(&plane.valued),
+            "is_whole": plane.unread.is_none(),
+        })
     }
 }
 
+/// Returns the letter of a value from 0 to 1.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
     reason = "the share is between 0 and 1"
 )]
-fn plain_lines(plane: &NumberPlane) -> Vec<String> {
-    let letter = |share: Option<f64>| {
-        let place = share.map(|share| (share * 9.0).round() as usize);
-        place
-            .and_then(|place| LETTERS.get(place).copied())
-            .unwrap_or(' ')
-    };
-    let letters: Vec<char> = plane.shares().map(letter).collect();
-    let rows = letters.chunks(plane.width.max(1));
-    rows.map(|row| row.iter().collect()).collect()
-}
-
-fn legend(plane: &NumberPlane, selection: &Selection) -> String {
-    let range = match plane.range() {
-        Some((low, high)) => format!("values from {low} to {high}"),
-        None => "no values".to_string(),
-    };
-    let steps = match plane.steps {
-        (1, 1) => String::new(),
-        (rows, columns) => format!(", one of {rows} rows and one of {columns} columns"),
-    };
-    format!(
-        "{range}; elements {}{steps}",
-        shown::shape(&selection.shape())
-    )
+fn letter(share: f64) -> char {
+    let place = (share * 8.0).round() as usize;
+    LETTERS.get(place).copied().unwrap_or('@')
 }

@@ -19,6 +19,21 @@ pub(super) fn shape(lengths: &[u64]) -> String {
     }
 }
 
+/// The most letters of a dimension's name that are printed.
+const MAX_NAME: usize = 40;
+
+/// Writes which dimension of an array it is: by its name, if it has one, and by its number.
+pub(super) fn dimension(names: &[Option<String>], axis: usize) -> String {
+    let name = names.get(axis).and_then(Option::as_deref);
+    match name.filter(|name| !name.is_empty()) {
+        Some(name) => {
+            let short: String = name.chars().take(MAX_NAME).collect();
+            format!("{} (dimension {axis})", printable(&short))
+        }
+        None => format!("dimension {axis}"),
+    }
+}
+
 /// Writes a number of bytes in the unit that fits: `3.0 KiB`.
 pub(super) fn bytes(bytes: u64) -> String {
     let units = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];

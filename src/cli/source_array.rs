@@ -7,7 +7,8 @@ use std::sync::Arc;
 use super::store_args::StoreArgs;
 use crate::array::OpenArray;
 use crate::error::Result;
-use crate::export::Format;
+use crate::export::axes::axes_of;
+use crate::export::{Format, Subject, npy};
 use crate::hierarchy::NodeEntry;
 use crate::inspect::coordinate_lines::CoordinateLines;
 use crate::inspect::locate::StorePath;
@@ -61,6 +62,23 @@ impl SourceArray {
             name,
             open,
         })
+    }
+
+    /// Returns the names of an array's dimensions, as far as the metadata give some.
+    pub(super) fn dimension_names(
+        located: &StorePath,
+        open: &Arc<OpenArray>,
+    ) -> Result<Vec<Option<String>>> {
+        // They do not depend on the format.
+        let source = SourceArray::of(located, open.clone(), &npy::FORMAT)?;
+        let described = source.described();
+        let subject = Subject {
+            name: described.name,
+            around: described.around,
+            ..Subject::alone(described.metadata, &described.metadata.shape)
+        };
+        let axes = axes_of(&subject).into_iter();
+        Ok(axes.map(|axis| axis.name).collect())
     }
 
     /// Returns the array as its files describe it.

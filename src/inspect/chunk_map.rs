@@ -1,8 +1,9 @@
 //! The chunk grid of an array as a table of cells: which chunks are stored, how long they are, and whether they decode.
 //!
-//! Two dimensions are shown and the others counted together. A large grid is shown in cells of several chunks, so that
+//! Two dimensions are shown and the others counted together; without a choice those with the most chunks. A large grid is shown in cells of several chunks, so that
 //! the table takes the memory of its cells and the time of the chunks that are stored, whatever the grid has.
 
+use std::cmp::Reverse;
 use std::sync::Arc;
 
 use crate::array::flat_file::FlatFile;
@@ -13,8 +14,11 @@ use crate::request_context::RequestContext;
 use crate::store::Key;
 use crate::sync::pool::parallel_map;
 
+/// The least and the largest of some numbers.
+pub type Ends<T> = Option<(T, T)>;
+
 /// Some chunks of the grid.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct MapCell {
     /// How many there are.
     pub chunks: u64,
@@ -22,8 +26,11 @@ pub struct MapCell {
     pub present: u64,
     /// Bytes of these as they are stored, if lengths were asked for.
     pub bytes: u64,
-    /// Bytes of these decoded, as far as they lie in the array; 0 for elements without a fixed length.
-    pub decoded: u64,
+    /// Bytes of one of them, if lengths were asked for.
+    pub lengths: Ends<u64>,
+    /// How many times longer one of them is decoded, as far as it lies in the array; nothing of elements without a fixed
+    /// length.
+    pub ratios: Ends<f64>,
     /// How many do not decode, if that was asked for.
     pub corrupt: u64,
 }
@@ -31,7 +38,7 @@ pub struct MapCell {
 /// What a map shows.
 #[derive(Clone, Copy, Debug)]
 pub struct MapConfig {
-    /// The dimensions that are rows and columns; the last two if nothing is given.
+    /// The dimensions that are rows and columns; those with the most chunks if nothing is given.
     pub axes: Option<(usize, usize)>,
     /// The most rows.
     pub max_rows: u64,
@@ -79,13 +86,14 @@ pub struct ChunkMap {
 }
 
 impl ChunkMap {
-    /// Makes the map of an array.
+    /// Makes the map of an array; `progress` gets how many chunks were found.
     ///
     /// Fails with `Invalid` for dimensions that the array has not, and if the store does not say which chunks it has.
     pub fn of(
         context: &RequestContext,
         array: &Arc<OpenArray>,
         config: &MapConfig,
+        progress: &dyn Fn(u64),
     ) -> Result<ChunkMap> {
         if config.decode {
             array.check_decodable()?;
@@ -95,6 +103,7 @@ impl ChunkMap {
         let mut scan = array.scan_chunks(context, config.detail, config.threads)?;
         while let Some(batch) = scan.next_batch(context)? {
             map.add(context, array, batch, config)?;
+            progress(map.present);
         }
         Ok(map)
     }
@@ -120,7 +129,7 @@ impl ChunkMap {
 
     fn empty(chunks: &Grid, config: &MapConfig) -> Result<ChunkMap> {
         let grid = chunks.counts();
-        let axes = axes_of(grid.len(), config.axes)?;
+        let axes = axes_of(grid, config.axes)?;
         let count =
             |axis: Option<usize>| axis.and_then(|axis| grid.get(axis).copied()).unwrap_or(1);
         let (rows, columns) = (count(axes.0), count(axes.1));
@@ -181,8 +190,13 @@ impl ChunkMap {
             return Ok(());
         };
         cell.present += 1;
-        cell.bytes = cell.bytes.saturating_add(chunk.size.unwrap_or_default());
-        cell.decoded = cell.decoded.saturating_add(decoded);
+        if let Some(size) = chunk.size {
+            cell.bytes = cell.bytes.saturating_add(size);
+            cell.lengths = with(cell.lengths, size);
+            if size > 0 && decoded > 0 {
+                cell.ratios = with(cell.ratios, float(decoded) / float(size));
+            }
+        }
         match outcome {
             Err(error) if error.kind() == Kind::Corrupt => {
                 cell.corrupt += 1;
@@ -216,10 +230,41 @@ fn threads(config: &MapConfig) -> usize {
     if config.decode { config.threads } else { 1 }
 }
 
+/// Takes one more number in.
+fn with<T: PartialOrd + Copy>(ends: Ends<T>, number: T) -> Ends<T> {
+    Some(match ends {
+        Some((least, largest)) if number < least => (number, largest),
+        Some((least, largest)) if number > largest => (least, number),
+        Some(ends) => ends,
+        None => (number, number),
+    })
+}
+
+#[expect(
+    clippy::cast_precision_loss,
+    reason = "a ratio shows no more than the first digits"
+)]
+fn float(number: u64) -> f64 {
+    number as f64
+}
+
 /// Returns the dimensions of rows and columns.
-fn axes_of(rank: usize, axes: Option<(usize, usize)>) -> Result<(Option<usize>, Option<usize>)> {
+///
+/// Without a choice they are the two with the most chunks, in the order of the array, and of as many chunks the last ones.
+/// Where one dimension alone has several chunks it is the columns, of which a terminal has more.
+fn axes_of(grid: &[u64], axes: Option<(usize, usize)>) -> Result<(Option<usize>, Option<usize>)> {
+    let rank = grid.len();
     match axes {
-        None => Ok((rank.checked_sub(2), rank.checked_sub(1))),
+        None => {
+            let mut axes: Vec<usize> = (0..rank).collect();
+            axes.sort_by_key(|&axis| (Reverse(grid[axis]), Reverse(axis)));
+            Ok(match axes[..] {
+                [first, second, ..] if grid[second] != 1 => {
+                    (Some(first.min(second)), Some(first.max(second)))
+                }
+                _ => (None, axes.first().copied()),
+            })
+        }
         Some((row, column)) if row < rank && column < rank && row != column => {
             Ok((Some(row), Some(column)))
         }
@@ -271,6 +316,21 @@ pub(super) fn decode(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_dimensions_with_the_most_chunks_are_shown() {
+        let axes = |grid: &[u64]| axes_of(grid, None).unwrap();
+        assert_eq!(axes(&[12, 4, 1]), (Some(0), Some(1)));
+        assert_eq!(axes(&[2, 9, 1, 3]), (Some(1), Some(3)));
+        assert_eq!(axes(&[4, 4, 4]), (Some(1), Some(2)));
+        assert_eq!(axes(&[1000, 1, 1]), (None, Some(0)));
+        assert_eq!(axes(&[1, 1, 1]), (None, Some(2)));
+        assert_eq!(axes(&[7]), (None, Some(0)));
+        assert_eq!(axes(&[]), (None, None));
+        assert_eq!(axes(&[0, 3]), (Some(0), Some(1)));
+        assert_eq!(axes_of(&[1, 5], Some((1, 0))).unwrap(), (Some(1), Some(0)));
+        assert!(axes_of(&[1, 5], Some((1, 2))).is_err());
+    }
 
     #[test]
     fn each_chunk_is_in_one_cell() {

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use crate::program::{GROUP, array, failed, printed, run, sample, store};
+use crate::program::{GROUP, array, command, failed, printed, run, sample, store};
 
 /// Returns width and pixels of a PNG.
 fn pixels(path: &Path) -> (usize, Vec<[u8; 3]>) {
@@ -114,28 +114,124 @@ fn a_picture_that_is_replaced_is_a_whole_one_at_any_moment() {
     assert!(fault.contains("no/map.png: No such file"), "{fault}");
 }
 
+/// Returns what a command prints for a terminal of this width, its picture and its legend.
+fn drawn(args: &[&str], columns: u16) -> (Vec<String>, String) {
+    let output = command(args)
+        .env("COLUMNS", columns.to_string())
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let text = String::from_utf8(output.stdout).unwrap();
+    let legend = text
+        .find("rows: ")
+        .or_else(|| text.find("columns: "))
+        .unwrap();
+    let (picture, legend) = text.split_at(legend);
+    (
+        picture.lines().map(str::to_string).collect(),
+        legend.to_string(),
+    )
+}
+
 #[test]
 fn a_map_is_text_without_colours() {
     let folder = tempfile::tempdir().unwrap();
     patchy(folder.path());
     let path = folder.path().join("a");
-    let text = printed(&["map", path.to_str().unwrap()]);
-    let lines: Vec<&str> = text.lines().collect();
+    let (lines, legend) = drawn(&["map", path.to_str().unwrap()], 80);
     assert_eq!(
-        lines[..2],
-        ["\u{2580}\u{b7}\u{b7}\u{2584}", "\u{b7}\u{2580}\u{b7}\u{b7}"]
+        lines,
+        [
+            "\u{2588}\u{b7}\u{b7}\u{b7}",
+            "\u{b7}\u{b7}\u{b7}\u{2588}",
+            "\u{b7}\u{2588}\u{b7}\u{b7}"
+        ]
     );
-    let text = printed(&["map", "--axes", "1,0", path.to_str().unwrap()]);
-    assert_eq!(
-        text.lines().next(),
-        Some("\u{2580}\u{b7}\u{2584}"),
-        "{text}"
-    );
+    let expected = "rows: dimension 0, 3 chunks; columns: dimension 1, 4 chunks\n\u{2588} stored, \u{b7} missing\n\
+                    3 of 12 chunks stored, grid (3, 4)\n";
+    assert_eq!(legend, expected);
+    let (lines, _) = drawn(&["map", "--axes", "1,0", path.to_str().unwrap()], 80);
+    assert_eq!(lines[1], "\u{b7}\u{b7}\u{2588}");
     let fault = failed(&["map", "--axes", "0,2", path.to_str().unwrap()]);
     assert!(
         fault.ends_with("has 2 dimensions: 0 and 2 are not two of them"),
         "{fault}"
     );
+    let output = run(&["map", "--data", path.to_str().unwrap()]);
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(text.contains("\u{b7}X\u{b7}\u{b7}") && text.contains(", X does not decode"));
+}
+
+/// Writes an array of forty chunks, of which the first three are stored.
+fn forty(folder: &Path) {
+    let a = array(&[40], &[1]);
+    let files: [(&str, &[u8]); 4] = [
+        ("zarr.json", a.as_bytes()),
+        ("c/0", &[1; 1]),
+        ("c/1", &[1; 9]),
+        ("c/2", &[1; 5]),
+    ];
+    store(folder, &files);
+}
+
+#[test]
+fn a_cell_of_several_chunks_may_be_partly_stored() {
+    let folder = tempfile::tempdir().unwrap();
+    forty(folder.path());
+    let path = folder.path().to_str().unwrap();
+    let (lines, legend) = drawn(&["map", path], 20);
+    assert_eq!(lines, [format!("\u{2588}\u{2591}{}", "\u{b7}".repeat(18))]);
+    let signs = "\u{2588} stored, \u{2591} partly stored, \u{b7} missing, a cell stands for up to 2 chunks\n";
+    assert!(legend.contains(signs), "{legend}");
+    let png = folder.path().join("map.png");
+    let picture = printed(&["map", path, "-o", png.to_str().unwrap()]);
+    // The words are those of the picture, though they go to no terminal; it has room for a cell a chunk.
+    assert!(picture.contains("green stored, grey missing"), "{picture}");
+}
+
+#[test]
+fn sizes_are_those_of_chunks() {
+    let folder = tempfile::tempdir().unwrap();
+    forty(folder.path());
+    let path = folder.path().to_str().unwrap();
+    let (lines, legend) = drawn(&["map", "--by", "size", path], 20);
+    assert_eq!(lines, [format!("95{}", "\u{b7}".repeat(18))]);
+    let signs = "0 to 9: bytes of a chunk from 1 to 9, of a cell the largest, \u{b7} missing";
+    assert!(legend.contains(signs), "{legend}");
+    let (lines, legend) = drawn(&["map", "--by", "size", path], 80);
+    assert_eq!(lines, [format!("095{}", "\u{b7}".repeat(37))]);
+    let signs = "0 to 9: bytes of a chunk from 1 to 9, \u{b7} missing";
+    assert!(legend.contains(signs), "{legend}");
+    // One element of a byte a chunk.
+    let (_, legend) = drawn(&["map", "--by", "ratio", path], 20);
+    assert!(
+        legend.contains("0 to 9: ratios from 0.1 to 1.0"),
+        "{legend}"
+    );
+    let map: Value =
+        serde_json::from_str(&printed(&["map", "--json", "--by", "size", path])).unwrap();
+    assert_eq!(
+        (
+            &map["cells"][1]["smallest_bytes"],
+            &map["cells"][1]["largest_bytes"]
+        ),
+        (&9.into(), &9.into())
+    );
+}
+
+#[test]
+fn a_map_names_its_dimensions_and_the_chunks_along_the_others() {
+    let pr = sample("climate.zarr/pr");
+    let (lines, legend) = drawn(&["map", pr.to_str().unwrap()], 80);
+    assert_eq!(lines.len(), 1);
+    let expected = "columns: time (dimension 0), 2 chunks; along lat (dimension 1) 0, along lon (dimension 2) 0\n";
+    assert!(legend.starts_with(expected), "{legend}");
+    let tas = sample("climate.zarr/tas");
+    let (lines, legend) = drawn(&["map", tas.to_str().unwrap()], 80);
+    assert_eq!(lines, ["\u{2588}\u{2588}"; 2]);
+    let expected = "rows: lat (dimension 1), 2 chunks; columns: lon (dimension 2), 2 chunks; \
+                    along time (dimension 0) 0 to 1 together\n";
+    assert!(legend.starts_with(expected), "{legend}");
 }
 
 #[test]
@@ -182,7 +278,8 @@ fn grids_of_any_length_are_mapped() {
         assert!(map["rows"].as_u64() <= Some(256));
         let info: Value = serde_json::from_str(&printed(&["info", "--json", path])).unwrap();
         assert_eq!(info["stored"]["missing"], shape[0] * shape[1] - 1);
-        printed(&["preview", path]);
+        let text = printed(&["preview", path]);
+        assert!(text.contains("; of the drawn elements only, since the whole plane has "));
         assert!(started.elapsed() < Duration::from_secs(60));
     }
 }
@@ -205,7 +302,9 @@ fn a_preview_has_a_pixel_for_each_element() {
         "-o",
         png.to_str().unwrap(),
     ]);
-    assert_eq!(text, "values from 10 to 50; elements (2, 3)\n");
+    let expected = "values from 0 to 50, without the fill value from 10 to 50\n2 rows: dimension 0, \
+                    3 columns: dimension 1\ndark blue the least, yellow the largest, grey the fill value\n";
+    assert_eq!(text, expected);
     let (width, pixels) = pixels(&png);
     let scale = width / 3;
     let at = |row: usize, column: usize| pixels[row * scale * width + column * scale];
@@ -217,4 +316,38 @@ fn a_preview_has_a_pixel_for_each_element() {
     let text = sample("climate.zarr/tas").to_str().unwrap().to_string();
     let fault = failed(&["preview", &format!("{text}@99")]);
     assert!(fault.contains("99 is out of bounds"), "{fault}");
+}
+
+#[test]
+fn the_range_is_that_of_the_whole_plane_and_the_picture_has_its_shape() {
+    let folder = tempfile::tempdir().unwrap();
+    // 100 x 400 elements in two chunks, the least and the largest where no picture has them.
+    let mut elements = vec![100; 40_000];
+    (elements[3 * 400 + 7], elements[97 * 400 + 391]) = (7, 231);
+    let (first, second) = elements.split_at(20_000);
+    let a = array(&[100, 400], &[50, 400]);
+    let files: [(&str, &[u8]); 3] = [
+        ("zarr.json", a.as_bytes()),
+        ("c/0/0", first),
+        ("c/1/0", second),
+    ];
+    store(folder.path(), &files);
+    let path = folder.path().to_str().unwrap();
+    for (columns, size) in [
+        (20, (3, 20)),
+        (80, (10, 80)),
+        (200, (25, 200)),
+        (500, (25, 200)),
+    ] {
+        let output = command(&["preview", path])
+            .env("COLUMNS", columns.to_string())
+            .output()
+            .unwrap();
+        let text = String::from_utf8(output.stdout).unwrap();
+        let (picture, legend) = text.split_at(text.find("values").unwrap());
+        let lines: Vec<&str> = picture.lines().collect();
+        assert_eq!((lines.len(), lines[0].len()), size, "{text}");
+        assert!(legend.starts_with("values from 7 to 231\n"), "{text}");
+        assert!(legend.contains("100 rows: dimension 0, 400 columns: dimension 1; one of "));
+    }
 }
