@@ -4,7 +4,7 @@
 //! it is opened, in memory that is reserved first. A box that needs more than half of the budget, together with the
 //! row of chunks that is being read, is refused.
 
-use std::ops::Deref;
+use std::ops::{Deref, Range};
 use std::sync::Arc;
 
 use crate::array::OpenArray;
@@ -52,6 +52,15 @@ impl RaggedElements {
     /// Returns the elements with their lengths, without a copy.
     pub fn into_bytes(self) -> ReservedBytes {
         self.bytes
+    }
+
+    /// Returns where the element lies that begins at byte `start`, without its length; an empty range at the end.
+    pub fn after(&self, start: usize) -> Range<usize> {
+        let rest = self.bytes().get(start..).and_then(split);
+        rest.map_or(start..start, |(element, after)| {
+            let end = self.bytes().len() - after.len();
+            end - element.len()..end
+        })
     }
 
     /// Returns the elements one after the other.
@@ -151,10 +160,24 @@ const MIN_GROWTH: usize = 1 << 16;
 impl Growing<'_> {
     fn too_large(&self) -> Error {
         let found = format!(
-            "its elements need more than {} bytes, half of --memory",
+            "its elements need more than {} bytes, half of --memory: give more, or take a part, as @0:1000 does",
             self.limit
         );
         Error::too_large(&self.array.path, found)
+    }
+
+    /// Returns the most bytes that there may be.
+    pub fn limit(&self) -> u64 {
+        self.limit
+    }
+
+    /// `TooLarge` if so many more bytes are too many.
+    pub fn check_room(&self, more: u64) -> Result<()> {
+        let length = (self.bytes.len() as u64).saturating_add(more);
+        if length.saturating_add(self.held) > self.limit {
+            return Err(self.too_large());
+        }
+        Ok(())
     }
 
     /// Counts a piece that is held.

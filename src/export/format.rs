@@ -11,9 +11,11 @@ use crate::array::OpenArray;
 use crate::array::ragged::{Growing, RaggedElements};
 use crate::error::{Error, Result};
 use crate::export::conversion::{Chained, Conversion};
+use crate::export::member::GroupMember;
 use crate::export::surroundings::{ImageGroup, Surroundings};
 use crate::grid::Selection;
 use crate::model::{Array, bytes_of};
+use crate::request_context::RequestContext;
 
 /// A file format for an array.
 pub struct Format {
@@ -24,7 +26,8 @@ pub struct Format {
     /// Returns what a file consists of whose elements have a fixed length; nothing if the format cannot hold them. A
     /// format without it is for elements without a fixed length alone.
     pub parts: Option<PartsFn>,
-    /// How a file of elements without a fixed length is made; nothing if the format cannot hold them.
+    /// How a file is made when it is opened: one of elements without a fixed length, or of any; nothing if the format
+    /// cannot hold them.
     pub ragged: Option<Ragged>,
     /// Whether each array and each chunk has the file, also where the format cannot hold the elements: opening it then
     /// returns the error. Other formats have files of those arrays alone which they can hold.
@@ -42,29 +45,23 @@ pub(super) const ALIGNMENT: usize = 64;
 
 type PartsFn = fn(&Subject) -> Option<FileParts>;
 
-/// How a file is made of all elements of a box without a fixed length.
+/// How a file is made of all elements of a box.
 #[derive(Clone, Copy)]
 pub enum Ragged {
     /// It is the elements with their lengths.
     Records,
     /// It is put together out of them.
     Made(RaggedFn),
-    /// The same, of one or two dimensions alone.
-    Rows(RaggedFn),
-}
-
-impl Ragged {
-    /// Whether there is a file of a box of this shape.
-    pub fn holds(self, shape: &[u64]) -> bool {
-        match self {
-            Ragged::Records | Ragged::Made(_) => true,
-            Ragged::Rows(_) => (1..=2).contains(&shape.len()),
-        }
-    }
+    /// It is put together row by row, also of elements of a fixed length: what the metadata tell says whether there is
+    /// one.
+    Rows(RowsFn),
 }
 
 /// Makes a file of the elements of a box of this shape.
 type RaggedFn = fn(&RaggedElements, &[u64], &mut Growing<'_>) -> Result<()>;
+
+/// Reads the elements of an array, which is called as its path says, and makes a file of them.
+type RowsFn = fn(&RequestContext, &GroupMember, &mut Growing<'_>) -> Result<()>;
 
 /// What a file is made of, as far as the metadata tell.
 #[derive(Clone, Copy)]
@@ -283,11 +280,18 @@ impl Format {
 
     /// Whether the format has files of an array that decodes.
     pub fn holds(&self, subject: &Subject) -> bool {
-        if subject.array.data_type.is_variable() {
-            let ragged = self.ragged;
-            return ragged.is_some_and(|ragged| ragged.holds(subject.shape));
+        match self.ragged {
+            Some(Ragged::Records | Ragged::Made(_)) if subject.array.data_type.is_variable() => {
+                true
+            }
+            Some(Ragged::Rows(_)) => self.make(subject).is_some(),
+            _ => !subject.array.data_type.is_variable() && self.make(subject).is_some(),
         }
-        self.make(subject).is_some()
+    }
+
+    /// Whether a file of an array is made when it is opened, so that its length is not known before.
+    pub fn is_made(&self, array: &Array) -> bool {
+        array.data_type.is_variable() || matches!(self.ragged, Some(Ragged::Rows(_)))
     }
 
     /// Returns what the format needs, or `None` if it has a file of an array that decodes.

@@ -1,4 +1,4 @@
-//! Virtual files of a group: a header, and the arrays of the group behind it, one after the other or as columns of a table.
+//! Virtual files of a group: a header, and the arrays of the group behind it, one after the other.
 //!
 //! A format of groups is pure, as one of arrays is: of names, metadata and attributes it makes the header and says where
 //! each array begins. `GroupFile` is such a file open.
@@ -6,91 +6,20 @@
 use std::borrow::Cow;
 use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::ops::Range;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use crate::array::ragged::{Growing, RaggedElements, ReservedBytes};
+use crate::array::ragged::{Growing, ReservedBytes};
 use crate::array::{ArrayState, OpenArray};
 use crate::error::{Error, Result};
-use crate::export::conversion::Conversion;
+pub use crate::export::member::{GroupMember, MemberSource};
 use crate::export::opened::room_of;
 use crate::export::{Export, FileParts};
-use crate::grid::Selection;
-use crate::model::{Array, Attributes};
+use crate::model::Attributes;
 use crate::request_context::RequestContext;
 use crate::sync::budget::Reservation;
 use crate::sync::read_bytes::{ReadAt, ReadBytes, part};
-
-/// An array of a group, or of a group below it.
-#[derive(Clone)]
-pub struct GroupMember {
-    /// Its path from the group: its name where it is in the group itself.
-    pub path: String,
-    /// Its metadata as the file has them: shape and type of the elements that it has, and its attributes.
-    pub array: Arc<Array>,
-    /// Where its elements come from; `None` for a file of metadata alone.
-    pub source: Option<MemberSource>,
-}
-
-/// The elements of a member of a group.
-#[derive(Clone)]
-pub struct MemberSource {
-    /// The array in the store.
-    pub array: Arc<OpenArray>,
-    /// Which of its elements the file has.
-    pub selection: Selection,
-    /// What becomes of each element before a format writes it; `None` if that is what it is decoded to.
-    pub conversion: Option<Arc<dyn Conversion>>,
-}
-
-impl MemberSource {
-    /// Returns all elements of an array, as they are decoded.
-    pub fn whole(array: Arc<OpenArray>) -> MemberSource {
-        MemberSource {
-            selection: Selection::whole(&array.array().shape),
-            array,
-            conversion: None,
-        }
-    }
-
-    /// Opens the elements in the form of a format.
-    fn open(&self, parts: FileParts) -> Result<Export> {
-        self.array.check_decodable()?;
-        let parts = match &self.conversion {
-            Some(first) => parts.after(first, self.array.array().element_size()?),
-            None => parts,
-        };
-        Export::of_selection(&self.array, parts, &self.selection, self.array.id())
-    }
-}
-
-impl GroupMember {
-    /// Returns where the elements come from; `Invalid` for a member of metadata alone.
-    pub fn source(&self) -> Result<&MemberSource> {
-        let source = self.source.as_ref();
-        source.ok_or_else(|| Error::invalid(&self.path, "has no elements to be read"))
-    }
-
-    /// Opens the elements, which have a fixed length, as bytes of the type that `array` says: in C order, little-endian.
-    pub fn elements(&self) -> Result<Export> {
-        self.source()?.open(FileParts::plain(Vec::new()))
-    }
-
-    /// Reads all elements, which have no fixed length; fails as `OpenArray::records`.
-    pub fn records(&self, context: &RequestContext) -> Result<RaggedElements> {
-        let MemberSource {
-            array, selection, ..
-        } = self.source()?;
-        array.check_decodable()?;
-        let region = selection.region().ok_or_else(|| {
-            let why = "steps are for elements of a fixed length";
-            Error::unsupported(array.path(), why)
-        })?;
-        array.records(context, &region)
-    }
-}
 
 /// A group below the group.
 #[derive(Clone, Debug)]
@@ -154,6 +83,9 @@ pub enum GroupScope {
     Own,
     /// Those of the groups below it as well. Nodes that cannot be read are left out.
     Below,
+    /// Those in the group itself and in the groups below it that are columns of a table, by their names and attributes.
+    /// Nodes that cannot be read are left out.
+    Columns(fn(&str, &Attributes) -> bool),
     /// Those at the paths that the attributes of the group name.
     Named(fn(&Attributes) -> Vec<String>),
 }
@@ -215,9 +147,6 @@ pub struct GroupLayout {
     pub header: Arc<ReservedBytes>,
     /// The arrays in order of their places, which leave no gaps.
     pub variables: Vec<PlacedVariable>,
-    /// The bytes of a row, if the arrays are columns: of each the first element, then of each the second. All have one
-    /// dimension and the same length.
-    pub row: Option<u64>,
 }
 
 /// An array in a file of its group.
@@ -225,7 +154,7 @@ pub struct GroupLayout {
 pub struct PlacedVariable {
     /// Its number among the members that the plan was made of.
     pub member: usize,
-    /// Where its bytes begin, in the file or in a row.
+    /// Where its bytes begin in the file.
     pub offset: u64,
     /// What they consist of.
     pub parts: FileParts,
@@ -238,15 +167,8 @@ impl GroupLayout {
             return Ok(self.header.len() as u64);
         };
         let array = &contents.member(last.member)?.array;
-        let end = match (self.row, &array.shape[..]) {
-            (Some(row), &[rows, ..]) => row
-                .checked_mul(rows)
-                .and_then(|rows| rows.checked_add(self.header.len() as u64)),
-            _ => {
-                let length = last.parts.len(&array.shape, array.element_size()?)?;
-                last.offset.checked_add(length)
-            }
-        };
+        let length = last.parts.len(&array.shape, array.element_size()?)?;
+        let end = last.offset.checked_add(length);
         end.filter(|&end| i64::try_from(end).is_ok())
             .ok_or_else(|| Error::too_large("group", "a file of its arrays"))
     }
@@ -289,8 +211,6 @@ pub struct GroupFile {
     _room: Option<Reservation>,
     /// Where each array begins, in order.
     variables: Vec<(u64, Export)>,
-    /// The bytes of a row of a table.
-    row: Option<u64>,
     length: u64,
     /// The arrays that the bytes of the file depend on.
     arrays: Vec<SeenArray>,
@@ -324,7 +244,6 @@ impl GroupFile {
         Ok(GroupFile {
             _room: room.transpose()?.flatten(),
             variables: variables.collect::<Result<_>>()?,
-            row: layout.row,
             length: layout.len(contents)?,
             header: layout.header.clone(),
             arrays,
@@ -369,12 +288,6 @@ impl GroupFile {
             return Ok(ReadBytes::default());
         }
         let mut bytes = part(&self.header, offset..end).to_vec();
-        if let Some(row) = self.row {
-            let header = self.header.len() as u64;
-            let range = offset.max(header) - header..end.max(header) - header;
-            bytes.extend_from_slice(&self.rows(row, range, read)?);
-            return Ok(bytes.into());
-        }
         // The array under the first byte, and those after it.
         let after = self
             .variables
@@ -392,34 +305,6 @@ impl GroupFile {
             bytes.extend_from_slice(&found);
         }
         Ok(bytes.into())
-    }
-
-    /// Puts a range of the rows of a table together, each of `width` bytes.
-    fn rows(
-        &self,
-        width: u64,
-        range: Range<u64>,
-        read: impl Fn(&Export, u64, usize) -> Result<ReadBytes>,
-    ) -> Result<Vec<u8>> {
-        let too_large = |_| Error::too_large("group", "a part of a table");
-        let bytes = |length: u64| usize::try_from(length).map_err(too_large);
-        let (first, count) = (
-            range.start / width,
-            range.end.div_ceil(width) - range.start / width,
-        );
-        let mut rows = vec![0; bytes(count * width)?];
-        let ends = self.variables.iter().skip(1).map(|&(begin, _)| begin);
-        for ((begin, export), end) in self.variables.iter().zip(ends.chain([width])) {
-            let cell = end - begin;
-            let cells = read(export, first * cell, bytes(count * cell)?)?;
-            let (begin, cell) = (bytes(*begin)?, bytes(cell)?);
-            let places = rows.chunks_exact_mut(bytes(width)?);
-            for (row, bytes) in places.zip(cells.chunks_exact(cell)) {
-                row[begin..begin + cell].copy_from_slice(bytes);
-            }
-        }
-        let skipped = first * width;
-        Ok(part(&rows, range.start - skipped..range.end - skipped).to_vec())
     }
 }
 

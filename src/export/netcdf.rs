@@ -129,7 +129,6 @@ fn assembled(
     Some(GroupLayout {
         header: Arc::new(header.into()),
         variables: placed.collect::<Option<_>>()?,
-        row: None,
     })
 }
 

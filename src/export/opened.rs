@@ -13,6 +13,7 @@ use crate::array::{ArrayState, OpenArray, WriteSource};
 use crate::error::{Error, Kind, Result};
 use crate::export::conversion::Conversion;
 use crate::export::format::{ElementForm, FileParts, Format, Ragged, Subject};
+use crate::export::member::{GroupMember, MemberSource};
 use crate::export::source_elements::SourceElements;
 use crate::grid::{Region, Selection};
 use crate::request_context::RequestContext;
@@ -126,47 +127,52 @@ impl FileBody {
 
 impl Export {
     /// Opens a box of an array in a format that needs to know nothing but the array; fails as `Format::parts_of`, and
-    /// `open_ragged`.
+    /// `open_made`.
     pub fn open(
         context: &RequestContext,
         array: &Arc<OpenArray>,
         format: &Format,
         region: Region,
     ) -> Result<Export> {
-        if array.array().data_type.is_variable() {
-            return Export::open_ragged(context, array, format, &Selection::of_region(&region));
+        if format.is_made(array.array()) {
+            let member = GroupMember::alone(array, &Selection::of_region(&region));
+            return Export::open_made(context, format, &member);
         }
         let parts = format.parts_of(array, &Subject::alone(array.array(), &region.shape))?;
         let content = format.content(array, &parts);
         Export::of_parts(array, parts, region, content)
     }
 
-    /// Opens a file of elements without a fixed length. They are all read now: `TooLarge` if they are too many,
-    /// `Unsupported` if the format cannot hold them.
-    pub fn open_ragged(
+    /// Opens a file that is made of elements, which are all read now: `TooLarge` if they are too many, `Unsupported` if the
+    /// format cannot hold them. `member` says how the array is called, and what of it the file has.
+    pub fn open_made(
         context: &RequestContext,
-        array: &Arc<OpenArray>,
         format: &Format,
-        selection: &Selection,
+        member: &GroupMember,
     ) -> Result<Export> {
-        let seen = Mutex::new(array.state());
-        let unsupported = || {
-            let (held, rank) = (&array.array().data_type, selection.shape().len());
-            let found = format!(
-                "{} cannot hold {held} of {rank} dimensions",
-                format.extension
-            );
+        let MemberSource {
+            array, selection, ..
+        } = member.source()?;
+        array.check_decodable()?;
+        let (seen, shape) = (Mutex::new(array.state()), selection.shape());
+        let subject = Subject::alone(&member.array, &shape);
+        let refused = |why: String| {
+            let found = format!("{}: {why}", format.extension);
             Error::unsupported(array.path(), found)
         };
-        let ragged = format.ragged;
-        let ragged = ragged.filter(|ragged| ragged.holds(&selection.shape()));
-        let bytes = whole(context, array, ragged.ok_or_else(unsupported)?, selection)?;
+        if let Some(why) = format.why_not(&subject) {
+            return Err(refused(why));
+        }
+        let ragged = format
+            .ragged
+            .ok_or_else(|| refused(format!("needs {}", format.needs)))?;
+        let bytes = whole(context, member, ragged)?;
         Ok(Export {
             array: array.clone(),
             header: Vec::new(),
             body: FileBody::Whole(bytes),
             trailer: Vec::new(),
-            left_out: Vec::new(),
+            left_out: format.left_out(&subject),
             content: array.id(),
             _room: None,
             seen,
@@ -389,23 +395,38 @@ fn body_of(
     })
 }
 
+impl MemberSource {
+    /// Opens the elements in the form of a format.
+    pub(super) fn open(&self, parts: FileParts) -> Result<Export> {
+        self.array.check_decodable()?;
+        let parts = match &self.conversion {
+            Some(first) => parts.after(first, self.array.array().element_size()?),
+            None => parts,
+        };
+        Export::of_selection(&self.array, parts, &self.selection, self.array.id())
+    }
+}
+
+impl GroupMember {
+    /// Opens the elements, which have a fixed length, as bytes of the type that `array` says: in C order, little-endian.
+    pub fn elements(&self) -> Result<Export> {
+        self.source()?.open(FileParts::plain(Vec::new()))
+    }
+}
+
 /// Reads all selected elements and makes a file of them.
-fn whole(
-    context: &RequestContext,
-    array: &Arc<OpenArray>,
-    ragged: Ragged,
-    selection: &Selection,
-) -> Result<ReservedBytes> {
-    let region = selection.region().ok_or_else(|| {
-        let held = &array.array().data_type;
-        let why = format!("steps are for elements of a fixed length, not for {held}");
-        Error::unsupported(array.path(), why)
-    })?;
-    let records = array.records(context, &region)?;
-    let (Ragged::Made(make) | Ragged::Rows(make)) = ragged else {
-        return Ok(records.into_bytes());
-    };
+fn whole(context: &RequestContext, member: &GroupMember, ragged: Ragged) -> Result<ReservedBytes> {
+    let source = member.source()?;
+    let array = &source.array;
     let mut out = array.growing();
-    make(&records, &selection.shape(), &mut out).map_err(|error| error.about(array.path()))?;
+    match ragged {
+        Ragged::Records => return Ok(member.records(context)?.into_bytes()),
+        Ragged::Made(make) => {
+            let records = member.records(context)?;
+            make(&records, &source.selection.shape(), &mut out)
+        }
+        Ragged::Rows(make) => make(context, member, &mut out),
+    }
+    .map_err(|error| error.about(array.path()))?;
     Ok(out.finish())
 }

@@ -1,7 +1,6 @@
-//! Elements as text of a fixed width: the cells of `.csv` and `.ndjson`.
+//! Elements as text: the cells of `.csv` and `.ndjson`.
 //!
-//! Each number has the width of the longest one of its type, spaces before it, so that the length of a file is known and
-//! any range of it can be made. Numbers are as short as they can be for others to read the same ones.
+//! Numbers are as short as they can be for others to read the same ones.
 
 use std::fmt::Write;
 
@@ -10,25 +9,23 @@ use serde_json::Value;
 
 use crate::export::calendar::Calendar;
 use crate::export::times::time_text;
-use crate::model::DataType;
+use crate::export::txt;
+use crate::model::{Coding, DataType, NumberType, TimeUnit};
 
 /// The furthest time that is written, in nanoseconds: as many seconds as eight bytes count.
 const FURTHEST: i128 = (1 << 63) * 1_000_000_000;
 
-/// The most code points or bytes of a text of a fixed length.
-const MAX_TEXT: usize = 1 << 14;
-
 /// How rows are written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum RowNotation {
     Commas,
-    /// Rows of one value: an empty one would be a blank line, which readers of CSV pass over.
+    /// Rows of one value: an empty one would be a blank line, which readers of CSV skip.
     Alone,
     Json,
 }
 
 /// What an element is, as far as its text depends on that.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub(super) enum TextCell {
     Truth,
     Signed(usize),
@@ -36,16 +33,32 @@ pub(super) enum TextCell {
     Half,
     Single,
     Double,
-    /// Counts of so many nanoseconds since 1970.
-    Time(i64),
-    /// So many code points of UTF-32.
-    Text(usize),
-    /// So many bytes.
-    Bytes(usize),
+    Small(&'static NumberType),
+    Time(TimeCell),
+    /// UTF-32 of a fixed length.
+    Text,
+    /// Bytes of a fixed length.
+    Bytes,
+    /// Elements without a fixed length.
+    Variable(DataType),
+}
+
+/// What the count of a time stands for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum TimeCell {
+    /// Months since 1970, so many a count.
+    Months(i64),
+    /// Times since 1970, of a unit of so many nanoseconds.
+    Nanoseconds {
+        unit: i128,
+        /// Digits of the seconds after the point, the same for all times: pandas takes times of different forms for text.
+        /// `None` for days, which are dates.
+        digits: Option<usize>,
+    },
 }
 
 impl TextCell {
-    /// Returns the cell of elements of a type; nothing if they have no text of a fixed width.
+    /// Returns the cell of elements of a type; `None` if they have no text.
     pub(super) fn of(data_type: &DataType) -> Option<TextCell> {
         Some(match data_type {
             DataType::Bool => TextCell::Truth,
@@ -54,54 +67,25 @@ impl TextCell {
             DataType::Float(2) => TextCell::Half,
             DataType::Float(4) => TextCell::Single,
             DataType::Float(8) => TextCell::Double,
-            DataType::DateTime(unit) if unit.scale == 1 => TextCell::Time(nanoseconds(&unit.name)?),
-            DataType::FixedText(points @ 1..=MAX_TEXT) => TextCell::Text(*points),
-            DataType::FixedBytes(bytes @ 1..=MAX_TEXT) => TextCell::Bytes(*bytes),
+            DataType::Small(number) if number.word == number.size => TextCell::Small(number),
+            DataType::DateTime(unit) => TextCell::Time(TimeCell::of(unit)?),
+            // A duration has no form that all readers take; its count is a number.
+            DataType::TimeDelta(_) => TextCell::Signed(8),
+            DataType::FixedText(_) => TextCell::Text,
+            DataType::FixedBytes(_) => TextCell::Bytes,
+            data_type if data_type.is_variable() => TextCell::Variable(data_type.clone()),
             _ => return None,
         })
     }
 
-    /// Returns the letters of the longest value.
-    pub(super) fn width(self, notation: RowNotation) -> usize {
+    /// Appends an element.
+    pub(super) fn write(&self, element: &[u8], notation: RowNotation, text: &mut String) {
         match self {
-            TextCell::Truth => 5,
-            TextCell::Signed(1) => 4,
-            TextCell::Unsigned(1) => 3,
-            TextCell::Signed(2) => 6,
-            TextCell::Unsigned(2) => 5,
-            TextCell::Signed(4) => 11,
-            TextCell::Unsigned(4) => 10,
-            TextCell::Signed(_) | TextCell::Unsigned(_) => 20,
-            TextCell::Half => 15,
-            TextCell::Single => 19,
-            TextCell::Double => 24,
-            // With quotes; the longer the unit, the more digits years have and the fewer fractions.
-            TextCell::Time(_) => 31,
-            // With quotes; letters take four bytes at most, or as in JSON `\u0001`.
-            TextCell::Text(points) => notation.longest_letter() * points + 2,
-            // Or a list of numbers, in CSV with quotes.
-            TextCell::Bytes(bytes) => notation.longest_letter() * bytes + 3,
-        }
-    }
-
-    /// Returns the bytes of a decoded element.
-    pub(super) fn size(self) -> usize {
-        match self {
-            TextCell::Truth => 1,
-            TextCell::Signed(size) | TextCell::Unsigned(size) => size,
-            TextCell::Half => 2,
-            TextCell::Single => 4,
-            TextCell::Double | TextCell::Time(_) => 8,
-            TextCell::Text(points) => 4 * points,
-            TextCell::Bytes(bytes) => bytes,
-        }
-    }
-
-    /// Writes an element; what is no number is `nothing`.
-    fn write(self, element: &[u8], notation: RowNotation, text: &mut String) {
-        match self {
-            TextCell::Text(_) => return text.push_str(&notation.text(&utf32(element))),
-            TextCell::Bytes(_) => return text.push_str(&notation.bytes(element)),
+            TextCell::Text => return notation.push_text(&utf32(element), text),
+            TextCell::Bytes => return notation.push_bytes(without_padding(element), text),
+            TextCell::Variable(data_type) => {
+                return push_variable(data_type, element, notation, text);
+            }
             _ => {}
         }
         let mut wide = [0; 8];
@@ -114,68 +98,35 @@ impl TextCell {
             TextCell::Truth => write!(text, "{}", word != 0),
             TextCell::Unsigned(_) => write!(text, "{word}"),
             TextCell::Signed(size) => {
-                let unused = 64 - 8 * u32::try_from(size).unwrap_or(8).min(8);
+                let unused = 64 - 8 * u32::try_from(*size).unwrap_or(8).min(8);
                 write!(text, "{}", (word << unused).cast_signed() >> unused)
             }
             TextCell::Half => {
                 let bits = u16::try_from(word & 0xffff).unwrap_or_default();
-                float(f16::from_bits(bits).to_f32(), notation, text)
+                let is_same = |value| f16::from_f64(value).to_bits() == bits;
+                let value = f16::from_bits(bits).to_f64();
+                push_float(shortest(value, is_same), notation, text)
             }
-            TextCell::Single => float(f32::from_bits(low(word)), notation, text),
-            TextCell::Double => float(f64::from_bits(word), notation, text),
-            TextCell::Time(unit) => write_time(word.cast_signed(), unit, notation, text),
-            TextCell::Text(_) | TextCell::Bytes(_) => Ok(()),
+            TextCell::Single => push_float(f32::from_bits(low(word)), notation, text),
+            TextCell::Double => push_float(f64::from_bits(word), notation, text),
+            TextCell::Small(number) => push_small(number, element, notation, text),
+            TextCell::Time(cell) => cell.write(word.cast_signed(), notation, text),
+            TextCell::Text | TextCell::Bytes | TextCell::Variable(_) => Ok(()),
         };
     }
 
-    /// Writes an element into its place, with spaces before it; `text` is room that is used again.
-    pub(super) fn put(
-        self,
-        element: &[u8],
-        notation: RowNotation,
-        text: &mut String,
-        place: &mut [u8],
-    ) {
-        text.clear();
-        self.write(element, notation, text);
-        place.fill(b' ');
-        let start = place.len().saturating_sub(text.len());
-        let length = place.len() - start;
-        place[start..].copy_from_slice(&text.as_bytes()[..length]);
+    /// Appends what stands for no value.
+    pub(super) fn write_nothing(&self, notation: RowNotation, text: &mut String) {
+        text.push_str(match self {
+            TextCell::Half | TextCell::Single | TextCell::Double | TextCell::Small(_) => {
+                notation.no_number()
+            }
+            _ => notation.nothing(),
+        });
     }
 }
 
 impl RowNotation {
-    /// Returns the most bytes of a letter.
-    fn longest_letter(self) -> usize {
-        match self {
-            RowNotation::Commas | RowNotation::Alone => 4,
-            RowNotation::Json => 6,
-        }
-    }
-
-    /// Returns text in quotes.
-    pub(super) fn text(self, text: &str) -> String {
-        match self {
-            RowNotation::Commas | RowNotation::Alone => {
-                format!("\"{}\"", text.replace('"', "\"\""))
-            }
-            RowNotation::Json => Value::from(text).to_string(),
-        }
-    }
-
-    /// Returns bytes, without zeros at the end, as text if they are, and else as a list of numbers.
-    fn bytes(self, bytes: &[u8]) -> String {
-        let length = bytes.iter().rposition(|&byte| byte != 0);
-        let bytes = &bytes[..length.map_or(0, |last| last + 1)];
-        let list = || Value::from(bytes.to_vec()).to_string();
-        match (str::from_utf8(bytes), self) {
-            (Ok(text), _) => self.text(text),
-            (Err(_), RowNotation::Json) => list(),
-            (Err(_), RowNotation::Commas | RowNotation::Alone) => self.text(&list()),
-        }
-    }
-
     /// Returns how rows of so many values are written.
     pub(super) fn of_rows(self, values: u64) -> RowNotation {
         match self {
@@ -184,218 +135,404 @@ impl RowNotation {
         }
     }
 
-    /// Returns what stands for no number; `word` is numpy's for it.
-    fn nothing(self, word: &'static str) -> &'static str {
+    /// Appends text in quotes, also where CSV does not need them: a reader could not tell an empty text from no value.
+    pub(super) fn push_text(self, value: &str, text: &mut String) {
+        match self {
+            RowNotation::Commas | RowNotation::Alone => {
+                text.push('"');
+                for (place, part) in value.split('"').enumerate() {
+                    if place > 0 {
+                        text.push_str("\"\"");
+                    }
+                    text.push_str(part);
+                }
+                text.push('"');
+            }
+            RowNotation::Json => text.push_str(&Value::from(value).to_string()),
+        }
+    }
+
+    /// Appends bytes as text if they are, and else as a list of numbers.
+    fn push_bytes(self, bytes: &[u8], text: &mut String) {
+        match str::from_utf8(bytes) {
+            Ok(value) => self.push_text(value, text),
+            Err(_) => self.push_json(&Value::from(bytes.to_vec()).to_string(), text),
+        }
+    }
+
+    /// Appends a value that is JSON.
+    fn push_json(self, json: &str, text: &mut String) {
+        match self {
+            RowNotation::Json => text.push_str(json),
+            RowNotation::Commas | RowNotation::Alone => self.push_text(json, text),
+        }
+    }
+
+    /// Returns what stands for no value.
+    fn nothing(self) -> &'static str {
         match self {
             RowNotation::Commas => "",
-            RowNotation::Alone => word,
+            RowNotation::Alone => "\"\"",
             RowNotation::Json => "null",
+        }
+    }
+
+    /// Returns what stands for no number: alone in its row the word that all readers know.
+    fn no_number(self) -> &'static str {
+        match self {
+            RowNotation::Alone => "NaN",
+            RowNotation::Commas | RowNotation::Json => self.nothing(),
         }
     }
 }
 
-/// Returns the nanoseconds of a unit of numpy; nothing for those whose lengths differ, or are shorter.
-fn nanoseconds(unit: &str) -> Option<i64> {
-    Some(match unit {
-        "ns" => 1,
-        "us" => 1_000,
-        "ms" => 1_000_000,
-        "s" => 1_000_000_000,
-        "m" => 60_000_000_000,
-        "h" => 3_600_000_000_000,
-        "D" => 86_400_000_000_000,
-        _ => return None,
-    })
+/// Appends an element without a fixed length.
+fn push_variable(data_type: &DataType, record: &[u8], notation: RowNotation, text: &mut String) {
+    let is_object = *data_type == DataType::Object;
+    match str::from_utf8(record) {
+        // What Python writes for `None` and for the NaN with which pandas says that there is no text.
+        Ok("null" | "NaN") if is_object => text.push_str(notation.nothing()),
+        Ok(value) if !matches!(data_type, DataType::List(_)) => match notation {
+            RowNotation::Json if is_object => text.push_str(&txt::line(data_type, record)),
+            _ => notation.push_text(value, text),
+        },
+        _ => notation.push_json(&txt::line(data_type, record), text),
+    }
+}
+
+/// Returns bytes without the zeros after them.
+fn without_padding(bytes: &[u8]) -> &[u8] {
+    let last = bytes.iter().rposition(|&byte| byte != 0);
+    &bytes[..last.map_or(0, |last| last + 1)]
 }
 
 /// Returns text of a fixed length, without the zeros after it.
 fn utf32(element: &[u8]) -> String {
     let points = element.as_chunks::<4>().0.iter();
     let letters = points.map(|point| char::from_u32(u32::from_le_bytes(*point)));
-    let text: String = letters
+    let mut text: String = letters
         .map(|letter| letter.unwrap_or(char::REPLACEMENT_CHARACTER))
         .collect();
-    text.trim_end_matches('\0').to_string()
+    text.truncate(text.trim_end_matches('\0').len());
+    text
 }
 
-/// Writes a time that is so many times `unit` nanoseconds since 1970.
-fn write_time(count: i64, unit: i64, notation: RowNotation, text: &mut String) -> std::fmt::Result {
-    let time = i128::from(count) * i128::from(unit);
-    if count == i64::MIN || time.abs() > FURTHEST {
-        return text.write_str(notation.nothing("NaT"));
+impl TimeCell {
+    /// Returns the cell of a unit of numpy; `None` for those shorter than a nanosecond, and for none.
+    fn of(unit: &TimeUnit) -> Option<TimeCell> {
+        let (one, digits) = match unit.name.as_str() {
+            "Y" => return Some(TimeCell::Months(12 * i64::from(unit.scale))),
+            "M" => return Some(TimeCell::Months(i64::from(unit.scale))),
+            "ns" => (1, Some(9)),
+            "us" => (1_000, Some(6)),
+            "ms" => (1_000_000, Some(3)),
+            "s" => (1_000_000_000, Some(0)),
+            "m" => (60_000_000_000, Some(0)),
+            "h" => (3_600_000_000_000, Some(0)),
+            "D" => (86_400_000_000_000, None),
+            "W" => (604_800_000_000_000, None),
+            _ => return None,
+        };
+        Some(TimeCell::Nanoseconds {
+            unit: one * i128::from(unit.scale),
+            digits,
+        })
     }
-    let time = time_text(time, Calendar::Gregorian);
-    match notation {
-        RowNotation::Commas | RowNotation::Alone => text.write_str(&time),
-        RowNotation::Json => write!(text, "\"{time}\""),
+
+    /// Appends a time; nothing for NaT, and for times further away than any count of seconds.
+    fn write(self, count: i64, notation: RowNotation, text: &mut String) -> std::fmt::Result {
+        let count = Some(count).filter(|&count| count != i64::MIN);
+        let Some(time) = count.and_then(|count| self.text(count)) else {
+            return text.write_str(notation.nothing());
+        };
+        match notation {
+            RowNotation::Commas | RowNotation::Alone => text.write_str(&time),
+            RowNotation::Json => write!(text, "\"{time}\""),
+        }
+    }
+
+    /// Returns the time as ISO 8601 has it.
+    fn text(self, count: i64) -> Option<String> {
+        let (unit, digits) = match self {
+            TimeCell::Months(months) => {
+                let months = count.checked_mul(months)?;
+                let year = months.div_euclid(12).checked_add(1970)?;
+                return Some(format!("{year:04}-{:02}-01", months.rem_euclid(12) + 1));
+            }
+            TimeCell::Nanoseconds { unit, digits } => (unit, digits),
+        };
+        let time = i128::from(count).checked_mul(unit)?;
+        if time.abs() > FURTHEST {
+            return None;
+        }
+        let fraction = time.rem_euclid(1_000_000_000);
+        let mut text = time_text(time - fraction, Calendar::Gregorian);
+        match digits {
+            None => text.truncate(text.find('T')?),
+            Some(0) => {}
+            Some(digits) => {
+                let all = format!("{fraction:09}");
+                text.push('.');
+                text.push_str(all.get(..digits)?);
+            }
+        }
+        Some(text)
     }
 }
 
-fn float<T: Into<f64> + Copy + std::fmt::Debug>(
+fn push_float<T: Into<f64> + Copy + std::fmt::Debug>(
     number: T,
     notation: RowNotation,
     text: &mut String,
 ) -> std::fmt::Result {
     let wide: f64 = number.into();
     if wide.is_nan() || (wide.is_infinite() && notation == RowNotation::Json) {
-        text.push_str(notation.nothing("NaN"));
+        text.push_str(notation.no_number());
         return Ok(());
     }
     // The shortest digits that are read as the same number.
     write!(text, "{number:?}")
 }
 
+fn push_small(
+    number: &NumberType,
+    element: &[u8],
+    notation: RowNotation,
+    text: &mut String,
+) -> std::fmt::Result {
+    let Some(value) = number.value(element) else {
+        return text.write_str(notation.no_number());
+    };
+    match number.coding {
+        Coding::Signed(_) | Coding::Unsigned(_) => write!(text, "{value:.0}"),
+        _ => {
+            let is_same = |value| number.code(value).as_deref() == Some(element);
+            push_float(shortest(value, is_same), notation, text)
+        }
+    }
+}
+
+/// Returns the number of the fewest digits that is the same value in a narrow type.
+fn shortest(value: f64, is_same: impl Fn(f64) -> bool) -> f64 {
+    const MOST_DIGITS: usize = 9;
+    if !value.is_finite() {
+        return value;
+    }
+    let rounded = (0..MOST_DIGITS).map(|digits| format!("{value:.digits$e}").parse());
+    let mut found = rounded.filter_map(Result::ok);
+    found
+        .find(|&rounded: &f64| is_same(rounded))
+        .unwrap_or(value)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::TimeUnit;
+
+    fn written(cell: &TextCell, element: &[u8], notation: RowNotation) -> String {
+        let mut text = String::new();
+        cell.write(element, notation, &mut text);
+        text
+    }
+
+    fn cell_of(name: &str) -> TextCell {
+        TextCell::of(&DataType::from_v3(name)).unwrap()
+    }
+
+    fn time_cell(name: &str, scale: u32) -> TextCell {
+        let name = name.to_string();
+        TextCell::of(&DataType::DateTime(TimeUnit { name, scale })).unwrap()
+    }
 
     #[test]
-    fn every_half_float_fits_into_its_cell() {
-        let mut longest = 0;
+    fn numbers_of_few_bits_are_as_short_as_they_can_be() {
         for bits in 0..=u16::MAX {
-            for notation in [RowNotation::Commas, RowNotation::Json] {
-                let mut text = String::new();
-                TextCell::Half.write(&bits.to_le_bytes(), notation, &mut text);
-                longest = longest.max(text.len());
-                let number = f16::from_bits(bits).to_f32();
-                let is_same = text.parse() == Ok(number);
-                assert!(is_same || !number.is_finite(), "{bits:04x}: {text}");
-            }
+            let text = written(&TextCell::Half, &bits.to_le_bytes(), RowNotation::Commas);
+            let number = f16::from_bits(bits);
+            let read = text.parse().map(f16::from_f64);
+            let is_same = read.is_ok_and(|read| read.to_bits() == bits);
+            assert!(
+                is_same || (number.is_nan() && text.is_empty()),
+                "{bits:04x}: {text}"
+            );
         }
-        assert_eq!(longest, TextCell::Half.width(RowNotation::Commas));
+        for (name, code, expected) in [
+            ("float16", &[0x66, 0x2e][..], "0.1"),
+            ("float16", &[0xff, 0x7b], "65500.0"),
+            ("bfloat16", &[0xcd, 0x3d], "0.1"),
+            ("float8_e4m3", &[0x7f], ""),
+            ("float8_e5m2", &[0x3d], "1.2"),
+            ("int4", &[0xff], "-1"),
+            ("uint2", &[3], "3"),
+        ] {
+            let found = written(&cell_of(name), code, RowNotation::Commas);
+            assert_eq!(found, expected, "{name} {code:x?}");
+        }
+        assert_eq!(TextCell::of(&DataType::from_v3("complex_bfloat16")), None);
+    }
+
+    #[test]
+    fn numbers_read_back_the_same() {
+        for (element, name, expected) in [
+            (0.1_f32.to_le_bytes().to_vec(), "float32", "0.1"),
+            (f32::MAX.to_le_bytes().to_vec(), "float32", "3.4028235e38"),
+            (1e16_f64.to_le_bytes().to_vec(), "float64", "1e16"),
+            ((-0.0_f64).to_le_bytes().to_vec(), "float64", "-0.0"),
+            (f64::INFINITY.to_le_bytes().to_vec(), "float64", "inf"),
+            (
+                i64::MIN.to_le_bytes().to_vec(),
+                "int64",
+                "-9223372036854775808",
+            ),
+            (
+                u64::MAX.to_le_bytes().to_vec(),
+                "uint64",
+                "18446744073709551615",
+            ),
+            (vec![0x80], "int8", "-128"),
+            (vec![1], "bool", "true"),
+        ] {
+            let found = written(&cell_of(name), &element, RowNotation::Commas);
+            assert_eq!(found, expected, "{name}");
+        }
     }
 
     #[test]
     fn no_line_of_one_value_is_blank() {
-        let unit = TimeUnit {
-            name: "s".to_string(),
-            scale: 1,
-        };
-        let time = TextCell::of(&DataType::DateTime(unit)).unwrap();
-        for (cell, element, word) in [
-            (TextCell::Half, f16::NAN.to_le_bytes().to_vec(), "NaN"),
-            (TextCell::Double, f64::NAN.to_le_bytes().to_vec(), "NaN"),
-            (time, i64::MIN.to_le_bytes().to_vec(), "NaT"),
+        let nan = f64::NAN.to_le_bytes();
+        let none = i64::MIN.to_le_bytes();
+        for (cell, element, alone, among, json) in [
+            (
+                TextCell::Half,
+                f16::NAN.to_le_bytes().to_vec(),
+                "NaN",
+                "",
+                "null",
+            ),
+            (TextCell::Double, nan.to_vec(), "NaN", "", "null"),
+            (time_cell("s", 1), none.to_vec(), "\"\"", "", "null"),
+            (
+                TextCell::Variable(DataType::Object),
+                b"null".to_vec(),
+                "\"\"",
+                "",
+                "null",
+            ),
         ] {
-            let written = |values| {
-                let mut text = String::new();
-                let notation = RowNotation::Commas.of_rows(values);
-                cell.write(&element, notation, &mut text);
-                text
-            };
-            assert_eq!((written(1).as_str(), written(2).as_str()), (word, ""));
+            let found = [
+                RowNotation::Commas.of_rows(1),
+                RowNotation::Commas.of_rows(2),
+                RowNotation::Json.of_rows(1),
+            ]
+            .map(|notation| written(&cell, &element, notation));
+            assert_eq!(found, [alone, among, json]);
         }
+        let infinite = f64::INFINITY.to_le_bytes();
+        assert_eq!(
+            written(&TextCell::Double, &infinite, RowNotation::Json),
+            "null"
+        );
     }
 
-    /// Units with their least and greatest times, as numpy writes them.
-    const EXTREMES: [(&str, &str, &str); 4] = [
-        (
-            "ns",
-            "1677-09-21T00:12:43.145224193",
-            "2262-04-11T23:47:16.854775807",
-        ),
-        (
-            "us",
-            "-290308-12-21T19:59:05.224193",
-            "294247-01-10T04:00:54.775807",
-        ),
-        (
-            "ms",
-            "-292275055-05-16T16:47:04.193",
-            "292278994-08-17T07:12:55.807",
-        ),
-        (
-            "s",
-            "-292277022657-01-27T08:29:53",
-            "292277026596-12-04T15:30:07",
-        ),
+    /// Units with a count each, as numpy writes it but for months and years, which are dates.
+    const TIMES: [(&str, u32, i64, &str); 14] = [
+        ("ns", 1, i64::MIN + 1, "1677-09-21T00:12:43.145224193"),
+        ("ns", 1, i64::MAX, "2262-04-11T23:47:16.854775807"),
+        ("ns", 1, 0, "1970-01-01T00:00:00.000000000"),
+        ("us", 1, i64::MIN + 1, "-290308-12-21T19:59:05.224193"),
+        ("ms", 10, -1, "1969-12-31T23:59:59.990"),
+        ("ms", 1, i64::MAX, "292278994-08-17T07:12:55.807"),
+        ("s", 1, i64::MIN + 1, "-292277022657-01-27T08:29:53"),
+        ("s", 1, i64::MAX, "292277026596-12-04T15:30:07"),
+        ("m", 1, 1, "1970-01-01T00:01:00"),
+        ("h", 6, -1, "1969-12-31T18:00:00"),
+        ("D", 1, 18_262, "2020-01-01"),
+        ("W", 1, -1, "1969-12-25"),
+        ("M", 1, -1, "1969-12-01"),
+        ("Y", 1, 50, "2020-01-01"),
     ];
 
     #[test]
-    fn times_of_any_unit_fit_into_their_cells() {
-        for (unit, least, greatest) in EXTREMES {
-            let unit = TimeUnit {
-                name: unit.to_string(),
-                scale: 1,
-            };
-            let cell = TextCell::of(&DataType::DateTime(unit)).unwrap();
-            let written = |count: i64, notation| {
-                let mut text = String::new();
-                cell.write(&count.to_le_bytes(), notation, &mut text);
-                assert!(text.len() <= cell.width(notation), "{text}");
-                text
-            };
-            assert_eq!(written(i64::MIN + 1, RowNotation::Commas), least);
-            assert_eq!(
-                written(i64::MIN + 1, RowNotation::Json),
-                format!("\"{least}\"")
+    fn times_of_one_unit_have_one_form() {
+        for (unit, scale, count, expected) in TIMES {
+            let cell = time_cell(unit, scale);
+            let found = |notation| written(&cell, &count.to_le_bytes(), notation);
+            assert_eq!(found(RowNotation::Commas), expected, "{scale}{unit}");
+            assert_eq!(found(RowNotation::Json), format!("\"{expected}\""));
+        }
+        for (unit, count) in [
+            ("D", i64::MAX),
+            ("D", 1 << 48),
+            ("W", i64::MAX),
+            ("Y", i64::MAX),
+        ] {
+            let far = written(
+                &time_cell(unit, 1000),
+                &i64::to_le_bytes(count),
+                RowNotation::Commas,
             );
-            assert_eq!(written(i64::MAX, RowNotation::Commas), greatest);
-            assert_eq!(written(i64::MIN, RowNotation::Json), "null");
+            assert_eq!(far, "", "{unit}");
         }
-    }
-
-    #[test]
-    fn days_that_are_further_than_any_time_are_none() {
-        let unit = TimeUnit {
-            name: "D".to_string(),
-            scale: 1,
+        let unit = |name: &str| {
+            DataType::DateTime(TimeUnit {
+                name: name.to_string(),
+                scale: 1,
+            })
         };
-        let cell = TextCell::of(&DataType::DateTime(unit)).unwrap();
-        for (days, expected) in [
-            (18_262, "2020-01-01T00:00:00"),
-            (i64::MAX, ""),
-            (1 << 48, ""),
+        assert!(
+            ["ps", "generic"]
+                .iter()
+                .all(|name| TextCell::of(&unit(name)).is_none())
+        );
+    }
+
+    #[test]
+    fn texts_are_quoted_and_keep_every_letter() {
+        for (value, commas) in [
+            ("plain", "\"plain\""),
+            ("", "\"\""),
+            (" a\"\"b, \r\n", "\" a\"\"\"\"b, \r\n\""),
+            ("\u{e9}\u{1f600}\\\u{1}", "\"\u{e9}\u{1f600}\\\u{1}\""),
+            ("007", "\"007\""),
         ] {
-            let mut text = String::new();
-            cell.write(&i64::to_le_bytes(days), RowNotation::Commas, &mut text);
-            assert_eq!(text, expected);
+            let points: Vec<u8> = value
+                .chars()
+                .chain(['\0'])
+                .flat_map(|letter| u32::from(letter).to_le_bytes())
+                .collect();
+            let padded = [value.as_bytes(), &[0]].concat();
+            for (cell, element) in [
+                (TextCell::Text, &points[..]),
+                (TextCell::Bytes, &padded),
+                (TextCell::Variable(DataType::Text), value.as_bytes()),
+            ] {
+                assert_eq!(written(&cell, element, RowNotation::Commas), commas);
+                let json = written(&cell, element, RowNotation::Json);
+                assert_eq!(serde_json::from_str::<Value>(&json).unwrap(), value);
+            }
         }
     }
 
     #[test]
-    fn texts_of_any_letters_fit_into_their_cells() {
-        let letters = [
-            'a',
-            '"',
-            '\\',
-            '\u{1}',
-            '\u{7f}',
-            '\u{e9}',
-            '\u{20ac}',
-            '\u{1f600}',
-            '\0',
-        ];
-        for (first, last) in letters.iter().flat_map(|a| letters.map(|b| (*a, b))) {
-            let points = [first, last].map(|letter| u32::from(letter).to_le_bytes());
-            let (text, element) = (format!("{first}{last}"), points.concat());
-            let expected = text.trim_end_matches('\0');
-            for notation in [RowNotation::Commas, RowNotation::Json] {
-                let cell = TextCell::Text(2);
-                let (mut room, mut place) = (String::new(), vec![b'x'; cell.width(notation)]);
-                cell.put(&element, notation, &mut room, &mut place);
-                let written = String::from_utf8(place).unwrap();
-                assert_eq!(written.trim_start(), notation.text(expected));
-            }
-            let json = RowNotation::Json.text(expected);
-            assert_eq!(serde_json::from_str::<Value>(&json).unwrap(), expected);
-        }
-    }
-
-    #[test]
-    fn bytes_that_are_no_text_are_lists_of_numbers() {
-        let cell = TextCell::Bytes(3);
-        for (bytes, commas, json) in [
-            (b"ab\0", "\"ab\"", "\"ab\""),
-            (b"\0\0\0", "\"\"", "\"\""),
-            (b"\xff\xfe\xfd", "\"[255,254,253]\"", "[255,254,253]"),
+    fn elements_that_are_no_text_keep_their_values() {
+        let list = TextCell::Variable(DataType::List(Box::new(DataType::UInt(1))));
+        let object = TextCell::Variable(DataType::Object);
+        for (cell, element, commas, json) in [
+            (&TextCell::Bytes, &b"ab\0"[..], "\"ab\"", "\"ab\""),
+            (&TextCell::Bytes, b"\0\0\0", "\"\"", "\"\""),
+            (&TextCell::Bytes, b"\xff\xfe", "\"[255,254]\"", "[255,254]"),
+            (
+                &TextCell::Variable(DataType::Bytes),
+                b"\xff\0",
+                "\"[255,0]\"",
+                "[255,0]",
+            ),
+            (&list, b"ab", "\"[97,98]\"", "[97,98]"),
+            (&object, b"{\"a\":1}", "\"{\"\"a\"\":1}\"", "{\"a\":1}"),
+            (&object, b"word", "\"word\"", "\"word\""),
         ] {
-            for (notation, expected) in [(RowNotation::Commas, commas), (RowNotation::Json, json)] {
-                let (mut room, mut place) = (String::new(), vec![0; cell.width(notation)]);
-                cell.put(bytes, notation, &mut room, &mut place);
-                assert_eq!(String::from_utf8(place).unwrap().trim_start(), expected);
-            }
+            assert_eq!(written(cell, element, RowNotation::Commas), commas);
+            assert_eq!(written(cell, element, RowNotation::Json), json);
         }
     }
 }

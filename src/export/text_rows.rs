@@ -1,158 +1,233 @@
-//! `.csv` and `.ndjson`: elements as text, one row of an array a line.
+//! `.csv` and `.ndjson` of an array: one row a line, or of a structured type a table with a column a field.
 
-use std::borrow::Cow;
-use std::sync::Arc;
+use std::ops::Range;
 
-use crate::array::ragged::{Growing, RaggedElements};
-use crate::error::Result;
-use crate::export::conversion::Conversion;
+use serde_json::Value;
+
+use crate::array::ragged::Growing;
+use crate::error::{Error, Result};
+use crate::export::member::GroupMember;
 use crate::export::text_cell::{RowNotation, TextCell};
-use crate::export::{ElementForm, FileParts, Format, Ragged, Subject, txt};
-use crate::model::DataType;
+use crate::export::text_column::{RowBlocks, RowReader, TextColumn};
+use crate::export::text_table::{MAX_COLUMNS, TextTable, line_of_names};
+use crate::export::{FileParts, Format, Ragged, Subject};
+use crate::model::{DataType, Field};
+use crate::request_context::RequestContext;
 
-/// Rows of comma-separated values without a line of names; NaN is empty.
+/// Rows of comma-separated values without a line of names, but for fields.
 pub const CSV: Format = Format {
     extension: "csv",
     needs: NEEDS,
     parts: Some(|subject| parts(subject, RowNotation::Commas)),
-    ragged: Some(Ragged::Rows(commas)),
+    ragged: Some(Ragged::Rows(|context, member, out| {
+        write(context, member, RowNotation::Commas, out)
+    })),
     is_basic: false,
 };
 
-/// A JSON value a line: a number of an array of one dimension, a list of one of two; what JSON lacks is null.
+/// A JSON object a line: of the array's name with an element or the list of a row, or of fields.
 pub const NDJSON: Format = Format {
     extension: "ndjson",
     needs: NEEDS,
     parts: Some(|subject| parts(subject, RowNotation::Json)),
-    ragged: Some(Ragged::Rows(json)),
+    ragged: Some(Ragged::Rows(|context, member, out| {
+        write(context, member, RowNotation::Json, out)
+    })),
     is_basic: false,
 };
 
-const NEEDS: &str = "numbers that are not complex, times, texts of a fixed length up to 16384, or strings, in \
-    1 or 2 dimensions";
+const NEEDS: &str =
+    "numbers that are not complex, times or texts in 1 or 2 dimensions, or fields of these in 1";
 
+/// Returns what the metadata tell of a file: its header is all of it that does not come from elements.
 fn parts(subject: &Subject, notation: RowNotation) -> Option<FileParts> {
-    let cell = TextCell::of(&subject.array.data_type)?;
-    let (row, is_list) = match *subject.shape {
-        [_] => (1, false),
-        [_, row] => (row, true),
-        _ => return None,
-    };
-    let notation = notation.of_rows(row);
-    let conversion = TextCells {
-        cell,
-        row: row.max(1),
-        is_list: is_list && notation == RowNotation::Json,
-        notation,
+    let array = subject.array;
+    if let DataType::Struct(fields) = &array.data_type {
+        let [_] = subject.shape else { return None };
+        let columns = FieldColumns::of(fields).filter(|columns| !columns.found.is_empty())?;
+        let names = columns.names();
+        return Some(FileParts {
+            left_out: columns.left_out,
+            ..FileParts::plain(line_of_names(&names).into_bytes())
+        });
+    }
+    TextCell::of(&array.data_type).filter(|_| (1..=2).contains(&subject.shape.len()))?;
+    let header = match notation {
+        RowNotation::Json => subject.name.to_vec(),
+        RowNotation::Commas | RowNotation::Alone => Vec::new(),
     };
     Some(FileParts {
-        header: Vec::new(),
-        elements: Some(ElementForm {
-            order: None,
-            conversion: Some(Arc::new(conversion)),
-        }),
-        ..FileParts::default()
+        left_out: unit_left_out("the elements", &array.data_type)
+            .into_iter()
+            .collect(),
+        ..FileParts::plain(header)
     })
 }
 
-/// Elements as text with what stands between them.
-#[derive(Debug)]
-struct TextCells {
-    cell: TextCell,
-    /// Elements of a line.
-    row: u64,
-    /// Whether a line is a list.
-    is_list: bool,
-    notation: RowNotation,
-}
-
-impl Conversion for TextCells {
-    fn written_size(&self) -> usize {
-        // A bracket before and after, or a comma or newline alone.
-        self.cell.width(self.notation) + if self.is_list { 3 } else { 1 }
-    }
-
-    fn convert(&self, decoded: &[u8], written: &mut [u8]) {
-        self.convert_at(0, decoded, written);
-    }
-
-    fn convert_at(&self, first: u64, decoded: &[u8], written: &mut [u8]) {
-        let (size, width) = (self.cell.size(), self.cell.width(self.notation));
-        let cells = written.chunks_exact_mut(self.written_size());
-        let mut text = String::with_capacity(width);
-        for ((element, cell), number) in decoded.chunks_exact(size).zip(cells).zip(first..) {
-            let at = number % self.row;
-            let end = cell.len() - if self.is_list { 2 } else { 1 };
-            cell[0] = b' ';
-            let place = &mut cell[usize::from(self.is_list)..end];
-            self.cell.put(element, self.notation, &mut text, place);
-            let is_last = at + 1 == self.row;
-            if self.is_list {
-                if at == 0 {
-                    cell[0] = b'[';
-                }
-                cell[end..].copy_from_slice(if is_last { b"]\n" } else { b", " });
-            } else {
-                cell[end] = if is_last { b'\n' } else { b',' };
-            }
-        }
-    }
-
-    fn digest(&self) -> u64 {
-        self.row << 8 | (self.written_size() as u64) << 1 | u64::from(self.is_list)
+/// Says that durations are written as numbers, without their unit.
+pub(super) fn unit_left_out(what: &str, data_type: &DataType) -> Option<String> {
+    match data_type {
+        DataType::TimeDelta(unit) => Some(format!(
+            "the unit of {what}: no reader takes durations as text, so they are numbers, of {unit}"
+        )),
+        _ => None,
     }
 }
 
-/// Writes elements without a fixed length, quoted.
-fn commas(records: &RaggedElements, shape: &[u64], out: &mut Growing<'_>) -> Result<()> {
-    made(records, shape, RowNotation::Commas, out)
-}
-
-fn json(records: &RaggedElements, shape: &[u64], out: &mut Growing<'_>) -> Result<()> {
-    made(records, shape, RowNotation::Json, out)
-}
-
-/// Returns an element as text: what is none as JSON.
-fn text_of<'a>(data_type: &DataType, record: &'a [u8]) -> Cow<'a, str> {
-    match (data_type, str::from_utf8(record)) {
-        (DataType::List(_), _) | (_, Err(_)) => Cow::from(txt::line(data_type, record)),
-        (_, Ok(text)) => Cow::from(text),
-    }
-}
-
-/// Returns an element in quotes.
-fn quoted(data_type: &DataType, record: &[u8]) -> String {
-    RowNotation::Commas.text(&text_of(data_type, record))
-}
-
-fn made(
-    records: &RaggedElements,
-    shape: &[u64],
+fn write(
+    context: &RequestContext,
+    member: &GroupMember,
     notation: RowNotation,
     out: &mut Growing<'_>,
 ) -> Result<()> {
-    let row = match *shape {
-        [_, row] => row.max(1),
-        _ => 1,
-    };
-    let is_list = shape.len() == 2 && notation == RowNotation::Json;
-    for (record, number) in records.iter().zip(0_u64..) {
-        let text = match notation {
-            RowNotation::Commas | RowNotation::Alone => quoted(records.data_type(), record),
-            RowNotation::Json => txt::line(records.data_type(), record),
-        };
-        let (at, is_last) = (number % row, (number + 1) % row == 0);
-        if at == 0 && is_list {
-            out.push(b"[")?;
+    let shape = member.source()?.selection.shape();
+    let data_type = &member.array.data_type;
+    let held = || Error::unsupported(&member.path, format!("there is no text for {data_type}"));
+    match (data_type, &shape[..]) {
+        (DataType::Struct(fields), &[rows]) => {
+            let columns = FieldColumns::of(fields).ok_or_else(held)?;
+            let names = columns.names();
+            let columns = columns.found.into_iter().map(|column| TextColumn::Plain {
+                reader: 0,
+                cell: column.cell,
+                field: Some(column.place),
+            });
+            let table = TextTable {
+                names,
+                columns: columns.collect(),
+                readers: vec![RowReader::open(member)?],
+                rows,
+            };
+            table.write(context, notation, out)
         }
-        out.push(text.as_bytes())?;
-        out.push(match (is_last, is_list) {
-            (true, true) => b"]\n",
-            (true, false) => b"\n",
-            (false, _) => b",",
-        })?;
+        (_, &[rows]) => {
+            let cell = TextCell::of(data_type).ok_or_else(held)?;
+            write_lines(context, member, (&cell, notation), (rows, None), out)
+        }
+        (_, &[rows, row]) => {
+            let cell = TextCell::of(data_type).ok_or_else(held)?;
+            write_lines(context, member, (&cell, notation), (rows, Some(row)), out)
+        }
+        _ => Err(held()),
+    }
+}
+
+/// Writes rows of so many elements, or of one.
+fn write_lines(
+    context: &RequestContext,
+    member: &GroupMember,
+    (cell, notation): (&TextCell, RowNotation),
+    (rows, row): (u64, Option<u64>),
+    out: &mut Growing<'_>,
+) -> Result<()> {
+    let elements = row.unwrap_or(1);
+    let notation = notation.of_rows(elements);
+    // Each element has a sign that ends it.
+    out.check_room(rows.saturating_mul(elements))?;
+    let key = Value::from(member.path.as_str());
+    let (begin, end) = match (notation, row) {
+        (RowNotation::Json, None) => (format!("{{{key}:"), "}\n"),
+        (RowNotation::Json, Some(_)) => (format!("{{{key}:["), "]}\n"),
+        (_, Some(0)) => return Ok(()),
+        _ => (String::new(), "\n"),
+    };
+    let mut readers = [RowReader::open(member)?];
+    let blocks = RowBlocks::of(&readers, rows, out.limit())?;
+    let [reader] = &mut readers;
+    let mut line = String::new();
+    for rows in blocks.iter() {
+        reader.load(context, &rows)?;
+        for _ in rows {
+            line.clear();
+            line.push_str(&begin);
+            for place in 0..elements {
+                if place > 0 {
+                    line.push(',');
+                }
+                reader.advance();
+                cell.write(reader.element(), notation, &mut line);
+            }
+            line.push_str(end);
+            out.push(line.as_bytes())?;
+        }
     }
     Ok(())
+}
+
+/// The fields of a structured type that are columns: those of structures within it, and each element of a subarray, by
+/// themselves.
+struct FieldColumns {
+    found: Vec<FieldColumn>,
+    left_out: Vec<String>,
+}
+
+struct FieldColumn {
+    name: String,
+    /// Its bytes in an element.
+    place: Range<usize>,
+    cell: TextCell,
+}
+
+impl FieldColumns {
+    /// Returns the columns of fields; `None` if they are too many.
+    fn of(fields: &[Field]) -> Option<FieldColumns> {
+        let mut columns = FieldColumns {
+            found: Vec::new(),
+            left_out: Vec::new(),
+        };
+        columns.add_fields("", fields, 0)?;
+        Some(columns)
+    }
+
+    fn names(&self) -> Vec<String> {
+        self.found
+            .iter()
+            .map(|column| column.name.clone())
+            .collect()
+    }
+
+    fn add_fields(&mut self, before: &str, fields: &[Field], mut start: usize) -> Option<()> {
+        for field in fields {
+            let name = format!("{before}{}", field.name);
+            let (size, count) = (field.data_type.size()?, field.count()?);
+            if count > MAX_COLUMNS {
+                return None;
+            }
+            for number in 0..count {
+                let name = if field.shape.is_empty() {
+                    name.clone()
+                } else {
+                    format!("{name}.{number}")
+                };
+                self.add(name, &field.data_type, start..start.checked_add(size)?)?;
+                start += size;
+            }
+        }
+        Some(())
+    }
+
+    fn add(&mut self, name: String, data_type: &DataType, place: Range<usize>) -> Option<()> {
+        if let DataType::Struct(fields) = data_type {
+            return self.add_fields(&format!("{name}."), fields, place.start);
+        }
+        let is_taken = self.found.iter().any(|column| column.name == name);
+        match TextCell::of(data_type) {
+            Some(_) if is_taken => {
+                let why = format!("the field {name}: another one has that name");
+                self.left_out.push(why);
+            }
+            Some(cell) => {
+                let unit = unit_left_out(&format!("the field {name}"), data_type);
+                self.left_out.extend(unit);
+                self.found.push(FieldColumn { name, place, cell });
+            }
+            None => {
+                let why = format!("the field {name}: there is no text for {data_type}");
+                self.left_out.push(why);
+            }
+        }
+        (self.found.len() + self.left_out.len() <= MAX_COLUMNS).then_some(())
+    }
 }
 
 #[cfg(test)]
@@ -160,10 +235,45 @@ mod tests {
     use super::*;
 
     #[test]
-    fn elements_that_are_no_text_keep_their_values() {
-        let list = DataType::List(Box::new(DataType::UInt(1)));
-        assert_eq!(quoted(&list, b"ab"), "\"[97,98]\"");
-        assert_eq!(quoted(&DataType::Bytes, b"a\"b"), "\"a\"\"b\"");
-        assert_eq!(quoted(&DataType::Bytes, b"\xff\0"), "\"[255,0]\"");
+    fn structures_and_subarrays_are_columns_of_their_own() {
+        let field = |name: &str, data_type, shape: &[u64]| Field {
+            name: name.to_string(),
+            data_type,
+            shape: shape.to_vec(),
+        };
+        let point = DataType::Struct(vec![
+            field("x", DataType::Float(8), &[]),
+            field("y", DataType::Complex(8), &[]),
+        ]);
+        let fields = [
+            field("id", DataType::Int(2), &[]),
+            field("at", point, &[]),
+            field("at.x", DataType::Int(1), &[]),
+            field("rgb", DataType::UInt(1), &[1, 3]),
+        ];
+        let columns = FieldColumns::of(&fields).unwrap();
+        let found: Vec<_> = columns
+            .found
+            .iter()
+            .map(|column| (column.name.as_str(), column.place.clone()))
+            .collect();
+        let expected = [
+            ("id", 0..2),
+            ("at.x", 2..10),
+            ("rgb.0", 19..20),
+            ("rgb.1", 20..21),
+            ("rgb.2", 21..22),
+        ];
+        assert_eq!(found, expected);
+        let left_out = columns.left_out;
+        assert_eq!(
+            left_out,
+            [
+                "the field at.y: there is no text for complex64",
+                "the field at.x: another one has that name",
+            ]
+        );
+        let many = [field("a", DataType::UInt(1), &[2000])];
+        assert!(FieldColumns::of(&many).is_none());
     }
 }

@@ -107,6 +107,24 @@ impl Selection {
             shape: self.axes.iter().map(|axis| axis.count).collect(),
         })
     }
+
+    /// Returns the smallest box that has all that is selected.
+    pub fn bounds(&self) -> Region {
+        let ends = self.axes.iter().map(|axis| {
+            let last = axis.at(axis.count.saturating_sub(1));
+            (axis.start.min(last), axis.start.max(last))
+        });
+        let (start, last): (Vec<u64>, Vec<u64>) = ends.unzip();
+        let lengths = start.iter().zip(&last).zip(&self.axes);
+        let shape = lengths.map(|((&start, &last), axis)| match axis.count {
+            0 => 0,
+            _ => (last - start).saturating_add(1),
+        });
+        Region {
+            shape: shape.collect(),
+            start: start.into_iter().collect(),
+        }
+    }
 }
 
 #[cfg(test)]
@@ -132,6 +150,25 @@ mod tests {
                     "{axis:?}"
                 );
             }
+        }
+    }
+
+    #[test]
+    fn the_box_around_a_selection_has_its_ends() {
+        for (start, step, count, expected) in [
+            (2, 1, 3, (2, 3)),
+            (1, 3, 3, (1, 7)),
+            (9, -4, 3, (1, 9)),
+            (5, 2, 0, (5, 0)),
+        ] {
+            let axis = SelectedAxis {
+                start,
+                step,
+                count,
+                is_index: false,
+            };
+            let bounds = Selection { axes: vec![axis] }.bounds();
+            assert_eq!((bounds.start[0], bounds.shape[0]), expected, "{axis:?}");
         }
     }
 

@@ -12,7 +12,6 @@ use crate::export::group::{
     GroupBody, GroupContents, GroupFile, GroupFormat, GroupMember, GroupPlan, GroupScope,
     MadeLayout, MemberSource, OrWhyNot, Subgroup,
 };
-use crate::grid::Region;
 use crate::hierarchy::{Hierarchy, NodeEntry};
 use crate::model::{Attributes, LEFT_OUT, MAX_IN_FILES};
 use crate::request_context::RequestContext;
@@ -89,10 +88,9 @@ impl PlannedFile {
     fn version(&self, context: &RequestContext, made: &MadeLayout) -> Result<RegionVersion> {
         RegionVersion::of_all(made.read.iter().map(|&number| {
             let source = self.contents.member(number)?.source()?;
-            let shape = &source.array.array().shape;
-            let region = source.selection.region();
-            let region = region.unwrap_or_else(|| Region::whole(shape));
-            source.array.region_version(context, &region)
+            source
+                .array
+                .region_version(context, &source.selection.bounds())
         }))
     }
 
@@ -175,15 +173,15 @@ impl GroupSource<'_> {
         format: &'static GroupFormat,
         nodes: NodesBelow,
     ) -> Result<OrWhyNot<PlannedFile>> {
-        let is_nested = matches!(format.scope, GroupScope::Below);
+        let leaves_out = leaves_out(format.scope);
         let mut left_out = nodes.left_out;
         let mut members = Vec::new();
         for node in &nodes.arrays {
             let array = self.arrays.open(node)?;
             match (member_of(self.group, node, &array), array.check_decodable()) {
-                (_, Err(error)) if is_nested => left_out.push(error.to_string()),
+                (_, Err(error)) if leaves_out => left_out.push(error.to_string()),
                 (Some(member), _) => members.push(member),
-                _ if is_nested => left_out.push(not_text(node)),
+                _ if leaves_out => left_out.push(not_text(node)),
                 _ => return Ok(Err(not_text(node))),
             }
         }
@@ -211,8 +209,9 @@ impl GroupSource<'_> {
     /// left out.
     fn nodes(&self, context: &RequestContext, scope: GroupScope) -> Result<OrWhyNot<NodesBelow>> {
         match scope {
-            GroupScope::Own => self.nodes_below(context, false),
-            GroupScope::Below => self.nodes_below(context, true),
+            GroupScope::Own | GroupScope::Below | GroupScope::Columns(_) => {
+                self.nodes_below(context, scope)
+            }
             GroupScope::Named(paths) => {
                 self.nodes_at(context, &paths(self.group.node()?.attributes()))
             }
@@ -242,12 +241,13 @@ impl GroupSource<'_> {
         Ok(Ok(below))
     }
 
-    /// Returns the nodes in the group, or all below it.
+    /// Returns the nodes in the group, and of the groups below it those of a scope with what is in them.
     fn nodes_below(
         &self,
         context: &RequestContext,
-        is_nested: bool,
+        scope: GroupScope,
     ) -> Result<OrWhyNot<NodesBelow>> {
+        let leaves_out = leaves_out(scope);
         let (mut below, mut count) = (NodesBelow::default(), 0);
         let mut open = vec![self.group.clone()];
         while let Some(group) = open.pop() {
@@ -261,14 +261,28 @@ impl GroupSource<'_> {
                     continue;
                 };
                 match &child.node {
-                    Err(error) if !is_nested => return Ok(Err(not_read(error))),
+                    Err(error) if !leaves_out => return Ok(Err(not_read(error))),
                     Err(error) => below.left_out.push(error.to_string()),
                     Ok(_) if child.is_array() => below.arrays.push(child),
-                    Ok(_) if is_nested => {
-                        below.groups.push(child.clone());
-                        open.push(child);
-                    }
-                    Ok(_) => {}
+                    Ok(node) => match (scope, str::from_utf8(child.path.name())) {
+                        (GroupScope::Below, _) => {
+                            below.groups.push(child.clone());
+                            open.push(child);
+                        }
+                        (GroupScope::Columns(is_column), Ok(name))
+                            if is_column(name, node.attributes()) =>
+                        {
+                            below.groups.push(child.clone());
+                            open.push(child);
+                        }
+                        (GroupScope::Columns(_), Ok(name)) => {
+                            below
+                                .left_out
+                                .push(format!("{name}: it is a group and no column"));
+                        }
+                        (GroupScope::Columns(_), Err(_)) => below.left_out.push(not_text(&child)),
+                        (GroupScope::Own | GroupScope::Named(_), _) => {}
+                    },
                 }
             }
         }
@@ -276,6 +290,11 @@ impl GroupSource<'_> {
         below.groups.sort_by(|a, b| a.path.cmp(&b.path));
         Ok(Ok(below))
     }
+}
+
+/// Whether files of a scope lack nodes that cannot be read.
+fn leaves_out(scope: GroupScope) -> bool {
+    matches!(scope, GroupScope::Below | GroupScope::Columns(_))
 }
 
 /// The nodes below a group, in order of their paths.

@@ -187,7 +187,7 @@ fn length(
     if let Some(why) = ending.format.why_not(&subject) {
         return Err(refused(&why));
     }
-    if described.data_type.is_variable() {
+    if ending.format.is_made(described) {
         return Ok(None);
     }
     let mut parts = ending.format.parts_of(&open, &subject)?;

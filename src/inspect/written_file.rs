@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use crate::array::OpenArray;
 use crate::error::{Error, Result};
+use crate::export::group::{GroupMember, MemberSource};
 use crate::export::surroundings::Surroundings;
 use crate::export::{Export, FileParts, Format, Subject, TakenDimension, cf};
 use crate::grid::Selection;
@@ -64,9 +65,6 @@ pub fn open_file(
 ) -> Result<Export> {
     let array = described.open;
     let FileContent { format, is_meant } = content;
-    if array.array().data_type.is_variable() && !is_meant {
-        return Export::open_ragged(context, array, format, selection);
-    }
     array.check_decodable()?;
     let (shape, taken) = (selection.shape(), TakenDimension::of_selection(selection));
     let meant = is_meant
@@ -74,11 +72,27 @@ pub fn open_file(
         .transpose();
     let meant = meant.map_err(|why| Error::unsupported(array.path(), why))?;
     let metadata = meant.as_ref().map(|meant| &meant.array);
+    let metadata = metadata.unwrap_or(described.metadata);
+    if format.is_made(metadata) {
+        return Export::open_made(
+            context,
+            format,
+            &GroupMember {
+                path: String::from_utf8_lossy(described.name).into_owned(),
+                array: Arc::new(metadata.clone()),
+                source: Some(MemberSource {
+                    array: array.clone(),
+                    selection: selection.clone(),
+                    conversion: meant.as_ref().and_then(|meant| meant.conversion.clone()),
+                }),
+            },
+        );
+    }
     let subject = Subject {
         name: described.name,
         around: described.around,
         taken: Some(&taken),
-        ..Subject::alone(metadata.unwrap_or(described.metadata), &shape)
+        ..Subject::alone(metadata, &shape)
     };
     let mut parts = parts_of(format, array, &subject)?;
     if let Some(conversion) = meant.as_ref().and_then(|meant| meant.conversion.as_ref()) {

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use serde_json::{Value, json};
-use zarrfs::export::FORMATS;
+use zarrfs::export::{FORMATS, Format, Ragged};
 use zarrfs::mount::open::ViewKind;
 use zarrfs::store::Key;
 
@@ -62,6 +62,15 @@ fn write_alike(store: &Path, (shape, chunk, names): Arrangement, data_type: &str
     }
 }
 
+/// Returns the formats whose files are not made of all elements when they are opened.
+fn laid_formats() -> impl Iterator<Item = &'static Format> {
+    let is_made = |format: &&Format| matches!(format.ragged, Some(Ragged::Rows(_)));
+    FORMATS
+        .iter()
+        .copied()
+        .filter(move |format| !is_made(format))
+}
+
 #[test]
 fn a_header_and_an_end_cost_two_chunks() {
     let mut seen = HashSet::new();
@@ -76,7 +85,7 @@ fn a_header_and_an_end_cost_two_chunks() {
             let folder = tempfile::tempdir().unwrap();
             let store = folder.path().join("a.zarr");
             write_alike(&store, arrangement, data_type, size);
-            for format in FORMATS {
+            for format in laid_formats() {
                 let (views, stats) = common::open(&store).unwrap();
                 let view = views.view(ViewKind::Files);
                 let key = Key::new(format!("a.{}", format.extension)).unwrap();
@@ -93,7 +102,7 @@ fn a_header_and_an_end_cost_two_chunks() {
             }
         }
     }
-    for format in FORMATS.iter().filter(|format| format.parts.is_some()) {
+    for format in laid_formats().filter(|format| format.parts.is_some()) {
         assert!(seen.contains(format.extension), "{format:?}");
     }
 }

@@ -160,7 +160,7 @@ fn b9_an_attribute_says_which_names_open() {
         ("a", Some(of_numbers.as_str())),
         ("s", Some("s.npy\ns.raw\ns.txt\ns.csv\ns.ndjson\nchunks/\n")),
         ("x", Some("chunks/\n")),
-        ("", Some("root.h5\nroot.nc4\n")),
+        ("", Some("root.h5\nroot.nc4\nroot.csv\nroot.ndjson\n")),
         ("a/a.npy", None),
     ] {
         let value = view
@@ -194,10 +194,14 @@ fn a_group_lists_the_files_of_all_its_arrays_that_are_asked_for() {
     for (words, of_root, of_below) in [
         (&[][..], &[][..], &[][..]),
         (&["raw", "chunks"], &[], &[]),
-        // A broken child leaves the root without tables and without a file of netCDF.
-        (&["csv", "nc"], &[], &["below.csv", "below.nc"]),
+        // A broken child leaves the root without a file of netCDF.
+        (&["csv", "nc"], &["root.csv"], &["below.csv", "below.nc"]),
         (&["h5", "nc4"], &["root.h5", "root.nc4"], &["below.nc4"]),
-        (&["all"], &["root.h5", "root.nc4"], &all),
+        (
+            &["all"],
+            &["root.csv", "root.ndjson", "root.h5", "root.nc4"],
+            &all,
+        ),
     ] {
         let (view, _) = view_of(Arc::new(store.clone()), words);
         let children = [&DOCUMENTS[..], &["a", "b", "below", "broken"], of_root].concat();

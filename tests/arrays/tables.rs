@@ -3,20 +3,30 @@
 use std::sync::Arc;
 
 use serde_json::{Value, json};
+use zarrfs::error::Kind;
+use zarrfs::request_context::UNLIMITED;
 use zarrfs::store::backend::memory::MemoryStore;
 use zarrfs::view::View;
 
 use crate::common;
 use crate::formats::{check, ranges_of};
 use crate::stored::{default_keys, key, memory, strings, v3, view_of};
-use zarrfs::request_context::UNLIMITED;
 
-/// Returns the document of an array of one dimension.
+/// The attribute that says what a file does not have.
+const LEFT_OUT: &[u8] = b"user.zarrfs.left_out";
+
+/// Returns the document of an array of v3 with chunks of three.
 fn column(data_type: &str, shape: &[u64]) -> String {
+    described(data_type, shape, &json!({}))
+}
+
+/// Returns the same with attributes.
+fn described(data_type: &str, shape: &[u64], attributes: &Value) -> String {
     let mut document: Value =
         serde_json::from_str(&v3(shape, &vec![3; shape.len()], default_keys())).unwrap();
     document["data_type"] = json!(data_type);
     document["fill_value"] = json!(0);
+    document["attributes"] = attributes.clone();
     document["codecs"] = json!([{"name": "bytes", "configuration": {"endian": "little"}}]);
     document.to_string()
 }
@@ -29,20 +39,67 @@ fn fixed_text(count: u64) -> String {
     .to_string()
 }
 
-/// Returns a group of AnnData with three rows; the index is text of any length.
+fn group(attributes: &Value) -> String {
+    json!({"zarr_format": 3, "node_type": "group", "attributes": attributes}).to_string()
+}
+
+/// Returns a chunk of texts of any length.
+fn texts(texts: &[&str]) -> Vec<u8> {
+    let mut chunk = u32::try_from(texts.len()).unwrap().to_le_bytes().to_vec();
+    for text in texts {
+        chunk.extend(u32::try_from(text.len()).unwrap().to_le_bytes());
+        chunk.extend(text.as_bytes());
+    }
+    chunk
+}
+
+/// Returns a table of AnnData with three rows.
 fn observations() -> MemoryStore {
-    let group = json!({"zarr_format": 3, "node_type": "group", "attributes": {
-        "_index": "cell", "column-order": ["size", "name, quoted"]}});
+    let encoding =
+        |kind: &str, ordered: bool| group(&json!({"encoding-type": kind, "ordered": ordered}));
     let store = memory(&[
-        ("obs/zarr.json", &group.to_string()),
+        (
+            "obs/zarr.json",
+            &group(
+                &json!({"_index": "cell", "column-order": ["size", "name, quoted", "kind", "gone", "id"]}),
+            ),
+        ),
         ("obs/cell/.zarray", &strings(3, 3)),
         ("obs/alive/zarr.json", &column("bool", &[3])),
         ("obs/name, quoted/.zarray", &fixed_text(3)),
         ("obs/size/zarr.json", &column("float32", &[3])),
+        ("obs/kind/zarr.json", &encoding("categorical", true)),
+        ("obs/kind/codes/zarr.json", &column("int8", &[3])),
+        (
+            "obs/kind/categories/zarr.json",
+            &encoding("nullable-string-array", false),
+        ),
+        ("obs/kind/categories/values/.zarray", &strings(2, 2)),
+        ("obs/kind/categories/mask/zarr.json", &column("bool", &[2])),
+        ("obs/id/zarr.json", &encoding("nullable-integer", false)),
+        ("obs/id/values/zarr.json", &column("uint64", &[3])),
+        ("obs/id/mask/zarr.json", &column("bool", &[3])),
+        (
+            "obs/old/zarr.json",
+            &described("int8", &[3], &json!({"categories": "__categories/old"})),
+        ),
+        ("obs/__categories/old/zarr.json", &column("float64", &[2])),
+        // What is no column.
         ("obs/crs/zarr.json", &column("int32", &[])),
-        ("obs/kinds/zarr.json", &group.to_string()),
+        ("obs/place/zarr.json", &column("int32", &[3, 2])),
+        ("obs/long/zarr.json", &column("int32", &[4])),
+        (
+            "obs/wave/zarr.json",
+            &column("complex64", &[3]).replace(":0", ":[0,0]"),
+        ),
+        ("obs/below/zarr.json", &group(&json!({}))),
+        (
+            "obs/odd/zarr.json",
+            &column("int8", &[3]).replace("\"bytes\"", "\"unknown\""),
+        ),
     ]);
     let set = |path: &str, bytes: Vec<u8>| store.set(key(path), bytes);
+    set("obs/cell/0", texts(&["AAA-1", "", "\u{e9}"]));
     set("obs/alive/c/0", vec![1, 0, 1]);
     let sizes = [1.5_f32, f32::NAN, -3e-7];
     set(
@@ -58,6 +115,17 @@ fn observations() -> MemoryStore {
             .collect::<Vec<u8>>()
     });
     set("obs/name, quoted/0", names.concat());
+    set("obs/kind/codes/c/0", vec![1, 0, 0xff]);
+    set("obs/kind/categories/values/0", texts(&["T, x", "B"]));
+    set("obs/kind/categories/mask/c/0", vec![0, 1, 0]);
+    let ids = [u64::MAX, 7, 0].iter().flat_map(|id| id.to_le_bytes());
+    set("obs/id/values/c/0", ids.collect());
+    set("obs/id/mask/c/0", vec![0, 1, 0]);
+    set("obs/old/c/0", vec![0, 1, 0]);
+    let old = [0.5_f64, 1e300, 0.0]
+        .iter()
+        .flat_map(|old| old.to_le_bytes());
+    set("obs/__categories/old/c/0", old.collect());
     store
 }
 
@@ -68,30 +136,59 @@ fn text(view: &Arc<dyn View>, name: &str) -> String {
 }
 
 #[test]
-fn arrays_of_one_length_are_the_columns_of_a_table() {
+fn d2_arrays_and_encoded_groups_are_the_columns_of_a_table() {
     let (view, _) = view_of(Arc::new(observations()), &[]);
-    let cell = |text: &str, width: usize| " ".repeat(width - text.len()) + text;
-    let row = |size, name, alive| [cell(size, 19), cell(name, 14), cell(alive, 5)].join(",") + "\n";
-    let expected = [
-        "size,\"name, quoted\",alive\n".to_string(),
-        row("1.5", "\"a\"\"b\"", "true"),
-        row("", "\"\"", "false"),
-        row("-3e-7", "\"\u{e9}\n\"", "true"),
-    ];
-    assert_eq!(text(&view, "obs/obs.csv"), expected.concat());
+    let expected = "cell,size,\"name, quoted\",kind,id,alive,old\n\
+        \"AAA-1\",1.5,\"a\"\"b\",,18446744073709551615,true,0.5\n\
+        \"\",,\"\",\"T, x\",,false,1e300\n\
+        \"\u{e9}\",-3e-7,\"\u{e9}\n\",,0,true,0.5\n";
+    assert_eq!(text(&view, "obs/obs.csv"), expected);
     let lines = text(&view, "obs/obs.ndjson");
     let rows: Vec<Value> = lines
         .lines()
         .map(|line| serde_json::from_str(line).unwrap())
         .collect();
     let expected = json!([
-        {"size": 1.5, "name, quoted": "a\"b", "alive": true},
-        {"size": null, "name, quoted": "", "alive": false},
-        {"size": -3e-7, "name, quoted": "\u{e9}\n", "alive": true},
+        {"cell": "AAA-1", "size": 1.5, "name, quoted": "a\"b", "kind": null, "id": u64::MAX, "alive": true, "old": 0.5},
+        {"cell": "", "size": null, "name, quoted": "", "kind": "T, x", "id": null, "alive": false, "old": 1e300},
+        {"cell": "\u{e9}", "size": -3e-7, "name, quoted": "\u{e9}\n", "kind": null, "id": 0, "alive": true, "old": 0.5},
     ]);
     assert_eq!(json!(rows), expected);
-    let lengths = lines.lines().map(str::len).collect::<Vec<_>>();
-    assert_eq!(lengths, [lengths[0]; 3]);
+}
+
+#[test]
+fn d2_what_is_no_column_is_said() {
+    let (view, _) = view_of(Arc::new(observations()), &[]);
+    let said = view.attribute(&UNLIMITED, &key("obs/obs.csv"), LEFT_OUT);
+    let said = String::from_utf8(said.unwrap().unwrap()).unwrap();
+    let mut found: Vec<&str> = said.lines().collect();
+    found.sort_unstable();
+    let (odd, others): (Vec<&str>, Vec<&str>) =
+        found.into_iter().partition(|line| line.contains("odd"));
+    assert!(odd.len() == 1 && odd[0].contains("unknown"), "{odd:?}");
+    let expected = [
+        "below: it is a group and no column",
+        "crs: it has no dimension, and a column has one",
+        "gone: the group has no such column",
+        "long: it has 4 elements, and cell has 3",
+        "place: it has 2 dimensions, and a column has one",
+        "the order of the categories of kind: a table has values alone",
+        "wave: there is no text for complex64",
+    ];
+    assert_eq!(others, expected);
+}
+
+#[test]
+fn the_number_of_no_category_is_an_error() {
+    let store = observations();
+    store.set(key("obs/kind/codes/c/0"), vec![0, 2, 0]);
+    let (view, _) = view_of(Arc::new(store), &[]);
+    let error = common::read(&view, "obs/obs.csv").unwrap_err();
+    assert_eq!(error.kind(), Kind::Corrupt);
+    assert!(
+        error.to_string().contains("a code is 2, of 2 categories"),
+        "{error}"
+    );
 }
 
 #[test]
@@ -107,13 +204,15 @@ fn a_table_without_rows_has_names() {
 
 #[test]
 fn a_group_that_is_no_table_has_none() {
-    let (int, wide) = (column("int8", &[4]), column("int8", &[4, 2]));
-    let (longer, complex) = (
-        column("int8", &[5]),
-        column("complex64", &[4]).replace(":0", ":[0,0]"),
-    );
-    for other in [&wide, &longer, &complex] {
-        let store = memory(&[("a/zarr.json", &int), ("b/zarr.json", other)]);
+    let named = |name: &str| {
+        let mut document: Value = serde_json::from_str(&column("int8", &[4])).unwrap();
+        document["dimension_names"] = json!([name]);
+        document.to_string()
+    };
+    let (latitudes, longitudes) = (named("lat"), named("lon"));
+    let longer = column("int8", &[5]);
+    for (one, other) in [(&latitudes, &longer), (&latitudes, &longitudes)] {
+        let store = memory(&[("a/zarr.json", one), ("b/zarr.json", other)]);
         let (view, _) = view_of(Arc::new(store), &[]);
         for name in ["root.csv", "root.ndjson"] {
             assert!(
@@ -122,12 +221,102 @@ fn a_group_that_is_no_table_has_none() {
             );
         }
     }
-    let (view, _) = view_of(Arc::new(memory(&[("a/.zarray", &strings(4, 4))])), &[]);
+    let wide = column("int8", &[4, 2]);
+    let (view, _) = view_of(Arc::new(memory(&[("a/zarr.json", &wide)])), &[]);
     assert!(view.lookup(&UNLIMITED, &key("root.csv")).unwrap().is_none());
 }
 
 #[test]
-fn a_row_costs_the_chunks_under_it() {
+fn fields_of_a_structure_are_the_columns_of_its_own_file() {
+    let document = json!({
+        "zarr_format": 2, "shape": [2], "chunks": [2], "compressor": null, "fill_value": null, "order": "C",
+        "filters": null, "dtype": [["id", "<i2"], ["name", "|S3"], ["at", [["x", "<f4"], ["z", "<c8"]]], ["rgb", "|u1", [2]]],
+    });
+    let store = memory(&[
+        ("a/.zarray", &document.to_string()),
+        ("b/zarr.json", &column("int8", &[2])),
+    ]);
+    let row = |id: i16, name: &[u8; 3], x: f32, rgb: [u8; 2]| {
+        [&id.to_le_bytes()[..], name, &x.to_le_bytes(), &[0; 8], &rgb].concat()
+    };
+    let rows = [
+        row(-1, b"ab\0", 0.1, [1, 2]),
+        row(300, b"\"\0\0", f32::NAN, [3, 255]),
+    ];
+    store.set(key("a/0"), rows.concat());
+    let (view, _) = view_of(Arc::new(store), &[]);
+    assert_eq!(
+        text(&view, "a/a.csv"),
+        "id,name,at.x,rgb.0,rgb.1\n-1,\"ab\",0.1,1,2\n300,\"\"\"\",,3,255\n"
+    );
+    assert_eq!(
+        text(&view, "a/a@1:.csv"),
+        "id,name,at.x,rgb.0,rgb.1\n300,\"\"\"\",,3,255\n"
+    );
+    let line = text(&view, "a/a.ndjson")
+        .lines()
+        .next()
+        .unwrap()
+        .to_string();
+    let expected = json!({"id": -1, "name": "ab", "at.x": 0.1, "rgb.0": 1, "rgb.1": 2});
+    assert_eq!(serde_json::from_str::<Value>(&line).unwrap(), expected);
+    let said = |name: &str| {
+        let said = view.attribute(&UNLIMITED, &key(name), LEFT_OUT).unwrap();
+        String::from_utf8(said.unwrap()).unwrap()
+    };
+    assert_eq!(
+        said("a/a.csv"),
+        "the field at.z: there is no text for complex64\n"
+    );
+    assert_eq!(
+        said("root.csv"),
+        "a: its fields are columns of a file of its own\n"
+    );
+}
+
+#[test]
+fn rows_of_an_array_are_lines_without_spaces() {
+    let (line, plane) = (column("int16", &[4]), column("float32", &[2, 4]));
+    let store = memory(&[("a/zarr.json", &line), ("b/zarr.json", &plane)]);
+    let words = [-1_i16, 2, 300].iter().flat_map(|word| word.to_le_bytes());
+    store.set(key("a/c/0"), words.collect());
+    let (view, _) = view_of(Arc::new(store), &[]);
+    for (name, expected) in [
+        ("a/a.csv", "-1\n2\n300\n0\n"),
+        ("a/a@::-2.csv", "0\n2\n"),
+        (
+            "a/a.ndjson",
+            "{\"a\":-1}\n{\"a\":2}\n{\"a\":300}\n{\"a\":0}\n",
+        ),
+        ("b/b.csv", "0.0,0.0,0.0,0.0\n0.0,0.0,0.0,0.0\n"),
+        (
+            "b/b@0.ndjson",
+            "{\"b\":0.0}\n{\"b\":0.0}\n{\"b\":0.0}\n{\"b\":0.0}\n",
+        ),
+        ("b/b@:,:1.ndjson", "{\"b\":[0.0]}\n{\"b\":[0.0]}\n"),
+    ] {
+        assert_eq!(text(&view, name), expected, "{name}");
+    }
+}
+
+#[test]
+fn attributes_and_chunks_change_what_is_made_of_them() {
+    let packed = |scale: f64| described("int16", &[3], &json!({"scale_factor": scale}));
+    let store = Arc::new(memory(&[("a/zarr.json", &packed(0.5))]));
+    store.set(key("a/c/0"), vec![1, 0, 2, 0, 3, 0]);
+    let (view, _) = view_of(store.clone(), &[]);
+    assert_eq!(text(&view, "a/a.cf.csv"), "0.5\n1.0\n1.5\n");
+    assert_eq!(text(&view, "a/a.csv"), "1\n2\n3\n");
+    store.set(key("a/zarr.json"), packed(0.25).into_bytes());
+    let (view, _) = view_of(store.clone(), &[]);
+    assert_eq!(text(&view, "a/a.cf.csv"), "0.25\n0.5\n0.75\n");
+    store.set(key("a/c/0"), vec![1, 0, 2, 0, 200, 0]);
+    let (view, _) = view_of(store, &[]);
+    assert_eq!(text(&view, "root.csv"), "a\n1\n2\n200\n");
+}
+
+#[test]
+fn a_table_is_measured_once_for_each_content() {
     let chunked = |data_type: &str| {
         let mut document: Value = serde_json::from_str(&column(data_type, &[1000])).unwrap();
         document["chunk_grid"]["configuration"]["chunk_shape"] = json!([10]);
@@ -142,16 +331,17 @@ fn a_row_costs_the_chunks_under_it() {
         store.set(key(&format!("b/c/{chunk}")), vec![1; 20]);
     }
     let (view, stats) = view_of(Arc::new(store), &[]);
-    let size = view
-        .lookup(&UNLIMITED, &key("root.csv"))
-        .unwrap()
-        .unwrap()
-        .size;
-    let file = view.open(&UNLIMITED, &key("root.csv")).unwrap().file;
-    assert_eq!(stats.decoded_chunks.get(), 0);
-    let end = file.read_at(&UNLIMITED, size - 1, 1).unwrap();
-    assert_eq!(&end[..], b"\n");
-    assert!(stats.decoded_chunks.get() <= 2);
+    let size = || {
+        let attr = view.lookup(&UNLIMITED, &key("root.csv")).unwrap().unwrap();
+        attr.size
+    };
+    assert_eq!(size(), 4 + 1000 * 6);
+    let read = stats.decoded_chunks.get() + stats.cache_hit_chunks.get();
+    assert_eq!(size(), 4 + 1000 * 6);
+    assert_eq!(
+        stats.decoded_chunks.get() + stats.cache_hit_chunks.get(),
+        read
+    );
     let text = common::read(&view, "root.csv").unwrap();
-    assert!(text.ends_with(b"   1,  257\n"));
+    assert!(text.starts_with(b"a,b\n1,257\n") && text.ends_with(b"\n1,257\n"));
 }

@@ -99,7 +99,6 @@ fn plan(contents: &GroupContents, flavour: Flavour) -> Option<GroupLayout> {
     Some(GroupLayout {
         header: Arc::new(header.into()),
         variables,
-        row: None,
     })
 }
 

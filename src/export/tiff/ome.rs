@@ -172,7 +172,6 @@ fn pyramid(contents: &GroupContents) -> Option<GroupPlan> {
     let layout = GroupLayout {
         header: Arc::new(header.into()),
         variables,
-        row: None,
     };
     let mut left_out = left_out(&subject, &axes);
     if !others.is_empty() {

@@ -3,11 +3,13 @@
 //!
 //! Nothing is kept of a name: what a selection means is found anew with each look-up.
 
+use std::fmt::Write;
 use std::sync::Arc;
 
 use crate::array::OpenArray;
 use crate::error::{Error, Kind, Result};
 use crate::export::cf::NoValues;
+use crate::export::group::{GroupMember, MemberSource};
 use crate::export::{FileParts, Format, Subject, TakenDimension};
 use crate::export::{cf, npy, raw};
 use crate::grid::{Coordinates, NumberedName, Region, Selection};
@@ -77,24 +79,37 @@ impl DecodedTarget {
         })
     }
 
-    /// Returns the box that the file holds; `Unsupported` if elements in between are left out.
-    pub(super) fn region(&self) -> Result<Region> {
-        self.selection()?.region().ok_or_else(|| {
-            let why = "steps are for elements of a fixed length";
-            Error::unsupported(self.array.path(), why)
-        })
+    /// Returns the box that has all elements of the file.
+    pub(super) fn bounds(&self) -> Result<Region> {
+        Ok(self.selection()?.bounds())
     }
 
     /// Whether elements can be written through the file: it is `NAME.npy` or `NAME.raw`.
     pub(super) fn is_writable(&self) -> bool {
         let is_whole = matches!(self.part, ArrayPart::Whole) && !self.is_meant;
         let formats = [&npy::FORMAT, &raw::FORMAT];
-        is_whole && !self.is_ragged() && formats.iter().any(|format| self.format.is(format))
+        is_whole && !self.is_made() && formats.iter().any(|format| self.format.is(format))
     }
 
-    /// Whether the file has to be read whole to know its length.
-    pub(super) fn is_ragged(&self) -> bool {
-        self.array.array().data_type.is_variable()
+    /// Whether the file is made when it is opened, so that it has to be read whole to know its length.
+    pub(super) fn is_made(&self) -> bool {
+        self.format.is_made(self.array.array())
+    }
+
+    /// Returns the array as one of which a file is made, with the name of its files.
+    pub(super) fn member(&self, name: &[u8]) -> Result<GroupMember> {
+        let described = self.found.array().unwrap_or(self.array.array());
+        let meant = self.is_meant.then(|| cf::decoded(described)).flatten();
+        let conversion = meant.as_ref().and_then(|meant| meant.conversion.clone());
+        Ok(GroupMember {
+            path: String::from_utf8_lossy(name).into_owned(),
+            array: Arc::new(meant.map_or_else(|| described.clone(), |meant| meant.array)),
+            source: Some(MemberSource {
+                array: self.array.clone(),
+                selection: self.selection()?,
+                conversion,
+            }),
+        })
     }
 
     /// Returns what the file consists of; fails as `Format::parts_of`.
@@ -119,11 +134,14 @@ impl DecodedTarget {
         }
     }
 
-    /// Returns a name of the file within its array.
+    /// Returns a name of a file that is made, another one where attributes or names give it another content.
     pub(super) fn name(&self) -> String {
-        let extension = self.format.extension;
+        let mut extension = self.format.extension.to_string();
+        if let Ok(parts) = &self.parts {
+            let _ = write!(extension, " {:x}", parts.content(0));
+        }
         match &self.part {
-            ArrayPart::Whole => extension.to_string(),
+            ArrayPart::Whole => extension,
             ArrayPart::Chunk(indices) => format!("{indices:?}.{extension}"),
             ArrayPart::Selected(selection) => format!("{:?}.{extension}", selection.axes),
         }

@@ -3,8 +3,9 @@
 //! Every node's directory has `metadata.json` (its metadata as final v3) and `attributes.json`; that of an array has the
 //! whole array in each format, `NAME.npy`, and `chunks/` with every chunk, `chunks/0.3.1.npy`. All of these open by name;
 //! `forms` and `pairs` say which of them are listed, and of chunks only those that are stored. A child of a group takes
-//! precedence over a file of the group's own. Sizes are known without decoding, but for elements without a fixed length, and
-//! maps, whose coordinate variables are read. A node that does not read is a directory of its documents as they are stored.
+//! precedence over a file of the group's own. Sizes are known without decoding, but for tables, elements without a fixed
+//! length, and maps, whose coordinate variables are read. A node that does not read is a directory of its documents as they
+//! are stored.
 //!
 //! No file has a name by which a Zarr library finds a node: it would find no chunks below, and read fill values.
 
@@ -14,6 +15,7 @@ use std::time::Duration;
 use crate::array::Arrays;
 use crate::error::{Error, Kind, Result};
 use crate::export::Export;
+use crate::export::group::GroupMember;
 use crate::hierarchy::{Hierarchy, NodeEntry};
 use crate::inspect::coordinate_lines::CoordinateLines;
 use crate::model::Node;
@@ -106,31 +108,35 @@ impl FilesView {
 
     /// Opens a decoded file.
     fn export(&self, context: &RequestContext, target: &DecodedTarget) -> Result<Export> {
-        let (array, selection) = (&target.array, target.selection()?);
-        if !target.is_ragged() {
-            let parts = target.parts()?.clone();
+        let array = &target.array;
+        if !target.is_made() {
+            let (parts, selection) = (target.parts()?.clone(), target.selection()?);
             return Export::of_selection(array, parts, &selection, target.content());
         }
         array.check_decodable()?;
-        let region = target.region()?;
+        let region = target.bounds()?;
         let version_of = |context: &RequestContext| array.region_version(context, &region);
         let version = version_of(context)?;
-        let export = Export::open_ragged(context, array, target.format, &selection)?;
+        let export = Export::open_made(context, target.format, &self.member(target)?)?;
         let length = export.len();
         array.note_length(context, &target.name(), (&version_of, version), length)?;
         Ok(export)
     }
 
+    /// Returns the array of a decoded file as one of which a file is made.
+    fn member(&self, target: &DecodedTarget) -> Result<GroupMember> {
+        target.member(self.name_of(&target.found))
+    }
+
     /// Returns the exact length of a decoded file. One that has to be read whole to know it is read for that once for each
     /// content, since programs copy as much as `stat` shows.
     fn decoded_length(&self, context: &RequestContext, target: &DecodedTarget) -> Result<u64> {
-        if !target.is_ragged() {
+        if !target.is_made() {
             return target.length();
         }
-        let (array, region) = (&target.array, target.region()?);
-        let selection = target.selection()?;
+        let (array, region) = (&target.array, target.bounds()?);
         let measure = |context: &RequestContext| {
-            Ok(Export::open_ragged(context, array, target.format, &selection)?.len())
+            Ok(Export::open_made(context, target.format, &self.member(target)?)?.len())
         };
         let version_of = |context: &RequestContext| array.region_version(context, &region);
         array.length_of(context, &target.name(), &version_of, measure)
@@ -191,7 +197,7 @@ impl FilesView {
             },
             PathTarget::ErrorText(found) => broken::error_text(found).len() as u64,
             PathTarget::Decoded(target) => {
-                if target.is_ragged() {
+                if target.is_made() {
                     // The next reader may find another length.
                     fresh = Duration::ZERO;
                 }
