@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::export::axes::AxisKind;
+use crate::export::axis_kind::AxisKind;
 use crate::model::Attributes;
 
 /// The coordinate variable of a dimension.

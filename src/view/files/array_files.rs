@@ -99,7 +99,9 @@ impl DecodedTarget {
     /// Returns the array as one of which a file is made, with the name of its files.
     pub(super) fn member(&self, name: &[u8]) -> Result<GroupMember> {
         let described = self.found.array().unwrap_or(self.array.array());
-        let meant = self.is_meant.then(|| cf::decoded(described)).flatten();
+        let meant = self.is_meant.then(|| cf::decoded(described));
+        // Where attributes mean nothing there is no such file.
+        let meant = meant.and_then(std::result::Result::ok);
         let conversion = meant.as_ref().and_then(|meant| meant.conversion.clone());
         Ok(GroupMember {
             path: String::from_utf8_lossy(name).into_owned(),
