@@ -299,7 +299,7 @@ def test_selected_pixels_stay_where_they_are(stores):
 
 def test_commands_write_the_files_of_the_mount(stores, tmp_path):
     folder, files = stores
-    for name in ("rioxarray", "eopf", "geozarr_group"):
+    for name in ("rioxarray", "eopf", "geozarr_group", "geozarr_levels"):
         path = array_of(name)
         mounting.zarrfs("cp", folder / path, tmp_path / "a.tif")
         assert (tmp_path / "a.tif").read_bytes() == (files / path / "a.tif").read_bytes(), name
