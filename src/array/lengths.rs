@@ -157,7 +157,7 @@ impl OpenArray {
             match &length {
                 Ok(length) => self.note_length(&UNLIMITED, name, (version_of, version), *length)?,
                 // To find that out again would take as long.
-                Err(error) if error.kind() == Kind::TooLarge => {
+                Err(error) if matches!(error.kind(), Kind::TooLarge | Kind::Unsupported) => {
                     self.remember(name, version, Err(error.clone()));
                 }
                 Err(_) => {}

@@ -114,6 +114,7 @@ impl Cursor {
 }
 
 /// Bytes and the room that they take in the budget.
+#[derive(Default)]
 pub struct ReservedBytes {
     bytes: Vec<u8>,
     room: Vec<Reservation>,

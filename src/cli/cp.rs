@@ -11,11 +11,14 @@ use super::progress::Progress;
 use super::source_array::{SourceArray, in_group};
 use super::{CpArgs, report};
 use crate::error::{Error, Result};
-use crate::export::group::GroupFormat;
+use crate::export::VARIABLE_FORMATS;
+use crate::export::group::{GroupFormat, OrWhyNot};
 use crate::hierarchy::NodeEntry;
-use crate::inspect::file_ending::{FileContent, group_format, group_format_of_name};
-use crate::inspect::group_file::GroupSource;
+use crate::inspect::file_ending::{FileContent, GroupChoice, group_format, group_format_of_name};
+use crate::inspect::group_file::{GroupSource, PlannedFile};
 use crate::inspect::locate::StorePath;
+use crate::inspect::root_name::root_name;
+use crate::inspect::variable_file::VariableSource;
 use crate::inspect::written_file::{open_file, write_whole};
 use crate::model::Node;
 use crate::request_context::UNLIMITED;
@@ -29,8 +32,16 @@ pub(super) fn cp(args: &CpArgs) -> Result<bool> {
     if let Some(group) = entry.filter(|entry| matches!(entry.node, Ok(Node::Group(_)))) {
         return cp_group(args, &located, &group, selection);
     }
-    let content = content_of(args)?;
     let located = in_group(&args.store, path, located);
+    if let Some(choice) = variable_choice(args) {
+        let choice = GroupChoice {
+            selection,
+            ..choice
+        };
+        let written = cp_variable(args, &located, &choice);
+        return named(&located, path, written);
+    }
+    let content = content_of(args)?;
     let written = write(args, &located, (path, selection.unwrap_or("...")), content);
     named(&located, path, written)
 }
@@ -84,19 +95,56 @@ fn cp_group(
     group: &Arc<NodeEntry>,
     selection: Option<&str>,
 ) -> Result<bool> {
-    if let Some(selection) = selection {
-        let why = "selects elements of an array, and this is a group";
-        return Err(Error::invalid(selection, why));
-    }
-    let format = group_format_of(args)?;
+    let choice = match (variable_choice(args), selection) {
+        (Some(choice), selection) => GroupChoice {
+            selection,
+            ..choice
+        },
+        (None, Some(selection)) => {
+            let names = VARIABLE_FORMATS.iter().map(|format| format.extension);
+            let names: Vec<&str> = names.collect();
+            let why = format!("files of a part of a group are {}", names.join(", "));
+            return Err(Error::invalid(selection, why));
+        }
+        (None, None) => GroupChoice::whole(group_format_of(args)?),
+    };
     let source = GroupSource {
         hierarchy: &located.opened.hierarchy,
         arrays: &located.opened.arrays,
         group,
     };
+    write_planned(args, located, &choice, || source.file(&UNLIMITED, &choice))
+}
+
+/// Writes the file of an array with its coordinates.
+fn cp_variable(args: &CpArgs, located: &StorePath, choice: &GroupChoice<'_>) -> Result<bool> {
+    let hierarchy = &located.opened.hierarchy;
+    let entry = hierarchy.node(&UNLIMITED, &located.path)?;
+    let entry = entry.ok_or_else(|| Error::not_found(&located.path))?;
+    let name = if located.path.is_root() {
+        root_name(&located.source).into_bytes()
+    } else {
+        located.path.name().to_vec()
+    };
+    let source = VariableSource {
+        hierarchy,
+        arrays: &located.opened.arrays,
+        array: &entry,
+        name: &name,
+    };
+    write_planned(args, located, choice, || source.file(&UNLIMITED, choice))
+}
+
+/// Writes a file of several arrays, or fails with the reason why there is none.
+fn write_planned(
+    args: &CpArgs,
+    located: &StorePath,
+    choice: &GroupChoice<'_>,
+    plan: impl FnOnce() -> Result<OrWhyNot<PlannedFile>>,
+) -> Result<bool> {
     let reading = Progress::new("reading");
-    let planned = source.file(&UNLIMITED, format)?.map_err(|why| {
-        let found = format!("{}: {why}", format.extension);
+    let planned = plan()?.map_err(|why| {
+        let found = format!("{}: {why}", choice.format.extension);
         Error::unsupported(shown(located), found)
     })?;
     let opened = planned.open(&UNLIMITED)?;
@@ -112,6 +160,14 @@ fn shown(located: &StorePath) -> String {
         located.source.clone()
     } else {
         located.path.to_string()
+    }
+}
+
+/// Returns what was asked for, if that is a format which has a variable with its coordinates.
+fn variable_choice(args: &CpArgs) -> Option<GroupChoice<'static>> {
+    match &args.format {
+        Some(name) => GroupChoice::of_format(name),
+        None => GroupChoice::of_name(&args.file.to_string_lossy()),
     }
 }
 

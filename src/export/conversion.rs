@@ -107,6 +107,51 @@ impl Conversion for BigEndianSingle {
     }
 }
 
+/// bfloat16, the upper half of a float of four bytes, as such a float, big-endian.
+#[derive(Debug)]
+pub struct BrainFloat;
+
+impl Conversion for BrainFloat {
+    fn written_size(&self) -> usize {
+        4
+    }
+
+    fn convert(&self, decoded: &[u8], written: &mut [u8]) {
+        element_blocks::convert(decoded, written, |[low, high]: [u8; 2]| [high, low, 0, 0]);
+    }
+
+    fn digest(&self) -> u64 {
+        3
+    }
+}
+
+/// Integers without a sign as big-endian ones of twice their length.
+#[derive(Debug)]
+pub struct WidenedUnsigned {
+    /// Bytes of an element.
+    pub width: usize,
+}
+
+impl Conversion for WidenedUnsigned {
+    fn written_size(&self) -> usize {
+        2 * self.width
+    }
+
+    fn convert(&self, decoded: &[u8], written: &mut [u8]) {
+        let words = decoded.chunks_exact(self.width);
+        for (from, to) in words.zip(written.chunks_exact_mut(2 * self.width)) {
+            let (high, low) = to.split_at_mut(self.width);
+            high.fill(0);
+            low.copy_from_slice(from);
+            low.reverse();
+        }
+    }
+
+    fn digest(&self) -> u64 {
+        4 << 8 | self.width as u64
+    }
+}
+
 /// Bytes as little-endian integers of two bytes.
 #[derive(Debug)]
 pub struct WidenedByte;

@@ -120,6 +120,18 @@ pub enum GroupBody {
     Laid(GroupLayout),
     /// They depend on elements, which are read when the file is opened.
     Made(MadeLayout),
+    /// The same, and so does whether there is a file: making it fails with `Unsupported` if there is none.
+    Checked(MadeLayout),
+}
+
+impl GroupBody {
+    /// Returns how the file is made of elements, if it is.
+    pub fn made(&self) -> Option<&MadeLayout> {
+        match self {
+            GroupBody::Laid(_) => None,
+            GroupBody::Made(made) | GroupBody::Checked(made) => Some(made),
+        }
+    }
 }
 
 /// A layout that is made when a file is opened.
@@ -185,7 +197,7 @@ impl GroupPlan {
                 order.for_each(|variable| variable.member.hash(&mut hasher));
             }
             // The attributes may be in what is made.
-            GroupBody::Made(_) => {
+            GroupBody::Made(_) | GroupBody::Checked(_) => {
                 let members = contents.members.iter();
                 let attributes = members.map(|member| &member.array.attributes);
                 let all = attributes.chain([&contents.attributes]);
@@ -194,7 +206,11 @@ impl GroupPlan {
         }
         for member in &contents.members {
             let source = member.source.as_ref();
-            let elements = source.map(|source| (source.array.id(), &source.selection.axes));
+            let elements = source.map(|source| {
+                let conversion = source.conversion.as_ref();
+                let digest = conversion.map(|conversion| conversion.digest());
+                (source.array.id(), &source.selection.axes, digest)
+            });
             (&member.path, format!("{elements:?}")).hash(&mut hasher);
         }
         hasher.finish()
@@ -226,7 +242,7 @@ impl GroupFile {
         let seen = |number: &usize| contents.seen(*number);
         let (layout, mut arrays) = match body {
             GroupBody::Laid(layout) => (Cow::Borrowed(layout), Vec::new()),
-            GroupBody::Made(made) => {
+            GroupBody::Made(made) | GroupBody::Checked(made) => {
                 // A change that comes while elements are read is one of the open file.
                 let read = made.read.iter().map(seen).collect::<Result<_>>()?;
                 (Cow::Owned((made.make)(context, contents)?), read)

@@ -32,6 +32,7 @@ pub mod hdf5;
 mod header_bytes;
 mod mapping_numbers;
 pub mod member;
+mod member_texts;
 pub mod metaimage;
 pub mod mrc;
 pub mod netcdf;
@@ -82,7 +83,6 @@ pub const FORMATS: &[&Format] = &[
     &fits::FORMAT,
     &mrc::FORMAT,
     &vti::FORMAT,
-    &hdf5::FORMAT,
     &tiff::FORMAT,
     &tiff::ome::FORMAT,
     &vrt::FORMAT,
@@ -95,12 +95,15 @@ pub const FORMATS: &[&Format] = &[
 /// Every format of groups.
 pub const GROUP_FORMATS: &[&GroupFormat] = &[
     &netcdf::FORMAT,
-    &hdf5::GROUP,
+    &hdf5::HDF5,
     &hdf5::NETCDF,
     &tiff::ome::PYRAMID,
     &table::CSV,
     &table::NDJSON,
 ];
+
+/// Those of them that have a variable with its coordinates as well, and parts of groups.
+pub const VARIABLE_FORMATS: &[&GroupFormat] = &[&netcdf::FORMAT, &hdf5::HDF5, &hdf5::NETCDF];
 
 /// Returns the format of an extension.
 pub fn format(extension: &str) -> Result<&'static Format> {

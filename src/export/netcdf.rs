@@ -3,30 +3,135 @@
 //! The header has dimensions, attributes and where each variable begins; variables lie one after the other, the smallest
 //! first, big-endian and padded to four bytes. Their definitions are in the same order, which netCDF-C demands. The format
 //! has no groups, so arrays of groups below are not in it.
+//!
+//! Numbers of eight bytes become those of four, which they have to fit, and texts letters, as many as the longest has. Both
+//! are read when a file is opened, and come before all others.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use crate::array::ragged::ReservedBytes;
+use crate::error::{Error, Result};
 use crate::export::dimensions::GroupDimensions;
 use crate::export::group::{
-    GroupContents, GroupFormat, GroupLayout, GroupMember, GroupPlan, GroupScope, OrWhyNot,
-    PlacedVariable,
+    GroupBody, GroupContents, GroupFormat, GroupLayout, GroupMember, GroupPlan, GroupScope,
+    MadeLayout, OrWhyNot, PlacedVariable,
 };
 use crate::export::hdf5;
-use crate::export::netcdf_header::{FILL, HeaderWriter, NetcdfAttribute, NetcdfType, Variant};
+use crate::export::member_texts::MemberTexts;
+use crate::export::netcdf_header::{
+    ElementsIn, FILL, HeaderWriter, NetcdfAttribute, NetcdfType, Variant, narrowed, unit_left_out,
+};
 use crate::export::netcdf_names::{held_names, is_name};
 use crate::export::{ElementForm, FileParts};
 use crate::model::{Array, Attributes, DataType, bytes_of};
+use crate::request_context::RequestContext;
+use crate::sync::read_bytes::ReadAt;
 
 /// CDF-1, or CDF-2 where an offset does not fit it.
 pub const FORMAT: GroupFormat = GroupFormat {
     extension: "nc",
     scope: GroupScope::Own,
     plan: |contents| {
-        let first = plan(contents, Variant::First);
-        let layout = first.or_else(|_| plan(contents, Variant::Second));
-        layout.map(GroupPlan::laid)
+        let layout = assembled(contents, &BTreeMap::new())?;
+        let read: Vec<usize> = (0..contents.members.len())
+            .filter(|&number| is_read(contents, number))
+            .collect();
+        let body = if read.is_empty() {
+            GroupBody::Laid(layout)
+        } else {
+            GroupBody::Checked(MadeLayout { read, make: made })
+        };
+        let members = contents.members.iter();
+        let units = members.filter_map(|member| unit_left_out(&member.path, &member.array));
+        Ok(GroupPlan {
+            body,
+            left_out: units.collect(),
+        })
     },
 };
+
+/// The longest array of numbers that are read to see whether they fit, in bytes.
+const MAX_CHECKED: u64 = 16 << 20;
+
+/// Elements of a member that were read.
+struct ReadElements {
+    /// The letters of each, if they are texts.
+    letters: u64,
+    bytes: ReservedBytes,
+}
+
+/// Whether the elements of a member are read when a file is opened.
+fn is_read(contents: &GroupContents, number: usize) -> bool {
+    let member = contents.members.get(number);
+    let kind = member.and_then(|member| NetcdfType::of(&member.array.data_type));
+    kind.is_some_and(|(_, come)| come != ElementsIn::Store)
+}
+
+/// Makes a file of elements that are read; `Unsupported` if it cannot hold one of them.
+fn made(context: &RequestContext, contents: &GroupContents) -> Result<GroupLayout> {
+    let mut read = BTreeMap::new();
+    for (number, member) in contents.members.iter().enumerate() {
+        let elements = match NetcdfType::of(&member.array.data_type) {
+            Some((_, ElementsIn::Numbers)) => numbers(context, contents, member)?,
+            Some((_, ElementsIn::Texts)) => letters(context, contents, member)?,
+            _ => continue,
+        };
+        read.insert(number, elements);
+    }
+    assembled(contents, &read).map_err(|why| Error::unsupported("", why))
+}
+
+/// Reads numbers and makes them shorter.
+fn numbers(
+    context: &RequestContext,
+    contents: &GroupContents,
+    member: &GroupMember,
+) -> Result<ReadElements> {
+    let data_type = &member.array.data_type;
+    let elements = member.elements()?;
+    let too_large = |error| Error::too_large(&member.path, error);
+    let length = usize::try_from(elements.len()).map_err(too_large)?;
+    let bytes = elements.read_at(context, 0, length)?;
+    let mut out = contents.growing()?;
+    for element in bytes.chunks_exact(member.array.element_size()?.max(1)) {
+        let number = narrowed(data_type, element).ok_or_else(|| {
+            let why = format!(
+                "no {data_type} beyond int32, such as {} has; .nc4 has it",
+                member.path
+            );
+            Error::unsupported("", why)
+        })?;
+        out.push(&number.to_be_bytes())?;
+    }
+    Ok(ReadElements {
+        letters: 0,
+        bytes: out.finish(),
+    })
+}
+
+/// Reads texts and makes them of one length.
+fn letters(
+    context: &RequestContext,
+    contents: &GroupContents,
+    member: &GroupMember,
+) -> Result<ReadElements> {
+    let texts = MemberTexts::read(context, member)?;
+    let mut longest = 1;
+    texts.each(&mut |text| {
+        longest = longest.max(text.len());
+        Ok(())
+    })?;
+    let (mut out, padding) = (contents.growing()?, vec![0; longest]);
+    texts.each(&mut |text| {
+        out.push(text)?;
+        out.push(padding.get(text.len()..).unwrap_or_default())
+    })?;
+    Ok(ReadElements {
+        letters: longest as u64,
+        bytes: out.finish(),
+    })
+}
 
 /// Returns the attributes of a group, or of an array, that have other names in files of netCDF, and these.
 pub fn renamed(attributes: &Attributes, array: Option<&Array>) -> Vec<(String, String)> {
@@ -48,6 +153,8 @@ struct Variable<'a> {
     name: &'a str,
     dimensions: Vec<u64>,
     kind: NetcdfType,
+    /// Whether its elements are read when a file is opened.
+    is_read: bool,
     attributes: Vec<NetcdfAttribute>,
     /// Bytes of the elements, without padding.
     length: u64,
@@ -79,9 +186,21 @@ impl Variable<'_> {
     }
 }
 
-/// Returns what a file consists of; says which of the arrays stops it.
-fn plan(contents: &GroupContents, variant: Variant) -> OrWhyNot<GroupLayout> {
-    let (dimensions, variables) = variables_of(contents)?;
+/// Elements that were read, by the numbers of the members; none of them before a file is opened.
+type ReadMembers = BTreeMap<usize, ReadElements>;
+
+/// Puts a file together; says which of the arrays stops it.
+fn assembled(contents: &GroupContents, read: &ReadMembers) -> OrWhyNot<GroupLayout> {
+    let first = assembled_as(contents, read, Variant::First);
+    first.or_else(|_| assembled_as(contents, read, Variant::Second))
+}
+
+fn assembled_as(
+    contents: &GroupContents,
+    read: &ReadMembers,
+    variant: Variant,
+) -> OrWhyNot<GroupLayout> {
+    let (dimensions, variables) = variables_of(contents, read)?;
     if let Some(long) = longest_misfit(&variables, variant) {
         let (name, length) = (long.name, long.length);
         return Err(format!(
@@ -89,11 +208,48 @@ fn plan(contents: &GroupContents, variant: Variant) -> OrWhyNot<GroupLayout> {
         ));
     }
     let too_long = || "no names, attributes and offsets as long as these".to_string();
-    assembled(contents, variant, &dimensions, &variables).ok_or_else(too_long)
+    let layout = laid(contents, variant, &dimensions, &variables);
+    let (header, placed) = layout.ok_or_else(too_long)?;
+    Ok(GroupLayout {
+        header: Arc::new(with_elements(contents, header, &variables, read)?),
+        variables: placed,
+    })
 }
 
-/// Returns the arrays as variables, the smallest first, with their dimensions.
-fn variables_of<'a>(contents: &'a GroupContents) -> OrWhyNot<(GroupDimensions, Vec<Variable<'a>>)> {
+/// Returns a header with the elements behind it that were read.
+fn with_elements(
+    contents: &GroupContents,
+    header: Vec<u8>,
+    variables: &[Variable],
+    read: &ReadMembers,
+) -> OrWhyNot<ReservedBytes> {
+    if read.is_empty() {
+        return Ok(header.into());
+    }
+    let put = || -> Result<ReservedBytes> {
+        let mut out = contents.growing()?;
+        out.push(&header)?;
+        for variable in variables {
+            if let Some(elements) = read.get(&variable.member) {
+                out.push(&elements.bytes)?;
+                let padding = variable.padded().unwrap_or_default() - variable.length;
+                out.push(
+                    [0; 4]
+                        .get(..usize::try_from(padding).unwrap_or(0))
+                        .unwrap_or_default(),
+                )?;
+            }
+        }
+        Ok(out.finish())
+    };
+    put().map_err(|error| error.to_string())
+}
+
+/// Returns the arrays as variables, those that are read first and then the smallest, with their dimensions.
+fn variables_of<'a>(
+    contents: &'a GroupContents,
+    read: &ReadMembers,
+) -> OrWhyNot<(GroupDimensions, Vec<Variable<'a>>)> {
     let members = &contents.members;
     let mut dimensions = GroupDimensions::default();
     dimensions.add_coordinates(
@@ -101,22 +257,23 @@ fn variables_of<'a>(contents: &'a GroupContents) -> OrWhyNot<(GroupDimensions, V
             .iter()
             .map(|member| (member.path.as_str(), &*member.array)),
     );
-    let variables = members
-        .iter()
-        .enumerate()
-        .map(|(place, member)| variable(place, member, &mut dimensions));
+    let variables = members.iter().enumerate().map(|(place, member)| {
+        let letters = read.get(&place).map_or(1, |read| read.letters);
+        variable((place, letters), member, &mut dimensions)
+    });
     let mut variables: Vec<Variable> = variables.collect::<OrWhyNot<_>>()?;
-    variables.sort_by(|a, b| (a.length, a.name).cmp(&(b.length, b.name)));
+    variables.sort_by(|a, b| (!a.is_read, a.length, a.name).cmp(&(!b.is_read, b.length, b.name)));
     Ok((dimensions, variables))
 }
 
-/// Puts a file together; nothing if a number in it does not fit the variant.
-fn assembled(
+/// Returns the header of a file and its variables whose elements lie in the store; nothing if a number does not fit the
+/// variant.
+fn laid(
     contents: &GroupContents,
     variant: Variant,
     dimensions: &GroupDimensions,
     variables: &[Variable],
-) -> Option<GroupLayout> {
+) -> Option<(Vec<u8>, Vec<PlacedVariable>)> {
     let global = NetcdfAttribute::list(&contents.attributes, None);
     let write = |begins: &[u64]| header(dimensions, &global, variables, begins, variant);
     // The length of the header does not depend on the numbers in it.
@@ -125,22 +282,23 @@ fn assembled(
     let mut header = write(&begins)?;
     header.resize(usize::try_from(length).ok()?, 0);
     let placed = variables.iter().zip(begins);
+    let placed = placed.filter(|(variable, _)| !variable.is_read);
     let placed = placed.map(|(variable, offset)| variable.placed(contents, offset));
-    Some(GroupLayout {
-        header: Arc::new(header.into()),
-        variables: placed.collect::<Option<_>>()?,
-    })
+    Some((header, placed.collect::<Option<_>>()?))
 }
 
 /// Returns a member as a variable, or why the format cannot hold it.
 fn variable<'a>(
-    place: usize,
+    (place, letters): (usize, u64),
     member: &'a GroupMember,
     dimensions: &mut GroupDimensions,
 ) -> OrWhyNot<Variable<'a>> {
     let (array, name) = (&*member.array, &member.path);
-    let no_type = || format!("no {}, which {name} is", array.data_type);
-    let kind = NetcdfType::of(&array.data_type).ok_or_else(no_type)?;
+    let no_type = || format!("no {}, which {name} is; .nc4 has it", array.data_type);
+    let (kind, come) = NetcdfType::of(&array.data_type).ok_or_else(no_type)?;
+    if come == ElementsIn::Numbers && array.byte_length().is_ok_and(|bytes| bytes > MAX_CHECKED) {
+        return Err(no_type());
+    }
     if !is_name(name) {
         return Err(format!("no name such as {name}"));
     }
@@ -151,9 +309,14 @@ fn variable<'a>(
     let mut shape = array.shape.clone();
     let names = (0..shape.len()).map(|axis| array.dimension_names.get(axis).cloned().flatten());
     let mut names: Vec<Option<String>> = names.collect();
-    if let DataType::FixedBytes(length) = array.data_type {
-        shape.push(length as u64);
-        names.push(Some(format!("string{length}")));
+    let letters = match array.data_type {
+        DataType::FixedBytes(length) => Some(length as u64),
+        DataType::FixedText(length) => Some(4 * length as u64),
+        _ => (come == ElementsIn::Texts).then_some(letters),
+    };
+    if let Some(letters) = letters {
+        shape.push(letters);
+        names.push(Some(format!("string{letters}")));
     }
     let numbers = shape.iter().zip(&names);
     let too_long = |_| format!("no array as long as {name}");
@@ -165,6 +328,7 @@ fn variable<'a>(
             .collect(),
         attributes: NetcdfAttribute::of_variable(array, kind),
         length: bytes_of(&shape, kind.size()).map_err(too_long)?,
+        is_read: come != ElementsIn::Store,
         kind,
     })
 }

@@ -6,9 +6,9 @@ use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use serde_json::Value;
 
-use crate::export::conversion::{BigEndian, BigEndianSingle, Conversion};
+use crate::export::conversion::{BigEndian, BigEndianSingle, Conversion, Utf8, WidenedUnsigned};
 use crate::export::netcdf_names::{held_names, is_name};
-use crate::model::{Array, Attributes, DataType};
+use crate::model::{Array, Attributes, DataType, TimeUnit};
 
 /// The attribute that has the number which stands for no value.
 pub(super) const FILL: &str = "_FillValue";
@@ -37,6 +37,17 @@ pub(super) enum Variant {
     Second,
 }
 
+/// How elements come into a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ElementsIn {
+    /// As they are read from the store, each by itself.
+    Store,
+    /// As numbers which are checked when the file is opened: they have to fit the type.
+    Numbers,
+    /// As letters, as many for each text as the longest has.
+    Texts,
+}
+
 /// A type of elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum NetcdfType {
@@ -49,17 +60,25 @@ pub(super) enum NetcdfType {
 }
 
 impl NetcdfType {
-    /// Returns the type that holds every value of a data type, or `None` if there is none.
-    pub(super) fn of(data_type: &DataType) -> Option<NetcdfType> {
-        match data_type {
-            DataType::Bool | DataType::Int(1) => Some(NetcdfType::Byte),
-            DataType::FixedBytes(length) if *length > 0 => Some(NetcdfType::Char),
-            DataType::Int(2) => Some(NetcdfType::Short),
-            DataType::Int(4) => Some(NetcdfType::Int),
-            DataType::Float(2 | 4) => Some(NetcdfType::Float),
-            DataType::Float(8) => Some(NetcdfType::Double),
-            _ => None,
-        }
+    /// Returns the type that holds values of a data type and how they come into a file, or `None` if there is none.
+    pub(super) fn of(data_type: &DataType) -> Option<(NetcdfType, ElementsIn)> {
+        let (kind, come) = match data_type {
+            DataType::Bool | DataType::Int(1) => (NetcdfType::Byte, ElementsIn::Store),
+            DataType::FixedBytes(length) | DataType::FixedText(length) if *length > 0 => {
+                (NetcdfType::Char, ElementsIn::Store)
+            }
+            DataType::Text | DataType::Object => (NetcdfType::Char, ElementsIn::Texts),
+            DataType::Int(2) | DataType::UInt(1) => (NetcdfType::Short, ElementsIn::Store),
+            DataType::Int(4) | DataType::UInt(2) => (NetcdfType::Int, ElementsIn::Store),
+            DataType::Int(_)
+            | DataType::UInt(_)
+            | DataType::DateTime(_)
+            | DataType::TimeDelta(_) => (NetcdfType::Int, ElementsIn::Numbers),
+            DataType::Float(2 | 4) => (NetcdfType::Float, ElementsIn::Store),
+            DataType::Float(8) => (NetcdfType::Double, ElementsIn::Store),
+            _ => return None,
+        };
+        Some((kind, come))
     }
 
     /// Returns the number of the type in a header.
@@ -87,13 +106,34 @@ impl NetcdfType {
     /// Returns what becomes of elements of a data type that this is the type of.
     pub(super) fn conversion(self, data_type: &DataType) -> Option<Arc<dyn Conversion>> {
         match (self.size(), data_type) {
+            (_, DataType::FixedText(length)) => Some(Arc::new(Utf8 { size: 4 * length })),
             (1, _) => None,
             (_, DataType::Float(2)) => Some(Arc::new(BigEndianSingle)),
+            (_, DataType::UInt(width)) => Some(Arc::new(WidenedUnsigned { width: *width })),
             (size, _) => Some(Arc::new(BigEndian {
                 size,
                 word: size,
                 inverts_top: false,
             })),
+        }
+    }
+
+    /// Returns the fill value of an array in this type; `None` if it does not fit.
+    fn fill_of(self, array: &Array) -> Option<Vec<u8>> {
+        let fill = &array.fill_value.bytes;
+        match NetcdfType::of(&array.data_type)? {
+            (_, ElementsIn::Numbers) => {
+                Some(narrowed(&array.data_type, fill)?.to_be_bytes().to_vec())
+            }
+            (_, ElementsIn::Texts) => None,
+            (_, ElementsIn::Store) => match self.conversion(&array.data_type) {
+                None => Some(fill.clone()),
+                Some(conversion) => {
+                    let mut bytes = vec![0; conversion.written_size()];
+                    conversion.convert(fill, &mut bytes);
+                    Some(bytes)
+                }
+            },
         }
     }
 
@@ -109,6 +149,16 @@ impl NetcdfType {
             NetcdfType::Float => (float(number)? as f32).to_be_bytes().to_vec(),
             NetcdfType::Double => float(number)?.to_be_bytes().to_vec(),
         })
+    }
+}
+
+/// Returns a whole number of a data type as one of four bytes, if it fits.
+pub(super) fn narrowed(data_type: &DataType, element: &[u8]) -> Option<i32> {
+    let mut bytes = [0; 8];
+    bytes.get_mut(..element.len())?.copy_from_slice(element);
+    match data_type {
+        DataType::UInt(_) => i32::try_from(u64::from_le_bytes(bytes)).ok(),
+        _ => i32::try_from(i64::from_le_bytes(bytes)).ok(),
     }
 }
 
@@ -128,8 +178,64 @@ pub(super) fn has_implied_fill(array: &Array) -> bool {
     let is_xarray = array.attributes.get("_ARRAY_DIMENSIONS").is_some();
     let is_zero = array.fill_value.bytes.iter().all(|&byte| byte == 0);
     let has_none = is_zero || array.attributes.get(FILL).is_some();
-    let is_number = !matches!(array.data_type, DataType::Bool | DataType::FixedBytes(_));
+    let is_number = !matches!(
+        array.data_type,
+        DataType::Bool | DataType::FixedBytes(_) | DataType::FixedText(_)
+    ) && !array.data_type.is_variable();
     is_xarray && is_number && !has_none
+}
+
+/// Returns the attributes by which xarray knows that numbers of a file are truth values, times or durations: those that it
+/// writes itself.
+pub(super) fn meant_attributes(array: &Array) -> Vec<(&'static str, String)> {
+    match &array.data_type {
+        DataType::Bool => vec![("dtype", "bool".to_string())],
+        DataType::DateTime(unit) if array.attributes.get("units").is_none() => {
+            let unit = word_of(unit).map(|word| {
+                let units = ("units", format!("{word} since 1970-01-01"));
+                vec![units, ("calendar", "proleptic_gregorian".to_string())]
+            });
+            unit.unwrap_or_default()
+        }
+        DataType::TimeDelta(unit) if array.attributes.get("units").is_none() => {
+            let unit = word_of(unit).map(|word| {
+                // The units in which xarray has durations.
+                let is_own = unit.name.ends_with('s');
+                let own = if is_own { &unit.name } else { "s" };
+                let dtype = ("dtype", format!("timedelta64[{own}]"));
+                vec![("units", word.to_string()), dtype]
+            });
+            unit.unwrap_or_default()
+        }
+        _ => Vec::new(),
+    }
+}
+
+/// Returns a sentence on the unit of the times of an array, if CF has no word for it and the attributes say none.
+pub(super) fn unit_left_out(path: &str, array: &Array) -> Option<String> {
+    let (DataType::DateTime(unit) | DataType::TimeDelta(unit)) = &array.data_type else {
+        return None;
+    };
+    let is_told = word_of(unit).is_some() || array.attributes.get("units").is_some();
+    (!is_told).then(|| {
+        let data_type = &array.data_type;
+        format!("{path}: the unit of {data_type}, which CF does not have; its numbers are there")
+    })
+}
+
+/// Returns the word of CF for a unit of times; `None` if it has none.
+fn word_of(unit: &TimeUnit) -> Option<&'static str> {
+    let word = match unit.name.as_str() {
+        "D" => "days",
+        "h" => "hours",
+        "m" => "minutes",
+        "s" => "seconds",
+        "ms" => "milliseconds",
+        "us" => "microseconds",
+        "ns" => "nanoseconds",
+        _ => return None,
+    };
+    (unit.scale == 1).then_some(word)
 }
 
 /// Returns a number as it stands in attributes: JSON has no NaN, and xarray writes fill values as base64.
@@ -163,12 +269,9 @@ impl NetcdfAttribute {
     /// Returns the attributes of an array as a variable.
     pub(super) fn of_variable(array: &Array, kind: NetcdfType) -> Vec<NetcdfAttribute> {
         let mut list = NetcdfAttribute::list(&array.attributes, Some(kind));
-        if has_implied_fill(array) {
-            let mut bytes = array.fill_value.bytes.clone();
-            if let Some(conversion) = kind.conversion(&array.data_type) {
-                bytes = vec![0; kind.size()];
-                conversion.convert(&array.fill_value.bytes, &mut bytes);
-            }
+        if has_implied_fill(array)
+            && let Some(bytes) = kind.fill_of(array)
+        {
             let name = FILL.to_string();
             list.push(NetcdfAttribute {
                 name,
@@ -176,6 +279,19 @@ impl NetcdfAttribute {
                 count: 1,
                 bytes,
             });
+        }
+        let is_text =
+            kind == NetcdfType::Char && !matches!(array.data_type, DataType::FixedBytes(_));
+        let encoding = is_text.then(|| ("_Encoding", "utf-8".to_string()));
+        for (name, text) in meant_attributes(array).into_iter().chain(encoding) {
+            if array.attributes.get(name).is_none() {
+                list.push(NetcdfAttribute {
+                    name: name.to_string(),
+                    kind: NetcdfType::Char,
+                    count: text.len() as u64,
+                    bytes: text.into_bytes(),
+                });
+            }
         }
         list
     }

@@ -83,6 +83,14 @@ impl ArrayInfo {
     }
 }
 
+impl ArrayInfo {
+    /// Adds the names of files that open, before the directory of chunks.
+    pub fn add_files(&mut self, names: Vec<String>) {
+        let end = self.files.len().saturating_sub(1);
+        self.files.splice(end..end, names);
+    }
+}
+
 /// Returns the shapes of inner chunks that shards in a chain of codecs have, the outermost first.
 fn inner_shapes(codecs: &[CodecSpec]) -> Vec<Vec<u64>> {
     let mut shapes = Vec::new();

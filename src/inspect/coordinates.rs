@@ -47,6 +47,24 @@ pub fn names_dimensions(selection: &str) -> bool {
 impl ArrayInGroup<'_> {
     /// Reads a selection; `Invalid` for what means nothing in this array.
     pub fn select(&self, context: &RequestContext, text: &str) -> Result<Selection> {
+        self.selected(context, text, false)
+    }
+
+    /// Reads a selection for a file with coordinates, in which a date that is coarser than the labels is a slice of them.
+    pub fn select_with_coordinates(
+        &self,
+        context: &RequestContext,
+        text: &str,
+    ) -> Result<Selection> {
+        self.selected(context, text, true)
+    }
+
+    fn selected(
+        &self,
+        context: &RequestContext,
+        text: &str,
+        has_slices_of_dates: bool,
+    ) -> Result<Selection> {
         let array = self.array()?;
         let around = if names_dimensions(text) {
             SurroundingNodes::of(context, self.hierarchy, self.entry)?
@@ -70,6 +88,7 @@ impl ArrayInGroup<'_> {
                     array.shape[axis],
                 )
             },
+            has_slices_of_dates,
         };
         dimensions.select(text)
     }
@@ -118,7 +137,7 @@ pub(super) fn check_length(path: &Key, array: &Array) -> Result<()> {
     Ok(())
 }
 
-/// Reads a coordinate variable.
+/// Reads a coordinate variable, which `array` describes with its attributes.
 pub(super) fn read(
     context: &RequestContext,
     open: &Arc<OpenArray>,

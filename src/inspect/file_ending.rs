@@ -2,10 +2,12 @@
 //!
 //! Names are read here for the files view and for commands; whether there is such a file is not looked at.
 
+use std::path::Path;
+
 use crate::error::{Error, Result};
 use crate::export::group::GroupFormat;
 use crate::export::removed::RemovedFormat;
-use crate::export::{FORMATS, Format, GROUP_FORMATS};
+use crate::export::{FORMATS, Format, GROUP_FORMATS, VARIABLE_FORMATS};
 
 /// What follows the name of an array in that of one of its files.
 #[derive(Clone, Copy)]
@@ -54,6 +56,90 @@ impl FileEnding<'_> {
             },
             is_meant: meant.is_some(),
             format,
+        })
+    }
+}
+
+/// What a name asks for of a group, or of an array with its coordinates.
+#[derive(Clone, Copy, Debug)]
+pub struct GroupChoice<'a> {
+    /// The format.
+    pub format: &'static GroupFormat,
+    /// What is selected; `None` for all.
+    pub selection: Option<&'a str>,
+    /// Whether the values are asked for that attributes say the elements mean.
+    pub is_meant: bool,
+}
+
+impl GroupChoice<'_> {
+    /// Returns the choice of all that a format can hold.
+    pub fn whole(format: &'static GroupFormat) -> GroupChoice<'static> {
+        GroupChoice {
+            format,
+            selection: None,
+            is_meant: false,
+        }
+    }
+
+    /// Reads what follows the name of an array: `.EXT`, `.cf.EXT` and `@SELECTION.EXT` for the formats that have a variable
+    /// with its coordinates; `None` if it names none.
+    pub fn of_variable(ending: &[u8]) -> Option<GroupChoice<'_>> {
+        let ending = str::from_utf8(ending).ok()?;
+        let mut formats = VARIABLE_FORMATS.iter();
+        let (format, rest) = formats.find_map(|&format| {
+            let rest = ending.strip_suffix(format.extension)?;
+            Some((format, rest.strip_suffix('.')?))
+        })?;
+        let meant = rest
+            .strip_suffix(MEANT)
+            .and_then(|rest| rest.strip_suffix('.'));
+        let selection = match meant.unwrap_or(rest) {
+            "" => None,
+            selection => Some(selection.strip_prefix(SELECTED)?),
+        };
+        Some(GroupChoice {
+            format,
+            selection,
+            is_meant: meant.is_some(),
+        })
+    }
+
+    /// Reads what follows the name of a group: the same, and `.EXT` of the other formats of groups.
+    pub fn of_group(ending: &[u8]) -> Option<GroupChoice<'_>> {
+        GroupChoice::of_variable(ending).or_else(|| {
+            let extension = str::from_utf8(ending).ok()?.strip_prefix('.')?;
+            let mut formats = GROUP_FORMATS.iter();
+            let format = formats.find(|format| format.extension == extension)?;
+            Some(GroupChoice::whole(format))
+        })
+    }
+
+    /// Returns what the name of a file asks for by its end, if that names a format that has a variable with its coordinates.
+    pub fn of_name(name: &str) -> Option<GroupChoice<'static>> {
+        if RemovedFormat::of_name(name).is_some() {
+            return None;
+        }
+        let mut formats = VARIABLE_FORMATS.iter();
+        let (format, stem) = formats.find_map(|&format| {
+            let stem = name.strip_suffix(format.extension)?;
+            Some((format, stem.strip_suffix('.')?))
+        })?;
+        let is_meant = Path::new(stem).extension().is_some_and(|end| end == MEANT);
+        Some(GroupChoice {
+            is_meant,
+            ..GroupChoice::whole(format)
+        })
+    }
+
+    /// Returns what the name of a format asks for: `EXT` or `cf.EXT` of such a format.
+    pub fn of_format(name: &str) -> Option<GroupChoice<'static>> {
+        let meant = without_meant(name);
+        let extension = meant.unwrap_or(name);
+        let mut formats = VARIABLE_FORMATS.iter();
+        let format = formats.find(|format| format.extension == extension)?;
+        Some(GroupChoice {
+            is_meant: meant.is_some(),
+            ..GroupChoice::whole(format)
         })
     }
 }

@@ -6,13 +6,15 @@
 use std::sync::Arc;
 
 use crate::array::{Arrays, OpenArray, RegionVersion};
-use crate::error::{Error, Result};
+use crate::error::{Error, Kind, Result};
 use crate::export::GROUP_FORMATS;
 use crate::export::group::{
     GroupBody, GroupContents, GroupFile, GroupFormat, GroupMember, GroupPlan, GroupScope,
     MadeLayout, MemberSource, OrWhyNot, Subgroup,
 };
 use crate::hierarchy::{Hierarchy, NodeEntry};
+use crate::inspect::file_ending::GroupChoice;
+use crate::inspect::file_members::{self, Cut};
 use crate::model::{Attributes, LEFT_OUT, MAX_IN_FILES};
 use crate::request_context::RequestContext;
 
@@ -31,7 +33,7 @@ impl PlannedFile {
     pub fn length(&self, context: &RequestContext) -> Result<u64> {
         let made = match &self.plan.body {
             GroupBody::Laid(layout) => return layout.len(&self.contents),
-            GroupBody::Made(made) => made,
+            GroupBody::Made(made) | GroupBody::Checked(made) => made,
         };
         let version = |context: &RequestContext| self.version(context, made);
         let measure = |context: &RequestContext| {
@@ -44,7 +46,7 @@ impl PlannedFile {
 
     /// Whether the length depends on elements.
     pub fn is_made(&self) -> bool {
-        matches!(self.plan.body, GroupBody::Made(_))
+        self.plan.body.made().is_some()
     }
 
     /// Returns a number of the content, which stays while chunks change.
@@ -61,7 +63,7 @@ impl PlannedFile {
     /// Opens the file.
     pub fn open(&self, context: &RequestContext) -> Result<GroupFile> {
         let open = || GroupFile::open(context, &self.plan.body, &self.contents);
-        let GroupBody::Made(made) = &self.plan.body else {
+        let Some(made) = self.plan.body.made() else {
             return open();
         };
         let version_of = |context: &RequestContext| self.version(context, made);
@@ -103,6 +105,7 @@ impl PlannedFile {
                 .map(|placed| placed.member)
                 .collect(),
             GroupBody::Made(made) => made.read.clone(),
+            GroupBody::Checked(_) => (0..self.contents.members.len()).collect(),
         };
         let error = members.into_iter().find_map(|number| {
             let source = self.contents.member(number).and_then(GroupMember::source);
@@ -114,6 +117,35 @@ impl PlannedFile {
             Some(error) => Err(error.to_string()),
             None => Ok(self),
         }
+    }
+
+    /// Returns the file of these contents, with the nodes that are chosen cut to what is; or why there is none.
+    pub(super) fn of(
+        context: &RequestContext,
+        (choice, cut): (&GroupChoice<'_>, &Cut),
+        mut contents: GroupContents,
+    ) -> Result<OrWhyNot<PlannedFile>> {
+        if choice.is_meant {
+            file_members::mean(&mut contents.members);
+        }
+        cut.apply(&mut contents.members);
+        let contents = shortened(contents);
+        let file = (choice.format.plan)(&contents).map(|plan| PlannedFile {
+            format: choice.format,
+            contents,
+            plan,
+        });
+        let file = match file.and_then(PlannedFile::decodable) {
+            Ok(file) => file,
+            Err(why) => return Ok(Err(why)),
+        };
+        if matches!(file.plan.body, GroupBody::Checked(_))
+            && let Err(error) = file.length(context)
+            && error.kind() == Kind::Unsupported
+        {
+            return Ok(Err(error.to_string()));
+        }
+        Ok(Ok(file))
     }
 }
 
@@ -132,15 +164,15 @@ pub struct GroupSource<'a> {
 const MAX_NODES: usize = 4096;
 
 impl GroupSource<'_> {
-    /// Returns the file of the group in a format, or why there is none: it has no arrays, or one that the format can
-    /// neither hold nor leave out.
+    /// Returns the file that a name asks for, or why there is none: the group has no arrays, or one that the format can
+    /// neither hold nor leave out. `Invalid` for a selection that means nothing in the group.
     pub fn file(
         &self,
         context: &RequestContext,
-        format: &'static GroupFormat,
+        choice: &GroupChoice<'_>,
     ) -> Result<OrWhyNot<PlannedFile>> {
-        match self.nodes(context, format.scope)? {
-            Ok(nodes) => self.planned(format, nodes),
+        match self.nodes(context, choice.format.scope)? {
+            Ok(nodes) => self.planned(context, choice, nodes),
             Err(why) => Ok(Err(why)),
         }
     }
@@ -154,13 +186,14 @@ impl GroupSource<'_> {
     ) -> Result<Vec<(&'static GroupFormat, OrWhyNot<PlannedFile>)>> {
         let answers = GROUP_FORMATS.iter().map(|&format| {
             let is_nested = matches!(format.scope, GroupScope::Below);
+            let choice = GroupChoice::whole(format);
             let own = match self.nodes(context, GroupScope::Own)? {
-                Ok(nodes) if is_nested => self.planned(format, nodes)?,
+                Ok(nodes) if is_nested => self.planned(context, &choice, nodes)?,
                 Err(why) if is_nested => Err(why),
-                _ => self.file(context, format)?,
+                _ => self.file(context, &choice)?,
             };
             let answer = match own {
-                Err(_) if is_nested => self.file(context, format)?,
+                Err(_) if is_nested => self.file(context, &choice)?,
                 own => own,
             };
             Ok((format, answer))
@@ -170,9 +203,11 @@ impl GroupSource<'_> {
 
     fn planned(
         &self,
-        format: &'static GroupFormat,
+        context: &RequestContext,
+        choice: &GroupChoice<'_>,
         nodes: NodesBelow,
     ) -> Result<OrWhyNot<PlannedFile>> {
+        let format = choice.format;
         let leaves_out = leaves_out(format.scope);
         let mut left_out = nodes.left_out;
         let mut members = Vec::new();
@@ -188,21 +223,20 @@ impl GroupSource<'_> {
         if members.is_empty() && !matches!(format.scope, GroupScope::Named(_)) {
             return Ok(Err("there is no array".to_string()));
         }
+        let cut = match choice.selection {
+            Some(text) => Cut::of_group(context, &members, text)?,
+            None => Cut::default(),
+        };
         let subgroups = nodes.groups.iter();
-        let contents = shortened(GroupContents {
+        let contents = GroupContents {
             attributes: self.group.node()?.attributes().clone(),
             subgroups: subgroups
                 .filter_map(|node| subgroup_of(self.group, node))
                 .collect(),
             members,
             left_out,
-        });
-        let file = (format.plan)(&contents).map(|plan| PlannedFile {
-            format,
-            contents,
-            plan,
-        });
-        Ok(file.and_then(PlannedFile::decodable))
+        };
+        PlannedFile::of(context, (choice, &cut), contents)
     }
 
     /// Returns the nodes of a scope, or why they make no file: there are too many, or some that do not read and may not be

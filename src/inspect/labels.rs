@@ -59,6 +59,19 @@ impl Labels {
         }
     }
 
+    /// Like `select`, but a date that is coarser than the labels is a slice of them, as pandas and xarray have it.
+    pub fn select_dates(&self, part: &str) -> Result<SelectedAxis, String> {
+        if let Labels::Times(values, calendar) = self
+            && let [one] = split_times(part)[..]
+            && let Some(period) = period_of(one, *calendar)
+            && period.end - period.start > resolution(values)
+            && self.range(one, one)?.is_some()
+        {
+            return self.between(one, one, 1);
+        }
+        self.select(part)
+    }
+
     fn one(&self, label: &str) -> Result<SelectedAxis, String> {
         let compare = self.compare(label)?;
         let mut found = (0..self.len()).filter(|&at| compare(at) == Some(Ordering::Equal));
@@ -170,6 +183,14 @@ impl Labels {
             format!("; the labels are from {first} to {last}")
         })
     }
+}
+
+/// Returns the longest unit of time of which all times are multiples, a day at most, in nanoseconds.
+fn resolution(times: &[Option<i128>]) -> i128 {
+    const SECOND: i128 = 1_000_000_000;
+    let units = [86_400 * SECOND, 3600 * SECOND, 60 * SECOND, SECOND];
+    let are_multiples = |unit: &i128| times.iter().flatten().all(|time| time % unit == 0);
+    units.into_iter().find(are_multiples).unwrap_or(1)
 }
 
 #[expect(

@@ -43,6 +43,15 @@ impl LeftOut {
         }
     }
 
+    /// Adds what other files leave out.
+    pub fn extend(&mut self, others: LeftOut) {
+        for left in others.0 {
+            for file in &left.files {
+                self.add(file, std::iter::once(left.sentence.as_str()));
+            }
+        }
+    }
+
     /// Adds what a file leaves out.
     pub fn add<'a>(&mut self, file: &str, sentences: impl Iterator<Item = &'a str>) {
         for sentence in sentences {

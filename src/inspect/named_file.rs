@@ -3,16 +3,18 @@
 use std::sync::Arc;
 
 use crate::error::{Error, Kind, Result};
+use crate::export::group::OrWhyNot;
 use crate::export::{FORMATS, Subject, TakenDimension, cf};
 use crate::hierarchy::NodeEntry;
 use crate::inspect::coordinate_lines::CoordinateLines;
 use crate::inspect::coordinates::ArrayInGroup;
-use crate::inspect::file_ending::{FileEnding, group_format, removed_format};
-use crate::inspect::group_file::GroupSource;
+use crate::inspect::file_ending::{FileEnding, GroupChoice, removed_format};
+use crate::inspect::group_file::{GroupSource, PlannedFile};
 use crate::inspect::locate::StorePath;
 use crate::inspect::map_nodes::MapSource;
 use crate::inspect::root_name::root_name;
 use crate::inspect::surrounding_nodes::SurroundingNodes;
+use crate::inspect::variable_file::VariableSource;
 use crate::model::{Array, Node};
 use crate::request_context::RequestContext;
 
@@ -84,10 +86,7 @@ fn of_group(
             name,
         }));
     }
-    let ending = ending
-        .strip_prefix(b".")
-        .and_then(|ending| str::from_utf8(ending).ok());
-    let Some(format) = ending.and_then(|ending| group_format(ending).ok()) else {
+    let Some(choice) = GroupChoice::of_group(ending) else {
         return Ok(None);
     };
     let source = GroupSource {
@@ -95,20 +94,28 @@ fn of_group(
         arrays: &located.opened.arrays,
         group,
     };
-    let length = match source.file(context, format) {
-        Ok(Ok(file)) => file.length(context).map(Some),
-        Ok(Err(why)) => Err(Error::unsupported(
-            &group.path,
-            format!("{}: {why}", format.extension),
-        )),
-        Err(error) => Err(error),
-    };
     Ok(Some(NamedFile {
         name: String::from_utf8_lossy(name).into_owned(),
-        format: format.extension,
+        format: choice.format.extension,
         elements: None,
-        length,
+        length: length_of(context, group, &choice, source.file(context, &choice)),
     }))
+}
+
+/// Returns the length of a file of several arrays.
+fn length_of(
+    context: &RequestContext,
+    node: &NodeEntry,
+    choice: &GroupChoice<'_>,
+    answer: Result<OrWhyNot<PlannedFile>>,
+) -> Result<Option<u64>> {
+    match answer? {
+        Ok(file) => file.length(context).map(Some),
+        Err(why) => Err(Error::unsupported(
+            &node.path,
+            format!("{}: {why}", choice.format.extension),
+        )),
+    }
 }
 
 fn describe(
@@ -131,6 +138,17 @@ fn describe(
     }
     let of_array = name.strip_suffix(ending).unwrap_or_default();
     let Some(ending) = FileEnding::parse(ending) else {
+        if let Some(choice) = GroupChoice::of_variable(ending) {
+            let source = VariableSource {
+                hierarchy: place.hierarchy,
+                arrays: place.arrays,
+                array: array.0,
+                name: of_array,
+            };
+            file.format = choice.format.extension;
+            file.length = length_of(context, array.0, &choice, source.file(context, &choice));
+            return Ok(file);
+        }
         let names: Vec<&str> = FORMATS.iter().map(|format| format.extension).collect();
         let why = format!("its ending names no format; there are {}", names.join(", "));
         file.length = Err(Error::new(Kind::NotFound, &file.name, why));

@@ -103,7 +103,7 @@ impl NodeInfo {
             }
             Err(error) => Some(error),
         };
-        let (facts, stored, children) =
+        let (mut facts, stored, children) =
             facts(context, located, &entry, (&name, around.attributes()))?;
         let attributes = match &entry.node {
             Ok(node) => node.attributes().clone(),
@@ -111,14 +111,19 @@ impl NodeInfo {
         };
         let group_files = matches!(facts, NodeFacts::Group)
             .then(|| GroupFiles::of(context, located, &entry, &name));
-        let (refused_files, left_out) = match (&facts, entry.array()) {
+        let (refused_files, left_out) = match (&mut facts, entry.array()) {
             (NodeFacts::Array(info), Some(array)) if info.undecodable.is_none() => {
                 let around = around.attributes();
                 let mut left_out = LeftOut::of_array(array, &name, around);
                 if let Some(error) = unread {
                     left_out.add_unread(&name, &error);
                 }
-                (refused_files::of_array(array, &name, around), left_out)
+                let mut refused = refused_files::of_array(array, &name, around);
+                let with_coordinates = GroupFiles::of_variable(context, located, &entry, &name)?;
+                info.add_files(with_coordinates.names);
+                refused.extend(with_coordinates.refused);
+                left_out.extend(with_coordinates.left_out);
+                (refused, left_out)
             }
             _ => (Vec::new(), LeftOut::default()),
         };

@@ -5,12 +5,14 @@ use std::sync::Arc;
 use crate::error::Result;
 use crate::export::cf;
 use crate::export::cf::NoValues;
+use crate::export::group::{GroupFormat, OrWhyNot};
 use crate::export::surroundings::Surroundings;
 use crate::export::{FORMATS, Subject};
 use crate::hierarchy::NodeEntry;
-use crate::inspect::group_file::GroupSource;
+use crate::inspect::group_file::{GroupSource, PlannedFile};
 use crate::inspect::left_out::LeftOut;
 use crate::inspect::locate::StorePath;
+use crate::inspect::variable_file::VariableSource;
 use crate::model::Array;
 use crate::request_context::RequestContext;
 
@@ -57,8 +59,31 @@ impl GroupFiles {
             arrays: &located.opened.arrays,
             group,
         };
+        Ok(GroupFiles::of_answers(name, source.formats(context)?))
+    }
+
+    /// Finds the files of an array with its coordinates.
+    pub fn of_variable(
+        context: &RequestContext,
+        located: &StorePath,
+        array: &Arc<NodeEntry>,
+        name: &str,
+    ) -> Result<GroupFiles> {
+        let source = VariableSource {
+            hierarchy: &located.opened.hierarchy,
+            arrays: &located.opened.arrays,
+            array,
+            name: name.as_bytes(),
+        };
+        Ok(GroupFiles::of_answers(name, source.formats(context)?))
+    }
+
+    fn of_answers(
+        name: &str,
+        answers: Vec<(&'static GroupFormat, OrWhyNot<PlannedFile>)>,
+    ) -> GroupFiles {
         let mut files = GroupFiles::default();
-        for (format, answer) in source.formats(context)? {
+        for (format, answer) in answers {
             match answer {
                 Ok(file) => {
                     let name = format!("{name}.{}", format.extension);
@@ -68,6 +93,6 @@ impl GroupFiles {
                 Err(why) => files.refused.push((format.extension, why)),
             }
         }
-        Ok(files)
+        files
     }
 }

@@ -22,6 +22,8 @@ pub struct SelectableDimensions<'a> {
     pub names: &'a [Option<String>],
     /// Their labels.
     pub labels: &'a LabelsOf<'a>,
+    /// Whether a date that is coarser than the labels is a slice of them.
+    pub has_slices_of_dates: bool,
 }
 
 /// What begins the number of an element, or a slice of numbers, where labels are expected.
@@ -53,6 +55,7 @@ impl Selection {
             shape,
             names: &[],
             labels: &|_| Ok(None),
+            has_slices_of_dates: false,
         };
         dimensions.select(text)
     }
@@ -173,6 +176,7 @@ impl SelectableDimensions<'_> {
         }
         match (self.labels)(axis).map_err(PartFault::Failed)? {
             None => self.numbered(axis, part),
+            Some(labels) if self.has_slices_of_dates => Ok(labels.select_dates(part)?),
             Some(labels) => Ok(labels.select(part)?),
         }
     }

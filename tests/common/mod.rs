@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use zarrfs::array::{Arrays, Engine, Limits, SpillConfig};
-use zarrfs::error::{Error, Result};
+use zarrfs::error::{Error, Kind, Result};
 use zarrfs::hierarchy::Hierarchy;
 use zarrfs::mount::open::{ViewKind, Views, ViewsConfig, open_views};
 use zarrfs::request_context::UNLIMITED;
@@ -120,6 +120,15 @@ pub fn check_node(view: &Arc<dyn View>, path: &str) -> Result<()> {
             let said = read(view, file)?;
             Err(Error::corrupt(path, String::from_utf8_lossy(&said)))
         }
+    }
+}
+
+/// Whether a view has no file at a path: there is no such name, or a decoded file is not made.
+pub fn is_missing(view: &Arc<dyn View>, path: &str) -> bool {
+    let key = Key::new(path).unwrap();
+    match view.lookup(&UNLIMITED, &key) {
+        Ok(found) => found.is_none(),
+        Err(error) => error.kind() == Kind::NoFile,
     }
 }
 

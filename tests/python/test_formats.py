@@ -658,7 +658,7 @@ def test_what_a_format_cannot_hold_has_no_file(tmp_path, mounted):
             assert not (files / array / f"{array}.{name}").exists(), (array, name)
     assert (files / "line/line.nii").exists()
     open_names = os.getxattr(files / "line", "user.zarrfs.files").decode().split()
-    assert open_names == ["line.npy", "line.raw", "line.f.npy", "line.nii", "line.h5", "chunks/"]
+    assert open_names == ["line.npy", "line.raw", "line.f.npy", "line.nii", "line.h5", "line.nc4", "chunks/"]
 
 
 def test_a_removed_format_is_missing_and_errors_say_what_replaces_it(tmp_path, mounted):

@@ -56,36 +56,48 @@ def arrays_of(root):
     return {name: node for name, node in root.members(max_depth=None) if isinstance(node, zarr.Array) and name != "strings"}
 
 
+def held(data):
+    """Returns values in the type that a file has for them."""
+    return data.astype({"b": "i1"}.get(data.dtype.kind, "f4" if data.dtype == np.float16 else data.dtype))
+
+
 def test_h5py(store, mounted):
     root = zarr.open_group(store, mode="r")
     path = mounted(store).files / "made.h5"
     with h5py.File(path) as file:
         found = []
         file.visititems(lambda name, node: found.append(name))
-        assert set(found) == {name for name, _ in root.members(max_depth=None)} - {"strings"}
+        assert set(found) >= {name.replace("z", "_nc4_non_coord_z") if name == "z" else name for name, _ in root.members(max_depth=None)}
         for name, array in arrays_of(root).items():
-            data = array[...]
+            data, name = array[...], "_nc4_non_coord_z" if name == "z" else name
             if data.dtype.kind == "U":
                 assert file[name].asstr()[...].tolist() == data.tolist()
                 continue
-            assert file[name].dtype == data.dtype.newbyteorder("="), name
-            same(file[name][...], data, name)
+            if data.dtype.kind == "S":
+                assert file[name][...].tobytes() == data.tobytes()
+                continue
+            assert file[name].dtype.newbyteorder("=") == held(data).dtype, name
+            same(file[name][...], held(data), name)
+        assert file["strings"].asstr()[...].tolist() == ["", "", ""]
         assert file["missing"].fillvalue == -5
         attributes = dict(file.attrs)
-        assert "strings" in attributes.pop("zarrfs_left_out")[0]
+        assert "zarrfs_left_out" not in attributes
         assert set(attributes) == set(ATTRIBUTES)
         texts = {"object": '{"a":[1]}', "mixed": '[1,"a"]', "none": "null", "empty": "[]"}
         for name, value in ATTRIBUTES.items():
             read = attributes[name]
             if name == "many":
-                assert read == str(value).replace(" ", "")
+                assert read in (str(value).replace(" ", ""), str(value).replace(" ", "").encode())
                 continue
+            # Text of netCDF is bytes to h5py.
+            read = read.decode() if isinstance(read, bytes) else read
+            read = "" if isinstance(read, h5py.Empty) else read
             read = read.tolist() if isinstance(read, np.generic | np.ndarray) else read
             assert read == texts.get(name, value), name
         assert file["below/deeper"].attrs["deep"] == 1 and file["empty"].attrs["a"] == 1
         assert file["i2"].dims[2][0] == file["x"] and file["x"].is_scale
-        assert [dimension.label for dimension in file["i2"].dims] == ["z", "y", "x"]
-        assert dict(file["i2"].attrs)["units"] == "K"
+        assert [dimension[0].name for dimension in file["i2"].dims] == ["/z", "/y", "/x"]
+        assert dict(file["i2"].attrs)["units"] == b"K"
 
 
 def test_pyfive(store, mounted):
@@ -93,11 +105,12 @@ def test_pyfive(store, mounted):
     root = zarr.open_group(store, mode="r")
     with pyfive.File(mounted(store).files / "made.h5") as file:
         for path, array in arrays_of(root).items():
-            data, read = array[...], file[path][...]
+            data, read = array[...], file["_nc4_non_coord_z" if path == "z" else path][...]
             if data.dtype.kind == "U":
-                assert np.char.decode(np.asarray(read, "S"), "utf-8").tolist() == data.tolist()
-            else:
-                same(read, data, path)
+                texts = [text.decode() if isinstance(text, bytes) else text for text in np.ravel(read)]
+                assert texts == data.ravel().tolist()
+            elif data.dtype.kind in "biuf":
+                same(read, held(data), path)
         assert file["i2"].attrs["units"] in ("K", b"K") and file["below/deeper"].attrs["deep"] == 1
         assert (file.attrs["count"], file.attrs["list"].tolist()) == (3, [1, 2, 3])
 
@@ -122,13 +135,15 @@ def test_netcdf(store, mounted):
     with netCDF4.Dataset(path, auto_complex=True) as file:
         file.set_auto_mask(False)
         assert file.data_model == "NETCDF4"
-        assert set(file.variables) == {name for name in arrays if "/" not in name}
+        assert set(file.variables) == {name for name in arrays if "/" not in name} | {"strings"}
         assert set(file.groups) == {"below", "empty"}
         for name, array in arrays.items():
             data, variable = array[...], file[name]
-            if data.dtype.kind in "SU":
-                variable = np.char.encode(data, "utf-8") if data.dtype.kind == "U" else data
-                assert netCDF4.chartostring(file[name][...], "bytes").tolist() == variable.tolist()
+            if data.dtype.kind == "S":
+                assert netCDF4.chartostring(file[name][...], "bytes").tolist() == data.tolist()
+                continue
+            if data.dtype.kind == "U":
+                assert variable.dtype is str and variable[...].tolist() == data.tolist()
                 continue
             plain = data.astype({"b": "i1"}.get(data.dtype.kind, "f4" if data.dtype == np.float16 else data.dtype))
             same(variable[...], plain, name)
@@ -147,22 +162,21 @@ def test_an_array_alone(store, mounted):
     files = mounted(store).files
     for name, array in arrays_of(root).items():
         own = name.rpartition("/")[2]
-        with h5py.File(files / name / f"{own}.h5") as file:
-            assert list(file) == [own]
-            if array.dtype.kind != "U":
-                same(file[own][...], array[...], name)
-        with pyfive.File(files / name / f"{own}.h5") as file:
-            if array.dtype.kind != "U":
-                same(file[own][...], array[...], name)
-    assert not (files / "strings/strings.h5").exists()
+        for reader in (h5py, pyfive):
+            with reader.File(files / name / f"{own}.h5") as file:
+                if array.dtype.kind in "biuf":
+                    same(file["_nc4_non_coord_z" if own == "z" else own][...], held(array[...]), name)
+    with h5py.File(files / "strings/strings.h5") as file:
+        assert file["strings"].asstr()[...].tolist() == ["", "", ""]
 
 
 def test_an_array_alone_of_every_store(arrays):  # noqa: F811
     for path, data in each(arrays, "h5", lambda data: True):
         own = os.path.basename(path).removesuffix(".h5")
-        for reader in (h5py, pyfive):
+        # pyfive does not know types that are objects of their own, as those of complex numbers are.
+        for reader in (h5py, pyfive) if data.dtype.kind != "c" else (h5py,):
             with reader.File(path) as file:
-                same(file[own][...], data, (path, reader))
+                same(file[own][...], held(data), (path, reader))
 
 
 def test_what_xarray_writes_is_what_it_reads_again(tmp_path, mounted):
@@ -228,8 +242,6 @@ def test_attributes_that_have_no_such_name_have_another(tmp_path, mounted):
                 assert read["_FillValue_" if node is not file else "_FillValue"] in ("none", b"none")
             assert file["x"].dimensions == ("of_x",)
             same(file["x"][...].data, values("i2", (3,)), name)
-    with h5py.File(files / "a.h5") as file:
-        assert file["x"].attrs["a/b"] == 1 and file["x"].attrs["NAME_"] == "own" and file.attrs["_FillValue"] == "none"
     info = json.loads(mounting.zarrfs("info", "--json", tmp_path / "a.zarr" / "x").stdout)
     assert info["renamed_attributes"]["a/b"] == "a_b_" and info["renamed_attributes"]["_FillValue"] == "_FillValue_"
     assert "a/b is a_b_" in mounting.zarrfs("info", tmp_path / "a.zarr").stdout
@@ -272,7 +284,8 @@ def test_corpus(mounted, tmp_path):
             read = []
             file.visititems(lambda name, node, read=read: read.append((name, node)))
             for key, node in read:
-                if isinstance(node, h5py.Dataset) and node.dtype.kind in "biufc":
+                is_dimension = b"This is a netCDF dimension" in node.attrs.get("NAME", b"")
+                if isinstance(node, h5py.Dataset) and node.dtype.kind in "biufc" and not is_dimension:
                     same(node[...], zarr.open_array(store / key, mode="r")[...], (name, key))
                     count += 1
     assert count >= 20

@@ -22,7 +22,7 @@ HUGE = {
 }
 # The files that an array of two dimensions has of integers of four bytes.
 OF_INTEGERS = (
-    "npy raw f.npy nrrd nhdr mha mhd nii fits vti h5 tif ome.tif vrt hdr img csv ndjson".split()
+    "npy raw f.npy nrrd nhdr mha mhd nii fits vti tif ome.tif vrt hdr img csv ndjson nc h5 nc4".split()
 )
 DOCUMENTS = {"metadata.json", "attributes.json"}
 # More than any program should read here: the whole of what is stored is some hundred bytes.
@@ -149,7 +149,7 @@ def test_b9_what_is_not_listed_opens_by_name(view):
 def test_b9_an_attribute_says_what_opens(view):
     for name, names in {
         "small": [*(f"small.{end}" for end in OF_INTEGERS), "chunks/"],
-        "words": ["words.npy", "words.raw", "words.txt", "words.csv", "words.ndjson", "chunks/"],
+        "words": ["words.npy", "words.raw", "words.txt", "words.csv", "words.ndjson", "words.nc", "words.h5", "words.nc4", "chunks/"],
     }.items():
         array = view.path / name
         assert os.getxattr(array, "user.zarrfs.files").decode().splitlines() == names
@@ -193,7 +193,7 @@ def test_b9_forms_are_listed_that_are_asked_for(made, mounted, options):
 
 
 def test_b9_a_word_that_is_no_form_is_refused(made, tmp_path):
-    names = "npy, raw, txt, f.npy, nrrd, nhdr, mha, mhd, nii, fits, mrc, vti, h5, tif, ome.tif, vrt, hdr, img, csv, ndjson, nc, nc4"
+    names = "npy, raw, txt, f.npy, nrrd, nhdr, mha, mhd, nii, fits, mrc, vti, tif, ome.tif, vrt, hdr, img, csv, ndjson, nc, h5, nc4"
     forms = f"row: not a form; there are {names}, chunks and all"
     for options, said in [
         (["--list", "npy,row"], f"zarrfs: invalid value 'row' for '--list <LIST>': {forms}; try 'zarrfs mount --help'\n"),

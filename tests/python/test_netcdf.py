@@ -15,12 +15,14 @@ import zarr
 import corpus
 import layout
 import needs
+import netcdf_stores
 import programs
-from mounting import zarrfs
+from mounting import Mount, zarrfs
 from test_formats import same, values
 
-CLASSIC = ["i1", "i2", "i4", "f4", "f8", "bool", "f2"]
-WIDE = [*CLASSIC, "u1", "u2", "u4", "i8", "u8"]
+CLASSIC = ["i1", "i2", "i4", "f4", "f8", "bool", "f2", "u1", "u2"]
+WIDE = [*CLASSIC, "u4", "i8", "u8"]
+HELD = {"b": "i1", "u1": "i2", "u2": "i4", "f2": "f4"}
 
 
 def add(root, name, data, names=None, chunks="auto", **attributes):
@@ -52,7 +54,7 @@ def numbers(request, tmp_path):
 
 def plain(data):
     """Returns values in the type that netCDF has for them."""
-    return data.astype({"b": "i1"}.get(data.dtype.kind, "f4" if data.dtype == np.float16 else data.dtype))
+    return data.astype(HELD.get(data.dtype.str[1:], HELD.get(data.dtype.kind, data.dtype)))
 
 
 def check(path, group, kind):
@@ -67,13 +69,229 @@ def check(path, group, kind):
     assert os.stat(path).st_size % 4 == 0
 
 
+ENGINES = {"nc": ("netcdf4", "scipy"), "nc4": ("netcdf4", "h5netcdf"), "h5": ("netcdf4", "h5netcdf")}
+
+
+def equal(path, expected):
+    """Fails unless xarray reads a dataset from a file, and with each of its engines."""
+    for engine in ENGINES[path.name.rpartition(".")[2]]:
+        with xarray.open_dataset(path, engine=engine) as read:
+            xarray.testing.assert_equal(read, expected)
+            assert set(read.coords) == set(expected.coords), (path, engine)
+            for name in expected.variables:
+                own = expected[name]
+                assert read[name].dtype.kind == own.dtype.kind or own.dtype.kind in "TOU", (path, engine, name)
+                attributes = {key: value for key, value in own.attrs.items() if key != "dtype"}
+                assert {key: read[name].attrs.get(key) for key in attributes} == attributes, (path, engine, name)
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory):
+    """Writes stores with xarray and mounts their folder; returns the mount, the folder and names with datasets."""
+    folder = tmp_path_factory.mktemp("written")
+    names = netcdf_stores.write(folder)
+    with Mount(folder) as mount:
+        yield mount, folder, {name: xarray.open_zarr(folder / f"{name}.zarr", consolidated="_2" in name).load() for name in names}
+
+
+def of_group(mount, name, end):
+    """Returns the path of a file of a store that lies in a mounted folder."""
+    return mount.files / f"{name}.zarr" / f"{name}.zarr{end}"
+
+
+def test_d4_d8_each_reader_has_what_xarray_wrote(written, tmp_path):
+    mount, _, datasets = written
+    tools = [["ncdump"], ["h5dump"], ["ncks", "-O"]]
+    for name, dataset in datasets.items():
+        for end in (".nc", ".nc4", ".h5", ".cf.nc4"):
+            path = of_group(mount, name, end)
+            equal(path, dataset)
+            for tool in tools:
+                needs.require(tool[0], shutil.which(tool[0]), source=programs.SOURCE)
+                if (tool[0], end) != ("h5dump", ".nc"):
+                    copy = [tmp_path / f"copy{end}"] if tool[0] == "ncks" else []
+                    subprocess.run([*tool, path, *copy], check=True, stdout=subprocess.DEVNULL)
+            equal(tmp_path / f"copy{end}", dataset)
+        # Counts of nanoseconds fit no type of classic netCDF, and the same netCDF-4 has both names.
+        assert not of_group(mount, name, ".cf.nc").exists()
+        assert of_group(mount, name, ".nc4").read_bytes() == of_group(mount, name, ".h5").read_bytes()
+    lines = (mount.path / ".zarrfs/errors").read_text().splitlines()
+    [line] = [line for line in lines if "cmip6_2.zarr.cf.nc" in line]
+    assert "no datetime64[ns] beyond int32, such as time has; .nc4 has it" in line
+
+
+READ = r"""library(ncdf4); library(RNetCDF)
+for (path in readLines(file("stdin"))) {
+    other <- open.nc(path); values <- read.nc(other); close.nc(other)
+    file <- nc_open(path)
+    for (name in names(file$var)) {
+        read <- as.vector(ncvar_get(file, name, raw_datavals=TRUE))
+        stopifnot(length(read) == length(as.vector(values[[name]])))
+        shown <- if (is.character(read)) read else formatC(as.numeric(read), digits=17, format="g", width=1)
+        cat(path, name, shown, sep="\t"); cat("\n")
+    }
+    nc_close(file)
+}"""
+
+
+def test_d8_r_has_what_xarray_wrote(written, tmp_path):
+    mount, _, datasets = written
+    needs.require("Rscript", shutil.which("Rscript"), source=programs.SOURCE)
+    ends = (".nc", ".nc4", "@time=2020-01-03.nc4")
+    paths = [of_group(mount, name, end) for name in datasets for end in ends if "time" not in end or "era5" in name]
+    script = tmp_path / "read.R"
+    script.write_text(READ)
+    names = "".join(f"{path}\n" for path in paths)
+    done = subprocess.run(["Rscript", "--vanilla", script], input=names, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    count = 0
+    for line in done.stdout.splitlines():
+        path, name, *values = line.split("\t")
+        with netCDF4.Dataset(path) as file:
+            file.set_auto_maskandscale(False)
+            expected = file[name][...]
+            if expected.dtype.kind in "SUO":
+                continue
+            read = np.array([np.nan if value in ("NA", "NaN") else float(value) for value in values])
+            np.testing.assert_array_equal(read, np.asarray(expected).astype("f8").ravel(), err_msg=line[:200])
+            count += 1
+    assert count > 40
+
+
+SELECTIONS = {
+    "cmip6": [
+        ("time=2020-01", lambda data: data.sel(time="2020-01")),
+        ("time=#3", lambda data: data.isel(time=3)),
+        ("time=2019-03:2019-06,lat=-45", lambda data: data.sel(time=slice("2019-03", "2019-06"), lat=-45.0)),
+        ("lat=-45:45", lambda data: data.sel(lat=slice(-45, 45))),
+    ],
+    "era5": [
+        ("time=2020-01-02", lambda data: data.sel(time="2020-01-02")),
+        ("time=2020-01-02T03", lambda data: data.sel(time="2020-01-02T03")),
+        ("latitude=10:5", lambda data: data.sel(latitude=slice(10, 5))),
+        ("latitude=5,time=#0", lambda data: data.isel(time=0).sel(latitude=5.0)),
+        ("latitude=#::-2", lambda data: data.isel(latitude=slice(None, None, -2))),
+    ],
+}
+
+
+def variable_of(dataset, kind):
+    """Returns a variable of a dataset with its coordinates, their bounds and its grid mapping."""
+    names = [netcdf_stores.FIELD[kind], *(["time_bnds", "lat_bnds", "lon_bnds", "crs"] if kind == "cmip6" else [])]
+    return dataset[names]
+
+
+def test_d7_parts_have_their_coordinates(written, tmp_path):
+    mount, folder, datasets = written
+    for name, dataset in datasets.items():
+        kind = name.rpartition("_")[0]
+        field = netcdf_stores.FIELD[kind]
+        for text, select in [("", lambda data: data), *SELECTIONS[kind]]:
+            expected, chosen = select(dataset), f"@{text}" if text else ""
+            for end in (".nc", ".nc4", ".cf.nc4"):
+                equal(of_group(mount, name, chosen + end), expected)
+                path = mount.files / f"{name}.zarr" / field / f"{field}{chosen}{end}"
+                equal(path, variable_of(expected, kind))
+                for at, file in [(folder / f"{name}.zarr", of_group(mount, name, chosen + end)), (folder / f"{name}.zarr" / field, path)]:
+                    copy = tmp_path / f"copy{end}"
+                    copy.unlink(missing_ok=True)
+                    zarrfs("cp", f"{at}{chosen}", copy)
+                    assert copy.read_bytes() == file.read_bytes(), (at, chosen, end)
+    # By number, too.
+    [path] = [mount.files / "era5_3.zarr/t2m/t2m@1:3,...,0.nc4"]
+    equal(path, datasets["era5_3"][["t2m"]].isel(time=slice(1, 3), longitude=0))
+
+
+def test_d7_a_selection_that_means_nothing_is_missing_and_errors_say_why(written, tmp_path):
+    mount, folder, _ = written
+    for name, why in [
+        ("era5_2.zarr@time=1999.nc4", "no element is labelled '1999'"),
+        ("era5_2.zarr@0.nc4", "dimensions have to be named"),
+        ("era5_2.zarr@nosuch=1.cf.nc", "no dimension is named 'nosuch'"),
+    ]:
+        assert not (mount.files / "era5_2.zarr" / name).exists()
+        [line] = [line for line in (mount.path / ".zarrfs/errors").read_text().splitlines() if name in line]
+        assert why in line
+        selection, _, end = name.removeprefix("era5_2.zarr").rpartition(".n")
+        done = zarrfs("cp", f"{folder}/era5_2.zarr{selection.removesuffix('.cf')}", tmp_path / f"x.n{end}", check=False)
+        assert done.returncode == 2 and why in done.stderr
+
+
+TYPES = {
+    "bool": np.array([True, False, True, True]), "u1": np.array([0, 255, 1, 2], "u1"), "u4": np.array([0, 1, 2, 2**31 - 1], "u4"),
+    "i8": np.array([0, -65535, 1, -(2**31)]), "f2": np.array([0, 5, 1, np.nan], "f2"), "S3": np.array([b"a", b"", b"xyz", b"ab"]),
+    "U3": np.array(["a", "", "x\u00fcz", "ab"]), "s": np.array(["2020-01-01", "2021-01-01", "1960-01-01T12", "2030-01-01"], "M8[s]"),
+    "h": np.array([1, 2, 3, 4], "m8[h]"), "ns": np.array(["2020-01-01", "NaT", "1960-01-01T12", "2262-01-01"], "M8[ns]"),
+    "c8": np.array([1 + 2j, 3, 4, 5], "c8"), "text": np.array(["one", "", "zwei \u00fc", "x" * 100], object),
+}
+NARROW = [name for name in TYPES if name not in ("ns", "c8")]
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_d3_types_of_numpy_are_what_xarray_has_for_them(version, tmp_path, mounted):
+    root = zarr.open_group(tmp_path / "types.zarr", mode="w", zarr_format=version)
+    for group, names in (("all", list(TYPES)), ("narrow", NARROW)):
+        made = root.create_group(group)
+        for name in names:
+            data = TYPES[name]
+            more = {"dimension_names": ["x"]} if version == 3 else {"attributes": {"_ARRAY_DIMENSIONS": ["x"]}}
+            array = made.create_array(name, shape=4, chunks=3, dtype="str" if name == "text" else data.dtype, **more)
+            array[...] = data
+        if version == 2:
+            made.create_array("raw", shape=2, chunks=2, dtype="V3")
+    if version == 2:
+        del root["narrow/raw"]
+        root["all"].create_array("months", data=np.array([600, 601]).astype("M8[M]"))
+    root["all"].create_array("deep", shape=(1,) * 33, chunks=(1,) * 33, dtype="i2")
+    mount = mounted(tmp_path / "types.zarr")
+    for group, end in (("all", "nc4"), ("narrow", "nc"), ("narrow", "nc4")):
+        path = mount.files / group / f"{group}.{end}"
+        for engine in ENGINES[end]:
+            options = {"auto_complex": True} if engine == "netcdf4" and end == "nc4" else {}
+            with xarray.open_dataset(path, engine=engine, **options) as read:
+                for name in TYPES if group == "all" else NARROW:
+                    data, found = TYPES[name], read[name].values
+                    expected = data.astype({"f2": "f4", "h": "m8[s]"}.get(name, data.dtype))
+                    found = found.astype(data.dtype) if name in ("s", "h", "U3", "text") else found
+                    np.testing.assert_array_equal(found, expected.astype(found.dtype), err_msg=f"{engine} {name}")
+                    assert found.dtype.kind == expected.dtype.kind or end == "nc", (engine, name)
+    left_out = os.getxattr(mount.files / "all/all.nc4", "user.zarrfs.left_out").decode()
+    assert "deep: more than 32 dimensions" in left_out.splitlines()
+    months = "months: the unit of datetime64[M], which CF does not have; its numbers are there"
+    assert (months in left_out.splitlines()) == (version == 2)
+    done = zarrfs("cp", tmp_path / "types.zarr/all", tmp_path / "out.nc4")
+    assert "the file leaves out deep: more than 32 dimensions" in done.stderr
+    assert "deep: more than 32 dimensions (all.h5, all.nc4)" in zarrfs("info", tmp_path / "types.zarr/all").stdout
+
+
+def test_d4_numbers_that_change_beyond_int32_take_the_file_away(tmp_path, mounted):
+    root = zarr.open_group(tmp_path / "a.zarr", mode="w")
+    add(root, "n", np.array([1, -5, 2**31 - 1]), ["x"])
+    mount = mounted(tmp_path / "a.zarr", "--cow", tmp_path / "upper")
+    path = mount.files / "a.nc"
+    with netCDF4.Dataset(path) as file:
+        assert file["n"].dtype == "i4" and file["n"][...].tolist() == [1, -5, 2**31 - 1]
+    numbers = np.load(mount.files / "n/n.npy", mmap_mode="r+")
+    numbers[1] = 2**40
+    numbers.flush()
+    del numbers
+    with pytest.raises(FileNotFoundError):
+        open(path)
+    assert "no int64 beyond int32, such as n has; .nc4 has it" in (mount.path / ".zarrfs/errors").read_text()
+    with netCDF4.Dataset(mount.files / "a.nc4") as file:
+        assert file["n"][...].tolist() == [1, 2**40, 2**31 - 1]
+
+
 def test_all_types(numbers, mounted):
     root = zarr.open_group(numbers, mode="r")
-    files = mounted(numbers).files
+    mount = mounted(numbers)
+    files = mount.files
     check(files / "classic/classic.nc", root["classic"], "NETCDF3_CLASSIC")
-    # CDF-1 and CDF-2 lack these types, and both lack groups.
+    # CDF-1 and CDF-2 lack these numbers, and both lack groups.
     assert not (files / "wide/wide.nc").exists()
     assert not (files / "numbers.nc").exists()
+    lines = (mount.path / ".zarrfs/errors").read_text()
+    assert "beyond int32, such as of_i8 has; .nc4 has it" in lines and "there is no array" in lines
     with scipy.io.netcdf_file(files / "classic/classic.nc", mmap=True) as file:
         for name, array in root["classic"].arrays():
             same(np.array(file.variables[name][...]), plain(array[...]), name)
@@ -207,6 +425,13 @@ def test_gdal(tmp_path, mounted):
     assert np.array_equal(read, data) or np.array_equal(read[:, ::-1], data)
 
 
+def is_held(array):
+    """Says whether classic netCDF has the values of an array."""
+    data = array[...]
+    fits = data.dtype.kind in "iu" and data.size > 0 and abs(data.astype(object)).max() < 2**31
+    return 0 not in array.shape and (fits or data.dtype.newbyteorder("=") in map(np.dtype, CLASSIC))
+
+
 def test_corpus(mounted, tmp_path):
     """Groups of other writers: those of zarrita.js and zarr-python that netCDF can hold."""
     needs.shared("corpus")
@@ -227,7 +452,7 @@ def test_corpus(mounted, tmp_path):
             except ValueError:
                 # zarr-python does not know a type of it.
                 continue
-            holds = all(a.dtype.newbyteorder("=") in map(np.dtype, CLASSIC) and 0 not in a.shape for a in arrays.values())
+            holds = all(is_held(array) for array in arrays.values())
             assert file.exists() == bool(arrays and holds), (name, path)
             if file.exists():
                 count += 1

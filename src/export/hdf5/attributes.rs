@@ -6,13 +6,12 @@ use serde_json::{Value, json};
 
 use crate::dialect::fill;
 use crate::export::hdf5::datatype::{
-    Flavour, HdfType, TextEnd, any_string, boolean, compound, double, integer, reference,
-    references, string,
+    HdfType, any_string, compound, double, integer, reference, references, string,
 };
 use crate::export::hdf5::heap::GlobalHeap;
 use crate::export::hdf5::object::{ObjectHeader, attribute, dataspace, null_dataspace};
 use crate::export::netcdf_header::{
-    FILL, float, has_implied_fill, has_variable_type, integer as integer_of,
+    FILL, float, has_implied_fill, has_variable_type, integer as integer_of, meant_attributes,
 };
 use crate::export::netcdf_names::{held_names, is_name};
 use crate::model::{Array, Attributes, DataType};
@@ -105,10 +104,10 @@ type ValueMessages = (Vec<u8>, Vec<u8>, Vec<u8>);
 
 fn fixed_text(text: &str) -> Option<ValueMessages> {
     Some(if text.is_empty() {
-        let kind = string(1, TextEnd::Zero, false)?;
+        let kind = string(1, false)?;
         (kind, null_dataspace(), Vec::new())
     } else {
-        let kind = string(text.len(), TextEnd::Zero, !text.is_ascii())?;
+        let kind = string(text.len(), !text.is_ascii())?;
         (kind, dataspace(&[])?, text.as_bytes().to_vec())
     })
 }
@@ -139,11 +138,11 @@ fn joined(parts: impl Iterator<Item = Option<Vec<u8>>>) -> Option<Vec<u8>> {
 }
 
 /// Returns the attributes of a group.
-pub(super) fn of_group(attributes: &Attributes, flavour: Flavour) -> Vec<(String, HdfValue)> {
+pub(super) fn of_group(attributes: &Attributes) -> Vec<(String, HdfValue)> {
     let values = attributes.to_map();
-    let names = held_names(values.keys(), |name| is_own(name, flavour));
+    let names = held_names(values.keys(), is_own);
     let list = values.iter().zip(names).map(|((own, value), name)| {
-        let value = held(attributes, own, value, flavour);
+        let value = held(attributes, own, value);
         (name, value)
     });
     list.collect()
@@ -156,7 +155,7 @@ pub fn is_fill(data_type: &DataType, value: &Value) -> bool {
 }
 
 /// Returns the attributes of an array whose elements have a type. The number that stands for no value has that type.
-pub(super) fn of_array(array: &Array, kind: &HdfType, flavour: Flavour) -> Vec<(String, HdfValue)> {
+pub(super) fn of_array(array: &Array, kind: &HdfType) -> Vec<(String, HdfValue)> {
     let typed = |lengths: Vec<u64>, decoded: &[u8]| HdfValue::Elements {
         kind: kind.message.clone(),
         lengths,
@@ -169,7 +168,7 @@ pub(super) fn of_array(array: &Array, kind: &HdfType, flavour: Flavour) -> Vec<(
         .is_none_or(|value| is_fill(&array.data_type, value));
     let names = held_names(values.keys(), |name| {
         // netCDF refuses a fill value of another type.
-        is_own(name, flavour) && (name != FILL || is_fill)
+        is_own(name) && (name != FILL || is_fill)
     });
     let is_integer = matches!(array.data_type, DataType::Int(_) | DataType::UInt(_));
     let list = values.iter().zip(names).map(|((own, value), name)| {
@@ -178,7 +177,7 @@ pub(super) fn of_array(array: &Array, kind: &HdfType, flavour: Flavour) -> Vec<(
             .flatten();
         let value = match numbers {
             Some((lengths, numbers)) => typed(lengths, &numbers),
-            None => held(&array.attributes, own, value, flavour),
+            None => held(&array.attributes, own, value),
         };
         (name, value)
     });
@@ -186,14 +185,19 @@ pub(super) fn of_array(array: &Array, kind: &HdfType, flavour: Flavour) -> Vec<(
     if has_implied_fill(array) && number_of(&array.data_type, &json!(0)).is_some() {
         list.push((FILL.to_string(), typed(Vec::new(), &array.fill_value.bytes)));
     }
-    if let Some(unit) = time_unit(array) {
-        list.push(("units".to_string(), text(unit, flavour)));
+    for (name, value) in meant_attributes(array) {
+        if array.attributes.get(name).is_none() {
+            list.push((name.to_string(), text(value)));
+        }
+    }
+    if kind.letters.is_some() && matches!(array.data_type, DataType::FixedText(_)) {
+        list.push(("_Encoding".to_string(), text("utf-8".to_string())));
     }
     list
 }
 
 /// Whether an attribute is of the user's own, and no part of how HDF5 or netCDF describe dimensions.
-fn is_own(name: &str, flavour: Flavour) -> bool {
+fn is_own(name: &str) -> bool {
     let is_reserved = [
         "CLASS",
         "NAME",
@@ -204,11 +208,7 @@ fn is_own(name: &str, flavour: Flavour) -> bool {
         "_Netcdf4Coordinates",
         "_NCProperties",
     ];
-    let is_held = match flavour {
-        Flavour::Netcdf4 => is_name(name),
-        Flavour::Hdf5 => !name.is_empty() && name.len() < 1024 && !name.contains('\0'),
-    };
-    is_held && !is_reserved.contains(&name)
+    is_name(name) && !is_reserved.contains(&name)
 }
 
 /// Returns the lengths and the bytes of a number or a list of numbers, as they stand in attributes, in a data type of
@@ -240,32 +240,10 @@ fn number_of(data_type: &DataType, value: &Value) -> Option<Vec<u8>> {
     Some(fill::parse(data_type, &number).ok()?.bytes)
 }
 
-/// Returns the unit of dates and durations as CF has it, if the attributes say none.
-fn time_unit(array: &Array) -> Option<String> {
-    let (DataType::DateTime(unit) | DataType::TimeDelta(unit)) = &array.data_type else {
-        return None;
-    };
-    let word = match unit.name.as_str() {
-        "D" => "days",
-        "h" => "hours",
-        "m" => "minutes",
-        "s" => "seconds",
-        "ms" => "milliseconds",
-        "us" => "microseconds",
-        "ns" => "nanoseconds",
-        _ => return None,
-    };
-    let is_known = unit.scale == 1 && array.attributes.get("units").is_none();
-    is_known.then(|| match array.data_type {
-        DataType::DateTime(_) => format!("{word} since 1970-01-01"),
-        _ => word.to_string(),
-    })
-}
-
-/// Returns text as a flavour has it: netCDF's own text has a fixed length.
-pub(super) fn text(text: String, flavour: Flavour) -> HdfValue {
+/// Returns text as netCDF has it: its own text has a fixed length.
+pub(super) fn text(text: String) -> HdfValue {
     let is_short = text.len() < ObjectHeader::MAX_MESSAGE / 2;
-    if flavour == Flavour::Netcdf4 && is_short && !text.contains('\0') {
+    if is_short && !text.contains('\0') {
         HdfValue::FixedText(text)
     } else {
         HdfValue::Text(text)
@@ -273,7 +251,7 @@ pub(super) fn text(text: String, flavour: Flavour) -> HdfValue {
 }
 
 /// Returns the value of an attribute, which JSON may not have as a number.
-fn held(attributes: &Attributes, name: &str, value: &Value, flavour: Flavour) -> HdfValue {
+fn held(attributes: &Attributes, name: &str, value: &Value) -> HdfValue {
     let is_number = attributes.is_beyond_json(name, value);
     let numbers = is_number.then(|| of_type(&DataType::Float(8), value));
     match numbers.flatten() {
@@ -282,11 +260,11 @@ fn held(attributes: &Attributes, name: &str, value: &Value, flavour: Flavour) ->
             lengths,
             bytes,
         },
-        None => encoded(value, flavour),
+        None => encoded(value),
     }
 }
 
-fn encoded(value: &Value, flavour: Flavour) -> HdfValue {
+fn encoded(value: &Value) -> HdfValue {
     let list = match value {
         Value::Array(list) if !list.is_empty() => list,
         _ => std::slice::from_ref(value),
@@ -300,27 +278,23 @@ fn encoded(value: &Value, flavour: Flavour) -> HdfValue {
         .map(|text| text.as_str().map(str::to_string))
         .collect();
     match (texts, value) {
-        (_, Value::String(string)) => text(string.clone(), flavour),
+        (_, Value::String(string)) => text(string.clone()),
         // A list of texts has an address for each.
         (Some(texts), Value::Array(_)) if texts.len() < 4000 => HdfValue::Texts(texts),
-        _ if list.len() > 7000 => text(value.to_string(), flavour),
+        _ if list.len() > 7000 => text(value.to_string()),
         _ => {
-            let numbers = booleans(list, lengths.clone(), flavour);
+            let numbers = booleans(list, lengths.clone());
             let numbers = numbers.or_else(|| numbers_of(list, lengths));
-            numbers.unwrap_or_else(|| text(value.to_string(), flavour))
+            numbers.unwrap_or_else(|| text(value.to_string()))
         }
     }
 }
 
-fn booleans(list: &[Value], lengths: Vec<u64>, flavour: Flavour) -> Option<HdfValue> {
+fn booleans(list: &[Value], lengths: Vec<u64>) -> Option<HdfValue> {
     let bytes = list.iter().map(|value| value.as_bool().map(u8::from));
-    let kind = match flavour {
-        Flavour::Hdf5 => boolean(),
-        Flavour::Netcdf4 => integer(1, true),
-    };
     let bytes = bytes.collect::<Option<Vec<u8>>>()?;
     Some(HdfValue::Elements {
-        kind,
+        kind: integer(1, true),
         lengths,
         bytes,
     })

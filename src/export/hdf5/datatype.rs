@@ -2,20 +2,19 @@
 
 use std::sync::Arc;
 
-use crate::export::conversion::{BigEndianSingle, Conversion, Utf8};
-use crate::model::{DataType, Field};
+use crate::export::conversion::{BigEndianSingle, BrainFloat, Conversion, Utf8};
+use crate::export::hdf5::heap::REFERENCE;
+use crate::model::{Array, DataType, Field};
 
-/// What a file is read with.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Flavour {
-    /// HDF5: all types that it has, and text of any length.
-    Hdf5,
-    /// netCDF-4: its types alone, all dimensions as scales, and text of a fixed length.
-    Netcdf4,
-}
+/// What the name of the type of a structure begins with.
+pub(super) const STRUCTURE: &str = "structure";
 
 /// The longest message of a type; those of structures can be longer.
 const MAX_TYPE: usize = 1 << 14;
+
+/// The longest array of texts of a fixed length that is made of texts of any length, in bytes: these are read when a file
+/// is opened.
+const MAX_TEXTS: u64 = 16 << 20;
 
 /// What the elements of an array are in a file.
 pub(super) struct HdfType {
@@ -27,8 +26,10 @@ pub(super) struct HdfType {
     pub(super) conversion: Option<Arc<dyn Conversion>>,
     /// The length of one more dimension, that of the letters of a text.
     pub(super) letters: Option<u64>,
-    /// The name under which netCDF wants the type itself to be in the file.
+    /// The name under which netCDF wants the type itself to be in the file; a number follows the name of structures.
     pub(super) own_name: Option<&'static str>,
+    /// Whether elements are texts of any length, which lie elsewhere.
+    pub(super) is_text: bool,
 }
 
 impl HdfType {
@@ -39,47 +40,63 @@ impl HdfType {
             conversion: None,
             letters: None,
             own_name: None,
+            is_text: false,
         }
     }
 
-    /// Returns the type that holds every value of a data type; nothing if there is none.
-    pub(super) fn of(data_type: &DataType, flavour: Flavour) -> Option<HdfType> {
-        let found = HdfType::of_any_length(data_type, flavour);
+    /// Returns the type that holds every value of an array; `None` if there is none.
+    ///
+    /// netCDF-C crashes on half floats, on texts of a fixed length and on the booleans of h5py, so there are none of these.
+    pub(super) fn of(array: &Array) -> Option<HdfType> {
+        let found = match &array.data_type {
+            DataType::Text | DataType::Object => Some(HdfType::text()),
+            DataType::FixedText(_) if array.byte_length().ok()? <= MAX_TEXTS => {
+                Some(HdfType::text())
+            }
+            data_type => HdfType::of_fixed_length(data_type),
+        };
         found.filter(|found| found.message.len() <= MAX_TYPE)
     }
 
-    fn of_any_length(data_type: &DataType, flavour: Flavour) -> Option<HdfType> {
-        let is_netcdf = flavour == Flavour::Netcdf4;
+    fn of_fixed_length(data_type: &DataType) -> Option<HdfType> {
         let size = data_type.size().filter(|&size| size > 0)?;
         let plain = || Some(HdfType::plain(message_of(data_type)?, size));
+        // Big-endian, as readers take them whatever the order of their bytes.
+        let widened = |conversion: Arc<dyn Conversion>| HdfType {
+            conversion: Some(conversion),
+            ..HdfType::plain(single(true), 4)
+        };
         match data_type {
-            DataType::Bool if is_netcdf => Some(HdfType::plain(integer(1, true), 1)),
-            // NetCDF has no half floats, and these are read whatever the order of their bytes.
-            DataType::Float(2) if is_netcdf => Some(HdfType {
-                conversion: Some(Arc::new(BigEndianSingle)),
-                ..HdfType::plain(single(true), 4)
-            }),
-            DataType::Complex(width) if is_netcdf => Some(HdfType {
+            DataType::Float(2) => Some(widened(Arc::new(BigEndianSingle))),
+            DataType::Small(number) if number.name == "bfloat16" => {
+                Some(widened(Arc::new(BrainFloat)))
+            }
+            DataType::Complex(width) => Some(HdfType {
                 own_name: Some(match width {
                     8 => "_PFNC_FLOAT_COMPLEX_TYPE",
                     _ => "_PFNC_DOUBLE_COMPLEX_TYPE",
                 }),
                 ..plain()?
             }),
-            DataType::FixedBytes(_) if is_netcdf => Some(HdfType::letters(size, None)),
-            DataType::FixedText(_) if is_netcdf => {
-                Some(HdfType::letters(size, Some(Arc::new(Utf8 { size }))))
-            }
-            DataType::FixedText(_) => Some(HdfType {
-                conversion: Some(Arc::new(Utf8 { size })),
-                ..HdfType::plain(string(size, TextEnd::Padded, true)?, size)
+            DataType::FixedBytes(_) => Some(HdfType::letters(size, None)),
+            DataType::FixedText(_) => Some(HdfType::letters(size, Some(Arc::new(Utf8 { size })))),
+            DataType::Struct(_) => Some(HdfType {
+                own_name: Some(STRUCTURE),
+                ..plain()?
             }),
-            DataType::Raw(_) | DataType::Struct(_) | DataType::Small(_) if is_netcdf => None,
             _ => plain(),
         }
     }
 
-    /// Returns texts as netCDF has them: letters along one more dimension.
+    /// Returns texts of any length, in UTF-8.
+    fn text() -> HdfType {
+        HdfType {
+            is_text: true,
+            ..HdfType::plain(any_string(), REFERENCE)
+        }
+    }
+
+    /// Returns texts as letters along one more dimension.
     fn letters(length: usize, conversion: Option<Arc<dyn Conversion>>) -> HdfType {
         let message = [&[0x13, 1, 0, 0], &1_u32.to_le_bytes()[..]].concat();
         HdfType {
@@ -105,17 +122,14 @@ impl HdfType {
 /// Returns the message of a type whose elements are written as they are decoded.
 fn message_of(data_type: &DataType) -> Option<Vec<u8>> {
     Some(match data_type {
-        DataType::Bool => boolean(),
+        DataType::Bool => integer(1, true),
         DataType::Int(width) => integer(*width, true),
         DataType::UInt(width) => integer(*width, false),
         DataType::DateTime(_) | DataType::TimeDelta(_) => integer(8, true),
-        DataType::Float(2) => float(2, (10, 5), 15),
         DataType::Float(4) => single(false),
         DataType::Float(8) => double(),
-        DataType::Small(number) if number.name == "bfloat16" => float(2, (7, 8), 127),
         DataType::Complex(8) => compound(8, &[("r", 0, single(false)), ("i", 4, single(false))])?,
         DataType::Complex(16) => compound(16, &[("r", 0, double()), ("i", 8, double())])?,
-        DataType::FixedBytes(length) => string(*length, TextEnd::Padded, false)?,
         DataType::Raw(length) => [&[0x15, 0, 0, 0], &word(*length)?[..]].concat(),
         DataType::Struct(fields) => structure(fields, data_type.size()?)?,
         _ => return None,
@@ -153,29 +167,9 @@ fn float(width: u8, (mantissa, exponent): (u8, u8), bias: u32) -> Vec<u8> {
     [&head[..], &places, &bias.to_le_bytes()].concat()
 }
 
-/// Returns booleans as h5py writes them: a byte with two names.
-pub(super) fn boolean() -> Vec<u8> {
-    let base = integer(1, true);
-    [
-        &[0x38, 2, 0, 0, 1, 0, 0, 0],
-        &base[..],
-        b"FALSE\0TRUE\0\0\x01",
-    ]
-    .concat()
-}
-
-/// What stands behind a text that is shorter than its type.
-#[derive(Clone, Copy)]
-pub(super) enum TextEnd {
-    /// A zero.
-    Zero = 0,
-    /// Zeros, which a text of full length does not have.
-    Padded = 1,
-}
-
-/// Returns text of a fixed length.
-pub(super) fn string(length: usize, end: TextEnd, is_utf8: bool) -> Option<Vec<u8>> {
-    let bits = end as u8 | u8::from(is_utf8) << 4;
+/// Returns text of a fixed length, which ends with a zero if it is shorter.
+pub(super) fn string(length: usize, is_utf8: bool) -> Option<Vec<u8>> {
+    let bits = u8::from(is_utf8) << 4;
     Some([&[0x13, bits, 0, 0], &word(length)?[..]].concat())
 }
 
@@ -216,15 +210,30 @@ pub(super) fn compound(size: usize, parts: &[(&str, usize, Vec<u8>)]) -> Option<
 fn structure(fields: &[Field], size: usize) -> Option<Vec<u8>> {
     let (mut parts, mut offset) = (Vec::new(), 0);
     for field in fields {
-        let element = message_of(&field.data_type)?;
-        let message = match &field.shape[..] {
+        let size = field.data_type.size()? * field.count()?;
+        let (element, lengths) = part_of(field)?;
+        let message = match &lengths[..] {
             [] => element,
-            lengths => subarray(&element, field.data_type.size()? * field.count()?, lengths)?,
+            lengths => subarray(&element, size, lengths)?,
         };
         parts.push((field.name.as_str(), offset, message));
-        offset += field.data_type.size()? * field.count()?;
+        offset += size;
     }
     compound(size, &parts)
+}
+
+/// Returns the type of a field and the lengths of its subarray; `None` for types that netCDF takes in no structure.
+fn part_of(field: &Field) -> Option<(Vec<u8>, Vec<u64>)> {
+    let mut lengths = field.shape.clone();
+    let element = match &field.data_type {
+        DataType::FixedBytes(length) => {
+            lengths.push(*length as u64);
+            string(1, false)?
+        }
+        DataType::Complex(_) | DataType::Raw(_) | DataType::Struct(_) => return None,
+        plain => message_of(plain)?,
+    };
+    Some((element, lengths))
 }
 
 fn subarray(element: &[u8], size: usize, lengths: &[u64]) -> Option<Vec<u8>> {

@@ -1,4 +1,4 @@
-//! The global heap of an HDF5 file: values of attributes that have no fixed length (HDF5 File Format Specification,
+//! The global heap of an HDF5 file: values that have no fixed length (HDF5 File Format Specification,
 //! III.E).
 //!
 //! A heap is a row of collections, each with a limited number of objects. Where an object lies depends on those before it
@@ -6,6 +6,8 @@
 
 /// Bytes of a collection without objects that are its head; the head of an object has as many.
 const HEAD: usize = 16;
+/// Bytes of what refers to an object.
+pub(super) const REFERENCE: usize = 16;
 /// The shortest collection.
 const MIN_COLLECTION: usize = 4096;
 /// The length from which on a collection takes no more objects, as the library has it.
@@ -16,6 +18,8 @@ const MAX_COLLECTION: usize = 1 << 16;
 pub(super) struct GlobalHeap {
     /// Where it begins.
     address: u64,
+    /// Bytes of collections that were taken away.
+    taken: u64,
     /// Collections that take no more objects.
     closed: Vec<u8>,
     /// The objects of the last collection.
@@ -32,18 +36,16 @@ impl GlobalHeap {
         }
     }
 
-    /// Adds an object of `count` elements and returns what refers to it: the count, and where it is.
+    /// Adds an object of `count` elements and returns what refers to it: the count, and where it is. An empty text is an
+    /// object, too: R crashes where there is none.
     pub(super) fn put(&mut self, count: usize, bytes: &[u8]) -> Option<Vec<u8>> {
         let mut out = u32::try_from(count).ok()?.to_le_bytes().to_vec();
-        if count == 0 {
-            out.resize(HEAD, 0);
-            return Some(out);
-        }
-        if self.objects.len() + bytes.len() > MAX_COLLECTION {
+        if self.objects.len() + bytes.len() > MAX_COLLECTION || self.count == u16::MAX {
             self.close();
         }
         self.count = self.count.checked_add(1)?;
-        out.extend((self.address + self.closed.len() as u64).to_le_bytes());
+        let collection = self.address + self.taken + self.closed.len() as u64;
+        out.extend(collection.to_le_bytes());
         out.extend(u32::from(self.count).to_le_bytes());
         self.objects.extend(self.count.to_le_bytes());
         self.objects.extend([1, 0, 0, 0, 0, 0]);
@@ -76,7 +78,13 @@ impl GlobalHeap {
         self.count = 0;
     }
 
-    /// Returns the heap.
+    /// Takes the collections away that take no more objects.
+    pub(super) fn take(&mut self) -> Vec<u8> {
+        self.taken += self.closed.len() as u64;
+        std::mem::take(&mut self.closed)
+    }
+
+    /// Returns the heap, without what was taken away.
     pub(super) fn finish(mut self) -> Vec<u8> {
         self.close();
         self.closed

@@ -3,7 +3,7 @@
 use crate::export::dimensions::GroupDimensions;
 use crate::export::group::GroupMember;
 use crate::export::hdf5::attributes::HdfValue;
-use crate::export::hdf5::datatype::{Flavour, HdfType};
+use crate::export::hdf5::datatype::HdfType;
 
 /// The most dimensions of a dataset.
 const MAX_DIMENSIONS: usize = 32;
@@ -25,12 +25,10 @@ pub(super) fn placed<'a>(
     number: usize,
     name: &'a str,
     member: &'a GroupMember,
-    flavour: Flavour,
 ) -> Result<PlacedMember<'a>, String> {
     let array = &member.array;
-    let kind = HdfType::of(&array.data_type, flavour);
-    let kind =
-        kind.ok_or_else(|| format!("{}: there is no type for {}", member.path, array.data_type))?;
+    let no_type = || format!("{}: there is no type for {}", member.path, array.data_type);
+    let kind = HdfType::of(array).ok_or_else(no_type)?;
     let mut lengths = array.shape.clone();
     lengths.extend(kind.letters);
     if lengths.len() > MAX_DIMENSIONS {
@@ -62,29 +60,17 @@ impl PlacedMember<'_> {
         self.dimensions = numbered.collect();
     }
 
-    /// Returns the attributes that say what the dimensions are.
-    pub(super) fn dimension_attributes(
+    /// Returns the attribute that says which objects are the scales of the dimensions.
+    pub(super) fn scales(
         &self,
         scale_of: impl Fn(u64) -> Option<usize>,
-        flavour: Flavour,
-    ) -> Vec<(String, HdfValue)> {
-        let mut list = Vec::new();
+    ) -> Option<(String, HdfValue)> {
         let scales: Vec<_> = self
             .dimensions
             .iter()
             .map(|&number| scale_of(number))
             .collect();
-        if scales.iter().any(Option::is_some) {
-            list.push(("DIMENSION_LIST".to_string(), HdfValue::Scales(scales)));
-        }
-        let names = &self.member.array.dimension_names;
-        if flavour == Flavour::Hdf5 && names.iter().any(Option::is_some) {
-            let labels = names.iter().map(|name| name.clone().unwrap_or_default());
-            list.push((
-                "DIMENSION_LABELS".to_string(),
-                HdfValue::Texts(labels.collect()),
-            ));
-        }
-        list
+        let has_some = scales.iter().any(Option::is_some);
+        has_some.then(|| ("DIMENSION_LIST".to_string(), HdfValue::Scales(scales)))
     }
 }

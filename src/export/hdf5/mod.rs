@@ -1,24 +1,30 @@
-//! `GROUP.h5` and `GROUP.nc4`: a group with all that lies below it as one file of HDF5, and `NAME.h5`, an array alone.
+//! `GROUP.nc4` and `GROUP.h5`: a group with all that lies below it as one file of netCDF-4, which is HDF5.
 //!
 //! Datasets are contiguous: behind the headers they lie one after the other, the smallest first. Headers are made twice,
 //! first without addresses, since their lengths do not depend on these. `datatype` and `attributes` say what values become,
-//! `tree` has the objects, `object` and `heap` the words.
+//! `tree` has the objects, `object` and `heap` the words, `texts` the texts of arrays, for which a file is made when it is
+//! opened.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
+use crate::array::ragged::ReservedBytes;
+use crate::error::{Error, Result};
 use crate::export::format::ALIGNMENT;
 use crate::export::group::{
-    GroupContents, GroupFormat, GroupLayout, GroupMember, GroupPlan, GroupScope, OrWhyNot,
-    PlacedVariable,
+    GroupBody, GroupContents, GroupFormat, GroupLayout, GroupPlan, GroupScope, MadeLayout,
+    OrWhyNot, PlacedVariable,
 };
-use crate::export::hdf5::datatype::Flavour;
+use crate::export::hdf5::datatype::HdfType;
 use crate::export::hdf5::heap::GlobalHeap;
 use crate::export::hdf5::object::{
     MessageKind, ObjectHeader, SUPERBLOCK, UNDEFINED, data_layout, dataspace, fill_value, link,
     link_info, superblock,
 };
+use crate::export::hdf5::texts::TextsOfFile;
 use crate::export::hdf5::tree::{HdfDataset, HdfObject, HdfTree, ObjectBody};
-use crate::export::{ElementForm, FileParts, Format, Subject, axes};
+use crate::export::{ElementForm, FileParts};
+use crate::request_context::RequestContext;
 
 mod attributes;
 mod datatype;
@@ -26,37 +32,70 @@ mod heap;
 mod member;
 mod object;
 mod scales;
+mod texts;
 mod tree;
 
 pub use crate::export::hdf5::attributes::is_fill;
 
-/// HDF5 as h5py writes it.
-pub const GROUP: GroupFormat = GroupFormat {
-    extension: "h5",
-    scope: GroupScope::Below,
-    plan: |contents| planned(contents, Flavour::Hdf5),
-};
-
-/// HDF5 as netCDF-4 has it.
+/// netCDF-4.
 pub const NETCDF: GroupFormat = GroupFormat {
     extension: "nc4",
     scope: GroupScope::Below,
-    plan: |contents| planned(contents, Flavour::Netcdf4),
+    plan: planned,
 };
 
-fn planned(contents: &GroupContents, flavour: Flavour) -> OrWhyNot<GroupPlan> {
-    let layout = plan(contents, flavour).map(GroupPlan::laid);
-    layout.ok_or_else(|| "none of the arrays can be held".to_string())
+/// The same under the name that programs of HDF5 know.
+pub const HDF5: GroupFormat = GroupFormat {
+    extension: "h5",
+    ..NETCDF
+};
+
+fn planned(contents: &GroupContents) -> OrWhyNot<GroupPlan> {
+    let tree = HdfTree::of(contents);
+    let tree = tree.ok_or_else(|| "none of the arrays can be held".to_string())?;
+    let read: Vec<usize> = tree.texts().map(|(_, member)| member).collect();
+    let body = if read.is_empty() {
+        let none = TextsOfFile::default();
+        let file = assembled(&tree, contents, &none);
+        let file = file.ok_or_else(too_long)?;
+        let mut header = Vec::new();
+        file.parts
+            .iter()
+            .for_each(|part| header.extend_from_slice(part));
+        GroupBody::Laid(GroupLayout {
+            header: Arc::new(header.into()),
+            variables: file.variables,
+        })
+    } else {
+        GroupBody::Made(MadeLayout { read, make: made })
+    };
+    Ok(GroupPlan {
+        body,
+        left_out: tree.left_out,
+    })
 }
 
-/// An array by itself.
-pub const FORMAT: Format = Format {
-    extension: "h5",
-    needs: "elements of a fixed length in at most 32 dimensions, and a name of UTF-8",
-    parts: Some(alone),
-    ragged: None,
-    is_basic: false,
-};
+fn too_long() -> String {
+    "no names, attributes and lengths as long as these".to_string()
+}
+
+/// Makes a file with texts, which are read.
+fn made(context: &RequestContext, contents: &GroupContents) -> Result<GroupLayout> {
+    let too_large = || Error::too_large("group", too_long());
+    let tree = HdfTree::of(contents).ok_or_else(too_large)?;
+    let begin = objects_end(&tree).ok_or_else(too_large)?;
+    let texts = TextsOfFile::read(context, &tree, contents, begin)?;
+    let file = assembled(&tree, contents, &texts).ok_or_else(too_large)?;
+    let mut header = contents.growing()?;
+    for part in &file.parts {
+        header.push(part)?;
+    }
+    let header: ReservedBytes = header.finish();
+    Ok(GroupLayout {
+        header: Arc::new(header),
+        variables: file.variables,
+    })
+}
 
 /// Where the objects of a file lie.
 struct HdfPlaces {
@@ -72,33 +111,58 @@ struct WrittenObjects {
     heap: Vec<u8>,
 }
 
-fn plan(contents: &GroupContents, flavour: Flavour) -> Option<GroupLayout> {
-    let tree = HdfTree::of(contents, flavour)?;
+/// A file whose objects have their places.
+struct AssembledFile<'a> {
+    /// The bytes before the elements that have a fixed length.
+    parts: Vec<Cow<'a, [u8]>>,
+    variables: Vec<PlacedVariable>,
+}
+
+/// Returns where the objects of a file and the values of their attributes end.
+fn objects_end(tree: &HdfTree) -> Option<u64> {
+    Some(unplaced(tree)?.1)
+}
+
+/// Returns the places of the objects, and where these end.
+fn unplaced(tree: &HdfTree) -> Option<(HdfPlaces, u64)> {
     let count = tree.objects.len();
     let unknown = HdfPlaces {
         objects: vec![UNDEFINED; count],
         heap: 0,
         data: vec![UNDEFINED; count],
     };
-    let (places, headers_end) = placed(&write(&tree, &unknown)?)?;
-    let begin = headers_end.next_multiple_of(ALIGNMENT as u64);
-    let (data, end) = data_places(&tree, begin)?;
+    placed(&write(tree, &unknown)?)
+}
+
+/// Puts a file together; `None` if something in it is too long.
+fn assembled<'a>(
+    tree: &HdfTree,
+    contents: &GroupContents,
+    texts: &'a TextsOfFile,
+) -> Option<AssembledFile<'a>> {
+    let (places, headers_end) = unplaced(tree)?;
+    let texts_end = headers_end.checked_add(texts.len())?;
+    let begin = texts_end.next_multiple_of(ALIGNMENT as u64);
+    let (mut data, end) = data_places(tree, begin)?;
+    for (object, place) in texts.places() {
+        *data.get_mut(object)? = headers_end.checked_add(place)?;
+    }
     let written = write(
-        &tree,
+        tree,
         &HdfPlaces {
             data: data.clone(),
             ..places
         },
     )?;
-    let root = SUPERBLOCK;
-    let mut header = superblock(end, root);
-    header.extend(written.objects.concat());
-    header.extend(written.heap);
-    header.resize(usize::try_from(begin).ok()?, 0);
-    let variables = variables(&tree, contents, &data, flavour)?;
-    Some(GroupLayout {
-        header: Arc::new(header.into()),
-        variables,
+    let mut parts = vec![Cow::Owned(superblock(end, SUPERBLOCK))];
+    parts.extend(written.objects.into_iter().map(Cow::Owned));
+    parts.push(Cow::Owned(written.heap));
+    parts.extend(texts.parts().map(Cow::Borrowed));
+    let padding = usize::try_from(begin - texts_end).ok()?;
+    parts.push(Cow::Owned(vec![0; padding]));
+    Some(AssembledFile {
+        parts,
+        variables: variables(tree, contents, &data)?,
     })
 }
 
@@ -118,7 +182,7 @@ fn placed(written: &WrittenObjects) -> Option<(HdfPlaces, u64)> {
     Some((places, next + written.heap.len() as u64))
 }
 
-/// Returns the datasets that have elements, the smallest first.
+/// Returns the datasets that have elements of a fixed length, the smallest first.
 fn stored(tree: &HdfTree) -> Vec<(usize, &HdfDataset)> {
     let objects = tree.objects.iter().enumerate();
     let datasets = objects.filter_map(|(number, object)| match &object.body {
@@ -126,7 +190,7 @@ fn stored(tree: &HdfTree) -> Vec<(usize, &HdfDataset)> {
         _ => None,
     });
     let mut stored: Vec<_> = datasets
-        .filter(|(_, dataset)| dataset.member.is_some() && dataset.size > 0)
+        .filter(|(_, dataset)| dataset.member.is_some() && dataset.size > 0 && !dataset.is_text)
         .collect();
     stored.sort_by_key(|(number, dataset)| (dataset.size, *number));
     stored
@@ -148,12 +212,11 @@ fn variables(
     tree: &HdfTree,
     contents: &GroupContents,
     data: &[u64],
-    flavour: Flavour,
 ) -> Option<Vec<PlacedVariable>> {
     let placed = stored(tree).into_iter().map(|(number, dataset)| {
         let member = dataset.member?;
         let array = &contents.members.get(member)?.array;
-        let kind = datatype::HdfType::of(&array.data_type, flavour)?;
+        let kind = HdfType::of(array)?;
         let padding = dataset.size.next_multiple_of(8) - dataset.size;
         Some(PlacedVariable {
             member,
@@ -217,33 +280,4 @@ fn written(
         out.add(MessageKind::Attribute, &message)?;
     }
     out.finish()
-}
-
-/// Returns the file of an array by itself.
-fn alone(subject: &Subject) -> Option<FileParts> {
-    let path = std::str::from_utf8(subject.name).ok()?;
-    if path.is_empty() || path.contains(['/', '\0']) {
-        return None;
-    }
-    let mut array = subject.array.clone();
-    let names = axes::axes_of(subject).into_iter().map(|axis| axis.name);
-    (array.shape, array.dimension_names) = (subject.shape.to_vec(), names.collect());
-    let contents = GroupContents {
-        attributes: crate::model::Attributes::default(),
-        subgroups: Vec::new(),
-        members: vec![GroupMember {
-            path: path.to_string(),
-            array: Arc::new(array),
-            source: None,
-        }],
-        left_out: Vec::new(),
-    };
-    let GroupLayout {
-        header, variables, ..
-    } = plan(&contents, Flavour::Hdf5)?;
-    let parts = variables.into_iter().next().map(|variable| variable.parts);
-    Some(FileParts {
-        header: header.to_vec(),
-        ..parts.unwrap_or_else(|| FileParts::plain(Vec::new()))
-    })
 }

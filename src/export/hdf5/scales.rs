@@ -1,28 +1,26 @@
 //! The scales of the dimensions of a group in an HDF5 file: which object each one is, and the attributes that say so.
 //!
-//! The objects of a group are its arrays in their order, from a first number on, and behind them, for netCDF, the
-//! dimensions that no array is the coordinate variable of.
+//! The objects of a group are its arrays in their order, from a first number on, and behind them the dimensions that no
+//! array is the coordinate variable of: netCDF reads no dataset some of whose dimensions have a scale and others have none.
 
 use std::collections::BTreeMap;
 
 use crate::export::dimensions::GroupDimensions;
 use crate::export::hdf5::attributes::HdfValue;
-use crate::export::hdf5::datatype::Flavour;
 use crate::export::hdf5::member::PlacedMember;
 
 /// The dimensions of a group and their scales.
 pub(super) struct GroupScales {
     /// Names and lengths of the dimensions in the order of their numbers.
     dimensions: Vec<(String, u64)>,
-    /// The object that is the scale of each dimension, if there is one.
-    scales: Vec<Option<usize>>,
+    /// The object that is the scale of each dimension.
+    scales: Vec<usize>,
     /// The datasets that have a scale, with the places of the dimension, by the object of the scale.
     users: BTreeMap<usize, Vec<(usize, u32)>>,
     /// The first object that is a dimension alone.
     alone: usize,
     /// The number of the first dimension in the file.
     first: u64,
-    flavour: Flavour,
 }
 
 /// The most datasets that a scale names: their list is one message.
@@ -35,7 +33,6 @@ impl GroupScales {
         members: &[PlacedMember],
         base: usize,
         first: u64,
-        flavour: Flavour,
     ) -> GroupScales {
         let list = dimensions.list().into_iter();
         let dimensions: Vec<_> = list
@@ -47,11 +44,10 @@ impl GroupScales {
             let is_own =
                 |placed: &PlacedMember| placed.name == name && placed.dimensions == [number];
             scales.push(match members.iter().position(is_own) {
-                Some(place) => Some(base + place),
-                None if flavour == Flavour::Hdf5 => None,
+                Some(place) => base + place,
                 None => {
                     next += 1;
-                    Some(next - 1)
+                    next - 1
                 }
             });
         }
@@ -61,7 +57,6 @@ impl GroupScales {
             users: BTreeMap::new(),
             alone,
             first,
-            flavour,
         };
         for (object, placed) in (base..).zip(members) {
             made.add_user(object, placed);
@@ -79,15 +74,12 @@ impl GroupScales {
 
     /// Returns the object that is the scale of a dimension.
     pub(super) fn of(&self, number: u64) -> Option<usize> {
-        self.scales
-            .get(usize::try_from(number).ok()?)
-            .copied()
-            .flatten()
+        self.scales.get(usize::try_from(number).ok()?).copied()
     }
 
     /// Whether an object is a scale.
     pub(super) fn is_scale(&self, object: usize) -> bool {
-        self.scales.contains(&Some(object))
+        self.scales.contains(&object)
     }
 
     /// Returns the attributes of a scale.
@@ -97,14 +89,9 @@ impl GroupScales {
             ("CLASS".to_string(), fixed("DIMENSION_SCALE")),
             ("NAME".to_string(), fixed(label)),
         ];
-        let number = self
-            .scales
-            .iter()
-            .position(|&scale| scale == Some(object))?;
-        if self.flavour == Flavour::Netcdf4 {
-            let number = HdfValue::dimension_number(self.first + number as u64)?;
-            list.push(("_Netcdf4Dimid".to_string(), number));
-        }
+        let number = self.scales.iter().position(|&scale| scale == object)?;
+        let number = HdfValue::dimension_number(self.first + number as u64)?;
+        list.push(("_Netcdf4Dimid".to_string(), number));
         if let Some(users) = self
             .users
             .get(&object)
@@ -132,19 +119,16 @@ impl GroupScales {
     /// Returns objects, names and lengths of the dimensions that are no variables.
     pub(super) fn without_variable(&self) -> impl Iterator<Item = (usize, &str, u64)> {
         let dimensions = self.dimensions.iter().zip(&self.scales);
-        dimensions.filter_map(|((name, length), scale)| {
-            let object = scale.filter(|&object| object >= self.alone)?;
-            Some((object, name.as_str(), *length))
-        })
+        let alone = dimensions.filter(|&(_, &object)| object >= self.alone);
+        alone.map(|((name, length), &object)| (object, name.as_str(), *length))
     }
 
     /// Returns the name of a member in its group. NetCDF knows by a prefix that a variable has the name of a dimension and
     /// is not its scale.
     pub(super) fn link_name(&self, name: &str, object: usize) -> String {
         let mut dimensions = self.dimensions.iter().zip(&self.scales);
-        let is_other = dimensions.any(|((dimension, _), scale)| {
-            dimension == name && scale.is_some_and(|scale| scale != object)
-        });
+        let is_other =
+            dimensions.any(|((dimension, _), &scale)| dimension == name && scale != object);
         let prefix = if is_other { "_nc4_non_coord_" } else { "" };
         format!("{prefix}{name}")
     }

@@ -10,15 +10,18 @@ use serde_json::Value;
 use crate::export::dimensions::GroupDimensions;
 use crate::export::group::GroupContents;
 use crate::export::hdf5::attributes::{self, HdfValue};
-use crate::export::hdf5::datatype::{Flavour, single};
+use crate::export::hdf5::datatype::{STRUCTURE, single};
 use crate::export::hdf5::member::{PlacedMember, placed};
 use crate::export::hdf5::object::{ObjectHeader, UNDEFINED};
 use crate::export::hdf5::scales::GroupScales;
+use crate::export::netcdf_header::unit_left_out;
 use crate::model::{LEFT_OUT, bytes_of};
 
 /// The objects of a file; the first is the root group.
 pub(super) struct HdfTree {
     pub(super) objects: Vec<HdfObject>,
+    /// A sentence on each array that is left out.
+    pub(super) left_out: Vec<String>,
 }
 
 /// An object with its attributes.
@@ -50,22 +53,28 @@ pub(super) struct HdfDataset {
     pub(super) size: u64,
     /// The member whose elements it has; nothing if it has none.
     pub(super) member: Option<usize>,
+    /// Whether its elements refer to texts, which are read when the file is opened.
+    pub(super) is_text: bool,
 }
 
 impl HdfTree {
     /// Returns the objects of a file; nothing if none of the arrays can be held.
-    pub(super) fn of(contents: &GroupContents, flavour: Flavour) -> Option<HdfTree> {
-        let mut left_out = contents.left_out.clone();
+    pub(super) fn of(contents: &GroupContents) -> Option<HdfTree> {
         let mut tree = HdfTree {
             objects: Vec::new(),
+            left_out: Vec::new(),
         };
-        let groups = tree.add_groups(contents, flavour);
+        let groups = tree.add_groups(contents);
         let mut members: BTreeMap<&str, Vec<PlacedMember>> = BTreeMap::new();
         for (number, member) in contents.members.iter().enumerate() {
             let (group, name) = member.path.rsplit_once('/').unwrap_or(("", &member.path));
-            match placed(number, name, member, flavour) {
-                Ok(placed) => members.entry(group).or_default().push(placed),
-                Err(why) => left_out.push(why),
+            match placed(number, name, member) {
+                Ok(placed) => {
+                    let unit = unit_left_out(&member.path, &member.array);
+                    tree.left_out.extend(unit);
+                    members.entry(group).or_default().push(placed);
+                }
+                Err(why) => tree.left_out.push(why),
             }
         }
         if members.is_empty() {
@@ -73,10 +82,10 @@ impl HdfTree {
         }
         let mut first_dimension = 0;
         for (path, members) in members {
-            first_dimension =
-                tree.add_members(*groups.get(path)?, members, first_dimension, flavour)?;
+            first_dimension = tree.add_members(*groups.get(path)?, members, first_dimension)?;
         }
         tree.share_types();
+        let mut left_out = [&contents.left_out[..], &tree.left_out].concat();
         if !left_out.is_empty() {
             // A list of its own attributes that are left out is one of these sentences.
             if let Some(Value::String(own)) = contents.attributes.get(LEFT_OUT) {
@@ -91,14 +100,10 @@ impl HdfTree {
     }
 
     /// Adds the groups and returns the object of each path.
-    fn add_groups<'a>(
-        &mut self,
-        contents: &'a GroupContents,
-        flavour: Flavour,
-    ) -> BTreeMap<&'a str, usize> {
+    fn add_groups<'a>(&mut self, contents: &'a GroupContents) -> BTreeMap<&'a str, usize> {
         self.add(
             ObjectBody::Group(Vec::new()),
-            attributes::of_group(&contents.attributes, flavour),
+            attributes::of_group(&contents.attributes),
         );
         let mut groups = BTreeMap::from([("", 0)]);
         for group in &contents.subgroups {
@@ -106,7 +111,7 @@ impl HdfTree {
             let Some(&parent) = groups.get(parent) else {
                 continue;
             };
-            let attributes = attributes::of_group(&group.attributes, flavour);
+            let attributes = attributes::of_group(&group.attributes);
             let object = self.add(ObjectBody::Group(Vec::new()), attributes);
             self.link(parent, name.to_string(), object);
             groups.insert(&group.path, object);
@@ -145,7 +150,6 @@ impl HdfTree {
         group: usize,
         mut members: Vec<PlacedMember>,
         first: u64,
-        flavour: Flavour,
     ) -> Option<u64> {
         let subgroups = self.links(group).iter().map(|(name, _)| name.clone());
         let mut dimensions = GroupDimensions::beside(subgroups.collect());
@@ -156,9 +160,9 @@ impl HdfTree {
         for placed in &mut members {
             placed.number_dimensions(&mut dimensions);
         }
-        let scales = GroupScales::new(&dimensions, &members, self.objects.len(), first, flavour);
+        let scales = GroupScales::new(&dimensions, &members, self.objects.len(), first);
         for placed in &members {
-            self.add_member(group, placed, &scales, flavour)?;
+            self.add_member(group, placed, &scales)?;
         }
         for (object, name, length) in scales.without_variable() {
             let attributes = scales.attributes_of_dimension(object, length)?;
@@ -173,34 +177,52 @@ impl HdfTree {
         group: usize,
         placed: &PlacedMember,
         scales: &GroupScales,
-        flavour: Flavour,
     ) -> Option<()> {
         let object = self.objects.len();
-        let mut own = attributes::of_array(&placed.member.array, &placed.kind, flavour);
+        let mut own = attributes::of_array(&placed.member.array, &placed.kind);
         if scales.is_scale(object) {
             own.extend(scales.attributes(object, placed.name)?);
         } else {
-            own.extend(placed.dimension_attributes(|number| scales.of(number), flavour));
+            own.extend(placed.scales(|number| scales.of(number)));
         }
         self.add(ObjectBody::Dataset(HdfDataset::of(placed)), own);
         self.link(group, scales.link_name(placed.name, object), object);
         Some(())
     }
 
+    /// Returns the name of a type, which nothing else has in the root group.
+    fn free_name(&self, name: &str) -> String {
+        let is_free = |name: &String| !self.links(0).iter().any(|(known, _)| known == name);
+        let numbers = (1_u64..).map(|number| format!("{name}_{number}"));
+        let own = (name != STRUCTURE).then(|| name.to_string());
+        let mut names = own.into_iter().chain(numbers);
+        names.find(is_free).unwrap_or_default()
+    }
+
+    /// Returns the datasets of texts, with the numbers of their objects and members.
+    pub(super) fn texts(&self) -> impl Iterator<Item = (usize, usize)> {
+        let objects = self.objects.iter().enumerate();
+        objects.filter_map(|(number, object)| match &object.body {
+            ObjectBody::Dataset(dataset) if dataset.is_text => Some((number, dataset.member?)),
+            _ => None,
+        })
+    }
+
     /// Adds the types that netCDF wants to be in the file, and has datasets refer to them.
     fn share_types(&mut self) {
-        let mut known: BTreeMap<&'static str, usize> = BTreeMap::new();
+        let mut known: BTreeMap<Vec<u8>, usize> = BTreeMap::new();
         for number in 0..self.objects.len() {
             let Some((name, message)) = self.objects.get(number).and_then(HdfObject::own_type)
             else {
                 continue;
             };
-            let object = match known.get(name) {
+            let object = match known.get(&message) {
                 Some(&object) => object,
                 None => {
-                    let object = self.add(ObjectBody::Type(message), Vec::new());
-                    self.link(0, name.to_string(), object);
-                    known.insert(name, object);
+                    let name = self.free_name(name);
+                    let object = self.add(ObjectBody::Type(message.clone()), Vec::new());
+                    self.link(0, name, object);
+                    known.insert(message, object);
                     object
                 }
             };
@@ -242,13 +264,16 @@ impl HdfDataset {
             type_name: placed.kind.own_name,
             fill: match placed.kind.letters {
                 // All elements are stored, so a value that is too long for a message is not missed.
-                None if fill.len() < ObjectHeader::MAX_MESSAGE / 2 => placed.kind.written(fill),
+                None if !placed.kind.is_text && fill.len() < ObjectHeader::MAX_MESSAGE / 2 => {
+                    placed.kind.written(fill)
+                }
                 _ => Vec::new(),
             },
             // A size that is not known is an error when the dataset is placed.
             size: bytes_of(&placed.lengths, placed.kind.size).unwrap_or(UNDEFINED),
             lengths: placed.lengths.clone(),
             member: Some(placed.number),
+            is_text: placed.kind.is_text,
         }
     }
 
@@ -261,6 +286,7 @@ impl HdfDataset {
             fill: Vec::new(),
             size: length.saturating_mul(4),
             member: None,
+            is_text: false,
         }
     }
 }

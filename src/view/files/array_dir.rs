@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use crate::error::{Kind, Result};
-use crate::export::{FORMATS, GROUP_FORMATS, Subject};
+use crate::export::{FORMATS, GROUP_FORMATS, Subject, VARIABLE_FORMATS};
 use crate::hierarchy::NodeEntry;
 use crate::inspect::file_ending::FileEnding;
 use crate::inspect::surrounding_nodes::SurroundingNodes;
@@ -46,6 +46,8 @@ impl FilesView {
             .map(|format| (self.file_name(found, format), EntryKind::File));
         // A name that is too long could not be looked up.
         let files = files.filter(|(name, _)| found.path.child(name).is_ok());
+        let with_coordinates = self.group_file_names(context, found, &self.forms.of_groups);
+        let files = files.chain(with_coordinates.into_iter().map(file));
         let chunks = (CHUNKS.to_vec(), EntryKind::Directory);
         let chunks = (is_sparse || self.forms.chunks).then_some(chunks);
         let names = documents.chain(files).chain(chunks).chain(scratch);
@@ -90,12 +92,14 @@ impl FilesView {
             return Ok(Some(lines(names)));
         };
         let decodes = self.arrays.open(found)?.check_decodable().is_ok();
+        let with_coordinates = self.group_file_names(context, found, VARIABLE_FORMATS);
         let formats = FORMATS
             .iter()
             .filter(|format| decodes && format.fits(&subject));
         let files = formats.map(|format| self.file_name(found, format));
         let files = files.filter(|name| found.path.child(name).is_ok());
-        let names = files.chain([[CHUNKS, b"/"].concat()]);
+        let names = files.chain(with_coordinates);
+        let names = names.chain([[CHUNKS, b"/"].concat()]);
         Ok(Some(lines(names)))
     }
 

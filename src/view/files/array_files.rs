@@ -209,7 +209,7 @@ impl FilesView {
         };
         let selection = array.select(context, text);
         selection.map_err(|error| match error.kind() {
-            Kind::Invalid => Error::new(Kind::NotFound, &place.found.path, error),
+            Kind::Invalid => Error::new(Kind::NoFile, &place.found.path, error),
             _ => error,
         })
     }
@@ -266,7 +266,11 @@ impl FilesView {
         subject.chosen = ending.chosen;
         subject.taken = matches!(part, ArrayPart::Selected(_)).then_some(&taken[..]);
         let Some(parts) = parts_of(&array, subject, &ending)? else {
-            return Ok(None);
+            let format = ending.format;
+            let why = format.why_not(&subject);
+            let why = why.unwrap_or_else(|| format!("needs {}", format.needs));
+            let why = format!("{}: {why}", format.extension);
+            return Err(Error::new(Kind::NoFile, &place.found.path, why));
         };
         Ok(Some(DecodedTarget {
             found: place.found.clone(),

@@ -18,7 +18,7 @@ use crate::store::{Key, Meta, Tree, Version};
 use crate::view::View;
 use crate::view::files::array_files::DecodedTarget;
 use crate::view::files::documents::DocumentFile;
-use crate::view::files::path_target::{PathTarget, ShownFile};
+use crate::view::files::path_target::{PathTarget, ShownFile, none_of_no_file};
 use crate::view::files::scratch::Scratch;
 use crate::view::files::seen::SeenDocument;
 use crate::view::files::shown_document::{document, length_of};
@@ -188,7 +188,7 @@ impl Tree for Editing {
     }
 
     fn stat(&self, context: &RequestContext, path: &Key) -> Result<Option<Stat>> {
-        let attr = self.files.lookup(context, path)?;
+        let attr = none_of_no_file(self.files.lookup(context, path))?;
         Ok(attr.map(|attr| Stat {
             meta: Meta {
                 kind: attr.kind,

@@ -1,27 +1,30 @@
-//! Files of a group's own that hold all of its arrays: `GROUP.nc`.
+//! Files of several arrays: those of a group's own that hold all of its arrays, `GROUP.nc`, and those of an array with its
+//! coordinates, `NAME.nc`.
 //!
-//! They open by name, and are listed where that was asked for. What such a file consists of depends on all children of the
-//! group, so it is never resolved without waiting.
+//! They open by name, and are listed where that was asked for. What such a file consists of depends on other nodes, so it
+//! is never resolved without waiting.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::error::{Kind, Result};
-use crate::export::group::{GroupFile, GroupFormat};
+use crate::error::{Error, Kind, Result};
+use crate::export::VARIABLE_FORMATS;
+use crate::export::group::{GroupFile, GroupFormat, OrWhyNot};
 use crate::hierarchy::NodeEntry;
-use crate::inspect::file_ending::group_format;
+use crate::inspect::file_ending::GroupChoice;
 use crate::inspect::group_file::{GroupSource, PlannedFile};
+use crate::inspect::variable_file::VariableSource;
 use crate::model::Node;
 use crate::request_context::RequestContext;
 use crate::view::files::FilesView;
 use crate::view::text_file::file_attr;
 use crate::view::{Attr, File, OpenedFile};
 
-/// A file of a group.
+/// A file of a group, or of an array with its coordinates.
 pub(super) struct GroupTarget {
-    /// The group.
+    /// The group or the array.
     pub(super) found: Arc<NodeEntry>,
-    pub(super) file: PlannedFile,
+    pub(super) file: Box<PlannedFile>,
 }
 
 impl GroupTarget {
@@ -43,31 +46,63 @@ impl GroupTarget {
     }
 }
 
+/// Returns a file of a node, if it is made.
+fn target_of(
+    found: Arc<NodeEntry>,
+    choice: &GroupChoice<'_>,
+    answer: Result<OrWhyNot<PlannedFile>>,
+) -> Result<GroupTarget> {
+    let extension = choice.format.extension;
+    let no_file = |why: String| {
+        let why = format!("{extension}: {why}");
+        Err(Error::new(Kind::NoFile, &found.path, why))
+    };
+    match answer {
+        Ok(Ok(file)) => Ok(GroupTarget {
+            found,
+            file: Box::new(file),
+        }),
+        Ok(Err(why)) => no_file(why),
+        Err(error) if error.kind() == Kind::Invalid => no_file(error.to_string()),
+        Err(error) => Err(error),
+    }
+}
+
 /// Returns a number of the contents of several arrays.
 fn joined(all: u64, one: u64) -> u64 {
     all.rotate_left(7).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ one
 }
 
 impl FilesView {
-    /// Returns the format that a name within a group names, if it is that of a file of all of its arrays.
-    pub(super) fn group_format(
-        &self,
-        found: &NodeEntry,
-        name: &[u8],
-    ) -> Option<&'static GroupFormat> {
-        let extension = name.strip_prefix(self.name_of(found))?.strip_prefix(b".")?;
-        group_format(str::from_utf8(extension).ok()?).ok()
-    }
-
-    /// Returns the file of a group in a format; nothing if there is none.
+    /// Returns the file of a group that a name asks for; `NoFile` with the reason if it is not made.
     pub(super) fn group_target(
         &self,
         context: &RequestContext,
         found: Arc<NodeEntry>,
-        format: &'static GroupFormat,
-    ) -> Result<Option<GroupTarget>> {
-        let file = self.group_source(&found).file(context, format)?;
-        Ok(file.ok().map(|file| GroupTarget { found, file }))
+        choice: &GroupChoice<'_>,
+    ) -> Result<GroupTarget> {
+        let answer = self.group_source(&found).file(context, choice);
+        target_of(found, choice, answer)
+    }
+
+    /// Returns the file of an array with its coordinates that a name asks for; fails as `group_target`.
+    pub(super) fn variable_target(
+        &self,
+        context: &RequestContext,
+        found: Arc<NodeEntry>,
+        choice: &GroupChoice<'_>,
+    ) -> Result<GroupTarget> {
+        let answer = self.variable_source(&found).file(context, choice);
+        target_of(found, choice, answer)
+    }
+
+    fn variable_source<'a>(&'a self, array: &'a Arc<NodeEntry>) -> VariableSource<'a> {
+        VariableSource {
+            hierarchy: &self.hierarchy,
+            arrays: &self.arrays,
+            array,
+            name: self.name_of(array),
+        }
     }
 
     fn group_source<'a>(&'a self, group: &'a Arc<NodeEntry>) -> GroupSource<'a> {
@@ -78,7 +113,7 @@ impl FilesView {
         }
     }
 
-    /// Returns the names of a group's files of all of its arrays. One that is not known is among them: opening it says
+    /// Returns the names of the files of a group with all of its arrays, or of an array with its coordinates. One that is not known is among them: opening it says
     /// why.
     pub(super) fn group_file_names(
         &self,
@@ -86,14 +121,25 @@ impl FilesView {
         found: &Arc<NodeEntry>,
         formats: &[&'static GroupFormat],
     ) -> Vec<Vec<u8>> {
-        if !matches!(&found.node, Ok(Node::Group(_))) {
-            return Vec::new();
-        }
-        let source = self.group_source(found);
-        let opens = |format: &&&'static GroupFormat| match source.file(context, format) {
-            Ok(answer) => answer.is_ok(),
+        let is_variable = |format: &GroupFormat| {
+            let mut formats = VARIABLE_FORMATS.iter();
+            formats.any(|known| known.extension == format.extension)
+        };
+        let file = |format: &'static GroupFormat| {
+            let choice = GroupChoice::whole(format);
+            match &found.node {
+                Ok(Node::Group(_)) => Some(self.group_source(found).file(context, &choice)),
+                Ok(Node::Array(_)) if is_variable(format) => {
+                    Some(self.variable_source(found).file(context, &choice))
+                }
+                _ => None,
+            }
+        };
+        let opens = |format: &&&'static GroupFormat| match file(format) {
+            Some(Ok(answer)) => answer.is_ok(),
             // The store does not list names, so there is none.
-            Err(error) => error.kind() != Kind::Unsupported,
+            Some(Err(error)) => error.kind() != Kind::Unsupported,
+            None => false,
         };
         let formats = formats.iter().filter(opens);
         formats

@@ -302,11 +302,11 @@ fn is_untold(kind: Kind) -> bool {
 
 impl View for FilesView {
     fn lookup(&self, context: &RequestContext, path: &Key) -> Result<Option<Attr>> {
-        self.found_attr(context, |context| self.shown(context, path))
+        self.found_attr(context, |context| self.shown_or_why(context, path))
     }
 
     fn measure(&self, context: &RequestContext, path: &Key) -> Result<Option<Attr>> {
-        let (shown, fresh) = self.resolved(context, |context| self.shown(context, path));
+        let (shown, fresh) = self.resolved(context, |context| self.shown_or_why(context, path));
         match shown? {
             Some(ShownFile::Target(target)) => self.exact_attr(context, &target, fresh).map(Some),
             Some(ShownFile::Scratch(scratch)) => Ok(Some(scratch_attr(&scratch))),
@@ -320,7 +320,7 @@ impl View for FilesView {
         path: &Key,
         name: &[u8],
     ) -> Result<Option<Vec<u8>>> {
-        let target = match self.shown(context, path)? {
+        let target = match self.shown_or_why(context, path)? {
             Some(ShownFile::Target(target)) => Some(target),
             Some(ShownFile::Scratch(_)) | None => None,
         };
@@ -360,7 +360,7 @@ impl View for FilesView {
     }
 
     fn list(&self, context: &RequestContext, path: &Key) -> Result<Box<dyn Listing>> {
-        match self.shown(context, path)? {
+        match self.shown_or_why(context, path)? {
             None => Err(Error::not_found(path)),
             Some(ShownFile::Target(PathTarget::Node(found))) => self.list_node(context, &found),
             Some(ShownFile::Target(PathTarget::Chunks(found))) => self.list_chunks(&found),
@@ -369,7 +369,7 @@ impl View for FilesView {
     }
 
     fn open(&self, context: &RequestContext, path: &Key) -> Result<OpenedFile> {
-        let target = match self.shown(context, path)? {
+        let target = match self.shown_or_why(context, path)? {
             None => return Err(Error::not_found(path)),
             Some(ShownFile::Scratch(scratch)) => return Ok(open_scratch(&scratch)),
             Some(ShownFile::Target(target)) => target,

@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use crate::error::Result;
+use crate::error::{Kind, Result};
 use crate::export::Format;
 use crate::grid::NumberedName;
 use crate::hierarchy::{BrokenDocument, NodeEntry};
-use crate::inspect::file_ending::{FileEnding, removed_format};
+use crate::inspect::file_ending::{FileEnding, GroupChoice, removed_format};
 use crate::inspect::surrounding_nodes::SurroundingNodes;
 use crate::model::document::is_in_node_folder;
 use crate::request_context::RequestContext;
@@ -89,10 +89,27 @@ impl ShownFile {
     }
 }
 
+/// Takes a decoded file that is not made for a path that there is not.
+pub(super) fn none_of_no_file<T>(found: Result<Option<T>>) -> Result<Option<T>> {
+    match found {
+        Err(error) if error.kind() == Kind::NoFile => Ok(None),
+        found => found,
+    }
+}
+
 impl FilesView {
     /// Finds what a path shows; `None` if there is no such path.
     pub(super) fn shown(&self, context: &RequestContext, path: &Key) -> Result<Option<ShownFile>> {
-        self.shown_instead(path, || self.resolve(context, path))
+        none_of_no_file(self.shown_or_why(context, path))
+    }
+
+    /// The same; `NoFile` with the reason if the path is that of a decoded file which is not made.
+    pub(super) fn shown_or_why(
+        &self,
+        context: &RequestContext,
+        path: &Key,
+    ) -> Result<Option<ShownFile>> {
+        self.shown_instead(path, || self.resolve_or_why(context, path))
     }
 
     /// Finds what a path shows, where `resolve` finds what it stands for: what is made of the store comes before a scratch
@@ -107,10 +124,13 @@ impl FilesView {
             Some(Instead::File(scratch)) => return Ok(Some(ShownFile::Scratch(scratch))),
             None => {}
         }
-        Ok(match resolve()? {
-            Some(target) => Some(ShownFile::Target(target)),
-            None => self.unstored.scratch(path).map(ShownFile::Scratch),
-        })
+        let scratch = || self.unstored.scratch(path).map(ShownFile::Scratch);
+        match resolve() {
+            Ok(Some(target)) => Ok(Some(ShownFile::Target(target))),
+            Ok(None) => Ok(scratch()),
+            Err(error) if error.kind() == Kind::NoFile => scratch().map(Some).ok_or(error),
+            Err(error) => Err(error),
+        }
     }
 
     /// Returns what a path has instead of a document that was taken away; `None` if it is none.
@@ -130,12 +150,17 @@ impl FilesView {
         names
     }
 
-    /// Finds what a path stands for, from the root down; nothing if there is no such path.
+    /// Finds what a path stands for, from the root down; `None` if there is no such path.
     pub(super) fn resolve(
         &self,
         context: &RequestContext,
         path: &Key,
     ) -> Result<Option<PathTarget>> {
+        none_of_no_file(self.resolve_or_why(context, path))
+    }
+
+    /// The same; `NoFile` with the reason if the path is that of a decoded file which is not made.
+    fn resolve_or_why(&self, context: &RequestContext, path: &Key) -> Result<Option<PathTarget>> {
         let Some(root) = self.hierarchy.root(context)? else {
             return Ok(None);
         };
@@ -170,7 +195,7 @@ impl FilesView {
             }
             _ => {}
         }
-        self.resolve(context, &dir.path().child(name.bytes)?)
+        self.resolve_or_why(context, &dir.path().child(name.bytes)?)
     }
 
     /// Finds what names stand for below a node in a group.
@@ -216,7 +241,9 @@ impl FilesView {
         // A Zarr library that asks for a document takes no error but a missing file for an answer.
         let is_hidden = is_entry_point && !is_in_node_folder(name);
         let is_own = [METADATA, ATTRIBUTES, CHUNKS].contains(&name)
-            || ending.is_some_and(|ending| FileEnding::parse(ending).is_some());
+            || ending.is_some_and(|ending| {
+                FileEnding::parse(ending).is_some() || GroupChoice::of_variable(ending).is_some()
+            });
         Ok(match document {
             Some(document) if below.is_empty() => Some(PathTarget::AsFound(found, document)),
             None if below.is_empty() && name == ERROR_TEXT => Some(PathTarget::ErrorText(found)),
@@ -263,14 +290,20 @@ impl FilesView {
         if let Some(removed) = removed_format(ending) {
             return Err(removed.error(&place.found.path));
         }
-        let Some(ending) = FileEnding::parse(ending) else {
+        if let Some(ending) = FileEnding::parse(ending) {
+            let file = self.named_file(context, place, ending)?;
+            if let Some(file) = &file {
+                self.pairs.note(&file.found.path, &ending);
+            }
+            return Ok(file.map(PathTarget::Decoded));
+        }
+        let Some(choice) = GroupChoice::of_variable(ending) else {
             return Ok(None);
         };
-        let file = self.named_file(context, place, ending)?;
-        if let Some(file) = &file {
-            self.pairs.note(&file.found.path, &ending);
-        }
-        Ok(file.map(PathTarget::Decoded))
+        // It is made of the array's coordinates, too.
+        context.check_may_wait()?;
+        let target = self.variable_target(context, place.found, &choice)?;
+        Ok(Some(PathTarget::GroupFile(Box::new(target))))
     }
 
     /// Finds a file of a group's own.
@@ -292,15 +325,13 @@ impl FilesView {
         if let Some(removed) = removed_format(ending) {
             return Err(removed.error(&found.path));
         }
-        let target = match self.group_format(&found, name) {
-            None => None,
-            Some(format) => {
-                // It is made of all nodes of the group.
-                context.check_may_wait()?;
-                self.group_target(context, found, format)?
-            }
+        let Some(choice) = GroupChoice::of_group(ending) else {
+            return Ok(None);
         };
-        Ok(target.map(|target| PathTarget::GroupFile(Box::new(target))))
+        // It is made of all nodes of the group.
+        context.check_may_wait()?;
+        let target = self.group_target(context, found, &choice)?;
+        Ok(Some(PathTarget::GroupFile(Box::new(target))))
     }
 
     /// Returns the name of an array's file in a format.

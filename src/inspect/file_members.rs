@@ -1,0 +1,293 @@
+//! The members of a file of netCDF as a name asks for them: cut along dimensions, and as their attributes mean them.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use crate::error::{Error, Result};
+use crate::export::cf;
+use crate::export::group::GroupMember;
+use crate::grid::{SelectedAxis, Selection};
+use crate::inspect::coordinates;
+use crate::inspect::labels::Labels;
+use crate::inspect::selection::SelectableDimensions;
+use crate::model::{Array, Attributes};
+use crate::request_context::RequestContext;
+
+/// The attributes by which a variable names those that have the bounds of its values.
+const BOUNDS: [&str; 2] = ["bounds", "climatology"];
+
+/// The attribute that names the coordinates of a variable beside those of its dimensions.
+pub(super) const COORDINATES: &str = "coordinates";
+
+/// What is taken of each dimension of a file.
+#[derive(Default)]
+pub(super) struct Cut {
+    /// Length and selected elements of dimensions by name.
+    axes: BTreeMap<String, (u64, SelectedAxis)>,
+    /// What is selected of the member of a path, whatever its dimensions are called.
+    own: Option<(String, Selection)>,
+}
+
+impl Cut {
+    /// Reads a selection by names of dimensions of a group; `Invalid` for what means nothing.
+    pub(super) fn of_group(
+        context: &RequestContext,
+        members: &[GroupMember],
+        text: &str,
+    ) -> Result<Cut> {
+        let wrong = |why: String| Error::invalid(format!("selection '{text}'"), why);
+        let is_named = |part: &str| part.contains('=');
+        if !text.split(',').all(is_named) {
+            let why = "in a group, dimensions have to be named, as in time=2020-01 or x=#0";
+            return Err(wrong(why.to_string()));
+        }
+        let dimensions = dimensions_of(members);
+        let names: Vec<_> = dimensions
+            .iter()
+            .map(|dimension| Some(dimension.name.to_string()))
+            .collect();
+        let shape: Vec<u64> = dimensions
+            .iter()
+            .map(|dimension| dimension.length)
+            .collect();
+        let labels = |axis: usize| match dimensions.get(axis) {
+            Some(dimension) => dimension.labels(context, members),
+            None => Ok(None),
+        };
+        let selectable = SelectableDimensions {
+            shape: &shape,
+            names: &names,
+            labels: &labels,
+            has_slices_of_dates: true,
+        };
+        let selection = selectable.select(text)?;
+        let selected = dimensions.iter().zip(&selection.axes);
+        let selected =
+            selected.filter(|(dimension, axis)| **axis != SelectedAxis::all(dimension.length));
+        let mut axes = BTreeMap::new();
+        for (dimension, &axis) in selected {
+            if let Some((path, length)) = dimension.other {
+                let Dimension {
+                    name, length: own, ..
+                } = dimension;
+                let why = format!("dimension '{name}' has {own} elements, and {length} in {path}");
+                return Err(wrong(why));
+            }
+            axes.insert(dimension.name.to_string(), (dimension.length, axis));
+        }
+        Ok(Cut { axes, own: None })
+    }
+
+    /// Returns what a selection of the member at a path takes of the dimensions of all.
+    pub(super) fn of_variable(member: &GroupMember, selection: Selection) -> Cut {
+        let array = &member.array;
+        let names = array.dimension_names.iter().zip(&array.shape);
+        let axes = names
+            .zip(&selection.axes)
+            .filter_map(|((name, &length), &axis)| {
+                let is_all = axis == SelectedAxis::all(length);
+                Some((name.clone().filter(|_| !is_all)?, (length, axis)))
+            });
+        Cut {
+            axes: axes.collect(),
+            own: Some((member.path.clone(), selection)),
+        }
+    }
+
+    /// Cuts members.
+    pub(super) fn apply(&self, members: &mut [GroupMember]) {
+        if self.axes.is_empty() && self.own.is_none() {
+            return;
+        }
+        let bounds: Vec<String> = members.iter().flat_map(bounds_of).collect();
+        let mut dropped: Vec<Vec<String>> = Vec::new();
+        for member in members.iter_mut() {
+            dropped.push(self.cut(member));
+        }
+        let paths: Vec<String> = members.iter().map(|member| member.path.clone()).collect();
+        for (member, names) in members.iter_mut().zip(dropped) {
+            if bounds.contains(&member.path) {
+                continue;
+            }
+            let coordinates = names.iter().filter(|name| {
+                let path = beside(&member.path, name);
+                path != member.path && paths.contains(&path)
+            });
+            name_coordinates(member, &coordinates.cloned().collect::<Vec<_>>());
+        }
+    }
+
+    /// Cuts a member; returns the names of the dimensions that it has lost.
+    fn cut(&self, member: &mut GroupMember) -> Vec<String> {
+        let selection = match &self.own {
+            Some((path, own)) if *path == member.path => own.clone(),
+            _ => self.selection_of(&member.array),
+        };
+        let array = Arc::make_mut(&mut member.array);
+        let kept = selection.kept();
+        let names = std::mem::take(&mut array.dimension_names);
+        let is_kept = |axis: &usize| kept.contains(axis);
+        let chunk_shape = std::mem::take(&mut array.chunk_shape);
+        let lengths = kept.iter().filter_map(|&axis| chunk_shape.get(axis));
+        array.chunk_shape = lengths.copied().collect();
+        array.chunk_edges = Vec::new();
+        array.shape = selection.shape();
+        let (mut left, mut lost) = (Vec::new(), Vec::new());
+        for (axis, name) in names.into_iter().enumerate() {
+            match name {
+                name if is_kept(&axis) => left.push(name),
+                Some(name) => lost.push(name),
+                None => {}
+            }
+        }
+        array.dimension_names = left;
+        if let Some(source) = &mut member.source {
+            source.selection = selection;
+        }
+        lost
+    }
+
+    fn selection_of(&self, array: &Array) -> Selection {
+        let axes = array.shape.iter().enumerate().map(|(axis, &length)| {
+            let name = array.dimension_names.get(axis).and_then(Option::as_ref);
+            let known = name.and_then(|name| self.axes.get(name));
+            match known {
+                Some(&(known, selected)) if known == length => selected,
+                _ => SelectedAxis::all(length),
+            }
+        });
+        Selection {
+            axes: axes.collect(),
+        }
+    }
+}
+
+/// A dimension of a group.
+struct Dimension<'a> {
+    name: &'a str,
+    length: u64,
+    /// The path of the first member that has it.
+    first: &'a str,
+    /// A member in which a dimension of the name has another length, and that.
+    other: Option<(&'a str, u64)>,
+}
+
+impl Dimension<'_> {
+    /// Returns the labels of a dimension, if it has a coordinate variable.
+    fn labels(&self, context: &RequestContext, members: &[GroupMember]) -> Result<Option<Labels>> {
+        let path = beside(self.first, self.name);
+        let mut found = members.iter();
+        let found = found.find(|member| member.path == path && member.array.shape == [self.length]);
+        let Some(member) = found else {
+            return Ok(None);
+        };
+        coordinates::read(context, &member.source()?.array, &member.array).map(Some)
+    }
+}
+
+/// Returns the dimensions of members, each once: those in the group itself first.
+fn dimensions_of(members: &[GroupMember]) -> Vec<Dimension<'_>> {
+    let mut list: Vec<Dimension> = Vec::new();
+    let mut ordered: Vec<&GroupMember> = members.iter().collect();
+    ordered.sort_by_key(|member| member.path.matches('/').count());
+    for member in ordered {
+        let array = &member.array;
+        for (name, &length) in array.dimension_names.iter().zip(&array.shape) {
+            let Some(name) = name else { continue };
+            match list.iter_mut().find(|known| known.name == name) {
+                None => list.push(Dimension {
+                    name,
+                    length,
+                    first: &member.path,
+                    other: None,
+                }),
+                Some(known) if known.length != length => {
+                    known.other.get_or_insert((&member.path, length));
+                }
+                Some(_) => {}
+            }
+        }
+    }
+    list
+}
+
+/// Returns the path of a name in the group of a member.
+fn beside(path: &str, name: &str) -> String {
+    match path.rsplit_once('/') {
+        Some((group, _)) => format!("{group}/{name}"),
+        None => name.to_string(),
+    }
+}
+
+/// Adds names to the coordinates that a member names.
+fn name_coordinates(member: &mut GroupMember, names: &[String]) {
+    let before = match member.array.attributes.get(COORDINATES) {
+        Some(Value::String(text)) => text,
+        Some(_) => return,
+        None => String::new(),
+    };
+    let known: Vec<&str> = before.split_whitespace().collect();
+    let new = names.iter().map(String::as_str);
+    let new: Vec<&str> = new.filter(|name| !known.contains(name)).collect();
+    if !new.is_empty() {
+        let text = [known, new].concat().join(" ");
+        let array = Arc::make_mut(&mut member.array);
+        array.attributes = array.attributes.with(COORDINATES, &Value::from(text));
+    }
+}
+
+/// Returns the paths of the variables that have the bounds of a member.
+fn bounds_of(member: &GroupMember) -> Vec<String> {
+    let names = BOUNDS.iter().filter_map(|name| {
+        let named = member.array.attributes.get(name)?;
+        Some(beside(&member.path, named.as_str()?))
+    });
+    names.collect()
+}
+
+/// Returns the names of the variables that have the bounds of an array.
+pub(super) fn names_of_bounds(attributes: &Attributes) -> Vec<String> {
+    let names = BOUNDS.iter().filter_map(|name| attributes.get(name));
+    names
+        .filter_map(|name| name.as_str().map(str::to_string))
+        .collect()
+}
+
+/// Has members with the values that their attributes say they mean. Bounds without units of their own have those of the
+/// times that they are of, as CF and xarray have it.
+pub(super) fn mean(members: &mut [GroupMember]) {
+    let mut units: BTreeMap<String, Attributes> = BTreeMap::new();
+    for member in members.iter() {
+        for path in bounds_of(member) {
+            units.insert(path, member.array.attributes.clone());
+        }
+    }
+    for member in members {
+        let mut array = (*member.array).clone();
+        if let Some(of_times) = units.get(&member.path) {
+            inherit_units(&mut array, of_times);
+        }
+        // Other elements than numbers are what they mean.
+        if let Ok(decoded) = cf::decoded(&array) {
+            member.array = Arc::new(decoded.array);
+            if let Some(source) = &mut member.source {
+                source.conversion = decoded.conversion;
+            }
+        }
+    }
+}
+
+fn inherit_units(array: &mut Array, of_times: &Attributes) {
+    let is_of_time =
+        matches!(of_times.get("units"), Some(Value::String(units)) if units.contains("since"));
+    for name in ["units", "calendar"] {
+        if is_of_time
+            && array.attributes.get(name).is_none()
+            && let Some(value) = of_times.get(name)
+        {
+            array.attributes = array.attributes.with(name, &value);
+        }
+    }
+}
