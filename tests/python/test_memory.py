@@ -145,7 +145,7 @@ def test_b13_a_file_says_which_attributes_it_leaves_out(tmp_path):
     told = zarrfs("info", store / "a").stdout
     sentence = f"{len(MANY)} attributes of {len(MANY) + 2}"
     [line] = [line for line in told.splitlines() if line.strip().startswith("left out")]
-    assert sentence in line and "a.tif" in line and "a.npy" not in line
+    assert sentence in line and "a.nrrd" in line and "a.npy" not in line
     copied = zarrfs("cp", store, tmp_path / "all.nc4")
     assert f"leaves out {sentence}" in copied.stderr
     with netCDF4.Dataset(tmp_path / "all.nc4") as file:
@@ -153,7 +153,7 @@ def test_b13_a_file_says_which_attributes_it_leaves_out(tmp_path):
     assert attributes["scale_factor"] == 2.0 and attributes["units"] == "m"
     assert attributes["zarrfs_left_out"].startswith(sentence) and len(attributes) == 3
     with Daemon(store) as mount:
-        for name in ("all.nc4", "a/a.tif"):
+        for name in ("all.nc4", "a/a.nrrd"):
             assert os.getxattr(mount.files / name, "user.zarrfs.left_out").decode().startswith(sentence)
         with pytest.raises(OSError, match=os.strerror(errno.ENODATA)):
             os.getxattr(mount.files / "a" / "a.npy", "user.zarrfs.left_out")
