@@ -173,7 +173,9 @@ fn documents_of_gdal_have_a_warning() {
         v3(&json!({"data_type": "complex64", "fill_value": ["0x7fc00001", 0]})),
     ] {
         let (findings, _) = run(Arc::new(documents(&[plain])), How::default());
-        let is_said = findings.iter().any(|found| found.severity <= Warning);
+        let mut said = findings.iter().filter(|found| found.severity <= Warning);
+        // These arrays have no chunks.
+        let is_said = said.any(|found| found.code != "chunks-missing");
         assert!(!is_said, "{findings:#?}");
     }
     let wrong = v3(&json!({"codecs": [{"name": "gzip", "configuration": {"level": 10}}]}));
