@@ -244,7 +244,9 @@ def check_all(subject, model, form):
         else:
             names |= {os.path.basename(node) for node in nodes if node and os.path.dirname(node) == path}
             check_node(subject, model, form, path)
-        shown = set(os.listdir(subject.files / path))
+        # The elements that were looked up are listed with their headers.
+        headers = {f"{os.path.basename(path)}.{ending}" for ending in ("hdr", "mhd", "nhdr")}
+        shown = set(os.listdir(subject.files / path)) - headers
         assert shown == names, f"{path}: lists {shown}, expected {names}"
 
 
