@@ -372,9 +372,12 @@ fn version_fault(entry: &NodeEntry, ome: &Value) -> Option<Finding> {
     } else {
         let version = version?;
         let first = version.as_str().and_then(|version| {
-            let mut numbers = version.split(['.', '-']);
-            let major: u32 = numbers.next()?.parse().ok()?;
-            Some((major, numbers.next()?.parse::<u32>().ok()?))
+            // Drafts have letters behind their numbers: 0.6.dev3, 0.6rc0.
+            let mut numbers = version.split(['.', '-']).map(|part| {
+                let end = part.find(|letter: char| !letter.is_ascii_digit());
+                part.get(..end.unwrap_or(part.len()))?.parse::<u32>().ok()
+            });
+            Some((numbers.next()??, numbers.next()??))
         });
         if first.is_some_and(|first| first >= (0, 5)) {
             return None;

@@ -173,6 +173,7 @@ fn a_version_that_does_not_fit_its_place_is_told() {
         (json!("0.5"), true),
         (json!("0.5.2"), true),
         (json!("0.6.dev3"), true),
+        (json!("0.6rc0"), true),
         (json!("1.0"), true),
         (json!("0.4"), false),
         (json!("latest"), false),
