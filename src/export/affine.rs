@@ -81,8 +81,10 @@ impl AffineMap {
         }
         let through = |row: &Vec<f64>, of: &dyn Fn(usize) -> f64| -> f64 {
             // A factor of 0 takes no part, also where the other one is not finite.
-            let parts = row.iter().enumerate().filter(|(_, factor)| **factor != 0.0);
-            parts.map(|(middle, factor)| factor * of(middle)).sum()
+            let parts = row.iter().enumerate();
+            let parts = parts.map(|(middle, &factor)| (factor, of(middle)));
+            let parts = parts.filter(|&(factor, other)| factor != 0.0 && other != 0.0);
+            parts.map(|(factor, other)| factor * other).sum()
         };
         let rows = next.rows.iter().map(|row| {
             let input = |input| through(row, &|middle| self.factor(middle, input));

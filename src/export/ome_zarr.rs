@@ -735,6 +735,12 @@ mod tests {
         let moved = read(&json!({"type": "translation", "translation": [1, 2, 3]}), 3).unwrap();
         let both = map.then(&moved).unwrap();
         assert_eq!((both.factor(1, 1), both.offset(0)), (2.0, 1.0));
+        let steps = json!([{"type": "scale", "scale": [0, 2, 1]}, {"type": "translation", "translation": [1, 2, 3]}]);
+        let whole = read(&json!({"type": "sequence", "transformations": steps}), 3).unwrap();
+        assert_eq!(whole.permutation(), Some(vec![0, 1, 2]));
+        assert!(whole.factor(0, 0).is_nan());
+        assert_eq!((whole.factor(1, 1), whole.factor(2, 2)), (2.0, 1.0));
+        assert_eq!([0, 1, 2].map(|axis| whole.offset(axis)), [1.0, 2.0, 3.0]);
     }
 
     #[test]
