@@ -48,8 +48,8 @@ pub enum Line {
         /// From one value to the next; not 0.
         step: f64,
     },
-    /// There is one alone.
-    Single,
+    /// There is one alone, which is this.
+    Single(f64),
     /// At distances that differ.
     Irregular,
     /// The values are no numbers, for this reason.
@@ -166,6 +166,13 @@ impl CoordinateMeaning {
     }
 }
 
+/// Returns what a coordinate variable of a name is where nothing else says it.
+pub(super) fn kind_of_name(name: &str) -> Option<AxisKind> {
+    let name = name.to_ascii_lowercase();
+    let known = NAMES.iter().find(|known| known.0 == name);
+    known.map(|known| known.1)
+}
+
 /// Returns what CF's units of longitude and latitude are units of.
 fn kind_of_units(units: &str) -> Option<AxisKind> {
     let rest = units
@@ -189,8 +196,10 @@ impl Line {
     pub fn of(values: &[f64], is_single: bool, is_longitude: bool) -> Line {
         let turned = is_longitude.then(|| turned(values));
         let values = turned.as_deref().unwrap_or(values);
-        let [first, .., last] = *values else {
-            return Line::Single;
+        let (first, last) = match *values {
+            [] => return Line::NoNumbers("it has no values".to_string()),
+            [value] => return Line::Single(value),
+            [first, .., last] => (first, last),
         };
         let step = (last - first) / (values.len() - 1) as f64;
         if !step.is_finite() || step == 0.0 {
@@ -255,8 +264,8 @@ mod tests {
         assert_eq!(line(0.00049), regular);
         assert_eq!(line(0.00051), Line::Irregular);
         assert_eq!(line(f64::NAN), Line::Irregular);
-        assert_eq!(Line::of(&[3.0], false, false), Line::Single);
-        assert_eq!(Line::of(&[], false, false), Line::Single);
+        assert_eq!(Line::of(&[3.0], false, false), Line::Single(3.0));
+        assert!(matches!(Line::of(&[], false, false), Line::NoNumbers(_)));
         assert_eq!(Line::of(&[3.0, 3.0], false, false), Line::Irregular);
         assert_eq!(Line::of(&[f64::NAN, 1.0], false, false), Line::Irregular);
     }

@@ -7,7 +7,7 @@
 use serde_json::Value;
 
 use crate::export::axes::{AxisKind, AxisMeaning, axes_of, has_scale};
-use crate::export::coordinate_variable::{CoordinateVariable, Line, Quantity};
+use crate::export::coordinate_variable::{CoordinateVariable, Line, Quantity, kind_of_name};
 use crate::export::reference_system::ReferenceSystem;
 use crate::export::told_place::Place;
 use crate::export::{Subject, TakenDimension, grid_mapping, told_place};
@@ -158,6 +158,38 @@ fn told_by<'a>(subject: &Subject<'a>) -> impl Iterator<Item = &'a Attributes> {
     own.into_iter().chain(others).flatten()
 }
 
+/// Returns what can tell where a map lies of an array alone: its own attributes, and the grid mapping that it names.
+fn told_of_it<'a>(subject: &Subject<'a>) -> impl Iterator<Item = &'a Attributes> {
+    let own = &subject.array.attributes;
+    let named = own.get("grid_mapping").and(subject.around.mapping);
+    [Some(own), named].into_iter().flatten()
+}
+
+/// Whether what is told of the maps beside an array is told of it: its dimensions are those of a map, or it is itself told
+/// to be one, or nobody has named its dimensions and it has the shape that is told. Tables lie beside maps as well.
+fn is_map_of_group(subject: &Subject, shape: (u64, u64)) -> bool {
+    let whole = Subject {
+        shape: &subject.array.shape,
+        taken: None,
+        ..*subject
+    };
+    let axes = map_axes(&whole);
+    let has = |kind| axes.iter().any(|axis| is_named(axis, kind));
+    let is_nameless = || axes.iter().all(|axis| axis.name.is_none());
+    has(AxisKind::X) && has(AxisKind::Y)
+        || told_of_it(subject).any(told_place::is_told)
+        || is_nameless() && told_by(subject).any(|told| told_place::has_shape(told, shape))
+}
+
+/// Whether a dimension runs north or east, also by a name of CF.
+fn is_named(axis: &AxisMeaning, kind: AxisKind) -> bool {
+    let name = axis
+        .name
+        .as_deref()
+        .filter(|_| axis.kind == AxisKind::Other);
+    axis.kind == kind || name.is_some_and(|name| kind_of_name(name) == Some(kind))
+}
+
 /// What is told of the plane of an array.
 struct ToldMap<'a> {
     /// Rows and columns of all of the array.
@@ -178,24 +210,24 @@ impl<'a> ToldMap<'a> {
         let length = |axis: usize| subject.array.shape.get(axis).copied().unwrap_or(0);
         let shape = (length(rows), length(columns));
         let around = subject.around;
-        let own = [
-            Some(&subject.array.attributes),
-            around.mapping,
-            around.level,
-        ];
-        let place = own.into_iter().flatten().find_map(told_place::told);
-        let of_group = around
-            .group
-            .and_then(|group| Some((told_place::told(group)?, group)));
+        let is_of_group = is_map_of_group(subject, shape);
+        let own: Vec<&Attributes> = told_of_it(subject).collect();
+        let all = told_by(subject).filter(|_| is_of_group);
+        let all: Vec<&Attributes> = own.iter().copied().chain(all).collect();
+        let others = [around.mapping, around.level].into_iter().flatten();
+        let others = others.filter(|_| is_of_group);
+        let place = own.into_iter().chain(others).find_map(told_place::told);
+        let of_group = around.group.filter(|_| is_of_group);
+        let of_group = of_group.and_then(|group| Some((told_place::told(group)?, group)));
         let fitting = of_group
             .filter(|((place, _), group)| told_place::fits(group, place, shape))
             .map(|(told, _)| told);
         ToldMap {
             shape,
-            system: told_by(subject).find_map(ReferenceSystem::told),
+            system: all.iter().copied().find_map(ReferenceSystem::told),
             place: place.or(fitting),
             is_of_others: of_group.is_some(),
-            is_unknown: told_by(subject).any(told_place::is_other),
+            is_unknown: all.into_iter().any(told_place::is_other),
             y: coordinates(subject, rows),
             x: coordinates(subject, columns),
         }
@@ -252,12 +284,12 @@ impl<'a> ToldMap<'a> {
         }
     }
 
-    /// Whether longitudes and latitudes are told, and no system.
+    /// Whether the coordinate variables are longitudes and latitudes.
     fn is_of_degrees(&self) -> bool {
         let counts = |variable: Option<&CoordinateVariable>, kind: AxisKind, most: f64| {
             variable.is_some_and(|variable| match variable.line {
                 // A pixel may reach beyond the pole.
-                Line::Regular { first, .. } => {
+                Line::Regular { first, .. } | Line::Single(first) => {
                     variable.meaning.kind == kind
                         && variable.meaning.quantity == Quantity::Degrees
                         && first.abs() <= most
@@ -265,9 +297,7 @@ impl<'a> ToldMap<'a> {
                 _ => false,
             })
         };
-        self.system.is_none()
-            && counts(self.y, AxisKind::Y, 90.0)
-            && counts(self.x, AxisKind::X, 540.0)
+        counts(self.y, AxisKind::Y, 90.0) && counts(self.x, AxisKind::X, 540.0)
     }
 
     fn into_georeference(
@@ -277,24 +307,45 @@ impl<'a> ToldMap<'a> {
         (y, x): (&AxisMeaning, &AxisMeaning),
     ) -> Georeference {
         let mut left_out = Vec::new();
+        let of_others = |name: &str| {
+            format!("the place that {name} tells: the coordinate variables tell another one")
+        };
+        let is_of_degrees = self.is_of_degrees();
+        let other = self.system.take_if(|own| is_of_degrees && own.is_plane());
+        if let Some(other) = other {
+            // It is that of the maps beside this one, and so is the place.
+            let sentence = "the coordinates are longitudes and latitudes";
+            left_out.push(format!(
+                "the reference system {}: {sentence}",
+                other.shown()
+            ));
+            self.place = None;
+        }
         let of_coordinates = self.of_coordinates(subject);
         let of_attributes = self
             .place
             .map(|(place, name)| (in_metres(subject, place), name));
         let whole = match (of_attributes, of_coordinates) {
             (Some((told, name)), Some(found)) if !self.is_same(&told, &found) => {
-                left_out.push(format!(
-                    "the place that {name} tells: the coordinate variables tell another one"
-                ));
+                left_out.push(of_others(name));
                 Some(found)
             }
-            (Some((told, _)), _) => Some(told),
+            (Some((told, _)), Some(_)) => Some(told),
+            (Some((told, name)), None) => {
+                let kept = self.corrected(subject, told);
+                if kept.is_some_and(|kept| kept != told) {
+                    left_out.push(of_others(name));
+                }
+                kept
+            }
             (None, found) => found,
         };
-        if self.is_of_degrees() {
-            self.system = Some(ReferenceSystem::of_degrees());
-        } else if self.system.is_none() && whole.is_some() {
-            self.system = subject.around.root.and_then(ReferenceSystem::of_product);
+        if self.system.is_none() && whole.is_some() {
+            self.system = if is_of_degrees {
+                Some(ReferenceSystem::of_degrees())
+            } else {
+                subject.around.root.and_then(ReferenceSystem::of_product)
+            };
         }
         let is_map = whole.is_some() || self.system.is_some();
         let place = match whole {
@@ -312,6 +363,41 @@ impl<'a> ToldMap<'a> {
         }
     }
 
+    /// Returns the place that attributes tell, moved along y and x to what the coordinate variables there tell; nothing if
+    /// no place has their values, since programs that take some rows of a map keep its old attributes. Coordinate variables
+    /// cannot say where rows lie that run askew.
+    fn corrected(&self, subject: &Subject, told: Place) -> Option<Place> {
+        let [x, width, skew_x, y, skew_y, height] = told;
+        if skew_x != 0.0 || skew_y != 0.0 {
+            return Some(told);
+        }
+        let along = |variable: Option<&CoordinateVariable>, told: (f64, f64), length: u64| {
+            let Some(variable) = variable else {
+                return Some(told);
+            };
+            let factor = |value: f64| {
+                let known = self.factor(subject, variable.meaning.quantity);
+                let height = || satellite_height(subject).filter(|_| value.abs() < MAX_ANGLE);
+                known.or_else(height).unwrap_or(1.0)
+            };
+            let (first, step) = match variable.line {
+                Line::Regular { first, step } => (first * factor(first), step * factor(first)),
+                Line::Single(value) => (value * factor(value), told.1),
+                Line::Irregular => return None,
+                Line::NoNumbers(_) => return Some(told),
+            };
+            let found = (first - step / 2.0, step);
+            let is_same = is_near(told, found, length);
+            Some(if is_same { told } else { found })
+        };
+        let (rows, columns) = self.shape;
+        let (x, width) = along(self.x, (x, width), columns)?;
+        let (y, height) = along(self.y, (y, height), rows)?;
+        let place = [x, width, 0.0, y, 0.0, height];
+        let is_finite = place.iter().all(|number| number.is_finite());
+        is_finite.then_some(place)
+    }
+
     /// Whether two places are those of the same pixels, as far as a quarter of a pixel tells. Coordinate variables cannot say
     /// where rows lie that run askew.
     fn is_same(&self, told: &Place, found: &Place) -> bool {
@@ -319,11 +405,6 @@ impl<'a> ToldMap<'a> {
         if skew_x != 0.0 || skew_y != 0.0 {
             return true;
         }
-        let is_near = |told: (f64, f64), found: (f64, f64), length: u64| {
-            let most = found.1.abs() / 4.0;
-            let between = |number: f64| (told.0 - found.0 + (told.1 - found.1) * number).abs();
-            between(0.0) <= most && between(length as f64) <= most
-        };
         let (rows, columns) = self.shape;
         is_near((x, width), (found[0], found[1]), columns)
             && is_near((y, height), (found[3], found[5]), rows)
@@ -346,7 +427,7 @@ impl<'a> ToldMap<'a> {
                 Line::Irregular => {
                     return because(&format!("the values of {name} are not at equal distances"));
                 }
-                Line::Single => {
+                Line::Single(_) => {
                     return because(&format!(
                         "{name} has one value, and the next one is not known"
                     ));
@@ -378,6 +459,13 @@ impl<'a> ToldMap<'a> {
             _ => None,
         }
     }
+}
+
+/// Whether two corners with the distances to the next ones are those of the same pixels of a line.
+fn is_near(told: (f64, f64), found: (f64, f64), length: u64) -> bool {
+    let most = found.1.abs() / 4.0;
+    let between = |number: f64| (told.0 - found.0 + (told.1 - found.1) * number).abs();
+    between(0.0) <= most && between(length as f64) <= most
 }
 
 /// Returns the place of a box of an array whose place is `whole`; nothing of a box without rows or without columns.

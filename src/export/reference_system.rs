@@ -71,6 +71,22 @@ impl ReferenceSystem {
         self.code().is_some_and(epsg_codes::is_geographic)
     }
 
+    /// Whether it is known to have places on a plane.
+    pub(super) fn is_plane(&self) -> bool {
+        match self.code() {
+            Some(code) if !self.is_text() => epsg_codes::is_plane(code),
+            _ => self.is_text() && !self.is_geographic(),
+        }
+    }
+
+    /// Returns what a sentence calls it: its number, or the first name in its text.
+    pub(super) fn shown(&self) -> String {
+        let first = self.text.split('"').nth(1);
+        let named = first.filter(|_| self.is_text());
+        let named = named.unwrap_or(&self.text);
+        named.chars().take(100).collect()
+    }
+
     /// Whether its places are in kilometres.
     pub(super) fn is_in_kilometres(&self) -> bool {
         let lower = self.text.to_ascii_lowercase();

@@ -30,6 +30,20 @@ pub(super) fn told(attributes: &Attributes) -> Option<(Place, &'static str)> {
     told.filter(|(place, _)| is_place(place))
 }
 
+/// Whether attributes tell a place.
+pub(super) fn is_told(attributes: &Attributes) -> bool {
+    told(attributes).is_some()
+}
+
+/// Whether attributes tell something of a plane of so many rows and columns.
+pub(super) fn has_shape(attributes: &Attributes, shape: (u64, u64)) -> bool {
+    let has = |name| attributes.get(name).is_some();
+    let is_told = ["spatial:shape", "proj:shape", "spatial:bbox", "proj:bbox"]
+        .into_iter()
+        .any(has);
+    is_told && told(attributes).is_some_and(|(place, _)| fits(attributes, &place, shape))
+}
+
 /// Whether attributes tell a place by something other than six numbers.
 pub(super) fn is_other(attributes: &Attributes) -> bool {
     let kind = attributes.get("spatial:transform_type");

@@ -403,6 +403,11 @@ def odd(coordinates, attributes=(), dims=("y", "x")):
     return by_xarray(xr.Dataset({"a": (dims, DATA[0], dict(attributes))}, coordinates))
 
 
+def beside_map(variables):
+    """Returns what makes a group of a map and of arrays that are none or another one, with the `spatial_ref` of the map."""
+    return by_xarray(of_utm().rename("map").to_dataset().rio.write_transform().assign(variables))
+
+
 STEPS, COLUMN = grid(10.0, -1.0, ROWS), grid(0.0, 2.0, COLUMNS)
 
 # Maps whose place, or whose system, cannot be said: with what is said of which files instead.
@@ -426,8 +431,23 @@ ODD = {
                {"the place on the map: ENVI has none of rows that do not run east": ["hdr"]}),
     "polynomial": (with_attributes({"spatial:transform": AFFINE, "spatial:transform_type": "rpc"}),
                    {"the place on the map: spatial:transform_type is not affine": EXTENSIONS}),
+    # rioxarray keeps the old GeoTransform where a program takes some of the rows.
+    "picked_rows": (by_xarray(of_utm().rio.write_transform().isel(y=[0, 2, 3])),
+                    {"the place on the map: the values of y are not at equal distances": EXTENSIONS,
+                     "the reference system: ENVI has it together with a place alone": ["hdr"]}),
+    "one_row": (by_xarray(of_utm().rio.write_transform().isel(y=slice(3, 4))),
+                {"the place that GeoTransform tells: the coordinate variables tell another one": EXTENSIONS}),
+    "first_row": (by_xarray(of_utm().rio.write_transform().isel(y=slice(0, 1))), {}),
+    # What is told of a map is not told of what lies beside it.
+    "degrees_beside": (beside_map({"a": xr.DataArray(DATA[0], dims=["lat", "lon"], coords={"lat": STEPS, "lon": COLUMN})}),
+                       {"the reference system WGS 84 / UTM zone 33N: the coordinates are longitudes and latitudes": EXTENSIONS}),
+    "table_beside": (beside_map({"a": xr.DataArray(DATA[0], dims=["sample", "feature"])}), {}),
+    "overview_beside": (with_attributes({}, {"spatial:transform": AFFINE, "proj:code": "EPSG:32633"}, dims=("y_ov", "x_ov")), {}),
     "plain": (with_attributes({}), {}),
 }
+
+# Those with no place, though nothing is left out.
+NO_MAPS = ["table_beside", "overview_beside", "plain"]
 
 
 def test_what_cannot_be_said_is_left_out(tmp_path, mounted):
@@ -453,9 +473,17 @@ def test_what_cannot_be_said_is_left_out(tmp_path, mounted):
             with opened(path, extension) as source:
                 whole = source.transform
                 has_place = any("the place on the map" in sentence for sentence in expected)
-                assert (whole.to_gdal() == (0, 1, 0, 0, 0, 1)) == (has_place or name == "plain"), (name, extension)
+                assert (whole.to_gdal() == (0, 1, 0, 0, 0, 1)) == (has_place or name in NO_MAPS), (name, extension)
     said = mounting.zarrfs("cp", store / "gaussian/a", tmp_path / "a.tif").stderr
     assert "the file leaves out the place on the map: the values of lat are not at equal distances" in said
+    for name, corner in {"one_row": 4000000.0 - 90.0, "first_row": 4000000.0}.items():
+        with rasterio.open(files / name / "a/a.tif") as source:
+            assert list(source.transform.to_gdal()) == [*PLACE[:3], corner, *PLACE[4:]], name
+    with rasterio.open(files / "degrees_beside/a/a.tif") as source:
+        assert source.transform.to_gdal() == (-1.0, 2.0, 0.0, 10.5, 0.0, -1.0) and source.crs.to_epsg() == 4326
+    for name in NO_MAPS:
+        with rasterio.open(files / name / "a/a.tif") as source:
+            assert source.crs is None, name
     # The elements are those of the store all the same.
     with rasterio.open(files / "gaussian/a/a.tif") as source:
         np.testing.assert_array_equal(source.read(1), DATA[0])
