@@ -82,7 +82,7 @@ fn parts(subject: &Subject) -> Option<FileParts> {
     let pages = described_pages(subject, &axes, &stack)?;
     let pixels = stack.page_size()?.checked_mul(stack.pages()?)?;
     Some(FileParts {
-        left_out: left_out(subject, &axes),
+        left_out: left_out(subject, &axes, &stack),
         header: shortest_header(&pages, pixels)?,
         elements: Some(stack.elements()),
         ..FileParts::default()
@@ -90,7 +90,7 @@ fn parts(subject: &Subject) -> Option<FileParts> {
 }
 
 /// Returns what the description of an image does not have.
-fn left_out(subject: &Subject, axes: &[AxisMeaning]) -> Vec<String> {
+fn left_out(subject: &Subject, axes: &[AxisMeaning], stack: &ImageStack) -> Vec<String> {
     let dimensions = dimensions_of(subject);
     let mut left_out = dimensions.left_out.clone();
     left_out.extend(dimensions.without_directions());
@@ -112,6 +112,18 @@ fn left_out(subject: &Subject, axes: &[AxisMeaning]) -> Vec<String> {
         others,
         "OME has lengths, and times of frames",
     ));
+    let sizes = measured(axes, stack).into_iter();
+    let unitless = sizes.filter_map(|(axis, _, quantity)| {
+        let axis = axis.filter(|axis| axis.scale.is_some() && unit(axis, quantity).is_none());
+        axis?.name.as_deref()
+    });
+    let unitless: Vec<&str> = unitless.collect();
+    if !unitless.is_empty() {
+        left_out.push(format!(
+            "distances of {}: OME takes those without a unit for micrometres or seconds",
+            unitless.join(", ")
+        ));
+    }
     left_out
 }
 
@@ -173,7 +185,7 @@ fn pyramid(contents: &GroupContents) -> Option<GroupPlan> {
         header: Arc::new(header.into()),
         variables,
     };
-    let mut left_out = left_out(&subject, &axes);
+    let mut left_out = left_out(&subject, &axes, &stack);
     if !others.is_empty() {
         let names = others.join(", ");
         left_out.push(format!(
@@ -272,9 +284,27 @@ fn measure(axis: &AxisMeaning, number: f64, (name, quantity): (&str, Quantity)) 
     format!(" {name}=\"{number}\"{}", unit.unwrap_or_default())
 }
 
-/// Returns the distance between elements and its unit as attributes of XML.
-fn step(axis: Option<&AxisMeaning>, name: &str, quantity: Quantity) -> String {
-    let known = axis.and_then(|axis| Some((axis, axis.scale?.abs())));
+/// Returns the dimensions of whose elements OME has the distances, with the name and the kind of each distance.
+fn measured<'a>(axes: &'a [AxisMeaning], stack: &ImageStack) -> [Measured<'a>; 4] {
+    let along = |kind| {
+        let other = stack.others.iter().find(|axis| axis.kind == Some(kind));
+        other.and_then(|other| axes.get(other.axis))
+    };
+    let (x, y) = (axes.get(stack.columns.axis), axes.get(stack.rows.axis));
+    [
+        (x, "PhysicalSizeX", Quantity::Length),
+        (y, "PhysicalSizeY", Quantity::Length),
+        (along(StackKind::Slices), "PhysicalSizeZ", Quantity::Length),
+        (along(StackKind::Frames), "TimeIncrement", Quantity::Time),
+    ]
+}
+
+type Measured<'a> = (Option<&'a AxisMeaning>, &'static str, Quantity);
+
+/// Returns the distance between elements and its unit as attributes of XML: without a unit it would be another distance.
+fn step((axis, name, quantity): Measured) -> String {
+    let known = axis.filter(|axis| unit(axis, quantity).is_some());
+    let known = known.and_then(|axis| Some((axis, axis.scale?.abs())));
     known.map_or_else(String::new, |(axis, step)| {
         measure(axis, step, (name, quantity))
     })
@@ -293,7 +323,9 @@ fn place_line(axes: [Option<&AxisMeaning>; 4]) -> String {
         ("PositionZ", Quantity::Length),
     ];
     let places = axes.into_iter().zip(names).filter_map(|(axis, name)| {
-        let axis = axis?;
+        // A position without a unit is one of no known system; a time would be in seconds.
+        let axis =
+            axis.filter(|axis| name.1 == Quantity::Length || unit(axis, name.1).is_some())?;
         Some(measure(axis, axis.origin, name))
     });
     let places: String = places.collect();
@@ -327,18 +359,9 @@ fn xml(subject: &Subject, axes: &[AxisMeaning], stack: &ImageStack) -> Option<St
     let (type_name, samples) = (type_name(&subject.array.data_type)?, stack.sample_count());
     let (width, height) = (stack.columns.length, stack.rows.length);
     let [channels, slices, frames] = KINDS.map(|(kind, _)| stack.length(kind));
-    let along = |kind| {
-        let other = stack.others.iter().find(|axis| axis.kind == Some(kind));
-        other.and_then(|other| axes.get(other.axis))
-    };
-    let (x, y) = (axes.get(stack.columns.axis), axes.get(stack.rows.axis));
-    let (z, time) = (along(StackKind::Slices), along(StackKind::Frames));
-    let steps = [
-        step(x, "PhysicalSizeX", Quantity::Length),
-        step(y, "PhysicalSizeY", Quantity::Length),
-        step(z, "PhysicalSizeZ", Quantity::Length),
-        step(time, "TimeIncrement", Quantity::Time),
-    ];
+    let measured = measured(axes, stack);
+    let [x, y, z, time] = measured.map(|(axis, ..)| axis);
+    let steps = measured.map(step);
     let place_line = place_line([time, x, y, z]);
     let channel_lines = channel_lines(subject, channels, samples);
     Some(format!(
