@@ -145,10 +145,38 @@ pub(super) fn level_of(
         .filter_map(|image| Some((image, level_at(image, group.path)?)));
     let (image, level) = found.next()?;
     let systems = Systems::of(image, group.numbers);
-    if systems.all.is_empty() {
-        return Some(level_of_axes((image, group.numbers), level, rank));
+    let mut found = if systems.all.is_empty() {
+        level_of_axes((image, group.numbers), level, rank)
+    } else {
+        level_of_systems(image, &systems, level, (labelled, rank))
+    };
+    found.left_out.extend(orientation(image));
+    Some(found)
+}
+
+/// Returns what a file leaves out of an image whose axes lead from one side of a body to the other (RFC-4).
+fn orientation(image: &Value) -> Option<String> {
+    let systems = items(image, "coordinateSystems").take(MAX_SYSTEMS);
+    let mut told: Vec<String> = Vec::new();
+    for axis in std::iter::once(image)
+        .chain(systems)
+        .flat_map(|of| items(of, "axes"))
+    {
+        let Some(orientation) = axis.get("orientation") else {
+            continue;
+        };
+        let value = orientation.get("value").unwrap_or(orientation);
+        let name = axis.get("name").and_then(Value::as_str).unwrap_or_default();
+        let value = value.as_str().unwrap_or("not known").chars().take(40);
+        let sentence = format!("{name} ({})", value.collect::<String>());
+        if told.len() < MAX_RANK && !told.contains(&sentence) {
+            told.push(sentence);
+        }
     }
-    Some(level_of_systems(image, &systems, level, (labelled, rank)))
+    let told = (!told.is_empty()).then(|| told.join(", "))?;
+    Some(format!(
+        "orientation of {told}: it is not read, and left and right may be exchanged"
+    ))
 }
 
 /// Returns what an image of up to 0.5 says of a level.
@@ -741,6 +769,37 @@ mod tests {
         assert!(whole.factor(0, 0).is_nan());
         assert_eq!((whole.factor(1, 1), whole.factor(2, 2)), (2.0, 1.0));
         assert_eq!([0, 1, 2].map(|axis| whole.offset(axis)), [1.0, 2.0, 3.0]);
+    }
+
+    #[test]
+    fn an_orientation_of_axes_is_told() {
+        let oriented = |name: &str, value: &str| json!({"name": name, "type": "space", "orientation": {"type": "anatomical", "value": value}});
+        let axes = json!([
+            oriented("y", "anterior-to-posterior"),
+            oriented("x", "left-to-right")
+        ]);
+        let levels = json!([{"path": "0"}]);
+        for (image, is_told) in [
+            (json!({"axes": axes, "datasets": levels}), true),
+            (
+                json!({"coordinateSystems": [{"name": "a", "axes": axes}], "datasets": levels}),
+                true,
+            ),
+            (json!({"axes": ["y", "x"], "datasets": levels}), false),
+        ] {
+            let members = json!({"multiscales": [image]});
+            let attributes = Attributes::parse(&members.to_string()).unwrap();
+            let group = ImageGroup {
+                attributes: &attributes,
+                path: b"0",
+                numbers: &[],
+            };
+            let level = level_of(&group, None, 2).unwrap();
+            let names = "y (anterior-to-posterior), x (left-to-right)";
+            let has =
+                |sentence: &String| sentence.starts_with(&format!("orientation of {names}: "));
+            assert_eq!(level.left_out.iter().any(has), is_told, "{image}");
+        }
     }
 
     #[test]
