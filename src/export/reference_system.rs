@@ -121,7 +121,7 @@ fn told_texts(attributes: &Attributes) -> Vec<String> {
         let own = attributes.get(&format!("proj:{name}"));
         own.or_else(|| nested.and_then(|proj| proj.get(name)).cloned())
     };
-    told.extend(member("code").and_then(|text| spelled(&text)));
+    told.extend(member("code").and_then(|code| numbered(&code).or_else(|| spelled(&code))));
     told.extend(member("epsg").and_then(|number| numbered(&number)));
     told.extend(member("wkt2").and_then(|text| spelled(&text)));
     told.extend(member("projjson").and_then(|system| of_json(&system)));
@@ -149,7 +149,11 @@ fn spelled(value: &Value) -> Option<String> {
 fn numbered(value: &Value) -> Option<String> {
     let code = match value {
         Value::String(text) => text.trim().parse().ok()?,
-        number => number.as_u64()?,
+        // Some writers have no integers.
+        number => match number.as_f64().filter(|number| number.fract() == 0.0)? {
+            code if (0.0..=f64::from(u16::MAX)).contains(&code) => code as u64,
+            _ => return None,
+        },
     };
     let code = u16::try_from(code).ok().filter(|&code| code > 0)?;
     Some(format!("EPSG:{code}"))
@@ -222,6 +226,9 @@ mod tests {
             json!({"proj:code": "EPSG:3035"}),
             json!({"proj:epsg": 3035}),
             json!({"proj:epsg": "3035"}),
+            json!({"proj:epsg": 3035.0}),
+            json!({"proj:code": 3035}),
+            json!({"proj:code": 3035.0}),
             json!({"proj:projjson": id}),
             json!({"geo": {"proj": {"code": "EPSG:3035"}}}),
             json!({"_CRS": {"url": "http://www.opengis.net/def/crs/EPSG/0/3035"}}),
@@ -245,6 +252,8 @@ mod tests {
         for attributes in [
             json!({"proj:epsg": null, "proj:code": null}),
             json!({"proj:epsg": 0, "crs": "a name"}),
+            json!({"proj:epsg": 0.5}),
+            json!({"proj:epsg": 1e300, "proj:code": -1}),
             json!({"proj:projjson": {}, "spatial_ref": ""}),
         ] {
             assert_eq!(told(attributes.clone()), None, "{attributes}");
