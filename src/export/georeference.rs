@@ -347,6 +347,9 @@ impl<'a> ToldMap<'a> {
                 subject.around.root.and_then(ReferenceSystem::of_product)
             };
         }
+        if self.system.is_none() {
+            left_out.extend(why_no_system(subject));
+        }
         let is_map = whole.is_some() || self.system.is_some();
         let place = match whole {
             Some(whole) => taken_place(subject, whole, plane),
@@ -459,6 +462,24 @@ impl<'a> ToldMap<'a> {
             _ => None,
         }
     }
+}
+
+/// Says which system that an array names is not known.
+fn why_no_system(subject: &Subject) -> Option<String> {
+    let named = subject.array.attributes.get("grid_mapping")?;
+    let named = named.as_str().filter(|named| !named.trim().is_empty())?;
+    let shown = |name: &str| name.chars().take(100).collect::<String>();
+    let Some(mapping) = subject.around.mapping else {
+        return Some(format!(
+            "the reference system: no variable {} is there, which grid_mapping names",
+            shown(named)
+        ));
+    };
+    let kind = mapping.get("grid_mapping_name")?;
+    let kind = shown(kind.as_str()?);
+    Some(format!(
+        "the reference system: the grid mapping {kind} is not known, or has not all of its numbers"
+    ))
 }
 
 /// Whether two corners with the distances to the next ones are those of the same pixels of a line.
