@@ -3,6 +3,7 @@
 use serde_json::Value;
 
 use crate::export::axis_kind::AxisKind;
+use crate::export::units::{self, Unit};
 use crate::model::Attributes;
 
 /// The coordinate variable of a dimension.
@@ -34,6 +35,8 @@ pub enum Quantity {
     Angles(f64),
     /// Distances on a plane. The unit in metres.
     Lengths(f64),
+    /// The same in a unit that is the system's own, if that is a plane: feet, or so many metres, as rioxarray spells it.
+    OwnLengths(f64),
     /// Anything else, or not known.
     Unknown,
 }
@@ -54,6 +57,8 @@ pub enum Line {
     Irregular,
     /// The values are no numbers, for this reason.
     NoNumbers(String),
+    /// Nobody knows how long the distances are, which are told in this unit.
+    UnknownUnit(String),
 }
 
 /// Names of coordinate variables that say what these are where their attributes do not.
@@ -100,22 +105,62 @@ const DEGREE: f64 = std::f64::consts::PI / 180.0;
 const UNITS: &[(&str, Quantity)] = &[
     ("degree", Quantity::Angles(DEGREE)),
     ("degrees", Quantity::Angles(DEGREE)),
+    ("deg", Quantity::Angles(DEGREE)),
     ("rad", Quantity::Angles(1.0)),
     ("radian", Quantity::Angles(1.0)),
     ("radians", Quantity::Angles(1.0)),
+    ("mrad", Quantity::Angles(1e-3)),
+    ("milliradian", Quantity::Angles(1e-3)),
+    ("milliradians", Quantity::Angles(1e-3)),
+    ("urad", Quantity::Angles(1e-6)),
     ("microradian", Quantity::Angles(1e-6)),
     ("microradians", Quantity::Angles(1e-6)),
-    ("m", Quantity::Lengths(1.0)),
-    ("meter", Quantity::Lengths(1.0)),
-    ("meters", Quantity::Lengths(1.0)),
-    ("metre", Quantity::Lengths(1.0)),
-    ("metres", Quantity::Lengths(1.0)),
-    ("km", Quantity::Lengths(1000.0)),
-    ("kilometer", Quantity::Lengths(1000.0)),
-    ("kilometers", Quantity::Lengths(1000.0)),
-    ("kilometre", Quantity::Lengths(1000.0)),
-    ("kilometres", Quantity::Lengths(1000.0)),
+    // The survey's foot is another one.
+    ("US_survey_foot", Quantity::OwnLengths(1200.0 / 3937.0)),
+    ("US_survey_feet", Quantity::OwnLengths(1200.0 / 3937.0)),
+    ("US survey foot", Quantity::OwnLengths(1200.0 / 3937.0)),
+    ("us-ft", Quantity::OwnLengths(1200.0 / 3937.0)),
 ];
+
+/// The most letters of a unit that is read.
+const MAX_UNIT: usize = 64;
+
+/// Returns what a unit counts: a name, or a number of what a name says.
+fn measured(units: &str) -> Option<Quantity> {
+    if units.len() > MAX_UNIT {
+        return None;
+    }
+    let known = UNITS.iter().find(|known| known.0 == units);
+    if let Some((_, quantity)) = known {
+        return Some(*quantity);
+    }
+    if let Some((number, named)) = units.split_once(char::is_whitespace) {
+        let number = number.parse::<f64>().ok()?;
+        let is_factor = number.is_finite() && number > 0.0;
+        return match measured(named.trim_start()).filter(|_| is_factor)? {
+            Quantity::Angles(unit) => Some(Quantity::Angles(number * unit)),
+            Quantity::Lengths(1.0) if number != 1.0 => Some(Quantity::OwnLengths(number)),
+            Quantity::Lengths(unit) => Some(Quantity::Lengths(number * unit)),
+            Quantity::OwnLengths(unit) => Some(Quantity::OwnLengths(number * unit)),
+            other => Some(other),
+        };
+    }
+    let unit = Unit::named(units).filter(|unit| unit.quantity == units::Quantity::Length)?;
+    let length = unit.in_power_of_ten(0);
+    Some(if unit.is_metric() {
+        Quantity::Lengths(length)
+    } else {
+        Quantity::OwnLengths(length)
+    })
+}
+
+/// Returns the unit of a variable that is none of those of maps.
+pub fn unknown_unit(attributes: &Attributes) -> Option<String> {
+    let units = attributes.get("units")?;
+    let units = units.as_str()?.trim();
+    let is_known = units.is_empty() || kind_of_units(units).is_some() || measured(units).is_some();
+    (!is_known).then(|| units.chars().take(40).collect())
+}
 
 impl CoordinateMeaning {
     /// Reads what a variable is: by its units, its standard name, its axis or its name, in this order.
@@ -125,8 +170,7 @@ impl CoordinateMeaning {
             _ => String::new(),
         };
         let units = text("units");
-        let measured = UNITS.iter().find(|known| known.0 == units);
-        let measured = measured.map(|known| known.1);
+        let measured = measured(&units);
         if let Some(kind) = kind_of_units(&units) {
             let quantity = Quantity::Degrees;
             return CoordinateMeaning { kind, quantity };
@@ -175,12 +219,13 @@ pub(super) fn kind_of_name(name: &str) -> Option<AxisKind> {
 
 /// Returns what CF's units of longitude and latitude are units of.
 fn kind_of_units(units: &str) -> Option<AxisKind> {
+    let units = units.to_ascii_lowercase();
     let rest = units
         .strip_prefix("degrees")
         .or_else(|| units.strip_prefix("degree"))?;
-    match rest.strip_prefix('_').unwrap_or(rest) {
-        "east" | "E" => Some(AxisKind::X),
-        "north" | "N" => Some(AxisKind::Y),
+    match rest.strip_prefix(['_', ' ']).unwrap_or(rest) {
+        "east" | "e" => Some(AxisKind::X),
+        "north" | "n" => Some(AxisKind::Y),
         _ => None,
     }
 }
@@ -302,6 +347,33 @@ mod tests {
     }
 
     #[test]
+    fn units_of_no_map_are_told() {
+        let unknown = |units: Value| {
+            let members: Map<String, Value> =
+                serde_json::from_value(json!({"units": units})).unwrap();
+            unknown_unit(&members.into())
+        };
+        for units in [
+            "furlong", "s", "pixel", "0 km", "1e999 m", "2 3 4 s", "1 2", "m s-1",
+        ] {
+            assert_eq!(unknown(units.into()).as_deref(), Some(units));
+        }
+        for units in [
+            "",
+            " ",
+            "m",
+            "cm",
+            "0.3048006 metre",
+            "degrees_north",
+            "deg",
+            "2 3 m",
+        ] {
+            assert_eq!(unknown(units.into()), None, "{units}");
+        }
+        assert_eq!(unknown(Value::Null), None);
+    }
+
+    #[test]
     fn variables_are_what_their_attributes_say() {
         let meaning = |name: &str, attributes: Value| {
             let members: Map<String, Value> = serde_json::from_value(attributes).unwrap();
@@ -328,6 +400,24 @@ mod tests {
                 (y, Quantity::Lengths(1000.0)),
             ),
             ("x", json!({"units": "rad"}), (x, Quantity::Angles(1.0))),
+            ("x", json!({"units": "mrad"}), (x, Quantity::Angles(1e-3))),
+            (
+                "x",
+                json!({"units": "100  km"}),
+                (x, Quantity::Lengths(1e5)),
+            ),
+            ("x", json!({"units": "Meters"}), (x, Quantity::Lengths(1.0))),
+            (
+                "x",
+                json!({"units": "0.25 metre"}),
+                (x, Quantity::OwnLengths(0.25)),
+            ),
+            (
+                "x",
+                json!({"units": "ft"}),
+                (x, Quantity::OwnLengths(0.3048)),
+            ),
+            ("lon", json!({"units": "Degrees East"}), (x, degrees)),
             ("x", json!({}), (x, unknown)),
             ("row", json!({}), (AxisKind::Other, unknown)),
             ("x", json!({"axis": "T"}), (AxisKind::Time, unknown)),

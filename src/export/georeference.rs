@@ -268,6 +268,10 @@ impl<'a> ToldMap<'a> {
             (Quantity::Angles(unit), None) if unit != degree => system
                 .filter(|system| system.is_geographic())
                 .map(|_| unit / degree),
+            (Quantity::OwnLengths(unit), _) => {
+                let has_own = system.is_some_and(ReferenceSystem::is_plane);
+                Some(if has_own { 1.0 } else { unit })
+            }
             (Quantity::Lengths(unit), _) => {
                 let is_plane = |system: &&ReferenceSystem| !system.is_geographic();
                 let unit = system.filter(is_plane).map_or(1.0, |system| {
@@ -387,7 +391,7 @@ impl<'a> ToldMap<'a> {
                 Line::Regular { first, step } => (first * factor(first), step * factor(first)),
                 Line::Single(value) => (value * factor(value), told.1),
                 Line::Irregular => return None,
-                Line::NoNumbers(_) => return Some(told),
+                Line::NoNumbers(_) | Line::UnknownUnit(_) => return Some(told),
             };
             let found = (first - step / 2.0, step);
             let is_same = is_near(told, found, length);
@@ -434,6 +438,9 @@ impl<'a> ToldMap<'a> {
                     return because(&format!(
                         "{name} has one value, and the next one is not known"
                     ));
+                }
+                Line::UnknownUnit(unit) => {
+                    return because(&format!("the unit {unit} of {name} is not known"));
                 }
                 Line::NoNumbers(why) => return because(&format!("{name} cannot be read: {why}")),
             }

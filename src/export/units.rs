@@ -150,6 +150,11 @@ impl Unit {
             )
     }
 
+    /// Whether it is a power of ten of metres or seconds.
+    pub(super) fn is_metric(self) -> bool {
+        self.factor == 1.0
+    }
+
     /// Returns how many it is of the unit of its quantity that is 10 to the power of `exponent` metres, seconds or degrees.
     pub(super) fn in_power_of_ten(self, exponent: i32) -> f64 {
         // A division by a power of ten is exact where a product with its inverse is not.

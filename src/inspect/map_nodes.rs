@@ -8,7 +8,9 @@ use serde_json::Value;
 use crate::array::Arrays;
 use crate::error::Result;
 use crate::export::axes::AxisKind;
-use crate::export::coordinate_variable::{CoordinateMeaning, CoordinateVariable};
+use crate::export::coordinate_variable::{
+    CoordinateMeaning, CoordinateVariable, Line, unknown_unit,
+};
 use crate::export::ome_zarr::names_level;
 use crate::hierarchy::{Hierarchy, NodeEntry};
 use crate::inspect::coordinate_lines::CoordinateLines;
@@ -66,7 +68,10 @@ impl MapSource<'_> {
             around.coordinates.push(match variable {
                 Some((node, meaning)) => Some(CoordinateVariable {
                     name: String::from_utf8_lossy(node.path.name()).into_owned(),
-                    line: (self.lines).line(context, self.arrays, (&node, &meaning))?,
+                    line: match attributes(Some(&node)).and_then(unknown_unit) {
+                        Some(unit) => Line::UnknownUnit(unit),
+                        None => (self.lines).line(context, self.arrays, (&node, &meaning))?,
+                    },
                     meaning,
                 }),
                 None => None,

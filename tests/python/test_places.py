@@ -438,6 +438,12 @@ ODD = {
     "one_row": (by_xarray(of_utm().rio.write_transform().isel(y=slice(3, 4))),
                 {"the place that GeoTransform tells: the coordinate variables tell another one": EXTENSIONS}),
     "first_row": (by_xarray(of_utm().rio.write_transform().isel(y=slice(0, 1))), {}),
+    "units": (odd({"y": ("y", STEPS, {"units": "furlong"}), "x": COLUMN}),
+              {"the place on the map: the unit furlong of y is not known": EXTENSIONS}),
+    "feet": (by_xarray(xr.Dataset({"a": (("y", "x"), DATA[0])}, {"y": STEPS, "x": COLUMN}).rio.write_crs(2263)
+                       .rio.write_coordinate_system()), {}),
+    "missing": (odd({"y": STEPS, "x": COLUMN}, {"grid_mapping": "crs"}),
+                {"the reference system: no variable crs is there, which grid_mapping names": EXTENSIONS}),
     # What is told of a map is not told of what lies beside it.
     "degrees_beside": (beside_map({"a": xr.DataArray(DATA[0], dims=["lat", "lon"], coords={"lat": STEPS, "lon": COLUMN})}),
                        {"the reference system WGS 84 / UTM zone 33N: the coordinates are longitudes and latitudes": EXTENSIONS}),
@@ -481,6 +487,8 @@ def test_what_cannot_be_said_is_left_out(tmp_path, mounted):
             assert list(source.transform.to_gdal()) == [*PLACE[:3], corner, *PLACE[4:]], name
     with rasterio.open(files / "degrees_beside/a/a.tif") as source:
         assert source.transform.to_gdal() == (-1.0, 2.0, 0.0, 10.5, 0.0, -1.0) and source.crs.to_epsg() == 4326
+    with rasterio.open(files / "feet/a/a.tif") as source:
+        assert source.transform.to_gdal() == (-1.0, 2.0, 0.0, 10.5, 0.0, -1.0) and source.crs.to_epsg() == 2263
     for name in NO_MAPS:
         with rasterio.open(files / name / "a/a.tif") as source:
             assert source.crs is None, name
