@@ -39,7 +39,7 @@ pub struct GroupContents {
     pub subgroups: Vec<Subgroup>,
     /// Its arrays, at least one.
     pub members: Vec<GroupMember>,
-    /// A sentence on each node that is left out; none for formats without groups, which leave nothing out.
+    /// A sentence on each node that is left out.
     pub left_out: Vec<String>,
 }
 
@@ -196,12 +196,17 @@ impl GroupPlan {
                 let order = layout.variables.iter();
                 order.for_each(|variable| variable.member.hash(&mut hasher));
             }
-            // The attributes may be in what is made.
+            // All that metadata say may be in what is made.
             GroupBody::Made(_) | GroupBody::Checked(_) => {
-                let members = contents.members.iter();
-                let attributes = members.map(|member| &member.array.attributes);
-                let all = attributes.chain([&contents.attributes]);
-                all.for_each(|attributes| attributes.text().hash(&mut hasher));
+                contents.attributes.text().hash(&mut hasher);
+                for member in &contents.members {
+                    let array = &member.array;
+                    (array.attributes.text(), &array.dimension_names).hash(&mut hasher);
+                }
+                for group in &contents.subgroups {
+                    (&group.path, group.attributes.text()).hash(&mut hasher);
+                }
+                contents.left_out.hash(&mut hasher);
             }
         }
         for member in &contents.members {
@@ -337,5 +342,40 @@ impl ReadAt for GroupFile {
         self.gather(offset, len, |export, at, len| {
             export.read_at(context, at, len)
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_content_of_a_made_file_depends_on_the_groups_below() {
+        let plan = GroupPlan {
+            body: GroupBody::Made(MadeLayout {
+                read: Vec::new(),
+                make: |_, _| Err(Error::invalid("group", "is not made here")),
+            }),
+            left_out: Vec::new(),
+        };
+        let content = |path: &str, title: &str, left_out: &[String]| {
+            plan.content(&GroupContents {
+                attributes: Attributes::default(),
+                subgroups: vec![Subgroup {
+                    path: path.to_string(),
+                    attributes: Attributes::default().with("title", &title.into()),
+                }],
+                members: Vec::new(),
+                left_out: left_out.to_vec(),
+            })
+        };
+        let first = content("sub", "a", &[]);
+        assert_eq!(first, content("sub", "a", &[]));
+        assert_ne!(first, content("sub", "b", &[]));
+        assert_ne!(first, content("other", "a", &[]));
+        assert_ne!(
+            first,
+            content("sub", "a", &["x: does not read".to_string()])
+        );
     }
 }
