@@ -30,6 +30,8 @@ pub(super) enum TextCell {
     Truth,
     Signed(usize),
     Unsigned(usize),
+    /// The count of a duration, whose lowest one is NaT.
+    Duration,
     Half,
     Single,
     Double,
@@ -70,7 +72,7 @@ impl TextCell {
             DataType::Small(number) if number.word == number.size => TextCell::Small(number),
             DataType::DateTime(unit) => TextCell::Time(TimeCell::of(unit)?),
             // A duration has no form that all readers take; its count is a number.
-            DataType::TimeDelta(_) => TextCell::Signed(8),
+            DataType::TimeDelta(_) => TextCell::Duration,
             DataType::FixedText(_) => TextCell::Text,
             DataType::FixedBytes(_) => TextCell::Bytes,
             data_type if data_type.is_variable() => TextCell::Variable(data_type.clone()),
@@ -101,6 +103,10 @@ impl TextCell {
                 let unused = 64 - 8 * u32::try_from(*size).unwrap_or(8).min(8);
                 write!(text, "{}", (word << unused).cast_signed() >> unused)
             }
+            TextCell::Duration => match word.cast_signed() {
+                i64::MIN => text.write_str(notation.nothing()),
+                count => write!(text, "{count}"),
+            },
             TextCell::Half => {
                 let bits = u16::try_from(word & 0xffff).unwrap_or_default();
                 let is_same = |value| f16::from_f64(value).to_bits() == bits;
@@ -394,6 +400,25 @@ mod tests {
         ] {
             let found = written(&cell_of(name), &element, RowNotation::Commas);
             assert_eq!(found, expected, "{name}");
+        }
+    }
+
+    #[test]
+    fn a_duration_that_is_nat_is_no_value() {
+        let unit = TimeUnit {
+            name: "s".to_string(),
+            scale: 1,
+        };
+        let cell = TextCell::of(&DataType::TimeDelta(unit)).unwrap();
+        for (count, notation, expected) in [
+            (i64::MIN, RowNotation::Commas, ""),
+            (i64::MIN, RowNotation::Alone, "\"\""),
+            (i64::MIN, RowNotation::Json, "null"),
+            (i64::MIN + 1, RowNotation::Commas, "-9223372036854775807"),
+            (-7, RowNotation::Json, "-7"),
+        ] {
+            let found = written(&cell, &count.to_le_bytes(), notation);
+            assert_eq!(found, expected, "{count} {notation:?}");
         }
     }
 
