@@ -323,7 +323,7 @@ impl<'a> TableNodes<'a> {
             let mut told = self.contents.left_out.iter();
             !self.arrays.contains_key(name)
                 && !self.groups.contains_key(name)
-                && !told.any(|told| told.contains(name))
+                && !told.any(|told| is_about(told, name))
         };
         let missing = order.iter().filter(is_missing);
         missing
@@ -425,6 +425,13 @@ impl<'a> TableNodes<'a> {
     }
 }
 
+/// Whether a sentence on what is left out begins with a name, or with a path that ends with it.
+fn is_about(sentence: &str, name: &str) -> bool {
+    let path = sentence.split_once(": ").map(|(path, _)| path);
+    let before = path.and_then(|path| path.strip_suffix(name));
+    before.is_some_and(|before| before.is_empty() || before.ends_with('/'))
+}
+
 /// Returns the order of columns that AnnData says, the index first.
 fn known_order(contents: &GroupContents) -> Vec<String> {
     let index = contents.attributes.get("_index");
@@ -436,4 +443,23 @@ fn known_order(contents: &GroupContents) -> Vec<String> {
     names
         .filter_map(|name| name.as_str().map(str::to_string))
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sentence_is_about_the_whole_name_before_it() {
+        for (sentence, name, expected) in [
+            ("obs/age: no codec of this name", "age", true),
+            ("age: it is a group and no column", "age", true),
+            ("average: it is a group and no column", "age", false),
+            ("stages: an array of age: it is large", "age", false),
+            ("x: does not read", "e", false),
+            ("obs/age", "age", false),
+        ] {
+            assert_eq!(is_about(sentence, name), expected, "{sentence} {name}");
+        }
+    }
 }
