@@ -215,7 +215,25 @@ pub fn group_format_of_name(name: &str) -> Result<&'static GroupFormat> {
         stem.is_some_and(|stem| stem.ends_with('.'))
     });
     let why = "has no ending that names a format of groups";
-    found.copied().ok_or_else(|| not_of_groups(name, why))
+    let format = *found.ok_or_else(|| not_of_groups(name, why))?;
+    let stem = name.strip_suffix(format.extension).unwrap_or_default();
+    let is_of_variables = VARIABLE_FORMATS
+        .iter()
+        .any(|of_variables| of_variables.extension == format.extension);
+    if !is_of_variables && stem.ends_with(&format!(".{MEANT}.")) {
+        let extension = format.extension;
+        let meant: Vec<String> = VARIABLE_FORMATS
+            .iter()
+            .map(|format| format!("{MEANT}.{}", format.extension))
+            .collect();
+        let why = format!(
+            "groups have values as they are meant in {}, not in {extension}; '--format {extension}' writes them as they are \
+             stored",
+            meant.join(", ")
+        );
+        return Err(Error::invalid(name, why));
+    }
+    Ok(format)
 }
 
 /// Returns the error of a name that asks for no file of a group, with the names that do.
@@ -252,4 +270,25 @@ pub fn format_of(name: &str) -> Option<&'static Format> {
     let fitting = FORMATS.iter().filter(ends);
     let longest = fitting.max_by_key(|format| format.extension.len());
     longest.copied()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_table_of_a_group_has_no_values_as_they_are_meant() {
+        for name in ["x.cf.csv", "x.cf.ndjson", "dir/.cf.csv"] {
+            let why = group_format_of_name(name).unwrap_err().to_string();
+            assert!(why.contains("cf.nc4") && why.contains("--format"), "{why}");
+        }
+        for (name, extension) in [
+            ("x.csv", "csv"),
+            ("xcf.csv", "csv"),
+            ("a.cf/x.ndjson", "ndjson"),
+            ("x.cf.nc4", "nc4"),
+        ] {
+            assert_eq!(group_format_of_name(name).unwrap().extension, extension);
+        }
+    }
 }
