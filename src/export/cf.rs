@@ -31,6 +31,9 @@ const APPLIED: [&str; 5] = [
     "_Unsigned",
 ];
 
+/// The attributes that say which numbers are values. They are in the unit of those that are stored.
+pub const LIMITS: [&str; 3] = ["valid_min", "valid_max", "valid_range"];
+
 /// An array as its attributes mean it.
 pub struct DecodedArray {
     /// The array with the type and the attributes that the values have.
@@ -42,6 +45,8 @@ pub struct DecodedArray {
 /// Returns an array as its attributes mean it, or why they mean nothing.
 pub fn decoded(array: &Array) -> Result<DecodedArray, NoValues> {
     let array = &*array.in_files();
+    // Whether values are other numbers than those that are stored.
+    let mut are_others = false;
     let found: Option<(DataType, Arc<dyn Conversion>)> = match &array.data_type {
         // Times are what they mean.
         DataType::Bool | DataType::DateTime(_) | DataType::TimeDelta(_) => None,
@@ -53,6 +58,7 @@ pub fn decoded(array: &Array) -> Result<DecodedArray, NoValues> {
             let stored = Stored::of(data_type).ok_or(NoValues::NotNumbers)?;
             let decoding = Decoding::of(array, stored)?;
             let is_changed = !decoding.is_identity();
+            are_others = decoding.makes_others();
             is_changed.then(|| (decoding.data_type(), decoding.conversion()))
         }
     };
@@ -62,8 +68,12 @@ pub fn decoded(array: &Array) -> Result<DecodedArray, NoValues> {
             conversion: None,
         });
     };
+    let mut attributes = attributes_of(array, &data_type);
+    if are_others {
+        attributes = without(&attributes, &LIMITS);
+    }
     let mut described = Array {
-        attributes: attributes_of(array, &data_type),
+        attributes,
         data_type,
         ..array.clone()
     };
@@ -179,6 +189,20 @@ impl Decoding {
 
     fn is_identity(&self) -> bool {
         self.meaning == Meaning::Same && !self.is_reread && !self.is_truth
+    }
+
+    /// Whether values are other numbers than those that are stored.
+    fn makes_others(&self) -> bool {
+        let is_scaled = |packing: CfPacking| packing.factor != 1.0 || packing.summand != 0.0;
+        self.is_reread
+            || match self.meaning {
+                Meaning::Same => false,
+                Meaning::Half(packing) | Meaning::Single(packing) | Meaning::Double(packing) => {
+                    is_scaled(packing)
+                }
+                Meaning::Long { factor } => factor != 1,
+                Meaning::Time { .. } | Meaning::Duration { .. } => true,
+            }
     }
 
     fn data_type(&self) -> DataType {
