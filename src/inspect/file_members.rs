@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use crate::error::{Error, Result};
-use crate::export::cf;
+use crate::export::cf::{self, DecodedArray, NoValues};
 use crate::export::group::GroupMember;
 use crate::grid::{SelectedAxis, Selection};
 use crate::inspect::coordinates;
@@ -255,28 +255,74 @@ pub(super) fn names_of_bounds(attributes: &Attributes) -> Vec<String> {
         .collect()
 }
 
-/// Has members with the values that their attributes say they mean. Bounds without units of their own have those of the
-/// times that they are of, as CF and xarray have it.
-pub(super) fn mean(members: &mut [GroupMember]) {
-    let mut units: BTreeMap<String, Attributes> = BTreeMap::new();
-    for member in members.iter() {
-        for path in bounds_of(member) {
-            units.insert(path, member.array.attributes.clone());
-        }
-    }
-    for member in members {
-        let mut array = (*member.array).clone();
-        if let Some(of_times) = units.get(&member.path) {
-            inherit_units(&mut array, of_times);
-        }
-        // Other elements than numbers are what they mean.
-        if let Ok(decoded) = cf::decoded(&array) {
+/// What a file of values as they are meant does not have of its members.
+#[derive(Default)]
+pub(super) struct NotMeant {
+    /// A sentence on each member whose attributes mean nothing.
+    pub(super) members: Vec<String>,
+    /// A sentence on each member that has lost attributes.
+    pub(super) attributes: Vec<String>,
+}
+
+/// Has members with the values that their attributes say they mean, and drops those whose attributes mean nothing. Bounds
+/// without units of their own have those of the times that they are of, as CF and xarray have it.
+pub(super) fn mean(members: &mut Vec<GroupMember>) -> NotMeant {
+    let (units, mut lost) = (units_of_bounds(members), NotMeant::default());
+    members.retain_mut(|member| match decoded(member, &units) {
+        Ok(decoded) => {
+            let own = member.array.in_files();
+            let is_lost = |name: &&&str| {
+                own.attributes.get(name).is_some() && decoded.array.attributes.get(name).is_none()
+            };
+            let limits: Vec<&str> = cf::LIMITS.iter().filter(is_lost).copied().collect();
+            if !limits.is_empty() {
+                let (path, limits) = (&member.path, limits.join(", "));
+                let sentence = format!("{path}: {limits}: of numbers as they are stored");
+                lost.attributes.push(sentence);
+            }
             member.array = Arc::new(decoded.array);
             if let Some(source) = &mut member.source {
                 source.conversion = decoded.conversion;
             }
+            true
+        }
+        // Other elements than numbers are what they mean.
+        Err(NoValues::NotNumbers) => true,
+        Err(why) => {
+            lost.members.push(format!("{}: {why}", member.path));
+            false
+        }
+    });
+    lost
+}
+
+/// Says why the attributes of the member at a path mean nothing, if they do.
+pub(super) fn why_not_meant(members: &[GroupMember], path: &str) -> Option<NoValues> {
+    let member = members.iter().find(|member| member.path == path)?;
+    let why = decoded(member, &units_of_bounds(members)).err();
+    why.filter(|why| *why != NoValues::NotNumbers)
+}
+
+/// Returns the attributes of those that have bounds, by the paths of the bounds.
+fn units_of_bounds(members: &[GroupMember]) -> BTreeMap<String, Attributes> {
+    let mut units = BTreeMap::new();
+    for member in members {
+        for path in bounds_of(member) {
+            units.insert(path, member.array.attributes.clone());
         }
     }
+    units
+}
+
+fn decoded(
+    member: &GroupMember,
+    units: &BTreeMap<String, Attributes>,
+) -> std::result::Result<DecodedArray, NoValues> {
+    let mut array = (*member.array).clone();
+    if let Some(of_times) = units.get(&member.path) {
+        inherit_units(&mut array, of_times);
+    }
+    cf::decoded(&array)
 }
 
 fn inherit_units(array: &mut Array, of_times: &Attributes) {

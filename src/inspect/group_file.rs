@@ -126,7 +126,13 @@ impl PlannedFile {
         mut contents: GroupContents,
     ) -> Result<OrWhyNot<PlannedFile>> {
         if choice.is_meant {
-            file_members::mean(&mut contents.members);
+            let lost = file_members::mean(&mut contents.members);
+            let leaves_out = leaves_out(choice.format.scope) && !contents.members.is_empty();
+            if let Some(why) = lost.members.first().filter(|_| !leaves_out) {
+                return Ok(Err(why.clone()));
+            }
+            contents.left_out.extend(lost.members);
+            contents.left_out.extend(lost.attributes);
         }
         cut.apply(&mut contents.members);
         let contents = shortened(contents);

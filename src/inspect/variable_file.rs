@@ -15,7 +15,7 @@ use crate::export::{Subject, VARIABLE_FORMATS};
 use crate::hierarchy::{Hierarchy, NodeEntry};
 use crate::inspect::coordinates::ArrayInGroup;
 use crate::inspect::file_ending::GroupChoice;
-use crate::inspect::file_members::{COORDINATES, Cut, names_of_bounds};
+use crate::inspect::file_members::{self, COORDINATES, Cut, names_of_bounds};
 use crate::inspect::group_file::PlannedFile;
 use crate::inspect::surrounding_nodes::SurroundingNodes;
 use crate::model::{Array, Attributes};
@@ -92,6 +92,11 @@ impl VariableSource<'_> {
             left_out: Vec::new(),
         };
         self.add_coordinates(context, &around, &mut contents)?;
+        if choice.is_meant
+            && let Some(why) = file_members::why_not_meant(&contents.members, name)
+        {
+            return Ok(Err(why.to_string()));
+        }
         PlannedFile::of(context, (choice, &cut), contents)
     }
 

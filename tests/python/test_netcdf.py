@@ -17,7 +17,7 @@ import layout
 import needs
 import netcdf_stores
 import programs
-from mounting import Mount, zarrfs
+from mounting import Mount, wait_until, zarrfs
 from test_formats import same, values
 
 CLASSIC = ["i1", "i2", "i4", "f4", "f8", "bool", "f2", "u1", "u2"]
@@ -508,3 +508,40 @@ def test_c03_dimensions_of_nczarr(tmp_path, mounted, member):
         assert {name: len(dim) for name, dim in file.dimensions.items()} == {"lat": 3, "lon": 3}
     selected = layout.decoded(mount.files, store, "g/w", "npy").with_name("w@lat=2.npy")
     assert np.load(selected).tolist() == content["w"][2].tolist()
+
+
+def along(version, name):
+    """Returns the arguments that name the only dimension of an array."""
+    return {"dimension_names": [name]} if version == 3 else {"attributes": {"_ARRAY_DIMENSIONS": [name]}}
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_d3_attributes_that_mean_nothing_leave_no_values(version, tmp_path, mounted):
+    store = tmp_path / "packed.zarr"
+    root = zarr.open_group(store, mode="w", zarr_format=version)
+    for name, attributes in [
+        ("packed", {"scale_factor": "0.1"}),
+        ("scaled", {"scale_factor": 0.5, "valid_range": [0, 100], "valid_min": 0}),
+        ("masked", {"valid_max": 50}),
+    ]:
+        array = root.create_array(name, data=np.arange(3, dtype="i2"), chunks=2, fill_value=1, **along(version, "x"))
+        array.attrs.update(attributes)
+    root.create_array("text", shape=3, chunks=2, dtype="str", **along(version, "x"))[...] = ["a", "b", "c"]
+    root.create_group("only").create_array("packed", data=np.arange(3), chunks=2, attributes={"scale_factor": "0.1"})
+    mount = mounted(store)
+    with netCDF4.Dataset(mount.files / "packed.cf.nc4") as file:
+        assert set(file.variables) == {"scaled", "masked", "text"}
+        assert not {"valid_min", "valid_range"} & set(file["scaled"].ncattrs()) and file["masked"].valid_max == 50
+        np.testing.assert_array_equal(np.ma.getdata(file["scaled"][:])[[0, 2]], [0, 1])
+    why = 'there are no values by CF: the attribute scale_factor is "0.1" and has to be a number'
+    left_out = os.getxattr(mount.files / "packed.cf.nc4", "user.zarrfs.left_out").decode().splitlines()
+    assert any(line.startswith(f"packed: {why}") for line in left_out), left_out
+    assert "scaled: valid_min, valid_range: of numbers as they are stored" in left_out
+    # What leaves out no array has no file.
+    for name in ("packed.cf.nc", "packed/packed.cf.nc4", "packed/packed.cf.npy", "only/only.cf.nc4"):
+        assert not (mount.files / name).exists(), name
+        lines = (mount.path / ".zarrfs/errors").read_text().splitlines()
+        assert any(f"/{name}" in line and why in line for line in lines), (name, lines)
+    assert (mount.files / "packed/packed.nc4").exists() and (mount.files / "text/text.cf.nc4").exists()
+    done = zarrfs("cp", f"{store}/packed", tmp_path / "x.cf.nc4", check=False)
+    assert done.returncode == 2 and why in done.stderr
