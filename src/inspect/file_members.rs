@@ -80,20 +80,29 @@ impl Cut {
         Ok(Cut { axes, own: None })
     }
 
-    /// Returns what a selection of the member at a path takes of the dimensions of all.
-    pub(super) fn of_variable(member: &GroupMember, selection: Selection) -> Cut {
+    /// Returns what a selection of the member at a path takes of the dimensions of all; `Invalid` if it takes different
+    /// elements of dimensions of one name, which have one coordinate.
+    pub(super) fn of_variable(member: &GroupMember, selection: Selection) -> Result<Cut> {
         let array = &member.array;
         let names = array.dimension_names.iter().zip(&array.shape);
-        let axes = names
-            .zip(&selection.axes)
-            .filter_map(|((name, &length), &axis)| {
-                let is_all = axis == SelectedAxis::all(length);
-                Some((name.clone().filter(|_| !is_all)?, (length, axis)))
-            });
-        Cut {
-            axes: axes.collect(),
-            own: Some((member.path.clone(), selection)),
+        let is_all = |&(length, axis): &(u64, SelectedAxis)| axis == SelectedAxis::all(length);
+        let mut axes = BTreeMap::new();
+        for ((name, &length), &axis) in names.zip(&selection.axes) {
+            let Some(name) = name else { continue };
+            let own = (length, axis);
+            let other = axes.insert(name.clone(), own);
+            if other.is_some_and(|other| other != own && !(is_all(&other) && is_all(&own))) {
+                let why = format!(
+                    "several dimensions are called '{name}' and have one coordinate; select the same elements of each"
+                );
+                return Err(Error::invalid(&member.path, why));
+            }
         }
+        axes.retain(|_, selected| !is_all(selected));
+        Ok(Cut {
+            axes,
+            own: Some((member.path.clone(), selection)),
+        })
     }
 
     /// Cuts members.

@@ -76,7 +76,7 @@ impl VariableSource<'_> {
                     entry: self.array,
                     group: around.group.as_deref(),
                 };
-                Cut::of_variable(&own, place.select_with_coordinates(context, text)?)
+                Cut::of_variable(&own, place.select_with_coordinates(context, text)?)?
             }
             None => Cut::default(),
         };

@@ -545,3 +545,18 @@ def test_d3_attributes_that_mean_nothing_leave_no_values(version, tmp_path, moun
     assert (mount.files / "packed/packed.nc4").exists() and (mount.files / "text/text.cf.nc4").exists()
     done = zarrfs("cp", f"{store}/packed", tmp_path / "x.cf.nc4", check=False)
     assert done.returncode == 2 and why in done.stderr
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_d7_dimensions_of_one_name_are_cut_alike(version, tmp_path, mounted):
+    root = zarr.open_group(tmp_path / "square.zarr", mode="w", zarr_format=version)
+    add(root, "square", np.arange(25).reshape(5, 5), ["x", "x"])
+    add(root, "x", np.arange(5) * 10, ["x"])
+    mount = mounted(tmp_path / "square.zarr")
+    for text in ("0:2,1:3", "0:2", ":,3"):
+        assert not (mount.files / f"square/square@{text}.nc4").exists(), text
+        lines = (mount.path / ".zarrfs/errors").read_text().splitlines()
+        [line] = [line for line in lines if f"square@{text}.nc4" in line]
+        assert "several dimensions are called 'x' and have one coordinate" in line
+    with netCDF4.Dataset(mount.files / "square/square@1:3,1:3.nc4") as file:
+        assert file["x"][:].tolist() == [10, 20] and file["square"][:].tolist() == [[6, 7], [11, 12]]
