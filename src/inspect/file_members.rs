@@ -184,7 +184,8 @@ struct Dimension<'a> {
 }
 
 impl Dimension<'_> {
-    /// Returns the labels of a dimension, if it has a coordinate variable.
+    /// Returns the labels of a dimension, if it has a coordinate variable; `Invalid` if another group has one of other
+    /// values, since the same elements are taken in all groups.
     fn labels(&self, context: &RequestContext, members: &[GroupMember]) -> Result<Option<Labels>> {
         let path = beside(self.first, self.name);
         let mut found = members.iter();
@@ -192,7 +193,26 @@ impl Dimension<'_> {
         let Some(member) = found else {
             return Ok(None);
         };
-        coordinates::read(context, &member.source()?.array, &member.array).map(Some)
+        let labels = coordinates::read(context, &member.source()?.array, &member.array)?;
+        let others = members.iter().filter(|other| {
+            let array = &other.array;
+            let is_along = |name: &Option<String>| name.as_deref() == Some(self.name);
+            other.path != path
+                && other.path == beside(&other.path, self.name)
+                && array.shape == [self.length]
+                && array.dimension_names.first().is_some_and(is_along)
+        });
+        for other in others {
+            let found = coordinates::read(context, &other.source()?.array, &other.array)?;
+            if !found.are_same(&labels) {
+                let (name, other) = (self.name, &other.path);
+                let why = format!(
+                    "{path} and {other} have other labels; select by number in all groups, as in {name}=#0"
+                );
+                return Err(Error::invalid(format!("dimension '{name}'"), why));
+            }
+        }
+        Ok(Some(labels))
     }
 }
 

@@ -42,6 +42,17 @@ impl Labels {
         self.len() == 0
     }
 
+    /// Whether others are the same, one for one. What is no number is the same as another that is none.
+    pub fn are_same(&self, others: &Labels) -> bool {
+        match (self, others) {
+            (Labels::Floats(own, _), Labels::Floats(others, _)) => {
+                let is_same = |(a, b): (&f64, &f64)| a == b || (a.is_nan() && b.is_nan());
+                own.len() == others.len() && own.iter().zip(others).all(is_same)
+            }
+            (own, others) => own == others,
+        }
+    }
+
     /// Returns the elements that a label, or `FROM:TO:STEP`, means; or why it means none.
     pub fn select(&self, part: &str) -> Result<SelectedAxis, String> {
         let parts = match self {

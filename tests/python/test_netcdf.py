@@ -560,3 +560,20 @@ def test_d7_dimensions_of_one_name_are_cut_alike(version, tmp_path, mounted):
         assert "several dimensions are called 'x' and have one coordinate" in line
     with netCDF4.Dataset(mount.files / "square/square@1:3,1:3.nc4") as file:
         assert file["x"][:].tolist() == [10, 20] and file["square"][:].tolist() == [[6, 7], [11, 12]]
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_d7_labels_are_those_of_all_groups(version, tmp_path, mounted):
+    root = zarr.open_group(tmp_path / "groups.zarr", mode="w", zarr_format=version)
+    for name, labels, other in [("a", [0, 10, 20], [1.0, np.nan, 3]), ("b", [10, 20, 30], [1.0, np.nan, 3])]:
+        made = root.create_group(name)
+        add(made, "x", np.array(labels), ["x"])
+        add(made, "y", np.array(other), ["y"])
+        add(made, "field", np.arange(9).reshape(3, 3), ["x", "y"])
+    mount = mounted(tmp_path / "groups.zarr")
+    assert not (mount.files / "groups@x=10.nc4").exists()
+    [line] = [line for line in (mount.path / ".zarrfs/errors").read_text().splitlines() if "groups@x=10.nc4" in line]
+    assert "a/x and b/x have other labels; select by number in all groups, as in x=#0" in line
+    for text, expected in [("x=#1", [3, 4, 5]), ("y=3", [2, 5, 8])]:
+        with netCDF4.Dataset(mount.files / f"groups@{text}.nc4") as file:
+            assert [file[name]["field"][:].tolist() for name in "ab"] == [expected, expected]
