@@ -194,7 +194,11 @@ impl GroupSource<'_> {
             let is_nested = matches!(format.scope, GroupScope::Below);
             let choice = GroupChoice::whole(format);
             let own = match self.nodes(context, GroupScope::Own)? {
-                Ok(nodes) if is_nested => self.planned(context, &choice, nodes)?,
+                Ok(nodes) if is_nested => {
+                    // These formats have the groups below.
+                    let left_out = Vec::new();
+                    self.planned(context, &choice, NodesBelow { left_out, ..nodes })?
+                }
                 Err(why) if is_nested => Err(why),
                 _ => self.file(context, &choice)?,
             };
@@ -321,7 +325,13 @@ impl GroupSource<'_> {
                                 .push(format!("{name}: it is a group and no column"));
                         }
                         (GroupScope::Columns(_), Err(_)) => below.left_out.push(not_text(&child)),
-                        (GroupScope::Own | GroupScope::Named(_), _) => {}
+                        (GroupScope::Own, _) => {
+                            let name = String::from_utf8_lossy(child.path.name());
+                            below.left_out.push(format!(
+                                "{name}: it is a group, and the format has none; .nc4 has it"
+                            ));
+                        }
+                        (GroupScope::Named(_), _) => {}
                     },
                 }
             }
@@ -342,7 +352,7 @@ fn leaves_out(scope: GroupScope) -> bool {
 struct NodesBelow {
     groups: Vec<Arc<NodeEntry>>,
     arrays: Vec<Arc<NodeEntry>>,
-    /// A sentence on each node that does not read.
+    /// A sentence on each node that is not among them.
     left_out: Vec<String>,
 }
 

@@ -577,3 +577,17 @@ def test_d7_labels_are_those_of_all_groups(version, tmp_path, mounted):
     for text, expected in [("x=#1", [3, 4, 5]), ("y=3", [2, 5, 8])]:
         with netCDF4.Dataset(mount.files / f"groups@{text}.nc4") as file:
             assert [file[name]["field"][:].tolist() for name in "ab"] == [expected, expected]
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_d3_classic_netcdf_says_that_groups_are_left_out(version, tmp_path, mounted):
+    store = tmp_path / "nested.zarr"
+    root = zarr.open_group(store, mode="w", zarr_format=version)
+    add(root, "a", np.arange(3, dtype="i4"), ["x"])
+    add(root.create_group("below"), "b", np.arange(3, dtype="i4"), ["x"])
+    sentence = "below: it is a group, and the format has none; .nc4 has it"
+    mount = mounted(store)
+    assert os.getxattr(mount.files / "nested.nc", "user.zarrfs.left_out").decode() == f"{sentence}\n"
+    assert f"the file leaves out {sentence}" in zarrfs("cp", store, tmp_path / "x.nc").stderr
+    told = json.loads(zarrfs("info", "--json", store).stdout)
+    assert {"sentence": sentence, "files": ["nested.nc"]} in told["left_out"], told
