@@ -591,3 +591,19 @@ def test_d3_classic_netcdf_says_that_groups_are_left_out(version, tmp_path, moun
     assert f"the file leaves out {sentence}" in zarrfs("cp", store, tmp_path / "x.nc").stderr
     told = json.loads(zarrfs("info", "--json", store).stdout)
     assert {"sentence": sentence, "files": ["nested.nc"]} in told["left_out"], told
+
+
+def test_d3_a_change_of_a_group_below_makes_another_file(tmp_path):
+    store = tmp_path / "made.zarr"
+    root = zarr.open_group(store, mode="w", zarr_format=2)
+    root.create_array("text", shape=2, chunks=2, dtype="str", attributes={"_ARRAY_DIMENSIONS": ["x"]})[...] = ["one", "two"]
+    root.create_group("sub", attributes={"title": "a"})
+    with Mount(store) as mount:
+        path = mount.files / "made.nc4"
+        before = path.stat().st_size
+        with netCDF4.Dataset(path) as file:
+            assert file["sub"].title == "a"
+        (store / "sub/.zattrs").write_text(json.dumps({"title": "b" * 5000}))
+        assert wait_until(lambda: path.stat().st_size > before + 4000)
+        with netCDF4.Dataset(path) as file:
+            assert file["sub"].title == "b" * 5000
