@@ -147,15 +147,14 @@ fn spelled(value: &Value) -> Option<String> {
 
 /// Returns the system with a number of EPSG, which some programs write as a text.
 fn numbered(value: &Value) -> Option<String> {
-    let code = match value {
+    let code: u16 = match value {
         Value::String(text) => text.trim().parse().ok()?,
-        // Some writers have no integers.
-        number => match number.as_f64().filter(|number| number.fract() == 0.0)? {
-            code if (0.0..=f64::from(u16::MAX)).contains(&code) => code as u64,
-            _ => return None,
-        },
+        // Some writers have no integers; the text of a whole float has no point.
+        number => number.as_f64()?.to_string().parse().ok()?,
     };
-    let code = u16::try_from(code).ok().filter(|&code| code > 0)?;
+    if code == 0 {
+        return None;
+    }
     Some(format!("EPSG:{code}"))
 }
 
