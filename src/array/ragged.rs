@@ -160,8 +160,10 @@ const MIN_GROWTH: usize = 1 << 16;
 
 impl Growing<'_> {
     fn too_large(&self) -> Error {
+        // A file of a group has no part of this kind, and one of its arrays has.
+        let name = String::from_utf8_lossy(self.array.path.name());
         let found = format!(
-            "its elements need more than {} bytes, half of --memory: give more, or take a part, as @0:1000 does",
+            "its elements need more than {} bytes, half of --memory: give more, or take a part, as {name}@0:1000 does",
             self.limit
         );
         Error::too_large(&self.array.path, found)
