@@ -158,7 +158,10 @@ fn measured(units: &str) -> Option<Quantity> {
 pub fn unknown_unit(attributes: &Attributes) -> Option<String> {
     let units = attributes.get("units")?;
     let units = units.as_str()?.trim();
-    let is_known = units.is_empty() || kind_of_units(units).is_some() || measured(units).is_some();
+    // Times are told as such when they are read.
+    let is_time = units.contains(" since ");
+    let is_known =
+        units.is_empty() || is_time || kind_of_units(units).is_some() || measured(units).is_some();
     (!is_known).then(|| units.chars().take(40).collect())
 }
 
@@ -367,6 +370,7 @@ mod tests {
             "degrees_north",
             "deg",
             "2 3 m",
+            "days since 2000-01-01",
         ] {
             assert_eq!(unknown(units.into()), None, "{units}");
         }

@@ -485,7 +485,7 @@ fn why_no_system(subject: &Subject) -> Option<String> {
     let kind = mapping.get("grid_mapping_name")?;
     let kind = shown(kind.as_str()?);
     Some(format!(
-        "the reference system: the grid mapping {kind} is not known, or has not all of its numbers"
+        "the reference system: the grid mapping {kind:?} is not known, or has not all of its numbers"
     ))
 }
 

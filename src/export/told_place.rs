@@ -166,5 +166,17 @@ mod tests {
         let bounds = json!({"spatial:bbox": [0, 0, 90, 70]});
         assert!(holds(bounds.clone(), (7, 9)));
         assert!(!holds(bounds, (3, 4)));
+        // Arrays without names of dimensions have it of a shape that is told alone.
+        let told = |more: Value| {
+            let mut group = json!({"spatial:transform": [10, 0, 0, 0, -10, 70]});
+            group
+                .as_object_mut()
+                .unwrap()
+                .extend(more.as_object().unwrap().clone());
+            has_shape(&attributes(group), (7, 9))
+        };
+        assert!(told(json!({"spatial:shape": [7, 9]})));
+        assert!(!told(json!({"spatial:shape": [3, 4]})));
+        assert!(!told(json!({})));
     }
 }

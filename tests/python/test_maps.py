@@ -1,6 +1,7 @@
 """Where maps lie: reference systems and places as GDAL finds them in `.vrt`, `.tif` and headers, equal to what PROJ makes of CF."""
 
 import json
+import os
 
 import numpy as np
 import pyproj
@@ -246,6 +247,9 @@ def test_a_mapping_without_a_text_leaves_the_map_without_a_system(tmp_path, moun
                 assert source.crs is None, (name, extension)
                 assert list(source.transform)[:6] == [2, 0, 0, 0, -2, 9]
                 same(source.read(1), values("i2", (7, 9)), name)
+            said = os.getxattr(files / f"of_{name}/of_{name}.{extension}", "user.zarrfs.left_out").decode()
+            kind = odd[name]["grid_mapping_name"]
+            assert said == f'the reference system: the grid mapping "{kind}" is not known, or has not all of its numbers\n'
 
 
 def test_a_changed_grid_mapping_changes_the_header(tmp_path, mounted):
