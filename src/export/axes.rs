@@ -10,6 +10,7 @@ use crate::export::Subject;
 use crate::export::affine::AffineMap;
 use crate::export::axis_kind::kind_of;
 use crate::export::ome_zarr::{DescribedAxis, Level, LevelPlace, level_of};
+use crate::export::units::Measured;
 
 pub use crate::export::axis_kind::AxisKind;
 
@@ -26,6 +27,16 @@ pub struct AxisMeaning {
     pub scale: Option<f64>,
     /// Where the first element is, finite.
     pub origin: f64,
+}
+
+impl Measured for AxisMeaning {
+    fn unit(&self) -> Option<&str> {
+        self.unit.as_deref()
+    }
+
+    fn name(&self) -> Option<&str> {
+        self.name.as_deref()
+    }
 }
 
 impl AxisMeaning {

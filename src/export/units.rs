@@ -1,6 +1,10 @@
 //! Units of lengths, times and angles by the names of UDUNITS-2, which OME-Zarr and CF have, and by their symbols.
 
-use crate::export::axes::AxisMeaning;
+/// What has a unit, and perhaps a name: a dimension.
+pub(super) trait Measured {
+    fn unit(&self) -> Option<&str>;
+    fn name(&self) -> Option<&str>;
+}
 
 /// What a unit measures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -92,8 +96,8 @@ const fn time(factor: f64, exponent: i32, symbol: &'static str) -> Unit {
 
 impl Unit {
     /// Returns the unit of a dimension, if it has one of these.
-    pub(super) fn of(axis: &AxisMeaning) -> Option<Unit> {
-        Unit::named(axis.unit.as_deref()?)
+    pub(super) fn of(axis: &impl Measured) -> Option<Unit> {
+        Unit::named(axis.unit()?)
     }
 
     /// Returns the unit of a name or a symbol.
@@ -167,13 +171,13 @@ impl Unit {
 
 /// Returns what a file leaves out that does not have the units of these dimensions; `held` says which units the format
 /// has.
-pub(super) fn left_out<'a>(
-    axes: impl Iterator<Item = &'a AxisMeaning>,
+pub(super) fn left_out<'a, M: Measured + 'a>(
+    axes: impl Iterator<Item = &'a M>,
     held: &str,
 ) -> Option<String> {
     let units = axes.filter_map(|axis| {
-        let unit = axis.unit.as_deref().filter(|unit| !unit.is_empty())?;
-        Some(match &axis.name {
+        let unit = axis.unit().filter(|unit| !unit.is_empty())?;
+        Some(match axis.name() {
             Some(name) => format!("{unit} of {name}"),
             None => unit.to_string(),
         })
