@@ -232,7 +232,7 @@ impl Vfs {
         self.files.read().values().cloned().collect()
     }
 
-    /// Closes a file; what was written to it and not flushed is flushed now.
+    /// Closes a file; what was written to it and not flushed is flushed now, or when the last handle that may write closes.
     pub fn release(&self, context: &RequestContext, fh: Fh) {
         let Ok(open) = self.file(fh) else {
             return;
@@ -240,7 +240,11 @@ impl Vfs {
         // A handle that is found in the inode is found here as well.
         self.inodes.release(open.ino, fh);
         self.files.write().remove(&fh);
-        self.flush_unheard(context, &open);
+        // The kernel releases a handle some time after its close, which has flushed it. A program that has opened the file
+        // meanwhile may have cut it off, and what it writes is no content before that one is closed.
+        if self.open_file(open.ino, |other| other.writes).is_none() {
+            self.flush_unheard(context, &open);
+        }
         if open.writes && self.open_file(open.ino, |_| true).is_some() {
             // While it was open, what others changed was not dropped.
             self.pages.invalidate(open.ino, Invalidation::Content);

@@ -5,11 +5,13 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use zarrfs::error::Kind;
+use zarrfs::overlay::{Overlay, OverlayConfig};
 use zarrfs::stats::Stats;
 use zarrfs::store::Key;
 use zarrfs::store::backend::memory::MemoryStore;
 use zarrfs::vfs::{Caller, Fh, Ino, Invalidation, OpenOptions, Vfs, VfsConfig};
 use zarrfs::view::View;
+use zarrfs::view::store::StoreView;
 
 use crate::common;
 use crate::common::sample::{Form, Sample};
@@ -249,4 +251,46 @@ fn a_content_that_comes_back_is_another_one() {
         assert!(!seen.contains(&number));
         seen.push(number);
     }
+}
+
+/// The kernel releases a handle some time after its close: another program may have opened the file meanwhile, and cut it off.
+#[test]
+fn a_handle_that_is_released_late_publishes_nothing_of_the_next() {
+    let folder = tempfile::tempdir().unwrap();
+    let memory = MemoryStore::default();
+    memory.set(key("file"), b"stored".to_vec());
+    let upper = folder.path().join("upper");
+    let config = OverlayConfig {
+        uid: 0,
+        gid: 0,
+        write_through: false,
+    };
+    let overlay = Overlay::open(&upper, Arc::new(memory.clone()), "a store", config).unwrap();
+    let overlay = Arc::new(overlay);
+    let view = StoreView::new(overlay.clone()).with_tree(Some(overlay));
+    let kernel = Kernel::new(Arc::new(view));
+    let open = || {
+        let ino = kernel.walk("file");
+        let options = OpenOptions {
+            writes: true,
+            truncates: true,
+            ..OpenOptions::default()
+        };
+        let open = kernel
+            .vfs
+            .open_for_writing(&UNLIMITED, ino, options, CALLER);
+        open.unwrap().fh
+    };
+    let published = || std::fs::read(upper.join("keys/file")).unwrap();
+    let first = open();
+    kernel.vfs.write(&UNLIMITED, first, 0, b"first").unwrap();
+    kernel.vfs.flush(&UNLIMITED, first).unwrap();
+    let second = open();
+    kernel.vfs.release(&UNLIMITED, first);
+    assert_eq!(published(), b"first");
+    kernel.vfs.write(&UNLIMITED, second, 0, b"second").unwrap();
+    assert_eq!(published(), b"first");
+    // Nobody flushes what is written by a map after the close.
+    kernel.vfs.release(&UNLIMITED, second);
+    assert_eq!(published(), b"second");
 }
