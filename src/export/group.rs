@@ -53,16 +53,16 @@ impl GroupContents {
         sources.map(|source| &source.array)
     }
 
+    /// Returns those of the arrays that decode.
+    pub fn decodable(&self) -> impl Iterator<Item = &Arc<OpenArray>> {
+        self.arrays()
+            .filter(|array| array.check_decodable().is_ok())
+    }
+
     /// Returns a member by its number.
     pub fn member(&self, number: usize) -> Result<&GroupMember> {
         let member = self.members.get(number);
         member.ok_or_else(|| Error::invalid("group", "a file of other arrays"))
-    }
-
-    /// Returns the array of a member with its present state.
-    fn seen(&self, number: usize) -> Result<SeenArray> {
-        let array = &self.member(number)?.source()?.array;
-        Ok((array.clone(), Mutex::new(array.state())))
     }
 
     /// Begins to put bytes of the file together, in memory that is counted.
@@ -233,7 +233,7 @@ pub struct GroupFile {
     /// Where each array begins, in order.
     variables: Vec<(u64, Export)>,
     length: u64,
-    /// The arrays that the bytes of the file depend on.
+    /// The arrays that the bytes of the file may depend on.
     arrays: Vec<SeenArray>,
 }
 
@@ -244,18 +244,15 @@ impl GroupFile {
         body: &GroupBody,
         contents: &GroupContents,
     ) -> Result<GroupFile> {
-        let seen = |number: &usize| contents.seen(*number);
-        let (layout, mut arrays) = match body {
-            GroupBody::Laid(layout) => (Cow::Borrowed(layout), Vec::new()),
+        // A change that comes while elements are read is one of the open file.
+        let seen = |array: &Arc<OpenArray>| (array.clone(), Mutex::new(array.state()));
+        let arrays: Vec<SeenArray> = contents.decodable().map(seen).collect();
+        let layout = match body {
+            GroupBody::Laid(layout) => Cow::Borrowed(layout),
             GroupBody::Made(made) | GroupBody::Checked(made) => {
-                // A change that comes while elements are read is one of the open file.
-                let read = made.read.iter().map(seen).collect::<Result<_>>()?;
-                (Cow::Owned((made.make)(context, contents)?), read)
+                Cow::Owned((made.make)(context, contents)?)
             }
         };
-        for variable in &layout.variables {
-            arrays.push(seen(&variable.member)?);
-        }
         let variables = layout.variables.iter().map(|variable| {
             let source = contents.member(variable.member)?.source()?;
             Ok((variable.offset, source.open(variable.parts.clone())?))
@@ -281,7 +278,7 @@ impl GroupFile {
         self.length == 0
     }
 
-    /// Returns the arrays that the bytes of the file depend on.
+    /// Returns the arrays that the bytes of the file may depend on: those of `GroupContents::decodable`.
     pub fn arrays(&self) -> impl Iterator<Item = &Arc<OpenArray>> {
         self.arrays.iter().map(|(array, _)| array)
     }

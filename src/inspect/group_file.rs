@@ -60,6 +60,11 @@ impl PlannedFile {
         all.map(String::as_str)
     }
 
+    /// Returns the arrays that the bytes of the file may depend on, in the order of `GroupFile::arrays`.
+    pub fn arrays(&self) -> impl Iterator<Item = &Arc<OpenArray>> {
+        self.contents.decodable()
+    }
+
     /// Opens the file.
     pub fn open(&self, context: &RequestContext) -> Result<GroupFile> {
         let open = || GroupFile::open(context, &self.plan.body, &self.contents);

@@ -4,18 +4,19 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use zarrfs::error::Kind;
+use zarrfs::error::{Kind, Result};
 use zarrfs::overlay::{Overlay, OverlayConfig};
 use zarrfs::stats::Stats;
-use zarrfs::store::Key;
 use zarrfs::store::backend::memory::MemoryStore;
+use zarrfs::store::layer::Layer;
+use zarrfs::store::{Key, Object, Store};
 use zarrfs::vfs::{Caller, Fh, Ino, Invalidation, OpenOptions, Vfs, VfsConfig};
 use zarrfs::view::View;
 use zarrfs::view::store::StoreView;
 
 use crate::common;
 use crate::common::sample::{Form, Sample};
-use zarrfs::request_context::UNLIMITED;
+use zarrfs::request_context::{RequestContext, UNLIMITED};
 
 fn key(name: impl AsRef<str>) -> Key {
     Key::new(name.as_ref()).unwrap()
@@ -293,4 +294,79 @@ fn a_handle_that_is_released_late_publishes_nothing_of_the_next() {
     // Nobody flushes what is written by a map after the close.
     kernel.vfs.release(&UNLIMITED, second);
     assert_eq!(published(), b"second");
+}
+
+/// A store in which another program replaces a chunk right after it was read.
+struct Replacing {
+    memory: MemoryStore,
+    chunk: &'static str,
+    next: Mutex<Option<Vec<u8>>>,
+}
+
+impl Layer for Replacing {
+    fn below(&self) -> &dyn Store {
+        &self.memory
+    }
+
+    fn get(&self, context: &RequestContext, wanted: &Key, limit: u64) -> Result<Option<Object>> {
+        let object = self.memory.get(context, wanted, limit);
+        if *wanted == key(self.chunk)
+            && let Some(next) = self.next.lock().unwrap().take()
+        {
+            self.memory.set(wanted.clone(), next);
+        }
+        object
+    }
+}
+
+/// A file that is made when it is opened is not taken for one of the content that came while it was made.
+#[test]
+fn pages_of_a_made_file_are_of_the_elements_that_were_read() {
+    let group = json!({"zarr_format": 3, "node_type": "group"});
+    let array = json!({
+        "zarr_format": 3, "node_type": "array", "shape": [1], "data_type": "string",
+        "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [1]}},
+        "chunk_key_encoding": {"name": "default"}, "fill_value": "", "codecs": ["vlen-utf8"],
+    });
+    let chunk = |text: &str| {
+        let words = [1_u32, 3].map(u32::to_le_bytes).concat();
+        [words, text.as_bytes().to_vec()].concat()
+    };
+    for name in ["g/a/a.txt", "g/a/a.csv", "g/g.csv", "g/g.nc4"] {
+        let memory = MemoryStore::default();
+        for (name, document) in [
+            ("zarr.json", &group),
+            ("g/zarr.json", &group),
+            ("g/a/zarr.json", &array),
+        ] {
+            memory.set(key(name), document.to_string().into_bytes());
+        }
+        memory.set(key("g/a/c/0"), chunk("old"));
+        let store = Arc::new(Replacing {
+            memory,
+            chunk: "g/a/c/0",
+            next: Mutex::default(),
+        });
+        let view = common::views_of(store.clone(), Duration::from_secs(20)).files;
+        let kernel = Kernel::new(view);
+        let has = |fh: Fh, text: &str| {
+            let bytes = kernel.read(fh, 0, 1 << 16);
+            bytes.windows(3).any(|part| part == text.as_bytes())
+        };
+        let ino = kernel.walk(name);
+        // The chunk that was read for the length is another one by now.
+        store.memory.set(key("g/a/c/0"), chunk("mid"));
+        *store.next.lock().unwrap() = Some(chunk("new"));
+        let first = kernel.vfs.open(&UNLIMITED, ino, CALLER).unwrap().fh;
+        let was_replaced = store.next.lock().unwrap().is_none();
+        assert!(was_replaced, "{name}");
+        let is_old = has(first, "mid");
+        let (second, is_kept) = kernel.open(name);
+        assert!(has(second, "new"), "{name}");
+        let dropped = kernel.dropped();
+        assert!(
+            !is_old || !is_kept || !dropped.is_empty(),
+            "{name}: the kernel keeps old pages"
+        );
+    }
 }

@@ -30,12 +30,13 @@ pub(super) struct GroupTarget {
 impl GroupTarget {
     /// Opens the file.
     pub(super) fn open(&self, context: &RequestContext) -> Result<OpenedFile> {
-        let file = self.file.open(context)?;
+        // From before elements are read: if they change meanwhile, the number is that of other bytes.
         let mut version = Some(0);
-        for array in file.arrays() {
+        for array in self.file.arrays() {
             let content = array.content(context)?;
             version = version.zip(content).map(|(all, one)| joined(all, one));
         }
+        let file = self.file.open(context)?;
         Ok(OpenedFile {
             file: Arc::new(file),
             content: Some(self.file.content()),

@@ -390,10 +390,11 @@ impl View for FilesView {
             }
             PathTarget::GroupFile(target) => target.open(context),
             PathTarget::Decoded(target) => {
-                let export = self.export(context, &target)?;
                 // An array that does not decode fails when it is opened, not with each read.
                 target.array.check_decodable()?;
+                // From before elements are read: if they change meanwhile, the number is that of other bytes.
                 let version = target.array.content(context)?;
+                let export = self.export(context, &target)?;
                 Ok(OpenedFile {
                     file: Arc::new(export),
                     content: Some(target.content()),
