@@ -59,6 +59,7 @@ mod text_table;
 pub mod tiff;
 pub mod times;
 mod told_place;
+mod transformation;
 pub mod txt;
 mod units;
 pub mod vrt;
