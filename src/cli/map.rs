@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::cat::open_array;
 use super::named_faults::named;
 use super::paint::{Paint, terminal_width};
-use super::picture::{Picture, Rgb, scaled_colour};
+use super::picture::{Drawing, Picture, Rgb, scaled_colour};
 use super::progress::Progress;
 use super::source_array::{SourceArray, in_group};
 use super::{MapArgs, Measure, report, shown, units};
@@ -39,7 +39,7 @@ pub(super) fn map(args: &MapArgs) -> Result<bool> {
 }
 
 fn map_of(args: &MapArgs, located: &StorePath) -> Result<bool> {
-    let drawing = Drawing::of(args);
+    let drawing = Drawing::of(args.output.is_some(), args.json);
     let (rows, columns) = match drawing {
         Drawing::Letters => (MAX_LINES, terminal_width() as u64),
         Drawing::Colours => (2 * MAX_LINES, terminal_width() as u64),
@@ -78,27 +78,6 @@ fn map_of(args: &MapArgs, located: &StorePath) -> Result<bool> {
         told.print();
     }
     Ok(map.corrupt.is_empty())
-}
-
-/// How a map is drawn.
-#[derive(Clone, Copy, PartialEq)]
-enum Drawing {
-    File,
-    Colours,
-    Letters,
-    /// As JSON.
-    Facts,
-}
-
-impl Drawing {
-    fn of(args: &MapArgs) -> Drawing {
-        match &args.output {
-            Some(_) => Drawing::File,
-            None if args.json => Drawing::Facts,
-            None if Paint::of_stdout().is_on() => Drawing::Colours,
-            None => Drawing::Letters,
-        }
-    }
 }
 
 /// Returns the map of an array, and the names of its dimensions.

@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 use super::output_file::OutputFile;
+use super::paint::Paint;
 use crate::error::{Error, Result};
 
 /// Red, green and blue.
@@ -13,6 +14,28 @@ pub(super) type Rgb = [u8; 3];
 pub(super) struct Picture {
     pub(super) width: usize,
     pub(super) pixels: Vec<Rgb>,
+}
+
+/// How a picture is drawn.
+#[derive(Clone, Copy, PartialEq)]
+pub(super) enum Drawing {
+    File,
+    Colours,
+    Letters,
+    /// Not at all: facts are printed as JSON.
+    Facts,
+}
+
+impl Drawing {
+    /// Returns how it is drawn where a file, or JSON, was asked for or not.
+    pub(super) fn of(is_file: bool, is_json: bool) -> Drawing {
+        match (is_file, is_json) {
+            (true, _) => Drawing::File,
+            (false, true) => Drawing::Facts,
+            (false, false) if Paint::of_stdout().is_on() => Drawing::Colours,
+            (false, false) => Drawing::Letters,
+        }
+    }
 }
 
 /// The least width or height of a picture in a file, in pixels, if its cells can be made larger.

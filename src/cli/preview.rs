@@ -6,8 +6,8 @@ use super::cat::{open_array, select};
 use super::cp::split;
 use super::elements::value_text;
 use super::named_faults::named;
-use super::paint::{Paint, terminal_width};
-use super::picture::{Picture, Rgb, scaled_colour};
+use super::paint::terminal_width;
+use super::picture::{Drawing, Picture, Rgb, scaled_colour};
 use super::progress::Progress;
 use super::source_array::{SourceArray, in_group};
 use super::{PreviewArgs, report, shown, units};
@@ -33,37 +33,17 @@ const NOTHING: Rgb = [48, 48, 48];
 /// Letters from light to dark, for a terminal without colours; a blank is for what has no colour.
 const LETTERS: [char; 9] = ['.', ':', '-', '=', '+', '*', '#', '%', '@'];
 
-/// How a picture is drawn.
-#[derive(Clone, Copy, PartialEq)]
-enum Drawing {
-    File,
-    Colours,
-    Letters,
-    /// Not at all.
-    Facts,
-}
-
-impl Drawing {
-    fn of(args: &PreviewArgs) -> Drawing {
-        match &args.output {
-            Some(_) => Drawing::File,
-            None if args.json => Drawing::Facts,
-            None if Paint::of_stdout().is_on() => Drawing::Colours,
-            None => Drawing::Letters,
-        }
-    }
-
-    fn room(self) -> PictureRoom {
-        let (rows, columns) = match self {
-            Drawing::File | Drawing::Facts => (MAX_SIDE, MAX_SIDE),
-            Drawing::Colours => (2 * MAX_LINES, terminal_width() as u64),
-            Drawing::Letters => (MAX_LINES, terminal_width() as u64),
-        };
-        PictureRoom {
-            rows,
-            columns,
-            is_tall: self == Drawing::Letters,
-        }
+/// Returns how much room there is for a picture.
+fn room(drawing: Drawing) -> PictureRoom {
+    let (rows, columns) = match drawing {
+        Drawing::File | Drawing::Facts => (MAX_SIDE, MAX_SIDE),
+        Drawing::Colours => (2 * MAX_LINES, terminal_width() as u64),
+        Drawing::Letters => (MAX_LINES, terminal_width() as u64),
+    };
+    PictureRoom {
+        rows,
+        columns,
+        is_tall: drawing == Drawing::Letters,
     }
 }
 
@@ -78,12 +58,12 @@ pub(super) fn preview(args: &PreviewArgs) -> Result<bool> {
 /// Shows selected elements of the array that was typed as `path`.
 fn show(args: &PreviewArgs, located: &StorePath, (path, selection): (&str, &str)) -> Result<bool> {
     let array = open_array(located)?;
-    let drawing = Drawing::of(args);
+    let drawing = Drawing::of(args.output.is_some(), args.json);
     let selection = select((&args.store, path), located, selection)?;
     let names = SourceArray::dimension_names(located, &array)?;
     let bar = Progress::new("reading");
     let progress = |done, total| bar.bytes(done, total);
-    let plane = NumberPlane::read(&UNLIMITED, &array, &selection, drawing.room(), &progress);
+    let plane = NumberPlane::read(&UNLIMITED, &array, &selection, room(drawing), &progress);
     drop(bar);
     let told = ToldPlane {
         plane: &plane?,
