@@ -297,7 +297,7 @@ fn shards_whose_index_lies_are_errors() {
 }
 
 #[test]
-fn b13_a_chunk_that_was_not_fetched_does_not_read_as_the_fill_value() {
+fn a_chunk_that_was_not_fetched_does_not_read_as_the_fill_value() {
     let folder = tempfile::tempdir().unwrap();
     write(folder.path(), "zarr.json", sound().to_string());
     std::fs::create_dir_all(folder.path().join("c/0")).unwrap();

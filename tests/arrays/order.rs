@@ -51,7 +51,7 @@ impl Fixture {
 }
 
 #[test]
-fn b11_a_huge_file_is_not_taken_to_be_read_whole() {
+fn a_huge_file_is_not_expected_to_be_read_to_its_end() {
     let side = 1_000_000;
     let fixture = Fixture::new([side, side]);
     let opened = fixture.open();
@@ -66,7 +66,7 @@ fn b11_a_huge_file_is_not_taken_to_be_read_whole() {
 }
 
 #[test]
-fn b11_the_next_reader_is_taken_for_one_like_the_last() {
+fn the_next_reader_is_taken_for_one_like_the_last() {
     let fixture = Fixture::new([10_000, 10_000]);
     assert!(fixture.open().file.is_read_on(), "nothing is known");
     let windows = fixture.open();

@@ -188,7 +188,7 @@ fn a_chunk_may_be_longer_than_those_before() {
 }
 
 #[test]
-fn b02_few_chunks_are_under_way_where_memory_is_small() {
+fn few_chunks_are_under_way_where_memory_is_small() {
     let (memory, expected) = chunks(20, |_| 1000);
     let (store, stats) = (GatheringStore::over(memory), Arc::<Stats>::default());
     // A quarter of the memory has room for three while they are decoded, and half of it for all of the texts.

@@ -40,7 +40,7 @@ fn huge() -> Vec<(&'static str, String)> {
 }
 
 #[test]
-fn b9_an_array_of_any_number_of_chunks_costs_what_is_stored() {
+fn an_array_of_any_number_of_chunks_costs_what_is_stored() {
     let mut measured = 0;
     for (document, metadata) in huge() {
         let store = memory(&[(&format!("a/{document}"), &metadata)]);
@@ -67,7 +67,7 @@ fn b9_an_array_of_any_number_of_chunks_costs_what_is_stored() {
 }
 
 #[test]
-fn b9_a_large_array_that_is_stored_is_listed_as_a_file() {
+fn a_large_array_that_is_stored_is_listed_as_a_file() {
     let metadata = v3(&[1 << 20], &[1], default_keys());
     let store = memory(&[("a/zarr.json", &metadata)]);
     let form = |store: &MemoryStore| {
@@ -141,7 +141,7 @@ impl Layer for Paged {
 }
 
 #[test]
-fn b9_a_bucket_is_asked_for_a_page_of_keys() {
+fn a_listing_asks_a_bucket_for_one_page_of_keys() {
     let metadata = v2(&[1_000_000_000], &[1], Some("."));
     for (stored, form, most) in [(0, "chunks", 0), (999, "chunks", 1), (5000, "a.npy", 2)] {
         let keys = (0..stored).map(|number| key(&format!("a/{number}")));
@@ -159,7 +159,7 @@ fn b9_a_bucket_is_asked_for_a_page_of_keys() {
 }
 
 #[test]
-fn b9_on_this_machine_chunks_all_over_the_grid_are_looked_for() {
+fn chunks_all_over_the_grid_are_found_in_a_local_store() {
     let (length, chunk) = (8 << 30, 256 << 20);
     let folder = tempfile::tempdir().unwrap();
     std::fs::create_dir_all(folder.path().join("a/c")).unwrap();

@@ -107,7 +107,7 @@ const OF_NUMBERS: &[&str] = &[
 ];
 
 #[test]
-fn b9_an_array_is_listed_in_one_form_and_in_those_that_are_asked_for() {
+fn an_array_is_listed_in_one_form_and_in_those_that_are_asked_for() {
     let plain = v3(&[4], &[2], default_keys());
     let store = memory(&[("a/zarr.json", &plain), ("s/.zarray", &strings(4, 2))]);
     for (words, of_numbers, of_strings) in [
@@ -149,7 +149,7 @@ fn b9_an_array_is_listed_in_one_form_and_in_those_that_are_asked_for() {
 }
 
 #[test]
-fn b9_an_attribute_says_which_names_open() {
+fn an_attribute_says_which_names_open() {
     let strange = v3(&[4], &[2], default_keys()).replace("\"bytes\"", "\"nobody-knows\"");
     let store = memory(&[
         ("a/zarr.json", &v3(&[4], &[2], default_keys())),
@@ -231,7 +231,7 @@ const BESIDE: [&str; 8] = [
 ];
 
 #[test]
-fn b9_the_stored_chunks_are_listed_under_every_encoding_of_keys() {
+fn the_stored_chunks_are_listed_under_every_encoding_of_keys() {
     let with = |name: &str, separator: &str| json!({"name": name, "configuration": {"separator": separator}});
     let of_v3 = |encoding| ("zarr.json", v3(&[4, 4], &[2, 2], encoding));
     let of_v2 = |separator| (".zarray", v2(&[4, 4], &[2, 2], separator));
@@ -269,7 +269,7 @@ fn b9_the_stored_chunks_are_listed_under_every_encoding_of_keys() {
 }
 
 #[test]
-fn b9_a_chunk_with_two_keys_is_listed_once() {
+fn a_chunk_with_two_keys_is_listed_once() {
     let store = memory(&[("a/.zarray", &v2(&[4, 4], &[2, 2], None))]);
     for name in ["0.1", "0/1", "1/0"] {
         store.set(key(&format!("a/{name}")), vec![1, 2, 3, 4]);
@@ -279,7 +279,7 @@ fn b9_a_chunk_with_two_keys_is_listed_once() {
 }
 
 #[test]
-fn b9_the_chunk_of_an_array_without_dimensions_is_listed_when_it_is_stored() {
+fn the_chunk_of_an_array_without_dimensions_is_listed_when_it_is_stored() {
     let store = memory(&[("a/zarr.json", &v3(&[], &[], default_keys()))]);
     let (view, _) = view_of(Arc::new(store.clone()), &[]);
     assert_eq!(names(&view, "a/chunks"), set(&[]));
@@ -289,7 +289,7 @@ fn b9_the_chunk_of_an_array_without_dimensions_is_listed_when_it_is_stored() {
 }
 
 #[test]
-fn b9_a_listing_goes_on_where_a_reader_left_it_though_chunks_are_removed() {
+fn a_listing_goes_on_where_a_reader_left_it_though_chunks_are_removed() {
     let store = memory(&[("a/zarr.json", &v3(&[5000], &[1], default_keys()))]);
     for number in 0..5000 {
         store.set(key(&format!("a/c/{number}")), vec![1]);
@@ -345,7 +345,7 @@ impl Layer for Unlisted {
 }
 
 #[test]
-fn b9_where_names_are_not_listed_chunks_are_an_error_and_not_none() {
+fn where_names_are_not_listed_chunks_are_an_error_and_not_none() {
     let metadata = v3(&[1_000_000_000], &[1], default_keys());
     let inner = memory(&[("a/zarr.json", &metadata), ("a/c/5", "x")]);
     let info = StoreInfo {

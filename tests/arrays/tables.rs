@@ -136,7 +136,7 @@ fn text(view: &Arc<dyn View>, name: &str) -> String {
 }
 
 #[test]
-fn d2_arrays_and_encoded_groups_are_the_columns_of_a_table() {
+fn arrays_and_encoded_groups_are_the_columns_of_a_table() {
     let (view, _) = view_of(Arc::new(observations()), &[]);
     let expected = "cell,size,\"name, quoted\",kind,id,alive,old\n\
         \"AAA-1\",1.5,\"a\"\"b\",,18446744073709551615,true,0.5\n\
@@ -157,7 +157,7 @@ fn d2_arrays_and_encoded_groups_are_the_columns_of_a_table() {
 }
 
 #[test]
-fn d2_what_is_no_column_is_said() {
+fn what_is_no_column_is_said() {
     let (view, _) = view_of(Arc::new(observations()), &[]);
     let said = view.attribute(&UNLIMITED, &key("obs/obs.csv"), LEFT_OUT);
     let said = String::from_utf8(said.unwrap().unwrap()).unwrap();

@@ -61,7 +61,7 @@ fn entries_that_are_not_shown_are_findings() {
 /// The names of `bsdtar -a -cf a.zip .` by bsdtar 3.6.2, by which whole archives were compared: packed and streamed, and
 /// of a folder `./store`, whose store is `a.zip/store`.
 #[test]
-fn c02_names_as_bsdtar_writes_them_are_shown() {
+fn names_as_bsdtar_writes_them_are_shown() {
     let entries = vec![
         Entry::new("./", b""),
         Entry::new("./zarr.json", GROUP),

@@ -58,7 +58,7 @@ fn expect_warning((name, document): (&'static str, Value), member: &str) {
 }
 
 #[test]
-fn c01_numbers_in_text_have_a_warning() {
+fn numbers_in_text_have_a_warning() {
     for (dtype, data_type, text) in [
         ("<i2", "int16", "-7"),
         ("<u8", "uint64", "18446744073709551615"),
@@ -87,7 +87,7 @@ fn truths_as_numbers_have_a_warning() {
 }
 
 #[test]
-fn c04_elements_without_a_byte_order_have_a_warning() {
+fn elements_without_a_byte_order_have_a_warning() {
     let sharded = |inner: Value, index: Value| {
         let configuration = json!({"chunk_shape": [1], "codecs": [inner], "index_codecs": [index]});
         json!([{"name": "sharding_indexed", "configuration": configuration}])
@@ -106,7 +106,7 @@ fn c04_elements_without_a_byte_order_have_a_warning() {
 }
 
 #[test]
-fn c05_members_of_other_writers_have_a_warning() {
+fn members_of_other_writers_have_a_warning() {
     for (document, member) in [
         (v2(&json!({"dtype": "int16"})), "dtype"),
         (v2(&json!({"dtype": "i2"})), "dtype"),

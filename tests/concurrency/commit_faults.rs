@@ -15,7 +15,7 @@ const FORCE: CommitConfig = CommitConfig {
 };
 
 #[test]
-fn a01_a_rename_during_a_commit_is_kept() {
+fn a_rename_during_a_commit_is_kept() {
     for lower in LOWERS {
         let held = [("a", "file"), ("d/0", "zero"), ("d/1", "one"), ("z", "old")];
         let mut fixture = Fixture::new(lower, &held);
@@ -31,7 +31,7 @@ fn a01_a_rename_during_a_commit_is_kept() {
 
 /// What was removed, and what was made in the place of something, stays as it is too.
 #[test]
-fn a01_a_removal_during_a_commit_is_kept() {
+fn a_removal_during_a_commit_is_kept() {
     for lower in LOWERS {
         let mut fixture = Fixture::new(lower, &[("a", "file"), ("d/0", "zero"), ("z", "old")]);
         fixture.write("z", "new");
@@ -48,7 +48,7 @@ fn a01_a_removal_during_a_commit_is_kept() {
 
 /// Something that was renamed before the commit is renamed on, back, or replaced while the commit copies it.
 #[test]
-fn a01_a_rename_of_what_the_commit_renames_is_kept() {
+fn a_rename_of_what_the_commit_renames_is_kept() {
     for lower in LOWERS {
         for (target, expected) in [("c", "c"), ("a", "a")] {
             let mut fixture = Fixture::new(lower, &[("a", "file"), ("d/0", "zero"), ("z", "old")]);
@@ -108,7 +108,7 @@ fn a_write_to_a_linked_file_that_is_put_is_kept() {
 }
 
 #[test]
-fn a05_a_new_file_removed_during_its_put_stays_away() {
+fn a_new_file_removed_during_its_put_stays_away() {
     for lower in LOWERS {
         let mut fixture = Fixture::new(lower, &[("a", "stays")]);
         fixture.write("new", "short-lived");
@@ -121,7 +121,7 @@ fn a05_a_new_file_removed_during_its_put_stays_away() {
 
 /// A temporary file is put, and gets its name meanwhile.
 #[test]
-fn a05_a_new_file_renamed_during_its_put_leaves_nothing_behind() {
+fn a_new_file_renamed_during_its_put_leaves_nothing_behind() {
     for lower in LOWERS {
         for call in ["etag", "put"] {
             let mut fixture = Fixture::new(lower, &[("k", "old")]);
@@ -135,7 +135,7 @@ fn a05_a_new_file_renamed_during_its_put_leaves_nothing_behind() {
 }
 
 #[test]
-fn a06_a_commit_beside_a_rename_is_whole() {
+fn a_commit_beside_a_rename_has_all_files_under_one_name() {
     for lower in LOWERS {
         let mut fixture = Fixture::new(lower, &[]);
         fixture.make_folder("c");
@@ -156,7 +156,7 @@ fn a06_a_commit_beside_a_rename_is_whole() {
 
 /// Another program made a folder where a file was written here: a conflict, seen before anything is put.
 #[test]
-fn a13_a_file_against_a_folder_is_a_conflict() {
+fn a_file_against_a_folder_is_a_conflict() {
     for lower in LOWERS {
         let mut fixture = Fixture::new(lower, &[("b", "old")]);
         fixture.write("a", "file");
@@ -168,7 +168,7 @@ fn a13_a_file_against_a_folder_is_a_conflict() {
 
 /// Another program made a file where a folder was made here.
 #[test]
-fn a13_a_folder_against_a_file_is_a_conflict() {
+fn a_folder_against_a_file_is_a_conflict() {
     for lower in LOWERS {
         let mut fixture = Fixture::new(lower, &[("b", "old")]);
         fixture.make_folder("a");
@@ -202,7 +202,7 @@ fn is_a_conflict(fixture: &mut Fixture, path: &str, wanted: &[(&str, &str)]) {
 
 /// One side of a rename is discarded: the rename is undone, or the other side is named and nothing changes.
 #[test]
-fn a14_discarding_one_side_of_a_rename_loses_nothing() {
+fn discarding_one_side_of_a_rename_loses_nothing() {
     for lower in LOWERS {
         for (from, to) in [("a", "b"), ("d", "e")] {
             for side in [from, to] {
@@ -234,7 +234,7 @@ fn a14_discarding_one_side_of_a_rename_loses_nothing() {
 /// A file that somebody has open for writing is no part of a commit, although it was flushed: a child process that
 /// inherited the descriptor has ended.
 #[test]
-fn a16_a_flush_makes_no_half_written_file_part_of_a_commit() {
+fn a_flush_makes_no_half_written_file_part_of_a_commit() {
     for lower in LOWERS {
         let mut fixture = Fixture::new(lower, &[("old", "as it was")]);
         let new = fixture.create("new");
@@ -268,7 +268,7 @@ fn a16_a_flush_makes_no_half_written_file_part_of_a_commit() {
 
 /// What is opened for writing while a commit puts it is neither lost nor cut.
 #[test]
-fn a16_a_file_opened_during_its_put_is_committed_as_it_was() {
+fn a_file_opened_during_its_put_is_committed_as_it_was() {
     let mut fixture = Fixture::new(Lower::Memory, &[]);
     fixture.write("a", "first");
     let commit = fixture.commit_held_at("put", "a");

@@ -50,7 +50,7 @@ fn one_thousand_live_commits_beside_a_renaming_program() {
 /// A child process that inherited the descriptor of a file ends while its parent goes on writing: the FLUSH of its end
 /// does not make the half-written file part of a commit, which names it. Once it is closed, it is.
 #[test]
-fn a16_the_end_of_a_child_process_makes_no_half_written_file_part_of_a_commit() {
+fn the_end_of_a_child_process_makes_no_half_written_file_part_of_a_commit() {
     if !needs::mounts() {
         return;
     }
@@ -82,7 +82,7 @@ fn a16_the_end_of_a_child_process_makes_no_half_written_file_part_of_a_commit() 
 
 /// A file that was closed before the commit began is part of it, however short before.
 #[test]
-fn a16_what_was_just_closed_is_part_of_a_commit() {
+fn what_was_just_closed_is_part_of_a_commit() {
     const CLOSES: usize = 20;
     if !needs::mounts() {
         return;

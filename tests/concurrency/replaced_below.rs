@@ -79,7 +79,7 @@ fn replaced(mounted: &Mounted, replace: impl Fn(&[u8]) -> io::Result<()>) {
 }
 
 #[test]
-fn a09_a_folder_whose_files_are_replaced_is_never_a_mixture() {
+fn a_folder_whose_files_are_replaced_is_never_a_mixture() {
     if !needs::mounts() {
         return;
     }
@@ -92,7 +92,7 @@ fn a09_a_folder_whose_files_are_replaced_is_never_a_mixture() {
 }
 
 #[test]
-fn a09_an_archive_that_is_replaced_is_never_a_mixture() {
+fn an_archive_that_is_replaced_is_never_a_mixture() {
     if !needs::mounts() {
         return;
     }
@@ -106,7 +106,7 @@ fn a09_an_archive_that_is_replaced_is_never_a_mixture() {
 }
 
 #[test]
-fn a09_an_object_of_a_server_that_is_replaced_is_never_a_mixture() {
+fn an_object_of_a_server_that_is_replaced_is_never_a_mixture() {
     if !needs::mounts() {
         return;
     }

@@ -137,7 +137,7 @@ fn work_beside(fixture: &Fixture, name: &str, operation: Operation) -> JoinHandl
 
 /// While an operation waits for the store, others in the upper folder do not wait for it.
 #[test]
-fn a15_a_store_that_hangs_blocks_nothing_in_the_upper_layer() {
+fn a_store_that_hangs_blocks_nothing_in_the_upper_layer() {
     for (name, operation) in OPERATIONS {
         let fixture = Fixture::new(Lower::Memory, &HELD);
         fixture.write("fast/old", "before");
@@ -154,7 +154,7 @@ fn a15_a_store_that_hangs_blocks_nothing_in_the_upper_layer() {
 
 /// The same while a commit waits for the store, with what it has frozen below the layer on top.
 #[test]
-fn a15_a_commit_that_hangs_blocks_nothing_in_the_upper_layer() {
+fn a_commit_that_hangs_blocks_nothing_in_the_upper_layer() {
     for (name, operation) in OPERATIONS {
         let mut fixture = Fixture::new(Lower::Memory, &HELD);
         fixture.write("fast/old", "before");
@@ -176,7 +176,7 @@ fn a15_a_commit_that_hangs_blocks_nothing_in_the_upper_layer() {
 
 /// Sixteen closes of different keys are in the store at one time.
 #[test]
-fn a15_closes_to_different_keys_are_written_through_side_by_side() {
+fn closes_to_different_keys_are_written_through_side_by_side() {
     const CLOSES: usize = 16;
     for lower in LOWERS {
         let fixture = Fixture::through(lower, &[]);
@@ -197,7 +197,7 @@ fn a15_closes_to_different_keys_are_written_through_side_by_side() {
 /// A file that takes long to be stored holds up no attributes of the folders that it is in, and whoever waits for it, as a
 /// rename of its folder and a commit do, holds up no other name.
 #[test]
-fn a15_a_long_upload_holds_up_nothing_else() {
+fn a_long_upload_holds_up_nothing_else() {
     for lower in LOWERS {
         let fixture = Fixture::through(lower, &[("d/old", "1"), ("d/e/x", "2")]);
         fixture
@@ -236,7 +236,7 @@ fn a15_a_long_upload_holds_up_nothing_else() {
 
 /// Two closes of one key reach the store in their order.
 #[test]
-fn a15_closes_to_one_key_are_written_through_in_order() {
+fn closes_to_one_key_are_written_through_in_order() {
     let fixture = Fixture::through(Lower::Memory, &[]);
     let opening = Opening(fixture.gate.clone());
     fixture.gate.close(|call, _| call == "put");
@@ -258,7 +258,7 @@ fn a15_closes_to_one_key_are_written_through_in_order() {
 
 /// The journal is as long as what it describes, not as what was done.
 #[test]
-fn a15_the_journal_stays_short_while_it_is_mounted() {
+fn the_journal_stays_short_while_it_is_mounted() {
     const WRITES: usize = 24_000;
     let fixture = Fixture::new(Lower::Memory, &[("k", "old")]);
     for number in 0..WRITES {

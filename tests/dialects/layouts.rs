@@ -30,7 +30,7 @@ fn array2020() -> Value {
 }
 
 #[test]
-fn c01_numbers_in_text_are_fill_values_of_drafts_too() {
+fn numbers_in_text_are_fill_values_of_drafts_too() {
     for (entry, key) in [
         (entry2020(), "meta/root/a.array.json"),
         (entry2022(), "meta/a.array.json"),

@@ -69,7 +69,7 @@ fn mute(store: &MemoryStore) -> Arc<Hierarchy> {
 }
 
 #[test]
-fn c06_an_image_names_its_levels_and_its_labels() {
+fn an_image_names_its_levels_and_its_labels() {
     for is_v3 in [false, true] {
         let store = MemoryStore::default();
         image(&store, is_v3, "");
@@ -83,7 +83,7 @@ fn c06_an_image_names_its_levels_and_its_labels() {
 
 /// What depends on all children must not take those that attributes name for all of them.
 #[test]
-fn c06_named_children_are_not_taken_for_all() {
+fn named_children_are_not_taken_for_all() {
     for is_v3 in [false, true] {
         let store = MemoryStore::default();
         image(&store, is_v3, "");
@@ -108,7 +108,7 @@ fn c06_named_children_are_not_taken_for_all() {
 }
 
 #[test]
-fn c06_a_plate_names_its_wells_and_a_well_its_images() {
+fn a_plate_names_its_wells_and_a_well_its_images() {
     for is_v3 in [false, true] {
         let store = MemoryStore::default();
         let wells = json!([{"path": "A/1"}, {"path": "A/12"}, {"path": "B/1"}]);
@@ -131,7 +131,7 @@ fn c06_a_plate_names_its_wells_and_a_well_its_images() {
 }
 
 #[test]
-fn c06_images_of_bioformats2raw_are_listed_or_numbered() {
+fn images_of_bioformats2raw_are_listed_or_numbered() {
     for is_v3 in [false, true] {
         let store = MemoryStore::default();
         group(&store, is_v3, "", &json!({"bioformats2raw.layout": 3}));
@@ -146,7 +146,7 @@ fn c06_images_of_bioformats2raw_are_listed_or_numbered() {
 }
 
 #[test]
-fn c06_attributes_that_make_no_sense_name_nothing() {
+fn attributes_that_make_no_sense_name_nothing() {
     for attributes in [
         json!({"multiscales": 1, "labels": "x", "plate": [], "well": {"images": {}}}),
         json!({"multiscales": ["x", {"datasets": [{"path": 0}, "y", {"path": "../.."}]}]}),
@@ -163,7 +163,7 @@ fn c06_attributes_that_make_no_sense_name_nothing() {
 }
 
 #[test]
-fn c05_consolidated_metadata_that_do_not_read_are_named() {
+fn consolidated_metadata_that_do_not_read_are_named() {
     for text in ["{\"metadata\": {\"a/.zarray\": {", "[]", "{}"] {
         let store = MemoryStore::default();
         group(&store, false, "", &json!({}));
@@ -195,7 +195,7 @@ fn c05_consolidated_metadata_that_do_not_read_are_named() {
 }
 
 #[test]
-fn c05_a_group_is_another_one_once_its_copies_do_not_read() {
+fn a_group_is_another_one_once_its_copies_do_not_read() {
     let store = MemoryStore::default();
     group(&store, false, "", &json!({}));
     let hierarchy = mute(&store);

@@ -402,7 +402,7 @@ fn cat_elsewhere(config: &str, arguments: &[&str], variables: &[(&str, &str)]) -
 }
 
 #[test]
-fn b19_a_profile_names_the_server() {
+fn a_profile_names_the_server() {
     let keys = "aws_access_key_id = KEY\naws_secret_access_key = secret\n";
     let server = Scripted::start(|_, request| bucket(request));
     let url = server.url("");
@@ -441,7 +441,7 @@ fn b19_a_profile_names_the_server() {
 
 /// Amazon's own server cannot be reached here: the region makes a name of it that no host has.
 #[test]
-fn b19_addresses_that_are_to_be_ignored_count_for_nothing() {
+fn addresses_that_are_to_be_ignored_count_for_nothing() {
     const IGNORE: (&str, &str) = ("AWS_IGNORE_CONFIGURED_ENDPOINT_URLS", "true");
     let server = Scripted::start(|_, request| bucket(request));
     let url = server.url("");
@@ -506,7 +506,7 @@ fn machine(tokens: Tokens, request: &Request) -> Answer {
 }
 
 #[test]
-fn b19_a_machine_whose_metadata_have_no_tokens_gives_credentials() {
+fn a_machine_whose_metadata_have_no_tokens_gives_credentials() {
     let role = "[profile lab]\nrole_arn = arn:1\ncredential_source = Ec2InstanceMetadata\n";
     for tokens in [
         Tokens::Given,
@@ -533,7 +533,7 @@ fn b19_a_machine_whose_metadata_have_no_tokens_gives_credentials() {
 }
 
 #[test]
-fn b19_a_service_that_gives_no_credentials_is_named() {
+fn a_service_that_gives_no_credentials_is_named() {
     let server = Scripted::start(|_, request| match request.target.as_str() {
         target if target.starts_with("/latest/") => answer(404, b""),
         _ => bucket(request),
@@ -561,7 +561,7 @@ fn of_machine(server: &Scripted, variables: &[(&str, &str)]) -> Output {
 }
 
 #[test]
-fn b19_who_has_no_credentials_is_told_how_to_give_some() {
+fn who_has_no_credentials_is_told_how_to_give_some() {
     let server = Scripted::start(|_, _| answer(403, b"<Error><Code>AccessDenied</Code></Error>"));
     let home = tempfile::tempdir().unwrap();
     let cat = |arguments: &[&str]| {

@@ -36,7 +36,7 @@ const BUCKET: &[&str] = &[
 ];
 
 #[test]
-fn b19_a_proxy_that_is_not_reached_is_named() {
+fn a_proxy_that_is_not_reached_is_named() {
     let address = nobody();
     let url = format!("http://me:hush@{address}");
     let option = format!("proxy_url={url}");
@@ -65,7 +65,7 @@ fn b19_a_proxy_that_is_not_reached_is_named() {
 }
 
 #[test]
-fn b19_a_server_that_is_asked_without_its_proxy_is_named() {
+fn a_server_that_is_asked_without_its_proxy_is_named() {
     let url = format!("http://{}", nobody());
     let variables = [("ALL_PROXY", url.as_str()), ("NO_PROXY", "server.invalid")];
     let option = format!("proxy_url={url}");

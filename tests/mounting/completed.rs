@@ -50,7 +50,7 @@ fn mounted() -> Option<Fixture> {
 }
 
 #[test]
-fn d03_bash_completes_the_control_directory() {
+fn bash_completes_the_control_directory() {
     let Some(fixture) = mounted() else {
         return;
     };
@@ -83,7 +83,7 @@ fn d03_bash_completes_the_control_directory() {
 }
 
 #[test]
-fn d03_bash_offers_the_control_directory_beside_the_files() {
+fn bash_offers_the_control_directory_beside_the_files() {
     let Some(fixture) = mounted() else {
         return;
     };
@@ -100,7 +100,7 @@ fn d03_bash_offers_the_control_directory_beside_the_files() {
 }
 
 #[test]
-fn d03_fish_completes_the_control_directory() {
+fn fish_completes_the_control_directory() {
     let Some(fixture) = mounted() else {
         return;
     };
@@ -120,7 +120,7 @@ fn d03_fish_completes_the_control_directory() {
 }
 
 #[test]
-fn d03_zsh_completes_the_control_directory() {
+fn zsh_completes_the_control_directory() {
     let Some(fixture) = mounted() else {
         return;
     };

@@ -32,7 +32,7 @@ fn open_files(process: Pid) -> Vec<String> {
 }
 
 #[test]
-fn b15_a_lock_of_the_caller_ends_with_the_caller() {
+fn a_lock_of_the_caller_ends_with_the_caller() {
     let Some(fixture) = Fixture::new() else {
         return;
     };
@@ -55,7 +55,7 @@ fn b15_a_lock_of_the_caller_ends_with_the_caller() {
 }
 
 #[test]
-fn b15_a_store_that_was_named_by_a_descriptor_stays() {
+fn a_store_that_was_named_by_a_descriptor_stays() {
     let Some(fixture) = Fixture::new() else {
         return;
     };
@@ -78,7 +78,7 @@ fn is_logged(fixture: &Fixture, name: &str, log: &Path) -> bool {
 }
 
 #[test]
-fn f1_a_hangup_opens_the_log_anew() {
+fn a_hangup_opens_the_log_anew() {
     let Some(fixture) = Fixture::new() else {
         return;
     };
@@ -131,7 +131,7 @@ fn f1_a_hangup_opens_the_log_anew() {
 
 /// By the time of the signal, a number of the caller's stands for another file of the daemon.
 #[test]
-fn f1_a_log_that_is_a_descriptor_of_the_caller_is_never_opened_anew() {
+fn a_log_that_is_a_descriptor_of_the_caller_is_never_opened_anew() {
     let Some(fixture) = Fixture::new() else {
         return;
     };
@@ -152,7 +152,7 @@ fn f1_a_log_that_is_a_descriptor_of_the_caller_is_never_opened_anew() {
 }
 
 #[test]
-fn f1_a_hangup_leaves_a_daemon_without_a_log_file_alone() {
+fn a_hangup_leaves_a_daemon_without_a_log_file_alone() {
     let Some(fixture) = Fixture::new() else {
         return;
     };
@@ -183,7 +183,7 @@ fn in_terminal(fixture: &Fixture, before: &str) -> Child {
 }
 
 #[test]
-fn f1_the_end_of_its_terminal_ends_a_mount_in_the_foreground() {
+fn the_end_of_its_terminal_ends_a_mount_in_the_foreground() {
     let Some(fixture) = Fixture::new() else {
         return;
     };

@@ -103,7 +103,7 @@ fn mount(fixture: &Fixture, hard: usize, soft: usize, more: &[&str]) {
 }
 
 #[test]
-fn b03_a_hundred_arrays_are_read_with_few_descriptors() {
+fn a_hundred_arrays_are_read_with_few_descriptors() {
     let Some(fixture) = Fixture::new() else {
         return;
     };
@@ -121,7 +121,7 @@ fn b03_a_hundred_arrays_are_read_with_few_descriptors() {
 }
 
 #[test]
-fn b03_a_mount_outlives_a_want_of_descriptors() {
+fn a_mount_outlives_a_want_of_descriptors() {
     let Some(fixture) = Fixture::new() else {
         return;
     };
@@ -142,7 +142,7 @@ fn b03_a_mount_outlives_a_want_of_descriptors() {
 }
 
 #[test]
-fn b14_five_thousand_files_are_held_open_at_a_soft_limit_of_1024() {
+fn five_thousand_files_are_held_open_at_a_soft_limit_of_1024() {
     let Some(fixture) = Fixture::new() else {
         return;
     };
@@ -166,7 +166,7 @@ fn b14_five_thousand_files_are_held_open_at_a_soft_limit_of_1024() {
 }
 
 #[test]
-fn b14_programs_with_too_many_files_leave_the_others_alone() {
+fn programs_with_too_many_files_leave_the_others_alone() {
     for more in [&[][..], &["--cow", "UPPER"]] {
         let Some(fixture) = Fixture::new() else {
             return;

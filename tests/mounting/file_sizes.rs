@@ -44,7 +44,7 @@ fn counter(fixture: &Fixture, name: &str) -> u64 {
 }
 
 #[test]
-fn b11_a_write_beyond_the_limit_is_an_error_of_that_write() {
+fn a_write_beyond_the_limit_is_an_error_of_that_write() {
     let Some(fixture) = Fixture::new() else {
         return;
     };
@@ -77,7 +77,7 @@ fn b11_a_write_beyond_the_limit_is_an_error_of_that_write() {
 }
 
 #[test]
-fn b11_a_journal_at_the_limit_has_no_room() {
+fn a_journal_at_the_limit_has_no_room() {
     let Some(fixture) = Fixture::new() else {
         return;
     };
@@ -117,7 +117,7 @@ fn put_long_rows(store: &Path) {
 }
 
 #[test]
-fn b11_a_file_of_decoded_chunks_at_the_limit_has_no_room() {
+fn a_file_of_decoded_chunks_at_the_limit_has_no_room() {
     let Some(fixture) = Fixture::new() else {
         return;
     };
@@ -139,7 +139,7 @@ fn b11_a_file_of_decoded_chunks_at_the_limit_has_no_room() {
 }
 
 #[test]
-fn b11_an_object_beyond_the_limit_is_not_cached_and_others_are() {
+fn an_object_beyond_the_limit_is_not_cached_and_others_are() {
     let Some(mut fixture) = Fixture::new() else {
         return;
     };
@@ -165,7 +165,7 @@ fn b11_an_object_beyond_the_limit_is_not_cached_and_others_are() {
 }
 
 #[test]
-fn b11_a_log_at_the_limit_ends_no_mount() {
+fn a_log_at_the_limit_ends_no_mount() {
     let Some(fixture) = Fixture::new() else {
         return;
     };
@@ -181,7 +181,7 @@ fn b11_a_log_at_the_limit_ends_no_mount() {
 }
 
 #[test]
-fn b11_a_command_says_that_a_file_is_beyond_the_limit() {
+fn a_command_says_that_a_file_is_beyond_the_limit() {
     let Some(fixture) = Fixture::new() else {
         return;
     };

@@ -29,7 +29,7 @@ fn read_broken_array(fixture: &Fixture, times: usize) {
 }
 
 #[test]
-fn d01_the_last_failures_are_in_the_mount_and_once_in_the_log() {
+fn the_last_failures_are_in_the_mount_and_once_in_the_log() {
     let Some(fixture) = Fixture::new() else {
         return;
     };
@@ -65,7 +65,7 @@ fn d01_the_last_failures_are_in_the_mount_and_once_in_the_log() {
 }
 
 #[test]
-fn d01_records_go_to_the_journal_where_systemd_reads_stderr() {
+fn records_go_to_the_journal_where_systemd_reads_stderr() {
     let Some(fixture) = Fixture::new() else {
         return;
     };
@@ -99,7 +99,7 @@ fn d01_records_go_to_the_journal_where_systemd_reads_stderr() {
 }
 
 #[test]
-fn d01_a_stream_that_is_not_stderr_is_not_the_journal() {
+fn a_stream_that_is_not_stderr_is_not_the_journal() {
     let Some(fixture) = Fixture::new() else {
         return;
     };
@@ -116,7 +116,7 @@ fn d01_a_stream_that_is_not_stderr_is_not_the_journal() {
 }
 
 #[test]
-fn d02_a_mount_says_what_was_found_and_where_the_arrays_are() {
+fn a_mount_says_what_was_found_and_where_the_arrays_are() {
     let Some(fixture) = Fixture::new() else {
         return;
     };
@@ -180,7 +180,7 @@ fn a_mount_that_can_be_written_says_where_changes_go() {
 }
 
 #[test]
-fn d02_a_store_with_the_name_of_the_control_directory_says_so() {
+fn a_store_with_the_name_of_the_control_directory_says_so() {
     let Some(fixture) = Fixture::new() else {
         return;
     };
@@ -198,7 +198,7 @@ fn d02_a_store_with_the_name_of_the_control_directory_says_so() {
 }
 
 #[test]
-fn d02_what_is_no_hierarchy_says_so_and_is_mounted() {
+fn what_is_no_hierarchy_says_so_and_is_mounted() {
     let Some(fixture) = Fixture::new() else {
         return;
     };
@@ -222,7 +222,7 @@ fn d02_what_is_no_hierarchy_says_so_and_is_mounted() {
 }
 
 #[test]
-fn d04_the_mounts_of_this_machine_are_listed() {
+fn the_mounts_of_this_machine_are_listed() {
     let Some(fixture) = Fixture::new() else {
         return;
     };
@@ -263,7 +263,7 @@ fn d04_the_mounts_of_this_machine_are_listed() {
 }
 
 #[test]
-fn d04_a_mount_without_its_process_is_listed() {
+fn a_mount_without_its_process_is_listed() {
     let Some(fixture) = Fixture::new() else {
         return;
     };
@@ -286,7 +286,7 @@ fn d04_a_mount_without_its_process_is_listed() {
 }
 
 #[test]
-fn d04_the_status_of_any_mount_is_told() {
+fn the_status_of_any_mount_is_told() {
     let Some(fixture) = Fixture::new() else {
         return;
     };
@@ -301,7 +301,7 @@ fn d04_the_status_of_any_mount_is_told() {
 }
 
 #[test]
-fn d04_a_read_only_mount_does_not_look_full() {
+fn a_read_only_mount_does_not_look_full() {
     let Some(fixture) = Fixture::new() else {
         return;
     };
@@ -318,7 +318,7 @@ fn d04_a_read_only_mount_does_not_look_full() {
 }
 
 #[test]
-fn d08_ordinary_answers_are_not_logged() {
+fn ordinary_answers_are_not_logged() {
     let Some(fixture) = Fixture::new() else {
         return;
     };

@@ -25,7 +25,7 @@ fn unmount(fixture: &Fixture) {
 }
 
 #[test]
-fn d04_options_stand_anywhere_beside_a_store_and_a_directory() {
+fn options_stand_anywhere_beside_a_store_and_a_directory() {
     let Some(fixture) = Fixture::new() else {
         return;
     };
@@ -45,7 +45,7 @@ fn d04_options_stand_anywhere_beside_a_store_and_a_directory() {
 }
 
 #[test]
-fn d04_what_is_missing_beside_a_store_is_named() {
+fn what_is_missing_beside_a_store_is_named() {
     let Some(fixture) = Fixture::new() else {
         return;
     };
@@ -68,7 +68,7 @@ fn d04_what_is_missing_beside_a_store_is_named() {
 }
 
 #[test]
-fn d04_a_store_that_is_not_named_in_utf_8_is_shown() {
+fn a_store_that_is_not_named_in_utf_8_is_shown() {
     let Some(fixture) = Fixture::new() else {
         return;
     };
@@ -89,7 +89,7 @@ fn d04_a_store_that_is_not_named_in_utf_8_is_shown() {
 }
 
 #[test]
-fn d04_help_of_help_is_that_of_the_program() {
+fn help_of_help_is_that_of_the_program() {
     let Some(fixture) = Fixture::new() else {
         return;
     };
@@ -99,7 +99,7 @@ fn d04_help_of_help_is_that_of_the_program() {
 }
 
 #[test]
-fn d02_the_form_of_mount_8_says_what_was_mounted() {
+fn the_form_of_mount_8_says_what_was_mounted() {
     let Some(fixture) = Fixture::new() else {
         return;
     };

@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use crate::fixture::{Fixture, PROGRAM, stderr};
 
 #[test]
-fn d04_a_result_that_is_lost_is_a_fault() {
+fn a_result_that_is_lost_is_a_fault() {
     let Some(fixture) = Fixture::new() else {
         return;
     };
@@ -34,7 +34,7 @@ fn d04_a_result_that_is_lost_is_a_fault() {
 }
 
 #[test]
-fn d04_a_reader_that_has_gone_is_no_fault() {
+fn a_reader_that_has_gone_is_no_fault() {
     let Some(fixture) = Fixture::new() else {
         return;
     };

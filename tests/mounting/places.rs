@@ -38,7 +38,7 @@ fn row(list: &Output, dir: &Path) -> Vec<String> {
 }
 
 #[test]
-fn d04_mounts_that_do_not_say_are_listed_with_why() {
+fn mounts_that_do_not_say_are_listed_with_why() {
     let Some(fixture) = Fixture::new() else {
         return;
     };
@@ -62,7 +62,7 @@ fn d04_mounts_that_do_not_say_are_listed_with_why() {
 }
 
 #[test]
-fn d04_places_that_cannot_be_used_are_told_whole() {
+fn every_place_that_cannot_be_used_is_said_at_once() {
     let Some(fixture) = Fixture::new() else {
         return;
     };
@@ -103,7 +103,7 @@ fn d04_places_that_cannot_be_used_are_told_whole() {
 }
 
 #[test]
-fn d04_a_read_only_mount_shows_no_use() {
+fn a_read_only_mount_shows_no_use() {
     let Some(fixture) = Fixture::new() else {
         return;
     };
@@ -118,7 +118,7 @@ fn d04_a_read_only_mount_shows_no_use() {
 }
 
 #[test]
-fn d04_a_scheme_in_capitals_is_taken() {
+fn a_scheme_in_capitals_is_taken() {
     let words = [
         "tree",
         "S3://b/x",
@@ -134,7 +134,7 @@ fn d04_a_scheme_in_capitals_is_taken() {
 }
 
 #[test]
-fn d04_a_bare_scheme_of_the_web_is_refused_whole() {
+fn a_scheme_of_the_web_without_a_host_is_refused_with_what_to_type() {
     for url in ["https://", "http://"] {
         let output = Command::new(PROGRAM).args(["tree", url]).output().unwrap();
         fault(
@@ -145,7 +145,7 @@ fn d04_a_bare_scheme_of_the_web_is_refused_whole() {
 }
 
 #[test]
-fn d08_files_without_a_name_flags_and_holes_are_answered_as_the_manual_says() {
+fn files_without_a_name_flags_and_holes_are_answered_as_the_manual_says() {
     let Some(fixture) = Fixture::new() else {
         return;
     };

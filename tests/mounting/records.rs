@@ -20,7 +20,7 @@ fn damage(store: &Path) {
 }
 
 #[test]
-fn d01_a_failure_is_one_record_of_syslog() {
+fn a_failure_is_one_record_of_syslog() {
     let Some(fixture) = Fixture::new() else {
         return;
     };
@@ -63,7 +63,7 @@ fn d01_a_failure_is_one_record_of_syslog() {
 }
 
 #[test]
-fn d01_a_failure_in_the_foreground_is_a_line_on_stderr() {
+fn a_failure_in_the_foreground_is_a_line_on_stderr() {
     let Some(fixture) = Fixture::new() else {
         return;
     };

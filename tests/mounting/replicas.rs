@@ -50,7 +50,7 @@ fn commit(fixture: &Fixture) -> Output {
 }
 
 #[test]
-fn b18_a_store_whose_etags_differ_by_server_is_read_and_committed_to() {
+fn a_store_whose_etags_differ_by_server_is_read_and_committed_to() {
     let Some(mut fixture) = Fixture::new() else {
         return;
     };

@@ -36,7 +36,7 @@ fn answer(words: &[&str], expected: &str) {
 }
 
 #[test]
-fn d04_the_name_of_a_mountpoint_commands_no_terminal() {
+fn the_name_of_a_mountpoint_commands_no_terminal() {
     let Some(fixture) = Fixture::new() else {
         return;
     };
@@ -59,7 +59,7 @@ fn d04_the_name_of_a_mountpoint_commands_no_terminal() {
 }
 
 #[test]
-fn d04_changes_of_the_control_directory_are_refused_in_words() {
+fn changes_of_the_control_directory_are_refused_in_words() {
     let Some(fixture) = Fixture::new() else {
         return;
     };
@@ -93,7 +93,7 @@ fn d04_changes_of_the_control_directory_are_refused_in_words() {
 }
 
 #[test]
-fn d04_that_there_is_nothing_to_discard_is_no_fault() {
+fn that_there_is_nothing_to_discard_is_no_fault() {
     let Some(fixture) = Fixture::new() else {
         return;
     };
@@ -122,7 +122,7 @@ fn d04_that_there_is_nothing_to_discard_is_no_fault() {
 }
 
 #[test]
-fn d04_a_path_that_is_missing_is_said_to_be() {
+fn a_path_that_is_missing_is_said_to_be() {
     let Some(fixture) = Fixture::new() else {
         return;
     };
@@ -143,7 +143,7 @@ fn d04_a_path_that_is_missing_is_said_to_be() {
 }
 
 #[test]
-fn d04_owners_that_are_none_are_refused() {
+fn owners_that_are_none_are_refused() {
     let Some(fixture) = Fixture::new() else {
         return;
     };
@@ -166,7 +166,7 @@ fn d04_owners_that_are_none_are_refused() {
 }
 
 #[test]
-fn d04_names_that_zarrfs_uses_itself_are_refused_alike_in_both_views() {
+fn names_that_zarrfs_uses_itself_are_refused_alike_in_both_views() {
     let Some(fixture) = Fixture::new() else {
         return;
     };
@@ -202,7 +202,7 @@ fn d04_names_that_zarrfs_uses_itself_are_refused_alike_in_both_views() {
 }
 
 #[test]
-fn d04_a_profile_is_of_s3_alone() {
+fn a_profile_is_of_s3_alone() {
     let why = "--profile: only buckets of S3 have one";
     for url in ["http://localhost:1/x", "gs://b/x"] {
         fault(&["tree", url, "--anon", "--profile", "lab"], why);
@@ -210,7 +210,7 @@ fn d04_a_profile_is_of_s3_alone() {
 }
 
 #[test]
-fn d04_a_url_is_answered_by_the_scheme_that_was_typed() {
+fn a_url_is_answered_by_the_scheme_that_was_typed() {
     let Some(fixture) = Fixture::new() else {
         return;
     };
@@ -229,7 +229,7 @@ fn d04_a_url_is_answered_by_the_scheme_that_was_typed() {
 }
 
 #[test]
-fn d04_a_server_without_tls_is_said_to_be_one() {
+fn a_server_without_tls_is_said_to_be_one() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
     thread::spawn(move || {

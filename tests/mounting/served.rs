@@ -293,7 +293,7 @@ fn attributes_are_those_of_the_view() {
 }
 
 #[test]
-fn contents_arrive_whole_and_once() {
+fn all_bytes_of_a_content_arrive_once() {
     let Some(fixture) = Fixture::new() else {
         return;
     };

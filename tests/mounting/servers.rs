@@ -40,7 +40,7 @@ fn check(words: &[&str], variables: &[(&str, &str)], expected: &str) {
 }
 
 #[test]
-fn d04_what_is_no_address_of_a_server_is_refused_whole() {
+fn what_is_no_address_of_a_server_is_refused_with_what_to_type() {
     let why = "expected http://HOST or https://HOST";
     for address in [
         "localhost:9000",
@@ -73,7 +73,7 @@ fn d04_what_is_no_address_of_a_server_is_refused_whole() {
 }
 
 #[test]
-fn d04_what_is_no_region_is_refused_whole() {
+fn what_is_no_region_is_refused_with_what_to_type() {
     let why = "expected the name of a region, such as eu-west-1";
     check(
         &["s3://b/x", "--anon", "--region", "a b"],

@@ -42,7 +42,7 @@ fn check_named(fixture: &Fixture, asked: &[Output]) {
 }
 
 #[test]
-fn d04_a_mount_that_does_not_answer_is_named() {
+fn a_mount_that_does_not_answer_is_named() {
     let Some(fixture) = Fixture::new() else {
         return;
     };

@@ -59,7 +59,7 @@ fn check_below(root: &Path, dir: PathBuf) -> usize {
 }
 
 #[test]
-fn b16_programs_of_32_bits_can_hold_what_a_listing_shows() {
+fn programs_of_32_bits_can_hold_what_a_listing_shows() {
     let Some(fixture) = Fixture::new() else {
         return;
     };
@@ -80,7 +80,7 @@ fn b16_programs_of_32_bits_can_hold_what_a_listing_shows() {
 }
 
 #[test]
-fn b16_a_listing_goes_on_from_each_cursor() {
+fn a_listing_goes_on_from_each_cursor() {
     const NAMES: usize = 3000;
     let Some(fixture) = Fixture::new() else {
         return;

@@ -21,7 +21,7 @@ fn said(output: &Output) -> (Option<i32>, String) {
 }
 
 #[test]
-fn d04_a_store_and_a_directory_are_mounted() {
+fn a_store_and_a_directory_are_mounted() {
     let Some(fixture) = Fixture::new() else {
         return;
     };
@@ -40,7 +40,7 @@ fn d04_a_store_and_a_directory_are_mounted() {
 }
 
 #[test]
-fn d04_help_is_a_command_and_names_where_the_arrays_are() {
+fn help_is_a_command_and_names_where_the_arrays_are() {
     let Some(fixture) = Fixture::new() else {
         return;
     };
@@ -92,7 +92,7 @@ fn groups(text: &str) -> Vec<(String, Vec<String>)> {
 }
 
 #[test]
-fn d04_options_stand_under_the_heading_that_fits() {
+fn options_stand_under_the_heading_that_fits() {
     let Some(fixture) = Fixture::new() else {
         return;
     };
@@ -121,7 +121,7 @@ fn d04_options_stand_under_the_heading_that_fits() {
 }
 
 #[test]
-fn d04_what_is_wrong_with_a_store_is_said_whole() {
+fn what_is_wrong_with_a_store_is_said_with_what_to_do() {
     let Some(fixture) = Fixture::new() else {
         return;
     };
@@ -160,7 +160,7 @@ fn d04_what_is_wrong_with_a_store_is_said_whole() {
 }
 
 #[test]
-fn d04_what_is_wrong_with_a_value_is_said_whole() {
+fn what_is_wrong_with_a_value_is_said_with_what_to_do() {
     let Some(fixture) = Fixture::new() else {
         return;
     };
@@ -213,7 +213,7 @@ fn d04_what_is_wrong_with_a_value_is_said_whole() {
 }
 
 #[test]
-fn d04_owners_are_taken_by_name() {
+fn owners_are_taken_by_name() {
     let Some(fixture) = Fixture::new() else {
         return;
     };
@@ -223,7 +223,7 @@ fn d04_owners_are_taken_by_name() {
 }
 
 #[test]
-fn d04_read_only_takes_no_changes() {
+fn read_only_takes_no_changes() {
     let Some(fixture) = Fixture::new() else {
         return;
     };
@@ -234,7 +234,7 @@ fn d04_read_only_takes_no_changes() {
 }
 
 #[test]
-fn d04_one_conflict_is_one() {
+fn one_conflict_is_counted_in_the_singular() {
     let Some(fixture) = Fixture::new() else {
         return;
     };

@@ -42,7 +42,7 @@ const NODES: [&str; 9] = [
 const CHUNKS: [&str; 4] = ["a/c", "s/c", "g/h/c", "s/notes"];
 
 #[test]
-fn w05_what_was_made_over_a_web_server_is_listed_and_copied() {
+fn what_was_made_over_a_web_server_is_listed_and_copied() {
     for root in [GROUP, &consolidated()] {
         let Some(changed) = Changed::new(false, root, &[]) else {
             return;
@@ -66,7 +66,7 @@ fn w05_what_was_made_over_a_web_server_is_listed_and_copied() {
 }
 
 #[test]
-fn w05_what_was_removed_or_renamed_over_a_web_server_is_not_listed() {
+fn what_was_removed_or_renamed_over_a_web_server_is_not_listed() {
     for root in [GROUP, &consolidated()] {
         let Some(changed) = Changed::new(false, root, &[]) else {
             return;
@@ -106,7 +106,7 @@ const AFTER: [&str; 11] = [
 ];
 
 #[test]
-fn w05_a_bucket_gets_exactly_what_was_changed() {
+fn a_bucket_gets_exactly_what_was_changed() {
     for (root, more) in [
         (GROUP, &[][..]),
         (&consolidated(), &[]),
@@ -126,7 +126,7 @@ fn w05_a_bucket_gets_exactly_what_was_changed() {
 }
 
 #[test]
-fn w05_nodes_that_were_made_are_listed_once_they_are_in_the_bucket() {
+fn nodes_that_were_made_are_listed_once_they_are_in_the_bucket() {
     for more in [&[][..], &["--write-through"]] {
         let Some(changed) = Changed::new(true, GROUP, more) else {
             return;
@@ -141,7 +141,7 @@ fn w05_nodes_that_were_made_are_listed_once_they_are_in_the_bucket() {
 
 /// The chunks of an array could not be found, and would be those of the next array of its name.
 #[test]
-fn w05_a_node_of_the_store_is_neither_removed_nor_renamed() {
+fn a_node_of_the_store_is_neither_removed_nor_renamed() {
     for (root, more) in [
         (GROUP, &[][..]),
         (&consolidated(), &[]),
@@ -178,7 +178,7 @@ fn w05_a_node_of_the_store_is_neither_removed_nor_renamed() {
 }
 
 #[test]
-fn w05_a_node_that_only_the_mount_has_is_removed_and_renamed() {
+fn a_node_that_only_the_mount_has_is_removed_and_renamed() {
     let Some(changed) = Changed::new(true, GROUP, &[]) else {
         return;
     };
@@ -190,7 +190,7 @@ fn w05_a_node_that_only_the_mount_has_is_removed_and_renamed() {
 }
 
 #[test]
-fn w05_names_are_there_while_a_commit_brings_them_to_the_bucket() {
+fn names_are_there_while_a_commit_brings_them_to_the_bucket() {
     let Some(changed) = Changed::new(true, GROUP, &[]) else {
         return;
     };

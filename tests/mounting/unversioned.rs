@@ -13,7 +13,7 @@ use crate::scripted::{Request, Scripted, answer};
 const TTL: Duration = Duration::from_secs(1);
 
 #[test]
-fn b05_the_kernel_keeps_nothing_for_longer_that_the_server_does_not_tell_apart() {
+fn the_kernel_keeps_nothing_for_longer_that_the_server_does_not_tell_apart() {
     let Some(mut fixture) = Fixture::new() else {
         return;
     };

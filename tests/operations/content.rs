@@ -291,7 +291,7 @@ pub(crate) fn what_does_not_decode_says_so_when_it_is_opened(enter: &Enter) {
 
 /// An array of variable length is read to know the length of its file, however many elements it has.
 #[test]
-fn b08_a_file_of_strings_has_its_length_before_it_is_opened() {
+fn a_file_of_strings_has_its_length_before_it_is_opened() {
     const ELEMENTS: u32 = 70_000;
     let fixture = Fixture::with(|store| {
         let mut chunk = ELEMENTS.to_le_bytes().to_vec();
@@ -322,7 +322,7 @@ fn b08_a_file_of_strings_has_its_length_before_it_is_opened() {
 }
 
 /// Programs that archive take a file of size 0 for an empty one and do not open it.
-pub(crate) fn b08_a_file_whose_length_cannot_be_told_has_none(enter: &Enter) {
+pub(crate) fn a_file_whose_length_cannot_be_told_has_none(enter: &Enter) {
     let fixture = Fixture::with(|store| {
         let strings = r#"{"zarr_format": 2, "shape": [2], "chunks": [2], "dtype": "|O", "order": "C",
             "fill_value": "", "compressor": null, "filters": [{"id": "vlen-utf8"}]}"#;

@@ -146,7 +146,7 @@ fn hanging_metadata_holds_up_nothing_else() {
 static HANGS: AtomicBool = AtomicBool::new(false);
 
 #[test]
-fn b07_control_files_answer_while_the_whole_store_hangs() {
+fn control_files_answer_while_the_whole_store_hangs() {
     if !needs::mounts() {
         return;
     }

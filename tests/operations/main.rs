@@ -71,10 +71,10 @@ on_both! {
         chunk_files_are_cut_at_the_edge
         arrays_without_dimension_or_element_have_their_chunks
         what_does_not_decode_says_so_when_it_is_opened
-        b08_a_file_whose_length_cannot_be_told_has_none;
+        a_file_whose_length_cannot_be_told_has_none;
     names:
         a_broken_node_harms_only_itself
-        c04_a_broken_node_lists_and_says_what_is_wrong
+        a_broken_node_lists_and_says_what_is_wrong
         the_control_directory_resolves_and_is_not_listed
         counters_have_a_constant_size
         a_child_wins_over_a_file_of_the_group

@@ -54,7 +54,7 @@ pub(crate) fn a_broken_node_harms_only_itself(enter: &Enter) {
 }
 
 /// Whatever the kernel asks of a broken node has an answer.
-pub(crate) fn c04_a_broken_node_lists_and_says_what_is_wrong(enter: &Enter) {
+pub(crate) fn a_broken_node_lists_and_says_what_is_wrong(enter: &Enter) {
     let fixture = Fixture::with(|store| {
         let array = r#"{"zarr_format": 3, "node_type": "array", "shape": "long"}"#;
         let v2 = r#"{"zarr_format": 2, "shape": [1], "chunks": [0], "dtype": "<i4"}"#;

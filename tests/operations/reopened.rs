@@ -81,7 +81,7 @@ impl Replaced {
 
 /// The kernel takes the length of what its last lookup found for the end.
 #[test]
-fn a08_a_file_that_is_replaced_after_each_lookup_is_appended_to_at_its_end() {
+fn a_file_that_is_replaced_after_each_lookup_is_appended_to_at_its_end() {
     let replaced = Replaced::new();
     let (_, opened) = replaced.open_replaced(APPENDS);
     assert!(opened.direct, "the kernel has another content's pages");
@@ -95,7 +95,7 @@ fn a08_a_file_that_is_replaced_after_each_lookup_is_appended_to_at_its_end() {
 /// A reader would be cut off at the length of what its last lookup found: the kernel drops the answer in which it hears of
 /// the right one if it is told to ask again meanwhile.
 #[test]
-fn a08_no_reader_relies_on_the_length_of_another_content() {
+fn no_reader_relies_on_the_length_of_another_content() {
     let replaced = Replaced::new();
     let late = replaced.look_up();
     let (ino, first) = replaced.open_replaced(READS);
@@ -177,7 +177,7 @@ impl View for LongKept {
 /// The kernel takes an answer over attribute by attribute: whoever looks meanwhile, and finds them fresh, would see the
 /// length of the other content.
 #[test]
-fn a09_attributes_of_an_inode_that_had_another_content_are_not_kept() {
+fn attributes_of_an_inode_that_had_another_content_are_not_kept() {
     let store = MemoryStore::default();
     let put = |bytes: &[u8]| store.set(Key::new("file").unwrap(), bytes.to_vec());
     put(b"one");

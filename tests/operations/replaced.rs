@@ -139,7 +139,7 @@ const TURNS: u64 = 4000;
 const MAX_FACTOR: u64 = 100;
 
 #[test]
-fn a02_a_name_that_is_replaced_is_there_all_the_time() {
+fn a_name_that_is_replaced_is_there_all_the_time() {
     if !needs::mounts() {
         return;
     }
@@ -167,7 +167,7 @@ fn a02_a_name_that_is_replaced_is_there_all_the_time() {
 }
 
 #[test]
-fn a02_a_name_that_comes_and_goes_is_there_or_missing() {
+fn a_name_that_comes_and_goes_is_there_or_missing() {
     if !needs::mounts() {
         return;
     }
@@ -192,7 +192,7 @@ fn a02_a_name_that_comes_and_goes_is_there_or_missing() {
 }
 
 #[test]
-fn a02_a_file_that_was_created_meanwhile_is_opened_unless_it_must_be_new() {
+fn a_file_that_was_created_meanwhile_is_opened_unless_it_must_be_new() {
     if !needs::mounts() {
         return;
     }
@@ -222,7 +222,7 @@ fn a02_a_file_that_was_created_meanwhile_is_opened_unless_it_must_be_new() {
 }
 
 #[test]
-fn a07_a_writer_of_a_discarded_file_does_not_show_in_the_store_view() {
+fn a_writer_of_a_discarded_file_does_not_show_in_the_store_view() {
     if !needs::mounts() {
         return;
     }
@@ -250,7 +250,7 @@ fn a07_a_writer_of_a_discarded_file_does_not_show_in_the_store_view() {
 }
 
 #[test]
-fn a08_new_openers_get_the_new_file_while_the_old_one_is_open() {
+fn new_openers_get_the_new_file_while_the_old_one_is_open() {
     const SIZE: usize = 8 << 20;
     if !needs::mounts() {
         return;
@@ -297,7 +297,7 @@ fn a08_new_openers_get_the_new_file_while_the_old_one_is_open() {
 }
 
 #[test]
-fn a08_a_file_that_others_replace_is_never_missing_and_never_a_mixture() {
+fn a_file_that_others_replace_is_never_missing_and_never_a_mixture() {
     if !needs::mounts() {
         return;
     }
@@ -329,7 +329,7 @@ fn a08_a_file_that_others_replace_is_never_missing_and_never_a_mixture() {
 }
 
 #[test]
-fn a09_an_open_descriptor_and_a_mapping_keep_what_they_were_opened_on() {
+fn an_open_descriptor_and_a_mapping_keep_what_they_were_opened_on() {
     const SIZE: usize = 8 << 20;
     if !needs::mounts() {
         return;
@@ -358,7 +358,7 @@ fn a09_an_open_descriptor_and_a_mapping_keep_what_they_were_opened_on() {
 }
 
 #[test]
-fn a09_a_store_that_changes_is_never_a_mixture() {
+fn a_store_that_changes_is_never_a_mixture() {
     if !needs::mounts() {
         return;
     }
@@ -378,7 +378,7 @@ fn a09_a_store_that_changes_is_never_a_mixture() {
 }
 
 #[test]
-fn a10_a_change_of_attributes_leaves_readers_alone() {
+fn a_change_of_attributes_leaves_readers_alone() {
     if !needs::mounts() {
         return;
     }

@@ -45,7 +45,7 @@ fn has(dir: &Path, name: &str) -> bool {
 }
 
 #[test]
-fn b01_a_root_that_is_replaced_shows_what_is_there_now() {
+fn a_root_that_is_replaced_shows_what_is_there_now() {
     if !needs::mounts() {
         return;
     }
@@ -83,7 +83,7 @@ fn b01_a_root_that_is_replaced_shows_what_is_there_now() {
 }
 
 #[test]
-fn b01_a_root_that_is_gone_is_an_error_and_never_empty() {
+fn a_root_that_is_gone_is_an_error_and_never_empty() {
     if !needs::mounts() {
         return;
     }
@@ -115,7 +115,7 @@ fn b01_a_root_that_is_gone_is_an_error_and_never_empty() {
 }
 
 #[test]
-fn b01_changes_of_a_root_that_was_replaced_are_conflicts() {
+fn changes_of_a_root_that_was_replaced_are_conflicts() {
     if !needs::mounts() {
         return;
     }

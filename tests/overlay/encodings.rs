@@ -161,7 +161,7 @@ fn is_conflict(mut fixture: Fixture, kind: &str) {
 }
 
 #[test]
-fn a09_an_array_that_was_replaced_after_its_chunks_were_changed() {
+fn chunks_of_an_array_that_was_replaced_since_are_a_conflict() {
     for kind in KINDS {
         for (name, other) in others() {
             let fixture = fixture(kind);
@@ -184,7 +184,7 @@ fn a09_an_array_that_was_replaced_after_its_chunks_were_changed() {
 
 /// The program that writes the chunk knows the array as it was when it was opened.
 #[test]
-fn a09_an_array_that_was_replaced_after_a_program_has_read_its_metadata() {
+fn chunks_of_the_array_whose_metadata_a_program_has_read_are_a_conflict() {
     let consolidated = json!({"zarr_format": 3, "node_type": "group", "consolidated_metadata": {
         "kind": "inline", "must_understand": false,
         "metadata": {"a": serde_json::from_str::<Value>(&plain()).unwrap()},
@@ -208,7 +208,7 @@ fn a09_an_array_that_was_replaced_after_a_program_has_read_its_metadata() {
 }
 
 #[test]
-fn a09_a_chunk_that_was_removed_means_the_fill_value() {
+fn a_removed_chunk_is_a_conflict_where_the_fill_value_changed() {
     for kind in KINDS {
         let fixture = fixture(kind);
         fixture.overlay().unlink(&UNLIMITED, &key("a/c/0")).unwrap();
@@ -224,7 +224,7 @@ fn a09_a_chunk_that_was_removed_means_the_fill_value() {
 }
 
 #[test]
-fn a09_what_leaves_chunks_as_they_are_is_no_conflict() {
+fn what_leaves_chunks_as_they_are_is_no_conflict() {
     let pretty: Value = serde_json::from_str(&plain()).unwrap();
     for kind in KINDS {
         for same in [
@@ -248,7 +248,7 @@ fn a09_what_leaves_chunks_as_they_are_is_no_conflict() {
 
 /// A file of another name is no chunk, and what the store has already is no conflict.
 #[test]
-fn a09_other_files_of_an_array_are_no_chunks() {
+fn other_files_of_an_array_are_no_chunks() {
     for kind in KINDS {
         let fixture = fixture(kind);
         fixture.write("a/c/0", &[2; 16]);
@@ -263,7 +263,7 @@ fn a09_other_files_of_an_array_are_no_chunks() {
 
 /// A program that replaces an array on the mount, in any way, is in conflict with nobody.
 #[test]
-fn a09_an_array_that_is_replaced_on_the_mount() {
+fn an_array_that_is_replaced_on_the_mount_is_no_conflict() {
     let other = &others()[0].1;
     for kind in KINDS {
         for way in 0..5 {
@@ -306,7 +306,7 @@ fn a09_an_array_that_is_replaced_on_the_mount() {
 /// A document that is open when the commit begins comes with the next one; chunks that were written for it are in conflict
 /// with nobody.
 #[test]
-fn a09_a_document_that_is_open_during_a_commit() {
+fn a_document_that_is_open_during_a_commit_comes_with_the_next_without_conflict() {
     let other = &others()[0].1;
     for kind in KINDS {
         let fixture = fixture(kind);
@@ -328,7 +328,7 @@ fn a09_a_document_that_is_open_during_a_commit() {
 
 /// Attributes that are edited on the mount after somebody has replaced the array bring no chunk of the old one into it.
 #[test]
-fn a09_attributes_that_are_edited_after_the_array_was_replaced() {
+fn an_edit_of_attributes_brings_no_chunk_of_the_old_array_into_the_new_one() {
     let other = json!({"data_type": "int32", "fill_value": 0});
     let mut edited = other.clone();
     edited["attributes"] = json!({"edited": true});
@@ -363,7 +363,7 @@ fn a09_attributes_that_are_edited_after_the_array_was_replaced() {
 
 /// A chunk that is written again for the new array is no conflict any more.
 #[test]
-fn a09_a_chunk_that_is_written_again_for_the_new_array() {
+fn a_chunk_that_is_written_again_for_the_new_array_is_no_conflict() {
     for kind in KINDS {
         let fixture = fixture(kind);
         fixture.write("a/c/0", &[2; 16]);
@@ -379,7 +379,7 @@ fn a09_a_chunk_that_is_written_again_for_the_new_array() {
 }
 
 #[test]
-fn a09_an_array_that_is_renamed_takes_the_condition_along() {
+fn an_array_that_is_renamed_takes_the_condition_along() {
     for kind in KINDS {
         for replaced in [false, true] {
             let mut fixture = fixture(kind);
@@ -403,7 +403,7 @@ fn a09_an_array_that_is_renamed_takes_the_condition_along() {
 
 /// A file that is open during a commit moves to the next layer, and what it was encoded by with it.
 #[test]
-fn a09_a_chunk_that_is_open_during_a_commit() {
+fn a_chunk_that_is_open_during_a_commit_keeps_what_it_was_encoded_by() {
     for kind in KINDS {
         let fixture = fixture(kind);
         let path = key("a/c/0");
@@ -434,7 +434,7 @@ pub(crate) fn write(overlay: &Overlay, at: &str, bytes: &[u8]) -> Result<()> {
 }
 
 #[test]
-fn a09_a_write_through_stores_no_chunk_of_another_array() {
+fn a_write_through_stores_no_chunk_of_another_array() {
     for kind in KINDS {
         for (name, other) in others() {
             let (fixture, overlay) = write_through(kind);
@@ -460,7 +460,7 @@ fn a09_a_write_through_stores_no_chunk_of_another_array() {
 
 /// What is left over of an array that was replaced keeps nobody from writing to the new one.
 #[test]
-fn a09_a_write_through_goes_on_with_the_new_array() {
+fn a_write_through_goes_on_with_the_new_array() {
     for kind in KINDS {
         let (fixture, overlay) = write_through(kind);
         let lower = &*fixture.lower;
@@ -479,7 +479,7 @@ fn a09_a_write_through_goes_on_with_the_new_array() {
 
 /// A program that copies chunks and has read no metadata: those that are there at its first change after a commit count.
 #[test]
-fn a09_a_program_that_has_read_no_metadata() {
+fn chunks_count_as_of_the_array_that_is_there_at_the_first_change() {
     let other = &others()[0].1;
     for kind in KINDS {
         let fixture = fixture(kind);
@@ -560,7 +560,7 @@ impl Hook for Counter {
 
 /// A close costs two requests about the array, and so does a commit for each array, however many chunks it has.
 #[test]
-fn a09_what_the_condition_costs() {
+fn a_close_and_a_commit_ask_twice_about_an_array() {
     let (fixture, counter) = (fixture(Lower::Memory), Arc::new(Counter::default()));
     let hooked = Hooked::new(fixture.lower.clone(), counter.clone());
     let config = MetadataCacheConfig {
@@ -599,7 +599,7 @@ fn a09_what_the_condition_costs() {
 
 /// The documents of v2 and N5 are compared as well.
 #[test]
-fn a09_arrays_of_other_dialects() {
+fn chunks_of_replaced_arrays_of_v2_and_n5_are_a_conflict() {
     let v2 = |dtype: &str| {
         json!({"zarr_format": 2, "shape": [8], "chunks": [4], "dtype": dtype, "compressor": null,
             "fill_value": 0, "filters": null, "order": "C", "dimension_separator": "/"})

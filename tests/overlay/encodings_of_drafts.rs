@@ -149,7 +149,7 @@ fn expect_conflicts(fixture: &Fixture, keys: &[&str], why: &str) {
 }
 
 #[test]
-fn a09_an_array_of_a_draft_that_was_replaced_after_its_chunks_were_changed() {
+fn chunks_of_an_array_of_a_draft_that_was_replaced_since_are_a_conflict() {
     Hierarchy::each(|hierarchy, kind| {
         let [chunk, other_chunk] = hierarchy.chunks;
         for other in hierarchy.others() {
@@ -185,7 +185,7 @@ fn a09_an_array_of_a_draft_that_was_replaced_after_its_chunks_were_changed() {
 }
 
 #[test]
-fn a09_a_write_through_stores_no_chunk_of_another_array_of_a_draft() {
+fn a_write_through_stores_no_chunk_of_another_array_of_a_draft() {
     Hierarchy::each(|hierarchy, kind| {
         let chunk = hierarchy.chunks[0];
         for other in hierarchy.others() {
@@ -210,7 +210,7 @@ fn a09_a_write_through_stores_no_chunk_of_another_array_of_a_draft() {
 
 /// A program that replaces, removes or renames an array on the mount is in conflict with nobody.
 #[test]
-fn a09_an_array_of_a_draft_that_is_changed_on_the_mount() {
+fn an_array_of_a_draft_that_is_changed_on_the_mount_is_no_conflict() {
     Hierarchy::each(|hierarchy, kind| {
         let [chunk, other_chunk] = hierarchy.chunks;
         let document = key(hierarchy.document);
@@ -280,7 +280,7 @@ fn a09_an_array_of_a_draft_that_is_changed_on_the_mount() {
 
 /// The whole hierarchy gets another name: its arrays keep the condition.
 #[test]
-fn a09_a_hierarchy_of_a_draft_that_is_renamed() {
+fn a_hierarchy_of_a_draft_that_is_renamed_takes_the_condition_along() {
     for hierarchy in hierarchies().iter().filter(|found| found.entry.is_some()) {
         let below = |name: &str| format!("h/{name}");
         let entry = hierarchy.entry.as_ref().unwrap().to_string();
@@ -313,7 +313,7 @@ fn a09_a_hierarchy_of_a_draft_that_is_renamed() {
 
 /// A new array, whose document is written before its chunks and under a temporary name first.
 #[test]
-fn a09_a_new_array_of_a_draft() {
+fn a_new_array_of_a_draft_is_no_conflict_until_it_is_replaced() {
     for hierarchy in hierarchies()
         .iter()
         .filter(|found| found.document.contains("/g/"))
@@ -343,7 +343,7 @@ fn a09_a_new_array_of_a_draft() {
 
 /// A program that has opened the hierarchy by its consolidated metadata.
 #[test]
-fn a09_consolidated_metadata_of_a_draft_count_as_its_documents() {
+fn consolidated_metadata_of_a_draft_count_as_its_documents() {
     let hierarchies = hierarchies();
     let found = hierarchies
         .iter()

@@ -135,7 +135,7 @@ fn a_mount_is_a_directory() {
 }
 
 #[test]
-fn b16_links_have_no_extended_attributes() {
+fn links_have_no_extended_attributes() {
     if !crate::common::needs::mounts() {
         return;
     }
@@ -263,7 +263,7 @@ fn one_link_of_many_gets_a_name() {
 }
 
 #[test]
-fn d07_names_of_files_on_their_way_into_a_store_cannot_be_made() {
+fn names_of_files_on_their_way_into_a_store_cannot_be_made() {
     if !crate::common::needs::mounts() {
         return;
     }
@@ -284,7 +284,7 @@ fn d07_names_of_files_on_their_way_into_a_store_cannot_be_made() {
 }
 
 #[test]
-fn d07_a_renamed_key_keeps_its_mode_in_the_store() {
+fn a_renamed_key_keeps_its_mode_in_the_store() {
     use std::os::unix::fs::PermissionsExt;
     if !crate::common::needs::mounts() {
         return;

@@ -37,7 +37,7 @@ impl Hook for Meddler {
 
 /// A commit that ended early has put the chunks: the next one finds what became of their array.
 #[test]
-fn an_array_that_was_replaced_while_a_commit_that_failed_put_its_chunks() {
+fn an_array_that_is_replaced_while_a_commit_that_fails_puts_its_chunks_is_a_conflict() {
     for kind in KINDS {
         let plain = fixture(kind);
         let meddler = Meddler {
@@ -69,7 +69,7 @@ fn an_array_that_was_replaced_while_a_commit_that_failed_put_its_chunks() {
 }
 
 #[test]
-fn a09_an_array_that_is_replaced_while_its_chunks_are_put() {
+fn an_array_that_is_replaced_while_its_chunks_are_put_is_a_conflict() {
     for kind in KINDS {
         let plain = fixture(kind);
         let meddler = Meddler {
@@ -92,7 +92,7 @@ fn a09_an_array_that_is_replaced_while_its_chunks_are_put() {
 
 /// The chunk is in the store, and the program learns that the array is another one.
 #[test]
-fn a09_an_array_that_is_replaced_while_a_close_puts_its_chunk() {
+fn a_close_says_that_the_array_was_replaced_while_its_chunk_was_put() {
     for kind in KINDS {
         for is_object in [false, true] {
             let plain = fixture(kind);

@@ -136,7 +136,7 @@ fn a_journal_that_was_damaged_is_refused_or_shows_an_earlier_state() {
 /// Writers that put a new file in the place of the old one, again and again: the journal of a mount that stays up must
 /// not grow for ever.
 #[test]
-fn b15_a_journal_is_written_anew_while_the_overlay_is_open() {
+fn a_journal_is_written_anew_while_the_overlay_is_open() {
     const LARGEST: u64 = (1 << 20) + (64 << 10);
     let mut fixture = Fixture::new(Lower::Memory, &[("a", b"old")]);
     let journal = fixture.upper().join("journal");

@@ -203,7 +203,7 @@ fn examples_on_the_samples_run() {
 }
 
 #[test]
-fn d03_every_page_names_the_control_directory() {
+fn every_page_names_the_control_directory() {
     for (name, _) in EXAMPLES {
         let page = fs::read_to_string(folder().join(format!("{name}.1"))).unwrap();
         let (_, files) = page.split_once(".SH FILES\n").unwrap();
@@ -219,7 +219,7 @@ fn page_7(reference: &str) -> String {
 }
 
 #[test]
-fn d03_the_manual_begins_with_the_line_of_a_mount() {
+fn the_manual_begins_with_the_line_of_a_mount() {
     let page = page_7("zarrfs(7)");
     let (_, text) = page.split_once(".Sh DESCRIPTION\n").unwrap();
     let first = ".Xr zarrfs-mount 1\nputs a Zarr store at a directory, and prints a line that says what it found and \
@@ -228,7 +228,7 @@ fn d03_the_manual_begins_with_the_line_of_a_mount() {
 }
 
 #[test]
-fn d03_every_page_leads_to_the_manual_and_to_all_that_belongs_to_it() {
+fn every_page_leads_to_the_manual_and_to_all_that_belongs_to_it() {
     for (name, _) in EXAMPLES {
         let page = fs::read_to_string(folder().join(format!("{name}.1"))).unwrap();
         let (_, references) = page.split_once(".SH \"SEE ALSO\"\n").unwrap();
@@ -258,7 +258,7 @@ fn d03_every_page_leads_to_the_manual_and_to_all_that_belongs_to_it() {
 }
 
 #[test]
-fn d08_what_programs_miss_is_in_the_manual() {
+fn what_programs_miss_is_in_the_manual() {
     let page = page_7("zarrfs-files(7)");
     let (_, text) = page.split_once(".Sh DIFFERENCES FROM POSIX\n").unwrap();
     let (text, _) = text.split_once("\n.Sh ").unwrap();
@@ -272,7 +272,7 @@ fn d08_what_programs_miss_is_in_the_manual() {
 }
 
 #[test]
-fn d03_examples_of_the_help_are_command_lines_that_parse() {
+fn examples_of_the_help_are_command_lines_that_parse() {
     for (name, command) in commands() {
         let help = command.get_after_help().unwrap().to_string();
         assert!(help.contains("DIR/.zarrfs/files"), "{name}");

@@ -363,7 +363,7 @@ def a_folder(path, count=60):
     return path
 
 
-def test_copies_are_whole(store, cow, tmp_path):
+def test_copies_are_byte_for_byte(store, cow, tmp_path):
     source, mount = a_folder(tmp_path / "source"), cow(store)
     expected = tree(source)
     run("cp", "-a", source, mount.path / "copy")

@@ -40,7 +40,7 @@ def copies_in(document):
     return document.get("consolidated_metadata", document)["metadata"]
 
 
-def test_c01_an_edit_leaves_the_other_copies_of_xarray_as_they_are(tmp_path, mounted):
+def test_an_edit_leaves_the_other_copies_of_xarray_as_they_are(tmp_path, mounted):
     for zarr_format, name in [(2, ".zmetadata"), (3, "zarr.json")]:
         store = written_by_xarray(tmp_path / f"v{zarr_format}.zarr", zarr_format)
         before = as_written(store / name)

@@ -32,7 +32,7 @@ def walk(folder):
 
 
 @pytest.mark.parametrize("view", ["store", "files"])
-def test_b02_documents_of_many_arrays_stay_within_the_budget(tmp_path, view):
+def test_documents_of_many_arrays_stay_within_the_budget(tmp_path, view):
     scale_stores.documents(tmp_path / "a.zarr", arrays=400, length=100_000)
     with Daemon(tmp_path / "a.zarr", "--memory", "16M") as mount:
         before = mount.peak_bytes()
@@ -40,7 +40,7 @@ def test_b02_documents_of_many_arrays_stay_within_the_budget(tmp_path, view):
         assert mount.peak_bytes() - before < 16 * MIB + SLACK
 
 
-def test_b02_open_arrays_take_little(tmp_path):
+def test_open_arrays_take_little(tmp_path):
     scale_stores.documents(tmp_path / "a.zarr", arrays=1000, length=100)
     with Daemon(tmp_path / "a.zarr") as mount:
         before = mount.peak_bytes()
@@ -49,7 +49,7 @@ def test_b02_open_arrays_take_little(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["old/attributes.json", "old/metadata.json", "new/attributes.json", "new/metadata.json"])
-def test_b02_a_long_document_takes_four_times_its_length(tmp_path, name):
+def test_a_long_document_takes_four_times_its_length(tmp_path, name):
     length = 6 * MIB
     scale_stores.long_attributes(tmp_path / "a.zarr", length)
     with Daemon(tmp_path / "a.zarr") as mount:
@@ -62,7 +62,7 @@ def test_b02_a_long_document_takes_four_times_its_length(tmp_path, name):
 
 
 @pytest.mark.parametrize("memory, kept", [("16M", 0), ("1G", 24 * MIB)])
-def test_b02_what_a_long_document_took_is_given_back(tmp_path, memory, kept):
+def test_what_a_long_document_took_is_given_back(tmp_path, memory, kept):
     length = 24 * MIB
     scale_stores.long_attributes(tmp_path / "a.zarr", length)
     with Daemon(tmp_path / "a.zarr", "--memory", memory) as mount:
@@ -73,7 +73,7 @@ def test_b02_what_a_long_document_took_is_given_back(tmp_path, memory, kept):
 
 
 @pytest.mark.parametrize("make", [scale_stores.consolidated_v2, scale_stores.consolidated_v3])
-def test_b02_consolidated_metadata_are_held_once(tmp_path, make):
+def test_consolidated_metadata_are_held_once(tmp_path, make):
     make(tmp_path / "a.zarr", 1000, 6000)
     name = ".zmetadata" if make == scale_stores.consolidated_v2 else "zarr.json"
     length = (tmp_path / "a.zarr" / name).stat().st_size
@@ -87,7 +87,7 @@ def test_b02_consolidated_metadata_are_held_once(tmp_path, make):
 
 
 @pytest.mark.parametrize("name", ["old/attributes.json", "new/attributes.json"])
-def test_b02_the_longest_document_that_is_read_takes_four_times_its_length(tmp_path, name):
+def test_the_longest_document_that_is_read_takes_four_times_its_length(tmp_path, name):
     length = 64 * MIB
     scale_stores.long_attributes(tmp_path / "a.zarr", length)
     stored = tmp_path / "a.zarr" / ("old/.zattrs" if name.startswith("old") else "new/zarr.json")
@@ -115,7 +115,7 @@ MANY = {f"attribute{number:06}": number for number in range(220_000)}
 
 
 @pytest.mark.parametrize("name", ["a/a.nrrd", "a/a.h5", "a/a.tif", "a/a.cf.npy", "g/g.nc", "g/g.nc4", "all.nc4"])
-def test_b13_a_header_takes_four_times_the_document(tmp_path, name):
+def test_a_header_takes_four_times_the_document(tmp_path, name):
     """Many small attributes take twenty times their text as values, which a stat alone made of them."""
     store = tmp_path / "all"
     grid = {"name": "regular", "configuration": {"chunk_shape": [4, 4]}}
@@ -136,7 +136,7 @@ def test_b13_a_header_takes_four_times_the_document(tmp_path, name):
         assert mount.peak_bytes() - before < 4 * documents * length
 
 
-def test_b13_a_file_says_which_attributes_it_leaves_out(tmp_path):
+def test_a_file_says_which_attributes_it_leaves_out(tmp_path):
     netCDF4 = pytest.importorskip("netCDF4")
     store = tmp_path / "all"
     scale_stores.write(store / "zarr.json", {"zarr_format": 3, "node_type": "group"})
@@ -164,7 +164,7 @@ SHORT = 1 << 18
 
 @pytest.mark.parametrize("dimensions", [1, 64])
 @pytest.mark.parametrize("kind", ["missing", "shard"])
-def test_b20_chunks_of_one_element_stay_within_the_budget(tmp_path, dimensions, kind):
+def test_chunks_of_one_element_stay_within_the_budget(tmp_path, dimensions, kind):
     """A chunk of one byte takes 250 more bytes in memory, and a place of 64 numbers while it is read."""
     shape = [SHORT] if dimensions == 1 else [1] * 46 + [2] * 18
     one, codecs = [1] * dimensions, [{"name": "bytes"}]
@@ -190,7 +190,7 @@ def test_b20_chunks_of_one_element_stay_within_the_budget(tmp_path, dimensions, 
         assert wait_until(lambda: mount.own_bytes() - own < 16 * MIB + SLACK)
 
 
-def test_f2_pages_of_the_kernel_outlive_memory_that_is_given_back(tmp_path):
+def test_pages_of_the_kernel_outlive_memory_that_is_given_back(tmp_path):
     array = zarr.create_array(tmp_path / "a.zarr", shape=(4, MIB), chunks=(1, MIB), dtype="u1")
     array[:] = 7
     environment = os.environ | {"ZARRFS_TEST_MINUTE": "50"}
@@ -207,7 +207,7 @@ def test_f2_pages_of_the_kernel_outlive_memory_that_is_given_back(tmp_path):
         assert counter("decoded_chunks") == decoded
 
 
-def test_f2_mounts_that_are_left_alone_hold_what_they_held_at_the_start(tmp_path):
+def test_mounts_that_are_left_alone_hold_what_they_held_at_the_start(tmp_path):
     """Each held its decoded chunks for as long as it was mounted."""
     mounts, planes = 50, 31
     array = zarr.create_array(tmp_path / "a.zarr", shape=(planes, MIB), chunks=(1, MIB), dtype="u1")
@@ -227,7 +227,7 @@ def test_f2_mounts_that_are_left_alone_hold_what_they_held_at_the_start(tmp_path
         assert wait_until(lambda: held() < 1.2 * before, seconds=60, pause=1), (before, held())
 
 
-def test_f2_where_the_kernel_tells_nothing_the_free_memory_is_looked_at(tmp_path):
+def test_where_the_kernel_tells_nothing_the_free_memory_is_looked_at(tmp_path):
     """The daemon has a /proc of its own, without pressure, whose memory is what the test says."""
     needs.require("root", os.geteuid() == 0)
     array = zarr.create_array(tmp_path / "a.zarr", shape=(16, MIB), chunks=(1, MIB), dtype="u1")

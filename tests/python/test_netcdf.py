@@ -99,7 +99,7 @@ def of_group(mount, name, end):
     return mount.files / f"{name}.zarr" / f"{name}.zarr{end}"
 
 
-def test_d4_d8_each_reader_has_what_xarray_wrote(written, tmp_path):
+def test_each_reader_has_what_xarray_wrote(written, tmp_path):
     mount, _, datasets = written
     tools = [["ncdump"], ["h5dump"], ["ncks", "-O"]]
     for name, dataset in datasets.items():
@@ -134,7 +134,7 @@ for (path in readLines(file("stdin"))) {
 }"""
 
 
-def test_d8_r_has_what_xarray_wrote(written, tmp_path):
+def test_r_has_what_xarray_wrote(written, tmp_path):
     mount, _, datasets = written
     needs.require("Rscript", shutil.which("Rscript"), source=programs.SOURCE)
     ends = (".nc", ".nc4", "@time=2020-01-03.nc4")
@@ -181,7 +181,7 @@ def variable_of(dataset, kind):
     return dataset[names]
 
 
-def test_d7_parts_have_their_coordinates(written, tmp_path):
+def test_parts_have_their_coordinates(written, tmp_path):
     mount, folder, datasets = written
     for name, dataset in datasets.items():
         kind = name.rpartition("_")[0]
@@ -202,7 +202,7 @@ def test_d7_parts_have_their_coordinates(written, tmp_path):
     equal(path, datasets["era5_3"][["t2m"]].isel(time=slice(1, 3), longitude=0))
 
 
-def test_d7_a_selection_that_means_nothing_is_missing_and_errors_say_why(written, tmp_path):
+def test_a_selection_that_means_nothing_is_missing_and_errors_say_why(written, tmp_path):
     mount, folder, _ = written
     for name, why in [
         ("era5_2.zarr@time=1999.nc4", "no element is labelled '1999'"),
@@ -228,7 +228,7 @@ NARROW = [name for name in TYPES if name not in ("ns", "c8")]
 
 
 @pytest.mark.parametrize("version", [2, 3])
-def test_d3_types_of_numpy_are_what_xarray_has_for_them(version, tmp_path, mounted):
+def test_types_of_numpy_are_what_xarray_has_for_them(version, tmp_path, mounted):
     root = zarr.open_group(tmp_path / "types.zarr", mode="w", zarr_format=version)
     for group, names in (("all", list(TYPES)), ("narrow", NARROW)):
         made = root.create_group(group)
@@ -264,7 +264,7 @@ def test_d3_types_of_numpy_are_what_xarray_has_for_them(version, tmp_path, mount
     assert "deep: more than 32 dimensions (all.h5, all.nc4)" in zarrfs("info", tmp_path / "types.zarr/all").stdout
 
 
-def test_d4_numbers_that_change_beyond_int32_take_the_file_away(tmp_path, mounted):
+def test_numbers_that_change_beyond_int32_take_the_file_away(tmp_path, mounted):
     root = zarr.open_group(tmp_path / "a.zarr", mode="w")
     add(root, "n", np.array([1, -5, 2**31 - 1]), ["x"])
     mount = mounted(tmp_path / "a.zarr", "--cow", tmp_path / "upper")
@@ -486,7 +486,7 @@ def test_a_change_of_a_chunk_shows(tmp_path, mounted):
 # As ncgen of netcdf-c 4.9.0 writes it: a variable whose dimensions lie in two groups has no _ARRAY_DIMENSIONS. 4.8.1 writes
 # the same, and none for any variable; the names in small letters are those of 4.9.1 and 4.9.2.
 @pytest.mark.parametrize("member", ["_NCZARR_ARRAY", "_nczarr_array"])
-def test_c03_dimensions_of_nczarr(tmp_path, mounted, member):
+def test_dimensions_of_nczarr_have_their_names(tmp_path, mounted, member):
     store = tmp_path / "nczarr.zarr"
     root = zarr.open_group(store, mode="w", zarr_format=2)
     group = root.create_group("g")
@@ -516,7 +516,7 @@ def along(version, name):
 
 
 @pytest.mark.parametrize("version", [2, 3])
-def test_d3_attributes_that_mean_nothing_leave_no_values(version, tmp_path, mounted):
+def test_attributes_that_mean_nothing_leave_no_values(version, tmp_path, mounted):
     store = tmp_path / "packed.zarr"
     root = zarr.open_group(store, mode="w", zarr_format=version)
     for name, attributes in [
@@ -548,7 +548,7 @@ def test_d3_attributes_that_mean_nothing_leave_no_values(version, tmp_path, moun
 
 
 @pytest.mark.parametrize("version", [2, 3])
-def test_d7_dimensions_of_one_name_are_cut_alike(version, tmp_path, mounted):
+def test_dimensions_of_one_name_are_cut_alike(version, tmp_path, mounted):
     root = zarr.open_group(tmp_path / "square.zarr", mode="w", zarr_format=version)
     add(root, "square", np.arange(25).reshape(5, 5), ["x", "x"])
     add(root, "x", np.arange(5) * 10, ["x"])
@@ -563,7 +563,7 @@ def test_d7_dimensions_of_one_name_are_cut_alike(version, tmp_path, mounted):
 
 
 @pytest.mark.parametrize("version", [2, 3])
-def test_d7_labels_are_those_of_all_groups(version, tmp_path, mounted):
+def test_labels_are_those_of_all_groups(version, tmp_path, mounted):
     root = zarr.open_group(tmp_path / "groups.zarr", mode="w", zarr_format=version)
     for name, labels, other in [("a", [0, 10, 20], [1.0, np.nan, 3]), ("b", [10, 20, 30], [1.0, np.nan, 3])]:
         made = root.create_group(name)
@@ -580,7 +580,7 @@ def test_d7_labels_are_those_of_all_groups(version, tmp_path, mounted):
 
 
 @pytest.mark.parametrize("version", [2, 3])
-def test_d3_classic_netcdf_says_that_groups_are_left_out(version, tmp_path, mounted):
+def test_classic_netcdf_says_that_groups_are_left_out(version, tmp_path, mounted):
     store = tmp_path / "nested.zarr"
     root = zarr.open_group(store, mode="w", zarr_format=version)
     add(root, "a", np.arange(3, dtype="i4"), ["x"])
@@ -593,7 +593,7 @@ def test_d3_classic_netcdf_says_that_groups_are_left_out(version, tmp_path, moun
     assert {"sentence": sentence, "files": ["nested.nc"]} in told["left_out"], told
 
 
-def test_d3_a_change_of_a_group_below_makes_another_file(tmp_path):
+def test_a_change_of_a_group_below_makes_another_file(tmp_path):
     store = tmp_path / "made.zarr"
     root = zarr.open_group(store, mode="w", zarr_format=2)
     root.create_array("text", shape=2, chunks=2, dtype="str", attributes={"_ARRAY_DIMENSIONS": ["x"]})[...] = ["one", "two"]

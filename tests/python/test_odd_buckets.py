@@ -43,7 +43,7 @@ def make(folder, version, consolidated):
     return list(made)
 
 
-def test_b19_folders_have_the_time_of_the_mount(tmp_path):
+def test_folders_have_the_time_of_the_mount(tmp_path):
     """A prefix of a bucket has no time; one of 1970 is old to every program that cleans up or makes copies of the new."""
     folder = tmp_path / "s.zarr"
     make(folder, 3, False)

@@ -91,7 +91,7 @@ def expect_same(folder):
         ("bool", 2),
     ],
 )
-def test_c01_fill_values_as_text(tmp_path, base, data_type, value):
+def test_fill_values_as_text_are_read(tmp_path, base, data_type, value):
     name, spelled = ("dtype", TYPES[data_type]) if base is V2 else ("data_type", data_type)
     folder = tmp_path / "a"
     folder.mkdir()
@@ -100,14 +100,14 @@ def test_c01_fill_values_as_text(tmp_path, base, data_type, value):
 
 
 @pytest.mark.parametrize("value", ["0", "7.5", "1e3", "inf", "-inf", "nan", "+Infinity", " 2 ", "1_000.5"])
-def test_c01_floats_as_text(tmp_path, value):
+def test_floats_as_text_are_read(tmp_path, value):
     folder = tmp_path / "a"
     folder.mkdir()
     write(folder, V2, {"dtype": "<f8", "fill_value": value})
     expect_same(folder)
 
 
-def test_c01_text_that_is_too_long(tmp_path):
+def test_text_that_is_too_long_is_no_fill_value(tmp_path):
     folder = tmp_path / "a"
     folder.mkdir()
     write(folder, V2, {"dtype": "<U2", "fill_value": "abc"})
@@ -124,7 +124,7 @@ def test_c01_text_that_is_too_long(tmp_path):
     ],
     ids=["bare", "empty", "sharded"],
 )
-def test_c04_bytes_without_a_byte_order(tmp_path, codecs):
+def test_bytes_without_a_byte_order_are_little_endian(tmp_path, codecs):
     folder = tmp_path / "a"
     if "sharding_indexed" in json.dumps(codecs):
         zarr.create_array(folder, data=np.arange(4, dtype="<i2"), chunks=(1,), shards=(2,), compressors=None)
@@ -149,7 +149,7 @@ def test_c04_bytes_without_a_byte_order(tmp_path, codecs):
     ],
     ids=lambda value: "" if "fill_value" in value else json.dumps(value),
 )
-def test_c05_members_of_other_writers(tmp_path, base, changes):
+def test_members_of_other_writers_are_read(tmp_path, base, changes):
     folder = tmp_path / "a"
     folder.mkdir()
     write(folder, base, changes)
@@ -160,7 +160,7 @@ NAMES = ["i2", "=i2", "int16", "float64", "bool", "float", "int", "uint8", "?", 
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_c05_types_by_other_names_of_numpy(tmp_path, name):
+def test_types_by_other_names_of_numpy_are_read(tmp_path, name):
     """zarr-python 2 gives these to numpy; zarr-python 3 refuses them."""
     folder = tmp_path / "a"
     folder.mkdir()
@@ -171,7 +171,7 @@ def test_c05_types_by_other_names_of_numpy(tmp_path, name):
     np.testing.assert_array_equal(found, np.concatenate([stored, np.zeros(2, name)]))
 
 
-def test_c05_an_empty_list_of_extensions(tmp_path):
+def test_an_empty_list_of_extensions_is_read(tmp_path):
     folder = tmp_path / "a"
     folder.mkdir()
     write(folder, V3, {"extensions": []})

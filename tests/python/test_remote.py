@@ -260,7 +260,7 @@ def test_a_certificate_of_ones_own_authority(over_tls, sample, tmp_path):
             assert npy.tobytes() == content.tobytes(), path
 
 
-def test_b17_a_machine_without_certificates(over_tls, sample):
+def test_a_machine_without_certificates_says_what_is_missing(over_tls, sample):
     needs.require("unshare, as root", os.geteuid() == 0 and shutil.which("unshare") is not None)
     url, authority = over_tls
     why = (

@@ -44,7 +44,7 @@ def nodes_of(folder):
 
 
 @pytest.mark.parametrize("version", FORMATS)
-def test_c06_an_image_of_ome_zarr_is_listed(tmp_path, served, version):
+def test_an_image_of_ome_zarr_is_listed(tmp_path, served, version):
     root = zarr.open_group(tmp_path / "data/made", mode="w", zarr_format=version)
     put_image(root, version)
     expected = nodes_of(tmp_path / "data/made")
@@ -58,7 +58,7 @@ def test_c06_an_image_of_ome_zarr_is_listed(tmp_path, served, version):
 
 
 @pytest.mark.parametrize("version", FORMATS)
-def test_c06_a_plate_of_ome_zarr_is_listed(tmp_path, served, version):
+def test_a_plate_of_ome_zarr_is_listed(tmp_path, served, version):
     root = zarr.open_group(tmp_path / "data/made", mode="w", zarr_format=version)
     write_plate_metadata(root, ["A", "B"], ["1", "2"], ["A/1", "B/2"], fmt=FORMATS[version]())
     for row, column in ("A1", "B2"):
@@ -72,7 +72,7 @@ def test_c06_a_plate_of_ome_zarr_is_listed(tmp_path, served, version):
         assert "2" in os.listdir(mount.files / "B")
 
 
-def test_c06_what_is_made_beside_named_children_is_listed(tmp_path, served):
+def test_what_is_made_beside_named_children_is_listed(tmp_path, served):
     root = zarr.open_group(tmp_path / "data/made", mode="w", zarr_format=3)
     put_image(root, 3)
     upper = tmp_path / "upper"
@@ -94,7 +94,7 @@ def put_image_and_other(folder, other):
     return root
 
 
-def test_c06_named_nodes_are_not_taken_for_all(tmp_path, served):
+def test_named_nodes_are_not_taken_for_all(tmp_path, served):
     for number, name in enumerate(["made", "second"]):
         put_image_and_other(tmp_path / "data" / name, number)
     second = served.removesuffix("made") + "second"
@@ -119,7 +119,7 @@ def test_c06_named_nodes_are_not_taken_for_all(tmp_path, served):
 
 
 @pytest.mark.parametrize("command", ["tree", "ls", "info"])
-def test_c06_it_is_said_that_nodes_are_those_that_attributes_name(tmp_path, served, command):
+def test_it_is_said_that_nodes_are_those_that_attributes_name(tmp_path, served, command):
     put_image_and_other(tmp_path / "data/made", 0)
     for place in ["", "/labels"]:
         done = mounting.zarrfs(command, served + place)
@@ -147,7 +147,7 @@ def cut_off(folder, version):
 
 @pytest.mark.filterwarnings("ignore:Consolidated metadata")
 @pytest.mark.parametrize("version", [2, 3])
-def test_c05_cut_consolidated_metadata_are_named_by_each_command(tmp_path, served, version):
+def test_cut_consolidated_metadata_are_named_by_each_command(tmp_path, served, version):
     name = cut_off(tmp_path / "data/made", version)
     for command, status in [("tree", 2), ("ls", 2), ("info", 0), ("check", 1)]:
         done = mounting.zarrfs(command, served, check=False)

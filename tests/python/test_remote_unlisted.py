@@ -95,7 +95,7 @@ def test_a_server_that_knows_no_folders(tmp_path, version, separator, names, sto
             assert (array / stored).is_file() and not (array / missing).exists()
 
 
-def test_b9_chunks_that_cannot_be_listed_are_an_error_and_open_by_name(tmp_path):
+def test_chunks_that_cannot_be_listed_are_an_error_and_open_by_name(tmp_path):
     content = make(tmp_path / "data", 3, "/", True)
     (tmp_path / "server").mkdir()
     with KeysOnly(tmp_path / "server", tmp_path / "data") as server:

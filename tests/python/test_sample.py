@@ -48,7 +48,7 @@ def test_every_view_is_reached_through_the_control_directory(sample, mounted):
 
 @pytest.mark.parametrize("view", ["store", "files"])
 @pytest.mark.parametrize("name", ["climate.zarr", "relief.zarr"])
-def test_f7_xarray_opens_the_samples(mounted, name, view):
+def test_xarray_opens_the_samples(mounted, name, view):
     store = ROOT / "samples" / name
     shown = mounted(store, "--view", view).path / ".zarrfs/store"
     for group in (None, "survey") if name == "climate.zarr" else (None,):
@@ -58,7 +58,7 @@ def test_f7_xarray_opens_the_samples(mounted, name, view):
             assert opened.identical(xarray.open_zarr(store, group=group, **options))
 
 
-def test_f7_xarray_and_files_agree_on_what_has_no_value(sample, mounted):
+def test_xarray_and_files_agree_on_what_has_no_value(sample, mounted):
     shutil.rmtree(sample / "tas/c/1")
     mount = mounted(sample)
     for store in (sample, mount.path):

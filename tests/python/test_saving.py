@@ -198,7 +198,7 @@ def check(mount, tmp_path, expected):
 
 
 @pytest.mark.parametrize("program", PROGRAMS)
-def test_a13_a_program_saves_the_attributes(program, mount, tmp_path):
+def test_a_program_saves_the_attributes(program, mount, tmp_path):
     PROGRAMS[program](mount.folder_of_a, tmp_path)
     check(mount, tmp_path, NEW)
     assert errors(mount) == ""
@@ -210,7 +210,7 @@ def failed(mount, what):
 
 
 @pytest.mark.parametrize("wrong", ['{"a": ', "[1]", ""])
-def test_a13_what_is_no_object_is_an_error_of_close_and_sync(wrong, mount, tmp_path):
+def test_what_is_no_object_is_an_error_of_close_and_sync(wrong, mount, tmp_path):
     place = mount.folder_of_a / "attributes.json"
     file = os.open(place, os.O_WRONLY | os.O_TRUNC)
     os.write(file, wrong.encode())
@@ -222,7 +222,7 @@ def test_a13_what_is_no_object_is_an_error_of_close_and_sync(wrong, mount, tmp_p
     check(mount, tmp_path, OLD)
 
 
-def test_a13_a_shell_that_writes_no_object_leaves_a_line(mount, tmp_path):
+def test_a_shell_that_writes_no_object_leaves_a_line(mount, tmp_path):
     run("sh", "-c", "echo '{' > attributes.json", cwd=mount.folder_of_a)
     assert failed(mount, "close\t/.zarrfs/files/a/attributes.json"), errors(mount)
     assert len(errors(mount).splitlines()) == 1
@@ -230,7 +230,7 @@ def test_a13_a_shell_that_writes_no_object_leaves_a_line(mount, tmp_path):
 
 
 @pytest.mark.parametrize("made", ["renamed", "anew"])
-def test_a13_a_file_that_is_no_object_does_not_become_the_attributes(made, mount, tmp_path):
+def test_a_file_that_is_no_object_does_not_become_the_attributes(made, mount, tmp_path):
     (tmp_path / "wrong").write_text("{")
     place = mount.folder_of_a / "attributes.json"
     if made == "renamed":
@@ -247,7 +247,7 @@ def test_a13_a_file_that_is_no_object_does_not_become_the_attributes(made, mount
     check(mount, tmp_path, OLD)
 
 
-def test_a13_removed_attributes_are_there_again_after_a_while(mount, tmp_path):
+def test_removed_attributes_are_there_again_after_a_while(mount, tmp_path):
     place = mount.folder_of_a / "attributes.json"
     place.unlink()
     assert not place.exists() and "attributes.json" not in os.listdir(mount.folder_of_a)
@@ -255,7 +255,7 @@ def test_a13_removed_attributes_are_there_again_after_a_while(mount, tmp_path):
     check(mount, tmp_path, OLD)
 
 
-def test_a13_scratch_files_are_files_until_the_mount_ends(mount, tmp_path):
+def test_scratch_files_are_files_until_the_mount_ends(mount, tmp_path):
     folder = mount.folder_of_a
     scratch = folder / "scratch"
     scratch.write_bytes(b"x" * 10000)

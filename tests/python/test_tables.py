@@ -191,7 +191,7 @@ def assert_rows_are(path):
 
 
 @pytest.mark.parametrize("program", table_readers.CSV)
-def test_d1_csv_of_a_group_has_the_same_values_and_kinds(points, program):
+def test_csv_of_a_group_has_the_same_values_and_kinds(points, program):
     files, columns = points
     path = files / "points.csv"
     assert path.stat().st_size == len(path.read_bytes())
@@ -246,7 +246,7 @@ def text_of(data, value):
 
 
 @pytest.mark.parametrize("program", table_readers.NDJSON)
-def test_d2_ndjson_of_a_group_has_the_same_values(points, program):
+def test_ndjson_of_a_group_has_the_same_values(points, program):
     files, columns = points
     found = table_readers.NDJSON[program](files / "points.ndjson")
     assert list(found) == sorted(columns)
@@ -342,7 +342,7 @@ def rows_of(table):
 
 
 @pytest.mark.parametrize("program", ["pandas", "polars", "DuckDB", "pyarrow"])
-def test_d2_a_table_of_anndata_has_its_index_and_its_categories(annotated, program):
+def test_a_table_of_anndata_has_its_index_and_its_categories(annotated, program):
     files, table = annotated
     expected = rows_of(table)
     found = table_readers.CSV[program](files / "obs/obs.csv", texts=["_index", "kind", "note"] if program != "polars" else [])

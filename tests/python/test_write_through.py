@@ -152,7 +152,7 @@ def test_what_is_mapped_reaches_the_store(place, through):
     assert mounting.wait_until(is_there)
 
 
-def test_a_big_object_arrives_whole(place, through):
+def test_a_big_object_arrives(place, through):
     mount, outside = through(place, {})
     bytes_ = np.random.default_rng(1).bytes(BIG + 12345)
     (mount.path / "big").write_bytes(bytes_)

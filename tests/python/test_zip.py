@@ -176,7 +176,7 @@ NAMES = {"dot": "./{}".format, "slash": "/{}".format, "backslashes": lambda name
 
 @pytest.mark.parametrize("kind", NAMES)
 @pytest.mark.parametrize("zarr_format", [2, 3])
-def test_c02_names_of_other_writers(tmp_path, mounted, zarr_format, kind):
+def test_names_of_other_writers_are_keys(tmp_path, mounted, zarr_format, kind):
     arrays = fill_folder(tmp_path / "folder", zarr_format)
     archive = tmp_path / "a.zarr.zip"
     renamed(archive, tmp_path / "folder", NAMES[kind])
@@ -186,7 +186,7 @@ def test_c02_names_of_other_writers(tmp_path, mounted, zarr_format, kind):
     assert zarrfs("check", archive, check=False).returncode == 0
 
 
-def test_b06_a_key_that_is_a_file_and_a_prefix(tmp_path, mounted):
+def test_a_key_that_is_a_file_and_a_prefix_has_both(tmp_path, mounted):
     """The only chunk of an array without dimensions has the name of the folder that another program puts below it."""
     archive = tmp_path / "a.zarr.zip"
     made = zarr.create_array(tmp_path / "folder", shape=(), dtype="<i4", fill_value=0, compressors=None)
@@ -201,7 +201,7 @@ def test_b06_a_key_that_is_a_file_and_a_prefix(tmp_path, mounted):
 
 
 @pytest.mark.parametrize("size", [100, 3_000_000])
-def test_b06_a_wrong_checksum_is_an_error_in_every_view(tmp_path, mounted, size):
+def test_a_wrong_checksum_is_an_error_in_every_view(tmp_path, mounted, size):
     archive = tmp_path / "a.zarr.zip"
     content = np.random.default_rng(1).integers(0, 255, size, dtype="u1")
     zarr.create_array(tmp_path / "folder", data=content, chunks=(size,), compressors=None)

@@ -138,7 +138,7 @@ fn is_refused<T>(answer: Result<T>) {
 }
 
 #[test]
-fn c05_a_body_shorter_than_its_version_was_listed_is_an_error() {
+fn a_body_shorter_than_its_version_was_listed_is_an_error() {
     let store = Proxied::new();
     for learn in [
         (|memo: &MetadataCache| list(memo, "a")) as fn(&MetadataCache),
@@ -171,7 +171,7 @@ fn c05_a_body_shorter_than_its_version_was_listed_is_an_error() {
 }
 
 #[test]
-fn c05_a_document_that_came_cut_is_asked_for_again_once_its_length_is_known() {
+fn a_document_that_came_cut_is_asked_for_again_once_its_length_is_known() {
     let store = Proxied::new();
     let memo = memo(store.clone());
     let name = key("a/zarr.json");
@@ -185,7 +185,7 @@ fn c05_a_document_that_came_cut_is_asked_for_again_once_its_length_is_known() {
 }
 
 #[test]
-fn c05_a_cut_body_is_not_kept_on_disk_nor_given_out_of_it() {
+fn a_cut_body_is_not_kept_on_disk_nor_given_out_of_it() {
     let folder = tempfile::tempdir().unwrap();
     let cache_dir = CacheDir::open(folder.path(), 64 << 20, &Arc::new(Stats::default())).unwrap();
     let store = Proxied::new();
@@ -220,7 +220,7 @@ fn c05_a_cut_body_is_not_kept_on_disk_nor_given_out_of_it() {
 }
 
 #[test]
-fn c05_a_file_fetched_ahead_is_whole_or_not_used() {
+fn a_file_fetched_ahead_is_complete_or_not_used() {
     let store = Proxied::new();
     let config = ReadaheadConfig {
         memory: MemoryBudget::new(4 << 20, Arc::new(Stats::default())),

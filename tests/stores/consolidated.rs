@@ -221,7 +221,7 @@ fn both() -> [(Objects, &'static str); 2] {
 }
 
 #[test]
-fn b12_a_mount_asks_for_what_names_the_store() {
+fn a_mount_asks_for_what_names_the_store() {
     for ((objects, _), documents) in both().into_iter().zip([
         vec!["GET /", "GET /.zmetadata", "GET /zarr.json", "PROPFIND /"],
         vec!["GET /", "GET /zarr.json", "PROPFIND /"],
@@ -240,7 +240,7 @@ fn b12_a_mount_asks_for_what_names_the_store() {
 }
 
 #[test]
-fn b12_consolidated_documents_are_not_asked_for() {
+fn consolidated_documents_are_not_asked_for() {
     for (objects, prefix) in both() {
         let mounted = Mounted::new(objects.clone(), false, false);
         mounted.requests();
@@ -269,7 +269,7 @@ fn b12_consolidated_documents_are_not_asked_for() {
 }
 
 #[test]
-fn b12_a_chunk_is_asked_for_when_somebody_asks_for_it() {
+fn a_chunk_is_asked_for_when_somebody_asks_for_it() {
     for (objects, prefix) in both() {
         let mounted = Mounted::new(objects, false, false);
         mounted.requests();
@@ -293,7 +293,7 @@ fn b12_a_chunk_is_asked_for_when_somebody_asks_for_it() {
 }
 
 #[test]
-fn b12_consolidated_metadata_are_taken_where_they_are_wanted() {
+fn consolidated_metadata_are_taken_where_they_are_wanted() {
     let documents = |requests: Vec<String>| {
         let is_document = |line: &String| {
             line.starts_with("GET") && (line.contains("/.z") || line.contains("zarr.json"))
@@ -314,7 +314,7 @@ fn b12_consolidated_metadata_are_taken_where_they_are_wanted() {
 }
 
 #[test]
-fn b12_what_never_changes_is_not_asked_for_twice() {
+fn what_never_changes_is_not_asked_for_twice() {
     for (objects, prefix) in both() {
         let mounted = Mounted::new(objects, false, false);
         let chunk = key(&format!("g0/v0/{prefix}0"));
@@ -337,7 +337,7 @@ fn b12_what_never_changes_is_not_asked_for_twice() {
 }
 
 #[test]
-fn b12_a_server_that_refuses_what_it_does_not_have_is_found_out_when_it_refuses() {
+fn a_server_that_refuses_what_it_does_not_have_is_found_out_when_it_refuses() {
     let server = Scripted::start(|_, request| match request.target.as_str() {
         "/zarr.json" => answer(200, b"{}"),
         _ => answer(403, b""),
@@ -367,7 +367,7 @@ fn b12_a_server_that_refuses_what_it_does_not_have_is_found_out_when_it_refuses(
 }
 
 #[test]
-fn b12_what_is_refused_while_credentials_are_out_of_date_is_not_missing() {
+fn what_is_refused_while_credentials_are_out_of_date_is_not_missing() {
     let is_expired = Arc::new(AtomicBool::new(false));
     let expired = is_expired.clone();
     let server = Scripted::start(move |_, request| match request.target.as_str() {
@@ -398,7 +398,7 @@ fn b12_what_is_refused_while_credentials_are_out_of_date_is_not_missing() {
 
 /// Attributes that nest so deep that no values are made of them stop neither their array nor the others.
 #[test]
-fn c02_copies_of_attributes_that_nest_deep_stop_no_data() {
+fn copies_of_attributes_that_nest_deep_stop_no_data() {
     let deep = format!(
         "{{\"deep\": {}1{}}}",
         "[".repeat(100_000),

@@ -51,7 +51,7 @@ fn read_while_it_goes(objects: Objects, consolidated: bool) {
 }
 
 #[test]
-fn b01_a_chunk_of_an_array_that_is_gone_is_an_error_and_not_the_fill_value() {
+fn a_chunk_of_an_array_that_is_gone_is_an_error_and_not_the_fill_value() {
     for objects in [v2(), v3()] {
         for consolidated in [false, true] {
             read_while_it_goes(objects.clone(), consolidated);
@@ -105,7 +105,7 @@ fn root_names(views: &Views, kind: ViewKind) -> Vec<String> {
 }
 
 #[test]
-fn b01_a_server_that_has_lost_its_store_shows_nothing_of_it() {
+fn a_server_that_has_lost_its_store_shows_nothing_of_it() {
     for (objects, lists) in [(v2(), false), (v3(), false), (v2(), true), (v3(), true)] {
         let when = format!("lists: {lists}");
         let is_there = Arc::new(AtomicBool::new(true));

@@ -91,7 +91,7 @@ fn serve(has_ranges: bool) -> String {
 }
 
 #[test]
-fn c05_half_an_object_is_an_error_and_never_the_file() {
+fn half_an_object_is_an_error_and_never_the_file() {
     for has_ranges in [false, true] {
         let (config, stats) = (StoreConfig::default(), Arc::new(Stats::default()));
         let store = zarrfs::store::open(&UNLIMITED, &serve(has_ranges), &config, &stats).unwrap();

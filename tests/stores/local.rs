@@ -68,7 +68,7 @@ fn links_inside_are_followed() {
 }
 
 #[test]
-fn b13_a_link_to_nothing_is_an_error_and_not_missing() {
+fn a_link_to_nothing_is_an_error_and_not_missing() {
     let folder = tempfile::tempdir().unwrap();
     linked(folder.path());
     for follow in [false, true] {

@@ -66,7 +66,7 @@ macro_rules! conforms {
 
             cases! { $kind;
                 objects:
-                    objects_are_given_whole
+                    all_bytes_of_an_object_are_given
                     objects_beyond_the_limit_are_too_large
                     what_is_missing_is_nothing
                     a_prefix_is_no_object
@@ -114,7 +114,7 @@ macro_rules! conforms {
                     of_many_who_put_what_is_absent_one_wins
                     no_conditional_put_is_lost
                     of_a_put_and_a_removal_one_wins
-                    a_big_object_is_put_whole;
+                    all_bytes_of_a_big_object_are_put;
             }
         }
     };

@@ -45,7 +45,7 @@ fn errors(store: &dyn Store, name: &str) -> [Error; 4] {
 }
 
 #[test]
-fn b18_a_page_in_place_of_a_missing_key_is_an_error_that_says_so() {
+fn a_page_in_place_of_a_missing_key_is_an_error_that_says_so() {
     let has_document = Arc::new(AtomicBool::new(true));
     let there = has_document.clone();
     let server = Scripted::start(move |_, request| match request.target.as_str() {
@@ -71,7 +71,7 @@ fn b18_a_page_in_place_of_a_missing_key_is_an_error_that_says_so() {
 
 /// Flask gives this type to all that it is not told of.
 #[test]
-fn b18_objects_that_are_sent_as_pages_are_read_while_missing_keys_are_not() {
+fn objects_that_are_sent_as_pages_are_read_while_missing_keys_are_not() {
     let (sends_pages, is_busy) = (AtomicBool::new(false), AtomicBool::new(false));
     let switches = Arc::new([sends_pages, is_busy]);
     let state = switches.clone();
@@ -101,7 +101,7 @@ fn b18_objects_that_are_sent_as_pages_are_read_while_missing_keys_are_not() {
 }
 
 #[test]
-fn b18_a_status_that_missing_keys_have_is_named_with_what_to_do() {
+fn a_status_that_missing_keys_have_is_named_with_what_to_do() {
     for status in [400, 410, 500] {
         let server = Scripted::start(move |_, request| match request.target.as_str() {
             "/zarr.json" => answer(200, b"{}"),
@@ -145,7 +145,7 @@ fn part(request: &Request) -> Answer {
 }
 
 #[test]
-fn b18_parts_of_objects_of_unknown_length_are_read() {
+fn parts_of_objects_of_unknown_length_are_read() {
     for knows_heads in [true, false] {
         let server = Scripted::start(move |_, request| match request.target.as_str() {
             "/zarr.json" => answer(200, b"{}"),
@@ -210,7 +210,7 @@ fn open_busy(server: &Scripted, is_bucket: bool) -> Arc<dyn Store> {
 }
 
 #[test]
-fn b18_a_busy_server_is_left_alone_as_long_as_it_says() {
+fn a_busy_server_is_left_alone_as_long_as_it_says() {
     let in_three_seconds = || httpdate::fmt_http_date(SystemTime::now() + Duration::from_secs(3));
     for is_bucket in [false, true] {
         for server in [busy(503, || "2".to_string()), busy(429, in_three_seconds)] {
@@ -228,7 +228,7 @@ fn b18_a_busy_server_is_left_alone_as_long_as_it_says() {
 }
 
 #[test]
-fn b18_a_busy_server_is_not_asked_again_before_it_wants_to_be() {
+fn a_busy_server_is_not_asked_again_before_it_wants_to_be() {
     for is_bucket in [false, true] {
         let server = busy(503, || "3600".to_string());
         let store = open_busy(&server, is_bucket);

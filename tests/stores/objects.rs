@@ -32,7 +32,7 @@ fn assert_nothing(store: &dyn Store, missing: &Key) {
     );
 }
 
-pub(crate) fn objects_are_given_whole(kind: &Kind) {
+pub(crate) fn all_bytes_of_an_object_are_given(kind: &Kind) {
     let (small, large) = (pattern(5), pattern(300_001));
     let objects: [(&[u8], &[u8]); 4] = [
         (b"empty", b""),

@@ -177,7 +177,7 @@ fn names(store: &dyn Store, key: &Key) -> Result<Vec<(String, EntryKind)>> {
 }
 
 #[test]
-fn b02_listings_of_version_1_are_followed() {
+fn listings_of_version_1_are_followed() {
     let folder = |name: &str| (name.to_string(), EntryKind::Directory);
     let file = |name: &str| (name.to_string(), EntryKind::File);
     for kind in [
@@ -206,7 +206,7 @@ fn b02_listings_of_version_1_are_followed() {
 }
 
 #[test]
-fn b02_all_keys_of_a_server_of_version_1_are_listed() {
+fn all_keys_of_a_server_of_version_1_are_listed() {
     let server = server(Listings::Version1);
     let store = open("s3://b", Duration::ZERO, remote(&server, true)).unwrap();
     let mut listing = store
@@ -234,7 +234,7 @@ fn failed(store: &dyn Store) -> Error {
 }
 
 #[test]
-fn b09_a_listing_that_does_not_lead_on_is_an_error_at_once() {
+fn a_listing_that_does_not_lead_on_is_an_error_at_once() {
     for (kind, why) in [
         (Listings::SameToken, "the same page"),
         (Listings::SamePage, "the same page"),
@@ -267,7 +267,7 @@ fn b09_a_listing_that_does_not_lead_on_is_an_error_at_once() {
 }
 
 #[test]
-fn b02_a_bucket_whose_listing_is_cut_off_is_not_opened() {
+fn a_bucket_whose_listing_is_cut_off_is_not_opened() {
     for (kind, why) in [
         (Listings::CutOff, "neither a token nor a name"),
         (Listings::EmptyPages, "pages have no new name"),

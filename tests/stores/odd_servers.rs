@@ -67,7 +67,7 @@ fn bytes_below(folder: &Path) -> Vec<u8> {
 }
 
 #[test]
-fn b01_a_web_folder_that_is_gone_is_an_error_and_never_empty() {
+fn a_web_folder_that_is_gone_is_an_error_and_never_empty() {
     let is_there = Arc::new(AtomicBool::new(true));
     let there = is_there.clone();
     let page =
@@ -99,7 +99,7 @@ fn b01_a_web_folder_that_is_gone_is_an_error_and_never_empty() {
 }
 
 #[test]
-fn b05_a_change_of_the_same_size_is_seen_though_the_server_does_not_tell() {
+fn a_change_of_the_same_size_is_seen_though_the_server_does_not_tell() {
     let (letter, folder) = (Arc::new(AtomicU8::new(b'a')), tempfile::tempdir().unwrap());
     let server = without_validators(letter.clone());
     let url = server.url("");
@@ -179,7 +179,7 @@ fn an_etag_without_a_name_keeps_no_object_beyond_the_ttl() {
 }
 
 #[test]
-fn b13_packed_bytes_are_not_given_out() {
+fn packed_bytes_are_not_given_out() {
     let server = Scripted::start(|_, request| match request.target.as_str() {
         "/zarr.json" => answer(200, b"{}"),
         "/c" => Answer {
@@ -195,7 +195,7 @@ fn b13_packed_bytes_are_not_given_out() {
 }
 
 #[test]
-fn b13_answers_without_a_length_are_read() {
+fn answers_without_a_length_are_read() {
     let server = Scripted::start(|_, request| {
         let found = match request.target.as_str() {
             "/zarr.json" => answer(200, b"{}"),
@@ -216,7 +216,7 @@ fn b13_answers_without_a_length_are_read() {
 }
 
 #[test]
-fn b13_no_content_is_not_an_empty_object() {
+fn no_content_is_not_an_empty_object() {
     for status in [204, 205] {
         let server = Scripted::start(move |_, request| match request.target.as_str() {
             "/zarr.json" => answer(200, b"{}"),
@@ -235,7 +235,7 @@ fn b13_no_content_is_not_an_empty_object() {
 
 /// A missing chunk would be the fill value, and an empty one a file without bytes.
 #[test]
-fn b13_a_refused_range_that_was_not_asked_for_is_no_answer() {
+fn a_refused_range_that_was_not_asked_for_is_no_answer() {
     let server = Scripted::start(|_, request| match request.target.as_str() {
         "/zarr.json" => answer(200, b"{}"),
         "/c" => answer(416, b""),
@@ -255,7 +255,7 @@ fn b13_a_refused_range_that_was_not_asked_for_is_no_answer() {
 }
 
 #[test]
-fn b13_a_busy_server_is_asked_again_at_the_mount() {
+fn a_busy_server_is_asked_again_at_the_mount() {
     let start = Instant::now();
     let ready = move |_, request: &Request| match (
         start.elapsed() < Duration::from_secs(2),
@@ -309,7 +309,7 @@ fn with_marker() -> Scripted {
 }
 
 #[test]
-fn b13_a_folder_that_is_a_marker_alone_is_empty() {
+fn a_folder_that_is_a_marker_alone_is_empty() {
     let server = with_marker();
     let remote = RemoteConfig {
         anonymous: true,
@@ -342,7 +342,7 @@ fn b13_a_folder_that_is_a_marker_alone_is_empty() {
 }
 
 #[test]
-fn b13_what_is_lost_is_an_error_and_not_a_missing_chunk() {
+fn what_is_lost_is_an_error_and_not_a_missing_chunk() {
     let elsewhere = Scripted::start(|_, _| answer(404, b""));
     let (moved, lost) = (elsewhere.url("other/a/moved"), elsewhere.url("blobs/5fe1"));
     let server = Scripted::start(move |_, request| {
@@ -388,7 +388,7 @@ fn b13_what_is_lost_is_an_error_and_not_a_missing_chunk() {
 
 /// A missing chunk would be the fill value.
 #[test]
-fn b04_other_refusals_than_404_are_errors() {
+fn other_refusals_than_404_are_errors() {
     for status in [400, 402, 405, 409, 410, 418, 451] {
         let server = Scripted::start(move |_, request| match request.target.as_str() {
             "/zarr.json" => answer(200, b"{}"),
@@ -411,7 +411,7 @@ fn b04_other_refusals_than_404_are_errors() {
 }
 
 #[test]
-fn b04_a_folder_whose_index_is_refused_is_not_missing() {
+fn a_folder_whose_index_is_refused_is_not_missing() {
     let page = b"<html><title>Index of /</title><a href=\"zarr.json\">zarr.json</a></html>";
     let refusal = Arc::new(AtomicU16::new(404));
     let status = refusal.clone();
@@ -430,7 +430,7 @@ fn b04_a_folder_whose_index_is_refused_is_not_missing() {
 }
 
 #[test]
-fn b18_an_object_that_head_does_not_know_is_read() {
+fn an_object_that_head_does_not_know_is_read() {
     let server =
         Scripted::start(
             |_, request| match (request.method.as_str(), request.target.as_str()) {
@@ -464,7 +464,7 @@ fn unlisted(closed: Arc<AtomicBool>) -> Scripted {
 }
 
 #[test]
-fn b08_what_a_bucket_without_listing_refuses_is_missing_while_its_root_is_given() {
+fn what_a_bucket_without_listing_refuses_is_missing_while_its_root_is_given() {
     let closed = Arc::new(AtomicBool::new(false));
     let server = unlisted(closed.clone());
     let remote = || RemoteConfig {
@@ -527,7 +527,7 @@ fn as_bucket_and_folder(server: &Scripted) -> [(String, RemoteConfig); 2] {
 }
 
 #[test]
-fn b08_an_open_object_that_is_removed_is_changed_where_missing_keys_are_refused() {
+fn an_open_object_that_is_removed_is_changed_where_missing_keys_are_refused() {
     let is_removed = Arc::new(AtomicBool::new(false));
     let server = refusing(is_removed.clone());
     for (url, remote) in as_bucket_and_folder(&server) {
@@ -541,7 +541,7 @@ fn b08_an_open_object_that_is_removed_is_changed_where_missing_keys_are_refused(
 }
 
 #[test]
-fn b08_a_status_that_a_person_knows_as_missing_takes_no_further_request() {
+fn a_status_that_a_person_knows_as_missing_takes_no_further_request() {
     let server = refusing(Arc::default());
     for (url, remote) in as_bucket_and_folder(&server) {
         for missing_is in [None, Some(403)] {
@@ -565,7 +565,7 @@ fn b08_a_status_that_a_person_knows_as_missing_takes_no_further_request() {
 
 /// The store as a whole may be refused from some time on: then none of its keys is missing.
 #[test]
-fn b08_a_store_that_is_refused_as_a_whole_has_no_missing_keys() {
+fn a_store_that_is_refused_as_a_whole_has_no_missing_keys() {
     let closed = Arc::new(AtomicBool::new(false));
     let server = unlisted(closed.clone());
     let remote = RemoteConfig {
@@ -591,7 +591,7 @@ fn b08_a_store_that_is_refused_as_a_whole_has_no_missing_keys() {
 
 /// Nothing shows whether a folder without documents refuses what it does not have.
 #[test]
-fn b08_a_refusal_that_may_mean_missing_names_the_option() {
+fn a_refusal_that_may_mean_missing_names_the_option() {
     let server = Scripted::start(|_, request| match request.target.as_str() {
         "/s/" => answer(403, b""),
         "/s" => Answer {
@@ -618,7 +618,7 @@ fn b08_a_refusal_that_may_mean_missing_names_the_option() {
 
 /// The server enforces no conditions, so keys are looked at before they are put.
 #[test]
-fn b08_what_a_bucket_refuses_as_missing_can_be_put() {
+fn what_a_bucket_refuses_as_missing_can_be_put() {
     let stored = Arc::new(AtomicBool::new(false));
     let has_chunk = stored.clone();
     let server = Scripted::start(move |_, request| {

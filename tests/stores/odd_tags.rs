@@ -81,7 +81,7 @@ fn opened(url: &str, cache: &Path) -> (Arc<dyn Store>, Arc<Stats>) {
 }
 
 #[test]
-fn b18_etags_that_differ_by_server_are_said_once_and_not_used() {
+fn etags_that_differ_by_server_are_said_once_and_not_used() {
     for count in [2, 3] {
         let folder = tempfile::tempdir().unwrap();
         let now = Arc::new(Mutex::new(Content {

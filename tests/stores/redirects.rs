@@ -37,7 +37,7 @@ fn redirected_to(place: String) -> (Error, Vec<String>) {
 }
 
 #[test]
-fn b13_what_a_public_host_redirects_to_inside_gets_no_request() {
+fn what_a_public_host_redirects_to_inside_gets_no_request() {
     let inside = Scripted::start(|_, _| answer(200, b"{}"));
     let (error, asked) = redirected_to(inside.url("zarr.json"));
     assert!(error.to_string().contains("not public"), "{error}");
@@ -47,7 +47,7 @@ fn b13_what_a_public_host_redirects_to_inside_gets_no_request() {
 }
 
 #[test]
-fn b13_a_public_host_may_redirect_to_another() {
+fn a_public_host_may_redirect_to_another() {
     let (_, asked) = redirected_to(format!("{OTHER}zarr.json"));
     assert!(asked.iter().any(|url| url.starts_with(OTHER)), "{asked:?}");
 }

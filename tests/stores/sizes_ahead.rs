@@ -132,7 +132,7 @@ fn look_up(view: &Arc<dyn View>, paths: &[String]) {
 }
 
 #[test]
-fn b12_sizes_that_an_index_page_lacks_are_asked_ahead_of_a_reader_in_order() {
+fn sizes_that_an_index_page_lacks_are_asked_ahead_of_a_reader_in_order() {
     // In the order of the bytes.
     let (held, awaited) = ("g0/v00/60.0", "g0/v00/70.0");
     for count in [200, 3, 40] {

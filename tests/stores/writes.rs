@@ -579,7 +579,7 @@ pub(crate) fn of_a_put_and_a_removal_one_wins(kind: &Kind) {
 }
 
 /// Longer than what goes in one request, by one byte that has to come last.
-pub(crate) fn a_big_object_is_put_whole(kind: &Kind) {
+pub(crate) fn all_bytes_of_a_big_object_are_put(kind: &Kind) {
     if !kind.takes_big {
         return println!("skipped: another kind of {} does it", kind.name);
     }

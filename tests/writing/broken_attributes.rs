@@ -59,7 +59,7 @@ fn stored(store: &MemoryStore, name: &str) -> Vec<u8> {
 }
 
 #[test]
-fn c02_attributes_that_do_not_read_stop_no_data() {
+fn attributes_that_do_not_read_stop_no_data() {
     for (store, name) in stores() {
         let (view, _) = tree(Arc::new(store));
         assert_eq!(common::read(&view, "a/b/b.raw").unwrap(), written::whole());
@@ -79,7 +79,7 @@ fn c02_attributes_that_do_not_read_stop_no_data() {
 }
 
 #[test]
-fn c02_a_group_is_one_whatever_its_attributes_are() {
+fn a_group_is_one_whatever_its_attributes_are() {
     let store = documents(&[(".zgroup", json!({"zarr_format": 2}))]);
     store.set(key(".zattrs"), Vec::new());
     let (view, _) = tree(Arc::new(store));
@@ -91,7 +91,7 @@ fn c02_a_group_is_one_whatever_its_attributes_are() {
 }
 
 #[test]
-fn c02_only_whole_new_attributes_replace_what_does_not_read() {
+fn attributes_that_do_not_read_are_replaced_but_not_edited() {
     for (store, name) in stores() {
         let (view, tree) = tree(Arc::new(store.clone()));
         let before = stored(&store, name);
@@ -118,7 +118,7 @@ fn c02_only_whole_new_attributes_replace_what_does_not_read() {
 
 /// What editors write into a document that is too long to be read is refused: nobody has seen what it would replace.
 #[test]
-fn c02_attributes_that_are_too_long_stop_no_data() {
+fn attributes_that_are_too_long_stop_no_data() {
     let store = written::v2();
     let long = format!("{{\"a\": \"{}\"}}", "x".repeat(64 << 20));
     store.set(key("a/b/.zattrs"), long.clone().into_bytes());
@@ -190,7 +190,7 @@ fn whole(name: &str) -> Vec<u8> {
 }
 
 #[test]
-fn c02_attributes_that_nest_deep_stop_no_data() {
+fn attributes_that_nest_deep_stop_no_data() {
     for (store, name, deep) in [127, 128, 100_000].into_iter().flat_map(deep_stores) {
         let (view, tree) = tree(Arc::new(store.clone()));
         assert_eq!(
@@ -213,7 +213,7 @@ fn c02_attributes_that_nest_deep_stop_no_data() {
 }
 
 #[test]
-fn c02_attributes_of_the_deepest_that_is_read() {
+fn attributes_of_the_greatest_depth_are_read() {
     for (store, name, deep) in deep_stores(126) {
         let (view, _) = tree(Arc::new(store));
         let shown = common::read(&view, "a/b/attributes.json").unwrap();

@@ -60,7 +60,7 @@ fn name_of(document: &str) -> String {
 }
 
 #[test]
-fn c04_broken_arrays_of_every_dialect_show_their_documents() {
+fn broken_arrays_of_every_dialect_show_their_documents() {
     for (store, keys) in stores() {
         let (view, _) = tree(Arc::new(store.clone()));
         let mut expected: Vec<String> = keys.iter().map(|key| name_of(key)).collect();
@@ -96,7 +96,7 @@ fn c04_broken_arrays_of_every_dialect_show_their_documents() {
 }
 
 #[test]
-fn c04_nothing_of_a_broken_node_is_changed() {
+fn nothing_of_a_broken_node_is_changed() {
     for (store, keys) in stores() {
         let (view, tree) = tree(Arc::new(store.clone()));
         let is_refused = |done: zarrfs::error::Result<()>| {
@@ -130,7 +130,7 @@ fn c04_nothing_of_a_broken_node_is_changed() {
 }
 
 #[test]
-fn c04_children_of_a_broken_group_are_reached() {
+fn children_of_a_broken_group_are_reached() {
     let group = json!({"zarr_format": 3, "node_type": "group"});
     let store = written::v3();
     store.set(key("a/zarr.json"), b"{\"zarr_format\": 4}".to_vec());
@@ -144,7 +144,7 @@ fn c04_children_of_a_broken_group_are_reached() {
 }
 
 #[test]
-fn c04_an_entry_point_that_does_not_read_is_shown() {
+fn an_entry_point_that_does_not_read_is_shown() {
     let entry = json!({
         "zarr_format": "https://purl.org/zarr/spec/protocol/core/3.0",
         "metadata_encoding": "https://example.org/cbor",
@@ -193,7 +193,7 @@ impl Layer for Denying {
 }
 
 #[test]
-fn c04_a_document_that_the_store_does_not_give_is_listed() {
+fn a_document_that_the_store_does_not_give_is_listed() {
     let (view, _) = tree(Arc::new(Denying(written::v2())));
     assert_eq!(names(&view, "a/b"), ["ERROR.txt", "stored.zarray"]);
     let said = common::read(&view, "a/b/ERROR.txt").unwrap();

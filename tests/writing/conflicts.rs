@@ -46,27 +46,27 @@ fn clash(sample: &Sample, name: &str, theirs: u64) {
 }
 
 #[test]
-fn a03_a_chunk_that_another_program_changed() {
+fn a_chunk_that_another_program_changed_is_not_overwritten() {
     for form in [Form::Plain, Form::Packed] {
         clash(&Sample::new(&[4], &[4], form), "a/c/0", THEIRS);
     }
 }
 
 #[test]
-fn a03_a_chunk_that_another_program_made() {
+fn a_chunk_that_another_program_made_is_not_overwritten() {
     let sample = Sample::new(&[8], &[4], Form::Packed).sparse();
     clash(&sample, "a/c/0", THEIRS);
 }
 
 #[test]
-fn a03_a_shard_that_another_program_changed() {
+fn an_inner_chunk_that_another_program_changed_is_not_overwritten() {
     let sample = Sample::new(&[8], &[8], Form::Sharded(vec![4]));
     clash(&sample, "a/c/0", THEIRS);
 }
 
 /// Of a shard the inner chunk is what was read: another one may change.
 #[test]
-fn a03_another_inner_chunk_that_another_program_changed() {
+fn a_change_of_another_inner_chunk_is_kept_and_no_conflict() {
     let sample = Sample::new(&[8], &[8], Form::Sharded(vec![4]));
     for (mode, kind) in everywhere() {
         let mount = Shared::of(mode, kind, &sample);
@@ -84,7 +84,7 @@ fn a03_another_inner_chunk_that_another_program_changed() {
 
 /// An inner chunk that is not stored is read as well, of a shard that is there or not.
 #[test]
-fn a03_an_inner_chunk_that_another_program_made() {
+fn an_inner_chunk_that_another_program_made_is_not_overwritten() {
     let sample = Sample::new(&[8], &[8], Form::Sharded(vec![4])).sparse();
     clash(&sample, "a/c/0", THEIRS);
     for (mode, kind) in everywhere() {
@@ -100,7 +100,7 @@ fn a03_an_inner_chunk_that_another_program_made() {
 }
 
 #[test]
-fn a03_what_is_written_whole_depends_on_nothing() {
+fn a_chunk_of_which_all_is_written_depends_on_nothing() {
     for form in [Form::Plain, Form::Sharded(vec![4])] {
         let sample = Sample::new(&[8], &[8], form.clone());
         for (mode, kind) in everywhere() {
@@ -120,7 +120,7 @@ fn a03_what_is_written_whole_depends_on_nothing() {
 
 /// The store view is another writer of the same mount.
 #[test]
-fn a03_two_views_of_one_mount() {
+fn a_write_by_the_store_view_is_not_overwritten_by_the_files_view() {
     let sample = Sample::new(&[4], &[4], Form::Plain);
     for (mode, kind) in everywhere() {
         let mount = Shared::of(mode, kind, &sample);
@@ -145,7 +145,7 @@ fn a03_two_views_of_one_mount() {
 
 /// Whoever has chunks stored, each writer learns what became of its own.
 #[test]
-fn a03_each_writer_learns_that_its_chunk_was_dropped() {
+fn each_writer_learns_that_its_chunk_was_dropped() {
     let sample = Sample::new(&[4], &[4], Form::Plain);
     for (mode, kind) in everywhere() {
         let mount = Shared::of(mode, kind, &sample);
@@ -175,7 +175,7 @@ fn a03_each_writer_learns_that_its_chunk_was_dropped() {
 
 /// What the layer of changes took before the store refused it is no change of another program.
 #[test]
-fn a03_a_chunk_that_the_store_did_not_take_is_tried_again() {
+fn a_chunk_that_the_store_did_not_take_is_tried_again() {
     for form in [Form::Plain, Form::Sharded(vec![2])] {
         let store = Arc::new(Full::default());
         Sample::new(&[4], &[4], form).put(&store.memory, "a");
@@ -192,7 +192,7 @@ fn a03_a_chunk_that_the_store_did_not_take_is_tried_again() {
 }
 
 #[test]
-fn a03_a_commit_of_a_chunk_is_no_change_of_another_program() {
+fn a_commit_of_a_chunk_is_no_change_of_another_program() {
     for form in [Form::Packed, Form::Sharded(vec![2])] {
         let sample = Sample::new(&[4], &[4], form);
         for (mode, kind) in everywhere() {
@@ -212,7 +212,7 @@ fn a03_a_commit_of_a_chunk_is_no_change_of_another_program() {
 
 /// A program changes an element by way of a map: the kernel writes back a page that it has read before.
 #[test]
-fn a03_a_page_that_was_read_before_another_program_changed_the_chunk() {
+fn a_page_that_was_read_before_a_change_of_the_chunk_is_refused() {
     for form in [Form::Packed, Form::Sharded(vec![4])] {
         let sample = Sample::new(&[8], &[8], form);
         for (mode, kind) in everywhere() {
@@ -289,7 +289,7 @@ fn pages_of_a_chunk_are_refused_until_the_kernel_has_dropped_them() {
 
 /// The kernel has pages of what a program has written, and not read.
 #[test]
-fn a_page_that_was_written_before_another_program_changed_the_chunk() {
+fn a_page_that_was_written_before_a_change_of_the_chunk_is_refused() {
     let sample = Sample::new(&[8], &[8], Form::Plain);
     for (mode, kind) in everywhere() {
         let mount = Shared::of(mode, kind, &sample);
@@ -332,7 +332,7 @@ fn each_program_that_may_have_changed_a_page_learns_that_it_was_dropped() {
 
 /// The kernel still has the page that was read first, though a write has seen the change of another program since.
 #[test]
-fn a03_a_page_that_was_read_before_a_change_that_a_write_has_seen() {
+fn a_page_that_was_read_before_a_change_is_refused_after_a_write_that_saw_it() {
     let sample = Sample::new(&[8], &[8], Form::Plain);
     let places = everywhere().flat_map(|place| [true, false].map(|is_stored| (place, is_stored)));
     for ((mode, kind), is_stored) in places {
@@ -360,7 +360,7 @@ fn a03_a_page_that_was_read_before_a_change_that_a_write_has_seen() {
 
 /// What a program writes by way of a map, and a commit of it, are no changes that the map has not seen.
 #[test]
-fn a03_pages_that_are_written_back_again_and_again() {
+fn pages_are_written_back_again_and_again() {
     for form in [Form::Packed, Form::Sharded(vec![4])] {
         let sample = Sample::new(&[8], &[8], form);
         for (mode, kind) in everywhere() {

@@ -114,7 +114,7 @@ impl Dialect {
 }
 
 #[test]
-fn a12_nodes_that_are_edited_at_once() {
+fn nodes_that_are_edited_at_once_are_all_in_the_copies() {
     for (mode, kind) in everywhere() {
         for dialect in [v2(), v3()] {
             let mount = Shared::over(mode, kind, &dialect.memory);
@@ -134,7 +134,7 @@ fn a12_nodes_that_are_edited_at_once() {
 
 /// The group whose document holds the copies is edited beside the nodes below it.
 #[test]
-fn a12_a_group_and_the_nodes_below_it() {
+fn a_group_and_the_nodes_below_it_are_edited_at_once() {
     for (mode, kind) in everywhere() {
         let dialect = v3();
         let mount = Shared::over(mode, kind, &dialect.memory);
@@ -209,7 +209,7 @@ fn meddled(dialect: &Dialect, always: bool, change: Change) -> Arc<Meddled> {
 }
 
 #[test]
-fn a12_what_another_program_consolidates_meanwhile_stays() {
+fn what_another_program_consolidates_meanwhile_stays() {
     let cases: [(Dialect, Change); 2] = [
         (v2(), |all| {
             all["metadata"]["n1/.zattrs"] = json!({"theirs": 1});
@@ -232,7 +232,7 @@ fn a12_what_another_program_consolidates_meanwhile_stays() {
 
 /// No conflict of the user: what was changed is in the store, and the next commit brings the copies there.
 #[test]
-fn a12_a_document_that_changes_without_end() {
+fn copies_that_change_without_end_fail_a_commit_and_come_with_the_next() {
     let dialect = v2();
     let change: Change = |all| {
         let count = all["metadata"]["n1/.zattrs"]["count"].as_u64().unwrap_or(0);
@@ -263,7 +263,7 @@ fn a12_a_document_that_changes_without_end() {
 
 /// A commit finds what another program consolidated in the store meanwhile.
 #[test]
-fn a12_consolidated_metadata_that_another_program_changed() {
+fn a_commit_keeps_copies_that_another_program_changed() {
     for kind in ["memory", "local"] {
         let dialect = v2();
         let mount = Shared::over(Mode::Cow, kind, &dialect.memory);

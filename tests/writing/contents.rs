@@ -123,7 +123,7 @@ fn put(memory: &MemoryStore, documents: &[(&str, Value)]) {
 }
 
 #[test]
-fn a10_changed_attributes_disturb_no_reader() {
+fn changed_attributes_disturb_no_reader() {
     for (before, after) in dialects(0).iter().zip(dialects(1)) {
         let memory = MemoryStore::default();
         put(&memory, before);
@@ -194,7 +194,7 @@ fn pages_of_what_was_not_stored_are_dropped() {
 const MANY: usize = 4200;
 
 #[test]
-fn a11_no_content_number_is_used_twice() {
+fn no_content_number_is_used_twice() {
     let memory = MemoryStore::default();
     let sample = Sample::new(&[4], &[4], Form::Plain);
     sample.put(&memory, "a");

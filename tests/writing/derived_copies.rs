@@ -380,7 +380,7 @@ impl Case {
 }
 
 #[test]
-fn a04_attributes_that_are_edited_and_discarded() {
+fn copies_agree_when_attributes_are_edited_and_discarded() {
     for case in Case::all() {
         let before = bytes_of(case.overlay(), case.form.holder());
         case.edit("g/x", 5);
@@ -400,7 +400,7 @@ fn a04_attributes_that_are_edited_and_discarded() {
 }
 
 #[test]
-fn a04_what_is_made_resized_or_removed_and_discarded() {
+fn copies_agree_when_arrays_are_made_resized_or_removed_and_discarded() {
     let changes: [(&str, Change); 4] = [
         ("made", &|case| case.make_array("g/new", 7)),
         ("resized", &|case| case.make_array("g/x", 1)),
@@ -437,7 +437,7 @@ fn a04_what_is_made_resized_or_removed_and_discarded() {
 }
 
 #[test]
-fn a04_groups_that_are_renamed_or_removed() {
+fn copies_agree_when_groups_are_renamed_or_removed() {
     for case in Case::all() {
         let rename = |from: &str, to: &str| {
             let done = case
@@ -466,7 +466,7 @@ fn a04_groups_that_are_renamed_or_removed() {
 }
 
 #[test]
-fn a04_changes_that_go_to_the_store_at_once() {
+fn copies_agree_in_the_store_after_each_write_through() {
     for (mode, kind) in everywhere().filter(|(mode, _)| *mode == Mode::WriteThrough) {
         for form in FORMS {
             let case = Case::new(form, mode, kind);
@@ -496,7 +496,7 @@ fn a04_changes_that_go_to_the_store_at_once() {
 
 /// The attributes of the group whose own document holds the copies.
 #[test]
-fn a04_a_group_that_is_edited_keeps_no_copies_of_what_is_discarded() {
+fn a_group_that_is_edited_keeps_no_copies_of_what_is_discarded() {
     for case in Case::all() {
         case.edit("g/x", 5);
         case.edit("g", 6);
@@ -516,7 +516,7 @@ fn a04_a_group_that_is_edited_keeps_no_copies_of_what_is_discarded() {
 }
 
 #[test]
-fn a04_what_a_program_writes_is_the_programs() {
+fn what_a_program_writes_into_copies_stays() {
     for case in Case::all() {
         let name = case.form.holder();
         case.edit("y", 3);
@@ -541,7 +541,7 @@ fn a04_what_a_program_writes_is_the_programs() {
 
 /// A library makes an array and consolidates, and the array is discarded.
 #[test]
-fn a04_what_a_program_consolidated_and_is_discarded_then() {
+fn an_array_that_is_discarded_leaves_the_copies_that_a_program_consolidated() {
     for case in Case::all() {
         case.make_array("new", 3);
         let name = case.form.holder();
@@ -564,7 +564,7 @@ fn a04_what_a_program_consolidated_and_is_discarded_then() {
 
 /// A program changes a part of the document in place: it goes on from the text that it saw.
 #[test]
-fn a04_a_document_that_is_changed_in_place() {
+fn a_document_that_is_changed_in_place_goes_on_from_what_was_shown() {
     for case in Case::all() {
         let name = case.form.holder();
         let read = Tree::open(case.overlay(), &UNLIMITED, &key(name), OpenMode::Read).unwrap();
@@ -662,7 +662,7 @@ fn failing_at(form: Form, document: &str, left: i64, mode: Mode) -> (Arc<Failing
 
 /// The commit ends between the documents and the copies; the next one goes on.
 #[test]
-fn a04_a_commit_that_ends_before_the_copies_is_gone_on_with() {
+fn a_commit_that_ends_before_the_copies_is_gone_on_with() {
     for (form, is_late) in [
         (Form::V2, false),
         (Form::V2, true),
@@ -693,7 +693,7 @@ fn a04_a_commit_that_ends_before_the_copies_is_gone_on_with() {
 
 /// The same where what is left is discarded: the store agrees with what it has.
 #[test]
-fn a04_a_commit_that_ends_before_the_copies_is_discarded() {
+fn copies_agree_when_a_commit_that_ended_before_them_is_discarded() {
     for form in FORMS {
         let (_, case) = failing(form, 0, Mode::Cow);
         case.edit("g/x", 5);
@@ -710,7 +710,7 @@ fn a04_a_commit_that_ends_before_the_copies_is_discarded() {
 
 /// The store takes a document at once, and not the copies of it: the next commit brings them there.
 #[test]
-fn a04_copies_that_the_store_does_not_take_at_once() {
+fn copies_that_the_store_did_not_take_come_with_the_next_commit() {
     for form in FORMS {
         for remounts in [false, true] {
             let (store, case) = failing(form, 0, Mode::WriteThrough);
@@ -734,7 +734,7 @@ fn a04_copies_that_the_store_does_not_take_at_once() {
 
 /// A document of which a program has changed nothing but the mode.
 #[test]
-fn a04_a_mode_keeps_no_copies() {
+fn a_change_of_mode_does_not_freeze_copies() {
     for case in Case::all() {
         let name = key(case.form.holder());
         let mode = AttrChange {
@@ -760,7 +760,7 @@ fn a04_a_mode_keeps_no_copies() {
 
 /// Nodes that are read from the copies are those that the mount shows.
 #[test]
-fn a04_nodes_that_are_read_from_copies() {
+fn nodes_that_are_read_from_copies_are_those_of_the_mount() {
     for form in FORMS {
         let case = Case::new(form, Mode::Cow, "memory");
         let config = HierarchyConfig {
@@ -784,7 +784,7 @@ fn a04_nodes_that_are_read_from_copies() {
 
 /// A commit changes the copies of a group that was edited again meanwhile.
 #[test]
-fn a04_a_commit_of_copies_is_no_conflict_of_its_own() {
+fn a_commit_of_copies_is_no_conflict_of_its_own() {
     for form in FORMS {
         let (_, case) = failing(form, 0, Mode::Cow);
         case.edit("g/x", 5);
@@ -811,7 +811,7 @@ fn a04_a_commit_of_copies_is_no_conflict_of_its_own() {
 
 /// Who reads a document costs the store no more than without the copies while no document below was changed.
 #[test]
-fn a04_reading_costs_nothing_where_no_document_was_changed() {
+fn reading_costs_nothing_where_no_document_was_changed() {
     for form in FORMS {
         let (store, case) = failing(form, -1, Mode::Cow);
         case.write(&form.chunk("y"), b"1234");
@@ -848,7 +848,7 @@ fn a04_reading_costs_nothing_where_no_document_was_changed() {
 
 /// A program consolidates while a conflict keeps what it saw from the store, and that is discarded then.
 #[test]
-fn a04_what_is_discarded_below_what_a_program_consolidated() {
+fn what_is_discarded_after_a_conflict_leaves_the_copies_of_a_program() {
     for case in Case::all() {
         let name = case.form.holder();
         case.edit("g/x", 5);
@@ -870,7 +870,7 @@ fn a04_what_is_discarded_below_what_a_program_consolidated() {
 
 /// The same of what was renamed: its old name shows again.
 #[test]
-fn a04_a_rename_that_is_discarded_below_what_a_program_consolidated() {
+fn a_rename_that_is_discarded_after_a_conflict_leaves_the_copies_of_a_program() {
     for case in Case::all() {
         let name = case.form.holder();
         let (from, to) = (key("g/x"), key("z"));
@@ -892,7 +892,7 @@ fn a04_a_rename_that_is_discarded_below_what_a_program_consolidated() {
 
 /// A handle that a reader keeps over a commit, which puts the document with other copies than those of the layer's file.
 #[test]
-fn a04_a_reader_that_keeps_a_document_open_over_a_commit() {
+fn a_reader_keeps_its_document_over_a_commit_of_other_copies() {
     for edits in [false, true] {
         for case in Case::all() {
             let name = case.form.holder();
@@ -928,7 +928,7 @@ fn a04_a_reader_that_keeps_a_document_open_over_a_commit() {
 
 /// Another program puts back what the layer's file had, which is not what the commit left in the store.
 #[test]
-fn a04_a_document_that_another_program_puts_back_is_a_conflict() {
+fn a_document_that_another_program_puts_back_is_a_conflict() {
     for form in FORMS {
         let (store, case) = failing(form, -1, Mode::Cow);
         let (case, name) = (Arc::new(case), form.holder());
@@ -951,7 +951,7 @@ fn a04_a_document_that_another_program_puts_back_is_a_conflict() {
 
 /// What is renamed over a document with copies has its own ones.
 #[test]
-fn a04_a_document_that_is_renamed_keeps_its_copies() {
+fn a_document_that_is_renamed_keeps_its_copies() {
     for kind in ["memory", "local"] {
         let memory = Form::V3.store();
         let text = String::from_utf8(bytes_of(&memory, "zarr.json")).unwrap();
@@ -975,7 +975,7 @@ fn a04_a_document_that_is_renamed_keeps_its_copies() {
 
 /// A group takes the place of another, of which one alone has copies.
 #[test]
-fn a04_groups_that_are_exchanged_keep_their_copies() {
+fn groups_that_are_exchanged_keep_their_copies() {
     for kind in ["memory", "local"] {
         for is_new_without in [false, true] {
             let memory = Form::V3.store();
@@ -1018,7 +1018,7 @@ fn a04_groups_that_are_exchanged_keep_their_copies() {
 
 /// What a commit has put nothing of is discarded: the store's copies are no matter of that.
 #[test]
-fn a04_a_discard_after_a_conflict_leaves_the_store_alone() {
+fn a_discard_after_a_conflict_leaves_the_store_alone() {
     for form in FORMS {
         let (store, case) = failing(form, -1, Mode::Cow);
         case.edit("g/x", 5);
@@ -1056,7 +1056,7 @@ fn a04_a_discard_after_a_conflict_leaves_the_store_alone() {
 
 /// The store has put a document, of which no answer came, and what is left is discarded.
 #[test]
-fn a04_a_put_without_an_answer_that_is_discarded() {
+fn copies_agree_when_a_put_without_an_answer_is_discarded() {
     for form in FORMS {
         let (store, case) = failing_at(form, &form.attributes("g/x"), 0, Mode::Cow);
         store.is_late.store(true, Ordering::SeqCst);
@@ -1072,7 +1072,7 @@ fn a04_a_put_without_an_answer_that_is_discarded() {
 
 /// A program opens a document and writes it just before a commit puts the copies in it.
 #[test]
-fn a04_a_document_that_is_written_while_its_copies_are_put() {
+fn a_document_that_is_written_while_its_copies_are_put_is_committed() {
     for form in FORMS {
         for edits in [true, false] {
             let (store, case) = failing(form, -1, Mode::Cow);
@@ -1101,7 +1101,7 @@ fn a04_a_document_that_is_written_while_its_copies_are_put() {
 
 /// The document of an array that the layer has costs the store nothing, which may not be there.
 #[test]
-fn a04_a_document_of_the_layer_without_copies_is_not_asked_for() {
+fn a_document_of_the_layer_without_copies_is_not_asked_for() {
     let (store, case) = failing(Form::V3, -1, Mode::Cow);
     case.make_array("new", 3);
     store.is_down.store(true, Ordering::SeqCst);

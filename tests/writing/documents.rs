@@ -212,7 +212,7 @@ fn make(tree: &Arc<dyn Tree>, path: &str, text: &str) -> Result<(), Error> {
 const DOCUMENT: &str = "a/b/attributes.json";
 
 #[test]
-fn a13_a_file_that_is_renamed_onto_a_document_is_an_edit() {
+fn a_file_that_is_renamed_onto_a_document_is_an_edit() {
     let (view, tree) = tree(Arc::new(written::v2()));
     let attributes = key(DOCUMENT);
     let temporary = ["sedX1yZ2", ".attributes.json.Q3x8", "4913", "new", "x.txt"];
@@ -248,7 +248,7 @@ fn a13_a_file_that_is_renamed_onto_a_document_is_an_edit() {
 }
 
 #[test]
-fn a13_an_old_document_is_kept_under_another_name() {
+fn an_old_document_is_kept_under_another_name() {
     let (view, tree) = tree(Arc::new(written::v2()));
     let [attributes, backup] = [DOCUMENT, "a/b/attributes.json~"].map(key);
     write(&tree, DOCUMENT, r#"{"n": 2}"#).unwrap();
@@ -289,7 +289,7 @@ fn a13_an_old_document_is_kept_under_another_name() {
 }
 
 #[test]
-fn a13_a_document_that_was_removed_is_made_anew() {
+fn a_document_that_was_removed_is_made_anew() {
     for (name, memory) in stores() {
         let (view, tree) = tree(Arc::new(memory));
         let attributes = key(DOCUMENT);
@@ -344,7 +344,7 @@ fn a13_a_document_that_was_removed_is_made_anew() {
 }
 
 #[test]
-fn a13_a_document_that_nobody_makes_anew_is_there_again() {
+fn a_document_that_nobody_makes_anew_is_there_again() {
     let (view, tree) = tree(Arc::new(written::v3()));
     let before = read_json(&view, DOCUMENT);
     let attributes = key(DOCUMENT);
@@ -359,7 +359,7 @@ fn a13_a_document_that_nobody_makes_anew_is_there_again() {
 }
 
 #[test]
-fn a13_scratch_files_are_few_and_short() {
+fn scratch_files_are_few_and_short() {
     let (view, tree) = tree(Arc::new(written::v3()));
     let path = |number: usize| key(&format!("a/b/x{number}"));
     let file = tree.create(&UNLIMITED, &path(0), &MAKER).unwrap();

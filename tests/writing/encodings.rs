@@ -52,7 +52,7 @@ fn edit_attributes(mount: &Shared) {
 }
 
 #[test]
-fn a09_an_array_that_was_replaced_after_its_elements_were_stored_here() {
+fn elements_of_an_array_that_was_replaced_since_are_a_conflict() {
     for sample in samples() {
         for other in others(&sample) {
             let mount = Shared::of(Mode::Cow, "local", &sample);
@@ -69,7 +69,7 @@ fn a09_an_array_that_was_replaced_after_its_elements_were_stored_here() {
 }
 
 #[test]
-fn a09_an_array_that_was_replaced_before_its_elements_are_stored() {
+fn elements_are_not_stored_into_an_array_that_was_replaced() {
     for sample in samples() {
         for other in others(&sample) {
             for (mode, kind) in everywhere() {
@@ -92,7 +92,7 @@ fn a09_an_array_that_was_replaced_before_its_elements_are_stored() {
 }
 
 #[test]
-fn a09_another_shape_and_other_attributes_are_no_conflict() {
+fn another_shape_and_other_attributes_are_no_conflict() {
     for sample in samples() {
         for (name, value) in [("shape", json!([16])), ("attributes", json!({"x": 1}))] {
             for (mode, kind) in everywhere() {
@@ -130,7 +130,7 @@ fn document(store: &dyn Store) -> (String, String) {
 
 /// In each dialect: what is written to a decoded file does not come into an array of other elements.
 #[test]
-fn a09_an_array_of_another_dialect_that_was_replaced() {
+fn elements_do_not_come_into_a_replaced_array_of_any_dialect() {
     for (dialect, variant, store) in STORES.into_iter().chain([("n5", "", written::n5 as _)]) {
         for (mode, kind) in everywhere() {
             let why = format!("{dialect} {variant} {mode:?} {kind}");

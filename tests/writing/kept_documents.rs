@@ -62,7 +62,7 @@ fn tight(text: &str) -> String {
 }
 
 #[test]
-fn c01_numbers_and_words_survive_every_edit() {
+fn numbers_and_words_survive_every_edit() {
     for (name, memory) in stores() {
         let (view, tree) = tree(Arc::new(memory.clone()));
         let read = |path: &str| String::from_utf8(common::read(&view, path).unwrap()).unwrap();
@@ -84,7 +84,7 @@ fn c01_numbers_and_words_survive_every_edit() {
 }
 
 #[test]
-fn c01_an_edit_changes_its_member_and_no_other_byte() {
+fn an_edit_changes_its_member_and_no_other_byte() {
     let text = "\u{feff}{\t\"zarr_format\" : 3,\n\t\"extra\": {\"must_understand\": false, \"x\": [1.50, NaN, 1E+2]},\n\
                 \t\"node_type\":\"array\",\n\t\"shape\": [ 3, 5 ],\n\t\"data_type\": \"int16\",\n\
                 \t\"chunk_grid\": {\"name\": \"regular\", \"configuration\": {\"chunk_shape\": [2, 2]}},\n\
@@ -117,7 +117,7 @@ fn consolidated(odd: &str) -> (MemoryStore, String) {
 }
 
 #[test]
-fn c01_an_edit_leaves_every_other_copy_as_it_is() {
+fn an_edit_leaves_every_other_copy_as_it_is() {
     let odd = r#"{"_FillValue": NaN, "valid_max":Infinity , "id": 123456789012345678901234567890, "n": 1e5}"#;
     let (v2, text) = consolidated(odd);
     let mount = Shared::over(Mode::WriteThrough, "memory", &v2);
@@ -150,7 +150,7 @@ fn c01_an_edit_leaves_every_other_copy_as_it_is() {
 }
 
 #[test]
-fn c01_copies_are_read_as_they_were_written() {
+fn copies_are_read_as_they_were_written() {
     let odd = tight(ODD);
     let (memory, _) = consolidated(&odd);
     let config = HierarchyConfig {
@@ -177,7 +177,7 @@ fn is_refused(
 }
 
 #[test]
-fn c01_documents_with_a_name_twice_are_not_rewritten() {
+fn documents_with_a_name_twice_are_not_rewritten() {
     for (name, twice) in [
         ("a/b/zarr.json", r#""attributes":{"x":{"y":1,"y":2},"#),
         ("a/b/zarr.json", r#""attributes":{},"attributes":{"#),
@@ -212,7 +212,7 @@ fn c01_documents_with_a_name_twice_are_not_rewritten() {
 }
 
 #[test]
-fn c01_values_that_nobody_can_hold_hide_no_filters() {
+fn values_that_nobody_can_hold_hide_no_filters() {
     let read = |more: &str| {
         let memory = written::october2020();
         let name = "meta/root/a/b.array.json";

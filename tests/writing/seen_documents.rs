@@ -54,7 +54,7 @@ fn annotated(text: &[u8]) -> String {
 }
 
 #[test]
-fn a03_a_document_that_is_open_for_reading_and_writing() {
+fn a_document_that_is_open_for_both_does_not_undo_what_others_wrote() {
     edited(
         |mount| mount.open(PATH),
         |_, file| {
@@ -80,7 +80,7 @@ fn a03_a_document_that_is_open_for_reading_and_writing() {
 
 /// `json.load(open(path))`, then `json.dump(value, open(path, "w"))`.
 #[test]
-fn a03_a_document_that_was_read_and_is_written_anew() {
+fn a_document_that_was_read_and_is_written_anew_does_not_undo_what_others_wrote() {
     edited(
         |mount| annotated(&common::read(&mount.view, PATH).unwrap()),
         |mount, text| write(&mount.tree, PATH, &text),
@@ -95,7 +95,7 @@ fn a03_a_document_that_was_read_and_is_written_anew() {
 
 /// As editors do: another file, renamed onto the document. The kernel repeats a rename that is ESTALE.
 #[test]
-fn a03_a_document_that_was_read_and_is_replaced() {
+fn a_document_that_was_read_and_is_replaced_does_not_undo_what_others_wrote() {
     let beside = key(&format!("{PATH}.tmp"));
     edited(
         |mount| annotated(&common::read(&mount.view, PATH).unwrap()),
@@ -129,7 +129,7 @@ fn a03_a_document_that_was_read_and_is_replaced() {
 
 /// As archivers and `install` do: the document is removed, and made anew.
 #[test]
-fn a13_a_document_that_was_read_and_is_made_anew() {
+fn a_document_that_was_read_and_is_made_anew_does_not_undo_what_others_wrote() {
     edited(
         |mount| annotated(&common::read(&mount.view, PATH).unwrap()),
         |mount, text| {
@@ -146,7 +146,7 @@ fn a13_a_document_that_was_read_and_is_made_anew() {
 
 /// vim gives the old file its name again when it could not write the new one.
 #[test]
-fn a13_an_old_document_does_not_replace_what_another_program_wrote() {
+fn an_old_document_does_not_replace_what_another_program_wrote() {
     let beside = key(&format!("{PATH}~"));
     edited(
         |mount| {
@@ -166,7 +166,7 @@ fn a13_an_old_document_does_not_replace_what_another_program_wrote() {
 }
 
 #[test]
-fn a03_a_document_that_nobody_has_read_is_replaced() {
+fn a_document_that_nobody_has_read_is_replaced() {
     let sample = Sample::new(&[4], &[4], Form::Plain);
     for (mode, kind) in everywhere() {
         let mount = Shared::of(mode, kind, &sample);
@@ -189,7 +189,7 @@ fn a03_a_document_that_nobody_has_read_is_replaced() {
 
 /// What changed in a document is not always what was read of it.
 #[test]
-fn a03_attributes_do_not_depend_on_the_shape() {
+fn an_edit_of_attributes_keeps_a_shape_that_others_changed() {
     let sample = Sample::new(&[4], &[4], Form::Plain);
     for (mode, kind) in everywhere() {
         let mount = Shared::of(mode, kind, &sample);
@@ -209,7 +209,7 @@ fn a03_attributes_do_not_depend_on_the_shape() {
 
 /// A commit brings what was read into the store: nobody else has changed it.
 #[test]
-fn a03_a_commit_is_no_change_of_another_program() {
+fn a_commit_of_a_document_is_no_change_of_another_program() {
     let sample = Sample::new(&[4], &[4], Form::Plain);
     for (mode, kind) in everywhere() {
         let mount = Shared::of(mode, kind, &sample);

@@ -64,7 +64,7 @@ fn size(view: &(Arc<dyn View>, Arc<Stats>), path: &str) -> (u64, u64) {
 const FILES: [&str; 4] = ["s/s.txt", "s/s.raw", "s/chunks/3.txt", "s/chunks/79.raw"];
 
 #[test]
-fn b8_a_length_is_found_once() {
+fn a_length_is_found_once() {
     let memory = strings();
     for path in FILES {
         let view = view(&memory, None);
@@ -74,7 +74,7 @@ fn b8_a_length_is_found_once() {
 }
 
 #[test]
-fn b8_a_length_is_kept_on_disk_for_the_next_mount() {
+fn a_length_is_kept_on_disk_for_the_next_mount() {
     let (memory, folder) = (strings(), tempfile::tempdir().unwrap());
     for path in FILES {
         let shown = size(&view(&memory, Some(folder.path())), path);
@@ -90,7 +90,7 @@ fn b8_a_length_is_kept_on_disk_for_the_next_mount() {
 }
 
 #[test]
-fn b8_a_length_of_other_chunks_or_metadata_is_not_believed() {
+fn a_length_of_other_chunks_or_metadata_is_not_believed() {
     let (memory, folder) = (strings(), tempfile::tempdir().unwrap());
     let open = || view(&memory, Some(folder.path()));
     let one_view = open();
@@ -122,7 +122,7 @@ fn b8_a_length_of_other_chunks_or_metadata_is_not_believed() {
 }
 
 #[test]
-fn b8_a_damaged_length_is_not_believed() {
+fn a_damaged_length_is_not_believed() {
     let (memory, folder) = (strings(), tempfile::tempdir().unwrap());
     let shown = size(&view(&memory, Some(folder.path())), "s/s.txt");
     let mut damaged = 0;
@@ -141,7 +141,7 @@ fn b8_a_damaged_length_is_not_believed() {
 }
 
 #[test]
-fn b8_what_is_too_large_is_not_read_each_time_that_its_length_is_asked_for() {
+fn what_is_too_large_is_not_read_each_time_that_its_length_is_asked_for() {
     let memory = strings();
     for number in 0..CHUNKS {
         memory.set(key(&format!("s/{number}")), chunk(200));
@@ -165,7 +165,7 @@ fn b8_what_is_too_large_is_not_read_each_time_that_its_length_is_asked_for() {
 }
 
 #[test]
-fn b8_a_length_that_cannot_be_told_is_never_zero() {
+fn a_length_that_cannot_be_told_is_never_zero() {
     let memory = strings();
     memory.set(key("s/7"), b"no chunk".to_vec());
     let (view, _) = view(&memory, None);

@@ -156,7 +156,7 @@ fn readers_out_of_step_get_the_same_bytes() {
 }
 
 #[test]
-fn b06_the_last_entry_of_a_name_counts_and_files_may_be_folders_too() {
+fn the_last_entry_of_a_name_counts_and_files_may_be_folders_too() {
     let zip = zip([
         Entry::new("a/0", b"first"),
         Entry::new("both", b"file"),
@@ -185,7 +185,7 @@ fn with_wrong_sum(bytes: &[u8]) -> ZipStore {
 }
 
 #[test]
-fn b06_a_wrong_checksum_fails_whole_reads_however_they_are_cut() {
+fn a_wrong_checksum_fails_a_read_of_all_bytes_however_it_is_cut() {
     let bytes = content(10_000);
     let zip = with_wrong_sum(&bytes);
     let opened = zip.open(&UNLIMITED, &key("a"), None).unwrap();
@@ -214,7 +214,7 @@ fn b06_a_wrong_checksum_fails_whole_reads_however_they_are_cut() {
 }
 
 #[test]
-fn b06_ranges_that_are_all_of_an_entry_are_checked() {
+fn ranges_that_are_all_of_an_entry_are_checked() {
     let zip = with_wrong_sum(&content(100));
     let range = |start, end| ByteRange::Span(start..end);
     assert!(zip.get_range(&UNLIMITED, &key("a"), range(60, 100)).is_ok());
@@ -225,7 +225,7 @@ fn b06_ranges_that_are_all_of_an_entry_are_checked() {
 }
 
 #[test]
-fn c02_names_of_other_writers_are_keys() {
+fn names_of_other_writers_are_keys() {
     let zip = zip([
         Entry::new("./", b""),
         Entry::new("./zarr.json", b"root"),
