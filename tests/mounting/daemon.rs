@@ -1,5 +1,4 @@
-//! What a daemon keeps of its caller, and what SIGHUP means for it. The names of the tests begin with the faults that they
-//! are for.
+//! What a daemon keeps of its caller, and what SIGHUP means for it.
 
 use std::fs;
 use std::fs::File;

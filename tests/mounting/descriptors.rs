@@ -1,5 +1,4 @@
-//! Daemons that may have few files open, and programs that have many. The names of the tests begin with the faults that
-//! they are for.
+//! Daemons that may have few files open, and programs that have many.
 
 use std::fs;
 use std::fs::File;

@@ -1,5 +1,4 @@
-//! Daemons that may not write long files: the change that is too long fails, and everything else goes on. The names of
-//! the tests begin with the fault that they are for.
+//! Daemons that may not write long files: the change that is too long fails, and everything else goes on.
 
 use std::fs;
 use std::io;

@@ -1,5 +1,4 @@
-//! Numbers of inodes and cursors of names, which programs of 32 bits must be able to hold. The names of the tests begin with
-//! the fault that they are for.
+//! Numbers of inodes and cursors of names, which programs of 32 bits must be able to hold.
 
 use std::fs;
 use std::fs::File;

@@ -1,5 +1,5 @@
 //! Names that are replaced while programs use them, on mounts of the kernel: whoever has a file open keeps it, and
-//! whoever opens the name gets what it has then. The names of the tests begin with the faults that they are for.
+//! whoever opens the name gets what it has then.
 
 use std::fs;
 use std::fs::{File, OpenOptions};

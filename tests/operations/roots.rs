@@ -1,5 +1,4 @@
-//! Stores whose root directory is replaced, moved or removed under a mount. The names of the tests begin with the fault
-//! that they are for.
+//! Stores whose root directory is replaced, moved or removed under a mount.
 
 use std::fs;
 use std::os::unix::fs::symlink;

@@ -254,8 +254,9 @@ def end(mount, file, number=signal.SIGTERM):
         os.close(file)
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-@pytest.mark.parametrize("options", [[], ["--write-through"]], ids=["cow", "through"])
+@pytest.mark.parametrize(
+    "options, number", [([], signal.SIGTERM), (["--write-through"], signal.SIGINT)], ids=["cow", "through"]
+)
 def test_a_signal_stores_what_an_open_file_has(store, upper, daemon, options, number):
     mount = daemon(store, "--cow", upper, *options)
     end(mount, write_element(mount.files / "a/a.raw", 12, -7), number)

@@ -19,7 +19,7 @@ from outside import Folder, Outside, content
 
 BIG = 20 << 20
 SERVERS = {"s3": "live", "azure": "unmounted", "webdav": "live"}
-WITH_READERS = {"s3": "live", "webdav": "unmounted", "nginx-autoindex": "live", "http.server": "unmounted"}
+WITH_READERS = {"s3": "live", "nginx-autoindex": "unmounted"}
 TAKE_NOTHING = {"s3-anonymous": "unmounted", "nginx": "live", "http.server": "unmounted"}
 
 

@@ -621,8 +621,10 @@ def test_one_file_of_an_array_is_open_for_writing(tmp_path, mounted):
         # The kernel tells of the last close a moment later.
         with open(other, "r+b") as file:
             assert file.read()
+    with open(chunk, "r+b"), pytest.raises(OSError, match="busy"):
+        open(a / "a.npy", "r+b")
     said = (mount.path / ".zarrfs/errors").read_text()
-    assert "a/a.npy is open for writing" in said
+    assert "a/a.npy is open for writing" in said and "a/c/0/0 is open for writing" in said
 
 
 def test_changed_attributes_change_the_header(tmp_path, mounted):
