@@ -145,6 +145,7 @@ class StallingServer(ThreadingHTTPServer):
         self.released = threading.Event()
         self.asked = []
         self.stalled = 0
+        self.began = 0
         self.counting = threading.Lock()
 
     @property
@@ -153,9 +154,10 @@ class StallingServer(ThreadingHTTPServer):
 
     @contextmanager
     def counted(self):
-        """Counts a request that stalls; how many there are now is `stalled`."""
+        """Counts a request that stalls: how many there are now is `stalled`, and how many there have been `began`."""
         with self.counting:
             self.stalled += 1
+            self.began += 1
         try:
             yield
         finally:

@@ -80,7 +80,7 @@ def test_hostile_chunks(tmp_path, daemon):
         "fill_value": None,
         "order": "C",
     }
-    names = []
+    names, large = [], set()
     for codec, chunks in HOSTILE.items():
         for number, chunk in enumerate(chunks):
             for packed in (False, True):
@@ -91,17 +91,20 @@ def test_hostile_chunks(tmp_path, daemon):
                 stored = zlib.compress(chunk, 9) if packed else chunk
                 (store / name / "0").write_bytes(stored)
                 names.append(name)
+                if len(chunk) > MEBIBYTE:
+                    large.add(name)
     good = np.array(["still", "here"], dtype=object)
     made.dump(store / "good" / ".zarray", {**document, "filters": [{"id": "json2"}]})
     (store / "good" / "0").write_bytes(numcodecs.JSON().encode(good))
     mount = daemon(store, "--memory", "16M")
     for name in names:
         refused = name.startswith(("pickle", "no-such-codec"))
-        # An array of a type that is not known has no lines of text.
-        for suffix in ("raw", "npy") if refused else ("raw", "npy", "txt"):
+        # An array of a type that is not known has no lines of text. What takes long is tried in one way.
+        suffixes = ("raw", "npy") if refused else ("txt",) if name in large else ("raw", "npy", "txt")
+        for suffix in suffixes:
             path = layout.decoded(mount.files, store, name, suffix)
             expected = {errno.EOPNOTSUPP} if refused else DAMAGED
-            for call in (path.stat, path.read_bytes):
+            for call in (path.read_bytes,) if name in large else (path.stat, path.read_bytes):
                 with pytest.raises(OSError) as error:
                     call()
                 assert error.value.errno in expected, (name, suffix)
