@@ -1,5 +1,7 @@
 """Stores made on the spot with zarr-python: every data type by byte order, memory order and codec.
 
+Each data type meets each codec, in one of these orders.
+
 Fill values have a file of their own, since zarr-python cannot write most of them.
 """
 
@@ -51,6 +53,15 @@ V3_CODECS = {
 }
 
 
+def cases(codecs):
+    """Yields data types, byte orders, memory orders, and some of the codecs: others for the next order."""
+    for kind in KINDS:
+        orders = list(itertools.product("<" if np.dtype(kind).itemsize == 1 else "<>", "CF"))
+        for (number, order), (place, codec) in itertools.product(enumerate(orders), enumerate(codecs)):
+            if codec == "none" or (number + place) % len(orders) == 0:
+                yield kind, *order, codec
+
+
 def content(kind, shape, seed=0):
     """Returns values over the whole range of a data type, special ones of floats included."""
     random = np.random.default_rng(seed)
@@ -100,22 +111,19 @@ def test_v2(tmp_path, mounted):
     store = tmp_path / "made.zarr"
     root = zarr.create_group(store, zarr_format=2)
     expected = {}
-    for kind, endian, order in itertools.product(KINDS, "<>", "CF"):
-        if np.dtype(kind).itemsize == 1 and endian == ">":
-            continue
-        for codec, compressor in V2_CODECS.items():
-            name = f"{kind}-{'le' if endian == '<' else 'be'}-{order}-{codec}"
-            array = root.create_array(
-                name,
-                shape=SHAPE,
-                chunks=CHUNKS,
-                dtype=np.dtype(f"{endian}{kind}"),
-                order=order,
-                compressors=compressor,
-                fill_value=0,
-            )
-            data = content(kind, SHAPE)
-            expected[name] = write(array, data.astype(array.dtype))
+    for kind, endian, order, codec in cases(V2_CODECS):
+        name = f"{kind}-{'le' if endian == '<' else 'be'}-{order}-{codec}"
+        array = root.create_array(
+            name,
+            shape=SHAPE,
+            chunks=CHUNKS,
+            dtype=np.dtype(f"{endian}{kind}"),
+            order=order,
+            compressors=V2_CODECS[codec],
+            fill_value=0,
+        )
+        data = content(kind, SHAPE)
+        expected[name] = write(array, data.astype(array.dtype))
     files = mounted(store).files
     for name, data in expected.items():
         same(files, store, name, data)
@@ -126,24 +134,20 @@ def test_v3(tmp_path, mounted):
     store = tmp_path / "made.zarr"
     root = zarr.create_group(store, zarr_format=3)
     expected = {}
-    for kind, endian, order in itertools.product(KINDS, "<>", "CF"):
-        single = np.dtype(kind).itemsize == 1
-        if single and endian == ">":
-            continue
-        word = None if single else {"<": "little", ">": "big"}[endian]
-        for codec, compressors in V3_CODECS.items():
-            name = f"{kind}-{word}-{order}-{codec}"
-            array = root.create_array(
-                name,
-                shape=SHAPE,
-                chunks=CHUNKS,
-                dtype=np.dtype(f"<{kind}"),
-                filters=[TransposeCodec(order=(1, 0))] if order == "F" else [],
-                serializer=BytesCodec(endian=word),
-                compressors=compressors,
-                fill_value=0,
-            )
-            expected[name] = write(array, content(kind, SHAPE))
+    for kind, endian, order, codec in cases(V3_CODECS):
+        word = None if np.dtype(kind).itemsize == 1 else {"<": "little", ">": "big"}[endian]
+        name = f"{kind}-{word}-{order}-{codec}"
+        array = root.create_array(
+            name,
+            shape=SHAPE,
+            chunks=CHUNKS,
+            dtype=np.dtype(f"<{kind}"),
+            filters=[TransposeCodec(order=(1, 0))] if order == "F" else [],
+            serializer=BytesCodec(endian=word),
+            compressors=V3_CODECS[codec],
+            fill_value=0,
+        )
+        expected[name] = write(array, content(kind, SHAPE))
     files = mounted(store).files
     for name, data in expected.items():
         same(files, store, name, data)

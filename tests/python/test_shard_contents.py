@@ -27,9 +27,9 @@ INNER = 1 << 8
 PAGES = 2 * SHARD // mmap.PAGESIZE
 # How many contents there are, each of one value.
 CONTENTS = 16
-READS = 1000
+READS = 400
 # How long they go on at most, in seconds.
-LONGEST = 20
+LONGEST = 10
 # How often the shard is replaced: before so many of the requests for it. A read makes a few.
 REPLACED = 0.05
 
