@@ -56,14 +56,22 @@ def check_trial(text):
 
 
 @pytest.fixture(scope="session")
-def packages(tmp_path_factory):
+def stripped(tmp_path_factory):
+    """Returns the program that is tested without what a debugger wants, which is most of it and takes long to pack."""
+    program = tmp_path_factory.mktemp("stripped") / "zarrfs"
+    run("strip", "-o", program, mounting.program())
+    return program
+
+
+@pytest.fixture(scope="session")
+def packages(tmp_path_factory, request):
     """Returns the folder of the packages; those of target/package, which somebody may want to keep, are left alone."""
     ready = os.environ.get("ZARRFS_PACKAGES")
     if ready:
         return Path(ready)
     folder = tmp_path_factory.mktemp("packages")
     # Whatever the mask of whoever makes them, everybody can read what root installs.
-    make = [mounting.ROOT / "scripts/package", "--program", mounting.program(), "wheel", "deb", "tar"]
+    make = [mounting.ROOT / "scripts/package", "--program", request.getfixturevalue("stripped"), "wheel", "deb", "tar"]
     run(*make, umask=0o077, env={**os.environ, "ZARRFS_PACKAGE_OUT": str(folder)})
     return folder
 
@@ -136,16 +144,16 @@ def installed_in(prefix):
     return sorted((str(path.relative_to(prefix)), what) for path, what in told.items())
 
 
-def make(folder, *words, check=True, **variables):
-    """Has the archive made in a folder, of the program that is tested; returns the finished process."""
-    command = [mounting.ROOT / "scripts/package", "--program", mounting.program(), *words, "tar"]
+def make(program, folder, *words, check=True, **variables):
+    """Has the archive made of a program in a folder; returns the finished process."""
+    command = [mounting.ROOT / "scripts/package", "--program", program, *words, "tar"]
     environment = {**os.environ, "ZARRFS_PACKAGE_OUT": str(folder), **variables}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0 or not check, done.stdout + done.stderr
     return done
 
 
-def test_a_folder_with_something_else_is_not_emptied(tmp_path):
+def test_a_folder_with_something_else_is_not_emptied(tmp_path, stripped):
     for names in (["kept"], ["tree"], [".kept"], ["tree", "zarrfs_1_all.deb"]):
         folder = tmp_path / "-".join(names)
         for name in names:
@@ -154,26 +162,26 @@ def test_a_folder_with_something_else_is_not_emptied(tmp_path):
         LOCK.parent.mkdir(exist_ok=True)
         with open(LOCK, "w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
-            done = make(folder, check=False)
+            done = make(stripped, folder, check=False)
         assert done.returncode == 1, names
         assert f"{folder} is not empty, and not a folder of this script: it has " in done.stderr
         assert sorted(os.listdir(folder)) == names
 
 
-def test_a_folder_of_packages_loses_nothing_of_others(tmp_path):
-    make(tmp_path)
+def test_a_folder_of_packages_loses_nothing_of_others(tmp_path, stripped):
+    make(stripped, tmp_path)
     made = sorted(os.listdir(tmp_path))
     (tmp_path / "zarrfs-0.0.1.crate").touch()
-    make(tmp_path)
+    make(stripped, tmp_path)
     assert sorted(os.listdir(tmp_path)) == made
     (tmp_path / "notes.txt").touch()
-    done = make(tmp_path, check=False)
+    done = make(stripped, tmp_path, check=False)
     assert done.returncode == 1
     assert f"{tmp_path} has notes.txt, which is not of this script: nothing was removed" in done.stderr
     assert sorted(os.listdir(tmp_path)) == sorted([*made, "notes.txt"])
 
 
-def test_the_tests_of_packages_may_make_packages(tmp_path):
+def test_the_tests_of_packages_may_make_packages(tmp_path, stripped):
     """Whether the tests of `--verify` find the lock free, which a plugin of pytest tells instead of testing."""
     probe = f"""
         import fcntl, pathlib
@@ -185,7 +193,7 @@ def test_the_tests_of_packages_may_make_packages(tmp_path):
     """
     (tmp_path / "probe.py").write_text(textwrap.dedent(probe))
     options = {"PYTEST_ADDOPTS": "-p probe --collect-only", "PYTHONPATH": str(tmp_path)}
-    make(tmp_path / "packages", "--verify", **options)
+    make(stripped, tmp_path / "packages", "--verify", **options)
     assert (tmp_path / "is-free").exists()
 
 
