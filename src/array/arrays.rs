@@ -10,8 +10,9 @@ use std::sync::{Arc, Weak};
 
 use crate::array::dirty_chunks::DirtyChunks;
 use crate::array::open_arrays::OpenArrays;
+use crate::array::stored_array::StoredArray;
 use crate::array::written_keys::WrittenKeys;
-use crate::array::{Engine, OpenArray, array_of};
+use crate::array::{Engine, OpenArray};
 use crate::error::{Error, Result};
 use crate::hierarchy::{Hierarchy, NodeEntry};
 use crate::model::Array;
@@ -184,16 +185,19 @@ impl Arrays {
         if let Some(array) = self.open.get(&entry.path).filter(is_same) {
             return Ok(array);
         }
-        let array = Arc::new(OpenArray::new(
-            entry,
-            (array.clone(), self.dirty(entry, &array)),
-            self.hierarchy.clone(),
-            (self.engine.clone(), room),
-        )?);
+        let dirty = self.dirty(entry, &array);
+        let (hierarchy, engine) = (self.hierarchy.clone(), self.engine.clone());
+        let stored = StoredArray::new(entry, array, hierarchy, engine);
+        let array = Arc::new(OpenArray::new(stored, dirty, room));
         if !array.dirty.is_empty() {
             self.engine.note_writer(&array);
         }
         self.open.put(&array);
         Ok(array)
     }
+}
+
+fn array_of(entry: &NodeEntry) -> Result<&Array> {
+    let array = entry.array();
+    array.ok_or_else(|| Error::invalid(&entry.path, "is not an array"))
 }

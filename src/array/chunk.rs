@@ -70,7 +70,7 @@ impl OpenArray {
         {
             return None;
         }
-        match self.version_state(decoder, decoder.stored_number(piece)) {
+        match self.version_state(decoder.stored_number(piece)) {
             VersionState::Known(version) => version,
             VersionState::Unknown | VersionState::Stale => None,
         }
@@ -97,10 +97,10 @@ impl OpenArray {
         piece: ChunkIndex,
         location: &PieceLocation,
     ) -> Result<Piece> {
-        let mut state = self.version_state(decoder, location.stored);
+        let mut state = self.version_state(location.stored);
         if state == VersionState::Unknown && self.is_cached(piece) {
             // It was loaded just now, or its version was dropped since: then the piece may be of an older content.
-            state = match self.version_state(decoder, location.stored) {
+            state = match self.version_state(location.stored) {
                 VersionState::Unknown => VersionState::Stale,
                 known => known,
             };
@@ -174,7 +174,7 @@ impl OpenArray {
             Piece::Data(decoded) => Some(decoded.version),
             Piece::Fill => None,
         };
-        match self.version_state(decoder, location.stored) {
+        match self.version_state(location.stored) {
             VersionState::Known(known) if known == loaded => return Ok(chunk),
             _ => {}
         }

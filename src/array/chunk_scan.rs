@@ -132,8 +132,8 @@ impl OpenArray {
         threads: usize,
     ) -> Result<ChunkScan> {
         let folders = self.stored_chunks()?;
-        let folder = Key::new(self.array.keys.folder())?;
-        let flat = if self.array.shape.is_empty() {
+        let folder = Key::new(self.metadata.keys.folder())?;
+        let flat = if self.metadata.shape.is_empty() {
             None
         } else {
             self.hierarchy.store().list_all(context, &folder, &folder)?

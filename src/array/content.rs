@@ -6,7 +6,7 @@
 use crate::array::OpenArray;
 use crate::error::Result;
 use crate::request_context::RequestContext;
-use crate::store::{Key, LogPosition};
+use crate::store::LogPosition;
 
 /// What the content of an array was at some time.
 pub struct ArrayState {
@@ -24,7 +24,7 @@ impl OpenArray {
         let Ok(decoder) = self.decoder() else {
             return Ok(None);
         };
-        let keys = |stored| self.stored_keys(decoder, stored);
+        let keys = |stored| self.stored_keys(stored);
         let Some(stale) = self.versions.stale(keys) else {
             return Ok(None);
         };
@@ -53,21 +53,12 @@ impl OpenArray {
     /// Whether what was read may have changed since a state, by what is known without asking: something was written to
     /// the array, or a chunk that was read was changed through the store.
     pub fn may_have_changed(&self, since: &ArrayState) -> bool {
-        let Ok(decoder) = self.decoder() else {
+        if self.decoder.is_err() {
             return false;
-        };
-        let keys = |stored| self.stored_keys(decoder, stored);
+        }
+        let keys = |stored| self.stored_keys(stored);
         self.content_now() != since.content
             || self.chunks_may_have_changed(since.position)
                 && self.versions.may_have_changed(since.position, keys)
-    }
-
-    /// Whether anything was changed through the store since a position in the folder that all chunks lie in.
-    pub(super) fn chunks_may_have_changed(&self, since: LogPosition) -> bool {
-        let folder = Key::new(self.array.keys.folder());
-        let log = &self.hierarchy.store().info().changes;
-        // The only chunk of an array without dimensions has a key of its own.
-        self.array.shape.is_empty()
-            || folder.is_ok_and(|folder| log.below_changed_since(since, &folder))
     }
 }

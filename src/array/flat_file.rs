@@ -85,7 +85,7 @@ impl FlatFile {
         region: Region,
         order: Option<Box<[usize]>>,
     ) -> Result<FlatFile> {
-        let element = array.array.element_size()?;
+        let element = array.metadata.element_size()?;
         let length = bytes_of(&region.shape, element)?;
         let direct = order.is_none() && array.reads_direct(MIN_DIRECT_RUN);
         let axis = order
@@ -210,7 +210,7 @@ impl FlatFile {
         let mut state = |stored| match last {
             Some((number, state)) if number == stored => state,
             _ => {
-                let state = self.array.version_in(&versions, decoder, stored, now);
+                let state = self.array.version_in(&versions, stored, now);
                 last = Some((stored, state));
                 state
             }

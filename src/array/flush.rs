@@ -131,25 +131,11 @@ impl OpenArray {
         let by = || match &self.draft_keys {
             Some((document, folder)) => {
                 let (document, folder) = (document.clone(), folder.clone());
-                Some(encoding::of_draft_array(document, folder, &self.array))
+                Some(encoding::of_draft_array(document, folder, &self.metadata))
             }
-            None => encoding::of_array(&self.path, &self.array),
+            None => encoding::of_array(&self.path, &self.metadata),
         };
         self.encoded_by.get_or_init(by).as_ref()
-    }
-
-    /// Returns the key that a chunk is stored under, or the first that it may have.
-    pub(super) fn key_of(&self, context: &RequestContext, indices: &[u64]) -> Result<Key> {
-        let keys = self.keys(indices)?;
-        if keys.len() > 1 {
-            for key in &keys {
-                if self.hierarchy.store().version(context, key)?.is_some() {
-                    return Ok(key.clone());
-                }
-            }
-        }
-        let none = || Error::unsupported(&self.path, "its chunks have no keys");
-        keys.into_iter().next().ok_or_else(none)
     }
 
     /// Returns the bytes of a chunk to be stored.

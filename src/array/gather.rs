@@ -159,7 +159,7 @@ impl FlatFile {
             Source::Piece(found) => {
                 match found {
                     Piece::Data(decoded) => runs.copy(decoded.bytes(), out),
-                    Piece::Fill => runs.fill(&self.array.array.fill_value.bytes, out),
+                    Piece::Fill => runs.fill(&self.array.metadata.fill_value.bytes, out),
                 }
                 Ok(PieceContent::of(found))
             }
@@ -187,7 +187,7 @@ impl FlatFile {
         match self.array.read_stored(context, decoder, piece.0, read)? {
             Some(version) => Ok(PieceContent::Stored(version)),
             None => {
-                runs.fill(&self.array.array.fill_value.bytes, out);
+                runs.fill(&self.array.metadata.fill_value.bytes, out);
                 Ok(PieceContent::Lacking)
             }
         }

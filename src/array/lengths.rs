@@ -4,14 +4,13 @@
 //! versions of all stored chunks of its file, as the store tells them now, and only for the metadata that it was found
 //! with. What other programs change is seen like a change of the bytes themselves: within the freshness of versions.
 
-use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use twox_hash::XxHash64;
 
+use crate::array::OpenArray;
 use crate::array::decoder::Decoder;
 use crate::array::versions::VersionState;
-use crate::array::{OpenArray, VersionedLength};
 use crate::error::{Error, Kind, Result};
 use crate::grid::Region;
 use crate::request_context::{RequestContext, UNLIMITED};
@@ -24,6 +23,14 @@ const MAX_LENGTHS: usize = 1 << 12;
 
 /// How many chunks are looked up at a time.
 const BATCH: usize = 1 << 12;
+
+/// The length of a file that had to be read to know it, in bytes, or that it is too large to be read; and the version of
+/// the chunks that it was made of.
+#[derive(Clone)]
+pub(super) struct VersionedLength {
+    version: Version,
+    length: Result<u64>,
+}
 
 /// The content of the stored chunks of a box.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -111,7 +118,7 @@ impl OpenArray {
     ) -> Result<()> {
         let chunks = std::mem::take(&mut versions.batch);
         let (known, now) = (self.versions.lock(), self.versions.now());
-        let state = |&chunk: &u64| (chunk, self.version_in(&known, decoder, chunk, now));
+        let state = |&chunk: &u64| (chunk, self.version_in(&known, chunk, now));
         let states: Vec<_> = chunks.iter().map(state).collect();
         drop(known);
         let deadline = versions.deadline;
@@ -206,11 +213,7 @@ impl OpenArray {
     fn length_entry(&self, name: &str) -> EntryKey {
         let name = format!("{name} {}", env!("CARGO_PKG_VERSION"));
         let number = Version::of(name.as_bytes()).number();
-        EntryKey::length(
-            &self.path,
-            number,
-            self.same_version.load(Ordering::Relaxed),
-        )
+        EntryKey::length(&self.path, number, self.document_version())
     }
 
     /// Returns a length that is on disk under a version; nothing if what is there is damaged.

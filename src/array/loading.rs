@@ -163,13 +163,13 @@ impl OpenArray {
         let decoded = load.pipeline.chunk_bytes() as u64;
         let guessed = load.guessed.map(|guessed| guessed.encoded);
         let usual = guessed.unwrap_or_else(|| usual_length(decoded));
-        let mut room = self.reserve(load, usual)?;
+        let mut room = self.reserve_load(load, usual)?;
         for key in self.keys(&load.location.indices)? {
             let object = match store.get(context, &key, usual) {
                 Err(error) if error.kind() == Kind::TooLarge && guessed.is_none() => {
                     drop(room);
                     let longest = check_length(context, store, &key, decoded)?;
-                    room = self.reserve(load, longest)?;
+                    room = self.reserve_load(load, longest)?;
                     store.get(context, &key, longest)?
                 }
                 answer => answer?,
@@ -182,7 +182,7 @@ impl OpenArray {
     }
 
     /// Takes room in the budget for a decoded piece and its `encoded` bytes.
-    pub(super) fn reserve(&self, load: &Load, encoded: u64) -> Result<Reservation> {
+    pub(super) fn reserve_load(&self, load: &Load, encoded: u64) -> Result<Reservation> {
         let bytes = match load.guessed {
             Some(guessed) => GuessedLengths { encoded, ..guessed }.while_decoded(&load.pipeline),
             // An uncompressed chunk is decoded where it was fetched to.

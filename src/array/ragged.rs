@@ -201,7 +201,8 @@ impl Growing<'_> {
         if length > capacity {
             let grown = length.max(capacity + (capacity / 2).max(MIN_GROWTH));
             let grown = grown.min(usize::try_from(self.limit).unwrap_or(usize::MAX));
-            self.room.push(self.array.room((grown - capacity) as u64)?);
+            self.room
+                .push(self.array.reserve((grown - capacity) as u64)?);
             self.bytes.reserve_exact(grown - self.bytes.len());
         }
         self.bytes.extend_from_slice(bytes);
@@ -243,7 +244,7 @@ impl OpenArray {
         })?;
         self.check_store()?;
         Ok(RaggedElements {
-            data_type: self.array.data_type.clone(),
+            data_type: self.metadata.data_type.clone(),
             bytes: growing.finish(),
             len,
         })
@@ -269,12 +270,6 @@ impl OpenArray {
         }
     }
 
-    /// Takes room in the budget for bytes of this array.
-    pub fn room(&self, bytes: u64) -> Result<Reservation> {
-        let room = self.engine.cache.reserve(bytes, self.engine.deadline());
-        room.map_err(|error| error.about(&self.path))
-    }
-
     /// Appends the elements of a slab, which lies in one row of pieces along the first axis.
     fn add_slab(
         &self,
@@ -282,7 +277,7 @@ impl OpenArray {
         slab: &Region,
         out: &mut Growing,
     ) -> Result<()> {
-        let fill = &self.array.fill_value.bytes;
+        let fill = &self.metadata.fill_value.bytes;
         let length =
             u32::try_from(fill.len()).map_err(|error| Error::too_large(&self.path, error))?;
         let fill = [&length.to_le_bytes(), fill.as_slice()].concat();

@@ -106,7 +106,7 @@ impl OpenArray {
         decoder: &Decoder,
         number: u64,
     ) -> Result<Option<Arc<StoredChunk>>> {
-        let version = match self.version_state(decoder, number) {
+        let version = match self.version_state(number) {
             VersionState::Known(version) => version,
             VersionState::Stale => self.fetch_version(context, decoder, number)?,
             VersionState::Unknown => return self.open_stored(context, decoder, number),
@@ -154,7 +154,7 @@ impl OpenArray {
         decoder: &Decoder,
         number: u64,
     ) -> Result<Option<Arc<StoredChunk>>> {
-        let keys = self.stored_keys(decoder, number)?;
+        let keys = self.stored_keys(number)?;
         let changes = &self.hierarchy.store().info().changes;
         let changed = keys.iter().map(|key| changes.last_change(key)).max();
         // Who comes after a change of the chunk must not be given what was opened before it.
@@ -162,7 +162,7 @@ impl OpenArray {
         let opening = &self.engine.opening;
         opening.run(context, &question, self.engine.deadline(), || {
             // Another thread may have opened it since this one looked.
-            if let VersionState::Known(Some(version)) = self.version_state(decoder, number)
+            if let VersionState::Known(Some(version)) = self.version_state(number)
                 && let Some(open) = self.opened(number, version)
             {
                 return Ok(Some(open));

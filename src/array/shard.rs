@@ -183,7 +183,7 @@ impl OpenArray {
             let found = format!("an inner chunk of {} bytes for {decoded}", shard.length);
             return Err(Error::corrupt(&stored.key, found));
         }
-        let room = self.reserve(load, shard.length)?;
+        let room = self.reserve_load(load, shard.length)?;
         let range = shard.start..shard.start + shard.length;
         let part = self.grouped(context, load, stored, &range)?;
         let encoded = match &part {

@@ -190,7 +190,7 @@ const GOLDEN_RATIO: u64 = 0x9e37_79b9_7f4a_7c15;
 impl OpenArray {
     /// Whether `stored_chunks` can tell which chunks are stored.
     pub fn tells_stored_chunks(&self) -> bool {
-        self.array.keys.is_known() && self.hierarchy.store().info().lists
+        self.metadata.keys.is_known() && self.hierarchy.store().info().lists
     }
 
     /// Begins to read which chunks are stored; `Unsupported` if the store cannot list its keys.
@@ -201,12 +201,14 @@ impl OpenArray {
             return Err(Error::unsupported(&self.path, why));
         }
         self.stored_grid()?;
-        let keys = &self.array.keys;
+        let keys = &self.metadata.keys;
         if !keys.is_known() {
             let why = "which keys are chunks is not known: the encoding of keys is not read";
             return Err(Error::unsupported(&self.path, why));
         }
-        let other = keys.other_separator.filter(|_| self.array.shape.len() > 1);
+        let other = keys
+            .other_separator
+            .filter(|_| self.metadata.shape.len() > 1);
         let separators: Vec<char> = [keys.separator].into_iter().chain(other).collect();
         Ok(StoredChunks {
             array: self.clone(),
@@ -224,7 +226,7 @@ impl OpenArray {
     pub fn is_sparse(self: &Arc<OpenArray>, context: &RequestContext) -> Result<bool> {
         let grid = self.stored_grid()?;
         let is_large = grid.len() >= MIN_LARGE_CHUNKS
-            || (self.array.byte_length()).is_ok_and(|bytes| bytes >= MIN_LARGE_BYTES);
+            || (self.metadata.byte_length()).is_ok_and(|bytes| bytes >= MIN_LARGE_BYTES);
         if !is_large || !self.hierarchy.store().info().lists {
             return Ok(false);
         }
@@ -273,7 +275,7 @@ impl OpenArray {
 
     /// Whether the first page of the listing of all keys in the array's folder is the last one, and has few chunks.
     fn few_are_listed(self: &Arc<OpenArray>, context: &RequestContext) -> Result<bool> {
-        let (keys, grid) = (&self.array.keys, self.stored_grid()?);
+        let (keys, grid) = (&self.metadata.keys, self.stored_grid()?);
         let folder = Key::new(keys.folder())?;
         let Some(mut listing) = self.hierarchy.store().list_all(context, &folder, &folder)? else {
             return self.few_are_found(context);

@@ -64,7 +64,7 @@ impl StridedFile {
         order: Vec<usize>,
     ) -> Result<StridedFile> {
         let counts: Vec<u64> = selection.axes.iter().map(|axis| axis.count).collect();
-        let length = bytes_of(&counts, array.array.element_size()?)?;
+        let length = bytes_of(&counts, array.metadata.element_size()?)?;
         Ok(StridedFile {
             array,
             selection,
@@ -209,7 +209,7 @@ impl StridedFile {
             Piece::Data(decoded) => copy_lanes(&lanes, (decoded.bytes(), from), (out, to), size),
             Piece::Fill => {
                 lanes.iter_mut().for_each(|lane| lane.from = 0);
-                let fill = &self.array.array.fill_value.bytes;
+                let fill = &self.array.metadata.fill_value.bytes;
                 copy_lanes(&lanes, (fill, 0), (out, to), size);
             }
         }

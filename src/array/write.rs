@@ -18,7 +18,6 @@ use crate::error::{Error, Kind, Result};
 use crate::grid::{ChunkIndex, Coordinates, Layout, Runs};
 use crate::model::DataType;
 use crate::request_context::{RequestContext, UNLIMITED};
-use crate::sync::budget::Reservation;
 use crate::sync::pool::parallel_map;
 
 /// Pieces that are not stored yet may hold the memory divided by this.
@@ -152,7 +151,7 @@ impl OpenArray {
     /// stops them from being decoded.
     pub fn check_writable(&self) -> Result<()> {
         let refuse = |why: &str| Err(Error::new(Kind::ReadOnly, &self.path, why));
-        if self.array.data_type.is_variable() {
+        if self.metadata.data_type.is_variable() {
             return refuse("elements without a fixed length are not written");
         }
         let decoder = self.decoder()?;
@@ -176,7 +175,7 @@ impl OpenArray {
     /// `Invalid` if elements of fewer than eight bits are not all values of the data type: of those the codecs keep the
     /// lower bits only.
     fn check_values(&self, elements: &[u8]) -> Result<()> {
-        let DataType::Small(number) = &self.array.data_type else {
+        let DataType::Small(number) = &self.metadata.data_type else {
             return Ok(());
         };
         match number.first_not_held(elements) {
@@ -274,13 +273,13 @@ impl OpenArray {
                     Ok(piece) => Ok(piece.into_dirty()),
                     Err(shared) => Ok(Decoded::dirty(
                         shared.bytes().to_vec(),
-                        self.room_for(length)?,
+                        self.reserve(length as u64 + PIECE_OVERHEAD)?,
                     )),
                 }
             }
             Piece::Fill => {
-                let room = self.room_for(length)?;
-                let fill = &self.array.fill_value.bytes;
+                let room = self.reserve(length as u64 + PIECE_OVERHEAD)?;
+                let fill = &self.metadata.fill_value.bytes;
                 let bytes = if fill.iter().all(|&byte| byte == 0) {
                     vec![0; length]
                 } else {
@@ -289,13 +288,6 @@ impl OpenArray {
                 Ok(Decoded::dirty(bytes, room))
             }
         }
-    }
-
-    /// Takes room in the budget for a written piece of `length` bytes.
-    fn room_for(&self, length: usize) -> Result<Reservation> {
-        let room = length as u64 + PIECE_OVERHEAD;
-        let room = self.engine.cache.reserve(room, self.engine.deadline());
-        room.map_err(|error| error.about(&self.path))
     }
 }
 
