@@ -12,17 +12,42 @@ use std::sync::Arc;
 use lru::LruCache;
 use smallvec::SmallVec;
 
-use crate::array::{Limits, OpenArray};
+use crate::array::OpenArray;
+use crate::array::decoded_chunks::DecodedChunks;
+use crate::array::piece::{Decoded, Load, PIECE_OVERHEAD};
+use crate::array::size_estimate::{EstimatedSizes, SizeEstimate};
+use crate::array::stored_array::StoredArray;
 use crate::codec::{Pipeline, ShardLevel};
 use crate::error::{Error, Kind, Result};
 use crate::grid::{ChunkIndex, Coordinates, Grid};
 use crate::model::{Array, Attributes};
+use crate::store::{Key, Version};
+use crate::sync::budget::Reservation;
+use crate::sync::buffer::{self, Buffer};
 
 /// Number of pipelines of a rectilinear grid that are kept.
 const MAX_PIPELINES: NonZeroUsize = NonZeroUsize::new(64).unwrap();
 
+/// Bytes by which an encoded chunk may exceed nine eighths of the decoded one without being looked up first.
+const ENCODED_OVERHEAD: u64 = 64 << 10;
+
+/// How many bytes are held before memory is used again, so that other files of a short array find its pieces.
+const FREELY_HELD: u64 = 16 << 20;
+
+/// Returns the most bytes that a piece of `decoded` bytes may have encoded; a longer one is corrupt.
+pub(super) fn max_encoded(decoded: u64) -> u64 {
+    decoded.saturating_mul(8).saturating_add(1 << 20)
+}
+
+/// Returns the most bytes that a piece of `decoded` bytes is taken to have encoded without a look.
+pub(super) fn usual_length(decoded: u64) -> u64 {
+    let more = (decoded / 8).saturating_add(ENCODED_OVERHEAD);
+    decoded.saturating_add(more)
+}
+
 /// How the chunks of an array decode.
 pub(super) struct Decoder {
+    array: Arc<StoredArray>,
     /// Decodes the largest chunk; in a regular grid, every one.
     pub(super) pipeline: Arc<Pipeline>,
     /// The smallest pieces that decode alone: chunks, or inner chunks of shards.
@@ -30,6 +55,8 @@ pub(super) struct Decoder {
     /// The chunks as they are stored.
     pub(super) stored: Grid,
     shapes: Option<Shapes>,
+    sizes: SizeEstimate,
+    decoded: DecodedChunks,
 }
 
 /// Where a piece is stored.
@@ -60,17 +87,23 @@ impl Decoder {
     ///
     /// Fails as `Pipeline::new` does, and with `Unsupported` for a rectilinear grid with shards that inner
     /// chunks do not divide.
-    pub(super) fn new(array: &Array, stored: &Grid, limits: &Limits) -> Result<Decoder> {
+    pub(super) fn new(array: Arc<StoredArray>) -> Result<Decoder> {
+        let stored = array.grid()?.clone();
+        Decoder::of_grid(array.clone(), stored).map_err(|error| error.about(&array.path))
+    }
+
+    fn of_grid(array: Arc<StoredArray>, stored: Grid) -> Result<Decoder> {
+        let (metadata, limits) = (&*array.metadata, &array.engine.limits);
         // The decoded length of elements without a fixed length is known only after decoding. `ragged` may hold half
         // of the memory while such a chunk is loaded and decoded, so one chunk may take a fifth.
-        let most = if array.data_type.is_variable() {
+        let most = if metadata.data_type.is_variable() {
             limits.max_chunk.min(limits.memory / 5)
         } else {
             limits.max_chunk
         };
-        let shapes = Shapes::new(array, stored, most);
+        let shapes = Shapes::new(metadata, &stored, most);
         let pipeline = match &shapes {
-            None => Arc::new(Pipeline::new(array, most)?),
+            None => Arc::new(Pipeline::new(metadata, most)?),
             Some(shapes) => shapes.pipeline(Cow::Borrowed(stored.chunk_shape()))?,
         };
         let pieces = match pipeline.shards() {
@@ -81,13 +114,16 @@ impl Decoder {
                 return Err(Error::unsupported("chunk_shapes", found));
             }
             // Each shard begins at a multiple of its inner chunks, so all of these together are a regular grid.
-            _ => Grid::new(&array.shape, pipeline.chunk_shape())?,
+            _ => Grid::new(&metadata.shape, pipeline.chunk_shape())?,
         };
         Ok(Decoder {
             pipeline,
             pieces,
-            stored: stored.clone(),
+            stored,
             shapes,
+            sizes: SizeEstimate::default(),
+            decoded: DecodedChunks::default(),
+            array,
         })
     }
 
@@ -132,6 +168,107 @@ impl Decoder {
             [] => piece.0,
             _ => self.stored.locate(start).0.0,
         }
+    }
+
+    /// Whether inner chunks are read in groups.
+    pub(super) fn reads_groups(&self) -> bool {
+        // The indexes of shards in shards would have to be read before it is known what lies where.
+        self.pipeline.shards().len() == 1
+    }
+
+    /// Returns the sizes that a piece is taken to have; `None` if the metadata tell them, or no piece was decoded.
+    pub(super) fn estimated_sizes(&self) -> Option<EstimatedSizes> {
+        if self.pipeline.has_fixed_length() {
+            return None;
+        }
+        self.sizes.guess()
+    }
+
+    /// Returns the bytes that a decoded piece usually has.
+    pub(super) fn usual_bytes(&self) -> usize {
+        let most = self.pipeline.chunk_bytes();
+        let estimated = self.estimated_sizes();
+        let estimated = estimated.and_then(|sizes| usize::try_from(sizes.decoded).ok());
+        estimated.unwrap_or(most).min(most)
+    }
+
+    /// Returns how many bytes of pieces a sequential reader can keep in memory: all but what pieces take that are being
+    /// loaded, and those that cross the end of a read.
+    pub(super) fn room_for_row(&self) -> u64 {
+        let memory = self.array.engine.limits.memory;
+        // Each as it is stored and decoded, beside one that was decoded and not used yet; and as much again, so that those
+        // which are being loaded meet others that may be evicted.
+        let decoded = self.pipeline.chunk_bytes() as u64;
+        let load = decoded
+            .saturating_mul(2)
+            .saturating_add(usual_length(decoded));
+        let loading = load.saturating_mul(self.array.engine.loads * 2);
+        memory
+            .saturating_sub(memory / 32)
+            .saturating_sub(loading)
+            .max(memory / 2)
+    }
+
+    /// Takes room in the budget for a decoded piece and its `encoded` bytes.
+    pub(super) fn reserve(&self, load: &Load, encoded: u64) -> Result<Reservation> {
+        let bytes = match load.guessed {
+            Some(guessed) => EstimatedSizes { encoded, ..guessed }.while_decoded(&load.pipeline),
+            // An uncompressed chunk is decoded where it was fetched to.
+            None if load.pipeline.is_identity() => encoded,
+            None => encoded.saturating_add(load.pipeline.chunk_bytes() as u64),
+        };
+        let bytes = bytes.saturating_add(PIECE_OVERHEAD);
+        let room = self.array.engine.cache.reserve(bytes, load.deadline);
+        room.map_err(|error| error.about(&self.array.path))
+    }
+
+    /// Decodes a piece; the room that it does not need is given back.
+    pub(super) fn decode(
+        &self,
+        load: &Load,
+        key: &Key,
+        version: Version,
+        encoded: Cow<'_, [u8]>,
+        mut room: Reservation,
+    ) -> Result<Decoded> {
+        let pipeline = &load.pipeline;
+        if !pipeline.is_identity() {
+            self.reclaim(pipeline.chunk_bytes());
+        }
+        let length = encoded.len() as u64;
+        let bytes = load.decode(encoded).map_err(|error| error.about(key))?;
+        self.sizes.note(length, bytes.len() as u64);
+        let stats = &self.array.engine.stats;
+        stats.decoded_chunks.add(1);
+        if self.decoded.note(self.pieces.len(), load.piece) {
+            stats.decoded_again_chunks.add(1);
+        }
+        stats.decoded_bytes.add(bytes.len() as u64);
+        room.shrink(bytes.capacity() as u64 + PIECE_OVERHEAD);
+        Ok(Decoded {
+            bytes,
+            version,
+            is_on_disk: false,
+            _room: room,
+        })
+    }
+
+    /// Has the memory of a piece that a reader has consumed serve for the next `length` bytes: memory fresh from the kernel
+    /// costs as much as decoding into it.
+    pub(super) fn reclaim(&self, length: usize) {
+        let cache = &self.array.engine.cache;
+        if cache.budget().held() > FREELY_HELD && !buffer::is_pooled(length) {
+            cache.reclaim();
+        }
+    }
+
+    /// Returns a buffer of `length` bytes of any content for an answer that is put together.
+    pub(super) fn answer_buffer(&self, length: usize) -> Buffer {
+        // A short one is not worth a piece that a reader might come back to.
+        if length >= buffer::MIN_POOLED_BYTES {
+            self.reclaim(length);
+        }
+        Buffer::of_length(length)
     }
 
     /// Turns the indices of an inner chunk of an outermost shard into those of the shard; returns the number of the

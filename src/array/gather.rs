@@ -117,7 +117,7 @@ impl FlatFile {
                     return Ok(ReadBytes::Shared(decoded.clone(), range));
                 }
                 let length = in_buffer(elements.end * size - first);
-                let out = out.get_or_insert_with(|| self.array.answer_buffer(length));
+                let out = out.get_or_insert_with(|| decoder.answer_buffer(length));
                 #[cfg(test)]
                 self.while_copying.iter().for_each(|called| called());
                 let content = self.copy(context, decoder, (&source, piece), &runs, out)?;

@@ -10,9 +10,7 @@ use std::time::{Instant, SystemTime};
 use crate::array::decoder::Decoder;
 use crate::array::dirty_chunks::DirtyChunks;
 use crate::array::lengths::VersionedLength;
-use crate::array::loading::DecodedPieces;
 use crate::array::read_tracker::ReadTrackers;
-use crate::array::seen_lengths::SeenLengths;
 use crate::array::shard_group::ShardGroups;
 use crate::array::stored_array::StoredArray;
 use crate::array::versions::{ChunkVersions, LockedVersions, VersionState};
@@ -25,18 +23,14 @@ use crate::sync::budget::Reservation;
 /// An array, ready to be read.
 pub struct OpenArray {
     stored: Arc<StoredArray>,
-    pub(super) decoder: Result<Decoder>,
+    pub(super) decoder: Result<Arc<Decoder>>,
     /// The readers of its open files; `None` if the array cannot be decoded.
     pub(super) trackers: Option<Arc<ReadTrackers>>,
-    /// Which pieces were decoded before.
-    pub(super) decoded: DecodedPieces,
     /// Whether a warning was logged that memory has no room for a row of chunks.
     pub(super) has_warned: AtomicBool,
     pub(super) versions: ChunkVersions,
     /// Inner chunks that are read together.
     pub(super) groups: ShardGroups,
-    /// How long pieces were whose length the metadata do not tell.
-    pub(super) seen_lengths: SeenLengths,
     /// What was written and is not stored yet.
     pub(super) dirty: Arc<DirtyChunks>,
     /// By which metadata chunks are encoded, once that was asked.
@@ -65,27 +59,22 @@ impl OpenArray {
         room: Option<Reservation>,
     ) -> OpenArray {
         let engine = &stored.engine;
-        let decoder = stored.grid().and_then(|grid| {
-            let decoder = Decoder::new(&stored.metadata, grid, &engine.limits);
-            decoder.map_err(|error| error.about(&stored.path))
-        });
+        let decoder = Decoder::new(stored.clone()).map(Arc::new);
         let chunks = stored.grid.as_ref().map_or(0, Grid::len);
         let decodable = decoder.as_ref().ok();
         let trackers = decodable.map(|decoder| Arc::new(ReadTrackers::new(decoder.pieces.clone())));
         if let (Some(spill), Some(trackers)) = (&engine.spill, &trackers)
-            && decodable.is_some_and(Decoder::is_encoded)
+            && decodable.is_some_and(|decoder| decoder.is_encoded())
         {
             spill.add(stored.id, trackers);
         }
         OpenArray {
             trackers,
-            decoded: DecodedPieces::default(),
             has_warned: AtomicBool::new(false),
             decoder,
             dirty,
             encoded_by: OnceLock::new(),
             groups: ShardGroups::default(),
-            seen_lengths: SeenLengths::default(),
             lengths: Mutex::default(),
             sparse: Mutex::default(),
             versions: ChunkVersions::new(stored.store().info(), chunks, &engine.metadata),
@@ -156,7 +145,7 @@ impl OpenArray {
         versions.of(stored, now, || self.stored_keys(stored))
     }
 
-    pub(super) fn decoder(&self) -> Result<&Decoder> {
+    pub(super) fn decoder(&self) -> Result<&Arc<Decoder>> {
         self.decoder.as_ref().map_err(Error::clone)
     }
 }

@@ -10,7 +10,7 @@ use twox_hash::XxHash64;
 
 use crate::array::OpenArray;
 use crate::array::decoder::{Decoder, PieceLocation};
-use crate::array::seen_lengths::GuessedLengths;
+use crate::array::size_estimate::EstimatedSizes;
 use crate::codec::{Pipeline, ShardIndex};
 use crate::error::Result;
 use crate::grid::ChunkIndex;
@@ -38,7 +38,7 @@ impl OpenArray {
         let bytes = shape.fold(self.element as u64, bytes);
         match self.engine.limits.fetches {
             0 => bytes,
-            _ if self.reads_groups(decoder) => bytes.min(REMOTE_INNER_CHUNK),
+            _ if decoder.reads_groups() => bytes.min(REMOTE_INNER_CHUNK),
             _ => bytes,
         }
     }
@@ -167,7 +167,7 @@ pub(super) struct Load<'a> {
     /// The version that the stored chunk has, if that is known.
     pub(super) known: Option<Version>,
     /// The lengths that it is taken to have; nothing if it may have any that the pipeline allows.
-    pub(super) guessed: Option<GuessedLengths>,
+    pub(super) guessed: Option<EstimatedSizes>,
     pub(super) deadline: Instant,
 }
 

@@ -15,7 +15,7 @@ const GONE_ON: u64 = 4 << 20;
 impl FlatFile {
     /// Whether memory has no room for a row of pieces.
     pub(super) fn is_row_too_long(&self, decoder: &Decoder) -> bool {
-        self.rows.bytes > self.array.room_for_row(decoder)
+        self.rows.bytes > decoder.room_for_row()
     }
 
     /// Logs once for an array what to do where a row of pieces has room neither in memory nor on disk.
@@ -43,7 +43,7 @@ impl FlatFile {
     /// Returns what the reader of the file is going to read of shards on a network, if it goes on from one plane of them
     /// to the next.
     pub(super) fn ordered_span(&self, decoder: &Decoder) -> Option<Arc<OrderedSpan>> {
-        if self.array.engine.limits.fetches == 0 || !self.array.reads_groups(decoder) {
+        if self.array.engine.limits.fetches == 0 || !decoder.reads_groups() {
             return None;
         }
         let (shard, shape) = (decoder.stored.chunk_shape(), &self.region.shape);

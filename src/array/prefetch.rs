@@ -74,7 +74,7 @@ impl<'a> PiecesBeside<'a> {
             decoder,
             pieces: groups.filter_map(piece).collect(),
             // Inner chunks are read together with the first one.
-            submitted: usize::from(!file.array.reads_groups(decoder)),
+            submitted: usize::from(!decoder.reads_groups()),
             ahead: if is_row_too_long {
                 file.array.engine.encoders
             } else {
@@ -125,7 +125,7 @@ impl OpenArray {
     ) {
         let is_there = |piece| self.has_piece(piece) || self.is_spilled(piece);
         let mut missing = pieces.filter(|&(_, piece)| !is_there(piece));
-        if self.reads_groups(decoder) {
+        if decoder.reads_groups() {
             return self.decode_groups(decoder, missing.collect(), (taken, span));
         }
         // Over a network each chunk is fetched by a thread of its own.
@@ -184,7 +184,7 @@ impl OpenArray {
         let bytes = match self.engine.limits.fetches {
             0 => BATCH_BYTES,
             fetches => {
-                let chunk = self.usual_bytes(decoder);
+                let chunk = decoder.usual_bytes();
                 let each = chunk.saturating_mul(count) / fetches;
                 each.clamp(MIN_GROUP_BYTES, MAX_GROUP_BYTES)
             }
@@ -199,7 +199,7 @@ impl OpenArray {
             0 => in_buffer(PIECE_OVERHEAD),
             _ => 0,
         };
-        (bytes / (self.usual_bytes(decoder) + beside).max(1)).max(1)
+        (bytes / (decoder.usual_bytes() + beside).max(1)).max(1)
     }
 
     /// Has pieces decoded that no read wants yet; `span` as in `begin_group`.
@@ -343,7 +343,7 @@ impl OpenArray {
             fetches => {
                 let at_once = fetches.saturating_mul(decoder.pipeline.chunk_bytes() as u64);
                 let most = row.saturating_add(row.max(at_once));
-                if self.reads_groups(decoder) {
+                if decoder.reads_groups() {
                     (0, most, AFTER_HEADER)
                 } else {
                     (row, most, 0)

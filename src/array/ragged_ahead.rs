@@ -67,7 +67,7 @@ impl<'a> RaggedAhead<'a> {
     /// Returns how many pieces may be decoded or being decoded that were not taken: none before the first one has told
     /// how long they are.
     fn most(&self) -> usize {
-        let Some(guessed) = self.array.guessed_lengths(self.decoder) else {
+        let Some(guessed) = self.decoder.estimated_sizes() else {
             return 0;
         };
         let memory = self.array.engine.limits.memory / SHARE_OF_MEMORY;

@@ -9,8 +9,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use crate::array::OpenArray;
+use crate::array::decoder::max_encoded;
 use crate::array::decoder::{Decoder, PieceLocation};
-use crate::array::loading::max_encoded;
 use crate::array::piece::{Cached, CachedShardIndex, Decoded, Lacking, Load, PIECE_OVERHEAD};
 use crate::array::readers::StoredChunk;
 use crate::codec::ShardLevel;
@@ -183,14 +183,15 @@ impl OpenArray {
             let found = format!("an inner chunk of {} bytes for {decoded}", shard.length);
             return Err(Error::corrupt(&stored.key, found));
         }
-        let room = self.reserve_load(load, shard.length)?;
+        let room = load.decoder.reserve(load, shard.length)?;
         let range = shard.start..shard.start + shard.length;
         let part = self.grouped(context, load, stored, &range)?;
         let encoded = match &part {
             Some(part) => Cow::Borrowed(&part[..]),
             None => Cow::Owned(shard.read(context, 0, shard.length)?),
         };
-        self.decode(load, (&stored.key, stored.meta.version), encoded, room)
+        load.decoder
+            .decode(load, &stored.key, stored.meta.version, encoded, room)
             .map(Some)
     }
 

@@ -16,7 +16,6 @@ use std::sync::{Arc, OnceLock};
 use bytes::Bytes;
 
 use crate::array::OpenArray;
-use crate::array::decoder::Decoder;
 use crate::array::piece::Load;
 use crate::array::readers::StoredChunk;
 use crate::array::shard::Shard;
@@ -202,12 +201,6 @@ impl Drop for LoadedGroup {
 }
 
 impl OpenArray {
-    /// Whether inner chunks are read in groups.
-    pub(super) fn reads_groups(&self, decoder: &Decoder) -> bool {
-        // The indexes of shards in shards would have to be read before it is known what lies where.
-        decoder.pipeline.shards().len() == 1
-    }
-
     /// Whether a piece will be read with others, and decoded.
     pub(super) fn is_grouped(&self, piece: ChunkIndex) -> bool {
         self.groups.0.lock().contains_key(&piece.0)

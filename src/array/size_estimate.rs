@@ -1,4 +1,4 @@
-//! How long the pieces of an array are whose elements have no fixed length.
+//! Estimates the sizes of chunks whose elements have no fixed length.
 //!
 //! The metadata tell only what no piece exceeds, and memory has room for two such pieces at most. So a piece is taken to
 //! be longer by half, at most, than the longest that was seen of its array, encoded and decoded. One that turns out to
@@ -6,8 +6,6 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::array::OpenArray;
-use crate::array::decoder::Decoder;
 use crate::codec::Pipeline;
 
 /// Bytes by which a piece may exceed the longest one and its half: short ones differ more.
@@ -15,19 +13,19 @@ const SLACK: u64 = 4 << 10;
 
 /// The lengths in bytes that a piece is taken to have at most.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct GuessedLengths {
+pub(super) struct EstimatedSizes {
     pub(super) encoded: u64,
     pub(super) decoded: u64,
 }
 
 /// The longest pieces that were decoded, in bytes; 0 if there were none.
 #[derive(Default)]
-pub(super) struct SeenLengths {
+pub(super) struct SizeEstimate {
     encoded: AtomicU64,
     decoded: AtomicU64,
 }
 
-impl SeenLengths {
+impl SizeEstimate {
     /// Notes the lengths of a piece.
     pub(super) fn note(&self, encoded: u64, decoded: u64) {
         self.encoded.fetch_max(encoded, Ordering::Relaxed);
@@ -35,10 +33,10 @@ impl SeenLengths {
     }
 
     /// Returns the lengths that the next piece is taken to have; nothing if none was seen.
-    fn guess(&self) -> Option<GuessedLengths> {
+    pub(super) fn guess(&self) -> Option<EstimatedSizes> {
         let decoded = self.decoded.load(Ordering::Relaxed);
         let encoded = self.encoded.load(Ordering::Relaxed);
-        (decoded > 0).then(|| GuessedLengths {
+        (decoded > 0).then(|| EstimatedSizes {
             encoded: with_half(encoded),
             decoded: with_half(decoded),
         })
@@ -50,30 +48,12 @@ fn with_half(bytes: u64) -> u64 {
     bytes.saturating_add(bytes / 2).saturating_add(SLACK)
 }
 
-impl GuessedLengths {
+impl EstimatedSizes {
     /// Returns the bytes that a piece takes while it is decoded.
     pub(super) fn while_decoded(self, pipeline: &Pipeline) -> u64 {
         let copies = pipeline.decoded_copies().max(1);
         let decoded = self.decoded.saturating_mul(copies);
         self.encoded.saturating_add(decoded)
-    }
-}
-
-impl OpenArray {
-    /// Returns the lengths that a piece is taken to have; nothing if the metadata tell them, or none was seen.
-    pub(super) fn guessed_lengths(&self, decoder: &Decoder) -> Option<GuessedLengths> {
-        if decoder.pipeline.has_fixed_length() {
-            return None;
-        }
-        self.seen_lengths.guess()
-    }
-
-    /// Returns the bytes that a decoded piece usually has.
-    pub(super) fn usual_bytes(&self, decoder: &Decoder) -> usize {
-        let most = decoder.pipeline.chunk_bytes();
-        let guessed = self.guessed_lengths(decoder);
-        let guessed = guessed.and_then(|guessed| usize::try_from(guessed.decoded).ok());
-        guessed.unwrap_or(most).min(most)
     }
 }
 
@@ -83,15 +63,15 @@ mod tests {
 
     #[test]
     fn a_guess_is_the_longest_and_its_half() {
-        let seen = SeenLengths::default();
-        assert_eq!(seen.guess(), None);
+        let estimate = SizeEstimate::default();
+        assert_eq!(estimate.guess(), None);
         for (encoded, decoded) in [(10, 300), (40, 200), (5, 5)] {
-            seen.note(encoded, decoded);
+            estimate.note(encoded, decoded);
         }
-        let guessed = GuessedLengths {
+        let guessed = EstimatedSizes {
             encoded: 60 + SLACK,
             decoded: 450 + SLACK,
         };
-        assert_eq!(seen.guess(), Some(guessed));
+        assert_eq!(estimate.guess(), Some(guessed));
     }
 }
