@@ -8,7 +8,7 @@ use std::sync::Arc;
 use crate::array::OpenArray;
 use crate::array::decoder::{Decoder, PieceLocation};
 use crate::array::piece::{Cached, Decoded, Lacking, Piece};
-use crate::array::versions::VersionState;
+use crate::array::version_table::VersionState;
 use crate::error::{Error, Kind, Result};
 use crate::grid::ChunkIndex;
 use crate::known::Known;
@@ -70,7 +70,7 @@ impl OpenArray {
         {
             return None;
         }
-        match self.version_state(decoder.stored_number(piece)) {
+        match self.versions.state(decoder.stored_number(piece)) {
             VersionState::Known(version) => version,
             VersionState::Unknown | VersionState::Stale => None,
         }
@@ -97,16 +97,16 @@ impl OpenArray {
         piece: ChunkIndex,
         location: &PieceLocation,
     ) -> Result<Piece> {
-        let mut state = self.version_state(location.stored);
+        let mut state = self.versions.state(location.stored);
         if state == VersionState::Unknown && self.is_cached(piece) {
             // It was loaded just now, or its version was dropped since: then the piece may be of an older content.
-            state = match self.version_state(location.stored) {
+            state = match self.versions.state(location.stored) {
                 VersionState::Unknown => VersionState::Stale,
                 known => known,
             };
         }
         if state == VersionState::Stale {
-            state = VersionState::Known(self.fetch_version(context, decoder, location.stored)?);
+            state = VersionState::Known(self.versions.fetch(context, location.stored)?);
         }
         match state {
             VersionState::Known(None) => {
@@ -174,11 +174,11 @@ impl OpenArray {
             Piece::Data(decoded) => Some(decoded.version),
             Piece::Fill => None,
         };
-        match self.version_state(location.stored) {
+        match self.versions.state(location.stored) {
             VersionState::Known(known) if known == loaded => return Ok(chunk),
             _ => {}
         }
-        match self.fetch_version(context, decoder, location.stored)? {
+        match self.versions.fetch(context, location.stored)? {
             known if known == loaded => Ok(chunk),
             None => Ok(Piece::Fill),
             Some(version) => {
@@ -208,25 +208,6 @@ impl OpenArray {
         {
             self.engine.cache.forget(&key);
         }
-    }
-
-    /// Asks the store for the version of a stored chunk; nothing if it is missing.
-    pub(super) fn fetch_version(
-        &self,
-        context: &RequestContext,
-        decoder: &Decoder,
-        stored: u64,
-    ) -> Result<Option<Version>> {
-        let keys = self.keys(&decoder.stored.indices(ChunkIndex(stored)))?;
-        let (version, stamp) = self.ask(context, |context, store| {
-            let mut versions = keys
-                .iter()
-                .map(|key| store.version(context, key).transpose());
-            versions.find_map(|version| version).transpose()
-        });
-        let version = version?;
-        self.versions.note(stored, version, stamp);
-        Ok(version)
     }
 }
 

@@ -29,7 +29,7 @@ impl OpenArray {
         if chunk.condition == Condition::Any {
             return Ok(Condition::Any);
         }
-        let version = self.fetch_version(context, decoder, number.0)?;
+        let version = self.versions.fetch(context, number.0)?;
         let now = Condition::unchanged(version);
         if now == chunk.condition {
             return Ok(now);
@@ -102,7 +102,7 @@ impl OpenArray {
         self.dirty.lose(&indices, &error);
         self.forget_reader(number.0);
         self.hierarchy.store().info().changes.note(key);
-        if let Err(error) = self.fetch_version(context, decoder, number.0) {
+        if let Err(error) = self.versions.fetch(context, number.0) {
             log::debug!("{error}: the version of a changed chunk is not known");
         }
         error

@@ -15,7 +15,7 @@ use crate::array::parts::{MissedParts, Part};
 use crate::array::piece::{Cached, Piece};
 use crate::array::read_contents::ReadContents;
 use crate::array::read_tracker::{ReadTracker, Window};
-use crate::array::versions::VersionState;
+use crate::array::version_table::VersionState;
 use crate::error::{Error, Result};
 use crate::grid::{ChunkIndex, Region};
 use crate::known::Known;
@@ -204,13 +204,12 @@ impl FlatFile {
     /// Returns the current content of the pieces of some parts, each once; `None` if one of them is unknown without asking
     /// the store or waiting for a write.
     fn current(&self, decoder: &Decoder, parts: &[Part]) -> Option<Vec<CurrentPiece>> {
-        let now = self.array.versions.now();
         let versions = self.array.versions.lock();
         let mut last = None;
         let mut state = |stored| match last {
             Some((number, state)) if number == stored => state,
             _ => {
-                let state = self.array.version_in(&versions, stored, now);
+                let state = versions.of(stored);
                 last = Some((stored, state));
                 state
             }

@@ -10,7 +10,7 @@ use twox_hash::XxHash64;
 
 use crate::array::OpenArray;
 use crate::array::decoder::Decoder;
-use crate::array::versions::VersionState;
+use crate::array::version_table::VersionState;
 use crate::error::{Error, Kind, Result};
 use crate::grid::Region;
 use crate::request_context::{RequestContext, UNLIMITED};
@@ -113,12 +113,12 @@ impl OpenArray {
     fn add_batch(
         &self,
         context: &RequestContext,
-        decoder: &Decoder,
+        _decoder: &Decoder,
         versions: &mut VersionSum,
     ) -> Result<()> {
         let chunks = std::mem::take(&mut versions.batch);
-        let (known, now) = (self.versions.lock(), self.versions.now());
-        let state = |&chunk: &u64| (chunk, self.version_in(&known, chunk, now));
+        let known = self.versions.lock();
+        let state = |&chunk: &u64| (chunk, known.of(chunk));
         let states: Vec<_> = chunks.iter().map(state).collect();
         drop(known);
         let deadline = versions.deadline;
@@ -128,9 +128,7 @@ impl OpenArray {
                 let why = "the versions of its chunks are not known in time";
                 Err(Error::unavailable(&self.path, why))
             }
-            VersionState::Unknown | VersionState::Stale => {
-                self.fetch_version(context, decoder, chunk)
-            }
+            VersionState::Unknown | VersionState::Stale => self.versions.fetch(context, chunk),
         };
         let are_known = |(_, state): &(u64, VersionState)| matches!(state, VersionState::Known(_));
         let threads = if states.iter().all(are_known) {

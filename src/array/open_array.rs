@@ -5,19 +5,20 @@ use std::collections::HashMap;
 use std::ops::Deref;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
-use std::time::{Instant, SystemTime};
+use std::time::SystemTime;
 
+use crate::array::chunk_versions::ChunkVersions;
 use crate::array::decoder::Decoder;
 use crate::array::dirty_chunks::DirtyChunks;
 use crate::array::lengths::VersionedLength;
 use crate::array::read_tracker::ReadTrackers;
 use crate::array::shard_group::ShardGroups;
 use crate::array::stored_array::StoredArray;
-use crate::array::versions::{ChunkVersions, LockedVersions, VersionState};
 use crate::error::{Error, Result};
 use crate::grid::Grid;
 use crate::model::Array;
-use crate::store::{EncodedBy, Key, QueryStamp};
+use crate::request_context::RequestContext;
+use crate::store::{EncodedBy, Key, LogPosition, QueryStamp};
 use crate::sync::budget::Reservation;
 
 /// An array, ready to be read.
@@ -28,7 +29,7 @@ pub struct OpenArray {
     pub(super) trackers: Option<Arc<ReadTrackers>>,
     /// Whether a warning was logged that memory has no room for a row of chunks.
     pub(super) has_warned: AtomicBool,
-    pub(super) versions: ChunkVersions,
+    pub(super) versions: Arc<ChunkVersions>,
     /// Inner chunks that are read together.
     pub(super) groups: ShardGroups,
     /// What was written and is not stored yet.
@@ -41,6 +42,14 @@ pub struct OpenArray {
     pub(super) sparse: Mutex<Option<(bool, QueryStamp)>>,
     /// The room of the array in the memory budget, until its last holder drops it; nothing if there was none left.
     pub(super) room: Option<Reservation>,
+}
+
+/// What the content of an array was at some time.
+pub struct ArrayState {
+    /// The position of the store's change log.
+    position: LogPosition,
+    /// The number of the content.
+    content: u64,
 }
 
 impl Deref for OpenArray {
@@ -60,7 +69,6 @@ impl OpenArray {
     ) -> OpenArray {
         let engine = &stored.engine;
         let decoder = Decoder::new(stored.clone()).map(Arc::new);
-        let chunks = stored.grid.as_ref().map_or(0, Grid::len);
         let decodable = decoder.as_ref().ok();
         let trackers = decodable.map(|decoder| Arc::new(ReadTrackers::new(decoder.pieces.clone())));
         if let (Some(spill), Some(trackers)) = (&engine.spill, &trackers)
@@ -77,7 +85,7 @@ impl OpenArray {
             groups: ShardGroups::default(),
             lengths: Mutex::default(),
             sparse: Mutex::default(),
-            versions: ChunkVersions::new(stored.store().info(), chunks, &engine.metadata),
+            versions: ChunkVersions::new(stored.clone()),
             room,
             stored,
         }
@@ -130,22 +138,38 @@ impl OpenArray {
             && row.saturating_mul(self.element as u64) >= run
     }
 
-    /// Returns what is known of the version of a stored chunk.
-    pub(super) fn version_state(&self, stored: u64) -> VersionState {
-        self.version_in(&self.versions.lock(), stored, self.versions.now())
-    }
-
-    /// Like `version_state`, in the locked table.
-    pub(super) fn version_in(
-        &self,
-        versions: &LockedVersions<'_>,
-        stored: u64,
-        now: Instant,
-    ) -> VersionState {
-        versions.of(stored, now, || self.stored_keys(stored))
-    }
-
     pub(super) fn decoder(&self) -> Result<&Arc<Decoder>> {
         self.decoder.as_ref().map_err(Error::clone)
+    }
+
+    /// Returns a number of the present content: another one once a stored chunk that was read has changed, and never one
+    /// that another content had. Asks the store about all chunks that were read, so it may wait; nothing if these are too
+    /// many.
+    pub fn content(&self, context: &RequestContext) -> Result<Option<u64>> {
+        if self.decoder.is_err() || !self.versions.refresh(context)? {
+            return Ok(None);
+        }
+        Ok(Some(self.content_now()))
+    }
+
+    /// Like `content`, by what is known without asking.
+    pub fn content_now(&self) -> u64 {
+        self.versions.content().with(self.dirty.content())
+    }
+
+    /// Returns the state of the content by what is known without asking.
+    pub fn state(&self) -> ArrayState {
+        ArrayState {
+            position: self.store().info().changes.position(),
+            content: self.content_now(),
+        }
+    }
+
+    /// Whether what was read may have changed since a state, by what is known without asking: something was written to
+    /// the array, or a chunk that was read was changed through the store.
+    pub fn may_have_changed(&self, since: &ArrayState) -> bool {
+        self.decoder.is_ok()
+            && (self.content_now() != since.content
+                || self.versions.may_have_changed(since.position))
     }
 }

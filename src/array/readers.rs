@@ -14,7 +14,7 @@ use lru::LruCache;
 
 use crate::array::OpenArray;
 use crate::array::decoder::Decoder;
-use crate::array::versions::VersionState;
+use crate::array::version_table::VersionState;
 use crate::codec::ShardLevel;
 use crate::error::{Error, Kind, Result};
 use crate::grid::{ChunkIndex, Runs};
@@ -106,9 +106,9 @@ impl OpenArray {
         decoder: &Decoder,
         number: u64,
     ) -> Result<Option<Arc<StoredChunk>>> {
-        let version = match self.version_state(number) {
+        let version = match self.versions.state(number) {
             VersionState::Known(version) => version,
-            VersionState::Stale => self.fetch_version(context, decoder, number)?,
+            VersionState::Stale => self.versions.fetch(context, number)?,
             VersionState::Unknown => return self.open_stored(context, decoder, number),
         };
         let Some(version) = version else {
@@ -162,7 +162,7 @@ impl OpenArray {
         let opening = &self.engine.opening;
         opening.run(context, &question, self.engine.deadline(), || {
             // Another thread may have opened it since this one looked.
-            if let VersionState::Known(Some(version)) = self.version_state(number)
+            if let VersionState::Known(Some(version)) = self.versions.state(number)
                 && let Some(open) = self.opened(number, version)
             {
                 return Ok(Some(open));

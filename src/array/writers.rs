@@ -291,8 +291,7 @@ impl OpenArray {
         self.dirty.writers().refuse(&decoder.pieces.indices(piece));
         let why = "was changed since it was read; what was written to it here is dropped";
         self.dirty.note_lost(&Error::new(Kind::Changed, &key, why));
-        self.fetch_version(context, decoder, location.stored)
-            .map(drop)
+        self.versions.fetch(context, location.stored).map(drop)
     }
 
     /// Returns the digest of a piece as it is stored, or as it was when it was read to be written; `None` if it is not

@@ -1,4 +1,4 @@
-//! The current version of each stored chunk of an array, as far as it is known.
+//! A table of what is known of the versions of stored chunks.
 //!
 //! Every stored chunk that was read has an entry: its version, or that it is missing; when the store was asked, from
 //! when that counts; and the position in the store's log of changes from before it was asked for, since a change of the
@@ -48,7 +48,7 @@ struct VersionEntry {
 }
 
 /// The versions of an array's stored chunks.
-pub(super) struct ChunkVersions {
+pub(super) struct VersionTable {
     /// By the chunk's number in the grid, in the order in which they were noted.
     entries: RwLock<LruCache<u64, VersionEntry>>,
     room: SteppedRoom,
@@ -58,11 +58,11 @@ pub(super) struct ChunkVersions {
     freshness: Duration,
 }
 
-impl ChunkVersions {
+impl VersionTable {
     /// Builds an empty table for at most `chunks` chunks of a store, whose entries will count in `memory`.
-    pub(super) fn new(info: &StoreInfo, chunks: u64, memory: &Arc<MemoryBudget>) -> ChunkVersions {
+    pub(super) fn new(info: &StoreInfo, chunks: u64, memory: &Arc<MemoryBudget>) -> VersionTable {
         let chunks = usize::try_from(chunks).unwrap_or(usize::MAX);
-        ChunkVersions {
+        VersionTable {
             entries: RwLock::new(LruCache::unbounded()),
             room: SteppedRoom::new(memory, ENTRY_BYTES, chunks),
             content: ContentNumber::new(),
@@ -193,7 +193,7 @@ impl ChunkVersions {
 /// The locked table.
 pub(super) struct LockedVersions<'a> {
     entries: RwLockReadGuard<'a, LruCache<u64, VersionEntry>>,
-    versions: &'a ChunkVersions,
+    versions: &'a VersionTable,
 }
 
 impl LockedVersions<'_> {
@@ -242,11 +242,11 @@ mod tests {
         MemoryBudget::new(bytes, Arc::new(Stats::default()))
     }
 
-    fn table(store: &StoreInfo) -> ChunkVersions {
-        ChunkVersions::new(store, 100, &memory(1 << 20))
+    fn table(store: &StoreInfo) -> VersionTable {
+        VersionTable::new(store, 100, &memory(1 << 20))
     }
 
-    fn of(versions: &ChunkVersions, number: u64) -> VersionState {
+    fn of(versions: &VersionTable, number: u64) -> VersionState {
         versions.lock().of(number, versions.now(), || key(number))
     }
 
@@ -344,7 +344,7 @@ mod tests {
     #[test]
     fn b02_versions_stay_within_their_part_of_the_memory() {
         let (store, memory) = (store(), memory(100_000));
-        let tables = [0, 1].map(|_| ChunkVersions::new(&store, 3000, &memory));
+        let tables = [0, 1].map(|_| VersionTable::new(&store, 3000, &memory));
         for number in 0..3000 {
             for versions in &tables {
                 versions.note(number, Some(Version::numbered(1)), stamp(&store));
@@ -365,7 +365,7 @@ mod tests {
     #[test]
     fn the_older_entries_are_dropped_and_the_content_counts_as_another_one() {
         let (store, count) = (store(), FREE_ENTRIES as u64);
-        let versions = ChunkVersions::new(&store, 1000, &memory(0));
+        let versions = VersionTable::new(&store, 1000, &memory(0));
         let mut contents = Vec::new();
         for number in 0..3 * count {
             versions.note(number, Some(Version::numbered(number)), stamp(&store));
