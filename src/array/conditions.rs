@@ -55,7 +55,10 @@ impl OpenArray {
         let Some(piece) = piece.and_then(|piece| decoder.pieces.index(piece)) else {
             return Ok(false);
         };
-        match self.versioned_piece(context, decoder, piece, &decoder.locate(piece)) {
+        match self
+            .reader()?
+            .versioned_piece(context, piece, &decoder.locate(piece))
+        {
             Ok((found, of)) => {
                 let is_of_version = match (of, version) {
                     (Some(of), Some(version)) => of.may_be(version),
@@ -100,7 +103,9 @@ impl OpenArray {
             }
         };
         self.dirty.lose(&indices, &error);
-        self.forget_reader(number.0);
+        if let Ok(reader) = self.reader() {
+            reader.open.forget(number.0);
+        }
         self.hierarchy.store().info().changes.note(key);
         if let Err(error) = self.versions.fetch(context, number.0) {
             log::debug!("{error}: the version of a changed chunk is not known");

@@ -9,10 +9,11 @@ use std::time::{Duration, Instant};
 
 use crate::array::OpenArray;
 use crate::array::dirty_chunks::DirtyBytes;
+use crate::array::open_chunk::StoredChunk;
 use crate::array::piece::{CacheKey, Cached};
-use crate::array::readers::{OpenQuestion, ReaderCache, StoredChunk};
-use crate::array::shard_group;
-use crate::array::shard_group::ShardRuns;
+use crate::array::reader_cache::{OpenQuestion, ReaderCache};
+use crate::array::shard_groups;
+use crate::array::shard_groups::ShardRuns;
 use crate::array::spill::Spill;
 use crate::array::spill_file::SpillConfig;
 use crate::model::Array;
@@ -132,7 +133,7 @@ impl Engine {
             readers,
             opening: SingleFlight::default(),
             // After the decoded chunks, which leave first: those that a reader has consumed are among them.
-            shard_runs: shard_group::shard_runs(&budget),
+            shard_runs: shard_groups::shard_runs(&budget),
             cache,
             spill,
             disk: disk.cache,

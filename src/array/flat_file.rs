@@ -56,9 +56,12 @@ impl Drop for FlatFile {
     fn drop(&mut self) {
         let trackers = self.array.trackers.as_ref();
         if trackers.is_some_and(|trackers| trackers.remove(&self.tracker)) {
-            self.array.forget_runs();
+            self.array
+                .reader
+                .iter()
+                .for_each(|it| it.groups.forget_runs());
         }
-        self.array.give_up_spilled();
+        self.array.reader.iter().for_each(|it| it.give_up_spilled());
     }
 }
 
@@ -217,7 +220,7 @@ impl FlatFile {
         let current = |group: &[Part]| {
             let first = group.first()?;
             let piece = first.piece;
-            match self.array.written_now(decoder, piece) {
+            match self.array.reader().ok()?.written_now(piece) {
                 Known::Is(written) => return Some(CurrentPiece::Known(Piece::Data(written))),
                 Known::Missing => {}
                 Known::Unknown => return None,
@@ -241,7 +244,7 @@ impl FlatFile {
         let read = |contents: &mut ReadContents| {
             self.read_parts(context, decoder, range.clone(), contents)
         };
-        let bytes = self.array.read_one_content(context, decoder, read)?;
+        let bytes = self.array.reader()?.read_one_content(context, read)?;
         self.array.check_store()?;
         Ok(bytes)
     }

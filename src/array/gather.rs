@@ -7,12 +7,12 @@ use std::ops::Range;
 
 use crate::array::decoder::Decoder;
 use crate::array::flat_file::{FlatFile, in_buffer};
+use crate::array::open_chunk::StoredChunk;
 use crate::array::parts::Part;
 use crate::array::piece::{CacheKey, Piece};
 use crate::array::prefetch::PiecesBeside;
 use crate::array::read_contents::{PieceContent, ReadContents};
 use crate::array::read_tracker::Prediction;
-use crate::array::readers::StoredChunk;
 use crate::error::{Error, Result};
 use crate::grid::{ChunkIndex, Layout, Runs, permuted};
 use crate::request_context::RequestContext;
@@ -64,7 +64,7 @@ impl FlatFile {
         parts: TakenParts<'_>,
     ) -> Result<ReadBytes> {
         self.gather(context, decoder, range, parts, |piece| {
-            let written = self.array.written(decoder, piece);
+            let written = self.array.reader()?.written(piece);
             Ok(written.map_or(Source::Stored, |piece| Source::Piece(Piece::Data(piece))))
         })
     }
@@ -83,7 +83,7 @@ impl FlatFile {
         self.prefetch(decoder, ahead);
         self.gather(context, decoder, range, parts, |piece| {
             beside.take();
-            self.source(context, decoder, piece)
+            self.source(context, piece)
         })
     }
 
@@ -184,7 +184,7 @@ impl FlatFile {
             let version = stored.meta.version;
             stored.scatter(context, runs, length, out).map(|()| version)
         };
-        match self.array.read_stored(context, decoder, piece.0, read)? {
+        match self.array.reader()?.open.read(context, piece.0, read)? {
             Some(version) => Ok(PieceContent::Stored(version)),
             None => {
                 runs.fill(&self.array.metadata.fill_value.bytes, out);
@@ -210,20 +210,19 @@ impl FlatFile {
         if spill.is_some_and(|spill| spill.find_runs(&key, content, runs, out)) {
             return Ok(PieceContent::Stored(version));
         }
-        let loaded = Source::Piece(self.array.piece(context, decoder, piece)?);
+        let loaded = Source::Piece(self.array.reader()?.piece(context, piece)?);
         self.copy(context, decoder, (&loaded, piece), runs, out)
     }
 
     /// Returns where a piece is read: on disk if it is there and not in memory.
-    fn source(
-        &self,
-        context: &RequestContext,
-        decoder: &Decoder,
-        piece: ChunkIndex,
-    ) -> Result<Source> {
-        match self.array.spilled(decoder, piece) {
+    fn source(&self, context: &RequestContext, piece: ChunkIndex) -> Result<Source> {
+        match self.array.reader()?.spilled(piece) {
             Some(version) => Ok(Source::Spilled(version)),
-            None => self.array.piece(context, decoder, piece).map(Source::Piece),
+            None => self
+                .array
+                .reader()?
+                .piece(context, piece)
+                .map(Source::Piece),
         }
     }
 

@@ -8,7 +8,8 @@
 //! the error.
 
 mod arrays;
-mod chunk;
+mod chunk_loader;
+mod chunk_reader;
 mod chunk_rows;
 mod chunk_scan;
 mod chunk_versions;
@@ -23,9 +24,10 @@ pub mod flat_file;
 mod flush;
 mod gather;
 mod lengths;
-mod loading;
 mod open_array;
 mod open_arrays;
+mod open_chunk;
+mod open_chunks;
 mod parts;
 mod piece;
 mod piece_rows;
@@ -34,12 +36,14 @@ pub mod ragged;
 mod ragged_ahead;
 mod read_contents;
 mod read_tracker;
-mod readers;
+mod reader_cache;
 #[cfg(test)]
 mod sample_array;
 mod shard;
 mod shard_file;
-mod shard_group;
+mod shard_groups;
+mod shard_indexes;
+mod shard_reader;
 mod size_estimate;
 mod spill;
 mod spill_file;

@@ -7,12 +7,12 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
 use std::time::SystemTime;
 
+use crate::array::chunk_reader::ChunkReader;
 use crate::array::chunk_versions::ChunkVersions;
 use crate::array::decoder::Decoder;
 use crate::array::dirty_chunks::DirtyChunks;
 use crate::array::lengths::VersionedLength;
 use crate::array::read_tracker::ReadTrackers;
-use crate::array::shard_group::ShardGroups;
 use crate::array::stored_array::StoredArray;
 use crate::error::{Error, Result};
 use crate::grid::Grid;
@@ -24,14 +24,12 @@ use crate::sync::budget::Reservation;
 /// An array, ready to be read.
 pub struct OpenArray {
     stored: Arc<StoredArray>,
-    pub(super) decoder: Result<Arc<Decoder>>,
+    pub(super) reader: Result<Arc<ChunkReader>>,
     /// The readers of its open files; `None` if the array cannot be decoded.
     pub(super) trackers: Option<Arc<ReadTrackers>>,
     /// Whether a warning was logged that memory has no room for a row of chunks.
     pub(super) has_warned: AtomicBool,
     pub(super) versions: Arc<ChunkVersions>,
-    /// Inner chunks that are read together.
-    pub(super) groups: ShardGroups,
     /// What was written and is not stored yet.
     pub(super) dirty: Arc<DirtyChunks>,
     /// By which metadata chunks are encoded, once that was asked.
@@ -68,8 +66,9 @@ impl OpenArray {
         room: Option<Reservation>,
     ) -> OpenArray {
         let engine = &stored.engine;
-        let decoder = Decoder::new(stored.clone()).map(Arc::new);
-        let decodable = decoder.as_ref().ok();
+        let versions = ChunkVersions::new(stored.clone());
+        let reader = ChunkReader::new(stored.clone(), versions.clone(), dirty.clone());
+        let decodable = reader.as_ref().ok().map(|reader| &reader.decoder);
         let trackers = decodable.map(|decoder| Arc::new(ReadTrackers::new(decoder.pieces.clone())));
         if let (Some(spill), Some(trackers)) = (&engine.spill, &trackers)
             && decodable.is_some_and(|decoder| decoder.is_encoded())
@@ -79,13 +78,12 @@ impl OpenArray {
         OpenArray {
             trackers,
             has_warned: AtomicBool::new(false),
-            decoder,
+            reader,
             dirty,
             encoded_by: OnceLock::new(),
-            groups: ShardGroups::default(),
             lengths: Mutex::default(),
             sparse: Mutex::default(),
-            versions: ChunkVersions::new(stored.clone()),
+            versions,
             room,
             stored,
         }
@@ -139,14 +137,18 @@ impl OpenArray {
     }
 
     pub(super) fn decoder(&self) -> Result<&Arc<Decoder>> {
-        self.decoder.as_ref().map_err(Error::clone)
+        self.reader().map(|reader| &reader.decoder)
+    }
+
+    pub(super) fn reader(&self) -> Result<&Arc<ChunkReader>> {
+        self.reader.as_ref().map_err(Error::clone)
     }
 
     /// Returns a number of the present content: another one once a stored chunk that was read has changed, and never one
     /// that another content had. Asks the store about all chunks that were read, so it may wait; nothing if these are too
     /// many.
     pub fn content(&self, context: &RequestContext) -> Result<Option<u64>> {
-        if self.decoder.is_err() || !self.versions.refresh(context)? {
+        if self.reader.is_err() || !self.versions.refresh(context)? {
             return Ok(None);
         }
         Ok(Some(self.content_now()))
@@ -168,7 +170,7 @@ impl OpenArray {
     /// Whether what was read may have changed since a state, by what is known without asking: something was written to
     /// the array, or a chunk that was read was changed through the store.
     pub fn may_have_changed(&self, since: &ArrayState) -> bool {
-        self.decoder.is_ok()
+        self.reader.is_ok()
             && (self.content_now() != since.content
                 || self.versions.may_have_changed(since.position))
     }

@@ -9,7 +9,7 @@ use std::time::Instant;
 use twox_hash::XxHash64;
 
 use crate::array::OpenArray;
-use crate::array::decoder::{Decoder, PieceLocation};
+use crate::array::decoder::PieceLocation;
 use crate::array::size_estimate::EstimatedSizes;
 use crate::codec::{Pipeline, ShardIndex};
 use crate::error::Result;
@@ -159,7 +159,6 @@ pub(super) type CacheKey = (u64, u8, u64);
 
 /// A piece that is being loaded.
 pub(super) struct Load<'a> {
-    pub(super) decoder: &'a Decoder,
     pub(super) piece: ChunkIndex,
     /// Decodes the stored chunk.
     pub(super) pipeline: Arc<Pipeline>,

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 
 use crate::array::decoder::Decoder;
 use crate::array::flat_file::FlatFile;
-use crate::array::shard_group::OrderedSpan;
+use crate::array::shard_groups::OrderedSpan;
 use crate::sync::buffer;
 
 /// How much a reader in order has read, in bytes, before it is taken to read on: more than a program that looks at a header

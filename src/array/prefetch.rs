@@ -15,7 +15,7 @@ use crate::array::flat_file::{FlatFile, in_buffer};
 use crate::array::parts::Part;
 use crate::array::piece::PIECE_OVERHEAD;
 use crate::array::read_tracker::{Prediction, Window};
-use crate::array::shard_group::{LoadedGroup, OrderedSpan};
+use crate::array::shard_groups::{LoadedGroup, OrderedSpan};
 use crate::grid::ChunkIndex;
 use crate::request_context::{RequestContext, RequestLimit};
 
@@ -123,7 +123,8 @@ impl OpenArray {
         pieces: impl Iterator<Item = PlacedPiece>,
         (taken, span): (&Taken, Option<Arc<OrderedSpan>>),
     ) {
-        let is_there = |piece| self.has_piece(piece) || self.is_spilled(piece);
+        let Ok(reader) = self.reader() else { return };
+        let is_there = |piece| reader.has_piece(piece) || reader.is_spilled(piece);
         let mut missing = pieces.filter(|&(_, piece)| !is_there(piece));
         if decoder.reads_groups() {
             return self.decode_groups(decoder, missing.collect(), (taken, span));
@@ -150,8 +151,9 @@ impl OpenArray {
         (taken, span): (&Taken, Option<Arc<OrderedSpan>>),
     ) {
         // A range that begins and ends within rows of pieces meets many of them more than once.
+        let Ok(reader) = self.reader() else { return };
         let mut met = HashSet::new();
-        missing.retain(|(_, piece)| met.insert(piece.0) && !self.is_grouped(*piece));
+        missing.retain(|(_, piece)| met.insert(piece.0) && !reader.groups.contains(*piece));
         let size = self.group_size(decoder, missing.len());
         // A thread that waits for the network does nothing else.
         let least = if self.engine.limits.fetches == 0 {
@@ -164,7 +166,7 @@ impl OpenArray {
         let (mut batch, mut begun) = (Vec::new(), Vec::new());
         for group in groups {
             let pieces = group.iter().map(|&(_, piece)| piece).collect();
-            begun.extend(self.begin_group(pieces, span.clone()));
+            begun.extend(reader.groups.begin(pieces, span.clone()));
             batch.extend_from_slice(group);
             if batch.len() >= least {
                 let full = (std::mem::take(&mut batch), std::mem::take(&mut begun));
@@ -202,7 +204,7 @@ impl OpenArray {
         (bytes / (decoder.usual_bytes() + beside).max(1)).max(1)
     }
 
-    /// Has pieces decoded that no read wants yet; `span` as in `begin_group`.
+    /// Has pieces decoded that no read wants yet; `span` as in `ShardGroups::begin`.
     pub(super) fn decode_ahead(
         self: &Arc<OpenArray>,
         decoder: &Decoder,
@@ -223,15 +225,15 @@ impl OpenArray {
         let context = RequestContext::new(Arc::new(ReadBeside(taken.clone())));
         self.engine.decoders.submit(move || {
             let _groups = groups;
-            let Ok(decoder) = array.decoder() else { return };
+            let Ok(reader) = array.reader() else { return };
             for (place, piece) in batch {
                 // A reader may have loaded it or passed it meanwhile.
                 let trackers = array.trackers.as_ref();
                 let is_passed = || trackers.is_some_and(|trackers| trackers.is_passed(piece));
                 let is_taken = place < taken.load(Ordering::Relaxed);
-                if !is_taken && !array.has_piece(piece) && !is_passed() {
+                if !is_taken && !reader.has_piece(piece) && !is_passed() {
                     array.engine.stats.prefetched_chunks.add(1);
-                    let _ = array.piece(&context, decoder, piece);
+                    let _ = reader.piece(&context, piece);
                 }
             }
         })

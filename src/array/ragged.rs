@@ -230,18 +230,20 @@ impl OpenArray {
         self.check_metadata(context)?;
         let len = self.element_count(region)?;
         let slabs = slabs(region, decoder);
-        let growing = self.read_one_content(context, decoder, |contents: &mut ReadContents| {
-            let mut growing = self.growing();
-            let mut ahead = RaggedAhead::new(self, decoder, &slabs);
-            for slab in &slabs {
-                let pieces = self.pieces_of(context, &mut ahead, slab, &mut growing)?;
-                for cursor in &pieces {
-                    contents.note(decoder, cursor.piece, PieceContent::of(&cursor.chunk));
+        let growing = self
+            .reader()?
+            .read_one_content(context, |contents: &mut ReadContents| {
+                let mut growing = self.growing();
+                let mut ahead = RaggedAhead::new(self, decoder, &slabs);
+                for slab in &slabs {
+                    let pieces = self.pieces_of(context, &mut ahead, slab, &mut growing)?;
+                    for cursor in &pieces {
+                        contents.note(decoder, cursor.piece, PieceContent::of(&cursor.chunk));
+                    }
+                    self.add_slab((decoder, pieces), slab, &mut growing)?;
                 }
-                self.add_slab((decoder, pieces), slab, &mut growing)?;
-            }
-            Ok(growing)
-        })?;
+                Ok(growing)
+            })?;
         self.check_store()?;
         Ok(RaggedElements {
             data_type: self.metadata.data_type.clone(),
@@ -315,7 +317,7 @@ impl OpenArray {
         let mut pieces = Vec::with_capacity(numbers.len());
         for piece in numbers {
             ahead.take();
-            let chunk = self.piece(context, decoder, piece)?;
+            let chunk = self.reader()?.piece(context, piece)?;
             out.hold(self.check_count(decoder, piece, &chunk)?)?;
             pieces.push(Cursor {
                 piece,

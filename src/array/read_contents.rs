@@ -3,16 +3,10 @@
 //! Pieces come out of memory, from disk and from the store one after another, and another program may replace their shard
 //! in between. A read whose pieces are of several contents of one stored chunk is made again, then it is `Changed`.
 
-use crate::array::OpenArray;
 use crate::array::decoder::Decoder;
 use crate::array::piece::Piece;
-use crate::error::{Error, Kind, Result};
 use crate::grid::ChunkIndex;
-use crate::request_context::RequestContext;
 use crate::store::Version;
-
-/// How often a read is made whose pieces were of several contents.
-const MAX_READS: usize = 8;
 
 /// The pieces that a read has taken, but for those that were of the same content as the one before.
 #[derive(Default)]
@@ -41,6 +35,11 @@ impl PieceContent {
 }
 
 impl ReadContents {
+    /// Returns the pieces that were taken.
+    pub(super) fn into_pieces(self) -> Vec<(ChunkIndex, PieceContent)> {
+        self.0
+    }
+
     /// Notes a piece that was taken.
     pub(super) fn note(&mut self, decoder: &Decoder, piece: ChunkIndex, content: PieceContent) {
         // Shards have thousands of pieces that follow each other.
@@ -57,14 +56,14 @@ impl ReadContents {
 
 /// The pieces that a read has taken of one stored chunk.
 #[derive(Default)]
-struct ChunkContents {
-    version: Option<Version>,
-    is_mixed: bool,
-    lacking: Vec<ChunkIndex>,
+pub(super) struct ChunkContents {
+    pub(super) version: Option<Version>,
+    pub(super) is_mixed: bool,
+    pub(super) lacking: Vec<ChunkIndex>,
 }
 
 impl ChunkContents {
-    fn of(pieces: &[(ChunkIndex, PieceContent)]) -> ChunkContents {
+    pub(super) fn of(pieces: &[(ChunkIndex, PieceContent)]) -> ChunkContents {
         let mut chunk = ChunkContents::default();
         for &(piece, content) in pieces {
             match content {
@@ -77,52 +76,5 @@ impl ChunkContents {
             }
         }
         chunk
-    }
-}
-
-impl OpenArray {
-    /// Makes a read that notes its pieces; again if these were of several contents of one stored chunk, and fails with
-    /// `Changed` if they are each time.
-    pub(super) fn read_one_content<T>(
-        &self,
-        context: &RequestContext,
-        decoder: &Decoder,
-        mut read: impl FnMut(&mut ReadContents) -> Result<T>,
-    ) -> Result<T> {
-        for _ in 0..MAX_READS {
-            let mut contents = ReadContents::default();
-            let found = read(&mut contents)?;
-            if self.are_of_one(context, decoder, contents)? {
-                return Ok(found);
-            }
-        }
-        let why = "a chunk is replaced each time it is read";
-        Err(Error::new(Kind::Changed, &self.path, why))
-    }
-
-    /// Whether the pieces of each stored chunk were of one content.
-    fn are_of_one(
-        &self,
-        context: &RequestContext,
-        decoder: &Decoder,
-        ReadContents(mut pieces): ReadContents,
-    ) -> Result<bool> {
-        if pieces.len() < 2 {
-            return Ok(true);
-        }
-        let number = |&(piece, _): &(ChunkIndex, PieceContent)| decoder.stored_number(piece);
-        pieces.sort_by_key(number);
-        for pieces in pieces.chunk_by(|one, other| number(one) == number(other)) {
-            let [first, _, ..] = pieces else { continue };
-            let chunk = ChunkContents::of(pieces);
-            let kinds = chunk.lacking.len() + usize::from(chunk.version.is_some());
-            let may_differ = kinds > 1 && !chunk.lacking.is_empty();
-            let found = (chunk.version, chunk.lacking.as_slice());
-            let differ = may_differ && !self.lacks(context, decoder, number(first), found)?;
-            if chunk.is_mixed || differ {
-                return Ok(false);
-            }
-        }
-        Ok(true)
     }
 }

@@ -7,8 +7,8 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crate::array::OpenArray;
+use crate::array::open_chunk::StoredChunk;
 use crate::array::piece::CachedShardIndex;
-use crate::array::readers::StoredChunk;
 use crate::array::shard::Shard;
 use crate::codec::{Pipeline, ShardLevel};
 use crate::error::{Error, Kind, Result};
@@ -68,7 +68,7 @@ impl OpenArray {
             return Ok(None);
         };
         let inner = inner_grid(level)?;
-        let found = self.read_stored(context, decoder, number, |stored| {
+        let found = self.reader()?.open.read(context, number, |stored| {
             let place = ShardPlace {
                 depth: 0,
                 bytes: 0..stored.meta.size,
@@ -100,10 +100,15 @@ impl OpenArray {
         let depth = u8::try_from(place.depth + 1);
         let depth = depth.map_err(|error| Error::too_large(&stored.key, error))?;
         let deadline = self.engine.deadline();
-        let index = match self.index(context, level, (depth, place.number), &shard, deadline) {
-            Err(error) if error.kind() != Kind::Corrupt => return Err(error),
-            index => index,
-        };
+        let index =
+            match self
+                .reader()?
+                .indexes
+                .get(context, level, depth, place.number, &shard, deadline)
+            {
+                Err(error) if error.kind() != Kind::Corrupt => return Err(error),
+                index => index,
+            };
         Ok((stored.key.clone(), stored.meta, place, index))
     }
 }
@@ -236,10 +241,11 @@ impl ShardFile {
         context: &RequestContext,
         mut read: impl FnMut(&StoredChunk) -> Result<T>,
     ) -> Result<T> {
-        let decoder = self.array.decoder()?;
         let read = self
             .array
-            .read_stored(context, decoder, self.number, |stored| {
+            .reader()?
+            .open
+            .read(context, self.number, |stored| {
                 if !stored.meta.version.may_be(self.meta.version) {
                     // Not `Changed`, by which it would be opened anew.
                     return Ok(None);

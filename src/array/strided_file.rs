@@ -111,10 +111,11 @@ impl StridedFile {
         let others = pieces.into_iter().skip(1);
         self.array.decode_ahead(decoder, others, None);
         self.array
-            .read_one_content(context, decoder, |contents: &mut ReadContents| {
+            .reader()?
+            .read_one_content(context, |contents: &mut ReadContents| {
                 for part in &parts {
                     self.visit(decoder, part, &mut |number, runs| {
-                        let piece = self.array.piece(context, decoder, number)?;
+                        let piece = self.array.reader()?.piece(context, number)?;
                         contents.note(decoder, number, PieceContent::of(&piece));
                         self.copy(&piece, runs, elements.start, &mut out)?;
                         Ok(true)

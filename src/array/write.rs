@@ -93,7 +93,10 @@ impl FlatFile {
     fn has_to_read(&self, decoder: &Decoder, part: &Part) -> bool {
         let indices = decoder.pieces.indices(part.piece);
         part.region != decoder.pieces.region(&indices)
-            && self.array.written(decoder, part.piece).is_none()
+            && self
+                .array
+                .reader()
+                .is_ok_and(|it| it.written(part.piece).is_none())
     }
 
     /// Writes what a range of bytes has of one piece.
@@ -248,7 +251,7 @@ impl OpenArray {
         (piece, location): (ChunkIndex, &PieceLocation),
         is_shown: bool,
     ) -> Result<Option<(Piece, Basis)>> {
-        let (current, version) = self.versioned_piece(context, decoder, piece, location)?;
+        let (current, version) = self.reader()?.versioned_piece(context, piece, location)?;
         let (indices, digest) = (decoder.pieces.indices(piece), current.digest());
         if is_shown && self.dirty.writers().has_shown_other(&indices, digest) {
             return Ok(None);
@@ -268,7 +271,7 @@ impl OpenArray {
         let length = pipeline.chunk_bytes();
         match current {
             Piece::Data(current) => {
-                self.forget(piece);
+                self.reader()?.forget(piece);
                 match Arc::try_unwrap(current) {
                     Ok(piece) => Ok(piece.into_dirty()),
                     Err(shared) => Ok(Decoded::dirty(

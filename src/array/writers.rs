@@ -307,7 +307,7 @@ impl OpenArray {
         if let Some(ReadDigest(digest)) = read {
             return Ok(digest);
         }
-        let (found, _) = self.versioned_piece(context, decoder, piece, &location)?;
+        let (found, _) = self.reader()?.versioned_piece(context, piece, &location)?;
         Ok(found.digest())
     }
 }

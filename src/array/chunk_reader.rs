@@ -1,13 +1,22 @@
-//! The content that a piece has now: written and not stored yet, in memory, on disk, or to be loaded.
+//! Reads the content that a chunk has now.
 //!
-//! A piece that was found is of the version that its stored chunk has, as far as that is known; one that was loaded of
-//! another version is checked and loaded again. How a piece is loaded is left to `loading`.
+//! A chunk is written and not stored yet, in memory, on disk, or to be loaded. One that was found is of the version that
+//! its stored chunk has, as far as that is known; one that was loaded of another version is checked and loaded again. How
+//! a chunk is loaded is left to `ChunkLoader`.
 
 use std::sync::Arc;
 
-use crate::array::OpenArray;
+use crate::array::chunk_loader::ChunkLoader;
+use crate::array::chunk_versions::ChunkVersions;
 use crate::array::decoder::{Decoder, PieceLocation};
+use crate::array::dirty_chunks::DirtyChunks;
+use crate::array::open_chunks::OpenChunks;
 use crate::array::piece::{Cached, Decoded, Lacking, Piece};
+use crate::array::read_contents::{ChunkContents, PieceContent, ReadContents};
+use crate::array::shard_groups::ShardGroups;
+use crate::array::shard_indexes::ShardIndexes;
+use crate::array::shard_reader::ShardReader;
+use crate::array::stored_array::StoredArray;
 use crate::array::version_table::VersionState;
 use crate::error::{Error, Kind, Result};
 use crate::grid::ChunkIndex;
@@ -18,74 +27,121 @@ use crate::store::Version;
 /// How often a piece is looked at again that appears while it is taken for missing.
 const MAX_LOOKS: usize = 4;
 
-impl OpenArray {
+/// How often a read is made whose pieces were of several contents.
+const MAX_READS: usize = 8;
+
+/// Reads the chunks of an array.
+pub(super) struct ChunkReader {
+    pub(super) array: Arc<StoredArray>,
+    pub(super) decoder: Arc<Decoder>,
+    pub(super) versions: Arc<ChunkVersions>,
+    pub(super) open: Arc<OpenChunks>,
+    pub(super) indexes: Arc<ShardIndexes>,
+    pub(super) groups: Arc<ShardGroups>,
+    shards: Arc<ShardReader>,
+    loader: ChunkLoader,
+    /// What was written and is not stored yet.
+    dirty: Arc<DirtyChunks>,
+}
+
+impl ChunkReader {
+    /// Reads the chunks of an array, and before them those of which `dirty` has what was written.
+    pub(super) fn new(
+        array: Arc<StoredArray>,
+        versions: Arc<ChunkVersions>,
+        dirty: Arc<DirtyChunks>,
+    ) -> Result<Arc<ChunkReader>> {
+        let decoder = Arc::new(Decoder::new(array.clone())?);
+        let (of_array, of_decoder) = (|| array.clone(), || decoder.clone());
+        let indexes = ShardIndexes::new(of_array());
+        let groups = ShardGroups::new(of_array(), of_decoder(), indexes.clone());
+        let open = OpenChunks::new(of_array(), of_decoder(), versions.clone(), indexes.clone());
+        let shards = ShardReader::new(
+            of_array(),
+            of_decoder(),
+            open.clone(),
+            indexes.clone(),
+            groups.clone(),
+        );
+        let loader = ChunkLoader::new(of_array(), of_decoder(), versions.clone(), shards.clone());
+        Ok(Arc::new(ChunkReader {
+            loader,
+            shards,
+            open,
+            indexes,
+            groups,
+            dirty,
+            versions,
+            decoder,
+            array,
+        }))
+    }
+
     /// Returns a piece that was written and is not stored yet.
-    pub(super) fn written(&self, decoder: &Decoder, piece: ChunkIndex) -> Option<Arc<Decoded>> {
+    pub(super) fn written(&self, piece: ChunkIndex) -> Option<Arc<Decoded>> {
         if self.dirty.is_empty() {
             return None;
         }
-        let location = decoder.locate(piece);
+        let location = self.decoder.locate(piece);
         self.dirty.find(&location.indices, &location.inner)
     }
 
     /// Like `written`, without waiting: unknown while a write is copied.
-    pub(super) fn written_now(&self, decoder: &Decoder, piece: ChunkIndex) -> Known<Arc<Decoded>> {
+    pub(super) fn written_now(&self, piece: ChunkIndex) -> Known<Arc<Decoded>> {
         if self.dirty.is_empty() {
             return Known::Missing;
         }
-        let location = decoder.locate(piece);
+        let location = self.decoder.locate(piece);
         self.dirty.find_now(&location.indices, &location.inner)
     }
 
     /// Drops a piece from the cache.
     pub(super) fn forget(&self, piece: ChunkIndex) {
-        self.engine.cache.forget(&(self.id, 0, piece.0));
+        self.array.engine.cache.forget(&(self.array.id, 0, piece.0));
     }
 
     /// Whether a piece is in the cache or being loaded.
     pub(super) fn has_piece(&self, piece: ChunkIndex) -> bool {
-        self.engine.cache.has(&(self.id, 0, piece.0))
+        self.array.engine.cache.has(&(self.array.id, 0, piece.0))
     }
 
     /// Whether a piece is on disk.
     pub(super) fn is_spilled(&self, piece: ChunkIndex) -> bool {
-        let spill = self.engine.spill.as_ref();
-        spill.is_some_and(|spill| spill.has(&(self.id, piece.0)))
+        let spill = self.array.engine.spill.as_ref();
+        spill.is_some_and(|spill| spill.has(&(self.array.id, piece.0)))
     }
 
     /// Has pieces without a reader leave the disk. A thread does it: a long file takes its time to be cut.
     pub(super) fn give_up_spilled(&self) {
-        if let Some(spill) = self.engine.spill.clone().filter(|spill| !spill.is_empty()) {
+        if let Some(spill) = self
+            .array
+            .engine
+            .spill
+            .clone()
+            .filter(|spill| !spill.is_empty())
+        {
             // What is refused here is done when the next piece goes to disk.
             let give_up = move || spill.drop_unwanted(usize::MAX);
-            self.engine.decoders.submit(give_up);
+            self.array.engine.decoders.submit(give_up);
         }
     }
 
     /// Returns the version of a piece that is on disk and not in memory, if the stored chunk is known to have it now.
-    pub(super) fn spilled(&self, decoder: &Decoder, piece: ChunkIndex) -> Option<Version> {
-        if !self.is_spilled(piece)
-            || self.has_piece(piece)
-            || self.written(decoder, piece).is_some()
-        {
+    pub(super) fn spilled(&self, piece: ChunkIndex) -> Option<Version> {
+        if !self.is_spilled(piece) || self.has_piece(piece) || self.written(piece).is_some() {
             return None;
         }
-        match self.versions.state(decoder.stored_number(piece)) {
+        match self.versions.state(self.decoder.stored_number(piece)) {
             VersionState::Known(version) => version,
             VersionState::Unknown | VersionState::Stale => None,
         }
     }
 
     /// Returns the current content of a piece, fetched and decoded if need be.
-    pub(super) fn piece(
-        &self,
-        context: &RequestContext,
-        decoder: &Decoder,
-        piece: ChunkIndex,
-    ) -> Result<Piece> {
-        match self.written(decoder, piece) {
+    pub(super) fn piece(&self, context: &RequestContext, piece: ChunkIndex) -> Result<Piece> {
+        match self.written(piece) {
             Some(written) => Ok(Piece::Data(written)),
-            None => self.stored_piece(context, decoder, piece, &decoder.locate(piece)),
+            None => self.stored_piece(context, piece, &self.decoder.locate(piece)),
         }
     }
 
@@ -93,7 +149,6 @@ impl OpenArray {
     fn stored_piece(
         &self,
         context: &RequestContext,
-        decoder: &Decoder,
         piece: ChunkIndex,
         location: &PieceLocation,
     ) -> Result<Piece> {
@@ -110,22 +165,22 @@ impl OpenArray {
         }
         match state {
             VersionState::Known(None) => {
-                self.engine.stats.missing_chunks.add(1);
+                self.array.engine.stats.missing_chunks.add(1);
                 Ok(Piece::Fill)
             }
             VersionState::Known(Some(version)) => {
                 if let Some(decoded) = self.cached(piece, version) {
-                    self.engine.stats.cache_hit_chunks.add(1);
+                    self.array.engine.stats.cache_hit_chunks.add(1);
                     return Ok(Piece::Data(decoded));
                 }
                 self.forget_other(piece, version);
-                match self.load(context, decoder, piece, location, Some(version))? {
+                match self.loader.load(context, piece, location, Some(version))? {
                     Piece::Data(decoded) if decoded.version == version => Ok(Piece::Data(decoded)),
-                    chunk => self.check_loaded(context, decoder, piece, location, chunk),
+                    chunk => self.check_loaded(context, piece, location, chunk),
                 }
             }
             VersionState::Unknown | VersionState::Stale => {
-                self.load(context, decoder, piece, location, None)
+                self.loader.load(context, piece, location, None)
             }
         }
     }
@@ -135,19 +190,18 @@ impl OpenArray {
     pub(super) fn versioned_piece(
         &self,
         context: &RequestContext,
-        decoder: &Decoder,
         piece: ChunkIndex,
         location: &PieceLocation,
     ) -> Result<(Piece, Option<Version>)> {
         for _ in 0..MAX_LOOKS {
-            match self.stored_piece(context, decoder, piece, location)? {
+            match self.stored_piece(context, piece, location)? {
                 Piece::Data(decoded) => {
                     let version = decoded.version;
                     return Ok((Piece::Data(decoded), Some(version)));
                 }
                 Piece::Fill if location.inner.is_empty() => return Ok((Piece::Fill, None)),
                 // A shard may be there without this inner chunk.
-                Piece::Fill => match self.shard_without(context, decoder, (piece, location))? {
+                Piece::Fill => match self.shards.without(context, piece, location)? {
                     Some(Lacking::Shard) => return Ok((Piece::Fill, None)),
                     Some(Lacking::InnerChunk(version)) => {
                         return Ok((Piece::Fill, Some(version)));
@@ -157,7 +211,7 @@ impl OpenArray {
             }
         }
         let why = "is written each time it is read";
-        Err(Error::new(Kind::Changed, &self.path, why))
+        Err(Error::new(Kind::Changed, &self.array.path, why))
     }
 
     /// Returns a piece that was loaded of another version than was expected, or loads it again if it is not current: a
@@ -165,7 +219,6 @@ impl OpenArray {
     fn check_loaded(
         &self,
         context: &RequestContext,
-        decoder: &Decoder,
         piece: ChunkIndex,
         location: &PieceLocation,
         chunk: Piece,
@@ -183,18 +236,18 @@ impl OpenArray {
             None => Ok(Piece::Fill),
             Some(version) => {
                 self.forget_other(piece, version);
-                self.load(context, decoder, piece, location, Some(version))
+                self.loader.load(context, piece, location, Some(version))
             }
         }
     }
 
     fn is_cached(&self, piece: ChunkIndex) -> bool {
-        let cached = self.engine.cache.get(&(self.id, 0, piece.0));
+        let cached = self.array.engine.cache.get(&(self.array.id, 0, piece.0));
         cached.is_some()
     }
 
     fn cached(&self, piece: ChunkIndex, version: Version) -> Option<Arc<Decoded>> {
-        match self.engine.cache.get(&(self.id, 0, piece.0)) {
+        match self.array.engine.cache.get(&(self.array.id, 0, piece.0)) {
             Some(Cached::Chunk(decoded)) if decoded.version == version => Some(decoded),
             _ => None,
         }
@@ -202,12 +255,54 @@ impl OpenArray {
 
     /// Drops a piece of another version from the cache, so that loading does not find it.
     fn forget_other(&self, piece: ChunkIndex, version: Version) {
-        let key = (self.id, 0, piece.0);
-        if let Some(Cached::Chunk(decoded)) = self.engine.cache.get(&key)
+        let key = (self.array.id, 0, piece.0);
+        if let Some(Cached::Chunk(decoded)) = self.array.engine.cache.get(&key)
             && decoded.version != version
         {
-            self.engine.cache.forget(&key);
+            self.array.engine.cache.forget(&key);
         }
+    }
+
+    /// Makes a read that notes its pieces; again if these were of several contents of one stored chunk, and fails with
+    /// `Changed` if they are each time.
+    pub(super) fn read_one_content<T>(
+        &self,
+        context: &RequestContext,
+        mut read: impl FnMut(&mut ReadContents) -> Result<T>,
+    ) -> Result<T> {
+        for _ in 0..MAX_READS {
+            let mut contents = ReadContents::default();
+            let found = read(&mut contents)?;
+            if self.are_of_one(context, contents)? {
+                return Ok(found);
+            }
+        }
+        let why = "a chunk is replaced each time it is read";
+        Err(Error::new(Kind::Changed, &self.array.path, why))
+    }
+
+    /// Whether the pieces of each stored chunk were of one content.
+    fn are_of_one(&self, context: &RequestContext, contents: ReadContents) -> Result<bool> {
+        let mut pieces = contents.into_pieces();
+        if pieces.len() < 2 {
+            return Ok(true);
+        }
+        let number = |&(piece, _): &(ChunkIndex, PieceContent)| self.decoder.stored_number(piece);
+        pieces.sort_by_key(number);
+        for pieces in pieces.chunk_by(|one, other| number(one) == number(other)) {
+            let [first, _, ..] = pieces else { continue };
+            let chunk = ChunkContents::of(pieces);
+            let kinds = chunk.lacking.len() + usize::from(chunk.version.is_some());
+            let may_differ = kinds > 1 && !chunk.lacking.is_empty();
+            let differ = may_differ
+                && !self
+                    .shards
+                    .lacks(context, number(first), chunk.version, &chunk.lacking)?;
+            if chunk.is_mixed || differ {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 }
 

@@ -1,58 +1,83 @@
-//! Loading of a piece that is not in memory: from disk, or fetched and decoded.
+//! Loads a chunk that is not in memory: from disk, or fetched and decoded.
 //!
 //! Memory is reserved before anything is fetched, and given back as far as it was not needed. Concurrent loads of one
-//! piece are one. Inner chunks of shards are fetched by `shard`; which content is the current one is left to `chunk`.
+//! chunk are one. Which content is the current one is left to `ChunkReader`.
 
 use std::sync::Arc;
 
-use crate::array::OpenArray;
+use crate::array::chunk_versions::ChunkVersions;
 use crate::array::decoder::{Decoder, PieceLocation, max_encoded, usual_length};
 use crate::array::piece::{Cached, Decoded, Load, PIECE_OVERHEAD, Piece};
+use crate::array::shard_reader::ShardReader;
+use crate::array::stored_array::StoredArray;
 use crate::error::{Error, Kind, Result};
 use crate::grid::ChunkIndex;
 use crate::request_context::RequestContext;
 use crate::store::{Key, Object, Store, Version};
 use crate::sync::budget::Reservation;
 
-impl OpenArray {
+/// Loads the chunks of an array.
+pub(super) struct ChunkLoader {
+    array: Arc<StoredArray>,
+    decoder: Arc<Decoder>,
+    versions: Arc<ChunkVersions>,
+    shards: Arc<ShardReader>,
+}
+
+impl ChunkLoader {
+    /// Loads the chunks of an array.
+    pub(super) fn new(
+        array: Arc<StoredArray>,
+        decoder: Arc<Decoder>,
+        versions: Arc<ChunkVersions>,
+        shards: Arc<ShardReader>,
+    ) -> ChunkLoader {
+        ChunkLoader {
+            array,
+            decoder,
+            versions,
+            shards,
+        }
+    }
+
     /// Returns a piece of the present content: one that is in memory or on disk, else fetched and decoded. `known` is the
     /// version that the stored chunk has.
     pub(super) fn load(
         &self,
         context: &RequestContext,
-        decoder: &Decoder,
         piece: ChunkIndex,
         location: &PieceLocation,
         known: Option<Version>,
     ) -> Result<Piece> {
-        self.engine.stats.cache_miss_chunks.add(1);
-        let deadline = self.engine.deadline();
-        let loaded = self
-            .engine
-            .cache
-            .load(context, &(self.id, 0, piece.0), deadline, || {
-                let load = Load {
-                    decoder,
-                    piece,
-                    pipeline: decoder.pipeline_of(ChunkIndex(location.stored))?,
-                    location,
-                    known,
-                    guessed: decoder.estimated_sizes(),
-                    deadline,
-                };
-                let decoded = self.load_decoded(context, &load)?.ok_or_else(missing)?;
-                Ok(Cached::Chunk(Arc::new(decoded)))
-            });
+        self.array.engine.stats.cache_miss_chunks.add(1);
+        let deadline = self.array.engine.deadline();
+        let loaded =
+            self.array
+                .engine
+                .cache
+                .load(context, &(self.array.id, 0, piece.0), deadline, || {
+                    let load = Load {
+                        piece,
+                        pipeline: self.decoder.pipeline_of(ChunkIndex(location.stored))?,
+                        location,
+                        known,
+                        guessed: self.decoder.estimated_sizes(),
+                        deadline,
+                    };
+                    let decoded = self.load_decoded(context, &load)?.ok_or_else(missing)?;
+                    Ok(Cached::Chunk(Arc::new(decoded)))
+                });
         match loaded {
             Ok(Cached::Chunk(decoded)) => Ok(Piece::Data(decoded)),
             Err(error) if is_missing(&error) => {
-                self.engine.stats.missing_chunks.add(1);
+                self.array.engine.stats.missing_chunks.add(1);
                 Ok(Piece::Fill)
             }
             Err(error) => Err(error),
-            Ok(Cached::Index(_)) => {
-                Err(Error::corrupt(&self.path, "an index where a chunk is due"))
-            }
+            Ok(Cached::Index(_)) => Err(Error::corrupt(
+                &self.array.path,
+                "an index where a chunk is due",
+            )),
         }
     }
 
@@ -82,23 +107,23 @@ impl OpenArray {
     fn load_stored(&self, context: &RequestContext, load: &Load) -> Result<Option<Decoded>> {
         match load.pipeline.shards() {
             [] => self.load_whole(context, load),
-            _ => self.load_inner(context, load),
+            _ => self.shards.load(context, load),
         }
     }
 
     /// Returns a piece of the current content that was decoded before and is on disk.
     fn load_spilled(&self, load: &Load) -> Result<Option<Decoded>> {
-        let (Some(spill), Some(version)) = (&self.engine.spill, load.known) else {
+        let (Some(spill), Some(version)) = (&self.array.engine.spill, load.known) else {
             return Ok(None);
         };
-        let (length, piece) = (load.pipeline.chunk_bytes(), (self.id, load.piece.0));
+        let (length, piece) = (load.pipeline.chunk_bytes(), (self.array.id, load.piece.0));
         if !spill.has(&piece) {
             return Ok(None);
         }
-        load.decoder.reclaim(length);
+        self.decoder.reclaim(length);
         let needed = length as u64 + PIECE_OVERHEAD;
-        let room = self.engine.cache.reserve(needed, load.deadline);
-        let mut room = room.map_err(|error| error.about(&self.path))?;
+        let room = self.array.engine.cache.reserve(needed, load.deadline);
+        let mut room = room.map_err(|error| error.about(&self.array.path))?;
         let Some(bytes) = spill.find(&piece, (version, length)) else {
             return Ok(None);
         };
@@ -113,7 +138,7 @@ impl OpenArray {
 
     /// Fetches and decodes a stored chunk as a whole.
     fn load_whole(&self, context: &RequestContext, load: &Load) -> Result<Option<Decoded>> {
-        let (found, stamp) = self.ask(context, |context, store| {
+        let (found, stamp) = self.array.ask(context, |context, store| {
             self.fetch_whole(context, store, load)
         });
         let found = found?;
@@ -121,12 +146,12 @@ impl OpenArray {
         self.versions.note(load.location.stored, version, stamp);
         let decode = |(key, object, room): (Key, Object, Reservation)| {
             let decoded =
-                load.decoder
+                self.decoder
                     .decode(load, &key, object.version, object.bytes.into(), room);
             // With a length that was guessed it is decoded again.
             decoded.inspect_err(|error| match error.kind() {
                 Kind::Corrupt if load.guessed.is_none() => {
-                    self.hierarchy.store().doubt(&key, None);
+                    self.array.store().doubt(&key, None);
                 }
                 _ => {}
             })
@@ -144,13 +169,13 @@ impl OpenArray {
         let decoded = load.pipeline.chunk_bytes() as u64;
         let guessed = load.guessed.map(|guessed| guessed.encoded);
         let usual = guessed.unwrap_or_else(|| usual_length(decoded));
-        let mut room = load.decoder.reserve(load, usual)?;
-        for key in self.keys(&load.location.indices)? {
+        let mut room = self.decoder.reserve(load, usual)?;
+        for key in self.array.keys(&load.location.indices)? {
             let object = match store.get(context, &key, usual) {
                 Err(error) if error.kind() == Kind::TooLarge && guessed.is_none() => {
                     drop(room);
                     let longest = check_length(context, store, &key, decoded)?;
-                    room = load.decoder.reserve(load, longest)?;
+                    room = self.decoder.reserve(load, longest)?;
                     store.get(context, &key, longest)?
                 }
                 answer => answer?,

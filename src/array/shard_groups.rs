@@ -1,4 +1,4 @@
-//! Inner chunks of a shard that are wanted together, fetched together.
+//! Fetches inner chunks of a shard together that are wanted together.
 //!
 //! A read of each inner chunk alone costs a round trip, or system calls that take longer than its decoding. So the load
 //! of the first of a run of neighbours reads all of the run, and the others take their bytes out of it. A reader in
@@ -15,10 +15,12 @@ use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 
-use crate::array::OpenArray;
+use crate::array::decoder::Decoder;
+use crate::array::open_chunk::StoredChunk;
 use crate::array::piece::Load;
-use crate::array::readers::StoredChunk;
 use crate::array::shard::Shard;
+use crate::array::shard_indexes::ShardIndexes;
+use crate::array::stored_array::StoredArray;
 use crate::codec::ShardLevel;
 use crate::error::{Error, Kind, Result};
 use crate::grid::{ChunkIndex, Region};
@@ -149,8 +151,12 @@ pub(super) fn shard_runs(budget: &Arc<MemoryBudget>) -> Arc<ShardRuns> {
 }
 
 /// The groups of an array that are being loaded, by their pieces.
-#[derive(Default)]
-pub(super) struct ShardGroups(Mutex<HashMap<u64, Arc<ShardGroup>>>);
+pub(super) struct ShardGroups {
+    array: Arc<StoredArray>,
+    decoder: Arc<Decoder>,
+    indexes: Arc<ShardIndexes>,
+    loading: Mutex<HashMap<u64, Arc<ShardGroup>>>,
+}
 
 /// Inner chunks of one shard that are wanted together, and of one of its layers if a reader in order wants them.
 pub(super) struct ShardGroup {
@@ -177,13 +183,13 @@ struct PlannedRun {
 
 /// A group for as long as its pieces are being loaded.
 pub(super) struct LoadedGroup {
-    array: Arc<OpenArray>,
+    groups: Arc<ShardGroups>,
     group: Arc<ShardGroup>,
 }
 
 impl Drop for LoadedGroup {
     fn drop(&mut self) {
-        let mut groups = self.array.groups.0.lock();
+        let mut groups = self.groups.loading.lock();
         for piece in &self.group.pieces {
             if groups
                 .get(&piece.0)
@@ -195,21 +201,35 @@ impl Drop for LoadedGroup {
         drop(groups);
         self.group.is_done.store(true, Ordering::SeqCst);
         for run in self.group.alone.get().iter().flat_map(|plan| &plan.runs) {
-            self.array.engine.shard_runs.forget(&run.key);
+            self.groups.array.engine.shard_runs.forget(&run.key);
         }
     }
 }
 
-impl OpenArray {
+impl ShardGroups {
+    /// Begins without groups.
+    pub(super) fn new(
+        array: Arc<StoredArray>,
+        decoder: Arc<Decoder>,
+        indexes: Arc<ShardIndexes>,
+    ) -> Arc<ShardGroups> {
+        Arc::new(ShardGroups {
+            array,
+            decoder,
+            indexes,
+            loading: Mutex::default(),
+        })
+    }
+
     /// Whether a piece will be read with others, and decoded.
-    pub(super) fn is_grouped(&self, piece: ChunkIndex) -> bool {
-        self.groups.0.lock().contains_key(&piece.0)
+    pub(super) fn contains(&self, piece: ChunkIndex) -> bool {
+        self.loading.lock().contains_key(&piece.0)
     }
 
     /// Has pieces of one shard read together until the answer is dropped, and with them what the reader in order of
     /// `span` will want of the shard. Returns `None` if there is nothing to read together.
-    pub(super) fn begin_group(
-        self: &Arc<OpenArray>,
+    pub(super) fn begin(
+        self: &Arc<ShardGroups>,
         pieces: Vec<ChunkIndex>,
         span: Option<Arc<OrderedSpan>>,
     ) -> Option<LoadedGroup> {
@@ -223,33 +243,34 @@ impl OpenArray {
             alone: OnceLock::new(),
             is_done: AtomicBool::new(false),
         });
-        let mut groups = self.groups.0.lock();
+        let mut groups = self.loading.lock();
         for piece in &group.pieces {
             groups.insert(piece.0, group.clone());
         }
         drop(groups);
-        let array = self.clone();
-        Some(LoadedGroup { array, group })
+        let groups = self.clone();
+        Some(LoadedGroup { groups, group })
     }
 
     /// Drops what was read of shards and has not been wanted.
     pub(super) fn forget_runs(&self) {
-        self.engine
+        self.array
+            .engine
             .shard_runs
-            .forget_all(|key| key.array == self.id);
+            .forget_all(|key| key.array == self.array.id);
     }
 
     /// Returns the stored bytes of an inner chunk that lies at `range` of its shard, if it is one of a run that is read.
     ///
     /// Fails with `Changed` if the shard may be another one by now, and as the store does.
-    pub(super) fn grouped(
+    pub(super) fn bytes_of(
         &self,
         context: &RequestContext,
         load: &Load,
         stored: &StoredChunk,
         range: &Range<u64>,
     ) -> Result<Option<Bytes>> {
-        let group = self.groups.0.lock().get(&load.piece.0).cloned();
+        let group = self.loading.lock().get(&load.piece.0).cloned();
         let Some(group) = group else { return Ok(None) };
         if let Some(span) = &group.span {
             let plan = || {
@@ -263,7 +284,7 @@ impl OpenArray {
                 return Ok(bytes);
             }
         }
-        let gaps = match self.engine.limits.fetches {
+        let gaps = match self.array.engine.limits.fetches {
             0 => Gaps::LOCAL,
             _ => Gaps::REMOTE,
         };
@@ -278,7 +299,7 @@ impl OpenArray {
         let bytes = self.take(context, plan, load, stored, range);
         if group.is_done.load(Ordering::SeqCst) {
             for run in &plan.runs {
-                self.engine.shard_runs.forget(&run.key);
+                self.array.engine.shard_runs.forget(&run.key);
             }
         }
         bytes
@@ -293,13 +314,13 @@ impl OpenArray {
         load: &Load,
         stored: &StoredChunk,
     ) -> ShardPlan {
-        let (decoder, axis) = (load.decoder, span.axis);
-        let shard = decoder.stored.region(&load.location.indices);
-        let length = decoder.pieces.chunk_shape().get(axis).copied();
+        let axis = span.axis;
+        let shard = self.decoder.stored.region(&load.location.indices);
+        let length = self.decoder.pieces.chunk_shape().get(axis).copied();
         let (length, start) = (length.unwrap_or(1).max(1), shard.start[axis]);
-        let piece = decoder.pieces.indices(load.piece)[axis] * length;
+        let piece = self.decoder.pieces.indices(load.piece)[axis] * length;
         let layer = piece.saturating_sub(start) / length;
-        let room = self.engine.shard_runs.budget().limit() / 2 / span.shards.max(1);
+        let room = self.array.engine.shard_runs.budget().limit() / 2 / span.shards.max(1);
         let all = shard.shape[axis].div_ceil(length);
         let mut layers = if stored.meta.size.saturating_mul(span.shards) <= MAX_RUN {
             0..all
@@ -316,13 +337,13 @@ impl OpenArray {
             let end = layers.end.saturating_mul(length).min(shard.shape[axis]);
             (wanted.start[axis], wanted.shape[axis]) = (start + skipped, end - skipped);
             let wanted = wanted.overlap(&span.region);
-            let inner = wanted.shape.iter().zip(decoder.pieces.chunk_shape());
+            let inner = wanted.shape.iter().zip(self.decoder.pieces.chunk_shape());
             let count = inner.fold(1, |all: u64, (&length, &of_piece)| {
                 all.saturating_mul(length.div_ceil(of_piece.max(1)))
             });
             if count <= MAX_PLANNED {
                 let mut pieces = Vec::new();
-                decoder.pieces.visit(&wanted, |piece, _, _| {
+                self.decoder.pieces.visit(&wanted, |piece, _, _| {
                     pieces.push(piece);
                     true
                 });
@@ -361,13 +382,14 @@ impl OpenArray {
         stored: &StoredChunk,
     ) {
         let lengths = plan.runs.iter().map(|run| run.key.end - run.key.start);
-        let has_room = lengths.sum::<u64>() <= self.engine.shard_runs.budget().limit() / 8;
+        let has_room = lengths.sum::<u64>() <= self.array.engine.shard_runs.budget().limit() / 8;
         if plan.runs.len() < 2 || !has_room || plan.version != stored.meta.version {
             return;
         }
         let read = |run: &PlannedRun| {
             let read = || self.read_run(context, stored, run).map(Arc::new);
             let loaded = self
+                .array
                 .engine
                 .shard_runs
                 .load(context, &run.key, load.deadline, read);
@@ -399,7 +421,7 @@ impl OpenArray {
         let Some(planned) = run.filter(|_| plan.version == stored.meta.version) else {
             return Ok(None);
         };
-        let (runs, key) = (&self.engine.shard_runs, &planned.key);
+        let (runs, key) = (&self.array.engine.shard_runs, &planned.key);
         let read = || self.read_run(context, stored, planned).map(Arc::new);
         match runs.load(context, key, load.deadline, read) {
             Ok(run) => {
@@ -427,20 +449,22 @@ impl OpenArray {
         stored: &StoredChunk,
     ) -> ShardPlan {
         let (shard, number) = (Shard::whole(stored), load.location.stored);
-        let index =
-            |level: &ShardLevel| self.index(context, level, (1, number), &shard, load.deadline);
+        let index = |level: &ShardLevel| {
+            self.indexes
+                .get(context, level, 1, number, &shard, load.deadline)
+        };
         let Some(Ok(index)) = load.pipeline.shards().first().map(index) else {
             return ShardPlan::empty(stored);
         };
         let range = |piece| {
-            let inner = *load.decoder.locate(piece).inner.first()?;
+            let inner = *self.decoder.locate(piece).inner.first()?;
             index.entries.range(inner).ok().flatten()
         };
-        let most = MAX_RUN.min(self.engine.shard_runs.budget().limit() / 4);
+        let most = MAX_RUN.min(self.array.engine.shard_runs.budget().limit() / 4);
         let runs = neighbours(pieces.filter_map(range).collect(), gaps, most).into_iter();
         let keyed = runs.filter_map(|ranges: Vec<Range<u64>>| {
             let key = RunKey {
-                array: self.id,
+                array: self.array.id,
                 shard: number,
                 start: ranges.first()?.start,
                 end: ranges.last()?.end,
@@ -464,7 +488,7 @@ impl OpenArray {
         // What lies between them stays in memory with them.
         let length = run.key.end.saturating_sub(run.key.start);
         let length = length.saturating_add(PART_BYTES * run.ranges.len() as u64);
-        let room = self.engine.shard_runs.budget().try_reserve(length);
+        let room = self.array.engine.shard_runs.budget().try_reserve(length);
         let room = room.ok_or_else(|| Error::too_large(&stored.key, "no room"))?;
         let parts = stored.reader.read_ranges(context, &run.ranges)?;
         stored.check_unchanged(context)?;
