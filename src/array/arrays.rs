@@ -8,10 +8,12 @@ use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 
-use crate::array::dirty_chunks::DirtyChunks;
+use crate::array::chunk_writer::ChunkWriter;
 use crate::array::open_arrays::OpenArrays;
 use crate::array::stored_array::StoredArray;
-use crate::array::written_keys::WrittenKeys;
+use crate::array::write_buffer::WriteBuffer;
+use crate::array::writers::busy;
+use crate::array::written_keys::{WrittenKey, WrittenKeys};
 use crate::array::{Engine, OpenArray};
 use crate::error::{Error, Result};
 use crate::hierarchy::{Hierarchy, NodeEntry};
@@ -32,7 +34,7 @@ pub struct Arrays {
 
 /// What was written to arrays and is not stored yet.
 struct WrittenArrays {
-    by_path: HashMap<Key, Arc<DirtyChunks>>,
+    by_path: HashMap<Key, Arc<WriteBuffer>>,
     /// The number of arrays at which those are dropped of which all is stored and that have no handles.
     swept_at: usize,
 }
@@ -69,7 +71,7 @@ impl Arrays {
     }
 
     /// Returns what was written to an array through any handle.
-    fn dirty(&self, entry: &NodeEntry, array: &Arc<Array>) -> Arc<DirtyChunks> {
+    fn dirty(&self, entry: &NodeEntry, array: &Arc<Array>) -> Arc<WriteBuffer> {
         let mut all = self.dirty.lock();
         if let Some(dirty) = all.by_path.get(&entry.path)
             && dirty.fits(array)
@@ -77,21 +79,27 @@ impl Arrays {
             return dirty.clone();
         }
         all.sweep();
-        let dirty = Arc::new(DirtyChunks::new(array, self.engine.dirty_bytes.clone()));
+        let dirty = Arc::new(WriteBuffer::new(array, self.engine.write_budget.clone()));
         all.by_path.insert(entry.path.clone(), dirty.clone());
         dirty
     }
 
     /// Stores all that was written to the arrays at a path and below it.
     pub fn flush_below(&self, context: &RequestContext, path: &Key) -> Result<()> {
-        let writers: Vec<Arc<OpenArray>> = {
-            let writers = self.engine.writers();
+        let writers: Vec<Arc<ChunkWriter>> = {
+            let writers = self.engine.write_budget.writers();
             writers.iter().filter_map(Weak::upgrade).collect()
         };
         let mut outcome = Ok(());
-        for array in writers {
-            if array.path().below(path).is_some() {
-                outcome = outcome.and(array.flush(context));
+        for writer in writers {
+            if writer.array.path.below(path).is_some() {
+                outcome = outcome.and(writer.flush(context));
+            }
+        }
+        // An array that no longer decodes has no writer.
+        for left in self.left_over() {
+            if left.below(path).is_some() && outcome.is_ok() {
+                outcome = self.store_array(context, &left);
             }
         }
         outcome
@@ -99,9 +107,13 @@ impl Arrays {
 
     /// Whether something was written that is not stored yet.
     pub fn are_written(&self) -> bool {
-        let writers = self.engine.writers();
+        let is_written = |buffer: &Arc<WriteBuffer>| !buffer.is_empty();
+        if self.dirty.lock().by_path.values().any(is_written) {
+            return true;
+        }
+        let writers = self.engine.write_budget.writers();
         let mut open = writers.iter().filter_map(Weak::upgrade);
-        open.any(|array| !array.dirty.is_empty())
+        open.any(|writer| is_written(&writer.buffer))
     }
 
     /// Returns the arrays that are written through decoded files now, which are open or could not be stored, in the order
@@ -122,8 +134,8 @@ impl Arrays {
     }
 
     /// Returns what was written to the array that a key is a chunk of, if it is open for writing.
-    pub(super) fn in_writing_of(&self, key: &Key) -> Option<Arc<DirtyChunks>> {
-        let is_open = |dirty: &Arc<DirtyChunks>| dirty.writers().are_some() && dirty.has_key(key);
+    pub(super) fn in_writing_of(&self, key: &Key) -> Option<Arc<WriteBuffer>> {
+        let is_open = |dirty: &Arc<WriteBuffer>| dirty.writers().are_some() && dirty.has_key(key);
         let arrays = self.dirty.lock();
         arrays
             .by_path
@@ -135,7 +147,7 @@ impl Arrays {
     /// Refuses all writes to decoded files from now on, since the process ends: what was written before can be stored, and
     /// no program is told of a write that is lost.
     pub fn refuse_writes(&self) {
-        self.engine.dirty_bytes.close();
+        self.engine.write_budget.close();
     }
 
     /// Stores what was written to files that are closed and could not be stored then. What still cannot be stored stays,
@@ -151,7 +163,7 @@ impl Arrays {
     /// Drops what was written to chunks whose keys lie at a path and below and is not stored yet; returns of how many chunks
     /// there was something. Who has such a file open for writing gets `Changed` when it is synced or closed.
     pub fn discard_written(&self, path: &Key) -> u64 {
-        let dirty: Vec<Arc<DirtyChunks>> = {
+        let dirty: Vec<Arc<WriteBuffer>> = {
             let arrays = self.dirty.lock();
             let arrays = arrays.by_path.values();
             arrays.filter(|dirty| !dirty.is_empty()).cloned().collect()
@@ -189,11 +201,35 @@ impl Arrays {
         let (hierarchy, engine) = (self.hierarchy.clone(), self.engine.clone());
         let stored = StoredArray::new(entry, array, hierarchy, engine);
         let array = Arc::new(OpenArray::new(stored, dirty, room));
-        if !array.dirty.is_empty() {
-            self.engine.note_writer(&array);
+        if let Ok(writer) = array.writer()
+            && !writer.buffer.is_empty()
+        {
+            self.engine.write_budget.note_writer(writer);
         }
         self.open.put(&array);
         Ok(array)
+    }
+
+    /// Notes that a key is changed, or opened for writing. `Busy` if it is that of a chunk of an array of which a decoded file is.
+    pub fn begin_writing_key(&self, key: &Key) -> Result<WrittenKey> {
+        if let Some(array) = self.in_writing_of(key) {
+            array.writers().wait_for_none(key)?;
+        }
+        let written = self.written_keys.add(key);
+        // Of two that open at once, one at least finds the other.
+        if let Some(array) = self.in_writing_of(key) {
+            array.writers().check_none(key)?;
+        }
+        Ok(written)
+    }
+
+    /// Fails with `Busy` if the key of a chunk of an array is open for writing.
+    pub fn check_keys_free(&self, array: &OpenArray) -> Result<()> {
+        let is_chunk = |key: &Key| array.buffer.has_key(key);
+        match self.written_keys.wait_for_none(is_chunk) {
+            Some(key) => Err(busy(array.path(), &key.to_string())),
+            None => Ok(()),
+        }
     }
 }
 

@@ -9,7 +9,6 @@ use std::sync::Arc;
 use crate::array::chunk_loader::ChunkLoader;
 use crate::array::chunk_versions::ChunkVersions;
 use crate::array::decoder::{Decoder, PieceLocation};
-use crate::array::dirty_chunks::DirtyChunks;
 use crate::array::open_chunks::OpenChunks;
 use crate::array::piece::{Cached, Decoded, Lacking, Piece};
 use crate::array::read_contents::{ChunkContents, PieceContent, ReadContents};
@@ -18,6 +17,7 @@ use crate::array::shard_indexes::ShardIndexes;
 use crate::array::shard_reader::ShardReader;
 use crate::array::stored_array::StoredArray;
 use crate::array::version_table::VersionState;
+use crate::array::write_buffer::WriteBuffer;
 use crate::error::{Error, Kind, Result};
 use crate::grid::ChunkIndex;
 use crate::known::Known;
@@ -41,15 +41,15 @@ pub(super) struct ChunkReader {
     shards: Arc<ShardReader>,
     loader: ChunkLoader,
     /// What was written and is not stored yet.
-    dirty: Arc<DirtyChunks>,
+    buffer: Arc<WriteBuffer>,
 }
 
 impl ChunkReader {
-    /// Reads the chunks of an array, and before them those of which `dirty` has what was written.
+    /// Reads the chunks of an array, and before them those of which `buffer` has what was written.
     pub(super) fn new(
         array: Arc<StoredArray>,
         versions: Arc<ChunkVersions>,
-        dirty: Arc<DirtyChunks>,
+        buffer: Arc<WriteBuffer>,
     ) -> Result<Arc<ChunkReader>> {
         let decoder = Arc::new(Decoder::new(array.clone())?);
         let (of_array, of_decoder) = (|| array.clone(), || decoder.clone());
@@ -70,7 +70,7 @@ impl ChunkReader {
             open,
             indexes,
             groups,
-            dirty,
+            buffer,
             versions,
             decoder,
             array,
@@ -79,20 +79,20 @@ impl ChunkReader {
 
     /// Returns a piece that was written and is not stored yet.
     pub(super) fn written(&self, piece: ChunkIndex) -> Option<Arc<Decoded>> {
-        if self.dirty.is_empty() {
+        if self.buffer.is_empty() {
             return None;
         }
         let location = self.decoder.locate(piece);
-        self.dirty.find(&location.indices, &location.inner)
+        self.buffer.find(&location.indices, &location.inner)
     }
 
     /// Like `written`, without waiting: unknown while a write is copied.
     pub(super) fn written_now(&self, piece: ChunkIndex) -> Known<Arc<Decoded>> {
-        if self.dirty.is_empty() {
+        if self.buffer.is_empty() {
             return Known::Missing;
         }
         let location = self.decoder.locate(piece);
-        self.dirty.find_now(&location.indices, &location.inner)
+        self.buffer.find_now(&location.indices, &location.inner)
     }
 
     /// Drops a piece from the cache.

@@ -95,7 +95,7 @@ impl DirtyChunk {
     }
 
     /// Notes that the key holds the chunk as it is, in this version.
-    pub(super) fn note_kept(&mut self, version: Version) {
+    pub(super) fn confirm(&mut self, version: Version) {
         for (place, digest) in &mut self.read {
             *digest = self.pieces.get(place).map(|piece| piece.digest());
         }

@@ -2,13 +2,10 @@
 //!
 //! Everything that is held of a store's chunks counts in one budget. What is done with it is left to the arrays.
 
-use parking_lot::{Mutex, MutexGuard};
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use crate::array::OpenArray;
-use crate::array::dirty_chunks::DirtyBytes;
 use crate::array::open_chunk::StoredChunk;
 use crate::array::piece::{CacheKey, Cached};
 use crate::array::reader_cache::{OpenQuestion, ReaderCache};
@@ -16,6 +13,7 @@ use crate::array::shard_groups;
 use crate::array::shard_groups::ShardRuns;
 use crate::array::spill::Spill;
 use crate::array::spill_file::SpillConfig;
+use crate::array::write_budget::WriteBudget;
 use crate::model::Array;
 use crate::stats::Stats;
 use crate::store::layer::disk_cache::CacheNamespace;
@@ -71,9 +69,7 @@ pub struct Engine {
     pub(super) limits: Limits,
     pub(super) last_id: AtomicU64,
     /// Bytes that were written and are not stored yet.
-    pub(super) dirty_bytes: Arc<DirtyBytes>,
-    /// The arrays that have them.
-    pub(super) writers: Mutex<Vec<Weak<OpenArray>>>,
+    pub(super) write_budget: Arc<WriteBudget>,
     /// The files whose lengths are being found, by array and name.
     pub(super) lengths: SingleFlight<(u64, String), u64>,
 }
@@ -141,10 +137,9 @@ impl Engine {
             loads: cores.max(limits.fetches) as u64 + 1,
             encoders: cores.max(limits.fetches),
             stats,
+            write_budget: WriteBudget::new(limits.memory),
             limits,
             last_id: AtomicU64::new(0),
-            dirty_bytes: Arc::default(),
-            writers: Mutex::default(),
             lengths: SingleFlight::default(),
         })
     }
@@ -152,10 +147,6 @@ impl Engine {
     /// Returns the counters.
     pub fn stats(&self) -> &Arc<Stats> {
         &self.stats
-    }
-
-    pub(super) fn writers(&self) -> MutexGuard<'_, Vec<Weak<OpenArray>>> {
-        self.writers.lock()
     }
 
     /// Takes room for an array that is going to be opened, if there is some.

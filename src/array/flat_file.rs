@@ -438,8 +438,8 @@ mod tests {
                 piece[0] = 2;
             };
             let chunk = [0].as_slice().into();
-            let dirty = &array.dirty;
-            let write = scope.spawn(move || dirty.edit(&chunk, &[], false, &edit));
+            let buffer = &array.buffer;
+            let write = scope.spawn(move || buffer.edit(&chunk, &[], false, &edit));
             copy.assert_answers(|| file.read_now(&UNLIMITED, 0..8).is_some());
             assert!(write.join().unwrap().unwrap());
         });
@@ -452,13 +452,13 @@ mod tests {
         let file = FlatFile::new(array.clone(), Region::whole(&[8])).unwrap();
         file.write(&UNLIMITED, 1, &[9], WriteSource::Program)
             .unwrap();
-        array.engine.dirty_bytes.close();
+        array.engine.write_budget.close();
         for (place, written) in [(1, 1), (1, 2), (5, 1)] {
             let refused = file.write(&UNLIMITED, place, &vec![7; written], WriteSource::Program);
             assert_eq!(refused.unwrap_err().kind(), Kind::Unavailable, "{place}");
         }
         array.flush(&UNLIMITED).unwrap();
-        assert!(array.dirty.is_empty());
+        assert!(array.buffer.is_empty());
         let mut expected = values(0..8, 0);
         expected[1] = 9;
         assert_eq!(read(&file, 0..8), expected);
@@ -469,10 +469,10 @@ mod tests {
     fn an_array_is_listed_as_written_once_it_has_something_to_store() {
         let array = SampleArray::new(&[8], &[4]).open(1 << 20);
         let file = FlatFile::new(array.clone(), Region::whole(&[8])).unwrap();
-        let list = array.engine.writers();
+        let list = array.engine.write_budget.writers();
         thread::scope(|scope| {
             let write = scope.spawn(|| file.write(&UNLIMITED, 1, &[9], WriteSource::Program));
-            let is_written = || !array.dirty.is_empty();
+            let is_written = || !array.buffer.is_empty();
             for _ in 0..500 {
                 if is_written() {
                     break;
@@ -484,6 +484,6 @@ mod tests {
             write.join().unwrap().unwrap();
             assert!(is_first, "it was about to be listed");
         });
-        assert_eq!(array.engine.writers().len(), 1);
+        assert_eq!(array.engine.write_budget.writers().len(), 1);
     }
 }

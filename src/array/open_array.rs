@@ -3,37 +3,38 @@
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::ops::Deref;
-use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::SystemTime;
 
 use crate::array::chunk_reader::ChunkReader;
 use crate::array::chunk_versions::ChunkVersions;
+use crate::array::chunk_writer::ChunkWriter;
 use crate::array::decoder::Decoder;
-use crate::array::dirty_chunks::DirtyChunks;
 use crate::array::lengths::VersionedLength;
 use crate::array::read_tracker::ReadTrackers;
 use crate::array::stored_array::StoredArray;
-use crate::error::{Error, Result};
+use crate::array::write_buffer::WriteBuffer;
+use crate::array::writers::busy;
+use crate::error::{Error, Kind, Result};
 use crate::grid::Grid;
 use crate::model::Array;
 use crate::request_context::RequestContext;
-use crate::store::{EncodedBy, Key, LogPosition, QueryStamp};
+use crate::store::{Key, LogPosition, QueryStamp};
 use crate::sync::budget::Reservation;
 
 /// An array, ready to be read.
 pub struct OpenArray {
     stored: Arc<StoredArray>,
     pub(super) reader: Result<Arc<ChunkReader>>,
+    pub(super) writer: Result<Arc<ChunkWriter>>,
     /// The readers of its open files; `None` if the array cannot be decoded.
     pub(super) trackers: Option<Arc<ReadTrackers>>,
     /// Whether a warning was logged that memory has no room for a row of chunks.
     pub(super) has_warned: AtomicBool,
     pub(super) versions: Arc<ChunkVersions>,
     /// What was written and is not stored yet.
-    pub(super) dirty: Arc<DirtyChunks>,
-    /// By which metadata chunks are encoded, once that was asked.
-    pub(super) encoded_by: OnceLock<Option<EncodedBy>>,
+    pub(super) buffer: Arc<WriteBuffer>,
     /// Lengths of files that had to be read to know them.
     pub(super) lengths: Mutex<HashMap<String, VersionedLength>>,
     /// Whether next to nothing of it was stored, and how old the answer is.
@@ -59,18 +60,20 @@ impl Deref for OpenArray {
 }
 
 impl OpenArray {
-    /// Opens an array whose pending writes are in `dirty`, and which counts in `room`.
+    /// Opens an array whose pending writes are in `buffer`, and which counts in `room`.
     pub(super) fn new(
         stored: Arc<StoredArray>,
-        dirty: Arc<DirtyChunks>,
+        buffer: Arc<WriteBuffer>,
         room: Option<Reservation>,
     ) -> OpenArray {
-        let engine = &stored.engine;
         let versions = ChunkVersions::new(stored.clone());
-        let reader = ChunkReader::new(stored.clone(), versions.clone(), dirty.clone());
+        let reader = ChunkReader::new(stored.clone(), versions.clone(), buffer.clone());
+        let new_writer =
+            |reader: &Arc<ChunkReader>| ChunkWriter::new(reader.clone(), buffer.clone());
+        let writer = reader.as_ref().map(new_writer).map_err(Error::clone);
         let decodable = reader.as_ref().ok().map(|reader| &reader.decoder);
         let trackers = decodable.map(|decoder| Arc::new(ReadTrackers::new(decoder.pieces.clone())));
-        if let (Some(spill), Some(trackers)) = (&engine.spill, &trackers)
+        if let (Some(spill), Some(trackers)) = (&stored.engine.spill, &trackers)
             && decodable.is_some_and(|decoder| decoder.is_encoded())
         {
             spill.add(stored.id, trackers);
@@ -79,8 +82,8 @@ impl OpenArray {
             trackers,
             has_warned: AtomicBool::new(false),
             reader,
-            dirty,
-            encoded_by: OnceLock::new(),
+            writer,
+            buffer,
             lengths: Mutex::default(),
             sparse: Mutex::default(),
             versions,
@@ -156,7 +159,7 @@ impl OpenArray {
 
     /// Like `content`, by what is known without asking.
     pub fn content_now(&self) -> u64 {
-        self.versions.content().with(self.dirty.content())
+        self.versions.content().with(self.buffer.content())
     }
 
     /// Returns the state of the content by what is known without asking.
@@ -173,5 +176,67 @@ impl OpenArray {
         self.reader.is_ok()
             && (self.content_now() != since.content
                 || self.versions.may_have_changed(since.position))
+    }
+
+    pub(super) fn writer(&self) -> Result<&Arc<ChunkWriter>> {
+        self.writer.as_ref().map_err(Error::clone)
+    }
+
+    /// Fails if the array cannot be written: `ReadOnly` if encoding would lose something and that is not allowed, or
+    /// if elements have no fixed length; `TooLarge` if chunks are too large for the memory; and with the error that
+    /// stops them from being decoded.
+    pub fn check_writable(&self) -> Result<()> {
+        if self.metadata.data_type.is_variable() {
+            let why = "elements without a fixed length are not written";
+            return Err(Error::new(Kind::ReadOnly, &self.path, why));
+        }
+        self.writer()?.check_writable()
+    }
+
+    /// Stores all that was written to the array, through any handle. Returns the first error, after all chunks were
+    /// tried; `Changed` if the metadata give the chunks another meaning by now.
+    pub fn flush(&self, context: &RequestContext) -> Result<()> {
+        if self.buffer.is_empty() {
+            return Ok(());
+        }
+        self.writer()?.flush(context)
+    }
+
+    /// Returns how many written chunks were dropped so far because their keys had changed, and the error of the last.
+    pub fn lost(&self) -> (u64, Option<Error>) {
+        self.buffer.lost()
+    }
+
+    /// Notes that the array is opened for writing by the file at a path of the mount. `Busy` if another file of it is; one
+    /// that was closed just now is waited for.
+    pub fn begin_writing(&self, file: &str) -> Result<()> {
+        let added = self.buffer.writers().add(file);
+        added.map_err(|other| busy(file, &other))
+    }
+
+    /// Notes that a handle for writing was closed.
+    pub fn end_writing(&self) {
+        self.buffer.writers().remove();
+    }
+
+    /// Notes that the kernel has dropped its pages of the file that is open for writing.
+    pub fn note_pages_dropped(&self) {
+        self.buffer.writers().note_pages_dropped();
+    }
+
+    /// Notes that pages are written.
+    pub fn note_page_write(&self) {
+        let writes = &self.buffer.writers().page_writes;
+        writes.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// Returns how many times pages were written.
+    pub fn page_writes(&self) -> u64 {
+        self.buffer.writers().page_writes.load(Ordering::Acquire)
+    }
+
+    /// Whether the array is open for writing.
+    pub fn is_open_for_writing(&self) -> bool {
+        self.buffer.writers().are_some()
     }
 }

@@ -15,8 +15,6 @@ use std::time::{Duration, Instant};
 use lru::LruCache;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
-use crate::array::OpenArray;
-use crate::array::decoder::{Decoder, PieceLocation};
 use crate::array::dirty_chunk::{DirtyChunk, ReadDigest};
 use crate::array::flat_file::FlatFile;
 use crate::array::piece::Decoded;
@@ -41,7 +39,7 @@ pub(super) struct Writers {
     open: Mutex<Option<OpenWriters>>,
     closed: Condvar,
     /// How many pages were written. The kernel writes a page back by any handle by which a program has mapped the file.
-    page_writes: AtomicU64,
+    pub(super) page_writes: AtomicU64,
 }
 
 /// The handles of one file.
@@ -112,7 +110,7 @@ impl Writers {
     }
 
     /// Adds a handle of a file; fails with the name of another one that stays open for writing.
-    fn add(&self, file: &str) -> std::result::Result<(), String> {
+    pub(super) fn add(&self, file: &str) -> std::result::Result<(), String> {
         let mut open = self.wait_for_others(Some(file))?;
         let writers = open.get_or_insert_with(|| OpenWriters {
             file: file.to_string(),
@@ -141,7 +139,7 @@ impl Writers {
     }
 
     /// Removes a handle; with the last one, what was shown is forgotten.
-    fn remove(&self) {
+    pub(super) fn remove(&self) {
         let mut open = self.open.lock();
         let Some(writers) = &mut *open else { return };
         writers.handles -= 1;
@@ -224,7 +222,7 @@ impl Writers {
     }
 
     /// Notes that the kernel has dropped the pages of the file: those of refused pieces are what was read since.
-    fn note_pages_dropped(&self) {
+    pub(super) fn note_pages_dropped(&self) {
         let mut open = self.open.lock();
         let Some(writers) = &mut *open else { return };
         let refused = writers.shown.iter().filter(|(_, shown)| shown.is_refused);
@@ -244,74 +242,6 @@ pub(super) fn busy(subject: impl std::fmt::Display, file: &str) -> Error {
     Error::new(Kind::Busy, subject, why)
 }
 
-impl OpenArray {
-    /// Notes that the array is opened for writing by the file at a path of the mount. `Busy` if another file of it is; one
-    /// that was closed just now is waited for.
-    pub fn begin_writing(&self, file: &str) -> Result<()> {
-        let added = self.dirty.writers().add(file);
-        added.map_err(|other| busy(file, &other))
-    }
-
-    /// Notes that a handle for writing was closed.
-    pub fn end_writing(&self) {
-        self.dirty.writers().remove();
-    }
-
-    /// Notes that the kernel has dropped its pages of the file that is open for writing.
-    pub fn note_pages_dropped(&self) {
-        self.dirty.writers().note_pages_dropped();
-    }
-
-    /// Notes that pages are written.
-    pub fn note_page_write(&self) {
-        let writes = &self.dirty.writers().page_writes;
-        writes.fetch_add(1, Ordering::AcqRel);
-    }
-
-    /// Returns how many times pages were written.
-    pub fn page_writes(&self) -> u64 {
-        self.dirty.writers().page_writes.load(Ordering::Acquire)
-    }
-
-    /// Whether the array is open for writing.
-    pub fn is_open_for_writing(&self) -> bool {
-        self.dirty.writers().are_some()
-    }
-
-    /// Drops pages that were written back to a piece which another program has changed since they were read. Their
-    /// writers get the error when they close the file or sync it: the kernel has no error of its own for that.
-    pub(super) fn refuse_pages(
-        &self,
-        context: &RequestContext,
-        decoder: &Decoder,
-        piece: ChunkIndex,
-        location: &PieceLocation,
-    ) -> Result<()> {
-        let key = self.key_of(context, &location.indices)?;
-        self.dirty.writers().refuse(&decoder.pieces.indices(piece));
-        let why = "was changed since it was read; what was written to it here is dropped";
-        self.dirty.note_lost(&Error::new(Kind::Changed, &key, why));
-        self.versions.fetch(context, location.stored).map(drop)
-    }
-
-    /// Returns the digest of a piece as it is stored, or as it was when it was read to be written; `None` if it is not
-    /// stored, or was written whole.
-    fn stored_digest(
-        &self,
-        context: &RequestContext,
-        decoder: &Decoder,
-        piece: ChunkIndex,
-    ) -> Result<Option<u64>> {
-        let location = decoder.locate(piece);
-        let read = self.dirty.read_digest(&location.indices, &location.inner);
-        if let Some(ReadDigest(digest)) = read {
-            return Ok(digest);
-        }
-        let (found, _) = self.reader()?.versioned_piece(context, piece, &location)?;
-        Ok(found.digest())
-    }
-}
-
 impl FlatFile {
     /// Returns the bytes of a range, and remembers the pieces under it while the array is open for writing. The range must
     /// lie in the file.
@@ -326,7 +256,7 @@ impl FlatFile {
     /// Remembers the pieces under a range as they are now.
     fn note_shown(&self, context: &RequestContext, range: &Range<u64>) -> Result<()> {
         let decoder = self.array.decoder()?;
-        let writers = self.array.dirty.writers();
+        let writers = self.array.buffer.writers();
         let mut fresh: Vec<ChunkIndex> = Vec::new();
         self.visit_pieces(decoder, range, |piece, _, _| {
             if writers.must_note(&decoder.pieces.indices(piece)) {
@@ -334,7 +264,7 @@ impl FlatFile {
             }
         });
         for piece in fresh {
-            let digest = self.array.stored_digest(context, decoder, piece)?;
+            let digest = self.array.writer()?.stored_digest(context, piece)?;
             writers.note(decoder.pieces.indices(piece), digest);
         }
         Ok(())

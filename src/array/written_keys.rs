@@ -9,9 +9,7 @@ use std::time::Instant;
 
 use parking_lot::{Condvar, Mutex};
 
-use crate::array::writers::{CLOSE_WAIT, busy};
-use crate::array::{Arrays, OpenArray};
-use crate::error::Result;
+use crate::array::writers::CLOSE_WAIT;
 use crate::store::Key;
 
 /// The keys that are open for writing, with the number of their handles.
@@ -28,7 +26,7 @@ pub struct WrittenKey {
 }
 
 impl WrittenKeys {
-    fn add(self: &Arc<Self>, key: &Key) -> WrittenKey {
+    pub(super) fn add(self: &Arc<Self>, key: &Key) -> WrittenKey {
         *self.open.lock().entry(key.clone()).or_insert(0) += 1;
         WrittenKey {
             keys: self.clone(),
@@ -37,7 +35,7 @@ impl WrittenKeys {
     }
 
     /// Waits until no key is open that `is_meant`, for the time that a close may take; returns one that stays open.
-    fn wait_for_none(&self, is_meant: impl Fn(&Key) -> bool) -> Option<Key> {
+    pub(super) fn wait_for_none(&self, is_meant: impl Fn(&Key) -> bool) -> Option<Key> {
         let end = Instant::now() + CLOSE_WAIT;
         let mut open = self.open.lock();
         loop {
@@ -58,30 +56,6 @@ impl Drop for WrittenKey {
                 open.remove(&self.key);
                 self.keys.closed.notify_all();
             }
-        }
-    }
-}
-
-impl Arrays {
-    /// Notes that a key is changed, or opened for writing. `Busy` if it is that of a chunk of an array of which a decoded file is.
-    pub fn begin_writing_key(&self, key: &Key) -> Result<WrittenKey> {
-        if let Some(array) = self.in_writing_of(key) {
-            array.writers().wait_for_none(key)?;
-        }
-        let written = self.written_keys.add(key);
-        // Of two that open at once, one at least finds the other.
-        if let Some(array) = self.in_writing_of(key) {
-            array.writers().check_none(key)?;
-        }
-        Ok(written)
-    }
-
-    /// Fails with `Busy` if the key of a chunk of an array is open for writing.
-    pub fn check_keys_free(&self, array: &OpenArray) -> Result<()> {
-        let is_chunk = |key: &Key| array.dirty.has_key(key);
-        match self.written_keys.wait_for_none(is_chunk) {
-            Some(key) => Err(busy(array.path(), &key.to_string())),
-            None => Ok(()),
         }
     }
 }

@@ -1,19 +1,20 @@
-//! Pieces that were written and are not stored yet, by the stored chunk that they belong to.
+//! Holds the pieces of an array that were written and are not stored yet.
 //!
-//! They are the current content for every reader of the array. A chunk is locked while it is changed or stored, so no
+//! They are found by the stored chunk that they belong to, and are the current content for every reader of the array. A chunk is locked while it is changed or stored, so no
 //! change is lost; a piece is changed in place only while no reader shares it. The table's own lock is held for a
 //! lookup, or while the bytes of one write are copied.
 
 use parking_lot::{Mutex, MutexGuard};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use lru::LruCache;
 
 use crate::array::content_number::ContentNumber;
 use crate::array::dirty_chunk::{Basis, DirtyChunk, ReadDigest, WrittenPiece};
 use crate::array::piece::Decoded;
+use crate::array::write_budget::WriteBudget;
 use crate::array::writers::Writers;
 use crate::error::{Error, Kind, Result};
 use crate::grid::Coordinates;
@@ -24,31 +25,8 @@ use crate::store::{Key, Version};
 /// Number of locks that the chunks of an array share.
 const CHUNK_LOCKS: usize = 64;
 
-/// What all arrays together have still to store.
-#[derive(Default)]
-pub(super) struct DirtyBytes {
-    /// Bytes of pieces.
-    bytes: AtomicU64,
-    /// Counts writes, which orders them.
-    clock: AtomicU64,
-    /// Whether writes are refused: what is here is stored for the last time.
-    is_closed: AtomicBool,
-}
-
-impl DirtyBytes {
-    /// Returns the bytes of all pieces.
-    pub(super) fn bytes(&self) -> u64 {
-        self.bytes.load(Ordering::Relaxed)
-    }
-
-    /// Refuses all writes from now on. Those that an array has taken are in its table.
-    pub(super) fn close(&self) {
-        self.is_closed.store(true, Ordering::SeqCst);
-    }
-}
-
 /// The pieces of an array that are not stored yet.
-pub(super) struct DirtyChunks {
+pub(super) struct WriteBuffer {
     /// The array that they belong to, without attributes; its shape may have changed since.
     array: Arc<Array>,
     /// By the indices of the stored chunk, which stay the same when an array grows.
@@ -61,15 +39,15 @@ pub(super) struct DirtyChunks {
     /// The handles by which the array is open for writing.
     writers: Writers,
     locks: [Mutex<()>; CHUNK_LOCKS],
-    dirty_bytes: Arc<DirtyBytes>,
+    budget: Arc<WriteBudget>,
 }
 
 /// The right to change or to store a chunk.
 pub(super) type ChunkLock<'a> = MutexGuard<'a, ()>;
 
-impl DirtyChunks {
-    pub(super) fn new(array: &Arc<Array>, dirty_bytes: Arc<DirtyBytes>) -> DirtyChunks {
-        DirtyChunks {
+impl WriteBuffer {
+    pub(super) fn new(array: &Arc<Array>, budget: Arc<WriteBudget>) -> WriteBuffer {
+        WriteBuffer {
             array: array.clone(),
             chunks: Mutex::new(LruCache::unbounded()),
             count: AtomicUsize::new(0),
@@ -77,7 +55,7 @@ impl DirtyChunks {
             lost: Mutex::default(),
             writers: Writers::default(),
             locks: [const { Mutex::new(()) }; CHUNK_LOCKS],
-            dirty_bytes,
+            budget,
         }
     }
 
@@ -142,7 +120,7 @@ impl DirtyChunks {
 
     /// Fails once writes are refused. The table must be locked: who lists it afterwards has all writes that were taken.
     fn check_taken(&self) -> Result<()> {
-        if self.dirty_bytes.is_closed.load(Ordering::SeqCst) {
+        if self.budget.is_closed() {
             let why = "the mount is about to end: nothing is written any more";
             return Err(Error::unavailable("", why));
         }
@@ -194,7 +172,7 @@ impl DirtyChunks {
         found.indices.insert(place.clone(), indices);
         let replaced = found.pieces.insert(place, decoded);
         if replaced.is_none() {
-            self.dirty_bytes.bytes.fetch_add(length, Ordering::Relaxed);
+            self.budget.add(length);
         }
         self.touch(found);
         self.count.store(chunks.len(), Ordering::Release);
@@ -205,7 +183,7 @@ impl DirtyChunks {
 
     /// Notes that bytes of a chunk were written just now.
     fn touch(&self, chunk: &mut DirtyChunk) {
-        let touched = self.dirty_bytes.clock.fetch_add(1, Ordering::Relaxed);
+        let touched = self.budget.tick();
         chunk.note_write(touched);
         self.content.renew();
     }
@@ -248,15 +226,15 @@ impl DirtyChunks {
 
     /// Notes that a chunk lies under its key as it was written, in this version, though storing it failed. Needs the
     /// chunk's lock.
-    pub(super) fn note_kept(&self, chunk: &Coordinates, version: Version) {
+    pub(super) fn confirm(&self, chunk: &Coordinates, version: Version) {
         if let Some(chunk) = self.lock().peek_mut(chunk) {
-            chunk.note_kept(version);
+            chunk.confirm(version);
         }
     }
 
     /// Drops a chunk that cannot be stored any more; each writer of the array gets the error. Needs the chunk's
     /// lock.
-    pub(super) fn lose(&self, chunk: &Coordinates, error: &Error) {
+    pub(super) fn abandon(&self, chunk: &Coordinates, error: &Error) {
         self.refuse_pages(chunk);
         self.remove(chunk);
         self.note_lost(error);
@@ -329,13 +307,11 @@ impl DirtyChunks {
     fn uncount(&self, chunk: &DirtyChunk) {
         let pieces = chunk.pieces.values();
         let bytes: usize = pieces.map(|piece| piece.bytes().len()).sum();
-        self.dirty_bytes
-            .bytes
-            .fetch_sub(bytes as u64, Ordering::Relaxed);
+        self.budget.subtract(bytes as u64);
     }
 }
 
-impl Drop for DirtyChunks {
+impl Drop for WriteBuffer {
     fn drop(&mut self) {
         let chunks = std::mem::replace(&mut *self.lock(), LruCache::unbounded());
         chunks.iter().for_each(|(_, chunk)| self.uncount(chunk));
