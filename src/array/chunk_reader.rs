@@ -6,7 +6,9 @@
 
 use std::sync::Arc;
 
+use crate::array::assembler::Source;
 use crate::array::chunk_loader::ChunkLoader;
+use crate::array::chunk_slice::ChunkSlice;
 use crate::array::chunk_versions::ChunkVersions;
 use crate::array::decoder::{Decoder, PieceLocation};
 use crate::array::open_chunks::OpenChunks;
@@ -29,6 +31,14 @@ const MAX_LOOKS: usize = 4;
 
 /// How often a read is made whose pieces were of several contents.
 const MAX_READS: usize = 8;
+
+/// What a piece of a read is now.
+enum CurrentPiece {
+    /// Written and not stored yet, or not stored at all.
+    Known(Piece),
+    /// The one that was decoded of this version of its stored chunk.
+    Decoded(ChunkIndex, Version),
+}
 
 /// Reads the chunks of an array.
 pub(super) struct ChunkReader {
@@ -93,6 +103,81 @@ impl ChunkReader {
         }
         let location = self.decoder.locate(piece);
         self.buffer.find_now(&location.indices, &location.inner)
+    }
+
+    /// Whether stored chunks are their own decoded form, in files of this machine, in rows of at least `run` bytes:
+    /// then the kernel's cache of the files is all the cache they need.
+    pub(super) fn reads_direct(&self, run: u64) -> bool {
+        let row = self
+            .decoder
+            .stored
+            .chunk_shape()
+            .last()
+            .copied()
+            .unwrap_or(1);
+        !self.decoder.is_encoded()
+            && self.array.store().info().folder.is_some()
+            && row.saturating_mul(self.array.element as u64) >= run
+    }
+
+    /// Returns the pieces of some parts, each once, if all are in memory and current. They are looked up together: a read of
+    /// small inner chunks meets a thousand of them.
+    pub(super) fn pieces_in_memory(&self, parts: &[ChunkSlice]) -> Option<Vec<Piece>> {
+        let current = self.current_pieces(parts)?;
+        let keys = current.iter().filter_map(|current| match current {
+            CurrentPiece::Known(_) => None,
+            CurrentPiece::Decoded(piece, _) => Some((self.array.id, 0, piece.0)),
+        });
+        let mut cached = self.array.engine.cache.get_all(keys)?.into_iter();
+        let piece = |current| match current {
+            CurrentPiece::Known(piece) => Some(piece),
+            CurrentPiece::Decoded(_, version) => match cached.next()? {
+                Cached::Chunk(decoded) if decoded.version == version => Some(Piece::Data(decoded)),
+                _ => None,
+            },
+        };
+        current.into_iter().map(piece).collect()
+    }
+
+    /// Returns the current content of the pieces of some parts, each once; `None` if one of them is unknown without asking
+    /// the store or waiting for a write.
+    fn current_pieces(&self, parts: &[ChunkSlice]) -> Option<Vec<CurrentPiece>> {
+        let versions = self.versions.lock();
+        let mut last = None;
+        let mut state = |stored| match last {
+            Some((number, state)) if number == stored => state,
+            _ => {
+                let state = versions.of(stored);
+                last = Some((stored, state));
+                state
+            }
+        };
+        let current = |group: &[ChunkSlice]| {
+            let first = group.first()?;
+            let piece = first.piece;
+            match self.written_now(piece) {
+                Known::Is(written) => return Some(CurrentPiece::Known(Piece::Data(written))),
+                Known::Missing => {}
+                Known::Unknown => return None,
+            }
+            match state(self.decoder.stored_number_at(piece, &first.start)) {
+                VersionState::Known(None) => Some(CurrentPiece::Known(Piece::Fill)),
+                VersionState::Known(Some(version)) => Some(CurrentPiece::Decoded(piece, version)),
+                VersionState::Unknown | VersionState::Stale => None,
+            }
+        };
+        parts
+            .chunk_by(ChunkSlice::is_of_same_piece)
+            .map(current)
+            .collect()
+    }
+
+    /// Returns where a piece is read: on disk if it is there and not in memory.
+    pub(super) fn source(&self, context: &RequestContext, piece: ChunkIndex) -> Result<Source> {
+        match self.spilled(piece) {
+            Some(version) => Ok(Source::Spilled(version)),
+            None => self.piece(context, piece).map(Source::Piece),
+        }
     }
 
     /// Drops a piece from the cache.

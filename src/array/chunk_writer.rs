@@ -56,7 +56,7 @@ pub(super) struct PieceEdit<'a> {
 /// Writes the chunks of an array.
 pub(super) struct ChunkWriter {
     pub(super) array: Arc<StoredArray>,
-    reader: Arc<ChunkReader>,
+    pub(super) reader: Arc<ChunkReader>,
     pub(super) buffer: Arc<WriteBuffer>,
     /// By which metadata chunks are encoded, once that was asked.
     encoded_by: OnceLock<Option<EncodedBy>>,

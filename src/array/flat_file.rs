@@ -1,80 +1,28 @@
-//! A box of an array as one flat file: C order, or that of other dimensions, little-endian, no header.
+//! A box of an array as one flat file: its bytes in C order, little-endian, without a header.
 //!
-//! A range of bytes is cut into boxes, these into the pieces under them (`parts`), and each piece's runs of bytes are
-//! copied into the answer (`gather`). Pieces are taken one after another, so a read never holds more than one that it has
-//! to load; the other missing ones are meanwhile decoded by the engine's threads (`prefetch`).
+//! The order may be that of other dimensions. `FileReader` reads the file, `ChunkWriter` writes its pieces.
 
 use std::ops::Range;
 use std::sync::Arc;
 
 use crate::array::OpenArray;
-use crate::array::chunk_rows::ChunkRows;
-use crate::array::decoder::Decoder;
-use crate::array::parts;
-use crate::array::parts::{MissedParts, Part};
-use crate::array::piece::{Cached, Piece};
-use crate::array::read_contents::ReadContents;
-use crate::array::read_tracker::{ReadTracker, Window};
-use crate::array::version_table::VersionState;
-use crate::error::{Error, Result};
+use crate::array::chunk_slice::ChunkSlice;
+use crate::array::chunk_writer::{ChunkWriter, PieceEdit, WriteSource};
+use crate::array::file_layout::{FileLayout, in_buffer};
+use crate::array::file_reader::FileReader;
+use crate::array::read_ahead::MAX_READ_WHOLE;
+use crate::error::{Error, Kind, Result};
 use crate::grid::{ChunkIndex, Region};
-use crate::known::Known;
-use crate::model::bytes_of;
 use crate::request_context::RequestContext;
-use crate::store::Version;
+use crate::sync::pool::parallel_map;
 use crate::sync::read_bytes::ReadBytes;
-
-/// What a piece of a read is now.
-enum CurrentPiece {
-    /// Written and not stored yet, or not stored at all.
-    Known(Piece),
-    /// The one that was decoded of this version of its stored chunk.
-    Decoded(ChunkIndex, Version),
-}
 
 /// A box of an array as a flat file.
 pub struct FlatFile {
-    pub(super) array: Arc<OpenArray>,
-    pub(super) region: Region,
-    pub(super) length: u64,
-    pub(super) tracker: Arc<ReadTracker>,
-    pub(super) rows: ChunkRows,
-    /// Whether reads go to the stored chunks themselves, which are not encoded.
-    pub(super) direct: bool,
-    missed: MissedParts,
-    /// The dimension of the array that each dimension of the file is, outermost first; nothing for their own order.
-    pub(super) order: Option<Box<[usize]>>,
-    /// Called by each read that has begun to copy.
-    #[cfg(test)]
-    pub(super) while_copying: Option<Box<dyn Fn() + Send + Sync>>,
-}
-
-/// The longest file, in bytes, that its first reader is taken to read whole.
-const MAX_READ_WHOLE: u64 = 16 << 30;
-
-impl Drop for FlatFile {
-    fn drop(&mut self) {
-        let trackers = self.array.trackers.as_ref();
-        if trackers.is_some_and(|trackers| trackers.remove(&self.tracker)) {
-            self.array
-                .reader
-                .iter()
-                .for_each(|it| it.groups.forget_runs());
-        }
-        self.array.reader.iter().for_each(|it| it.give_up_spilled());
-    }
-}
-
-/// The shortest runs, in bytes, that are read directly: each takes a buffer of a system call.
-const MIN_DIRECT_RUN: u64 = 256;
-
-/// Returns a length or an offset inside the buffer of one read.
-#[expect(
-    clippy::cast_possible_truncation,
-    reason = "it is at most the length of the buffer, which is a usize"
-)]
-pub(super) fn in_buffer(bytes: u64) -> usize {
-    bytes as usize
+    array: Arc<OpenArray>,
+    layout: Arc<FileLayout>,
+    /// The error if the array cannot be decoded.
+    reader: Result<FileReader>,
 }
 
 impl FlatFile {
@@ -89,35 +37,13 @@ impl FlatFile {
         order: Option<Box<[usize]>>,
     ) -> Result<FlatFile> {
         let element = array.metadata.element_size()?;
-        let length = bytes_of(&region.shape, element)?;
-        let direct = order.is_none() && array.reads_direct(MIN_DIRECT_RUN);
-        let axis = order
-            .as_deref()
-            .and_then(<[usize]>::first)
-            .map_or(0, |&axis| axis);
-        let (mut rows, mut window) = (ChunkRows::default(), Window::default());
-        if let Ok(decoder) = array.decoder() {
-            rows = ChunkRows::new(&decoder.pieces, &region, axis, length);
-            if !direct {
-                window = array.window(decoder, rows);
-            }
-        }
-        let tracker = ReadTracker::new(region.clone(), order.clone(), element, window);
-        let tracker = Arc::new(tracker);
-        if let Some(trackers) = &array.trackers {
-            trackers.add(&tracker);
-        }
+        let layout = Arc::new(FileLayout::new(region, order, element)?);
+        let prefetcher = array.prefetcher();
+        let reader = prefetcher.map(|it| FileReader::new(it.clone(), layout.clone()));
         Ok(FlatFile {
-            direct,
             array,
-            region,
-            length,
-            tracker,
-            rows,
-            missed: MissedParts::default(),
-            order,
-            #[cfg(test)]
-            while_copying: None,
+            layout,
+            reader,
         })
     }
 
@@ -133,27 +59,32 @@ impl FlatFile {
         FlatFile::build(array, region, (!is_own).then(|| order.into()))
     }
 
+    fn reader(&self) -> Result<&FileReader> {
+        self.reader.as_ref().map_err(Error::clone)
+    }
+
     /// Whether the elements are in the order of the array's dimensions.
     pub fn has_own_order(&self) -> bool {
-        self.order.is_none()
+        self.layout.order.is_none()
     }
 
     /// Returns the length in bytes.
     pub fn len(&self) -> u64 {
-        self.length
+        self.layout.length
     }
 
     /// Whether a reader that opens the file now is expected to be sequential: if the last one was or, if there was none, if
     /// the file is not too long for that.
     pub fn is_read_on(&self) -> bool {
-        let trackers = self.array.trackers.as_ref();
-        let last = trackers.and_then(|trackers| trackers.was_sequential());
-        last.unwrap_or(self.length <= MAX_READ_WHOLE)
+        match &self.reader {
+            Ok(reader) => reader.expects_sequential(),
+            Err(_) => self.layout.length <= MAX_READ_WHOLE,
+        }
     }
 
     /// Whether the file has no bytes.
     pub fn is_empty(&self) -> bool {
-        self.length == 0
+        self.len() == 0
     }
 
     /// Returns the array.
@@ -161,168 +92,130 @@ impl FlatFile {
         &self.array
     }
 
-    /// Returns the bytes of a range if all pieces under it are in memory and current; if not, `read` will find its parts
-    /// computed. The range must lie in the file.
+    /// Returns the bytes of a range if all chunks under it are in memory and current. The range must lie in the file.
     pub fn read_now(&self, context: &RequestContext, range: Range<u64>) -> Option<ReadBytes> {
-        let decoder = self.array.decoder().ok()?;
-        let is_long = range.end - range.start > self.max_read(decoder);
-        if self.direct || is_long || !self.array.metadata_hold(context) {
-            return None;
-        }
-        let parts = self.parts(decoder, &range);
-        let Some(pieces) = self.pieces_now(decoder, &parts) else {
-            self.missed.keep(range, parts);
-            return None;
-        };
-        let stats = &self.array.engine.stats;
-        stats.cache_hit_chunks.add(pieces.len() as u64);
-        let bytes = self
-            .gather_pieces(context, decoder, &range, &parts, pieces)
-            .ok()?;
-        let (ahead, consumed) = self.tracker.note(&range);
-        self.retire_consumed(decoder, &parts, consumed);
-        self.prefetch(decoder, &ahead);
-        Some(bytes).filter(|_| self.array.store_holds())
-    }
-
-    /// Returns the pieces of some parts, each once, if all are in memory and current. They are looked up together: a read of
-    /// small inner chunks meets a thousand of them.
-    fn pieces_now(&self, decoder: &Decoder, parts: &[Part]) -> Option<Vec<Piece>> {
-        let current = self.current(decoder, parts)?;
-        let keys = current.iter().filter_map(|current| match current {
-            CurrentPiece::Known(_) => None,
-            CurrentPiece::Decoded(piece, _) => Some((self.array.id, 0, piece.0)),
-        });
-        let mut cached = self.array.engine.cache.get_all(keys)?.into_iter();
-        let piece = |current| match current {
-            CurrentPiece::Known(piece) => Some(piece),
-            CurrentPiece::Decoded(_, version) => match cached.next()? {
-                Cached::Chunk(decoded) if decoded.version == version => Some(Piece::Data(decoded)),
-                _ => None,
-            },
-        };
-        current.into_iter().map(piece).collect()
-    }
-
-    /// Returns the current content of the pieces of some parts, each once; `None` if one of them is unknown without asking
-    /// the store or waiting for a write.
-    fn current(&self, decoder: &Decoder, parts: &[Part]) -> Option<Vec<CurrentPiece>> {
-        let versions = self.array.versions.lock();
-        let mut last = None;
-        let mut state = |stored| match last {
-            Some((number, state)) if number == stored => state,
-            _ => {
-                let state = versions.of(stored);
-                last = Some((stored, state));
-                state
-            }
-        };
-        let current = |group: &[Part]| {
-            let first = group.first()?;
-            let piece = first.piece;
-            match self.array.reader().ok()?.written_now(piece) {
-                Known::Is(written) => return Some(CurrentPiece::Known(Piece::Data(written))),
-                Known::Missing => {}
-                Known::Unknown => return None,
-            }
-            match state(decoder.stored_number_at(piece, &first.start)) {
-                VersionState::Known(None) => Some(CurrentPiece::Known(Piece::Fill)),
-                VersionState::Known(Some(version)) => Some(CurrentPiece::Decoded(piece, version)),
-                VersionState::Unknown | VersionState::Stale => None,
-            }
-        };
-        parts
-            .chunk_by(Part::is_of_same_piece)
-            .map(current)
-            .collect()
+        self.reader.as_ref().ok()?.read_now(context, range)
     }
 
     /// Returns the bytes of a range; fetches and decodes what is missing. The range must lie in the file.
     pub fn read(&self, context: &RequestContext, range: Range<u64>) -> Result<ReadBytes> {
-        let decoder = self.array.decoder()?;
-        self.array.check_metadata(context)?;
-        let read = |contents: &mut ReadContents| {
-            self.read_parts(context, decoder, range.clone(), contents)
-        };
-        let bytes = self.array.reader()?.read_one_content(context, read)?;
-        self.array.check_store()?;
-        Ok(bytes)
+        self.reader()?.read(context, range)
     }
 
-    /// Returns the bytes of a range of any length.
-    fn read_parts(
-        &self,
-        context: &RequestContext,
-        decoder: &Decoder,
-        range: Range<u64>,
-        contents: &mut ReadContents,
-    ) -> Result<ReadBytes> {
-        let most = self.max_read(decoder);
-        if range.end - range.start <= most {
-            return self.read_part(context, decoder, range, contents);
+    /// Returns the bytes of a range, and remembers the pieces under it while the array is open for writing. The range must
+    /// lie in the file.
+    pub fn read_shown(&self, context: &RequestContext, range: Range<u64>) -> Result<ReadBytes> {
+        if self.array.is_open_for_writing() {
+            // Noted before, a change in between is refused at most, and never overwritten.
+            self.note_shown(context, &range)?;
         }
-        let mut out = Vec::with_capacity(in_buffer(range.end - range.start));
-        let mut start = range.start;
-        while start < range.end {
-            let end = range.end.min(start.saturating_add(most));
-            out.extend_from_slice(&self.read_part(context, decoder, start..end, contents)?);
-            start = end;
-        }
-        Ok(out.into())
+        self.read(context, range)
     }
 
-    /// Returns the bytes of a range that is no longer than `max_read`.
-    fn read_part(
-        &self,
-        context: &RequestContext,
-        decoder: &Decoder,
-        range: Range<u64>,
-        contents: &mut ReadContents,
-    ) -> Result<ReadBytes> {
-        let parts = self.missed.take(&range);
-        let parts = parts.unwrap_or_else(|| self.parts(decoder, &range));
-        if self.direct {
-            // The kernel reads the stored files ahead.
-            self.tracker.note(&range);
-            return self.gather_stored(context, decoder, &range, (&parts, contents));
-        }
-        // Before anything is decoded, so that evicted pieces which the reader needs are spilled.
-        let ahead = self.tracker.begin(&range);
-        let bytes = self.gather_loading(context, decoder, &range, (&parts, contents), &ahead);
-        let consumed = self.tracker.finish(&range);
-        self.retire_consumed(decoder, &parts, consumed);
-        bytes
-    }
-
-    /// Returns the elements that hold a range of bytes.
-    pub(super) fn elements(&self, range: &Range<u64>) -> Range<u64> {
-        parts::elements(self.array.element, range)
-    }
-
-    /// Returns the most bytes that are read at a time.
-    pub(super) fn max_read(&self, decoder: &Decoder) -> u64 {
-        parts::max_read(decoder, self.array.element)
-    }
-
-    /// Calls `visit` with each piece under a range, its first element and the elements that are wanted of it.
-    pub(super) fn visit_pieces(
-        &self,
-        decoder: &Decoder,
-        range: &Range<u64>,
-        visit: impl FnMut(ChunkIndex, &[u64], &Region),
-    ) {
-        let order = self.order.as_deref();
-        parts::visit_pieces(decoder, (&self.region, order), self.elements(range), visit);
-    }
-
-    /// Returns the parts of pieces under a range; those of one piece come one after another.
-    pub(super) fn parts(&self, decoder: &Decoder, range: &Range<u64>) -> Vec<Part> {
-        let mut parts = Vec::new();
-        self.visit_pieces(decoder, range, |piece, start, shared| {
-            parts.push(Part::new(piece, start, shared));
+    /// Remembers the pieces under a range as they are now.
+    fn note_shown(&self, context: &RequestContext, range: &Range<u64>) -> Result<()> {
+        let grid = self.array.decoded_grid()?;
+        let writers = self.array.buffer.writers();
+        let mut fresh: Vec<ChunkIndex> = Vec::new();
+        self.layout.visit(grid, range, |piece, _, _| {
+            if writers.must_note(&grid.indices(piece)) {
+                fresh.push(piece);
+            }
         });
-        parts.sort_by_key(|part| part.piece);
-        parts
+        for piece in fresh {
+            let digest = self.array.writer()?.stored_digest(context, piece)?;
+            writers.note(grid.indices(piece), digest);
+        }
+        Ok(())
+    }
+
+    /// Writes bytes at an offset. Fails with `TooLarge` beyond the end, which no write moves, with `Invalid` for a value
+    /// that the data type does not have, and as `OpenArray::check_writable` does. What was written before an error stays.
+    pub fn write(
+        &self,
+        context: &RequestContext,
+        offset: u64,
+        bytes: &[u8],
+        source: WriteSource,
+    ) -> Result<()> {
+        self.array.check_writable()?;
+        if !self.has_own_order() {
+            let why = "has its dimensions in another order, and so is not written";
+            return Err(Error::new(Kind::ReadOnly, &self.array.path, why));
+        }
+        let writer = self.array.writer()?;
+        let grid = self.array.decoded_grid()?;
+        let end = offset.checked_add(bytes.len() as u64);
+        let Some(end) = end.filter(|&end| end <= self.layout.length) else {
+            let length = self.layout.length;
+            let found = format!("the file has {length} bytes, as many as its array");
+            return Err(Error::too_large(&self.array.path, found));
+        };
+        writer.check_values(bytes)?;
+        self.array.check_metadata(context)?;
+        let most = self.layout.max_read(grid);
+        let mut start = offset;
+        while start < end {
+            let range = start..end.min(start.saturating_add(most));
+            start = range.end;
+            let given = in_buffer(range.start - offset)..in_buffer(range.end - offset);
+            let given = bytes.get(given).unwrap_or_default();
+            let write =
+                |part: ChunkSlice| self.write_part(context, writer, &part, &range, given, source);
+            let parts = self.layout.parts(grid, &range).into_iter();
+            let (missing, others) = parts.partition(|part| self.has_to_read(writer, part));
+            let missing: Vec<ChunkSlice> = missing;
+            let threads = writer.edits_at_once();
+            let written = parallel_map(threads.min(missing.len()), missing, &write);
+            written.into_iter().collect::<Result<()>>()?;
+            let others: Vec<ChunkSlice> = others;
+            others.into_iter().try_for_each(write)?;
+        }
+        Ok(())
+    }
+
+    /// Whether a piece is written in part and its other elements have to be read, which may take long.
+    fn has_to_read(&self, writer: &ChunkWriter, part: &ChunkSlice) -> bool {
+        let grid = &writer.reader.decoder.pieces;
+        let indices = grid.indices(part.piece);
+        part.region != grid.region(&indices)
+            && self
+                .array
+                .reader()
+                .is_ok_and(|it| it.written(part.piece).is_none())
+    }
+
+    /// Writes what a range of bytes has of one piece.
+    fn write_part(
+        &self,
+        context: &RequestContext,
+        writer: &Arc<ChunkWriter>,
+        part: &ChunkSlice,
+        range: &Range<u64>,
+        bytes: &[u8],
+        source: WriteSource,
+    ) -> Result<()> {
+        let grid = &writer.reader.decoder.pieces;
+        let elements = self.layout.elements(range);
+        let size = self.layout.element as u64;
+        let runs = self.layout.runs_into(grid, &elements, part);
+        let is_whole_elements = range.start.is_multiple_of(size) && range.end.is_multiple_of(size);
+        let indices = grid.indices(part.piece);
+        let is_whole = is_whole_elements && part.region == grid.region(&indices);
+        let skipped = in_buffer(range.start - elements.start * size);
+        let copy = |piece: &mut [u8]| {
+            if is_whole_elements {
+                runs.copy(bytes, piece);
+            } else {
+                runs.copy_part(bytes, skipped, piece);
+            }
+        };
+        let edit = PieceEdit {
+            is_whole,
+            source,
+            apply: &copy,
+        };
+        writer.edit(context, part.piece, &edit)
     }
 }
 
@@ -347,13 +240,13 @@ mod tests {
         let file = FlatFile::new(array, Region::whole(&[8])).unwrap();
         let expected = values(0..8, 0);
         assert!(file.read_now(&UNLIMITED, 1..5).is_none());
-        let mut parts = file.missed.take(&(1..5)).unwrap();
+        let mut parts = file.reader.as_ref().unwrap().missed.take(&(1..5)).unwrap();
         let pieces: Vec<u64> = parts.iter().map(|part| part.piece.0).collect();
         assert_eq!(pieces, [0, 1, 2]);
-        assert!(file.missed.take(&(1..5)).is_none());
+        assert!(file.reader.as_ref().unwrap().missed.take(&(1..5)).is_none());
         // A read goes by the parts that were kept for it.
         parts.truncate(2);
-        file.missed.keep(1..5, parts);
+        file.reader.as_ref().unwrap().missed.keep(1..5, parts);
         assert_eq!(
             file.read(&UNLIMITED, 0..4).unwrap()[..],
             expected[..4],
@@ -363,7 +256,7 @@ mod tests {
         assert!(expected[4] != 0 && cut[3] == 0 && cut[..3] == expected[1..4]);
         assert_eq!(file.read(&UNLIMITED, 1..5).unwrap()[..], expected[1..5]);
         assert_eq!(file.read_now(&UNLIMITED, 1..5).unwrap()[..], expected[1..5]);
-        assert!(file.missed.take(&(1..5)).is_none());
+        assert!(file.reader.as_ref().unwrap().missed.take(&(1..5)).is_none());
     }
     /// A copy that another thread is in the middle of: it goes on when it is dropped.
     struct HeldCopy {
@@ -411,7 +304,7 @@ mod tests {
             read(&file, place * plane..(place + 1) * plane);
         }
         let (copy, hold) = HeldCopy::new();
-        file.while_copying = Some(Box::new(hold));
+        file.reader.as_mut().unwrap().while_copying = Some(Box::new(hold));
         thread::scope(|scope| {
             let long = scope.spawn(|| {
                 file.read_now(&UNLIMITED, plane..3 * plane)

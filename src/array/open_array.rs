@@ -4,7 +4,7 @@ use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::ops::Deref;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::SystemTime;
 
 use crate::array::chunk_reader::ChunkReader;
@@ -12,7 +12,7 @@ use crate::array::chunk_versions::ChunkVersions;
 use crate::array::chunk_writer::ChunkWriter;
 use crate::array::decoder::Decoder;
 use crate::array::lengths::VersionedLength;
-use crate::array::read_tracker::ReadTrackers;
+use crate::array::prefetcher::Prefetcher;
 use crate::array::stored_array::StoredArray;
 use crate::array::write_buffer::WriteBuffer;
 use crate::array::writers::busy;
@@ -23,15 +23,18 @@ use crate::request_context::RequestContext;
 use crate::store::{Key, LogPosition, QueryStamp};
 use crate::sync::budget::Reservation;
 
+/// What reads and writes the chunks of an array that decodes.
+struct Chunks {
+    reader: Arc<ChunkReader>,
+    writer: Arc<ChunkWriter>,
+    prefetcher: Arc<Prefetcher>,
+}
+
 /// An array, ready to be read.
 pub struct OpenArray {
     stored: Arc<StoredArray>,
-    pub(super) reader: Result<Arc<ChunkReader>>,
-    pub(super) writer: Result<Arc<ChunkWriter>>,
-    /// The readers of its open files; `None` if the array cannot be decoded.
-    pub(super) trackers: Option<Arc<ReadTrackers>>,
-    /// Whether a warning was logged that memory has no room for a row of chunks.
-    pub(super) has_warned: AtomicBool,
+    /// The error if the array cannot be decoded.
+    chunks: Result<Chunks>,
     pub(super) versions: Arc<ChunkVersions>,
     /// What was written and is not stored yet.
     pub(super) buffer: Arc<WriteBuffer>,
@@ -68,21 +71,13 @@ impl OpenArray {
     ) -> OpenArray {
         let versions = ChunkVersions::new(stored.clone());
         let reader = ChunkReader::new(stored.clone(), versions.clone(), buffer.clone());
-        let new_writer =
-            |reader: &Arc<ChunkReader>| ChunkWriter::new(reader.clone(), buffer.clone());
-        let writer = reader.as_ref().map(new_writer).map_err(Error::clone);
-        let decodable = reader.as_ref().ok().map(|reader| &reader.decoder);
-        let trackers = decodable.map(|decoder| Arc::new(ReadTrackers::new(decoder.pieces.clone())));
-        if let (Some(spill), Some(trackers)) = (&stored.engine.spill, &trackers)
-            && decodable.is_some_and(|decoder| decoder.is_encoded())
-        {
-            spill.add(stored.id, trackers);
-        }
-        OpenArray {
-            trackers,
-            has_warned: AtomicBool::new(false),
+        let chunks = reader.map(|reader| Chunks {
+            writer: ChunkWriter::new(reader.clone(), buffer.clone()),
+            prefetcher: Prefetcher::new(reader.clone()),
             reader,
-            writer,
+        });
+        OpenArray {
+            chunks,
             buffer,
             lengths: Mutex::default(),
             sparse: Mutex::default(),
@@ -127,31 +122,27 @@ impl OpenArray {
         self.reserve(bytes)
     }
 
-    /// Whether stored chunks are their own decoded form, in files of this machine, in rows of at least `run` bytes:
-    /// then the kernel's cache of the files is all the cache they need.
-    pub(super) fn reads_direct(&self, run: u64) -> bool {
-        let Ok(decoder) = self.decoder() else {
-            return false;
-        };
-        let row = decoder.stored.chunk_shape().last().copied().unwrap_or(1);
-        !decoder.is_encoded()
-            && self.store().info().folder.is_some()
-            && row.saturating_mul(self.element as u64) >= run
-    }
-
     pub(super) fn decoder(&self) -> Result<&Arc<Decoder>> {
         self.reader().map(|reader| &reader.decoder)
     }
 
+    fn chunks(&self) -> Result<&Chunks> {
+        self.chunks.as_ref().map_err(Error::clone)
+    }
+
     pub(super) fn reader(&self) -> Result<&Arc<ChunkReader>> {
-        self.reader.as_ref().map_err(Error::clone)
+        self.chunks().map(|chunks| &chunks.reader)
+    }
+
+    pub(super) fn prefetcher(&self) -> Result<&Arc<Prefetcher>> {
+        self.chunks().map(|chunks| &chunks.prefetcher)
     }
 
     /// Returns a number of the present content: another one once a stored chunk that was read has changed, and never one
     /// that another content had. Asks the store about all chunks that were read, so it may wait; nothing if these are too
     /// many.
     pub fn content(&self, context: &RequestContext) -> Result<Option<u64>> {
-        if self.reader.is_err() || !self.versions.refresh(context)? {
+        if self.chunks.is_err() || !self.versions.refresh(context)? {
             return Ok(None);
         }
         Ok(Some(self.content_now()))
@@ -173,13 +164,13 @@ impl OpenArray {
     /// Whether what was read may have changed since a state, by what is known without asking: something was written to
     /// the array, or a chunk that was read was changed through the store.
     pub fn may_have_changed(&self, since: &ArrayState) -> bool {
-        self.reader.is_ok()
+        self.chunks.is_ok()
             && (self.content_now() != since.content
                 || self.versions.may_have_changed(since.position))
     }
 
     pub(super) fn writer(&self) -> Result<&Arc<ChunkWriter>> {
-        self.writer.as_ref().map_err(Error::clone)
+        self.chunks().map(|chunks| &chunks.writer)
     }
 
     /// Fails if the array cannot be written: `ReadOnly` if encoding would lose something and that is not allowed, or

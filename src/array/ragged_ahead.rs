@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering;
 
 use crate::array::OpenArray;
 use crate::array::decoder::Decoder;
-use crate::array::prefetch::Taken;
+use crate::array::prefetcher::Taken;
 use crate::grid::{ChunkIndex, Region};
 
 /// The part of the memory that pieces take which were not taken yet: one in so many bytes.
@@ -91,8 +91,9 @@ impl<'a> RaggedAhead<'a> {
         self.wait_for(count);
         let count = count.min(self.waiting.len());
         let pieces = (self.passed..).zip(self.waiting.drain(..count));
-        let order = (&self.taken, None);
-        self.array.decode_beside(self.decoder, pieces, order);
+        if let Ok(prefetcher) = self.array.prefetcher() {
+            prefetcher.decode_beside(pieces, &self.taken, None);
+        }
         self.passed += count;
     }
 }

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 
 use crate::array::chunk_rows::ChunkRows;
-use crate::array::parts::Part;
+use crate::array::chunk_slice::ChunkSlice;
 use crate::grid::{ChunkIndex, Grid, Region};
 
 /// How far from its expected offset a read may begin and still be sequential, in bytes: the kernel sends the requests of
@@ -184,7 +184,7 @@ impl ReadTracker {
     }
 
     /// Whether a chunk ends before a byte of the file. `part` is any part of it, `shape` the chunk's shape.
-    pub(super) fn ends_before(&self, part: &Part, shape: &[u64], byte: u64) -> bool {
+    pub(super) fn ends_before(&self, part: &ChunkSlice, shape: &[u64], byte: u64) -> bool {
         let end = self.end_of(&part.start, shape);
         end.is_some_and(|end| end <= byte)
     }

@@ -10,8 +10,7 @@ use smallvec::SmallVec;
 
 use crate::array::OpenArray;
 use crate::array::decoder::Decoder;
-use crate::array::flat_file::in_buffer;
-use crate::array::parts;
+use crate::array::file_layout::{elements, in_buffer};
 use crate::array::piece::Piece;
 use crate::array::read_contents::{PieceContent, ReadContents};
 use crate::error::{Error, Result};
@@ -97,7 +96,7 @@ impl StridedFile {
         let decoder = self.array.decoder()?;
         self.array.check_metadata(context)?;
         let size = self.array.element as u64;
-        let elements = parts::elements(self.array.element, &range);
+        let elements = elements(self.array.element, &range);
         let first = elements.start * size;
         let mut out = Buffer::of_length(in_buffer(elements.end * size - first));
         let parts = boxes(&self.shape, elements.clone());
@@ -109,7 +108,7 @@ impl StridedFile {
             })?;
         }
         let others = pieces.into_iter().skip(1);
-        self.array.decode_ahead(decoder, others, None);
+        self.array.prefetcher()?.decode_ahead(others, None);
         self.array
             .reader()?
             .read_one_content(context, |contents: &mut ReadContents| {

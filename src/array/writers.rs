@@ -7,7 +7,6 @@
 //! another content is refused. A digest and no version, since a commit gives a chunk another version and leaves its
 //! content, as a change of another inner chunk does with a shard.
 
-use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -16,14 +15,11 @@ use lru::LruCache;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use crate::array::dirty_chunk::{DirtyChunk, ReadDigest};
-use crate::array::flat_file::FlatFile;
 use crate::array::piece::Decoded;
 use crate::codec::Pipeline;
 use crate::error::{Error, Kind, Result};
-use crate::grid::{ChunkIndex, Coordinates};
-use crate::request_context::RequestContext;
+use crate::grid::Coordinates;
 use crate::store::Key;
-use crate::sync::read_bytes::ReadBytes;
 
 /// The most pieces that are remembered; the one that was noted first is forgotten first.
 const MAX_PIECES: usize = 1 << 16;
@@ -158,7 +154,7 @@ impl Writers {
     }
 
     /// Whether a read of a piece has to be noted.
-    fn must_note(&self, piece: &Coordinates) -> bool {
+    pub(super) fn must_note(&self, piece: &Coordinates) -> bool {
         let open = self.open.lock();
         let shown = open.as_ref().map(|writers| writers.shown.peek(piece));
         shown.is_some_and(|shown| shown.is_none_or(ShownPiece::is_new_to_reader))
@@ -172,7 +168,7 @@ impl Writers {
     }
 
     /// Notes the content with which a piece is shown, unless it was shown before: pages may still hold the old one.
-    fn note(&self, piece: Coordinates, digest: Option<u64>) {
+    pub(super) fn note(&self, piece: Coordinates, digest: Option<u64>) {
         let mut open = self.open.lock();
         let Some(writers) = &mut *open else { return };
         match writers.shown.peek_mut(&piece) {
@@ -240,35 +236,6 @@ impl Writers {
 pub(super) fn busy(subject: impl std::fmt::Display, file: &str) -> Error {
     let why = format!("{file} is open for writing, and one file of an array is at a time");
     Error::new(Kind::Busy, subject, why)
-}
-
-impl FlatFile {
-    /// Returns the bytes of a range, and remembers the pieces under it while the array is open for writing. The range must
-    /// lie in the file.
-    pub fn read_shown(&self, context: &RequestContext, range: Range<u64>) -> Result<ReadBytes> {
-        if self.array.is_open_for_writing() {
-            // Noted before, a change in between is refused at most, and never overwritten.
-            self.note_shown(context, &range)?;
-        }
-        self.read(context, range)
-    }
-
-    /// Remembers the pieces under a range as they are now.
-    fn note_shown(&self, context: &RequestContext, range: &Range<u64>) -> Result<()> {
-        let decoder = self.array.decoder()?;
-        let writers = self.array.buffer.writers();
-        let mut fresh: Vec<ChunkIndex> = Vec::new();
-        self.visit_pieces(decoder, range, |piece, _, _| {
-            if writers.must_note(&decoder.pieces.indices(piece)) {
-                fresh.push(piece);
-            }
-        });
-        for piece in fresh {
-            let digest = self.array.writer()?.stored_digest(context, piece)?;
-            writers.note(decoder.pieces.indices(piece), digest);
-        }
-        Ok(())
-    }
 }
 
 #[cfg(test)]
