@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use crate::array::OpenArray;
+use crate::array::stored_array::StoredArray;
 use crate::array::stored_chunks::{FoundChunk, StoredChunks};
 use crate::error::Result;
 use crate::request_context::RequestContext;
@@ -26,7 +26,7 @@ pub enum ScanDetail {
 
 /// The stored chunks of an array.
 pub struct ChunkScan {
-    array: Arc<OpenArray>,
+    array: Arc<StoredArray>,
     names: ScannedNames,
     detail: ScanDetail,
     threads: usize,
@@ -39,6 +39,28 @@ enum ScannedNames {
 }
 
 impl ChunkScan {
+    /// Begins to read which chunks are stored, with `threads` requests at a time; fails as `stored_chunks` does.
+    pub(super) fn new(
+        array: Arc<StoredArray>,
+        context: &RequestContext,
+        detail: ScanDetail,
+        threads: usize,
+    ) -> Result<ChunkScan> {
+        let folders = StoredChunks::new(array.clone())?;
+        let folder = Key::new(array.metadata.keys.folder())?;
+        let flat = if array.metadata.shape.is_empty() {
+            None
+        } else {
+            array.store().list_all(context, &folder, &folder)?
+        };
+        Ok(ChunkScan {
+            array,
+            names: flat.map_or(ScannedNames::Folders(folders), ScannedNames::Flat),
+            detail,
+            threads,
+        })
+    }
+
     /// Returns the next chunks, or nothing after the last one. A length is 0 if it was not asked for.
     pub fn next_batch(&mut self, context: &RequestContext) -> Result<Option<Vec<FoundChunk>>> {
         let found = match &mut self.names {
@@ -74,7 +96,7 @@ impl ChunkScan {
         if found.iter().all(|chunk| chunk.size.is_some()) {
             return Ok(found);
         }
-        let store = self.array.hierarchy.store();
+        let store = self.array.store();
         let measure = |mut chunk: FoundChunk| {
             if chunk.size.is_none() {
                 chunk.size = store.head(context, &chunk.key)?.map(|meta| meta.size);
@@ -90,11 +112,11 @@ impl ChunkScan {
 /// Returns the chunks among the keys below an array.
 fn chunks_among(
     context: &RequestContext,
-    array: &OpenArray,
+    array: &StoredArray,
     page: Vec<(Key, Meta)>,
 ) -> Result<Vec<FoundChunk>> {
-    let keys = &array.array().keys;
-    let grid = array.stored_grid()?;
+    let keys = &array.metadata.keys;
+    let grid = array.grid()?;
     let mut found = Vec::new();
     for (key, meta) in page {
         let own = keys.indices_of(key.as_bytes(), keys.separator);
@@ -111,7 +133,7 @@ fn chunks_among(
             },
         };
         // A chunk that has both keys was met, or will be, under its first one.
-        if is_other && array.is_stored_first(context, &indices)? {
+        if is_other && is_stored_first(array, context, &indices)? {
             continue;
         }
         found.push(FoundChunk {
@@ -123,34 +145,10 @@ fn chunks_among(
     Ok(found)
 }
 
-impl OpenArray {
-    /// Begins to read which chunks are stored, with `threads` requests at a time; fails as `stored_chunks` does.
-    pub fn scan_chunks(
-        self: &Arc<OpenArray>,
-        context: &RequestContext,
-        detail: ScanDetail,
-        threads: usize,
-    ) -> Result<ChunkScan> {
-        let folders = self.stored_chunks()?;
-        let folder = Key::new(self.metadata.keys.folder())?;
-        let flat = if self.metadata.shape.is_empty() {
-            None
-        } else {
-            self.hierarchy.store().list_all(context, &folder, &folder)?
-        };
-        Ok(ChunkScan {
-            array: self.clone(),
-            names: flat.map_or(ScannedNames::Folders(folders), ScannedNames::Flat),
-            detail,
-            threads,
-        })
-    }
-
-    /// Whether a chunk is stored under the likeliest of its keys.
-    fn is_stored_first(&self, context: &RequestContext, indices: &[u64]) -> Result<bool> {
-        match self.keys(indices)?.first() {
-            Some(first) => Ok(self.hierarchy.store().version(context, first)?.is_some()),
-            None => Ok(false),
-        }
+/// Whether a chunk is stored under the likeliest of its keys.
+fn is_stored_first(array: &StoredArray, context: &RequestContext, indices: &[u64]) -> Result<bool> {
+    match array.keys(indices)?.first() {
+        Some(first) => Ok(array.store().version(context, first)?.is_some()),
+        None => Ok(false),
     }
 }

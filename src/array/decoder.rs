@@ -12,7 +12,6 @@ use std::sync::Arc;
 use lru::LruCache;
 use smallvec::SmallVec;
 
-use crate::array::OpenArray;
 use crate::array::decoded_chunks::DecodedChunks;
 use crate::array::piece::{Decoded, Load, PIECE_OVERHEAD};
 use crate::array::size_estimate::{EstimatedSizes, SizeEstimate};
@@ -287,25 +286,6 @@ impl Decoder {
             *index = shard;
         }
         inner_number(number)
-    }
-}
-
-impl OpenArray {
-    /// Returns how a stored chunk decodes; fails if the array cannot be decoded.
-    pub fn pipeline_of(&self, chunk: ChunkIndex) -> Result<Arc<Pipeline>> {
-        self.decoder()?.pipeline_of(chunk)
-    }
-
-    /// Returns the grid of the smallest pieces that decode alone: chunks, or inner chunks of shards. Fails if the array
-    /// cannot be decoded.
-    pub fn decoded_grid(&self) -> Result<&Grid> {
-        self.decoder().map(|decoder| &decoder.pieces)
-    }
-
-    /// Returns how many levels of shards lie around such a piece. Fails if the array cannot be decoded.
-    pub fn shard_levels(&self) -> Result<usize> {
-        self.decoder()
-            .map(|decoder| decoder.pipeline.shards().len())
     }
 }
 

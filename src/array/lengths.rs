@@ -4,12 +4,16 @@
 //! versions of all stored chunks of its file, as the store tells them now, and only for the metadata that it was found
 //! with. What other programs change is seen like a change of the bytes themselves: within the freshness of versions.
 
+use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::Instant;
 
+use parking_lot::Mutex;
 use twox_hash::XxHash64;
 
 use crate::array::OpenArray;
 use crate::array::decoder::Decoder;
+use crate::array::stored_array::StoredArray;
 use crate::array::version_table::VersionState;
 use crate::error::{Error, Kind, Result};
 use crate::grid::Region;
@@ -24,10 +28,16 @@ const MAX_LENGTHS: usize = 1 << 12;
 /// How many chunks are looked up at a time.
 const BATCH: usize = 1 << 12;
 
+/// The lengths of files of an array that had to be read to know them, by the names of the files.
+pub(super) struct FileLengths {
+    array: Arc<StoredArray>,
+    known: Mutex<HashMap<String, VersionedLength>>,
+}
+
 /// The length of a file that had to be read to know it, in bytes, or that it is too large to be read; and the version of
 /// the chunks that it was made of.
 #[derive(Clone)]
-pub(super) struct VersionedLength {
+struct VersionedLength {
     version: Version,
     length: Result<u64>,
 }
@@ -141,26 +151,36 @@ impl OpenArray {
         }
         Ok(())
     }
+}
 
-    /// Returns the length of file `name`, which is made of elements that have the version `version_of`: one that is known of the present content, or that
-    /// `measure` finds. Concurrent callers measure once, to the end if it takes longer than they wait: a later one finds it.
-    pub fn length_of(
+impl FileLengths {
+    /// Begins without a length in memory.
+    pub(super) fn new(array: Arc<StoredArray>) -> FileLengths {
+        FileLengths {
+            array,
+            known: Mutex::default(),
+        }
+    }
+
+    /// Returns the length of file `name`, which is made of elements that have the version `version_of`: one that is
+    /// known of the present content, or that `measure` finds. Concurrent callers measure once, to the end if it takes longer than they wait: a later one finds it.
+    pub(super) fn length_of(
         &self,
         context: &RequestContext,
         name: &str,
         version_of: VersionOf<'_>,
         measure: impl FnOnce(&RequestContext) -> Result<u64>,
     ) -> Result<u64> {
-        let key = (self.id, name.to_string());
-        let flights = &self.engine.lengths;
-        flights.run(context, &key, self.engine.deadline(), || {
+        let key = (self.array.id, name.to_string());
+        let flights = &self.array.engine.lengths;
+        flights.run(context, &key, self.array.engine.deadline(), || {
             let version = version_of(&UNLIMITED)?;
             if let Some(length) = self.known_length(name, version) {
                 return length;
             }
             let length = measure(&UNLIMITED);
             match &length {
-                Ok(length) => self.note_length(&UNLIMITED, name, (version_of, version), *length)?,
+                Ok(length) => self.note(&UNLIMITED, name, version_of, version, *length)?,
                 // To find that out again would take as long.
                 Err(error) if matches!(error.kind(), Kind::TooLarge | Kind::Unsupported) => {
                     self.remember(name, version, Err(error.clone()));
@@ -173,7 +193,7 @@ impl OpenArray {
 
     /// Returns the length that a file had under a version.
     fn known_length(&self, name: &str, version: RegionVersion) -> Option<Result<u64>> {
-        let known = self.lengths.lock().get(name).cloned();
+        let known = self.known.lock().get(name).cloned();
         if let Some(known) = known.filter(|known| known.version == version.version) {
             return Some(known.length);
         }
@@ -184,11 +204,12 @@ impl OpenArray {
 
     /// Keeps the length of file `name`, which was made of elements that had a version before: unless they have another
     /// one by now.
-    pub fn note_length(
+    pub(super) fn note(
         &self,
         context: &RequestContext,
         name: &str,
-        (version_of, version): (VersionOf<'_>, RegionVersion),
+        version_of: VersionOf<'_>,
+        version: RegionVersion,
         length: u64,
     ) -> Result<()> {
         if version_of(context)? == version {
@@ -199,7 +220,7 @@ impl OpenArray {
     }
 
     fn remember(&self, name: &str, version: RegionVersion, length: Result<u64>) {
-        let mut lengths = self.lengths.lock();
+        let mut lengths = self.known.lock();
         if lengths.len() >= MAX_LENGTHS {
             lengths.clear();
         }
@@ -211,12 +232,17 @@ impl OpenArray {
     fn length_entry(&self, name: &str) -> EntryKey {
         let name = format!("{name} {}", env!("CARGO_PKG_VERSION"));
         let number = Version::of(name.as_bytes()).number();
-        EntryKey::length(&self.path, number, self.document_version())
+        EntryKey::length(&self.array.path, number, self.array.document_version())
     }
 
     /// Returns a length that is on disk under a version; nothing if what is there is damaged.
     fn kept_length(&self, name: &str, version: RegionVersion) -> Option<u64> {
-        let disk = self.engine.disk.as_ref().filter(|_| version.is_lasting)?;
+        let disk = self
+            .array
+            .engine
+            .disk
+            .as_ref()
+            .filter(|_| version.is_lasting)?;
         let key = self.length_entry(name);
         let entry = disk.find(&key)?;
         if entry.header().version != version.version {
@@ -227,7 +253,13 @@ impl OpenArray {
     }
 
     fn keep_length(&self, name: &str, version: RegionVersion, length: u64) {
-        let Some(disk) = self.engine.disk.as_ref().filter(|_| version.is_lasting) else {
+        let Some(disk) = self
+            .array
+            .engine
+            .disk
+            .as_ref()
+            .filter(|_| version.is_lasting)
+        else {
             return;
         };
         let bytes = length.to_le_bytes();

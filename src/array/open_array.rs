@@ -1,27 +1,35 @@
 //! An array opened: its metadata, how its chunks decode, and what of them is in memory.
 
-use parking_lot::Mutex;
-use std::collections::HashMap;
 use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::SystemTime;
 
 use crate::array::chunk_reader::ChunkReader;
+use crate::array::chunk_scan::{ChunkScan, ScanDetail};
 use crate::array::chunk_versions::ChunkVersions;
 use crate::array::chunk_writer::ChunkWriter;
 use crate::array::decoder::Decoder;
-use crate::array::lengths::VersionedLength;
+use crate::array::lengths::{FileLengths, RegionVersion, VersionOf};
 use crate::array::prefetcher::Prefetcher;
+use crate::array::ragged::{Growing, RaggedElements};
+use crate::array::shard_file::ShardFile;
+use crate::array::sparsity::Sparsity;
 use crate::array::stored_array::StoredArray;
+use crate::array::stored_chunks::StoredChunks;
+use crate::array::vlen_reader::VlenReader;
 use crate::array::write_buffer::WriteBuffer;
 use crate::array::writers::busy;
+use crate::codec::Pipeline;
 use crate::error::{Error, Kind, Result};
-use crate::grid::Grid;
+use crate::grid::{ChunkIndex, Grid, Region};
 use crate::model::Array;
 use crate::request_context::RequestContext;
-use crate::store::{Key, LogPosition, QueryStamp};
+use crate::store::{Key, LogPosition};
 use crate::sync::budget::Reservation;
+
+/// What an inner chunk on a network counts for in the block size of files, in bytes.
+const REMOTE_INNER_CHUNK: u64 = 128;
 
 /// What reads and writes the chunks of an array that decodes.
 struct Chunks {
@@ -38,10 +46,8 @@ pub struct OpenArray {
     pub(super) versions: Arc<ChunkVersions>,
     /// What was written and is not stored yet.
     pub(super) buffer: Arc<WriteBuffer>,
-    /// Lengths of files that had to be read to know them.
-    pub(super) lengths: Mutex<HashMap<String, VersionedLength>>,
-    /// Whether next to nothing of it was stored, and how old the answer is.
-    pub(super) sparse: Mutex<Option<(bool, QueryStamp)>>,
+    lengths: FileLengths,
+    sparsity: Sparsity,
     /// The room of the array in the memory budget, until its last holder drops it; nothing if there was none left.
     pub(super) room: Option<Reservation>,
 }
@@ -79,8 +85,8 @@ impl OpenArray {
         OpenArray {
             chunks,
             buffer,
-            lengths: Mutex::default(),
-            sparse: Mutex::default(),
+            lengths: FileLengths::new(stored.clone()),
+            sparsity: Sparsity::new(stored.clone()),
             versions,
             room,
             stored,
@@ -229,5 +235,123 @@ impl OpenArray {
     /// Whether the array is open for writing.
     pub fn is_open_for_writing(&self) -> bool {
         self.buffer.writers().are_some()
+    }
+
+    /// Returns how a stored chunk decodes; fails if the array cannot be decoded.
+    pub fn pipeline_of(&self, chunk: ChunkIndex) -> Result<Arc<Pipeline>> {
+        self.decoder()?.pipeline_of(chunk)
+    }
+
+    /// Returns the grid of the smallest pieces that decode alone: chunks, or inner chunks of shards. Fails if the array
+    /// cannot be decoded.
+    pub fn decoded_grid(&self) -> Result<&Grid> {
+        self.decoder().map(|decoder| &decoder.pieces)
+    }
+
+    /// Returns how many levels of shards lie around such a piece. Fails if the array cannot be decoded.
+    pub fn shard_levels(&self) -> Result<usize> {
+        self.decoder()
+            .map(|decoder| decoder.pipeline.shards().len())
+    }
+
+    /// Returns the bytes of a piece as it is decoded, from which the block size of files follows; 0 if the array cannot be.
+    /// Inner chunks on a network count as short ones: a program that fills a buffer to look at a header has the few inner
+    /// chunks fetched that lie under 128 KiB.
+    pub fn piece_bytes(&self) -> u64 {
+        let Ok(decoder) = self.decoder() else {
+            return 0;
+        };
+        let bytes = |all: u64, &length: &u64| all.saturating_mul(length);
+        let shape = decoder.pieces.chunk_shape().iter();
+        let bytes = shape.fold(self.element as u64, bytes);
+        match self.engine.limits.fetches {
+            0 => bytes,
+            _ if decoder.reads_groups() => bytes.min(REMOTE_INNER_CHUNK),
+            _ => bytes,
+        }
+    }
+
+    /// Whether its stored chunks are shards. Fails if the array cannot be decoded.
+    pub fn has_shards(&self) -> Result<bool> {
+        Ok(!self.decoder()?.pipeline.shards().is_empty())
+    }
+
+    /// Returns the shard with these indices; nothing if it is not stored or there is no such one.
+    ///
+    /// Fails if the store does, or the array cannot be decoded; not for an index that does not read.
+    pub fn shard_file(
+        &self,
+        context: &RequestContext,
+        indices: &[u64],
+    ) -> Result<Option<ShardFile>> {
+        ShardFile::find(self.reader()?, context, indices)
+    }
+
+    /// Whether `stored_chunks` can tell which chunks are stored.
+    pub fn tells_stored_chunks(&self) -> bool {
+        self.metadata.keys.is_known() && self.hierarchy.store().info().lists
+    }
+
+    /// Begins to read which chunks are stored; `Unsupported` if the store cannot list its keys.
+    pub fn stored_chunks(&self) -> Result<StoredChunks> {
+        StoredChunks::new(self.stored.clone())
+    }
+
+    /// Whether the array is too large to be read for nothing, and next to nothing of it is stored. Where that is not
+    /// known after a request or two, it is not.
+    pub fn is_sparse(&self, context: &RequestContext) -> Result<bool> {
+        self.sparsity.is_sparse(context)
+    }
+
+    /// Begins to read which chunks are stored, with `threads` requests at a time; fails as `stored_chunks` does.
+    pub fn scan_chunks(
+        &self,
+        context: &RequestContext,
+        detail: ScanDetail,
+        threads: usize,
+    ) -> Result<ChunkScan> {
+        ChunkScan::new(self.stored.clone(), context, detail, threads)
+    }
+
+    /// Returns the length of file `name`, which is made of elements that have the version `version_of`: one that is
+    /// known of the present content, or that `measure` finds. Concurrent callers measure once, to the end if it takes longer than they wait: a later one finds it.
+    pub fn length_of(
+        &self,
+        context: &RequestContext,
+        name: &str,
+        version_of: VersionOf<'_>,
+        measure: impl FnOnce(&RequestContext) -> Result<u64>,
+    ) -> Result<u64> {
+        self.lengths.length_of(context, name, version_of, measure)
+    }
+
+    /// Keeps the length of file `name`, which was made of elements that had a version before: unless they have another
+    /// one by now.
+    pub fn note_length(
+        &self,
+        context: &RequestContext,
+        name: &str,
+        version_of: VersionOf<'_>,
+        version: RegionVersion,
+        length: u64,
+    ) -> Result<()> {
+        self.lengths
+            .note(context, name, version_of, version, length)
+    }
+
+    /// Reads a box; `TooLarge` if its elements and a row of its chunks need more than half of the budget,
+    /// `Corrupt` if a chunk does not have as many elements as it should.
+    pub fn records(&self, context: &RequestContext, region: &Region) -> Result<RaggedElements> {
+        VlenReader::new(self.prefetcher()?).read(context, region)
+    }
+
+    /// Returns the number of elements of a box; `TooLarge` if even empty ones need more than half of the budget.
+    pub(super) fn element_count(&self, region: &Region) -> Result<usize> {
+        self.growing().count(region)
+    }
+
+    /// Begins to put bytes together, of at most half of the budget.
+    pub fn growing(&self) -> Growing<'_> {
+        Growing::new(&self.stored)
     }
 }

@@ -8,7 +8,6 @@ use std::time::Instant;
 
 use twox_hash::XxHash64;
 
-use crate::array::OpenArray;
 use crate::array::decoder::PieceLocation;
 use crate::array::size_estimate::EstimatedSizes;
 use crate::codec::{Pipeline, ShardIndex};
@@ -18,31 +17,9 @@ use crate::store::Version;
 use crate::sync::budget::Reservation;
 use crate::sync::buffer;
 
-/// What an inner chunk on a network counts for in the block size of files, in bytes.
-const REMOTE_INNER_CHUNK: u64 = 128;
-
 /// Bytes that a piece or an index in memory takes beside its elements: its places in the cache and in the memory budget. An
 /// array of chunks of one element took sixty times what was counted.
 pub(super) const PIECE_OVERHEAD: u64 = 256;
-
-impl OpenArray {
-    /// Returns the bytes of a piece as it is decoded, from which the block size of files follows; 0 if the array cannot be.
-    /// Inner chunks on a network count as short ones: a program that fills a buffer to look at a header has the few inner
-    /// chunks fetched that lie under 128 KiB.
-    pub fn piece_bytes(&self) -> u64 {
-        let Ok(decoder) = self.decoder() else {
-            return 0;
-        };
-        let bytes = |all: u64, &length: &u64| all.saturating_mul(length);
-        let shape = decoder.pieces.chunk_shape().iter();
-        let bytes = shape.fold(self.element as u64, bytes);
-        match self.engine.limits.fetches {
-            0 => bytes,
-            _ if decoder.reads_groups() => bytes.min(REMOTE_INNER_CHUNK),
-            _ => bytes,
-        }
-    }
-}
 
 /// A piece as readers see it.
 #[derive(Clone)]

@@ -8,9 +8,7 @@ use std::slice::Iter;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use crate::array::OpenArray;
-use crate::array::decoder::Decoder;
-use crate::array::prefetcher::Taken;
+use crate::array::prefetcher::{Prefetcher, Taken};
 use crate::grid::{ChunkIndex, Region};
 
 /// The part of the memory that pieces take which were not taken yet: one in so many bytes.
@@ -21,8 +19,7 @@ const MAX_PIECES: u64 = 512;
 
 /// The pieces of some slabs, in the order in which they are taken.
 pub(super) struct RaggedAhead<'a> {
-    array: &'a Arc<OpenArray>,
-    pub(super) decoder: &'a Decoder,
+    prefetcher: &'a Arc<Prefetcher>,
     /// The slabs whose pieces do not wait yet.
     slabs: Iter<'a, Region>,
     /// Pieces that the threads do not have.
@@ -34,14 +31,9 @@ pub(super) struct RaggedAhead<'a> {
 
 impl<'a> RaggedAhead<'a> {
     /// Prepares the pieces of some slabs.
-    pub(super) fn new(
-        array: &'a Arc<OpenArray>,
-        decoder: &'a Decoder,
-        slabs: &'a [Region],
-    ) -> RaggedAhead<'a> {
+    pub(super) fn new(prefetcher: &'a Arc<Prefetcher>, slabs: &'a [Region]) -> RaggedAhead<'a> {
         RaggedAhead {
-            array,
-            decoder,
+            prefetcher,
             slabs: slabs.iter(),
             waiting: VecDeque::new(),
             passed: 0,
@@ -67,11 +59,12 @@ impl<'a> RaggedAhead<'a> {
     /// Returns how many pieces may be decoded or being decoded that were not taken: none before the first one has told
     /// how long they are.
     fn most(&self) -> usize {
-        let Some(guessed) = self.decoder.estimated_sizes() else {
+        let decoder = &self.prefetcher.chunks.decoder;
+        let Some(guessed) = decoder.estimated_sizes() else {
             return 0;
         };
-        let memory = self.array.engine.limits.memory / SHARE_OF_MEMORY;
-        let pieces = memory / guessed.while_decoded(&self.decoder.pipeline).max(1);
+        let memory = self.prefetcher.chunks.array.engine.limits.memory / SHARE_OF_MEMORY;
+        let pieces = memory / guessed.while_decoded(&decoder.pipeline).max(1);
         usize::try_from(pieces.min(MAX_PIECES)).unwrap_or(0)
     }
 
@@ -80,7 +73,8 @@ impl<'a> RaggedAhead<'a> {
         while self.waiting.len() < count
             && let Some(slab) = self.slabs.next()
         {
-            self.decoder.pieces.visit(slab, |piece, _, _| {
+            let grid = &self.prefetcher.chunks.decoder.pieces;
+            grid.visit(slab, |piece, _, _| {
                 self.waiting.push_back(piece);
                 true
             });
@@ -91,9 +85,7 @@ impl<'a> RaggedAhead<'a> {
         self.wait_for(count);
         let count = count.min(self.waiting.len());
         let pieces = (self.passed..).zip(self.waiting.drain(..count));
-        if let Ok(prefetcher) = self.array.prefetcher() {
-            prefetcher.decode_beside(pieces, &self.taken, None);
-        }
+        self.prefetcher.decode_beside(pieces, &self.taken, None);
         self.passed += count;
     }
 }

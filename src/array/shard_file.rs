@@ -6,7 +6,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::array::OpenArray;
+use crate::array::chunk_reader::ChunkReader;
 use crate::array::open_chunk::StoredChunk;
 use crate::array::piece::CachedShardIndex;
 use crate::array::shard::Shard;
@@ -21,7 +21,7 @@ pub struct ShardFile {
     /// The key of the stored object.
     pub key: Key,
     meta: Meta,
-    array: Arc<OpenArray>,
+    chunks: Arc<ChunkReader>,
     /// Its number in the grid of stored chunks.
     number: u64,
     pipeline: Arc<Pipeline>,
@@ -45,72 +45,26 @@ struct ShardPlace {
 /// The key of a shard, its attributes, where it is, and its index or what is wrong with that.
 type FoundShard = (Key, Meta, ShardPlace, Result<Arc<CachedShardIndex>>);
 
-impl OpenArray {
-    /// Whether its stored chunks are shards. Fails if the array cannot be decoded.
-    pub fn has_shards(&self) -> Result<bool> {
-        Ok(!self.decoder()?.pipeline.shards().is_empty())
-    }
-
-    /// Returns the shard with these indices; nothing if it is not stored or there is no such one.
-    ///
-    /// Fails if the store does, or the array cannot be decoded; not for an index that does not read.
-    pub fn shard_file(
-        self: &Arc<OpenArray>,
-        context: &RequestContext,
-        indices: &[u64],
-    ) -> Result<Option<ShardFile>> {
-        let decoder = self.decoder()?;
-        let Some(ChunkIndex(number)) = self.stored_grid()?.index(indices) else {
-            return Ok(None);
-        };
-        let pipeline = decoder.pipeline_of(ChunkIndex(number))?;
-        let Some(level) = pipeline.shards().first() else {
-            return Ok(None);
-        };
-        let inner = inner_grid(level)?;
-        let found = self.reader()?.open.read(context, number, |stored| {
-            let place = ShardPlace {
-                depth: 0,
-                bytes: 0..stored.meta.size,
-                number,
-            };
-            self.read_index(context, level, place, stored)
-        });
-        Ok(found?.map(|(key, meta, place, index)| ShardFile {
-            key,
-            meta,
-            array: self.clone(),
-            number,
-            pipeline: pipeline.clone(),
-            place,
-            inner,
-            index,
-        }))
-    }
-
-    /// Reads the index of a shard; what is wrong with it is part of the answer.
-    fn read_index(
-        &self,
-        context: &RequestContext,
-        level: &ShardLevel,
-        place: ShardPlace,
-        stored: &StoredChunk,
-    ) -> Result<FoundShard> {
-        let shard = Shard::part(stored, place.bytes.clone());
-        let depth = u8::try_from(place.depth + 1);
-        let depth = depth.map_err(|error| Error::too_large(&stored.key, error))?;
-        let deadline = self.engine.deadline();
-        let index =
-            match self
-                .reader()?
-                .indexes
-                .get(context, level, depth, place.number, &shard, deadline)
-            {
-                Err(error) if error.kind() != Kind::Corrupt => return Err(error),
-                index => index,
-            };
-        Ok((stored.key.clone(), stored.meta, place, index))
-    }
+/// Reads the index of a shard; what is wrong with it is part of the answer.
+fn read_index(
+    chunks: &ChunkReader,
+    context: &RequestContext,
+    level: &ShardLevel,
+    place: ShardPlace,
+    stored: &StoredChunk,
+) -> Result<FoundShard> {
+    let shard = Shard::part(stored, place.bytes.clone());
+    let depth = u8::try_from(place.depth + 1);
+    let depth = depth.map_err(|error| Error::too_large(&stored.key, error))?;
+    let deadline = chunks.array.engine.deadline();
+    let index = match chunks
+        .indexes
+        .get(context, level, depth, place.number, &shard, deadline)
+    {
+        Err(error) if error.kind() != Kind::Corrupt => return Err(error),
+        index => index,
+    };
+    Ok((stored.key.clone(), stored.meta, place, index))
 }
 
 fn inner_grid(level: &ShardLevel) -> Result<Grid> {
@@ -119,6 +73,42 @@ fn inner_grid(level: &ShardLevel) -> Result<Grid> {
 }
 
 impl ShardFile {
+    /// Returns the shard with these indices; nothing if it is not stored or there is no such one.
+    ///
+    /// Fails if the store does, or the array cannot be decoded; not for an index that does not read.
+    pub(super) fn find(
+        chunks: &Arc<ChunkReader>,
+        context: &RequestContext,
+        indices: &[u64],
+    ) -> Result<Option<ShardFile>> {
+        let Some(ChunkIndex(number)) = chunks.decoder.stored.index(indices) else {
+            return Ok(None);
+        };
+        let pipeline = chunks.decoder.pipeline_of(ChunkIndex(number))?;
+        let Some(level) = pipeline.shards().first() else {
+            return Ok(None);
+        };
+        let inner = inner_grid(level)?;
+        let found = chunks.open.read(context, number, |stored| {
+            let place = ShardPlace {
+                depth: 0,
+                bytes: 0..stored.meta.size,
+                number,
+            };
+            read_index(chunks, context, level, place, stored)
+        });
+        Ok(found?.map(|(key, meta, place, index)| ShardFile {
+            key,
+            meta,
+            chunks: chunks.clone(),
+            number,
+            pipeline: pipeline.clone(),
+            place,
+            inner,
+            index,
+        }))
+    }
+
     /// Returns how its inner chunks are counted along each dimension.
     pub fn inner(&self) -> &Grid {
         &self.inner
@@ -126,7 +116,7 @@ impl ShardFile {
 
     /// Returns the bytes of an inner chunk decoded; 0 for elements without a fixed length.
     pub fn inner_bytes(&self) -> u64 {
-        let element = self.array.array().element_size().unwrap_or(0) as u64;
+        let element = self.chunks.array.metadata.element_size().unwrap_or(0) as u64;
         let lengths = self.level().map_or(&[][..], ShardLevel::inner_shape).iter();
         lengths.fold(element, |all, &length| all.saturating_mul(length))
     }
@@ -164,12 +154,12 @@ impl ShardFile {
             number: self.number_within(number)?,
         };
         let (key, meta, place, index) = self.read_unchanged(context, |stored| {
-            self.array.read_index(context, level, place.clone(), stored)
+            read_index(&self.chunks, context, level, place.clone(), stored)
         })?;
         Ok(Some(ShardFile {
             key,
             meta,
-            array: self.array.clone(),
+            chunks: self.chunks.clone(),
             number: self.number,
             pipeline: self.pipeline.clone(),
             place,
@@ -181,7 +171,7 @@ impl ShardFile {
     /// Returns the number that the shard in an inner chunk has among all of its depth.
     fn number_within(&self, number: u64) -> Result<u64> {
         // Counted by the largest shard, as other readers of its index do.
-        let largest = self.array.decoder()?.pipeline.shards();
+        let largest = self.chunks.decoder.pipeline.shards();
         let level = largest.get(self.place.depth);
         let count = level.map_or(1, |level| level.chunks_per_shard().iter().product());
         Ok(self.place.number.wrapping_mul(count).wrapping_add(number))
@@ -241,17 +231,13 @@ impl ShardFile {
         context: &RequestContext,
         mut read: impl FnMut(&StoredChunk) -> Result<T>,
     ) -> Result<T> {
-        let read = self
-            .array
-            .reader()?
-            .open
-            .read(context, self.number, |stored| {
-                if !stored.meta.version.may_be(self.meta.version) {
-                    // Not `Changed`, by which it would be opened anew.
-                    return Ok(None);
-                }
-                read(stored).map(Some)
-            });
+        let read = self.chunks.open.read(context, self.number, |stored| {
+            if !stored.meta.version.may_be(self.meta.version) {
+                // Not `Changed`, by which it would be opened anew.
+                return Ok(None);
+            }
+            read(stored).map(Some)
+        });
         let changed = || Error::new(Kind::Changed, &self.key, "was written since it was opened");
         read?.flatten().ok_or_else(changed)
     }

@@ -75,7 +75,7 @@ impl PlannedFile {
         let version = version_of(context)?;
         let file = open()?;
         let (first, name) = (self.first_read(made)?, self.measured_name());
-        first.note_length(context, &name, (&version_of, version), file.len())?;
+        first.note_length(context, &name, &version_of, version, file.len())?;
         Ok(file)
     }
 

@@ -119,7 +119,7 @@ impl FilesView {
         let version = version_of(context)?;
         let export = Export::open_made(context, target.format, &self.member(target)?)?;
         let length = export.len();
-        array.note_length(context, &target.name(), (&version_of, version), length)?;
+        array.note_length(context, &target.name(), &version_of, version, length)?;
         Ok(export)
     }
 

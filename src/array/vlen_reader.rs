@@ -1,0 +1,194 @@
+//! Reads boxes of elements without a fixed length, each as a whole.
+//!
+//! Where an element lies is known only after all before it were read, so the box is put together once, when a file of it
+//! is opened. A box that needs more than half of the budget, together with the row of chunks that is being read, is
+//! refused.
+
+use std::sync::Arc;
+
+use crate::array::chunk_reader::ChunkReader;
+use crate::array::piece::Piece;
+use crate::array::prefetcher::Prefetcher;
+use crate::array::ragged::{Growing, RaggedElements, split};
+use crate::array::ragged_ahead::RaggedAhead;
+use crate::array::read_contents::{PieceContent, ReadContents};
+use crate::array::stored_array::StoredArray;
+use crate::error::{Error, Result};
+use crate::grid::{ChunkIndex, Region};
+use crate::request_context::RequestContext;
+
+/// A piece whose elements are taken in order.
+struct Cursor {
+    piece: ChunkIndex,
+    chunk: Piece,
+    /// Number of elements that were passed.
+    passed: usize,
+    /// Where the next one begins.
+    offset: usize,
+}
+
+impl Cursor {
+    /// Returns element number `wanted` of the piece with its length; nothing if it is the fill value. Numbers must
+    /// ascend from call to call.
+    fn element(&mut self, wanted: usize) -> Option<Result<&[u8]>> {
+        let Piece::Data(decoded) = &self.chunk else {
+            return None;
+        };
+        let mut rest = decoded.bytes().get(self.offset..).unwrap_or_default();
+        loop {
+            let Some((_, after)) = split(rest) else {
+                let found = format!("expected an element {wanted}, found {}", self.passed);
+                return Some(Err(Error::corrupt("", found)));
+            };
+            let length = rest.len() - after.len();
+            (self.passed, self.offset) = (self.passed + 1, self.offset + length);
+            if self.passed > wanted {
+                return Some(Ok(&rest[..length]));
+            }
+            rest = after;
+        }
+    }
+}
+
+/// Reads boxes of an array whose elements have no fixed length.
+pub(super) struct VlenReader<'a> {
+    array: &'a StoredArray,
+    chunks: &'a ChunkReader,
+    prefetcher: &'a Arc<Prefetcher>,
+}
+
+impl VlenReader<'_> {
+    /// Reads the array whose chunks a prefetcher decodes.
+    pub(super) fn new(prefetcher: &Arc<Prefetcher>) -> VlenReader<'_> {
+        VlenReader {
+            array: &prefetcher.chunks.array,
+            chunks: &prefetcher.chunks,
+            prefetcher,
+        }
+    }
+
+    /// Reads a box; `TooLarge` if its elements and a row of its chunks need more than half of the budget,
+    /// `Corrupt` if a chunk does not have as many elements as it should.
+    pub(super) fn read(&self, context: &RequestContext, region: &Region) -> Result<RaggedElements> {
+        self.array.check_metadata(context)?;
+        let len = Growing::new(self.array).count(region)?;
+        let slabs = self.slabs(region);
+        let growing = self
+            .chunks
+            .read_one_content(context, |contents: &mut ReadContents| {
+                let mut growing = Growing::new(self.array);
+                let mut ahead = RaggedAhead::new(self.prefetcher, &slabs);
+                for slab in &slabs {
+                    let pieces = self.pieces_of(context, &mut ahead, slab, &mut growing)?;
+                    for cursor in &pieces {
+                        contents.note(
+                            &self.chunks.decoder,
+                            cursor.piece,
+                            PieceContent::of(&cursor.chunk),
+                        );
+                    }
+                    self.add_slab(pieces, slab, &mut growing)?;
+                }
+                Ok(growing)
+            })?;
+        self.array.check_store()?;
+        let data_type = self.array.metadata.data_type.clone();
+        Ok(RaggedElements::new(data_type, growing.finish(), len))
+    }
+
+    /// Appends the elements of a slab, which lies in one row of pieces along the first axis.
+    fn add_slab(&self, mut pieces: Vec<Cursor>, slab: &Region, out: &mut Growing) -> Result<()> {
+        let fill = &self.array.metadata.fill_value.bytes;
+        let length =
+            u32::try_from(fill.len()).map_err(|error| Error::too_large(&self.array.path, error))?;
+        let fill = [&length.to_le_bytes(), fill.as_slice()].concat();
+        let mut at = slab.start.clone();
+        loop {
+            let (piece, number) = self.chunks.decoder.pieces.locate(&at);
+            let found = pieces.binary_search_by_key(&piece, |cursor| cursor.piece);
+            let cursor = found.ok().and_then(|found| pieces.get_mut(found));
+            let cursor = cursor.ok_or_else(|| Error::invalid(&self.array.path, "no such chunk"))?;
+            match cursor.element(number) {
+                Some(element) => {
+                    out.push(element.map_err(|error| error.about(&self.array.path))?)?
+                }
+                None => out.push(&fill)?,
+            }
+            if !slab.step(&mut at) {
+                out.held = 0;
+                return Ok(());
+            }
+        }
+    }
+
+    /// Returns the pieces under a slab, by number.
+    fn pieces_of(
+        &self,
+        context: &RequestContext,
+        ahead: &mut RaggedAhead,
+        slab: &Region,
+        out: &mut Growing,
+    ) -> Result<Vec<Cursor>> {
+        let mut numbers = Vec::new();
+        self.chunks.decoder.pieces.visit(slab, |piece, _, _| {
+            numbers.push(piece);
+            true
+        });
+        let mut pieces = Vec::with_capacity(numbers.len());
+        for piece in numbers {
+            ahead.take();
+            let chunk = self.chunks.piece(context, piece)?;
+            out.hold(self.check_count(piece, &chunk)?)?;
+            pieces.push(Cursor {
+                piece,
+                chunk,
+                passed: 0,
+                offset: 0,
+            });
+        }
+        Ok(pieces)
+    }
+
+    /// Checks that a piece has as many elements as it should; returns its length in bytes.
+    fn check_count(&self, piece: ChunkIndex, chunk: &Piece) -> Result<u64> {
+        let Piece::Data(decoded) = chunk else {
+            return Ok(0);
+        };
+        let expected: u64 = self.chunks.decoder.pieces.shape_of(piece).iter().product();
+        let (mut found, mut rest) = (0, decoded.bytes());
+        while let Some((_, after)) = split(rest) {
+            (found, rest) = (found + 1, after);
+        }
+        if found != expected || !rest.is_empty() {
+            let found = format!("expected {expected} elements, found {found}");
+            return Err(Error::corrupt(&self.array.path, found));
+        }
+        Ok(decoded.bytes().len() as u64)
+    }
+
+    /// Cuts a box into slabs, each in one row of pieces along the first axis.
+    fn slabs(&self, region: &Region) -> Vec<Region> {
+        if region.shape.contains(&0) {
+            return Vec::new();
+        }
+        let Some((&start, &rows)) = region.start.first().zip(region.shape.first()) else {
+            return vec![region.clone()];
+        };
+        let mut slabs = Vec::new();
+        let mut at = start;
+        while at < start + rows {
+            let (first, length) = self
+                .chunks
+                .decoder
+                .pieces
+                .span(0, self.chunks.decoder.pieces.chunk_at(0, at));
+            let end = first.saturating_add(length).min(start + rows);
+            let mut slab = region.clone();
+            slab.start[0] = at;
+            slab.shape[0] = end - at;
+            slabs.push(slab);
+            at = end;
+        }
+        slabs
+    }
+}
