@@ -5,9 +5,9 @@
 
 use std::sync::Arc;
 
+use crate::array::chunk::{CHUNK_OVERHEAD, Cached, Chunk, DecodedChunk, Load};
 use crate::array::chunk_versions::ChunkVersions;
-use crate::array::decoder::{Decoder, PieceLocation, max_encoded, usual_length};
-use crate::array::piece::{Cached, Decoded, Load, PIECE_OVERHEAD, Piece};
+use crate::array::decoder::{ChunkLocation, Decoder, max_encoded, usual_length};
 use crate::array::shard_reader::ShardReader;
 use crate::array::stored_array::StoredArray;
 use crate::error::{Error, Kind, Result};
@@ -40,24 +40,24 @@ impl ChunkLoader {
         }
     }
 
-    /// Returns a piece of the present content: one that is in memory or on disk, else fetched and decoded. `known` is the
+    /// Returns a chunk of the present content: one that is in memory or on disk, else fetched and decoded. `known` is the
     /// version that the stored chunk has.
     pub(super) fn load(
         &self,
         context: &RequestContext,
-        piece: ChunkIndex,
-        location: &PieceLocation,
+        chunk: ChunkIndex,
+        location: &ChunkLocation,
         known: Option<Version>,
-    ) -> Result<Piece> {
+    ) -> Result<Chunk> {
         self.array.engine.stats.cache_miss_chunks.add(1);
         let deadline = self.array.engine.deadline();
         let loaded =
             self.array
                 .engine
                 .cache
-                .load(context, &(self.array.id, 0, piece.0), deadline, || {
+                .load(context, &(self.array.id, 0, chunk.0), deadline, || {
                     let load = Load {
-                        piece,
+                        chunk,
                         pipeline: self.decoder.pipeline_of(ChunkIndex(location.stored))?,
                         location,
                         known,
@@ -68,10 +68,10 @@ impl ChunkLoader {
                     Ok(Cached::Chunk(Arc::new(decoded)))
                 });
         match loaded {
-            Ok(Cached::Chunk(decoded)) => Ok(Piece::Data(decoded)),
+            Ok(Cached::Chunk(decoded)) => Ok(Chunk::Data(decoded)),
             Err(error) if is_missing(&error) => {
                 self.array.engine.stats.missing_chunks.add(1);
-                Ok(Piece::Fill)
+                Ok(Chunk::Fill)
             }
             Err(error) => Err(error),
             Ok(Cached::Index(_)) => Err(Error::corrupt(
@@ -81,8 +81,8 @@ impl ChunkLoader {
         }
     }
 
-    /// Returns a piece from disk, else fetched and decoded; nothing if it is not stored.
-    fn load_decoded(&self, context: &RequestContext, load: &Load) -> Result<Option<Decoded>> {
+    /// Returns a chunk from disk, else fetched and decoded; nothing if it is not stored.
+    fn load_decoded(&self, context: &RequestContext, load: &Load) -> Result<Option<DecodedChunk>> {
         if let Some(decoded) = self.load_spilled(load)? {
             return Ok(Some(decoded));
         }
@@ -103,32 +103,32 @@ impl ChunkLoader {
         }
     }
 
-    /// Returns a piece fetched and decoded; nothing if it is not stored.
-    fn load_stored(&self, context: &RequestContext, load: &Load) -> Result<Option<Decoded>> {
+    /// Returns a chunk fetched and decoded; nothing if it is not stored.
+    fn load_stored(&self, context: &RequestContext, load: &Load) -> Result<Option<DecodedChunk>> {
         match load.pipeline.shards() {
             [] => self.load_whole(context, load),
             _ => self.shards.load(context, load),
         }
     }
 
-    /// Returns a piece of the current content that was decoded before and is on disk.
-    fn load_spilled(&self, load: &Load) -> Result<Option<Decoded>> {
+    /// Returns a chunk of the current content that was decoded before and is on disk.
+    fn load_spilled(&self, load: &Load) -> Result<Option<DecodedChunk>> {
         let (Some(spill), Some(version)) = (&self.array.engine.spill, load.known) else {
             return Ok(None);
         };
-        let (length, piece) = (load.pipeline.chunk_bytes(), (self.array.id, load.piece.0));
-        if !spill.has(&piece) {
+        let (length, chunk) = (load.pipeline.chunk_bytes(), (self.array.id, load.chunk.0));
+        if !spill.has(&chunk) {
             return Ok(None);
         }
         self.decoder.reclaim(length);
-        let needed = length as u64 + PIECE_OVERHEAD;
+        let needed = length as u64 + CHUNK_OVERHEAD;
         let room = self.array.engine.cache.reserve(needed, load.deadline);
         let mut room = room.map_err(|error| error.about(&self.array.path))?;
-        let Some(bytes) = spill.find(&piece, (version, length)) else {
+        let Some(bytes) = spill.find(&chunk, (version, length)) else {
             return Ok(None);
         };
-        room.shrink(bytes.capacity() as u64 + PIECE_OVERHEAD);
-        Ok(Some(Decoded {
+        room.shrink(bytes.capacity() as u64 + CHUNK_OVERHEAD);
+        Ok(Some(DecodedChunk {
             bytes,
             version,
             is_on_disk: true,
@@ -137,7 +137,7 @@ impl ChunkLoader {
     }
 
     /// Fetches and decodes a stored chunk as a whole.
-    fn load_whole(&self, context: &RequestContext, load: &Load) -> Result<Option<Decoded>> {
+    fn load_whole(&self, context: &RequestContext, load: &Load) -> Result<Option<DecodedChunk>> {
         let (found, stamp) = self.array.ask(context, |context, store| {
             self.fetch_whole(context, store, load)
         });
@@ -159,7 +159,7 @@ impl ChunkLoader {
         found.map(decode).transpose()
     }
 
-    /// Fetches a stored chunk, once there is room for its bytes and the decoded piece.
+    /// Fetches a stored chunk, once there is room for its bytes and the decoded chunk.
     fn fetch_whole(
         &self,
         context: &RequestContext,
@@ -206,7 +206,7 @@ fn check_length(
     }
 }
 
-/// Returns the error by which a loader says that a piece is not stored, so that the cache keeps nothing.
+/// Returns the error by which a loader says that a chunk is not stored, so that the cache keeps nothing.
 fn missing() -> Error {
     Error::new(Kind::NotFound, "", "not stored")
 }

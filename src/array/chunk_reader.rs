@@ -7,13 +7,13 @@
 use std::sync::Arc;
 
 use crate::array::assembler::Source;
+use crate::array::chunk::{Cached, Chunk, DecodedChunk, Lacking};
 use crate::array::chunk_loader::ChunkLoader;
 use crate::array::chunk_slice::ChunkSlice;
 use crate::array::chunk_versions::ChunkVersions;
-use crate::array::decoder::{Decoder, PieceLocation};
+use crate::array::decoder::{ChunkLocation, Decoder};
 use crate::array::open_chunks::OpenChunks;
-use crate::array::piece::{Cached, Decoded, Lacking, Piece};
-use crate::array::read_contents::{ChunkContents, PieceContent, ReadContents};
+use crate::array::read_contents::{ChunkContent, ReadContents, TakenChunks};
 use crate::array::shard_groups::ShardGroups;
 use crate::array::shard_indexes::ShardIndexes;
 use crate::array::shard_reader::ShardReader;
@@ -26,18 +26,18 @@ use crate::known::Known;
 use crate::request_context::RequestContext;
 use crate::store::Version;
 
-/// How often a piece is looked at again that appears while it is taken for missing.
+/// How often a chunk is looked at again that appears while it is taken for missing.
 const MAX_LOOKS: usize = 4;
 
-/// How often a read is made whose pieces were of several contents.
+/// How often a read is made whose chunks were of several contents.
 const MAX_READS: usize = 8;
 
-/// What a piece of a read is now.
-enum CurrentPiece {
+/// What a chunk of a read is now.
+enum CurrentChunk {
     /// Written and not stored yet, or not stored at all.
-    Known(Piece),
+    Known(Chunk),
     /// The one that was decoded of this version of its stored chunk.
-    Decoded(ChunkIndex, Version),
+    InMemory(ChunkIndex, Version),
 }
 
 /// Reads the chunks of an array.
@@ -87,21 +87,21 @@ impl ChunkReader {
         }))
     }
 
-    /// Returns a piece that was written and is not stored yet.
-    pub(super) fn written(&self, piece: ChunkIndex) -> Option<Arc<Decoded>> {
+    /// Returns a chunk that was written and is not stored yet.
+    pub(super) fn written(&self, chunk: ChunkIndex) -> Option<Arc<DecodedChunk>> {
         if self.buffer.is_empty() {
             return None;
         }
-        let location = self.decoder.locate(piece);
+        let location = self.decoder.locate(chunk);
         self.buffer.find(&location.indices, &location.inner)
     }
 
     /// Like `written`, without waiting: unknown while a write is copied.
-    pub(super) fn written_now(&self, piece: ChunkIndex) -> Known<Arc<Decoded>> {
+    pub(super) fn written_now(&self, chunk: ChunkIndex) -> Known<Arc<DecodedChunk>> {
         if self.buffer.is_empty() {
             return Known::Missing;
         }
-        let location = self.decoder.locate(piece);
+        let location = self.decoder.locate(chunk);
         self.buffer.find_now(&location.indices, &location.inner)
     }
 
@@ -120,28 +120,28 @@ impl ChunkReader {
             && row.saturating_mul(self.array.element as u64) >= run
     }
 
-    /// Returns the pieces of some parts, each once, if all are in memory and current. They are looked up together: a read of
+    /// Returns the chunks of some slices, each once, if all are in memory and current. They are looked up together: a read of
     /// small inner chunks meets a thousand of them.
-    pub(super) fn pieces_in_memory(&self, parts: &[ChunkSlice]) -> Option<Vec<Piece>> {
-        let current = self.current_pieces(parts)?;
+    pub(super) fn all_in_memory(&self, slices: &[ChunkSlice]) -> Option<Vec<Chunk>> {
+        let current = self.current(slices)?;
         let keys = current.iter().filter_map(|current| match current {
-            CurrentPiece::Known(_) => None,
-            CurrentPiece::Decoded(piece, _) => Some((self.array.id, 0, piece.0)),
+            CurrentChunk::Known(_) => None,
+            CurrentChunk::InMemory(chunk, _) => Some((self.array.id, 0, chunk.0)),
         });
         let mut cached = self.array.engine.cache.get_all(keys)?.into_iter();
-        let piece = |current| match current {
-            CurrentPiece::Known(piece) => Some(piece),
-            CurrentPiece::Decoded(_, version) => match cached.next()? {
-                Cached::Chunk(decoded) if decoded.version == version => Some(Piece::Data(decoded)),
+        let chunk = |current| match current {
+            CurrentChunk::Known(chunk) => Some(chunk),
+            CurrentChunk::InMemory(_, version) => match cached.next()? {
+                Cached::Chunk(decoded) if decoded.version == version => Some(Chunk::Data(decoded)),
                 _ => None,
             },
         };
-        current.into_iter().map(piece).collect()
+        current.into_iter().map(chunk).collect()
     }
 
-    /// Returns the current content of the pieces of some parts, each once; `None` if one of them is unknown without asking
+    /// Returns the current content of the chunks of some slices, each once; `None` if one of them is unknown without asking
     /// the store or waiting for a write.
-    fn current_pieces(&self, parts: &[ChunkSlice]) -> Option<Vec<CurrentPiece>> {
+    fn current(&self, slices: &[ChunkSlice]) -> Option<Vec<CurrentChunk>> {
         let versions = self.versions.lock();
         let mut last = None;
         let mut state = |stored| match last {
@@ -154,49 +154,49 @@ impl ChunkReader {
         };
         let current = |group: &[ChunkSlice]| {
             let first = group.first()?;
-            let piece = first.piece;
-            match self.written_now(piece) {
-                Known::Is(written) => return Some(CurrentPiece::Known(Piece::Data(written))),
+            let chunk = first.chunk;
+            match self.written_now(chunk) {
+                Known::Is(written) => return Some(CurrentChunk::Known(Chunk::Data(written))),
                 Known::Missing => {}
                 Known::Unknown => return None,
             }
-            match state(self.decoder.stored_number_at(piece, &first.start)) {
-                VersionState::Known(None) => Some(CurrentPiece::Known(Piece::Fill)),
-                VersionState::Known(Some(version)) => Some(CurrentPiece::Decoded(piece, version)),
+            match state(self.decoder.stored_number_at(chunk, &first.start)) {
+                VersionState::Known(None) => Some(CurrentChunk::Known(Chunk::Fill)),
+                VersionState::Known(Some(version)) => Some(CurrentChunk::InMemory(chunk, version)),
                 VersionState::Unknown | VersionState::Stale => None,
             }
         };
-        parts
-            .chunk_by(ChunkSlice::is_of_same_piece)
+        slices
+            .chunk_by(ChunkSlice::is_of_same_chunk)
             .map(current)
             .collect()
     }
 
-    /// Returns where a piece is read: on disk if it is there and not in memory.
-    pub(super) fn source(&self, context: &RequestContext, piece: ChunkIndex) -> Result<Source> {
-        match self.spilled(piece) {
+    /// Returns where a chunk is read: on disk if it is there and not in memory.
+    pub(super) fn source(&self, context: &RequestContext, chunk: ChunkIndex) -> Result<Source> {
+        match self.spilled(chunk) {
             Some(version) => Ok(Source::Spilled(version)),
-            None => self.piece(context, piece).map(Source::Piece),
+            None => self.get(context, chunk).map(Source::Chunk),
         }
     }
 
-    /// Drops a piece from the cache.
-    pub(super) fn forget(&self, piece: ChunkIndex) {
-        self.array.engine.cache.forget(&(self.array.id, 0, piece.0));
+    /// Drops a chunk from the cache.
+    pub(super) fn forget(&self, chunk: ChunkIndex) {
+        self.array.engine.cache.forget(&(self.array.id, 0, chunk.0));
     }
 
-    /// Whether a piece is in the cache or being loaded.
-    pub(super) fn has_piece(&self, piece: ChunkIndex) -> bool {
-        self.array.engine.cache.has(&(self.array.id, 0, piece.0))
+    /// Whether a chunk is in the cache or being loaded.
+    pub(super) fn has(&self, chunk: ChunkIndex) -> bool {
+        self.array.engine.cache.has(&(self.array.id, 0, chunk.0))
     }
 
-    /// Whether a piece is on disk.
-    pub(super) fn is_spilled(&self, piece: ChunkIndex) -> bool {
+    /// Whether a chunk is on disk.
+    pub(super) fn is_spilled(&self, chunk: ChunkIndex) -> bool {
         let spill = self.array.engine.spill.as_ref();
-        spill.is_some_and(|spill| spill.has(&(self.array.id, piece.0)))
+        spill.is_some_and(|spill| spill.has(&(self.array.id, chunk.0)))
     }
 
-    /// Has pieces without a reader leave the disk. A thread does it: a long file takes its time to be cut.
+    /// Has chunks without a reader leave the disk. A thread does it: a long file takes its time to be cut.
     pub(super) fn give_up_spilled(&self) {
         if let Some(spill) = self
             .array
@@ -205,41 +205,41 @@ impl ChunkReader {
             .clone()
             .filter(|spill| !spill.is_empty())
         {
-            // What is refused here is done when the next piece goes to disk.
+            // What is refused here is done when the next chunk goes to disk.
             let give_up = move || spill.drop_unwanted(usize::MAX);
             self.array.engine.decoders.submit(give_up);
         }
     }
 
-    /// Returns the version of a piece that is on disk and not in memory, if the stored chunk is known to have it now.
-    pub(super) fn spilled(&self, piece: ChunkIndex) -> Option<Version> {
-        if !self.is_spilled(piece) || self.has_piece(piece) || self.written(piece).is_some() {
+    /// Returns the version of a chunk that is on disk and not in memory, if the stored chunk is known to have it now.
+    pub(super) fn spilled(&self, chunk: ChunkIndex) -> Option<Version> {
+        if !self.is_spilled(chunk) || self.has(chunk) || self.written(chunk).is_some() {
             return None;
         }
-        match self.versions.state(self.decoder.stored_number(piece)) {
+        match self.versions.state(self.decoder.stored_number(chunk)) {
             VersionState::Known(version) => version,
             VersionState::Unknown | VersionState::Stale => None,
         }
     }
 
-    /// Returns the current content of a piece, fetched and decoded if need be.
-    pub(super) fn piece(&self, context: &RequestContext, piece: ChunkIndex) -> Result<Piece> {
-        match self.written(piece) {
-            Some(written) => Ok(Piece::Data(written)),
-            None => self.stored_piece(context, piece, &self.decoder.locate(piece)),
+    /// Returns the current content of a chunk, fetched and decoded if need be.
+    pub(super) fn get(&self, context: &RequestContext, chunk: ChunkIndex) -> Result<Chunk> {
+        match self.written(chunk) {
+            Some(written) => Ok(Chunk::Data(written)),
+            None => self.get_stored(context, chunk, &self.decoder.locate(chunk)),
         }
     }
 
-    /// Returns the current content of a piece as it is stored.
-    fn stored_piece(
+    /// Returns the current content of a chunk as it is stored.
+    fn get_stored(
         &self,
         context: &RequestContext,
-        piece: ChunkIndex,
-        location: &PieceLocation,
-    ) -> Result<Piece> {
+        chunk: ChunkIndex,
+        location: &ChunkLocation,
+    ) -> Result<Chunk> {
         let mut state = self.versions.state(location.stored);
-        if state == VersionState::Unknown && self.is_cached(piece) {
-            // It was loaded just now, or its version was dropped since: then the piece may be of an older content.
+        if state == VersionState::Unknown && self.is_cached(chunk) {
+            // It was loaded just now, or its version was dropped since: then the chunk may be of an older content.
             state = match self.versions.state(location.stored) {
                 VersionState::Unknown => VersionState::Stale,
                 known => known,
@@ -251,45 +251,45 @@ impl ChunkReader {
         match state {
             VersionState::Known(None) => {
                 self.array.engine.stats.missing_chunks.add(1);
-                Ok(Piece::Fill)
+                Ok(Chunk::Fill)
             }
             VersionState::Known(Some(version)) => {
-                if let Some(decoded) = self.cached(piece, version) {
+                if let Some(decoded) = self.cached(chunk, version) {
                     self.array.engine.stats.cache_hit_chunks.add(1);
-                    return Ok(Piece::Data(decoded));
+                    return Ok(Chunk::Data(decoded));
                 }
-                self.forget_other(piece, version);
-                match self.loader.load(context, piece, location, Some(version))? {
-                    Piece::Data(decoded) if decoded.version == version => Ok(Piece::Data(decoded)),
-                    chunk => self.check_loaded(context, piece, location, chunk),
+                self.forget_other(chunk, version);
+                match self.loader.load(context, chunk, location, Some(version))? {
+                    Chunk::Data(decoded) if decoded.version == version => Ok(Chunk::Data(decoded)),
+                    found => self.check_loaded(context, chunk, location, found),
                 }
             }
             VersionState::Unknown | VersionState::Stale => {
-                self.loader.load(context, piece, location, None)
+                self.loader.load(context, chunk, location, None)
             }
         }
     }
 
-    /// Returns the current content of a piece as it is stored, and the version of the stored chunk that it was read of;
+    /// Returns the current content of a chunk as it is stored, and the version of the stored chunk that it was read of;
     /// nothing if the chunk is missing.
-    pub(super) fn versioned_piece(
+    pub(super) fn get_versioned(
         &self,
         context: &RequestContext,
-        piece: ChunkIndex,
-        location: &PieceLocation,
-    ) -> Result<(Piece, Option<Version>)> {
+        chunk: ChunkIndex,
+        location: &ChunkLocation,
+    ) -> Result<(Chunk, Option<Version>)> {
         for _ in 0..MAX_LOOKS {
-            match self.stored_piece(context, piece, location)? {
-                Piece::Data(decoded) => {
+            match self.get_stored(context, chunk, location)? {
+                Chunk::Data(decoded) => {
                     let version = decoded.version;
-                    return Ok((Piece::Data(decoded), Some(version)));
+                    return Ok((Chunk::Data(decoded), Some(version)));
                 }
-                Piece::Fill if location.inner.is_empty() => return Ok((Piece::Fill, None)),
+                Chunk::Fill if location.inner.is_empty() => return Ok((Chunk::Fill, None)),
                 // A shard may be there without this inner chunk.
-                Piece::Fill => match self.shards.without(context, piece, location)? {
-                    Some(Lacking::Shard) => return Ok((Piece::Fill, None)),
+                Chunk::Fill => match self.shards.without(context, chunk, location)? {
+                    Some(Lacking::Shard) => return Ok((Chunk::Fill, None)),
                     Some(Lacking::InnerChunk(version)) => {
-                        return Ok((Piece::Fill, Some(version)));
+                        return Ok((Chunk::Fill, Some(version)));
                     }
                     None => {}
                 },
@@ -299,48 +299,48 @@ impl ChunkReader {
         Err(Error::new(Kind::Changed, &self.array.path, why))
     }
 
-    /// Returns a piece that was loaded of another version than was expected, or loads it again if it is not current: a
+    /// Returns a chunk that was loaded of another version than was expected, or loads it again if it is not current: a
     /// load that was joined may have begun before the last change.
     fn check_loaded(
         &self,
         context: &RequestContext,
-        piece: ChunkIndex,
-        location: &PieceLocation,
-        chunk: Piece,
-    ) -> Result<Piece> {
-        let loaded = match &chunk {
-            Piece::Data(decoded) => Some(decoded.version),
-            Piece::Fill => None,
+        chunk: ChunkIndex,
+        location: &ChunkLocation,
+        found: Chunk,
+    ) -> Result<Chunk> {
+        let loaded = match &found {
+            Chunk::Data(decoded) => Some(decoded.version),
+            Chunk::Fill => None,
         };
         match self.versions.state(location.stored) {
-            VersionState::Known(known) if known == loaded => return Ok(chunk),
+            VersionState::Known(known) if known == loaded => return Ok(found),
             _ => {}
         }
         match self.versions.fetch(context, location.stored)? {
-            known if known == loaded => Ok(chunk),
-            None => Ok(Piece::Fill),
+            known if known == loaded => Ok(found),
+            None => Ok(Chunk::Fill),
             Some(version) => {
-                self.forget_other(piece, version);
-                self.loader.load(context, piece, location, Some(version))
+                self.forget_other(chunk, version);
+                self.loader.load(context, chunk, location, Some(version))
             }
         }
     }
 
-    fn is_cached(&self, piece: ChunkIndex) -> bool {
-        let cached = self.array.engine.cache.get(&(self.array.id, 0, piece.0));
+    fn is_cached(&self, chunk: ChunkIndex) -> bool {
+        let cached = self.array.engine.cache.get(&(self.array.id, 0, chunk.0));
         cached.is_some()
     }
 
-    fn cached(&self, piece: ChunkIndex, version: Version) -> Option<Arc<Decoded>> {
-        match self.array.engine.cache.get(&(self.array.id, 0, piece.0)) {
+    fn cached(&self, chunk: ChunkIndex, version: Version) -> Option<Arc<DecodedChunk>> {
+        match self.array.engine.cache.get(&(self.array.id, 0, chunk.0)) {
             Some(Cached::Chunk(decoded)) if decoded.version == version => Some(decoded),
             _ => None,
         }
     }
 
-    /// Drops a piece of another version from the cache, so that loading does not find it.
-    fn forget_other(&self, piece: ChunkIndex, version: Version) {
-        let key = (self.array.id, 0, piece.0);
+    /// Drops a chunk of another version from the cache, so that loading does not find it.
+    fn forget_other(&self, chunk: ChunkIndex, version: Version) {
+        let key = (self.array.id, 0, chunk.0);
         if let Some(Cached::Chunk(decoded)) = self.array.engine.cache.get(&key)
             && decoded.version != version
         {
@@ -348,7 +348,7 @@ impl ChunkReader {
         }
     }
 
-    /// Makes a read that notes its pieces; again if these were of several contents of one stored chunk, and fails with
+    /// Makes a read that notes its chunks; again if these were of several contents of one stored chunk, and fails with
     /// `Changed` if they are each time.
     pub(super) fn read_one_content<T>(
         &self,
@@ -366,24 +366,24 @@ impl ChunkReader {
         Err(Error::new(Kind::Changed, &self.array.path, why))
     }
 
-    /// Whether the pieces of each stored chunk were of one content.
+    /// Whether the chunks of each stored taken were of one content.
     fn are_of_one(&self, context: &RequestContext, contents: ReadContents) -> Result<bool> {
-        let mut pieces = contents.into_pieces();
-        if pieces.len() < 2 {
+        let mut chunks = contents.into_chunks();
+        if chunks.len() < 2 {
             return Ok(true);
         }
-        let number = |&(piece, _): &(ChunkIndex, PieceContent)| self.decoder.stored_number(piece);
-        pieces.sort_by_key(number);
-        for pieces in pieces.chunk_by(|one, other| number(one) == number(other)) {
-            let [first, _, ..] = pieces else { continue };
-            let chunk = ChunkContents::of(pieces);
-            let kinds = chunk.lacking.len() + usize::from(chunk.version.is_some());
-            let may_differ = kinds > 1 && !chunk.lacking.is_empty();
+        let number = |&(chunk, _): &(ChunkIndex, ChunkContent)| self.decoder.stored_number(chunk);
+        chunks.sort_by_key(number);
+        for chunks in chunks.chunk_by(|one, other| number(one) == number(other)) {
+            let [first, _, ..] = chunks else { continue };
+            let taken = TakenChunks::of(chunks);
+            let kinds = taken.lacking.len() + usize::from(taken.version.is_some());
+            let may_differ = kinds > 1 && !taken.lacking.is_empty();
             let differ = may_differ
                 && !self
                     .shards
-                    .lacks(context, number(first), chunk.version, &chunk.lacking)?;
-            if chunk.is_mixed || differ {
+                    .lacks(context, number(first), taken.version, &taken.lacking)?;
+            if taken.is_mixed || differ {
                 return Ok(false);
             }
         }
@@ -402,7 +402,7 @@ mod tests {
     use crate::grid::Region;
 
     #[test]
-    fn a_cached_piece_whose_version_was_dropped_is_not_used_unchecked() {
+    fn a_cached_chunk_whose_version_was_dropped_is_not_used_unchecked() {
         let count = 8192;
         let sample = SampleArray::new(&[count], &[1]);
         let array = sample.open(1 << 20);

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use crate::array::content_number::ContentNumber;
+use crate::array::page_version::PageVersion;
 use crate::array::stored_array::StoredArray;
 use crate::array::version_table::{LockedVersions, VersionState, VersionTable};
 use crate::error::Result;
@@ -96,7 +96,7 @@ impl ChunkVersions {
     }
 
     /// Returns the number of the content, as far as changes of it were seen.
-    pub(super) fn content(&self) -> &ContentNumber {
+    pub(super) fn content(&self) -> &PageVersion {
         self.table.content()
     }
 

@@ -11,10 +11,10 @@
 use std::borrow::Cow;
 use std::sync::{Arc, OnceLock};
 
+use crate::array::chunk::{CHUNK_OVERHEAD, Chunk, DecodedChunk};
 use crate::array::chunk_reader::ChunkReader;
-use crate::array::decoder::PieceLocation;
-use crate::array::dirty_chunk::{Basis, DirtyChunk, ReadDigest, WrittenPiece};
-use crate::array::piece::{Decoded, PIECE_OVERHEAD, Piece};
+use crate::array::decoder::ChunkLocation;
+use crate::array::dirty_chunk::{Basis, DirtyChunk, ReadDigest, WrittenSubchunk};
 use crate::array::stored_array::StoredArray;
 use crate::array::write_budget::DIRTY_SHARE;
 use crate::array::write_buffer::WriteBuffer;
@@ -32,7 +32,7 @@ use crate::sync::pool::parallel_map;
 /// How often a chunk is put whose key changes meanwhile.
 const MAX_ATTEMPTS: usize = 8;
 
-/// The memory must hold a piece this many times for it to be written: as it was, as it is, and encoded.
+/// The memory must hold a chunk this many times for it to be written: as it was, as it is, and encoded.
 const COPIES: u64 = 3;
 
 /// Where bytes that are written come from.
@@ -44,12 +44,12 @@ pub enum WriteSource {
     Pages,
 }
 
-/// A change of the elements of a piece.
-pub(super) struct PieceEdit<'a> {
+/// A change of the elements of a chunk.
+pub(super) struct ChunkEdit<'a> {
     /// Whether all of its elements are written.
     pub(super) is_whole: bool,
     pub(super) source: WriteSource,
-    /// Changes the decoded piece.
+    /// Changes the decoded chunk.
     pub(super) apply: &'a dyn Fn(&mut [u8]),
 }
 
@@ -109,50 +109,50 @@ impl ChunkWriter {
         }
     }
 
-    /// Changes the elements of a piece, which is read first unless all of them are written. Pages of a piece that was
+    /// Changes the elements of a chunk, which is read first unless all of them are written. Pages of a chunk that was
     /// shown with another content are dropped.
     pub(super) fn edit(
         self: &Arc<ChunkWriter>,
         context: &RequestContext,
-        piece: ChunkIndex,
-        edit: &PieceEdit,
+        chunk: ChunkIndex,
+        edit: &ChunkEdit,
     ) -> Result<()> {
-        let location = self.reader.decoder.locate(piece);
+        let location = self.reader.decoder.locate(chunk);
         // What is stored then is not what this request changes.
         self.array
             .engine
             .write_budget
             .make_room(&UNLIMITED, self, &location.indices)?;
         let _lock = self.buffer.lock_chunk(&location.indices);
-        let (chunk, place) = (&location.indices, &location.inner);
-        let indices = self.reader.decoder.pieces.indices(piece);
+        let (stored, place) = (&location.indices, &location.inner);
+        let indices = self.reader.decoder.grid.indices(chunk);
         let is_shown =
             edit.source == WriteSource::Pages && self.buffer.writers().has_shown(&indices);
         let is_whole = edit.is_whole && !is_shown;
         if is_shown
-            && let Some(ReadDigest(read)) = self.buffer.rest_digest(chunk, place)
+            && let Some(ReadDigest(read)) = self.buffer.rest_digest(stored, place)
             && self.buffer.writers().has_shown_other(&indices, read)
         {
             // The pages are of before what was read to write the rest.
-            return self.refuse_pages(context, piece, &location);
+            return self.refuse_pages(context, chunk, &location);
         }
         let permit = context.permit_change()?;
-        if self.buffer.edit(chunk, place, is_whole, edit.apply)? {
+        if self.buffer.edit(stored, place, is_whole, edit.apply)? {
             return Ok(());
         }
         permit.give_back();
-        let (current, basis) = match self.buffer.find(chunk, place) {
-            _ if is_whole => (Piece::Fill, Basis::Nothing),
-            Some(written) => (Piece::Data(written), Basis::Written),
-            None => match self.unwritten_piece(context, piece, &location, is_shown)? {
+        let (current, basis) = match self.buffer.find(stored, place) {
+            _ if is_whole => (Chunk::Fill, Basis::Nothing),
+            Some(written) => (Chunk::Data(written), Basis::Written),
+            None => match self.unwritten_chunk(context, chunk, &location, is_shown)? {
                 Some(found) => found,
-                None => return self.refuse_pages(context, piece, &location),
+                None => return self.refuse_pages(context, chunk, &location),
             },
         };
-        let mut fresh = self.editable(piece, &location, current)?;
+        let mut fresh = self.editable(chunk, &location, current)?;
         let _permit = context.permit_change()?;
         (edit.apply)(&mut fresh.bytes);
-        let written = WrittenPiece {
+        let written = WrittenSubchunk {
             place: location.inner.into_vec(),
             indices,
             decoded: Arc::new(fresh),
@@ -164,54 +164,54 @@ impl ChunkWriter {
         Ok(())
     }
 
-    /// Returns a piece that is not written, and what it was read of; nothing if it was shown with another content.
-    fn unwritten_piece(
+    /// Returns a chunk that is not written, and what it was read of; nothing if it was shown with another content.
+    fn unwritten_chunk(
         &self,
         context: &RequestContext,
-        piece: ChunkIndex,
-        location: &PieceLocation,
+        chunk: ChunkIndex,
+        location: &ChunkLocation,
         is_shown: bool,
-    ) -> Result<Option<(Piece, Basis)>> {
-        let (current, version) = self.reader.versioned_piece(context, piece, location)?;
-        let (indices, digest) = (self.reader.decoder.pieces.indices(piece), current.digest());
+    ) -> Result<Option<(Chunk, Basis)>> {
+        let (current, version) = self.reader.get_versioned(context, chunk, location)?;
+        let (indices, digest) = (self.reader.decoder.grid.indices(chunk), current.digest());
         if is_shown && self.buffer.writers().has_shown_other(&indices, digest) {
             return Ok(None);
         }
         Ok(Some((current, Basis::Stored(version, digest))))
     }
 
-    /// Returns a copy of a piece that no reader shares.
+    /// Returns a copy of a chunk that no reader shares.
     fn editable(
         &self,
-        piece: ChunkIndex,
-        location: &PieceLocation,
-        current: Piece,
-    ) -> Result<Decoded> {
+        chunk: ChunkIndex,
+        location: &ChunkLocation,
+        current: Chunk,
+    ) -> Result<DecodedChunk> {
         let pipeline = self
             .reader
             .decoder
             .pipeline_of(ChunkIndex(location.stored))?;
         let length = pipeline.chunk_bytes();
         match current {
-            Piece::Data(current) => {
-                self.reader.forget(piece);
+            Chunk::Data(current) => {
+                self.reader.forget(chunk);
                 match Arc::try_unwrap(current) {
-                    Ok(piece) => Ok(piece.into_dirty()),
-                    Err(shared) => Ok(Decoded::dirty(
+                    Ok(chunk) => Ok(chunk.into_dirty()),
+                    Err(shared) => Ok(DecodedChunk::dirty(
                         shared.bytes().to_vec(),
-                        self.array.reserve(length as u64 + PIECE_OVERHEAD)?,
+                        self.array.reserve(length as u64 + CHUNK_OVERHEAD)?,
                     )),
                 }
             }
-            Piece::Fill => {
-                let room = self.array.reserve(length as u64 + PIECE_OVERHEAD)?;
+            Chunk::Fill => {
+                let room = self.array.reserve(length as u64 + CHUNK_OVERHEAD)?;
                 let fill = &self.array.metadata.fill_value.bytes;
                 let bytes = if fill.iter().all(|&byte| byte == 0) {
                     vec![0; length]
                 } else {
                     fill.repeat(length / fill.len().max(1))
                 };
-                Ok(Decoded::dirty(bytes, room))
+                Ok(DecodedChunk::dirty(bytes, room))
             }
         }
     }
@@ -341,17 +341,17 @@ impl ChunkWriter {
         key: &Key,
         chunk: &'a DirtyChunk,
     ) -> Result<EncodedChunk<'a>> {
-        let pieces = &chunk.pieces;
-        let length = pieces.len() as u64 * pipeline.chunk_bytes() as u64;
+        let subchunks = &chunk.subchunks;
+        let length = subchunks.len() as u64 * pipeline.chunk_bytes() as u64;
         let deadline = self.array.engine.deadline();
         let room = |bytes| self.array.engine.cache.reserve(bytes, deadline);
         if pipeline.shards().is_empty() {
-            let piece = pieces.values().next().ok_or_else(no_piece)?;
+            let subchunk = subchunks.values().next().ok_or_else(no_subchunk)?;
             let (bytes, room) = if pipeline.is_identity() {
-                (Cow::Borrowed(piece.bytes()), room(0)?)
+                (Cow::Borrowed(subchunk.bytes()), room(0)?)
             } else {
                 let room = room(length + length / 8)?;
-                (Cow::Owned(pipeline.encode(piece.bytes())?), room)
+                (Cow::Owned(pipeline.encode(subchunk.bytes())?), room)
             };
             return Ok(EncodedChunk {
                 bytes,
@@ -361,8 +361,8 @@ impl ChunkWriter {
         }
         let mut inner = InnerChunks::new();
         let _inner_room = room(length + length / 8)?;
-        for (place, piece) in pieces {
-            inner.insert(place.clone(), pipeline.encode(piece.bytes())?);
+        for (place, subchunk) in subchunks {
+            inner.insert(place.clone(), pipeline.encode(subchunk.bytes())?);
         }
         self.rebuilt(context, pipeline, key, &inner)
     }
@@ -418,28 +418,28 @@ impl ChunkWriter {
             return Ok(now);
         }
         for (place, digest) in &chunk.read {
-            let piece = chunk.indices.get(place);
-            if !self.reads_the_same(context, piece, *digest, version)? {
+            let subchunk = chunk.indices.get(place);
+            if !self.reads_the_same(context, subchunk, *digest, version)? {
                 return Ok(chunk.condition.clone());
             }
         }
         Ok(now)
     }
 
-    /// Whether a piece of the stored chunk of this version is the one that was read before.
+    /// Whether a chunk of the stored chunk of this version is the one that was read before.
     fn reads_the_same(
         &self,
         context: &RequestContext,
-        piece: Option<&Coordinates>,
+        chunk: Option<&Coordinates>,
         digest: Option<u64>,
         version: Option<Version>,
     ) -> Result<bool> {
-        let Some(piece) = piece.and_then(|piece| self.reader.decoder.pieces.index(piece)) else {
+        let Some(chunk) = chunk.and_then(|chunk| self.reader.decoder.grid.index(chunk)) else {
             return Ok(false);
         };
         match self
             .reader
-            .versioned_piece(context, piece, &self.reader.decoder.locate(piece))
+            .get_versioned(context, chunk, &self.reader.decoder.locate(chunk))
         {
             Ok((found, of)) => {
                 let is_of_version = match (of, version) {
@@ -493,18 +493,18 @@ impl ChunkWriter {
         error
     }
 
-    /// Drops pages that were written back to a piece which another program has changed since they were read. Their
+    /// Drops pages that were written back to a chunk which another program has changed since they were read. Their
     /// writers get the error when they close the file or sync it: the kernel has no error of its own for that.
     pub(super) fn refuse_pages(
         &self,
         context: &RequestContext,
-        piece: ChunkIndex,
-        location: &PieceLocation,
+        chunk: ChunkIndex,
+        location: &ChunkLocation,
     ) -> Result<()> {
         let key = self.array.key_of(context, &location.indices)?;
         self.buffer
             .writers()
-            .refuse(&self.reader.decoder.pieces.indices(piece));
+            .refuse(&self.reader.decoder.grid.indices(chunk));
         let why = "was changed since it was read; what was written to it here is dropped";
         self.buffer.note_lost(&Error::new(Kind::Changed, &key, why));
         self.reader
@@ -513,23 +513,23 @@ impl ChunkWriter {
             .map(drop)
     }
 
-    /// Returns the digest of a piece as it is stored, or as it was when it was read to be written; `None` if it is not
+    /// Returns the digest of a chunk as it is stored, or as it was when it was read to be written; `None` if it is not
     /// stored, or was written whole.
     pub(super) fn stored_digest(
         &self,
         context: &RequestContext,
-        piece: ChunkIndex,
+        chunk: ChunkIndex,
     ) -> Result<Option<u64>> {
-        let location = self.reader.decoder.locate(piece);
+        let location = self.reader.decoder.locate(chunk);
         let read = self.buffer.read_digest(&location.indices, &location.inner);
         if let Some(ReadDigest(digest)) = read {
             return Ok(digest);
         }
-        let (found, _) = self.reader.versioned_piece(context, piece, &location)?;
+        let (found, _) = self.reader.get_versioned(context, chunk, &location)?;
         Ok(found.digest())
     }
 
-    /// Returns how many pieces are read at a time that are written in part, so that all of them are far from filling the
+    /// Returns how many chunks are read at a time that are written in part, so that all of them are far from filling the
     /// memory.
     pub(super) fn edits_at_once(&self) -> usize {
         let length = self.reader.decoder.pipeline.chunk_bytes() as u64;
@@ -556,7 +556,7 @@ impl Drop for EncodedChunk<'_> {
     }
 }
 
-/// Returns the error of a chunk without pieces, of which there is none.
-fn no_piece() -> Error {
-    Error::invalid("", "no piece of the chunk was written")
+/// Returns the error of a chunk without subchunks, of which there is none.
+fn no_subchunk() -> Error {
+    Error::invalid("", "no subchunk was written")
 }

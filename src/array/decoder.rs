@@ -12,8 +12,8 @@ use std::sync::Arc;
 use lru::LruCache;
 use smallvec::SmallVec;
 
+use crate::array::chunk::{CHUNK_OVERHEAD, DecodedChunk, Load};
 use crate::array::decoded_chunks::DecodedChunks;
-use crate::array::piece::{Decoded, Load, PIECE_OVERHEAD};
 use crate::array::size_estimate::{EstimatedSizes, SizeEstimate};
 use crate::array::stored_array::StoredArray;
 use crate::codec::{Pipeline, ShardLevel};
@@ -30,15 +30,15 @@ const MAX_PIPELINES: NonZeroUsize = NonZeroUsize::new(64).unwrap();
 /// Bytes by which an encoded chunk may exceed nine eighths of the decoded one without being looked up first.
 const ENCODED_OVERHEAD: u64 = 64 << 10;
 
-/// How many bytes are held before memory is used again, so that other files of a short array find its pieces.
+/// How many bytes are held before memory is used again, so that other files of a short array find its chunks.
 const FREELY_HELD: u64 = 16 << 20;
 
-/// Returns the most bytes that a piece of `decoded` bytes may have encoded; a longer one is corrupt.
+/// Returns the most bytes that a chunk of `decoded` bytes may have encoded; a longer one is corrupt.
 pub(super) fn max_encoded(decoded: u64) -> u64 {
     decoded.saturating_mul(8).saturating_add(1 << 20)
 }
 
-/// Returns the most bytes that a piece of `decoded` bytes is taken to have encoded without a look.
+/// Returns the most bytes that a chunk of `decoded` bytes is taken to have encoded without a look.
 pub(super) fn usual_length(decoded: u64) -> u64 {
     let more = (decoded / 8).saturating_add(ENCODED_OVERHEAD);
     decoded.saturating_add(more)
@@ -49,8 +49,8 @@ pub(super) struct Decoder {
     array: Arc<StoredArray>,
     /// Decodes the largest chunk; in a regular grid, every one.
     pub(super) pipeline: Arc<Pipeline>,
-    /// The smallest pieces that decode alone: chunks, or inner chunks of shards.
-    pub(super) pieces: Grid,
+    /// The smallest chunks that decode alone: chunks, or inner chunks of shards.
+    pub(super) grid: Grid,
     /// The chunks as they are stored.
     pub(super) stored: Grid,
     shapes: Option<Shapes>,
@@ -58,8 +58,8 @@ pub(super) struct Decoder {
     decoded: DecodedChunks,
 }
 
-/// Where a piece is stored.
-pub(super) struct PieceLocation {
+/// Where a chunk is stored.
+pub(super) struct ChunkLocation {
     /// Number of the stored chunk.
     pub(super) stored: u64,
     /// Its indices.
@@ -105,7 +105,7 @@ impl Decoder {
             None => Arc::new(Pipeline::new(metadata, most)?),
             Some(shapes) => shapes.pipeline(Cow::Borrowed(stored.chunk_shape()))?,
         };
-        let pieces = match pipeline.shards() {
+        let grid = match pipeline.shards() {
             [] => stored.clone(),
             [level, ..] if !stored.divides_into(level.inner_shape()) => {
                 let inner = level.inner_shape();
@@ -117,7 +117,7 @@ impl Decoder {
         };
         Ok(Decoder {
             pipeline,
-            pieces,
+            grid,
             stored,
             shapes,
             sizes: SizeEstimate::default(),
@@ -134,9 +134,9 @@ impl Decoder {
         }
     }
 
-    /// Finds where a piece is stored.
-    pub(super) fn locate(&self, piece: ChunkIndex) -> PieceLocation {
-        let mut indices = self.pieces.indices(piece);
+    /// Finds where a chunk is stored.
+    pub(super) fn locate(&self, chunk: ChunkIndex) -> ChunkLocation {
+        let mut indices = self.grid.indices(chunk);
         let mut inner = SmallVec::new();
         if let Some((outermost, within)) = self.pipeline.shards().split_first() {
             for level in within.iter().rev() {
@@ -146,25 +146,25 @@ impl Decoder {
         }
         inner.reverse();
         let stored = self.stored.index(&indices);
-        PieceLocation {
+        ChunkLocation {
             stored: stored.map_or(u64::MAX, |index| index.0),
             indices,
             inner,
         }
     }
 
-    /// Returns the number of the stored chunk that a piece is in.
-    pub(super) fn stored_number(&self, piece: ChunkIndex) -> u64 {
+    /// Returns the number of the stored chunk that a chunk is in.
+    pub(super) fn stored_number(&self, chunk: ChunkIndex) -> u64 {
         match self.pipeline.shards() {
-            [] => piece.0,
-            _ => self.locate(piece).stored,
+            [] => chunk.0,
+            _ => self.locate(chunk).stored,
         }
     }
 
-    /// Returns the number of the stored chunk that a piece is in whose first element is `start`.
-    pub(super) fn stored_number_at(&self, piece: ChunkIndex, start: &[u64]) -> u64 {
+    /// Returns the number of the stored chunk that a chunk is in whose first element is `start`.
+    pub(super) fn stored_number_at(&self, chunk: ChunkIndex, start: &[u64]) -> u64 {
         match self.pipeline.shards() {
-            [] => piece.0,
+            [] => chunk.0,
             _ => self.stored.locate(start).0.0,
         }
     }
@@ -175,7 +175,7 @@ impl Decoder {
         self.pipeline.shards().len() == 1
     }
 
-    /// Returns the sizes that a piece is taken to have; `None` if the metadata tell them, or no piece was decoded.
+    /// Returns the sizes that a chunk is taken to have; `None` if the metadata tell them, or no chunk was decoded.
     pub(super) fn estimated_sizes(&self) -> Option<EstimatedSizes> {
         if self.pipeline.has_fixed_length() {
             return None;
@@ -183,7 +183,7 @@ impl Decoder {
         self.sizes.guess()
     }
 
-    /// Returns the bytes that a decoded piece usually has.
+    /// Returns the bytes that a decoded chunk usually has.
     pub(super) fn usual_bytes(&self) -> usize {
         let most = self.pipeline.chunk_bytes();
         let estimated = self.estimated_sizes();
@@ -191,7 +191,7 @@ impl Decoder {
         estimated.unwrap_or(most).min(most)
     }
 
-    /// Returns how many bytes of pieces a sequential reader can keep in memory: all but what pieces take that are being
+    /// Returns how many bytes of chunks a sequential reader can keep in memory: all but what chunks take that are being
     /// loaded, and those that cross the end of a read.
     pub(super) fn room_for_row(&self) -> u64 {
         let memory = self.array.engine.limits.memory;
@@ -208,7 +208,7 @@ impl Decoder {
             .max(memory / 2)
     }
 
-    /// Takes room in the budget for a decoded piece and its `encoded` bytes.
+    /// Takes room in the budget for a decoded chunk and its `encoded` bytes.
     pub(super) fn reserve(&self, load: &Load, encoded: u64) -> Result<Reservation> {
         let bytes = match load.guessed {
             Some(guessed) => EstimatedSizes { encoded, ..guessed }.while_decoded(&load.pipeline),
@@ -216,12 +216,12 @@ impl Decoder {
             None if load.pipeline.is_identity() => encoded,
             None => encoded.saturating_add(load.pipeline.chunk_bytes() as u64),
         };
-        let bytes = bytes.saturating_add(PIECE_OVERHEAD);
+        let bytes = bytes.saturating_add(CHUNK_OVERHEAD);
         let room = self.array.engine.cache.reserve(bytes, load.deadline);
         room.map_err(|error| error.about(&self.array.path))
     }
 
-    /// Decodes a piece; the room that it does not need is given back.
+    /// Decodes a chunk; the room that it does not need is given back.
     pub(super) fn decode(
         &self,
         load: &Load,
@@ -229,7 +229,7 @@ impl Decoder {
         version: Version,
         encoded: Cow<'_, [u8]>,
         mut room: Reservation,
-    ) -> Result<Decoded> {
+    ) -> Result<DecodedChunk> {
         let pipeline = &load.pipeline;
         if !pipeline.is_identity() {
             self.reclaim(pipeline.chunk_bytes());
@@ -239,12 +239,12 @@ impl Decoder {
         self.sizes.note(length, bytes.len() as u64);
         let stats = &self.array.engine.stats;
         stats.decoded_chunks.add(1);
-        if self.decoded.note(self.pieces.len(), load.piece) {
+        if self.decoded.note(self.grid.len(), load.chunk) {
             stats.decoded_again_chunks.add(1);
         }
         stats.decoded_bytes.add(bytes.len() as u64);
-        room.shrink(bytes.capacity() as u64 + PIECE_OVERHEAD);
-        Ok(Decoded {
+        room.shrink(bytes.capacity() as u64 + CHUNK_OVERHEAD);
+        Ok(DecodedChunk {
             bytes,
             version,
             is_on_disk: false,
@@ -252,7 +252,7 @@ impl Decoder {
         })
     }
 
-    /// Has the memory of a piece that a reader has consumed serve for the next `length` bytes: memory fresh from the kernel
+    /// Has the memory of a chunk that a reader has consumed serve for the next `length` bytes: memory fresh from the kernel
     /// costs as much as decoding into it.
     pub(super) fn reclaim(&self, length: usize) {
         let cache = &self.array.engine.cache;
@@ -263,7 +263,7 @@ impl Decoder {
 
     /// Returns a buffer of `length` bytes of any content for an answer that is put together.
     pub(super) fn answer_buffer(&self, length: usize) -> Buffer {
-        // A short one is not worth a piece that a reader might come back to.
+        // A short one is not worth a chunk that a reader might come back to.
         if length >= buffer::MIN_POOLED_BYTES {
             self.reclaim(length);
         }

@@ -1,53 +1,53 @@
 //! A chunk that was written and is not stored yet, and what it depends on.
 //!
-//! A piece that is written in part keeps what the rest of it was read of: the version of the stored chunk, which is the
-//! condition of the chunk's put, and a digest of the piece, by which a new version is told from a new content.
+//! A subchunk that is written in part keeps what the rest of it was read of: the version of the stored chunk, which is the
+//! condition of the chunk's put, and a digest of the subchunk, by which a new version is told from a new content.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::array::piece::Decoded;
+use crate::array::chunk::DecodedChunk;
 use crate::grid::Coordinates;
 use crate::store::{Condition, Version};
 
-/// Decoded pieces by their place in the stored chunk: with sharding, on each level the number of the inner chunk.
-pub(super) type Pieces = BTreeMap<Vec<usize>, Arc<Decoded>>;
+/// Decoded subchunks by their place in the stored chunk: with sharding, on each level the number of the inner chunk.
+pub(super) type Subchunks = BTreeMap<Vec<usize>, Arc<DecodedChunk>>;
 
-/// What a write of a piece depends on.
+/// What a write of a subchunk depends on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Basis {
-    /// Nothing: all elements of the piece were written.
+    /// Nothing: all elements of the subchunk were written.
     Nothing,
-    /// The piece as it was written before.
+    /// The subchunk as it was written before.
     Written,
-    /// A piece that was read of the stored chunk of this version, nothing if the chunk was missing; and the digest of the
-    /// piece, nothing if it was not stored.
+    /// A subchunk that was read of the stored chunk of this version, nothing if the chunk was missing; and the digest of the
+    /// subchunk, nothing if it was not stored.
     Stored(Option<Version>, Option<u64>),
 }
 
-/// A piece that was written.
-pub(super) struct WrittenPiece {
+/// A subchunk that was written.
+pub(super) struct WrittenSubchunk {
     /// Its place in the stored chunk.
     pub(super) place: Vec<usize>,
-    /// Its indices among all pieces of the array, which stay the same when the array grows.
+    /// Its indices among all subchunks of the array, which stay the same when the array grows.
     pub(super) indices: Coordinates,
-    pub(super) decoded: Arc<Decoded>,
+    pub(super) decoded: Arc<DecodedChunk>,
     pub(super) basis: Basis,
 }
 
-/// The digest of a piece when it was read to be written; `None` if it was not stored, or was written whole.
+/// The digest of a subchunk when it was read to be written; `None` if it was not stored, or was written whole.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ReadDigest(pub(super) Option<u64>);
 
 /// A chunk that has to be stored.
 #[derive(Clone)]
 pub(super) struct DirtyChunk {
-    pub(super) pieces: Pieces,
-    /// The indices of the pieces among all pieces of the array.
+    pub(super) subchunks: Subchunks,
+    /// The indices of the subchunks among all subchunks of the array.
     pub(super) indices: BTreeMap<Vec<usize>, Coordinates>,
     /// What the key must hold when the chunk is stored.
     pub(super) condition: Condition,
-    /// The digests of the pieces that were read before they were written, by their place; nothing for a piece that was
+    /// The digests of the subchunks that were read before they were written, by their place; nothing for a subchunk that was
     /// not stored.
     pub(super) read: BTreeMap<Vec<usize>, Option<u64>>,
     /// The count of writes when it was last written.
@@ -59,7 +59,7 @@ pub(super) struct DirtyChunk {
 impl Default for DirtyChunk {
     fn default() -> DirtyChunk {
         DirtyChunk {
-            pieces: Pieces::default(),
+            subchunks: Subchunks::default(),
             indices: BTreeMap::new(),
             condition: Condition::Any,
             read: BTreeMap::new(),
@@ -70,7 +70,7 @@ impl Default for DirtyChunk {
 }
 
 impl DirtyChunk {
-    /// Notes what a write of a piece depends on. The first version that was read is the condition.
+    /// Notes what a write of a subchunk depends on. The first version that was read is the condition.
     pub(super) fn depend(&mut self, place: &[usize], basis: Basis) {
         match basis {
             Basis::Nothing => {
@@ -97,7 +97,7 @@ impl DirtyChunk {
     /// Notes that the key holds the chunk as it is, in this version.
     pub(super) fn confirm(&mut self, version: Version) {
         for (place, digest) in &mut self.read {
-            *digest = self.pieces.get(place).map(|piece| piece.digest());
+            *digest = self.subchunks.get(place).map(|subchunk| subchunk.digest());
         }
         if !self.read.is_empty() {
             self.condition = Condition::Version(version);

@@ -6,8 +6,8 @@ use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use crate::array::open_chunk::StoredChunk;
-use crate::array::piece::{CacheKey, Cached};
+use crate::array::chunk::{CacheKey, Cached};
+use crate::array::open_chunk::OpenChunk;
 use crate::array::reader_cache::{OpenQuestion, ReaderCache};
 use crate::array::shard_groups;
 use crate::array::shard_groups::ShardRuns;
@@ -50,19 +50,19 @@ pub struct Engine {
     pub(super) cache: Arc<Cache<CacheKey, Cached>>,
     /// What open arrays count in.
     pub(super) metadata: Arc<MemoryBudget>,
-    /// Where evicted pieces go that will be read again.
+    /// Where evicted chunks go that will be read again.
     pub(super) spill: Option<Arc<Spill>>,
     /// Where lengths are kept that took long to find.
     pub(super) disk: Option<CacheNamespace>,
     /// Decodes what will be read next.
     pub(super) decoders: ThreadPool,
-    /// How many pieces are loaded at a time.
+    /// How many chunks are loaded at a time.
     pub(super) loads: u64,
     /// How many threads encode at a time.
     pub(super) encoders: usize,
     pub(super) readers: Arc<ReaderCache>,
     /// The stored chunks that are being opened.
-    pub(super) opening: SingleFlight<OpenQuestion, Option<Arc<StoredChunk>>>,
+    pub(super) opening: SingleFlight<OpenQuestion, Option<Arc<OpenChunk>>>,
     /// Inner chunks that were read together.
     pub(super) shard_runs: Arc<ShardRuns>,
     pub(super) stats: Arc<Stats>,
@@ -79,7 +79,7 @@ pub struct Engine {
 pub struct EngineDisk {
     /// Where lengths go that took long to find; nothing to find them again.
     pub cache: Option<CacheNamespace>,
-    /// Where pieces go that are evicted before a reader in order has read them.
+    /// Where chunks go that are evicted before a reader in order has read them.
     pub spill: SpillConfig,
 }
 

@@ -1,4 +1,4 @@
-//! Says where the bytes of a flat file lie in the pieces of its array.
+//! Says where the bytes of a flat file lie in the chunks of its array.
 
 use std::ops::Range;
 
@@ -7,11 +7,11 @@ use crate::error::Result;
 use crate::grid::{ChunkIndex, Grid, Layout, Region, Runs, boxes, permuted};
 use crate::model::bytes_of;
 
-/// The most bytes that the parts of a read take at a time.
-const MAX_PARTS_BYTES: u64 = 3 << 20;
+/// The most bytes that the slices of a read take at a time.
+const MAX_SLICES_BYTES: u64 = 3 << 20;
 
-/// What a part takes in memory, and what it takes more for each dimension beyond those that coordinates have room for.
-const PART_BYTES: u64 = 192;
+/// What a slice takes in memory, and what it takes more for each dimension beyond those that coordinates have room for.
+const SLICE_BYTES: u64 = 192;
 const DIMENSION_BYTES: u64 = 3 * 8;
 const DIMENSIONS: u64 = 6;
 
@@ -77,8 +77,8 @@ impl FileLayout {
         elements(self.element, range)
     }
 
-    /// Returns the most bytes that are read at a time, so that the parts of the pieces under them take about
-    /// `MAX_PARTS_BYTES`.
+    /// Returns the most bytes that are read at a time, so that the slices of the chunks under them take about
+    /// `MAX_SLICES_BYTES`.
     pub(super) fn max_read(&self, grid: &Grid) -> u64 {
         let row = if grid.is_regular() {
             grid.chunk_shape().last().copied().unwrap_or(1)
@@ -86,11 +86,11 @@ impl FileLayout {
             1
         };
         let more = (grid.chunk_shape().len() as u64).saturating_sub(DIMENSIONS);
-        let parts = MAX_PARTS_BYTES / (PART_BYTES + more * DIMENSION_BYTES);
-        (parts * self.element.max(1) as u64).saturating_mul(row)
+        let slices = MAX_SLICES_BYTES / (SLICE_BYTES + more * DIMENSION_BYTES);
+        (slices * self.element.max(1) as u64).saturating_mul(row)
     }
 
-    /// Calls `visit` with each piece under a range, its first element and the elements that are wanted of it. The pieces of
+    /// Calls `visit` with each chunk under a range, its first element and the elements that are wanted of it. The chunks of
     /// each box that the range is cut into come in C order.
     pub(super) fn visit(
         &self,
@@ -107,35 +107,35 @@ impl FileLayout {
             for (start, &offset) in part.start.iter_mut().zip(&region.start) {
                 *start += offset;
             }
-            grid.visit(&part, |piece, start, shared| {
-                visit(piece, start, shared);
+            grid.visit(&part, |chunk, start, shared| {
+                visit(chunk, start, shared);
                 true
             });
         }
     }
 
-    /// Returns the parts of pieces under a range; those of one piece come one after another.
-    pub(super) fn parts(&self, grid: &Grid, range: &Range<u64>) -> Vec<ChunkSlice> {
-        let mut parts = Vec::new();
-        self.visit(grid, range, |piece, start, shared| {
-            parts.push(ChunkSlice::new(piece, start, shared));
+    /// Returns the slices of chunks under a range; those of one chunk come one after another.
+    pub(super) fn slices(&self, grid: &Grid, range: &Range<u64>) -> Vec<ChunkSlice> {
+        let mut slices = Vec::new();
+        self.visit(grid, range, |chunk, start, shared| {
+            slices.push(ChunkSlice::new(chunk, start, shared));
         });
-        parts.sort_by_key(|part| part.piece);
-        parts
+        slices.sort_by_key(|slice| slice.chunk);
+        slices
     }
 
-    /// Returns the pieces under a range.
-    pub(super) fn pieces(&self, grid: &Grid, range: &Range<u64>) -> Vec<ChunkIndex> {
-        let mut pieces = Vec::new();
-        self.visit(grid, range, |piece, _, _| pieces.push(piece));
-        pieces
+    /// Returns the chunks under a range.
+    pub(super) fn chunks(&self, grid: &Grid, range: &Range<u64>) -> Vec<ChunkIndex> {
+        let mut chunks = Vec::new();
+        self.visit(grid, range, |chunk, _, _| chunks.push(chunk));
+        chunks
     }
 
-    /// Returns where a part lies in its piece, and in a buffer of these elements.
-    pub(super) fn runs(&self, grid: &Grid, elements: &Range<u64>, part: &ChunkSlice) -> Runs {
+    /// Returns where a slice lies in its chunk, and in a buffer of these elements.
+    pub(super) fn runs(&self, grid: &Grid, elements: &Range<u64>, slice: &ChunkSlice) -> Runs {
         let from = Layout {
-            start: &part.start,
-            shape: &grid.shape_of(part.piece),
+            start: &slice.start,
+            shape: &grid.shape_of(slice.chunk),
             skipped: 0,
         };
         let to = |start, shape| Layout {
@@ -145,25 +145,25 @@ impl FileLayout {
         };
         let (region, size) = (&self.region, self.element);
         let Some(order) = &self.order else {
-            return Runs::new(&part.region, from, to(&region.start, &region.shape), size);
+            return Runs::new(&slice.region, from, to(&region.start, &region.shape), size);
         };
         let start = permuted(&region.start, order);
         let shape = permuted(&region.shape, order);
-        Runs::permuted(&part.region, from, to(&start, &shape), order, size)
+        Runs::permuted(&slice.region, from, to(&start, &shape), order, size)
     }
 
-    /// Returns where a part lies in a buffer of these elements, and in its piece.
-    pub(super) fn runs_into(&self, grid: &Grid, elements: &Range<u64>, part: &ChunkSlice) -> Runs {
+    /// Returns where a slice lies in a buffer of these elements, and in its chunk.
+    pub(super) fn runs_into(&self, grid: &Grid, elements: &Range<u64>, slice: &ChunkSlice) -> Runs {
         let from = Layout {
             start: &self.region.start,
             shape: &self.region.shape,
             skipped: elements.start,
         };
         let to = Layout {
-            start: &part.start,
-            shape: &grid.shape_of(part.piece),
+            start: &slice.start,
+            shape: &grid.shape_of(slice.chunk),
             skipped: 0,
         };
-        Runs::new(&part.region, from, to, self.element)
+        Runs::new(&slice.region, from, to, self.element)
     }
 }

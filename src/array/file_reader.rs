@@ -1,19 +1,19 @@
 //! Reads ranges of a flat file out of the chunks of its array.
 //!
-//! A range of bytes is cut into boxes, these into the pieces under them, and each piece's runs of bytes are copied into
-//! the answer by an `Assembler`. Pieces are taken one after another, so a read never holds more than one that it has to
+//! A range of bytes is cut into boxes, these into the chunks under them, and each chunk's runs of bytes are copied into
+//! the answer by an `Assembler`. Chunks are taken one after another, so a read never holds more than one that it has to
 //! load; the other missing ones are meanwhile decoded by the engine's threads.
 
 use std::ops::Range;
 use std::sync::Arc;
 
 use crate::array::assembler::{Assembler, Source};
+use crate::array::chunk::{CacheKey, Chunk};
 use crate::array::chunk_reader::ChunkReader;
 use crate::array::chunk_rows::ChunkRows;
 use crate::array::chunk_slice::{ChunkSlice, PendingSlices};
 use crate::array::file_layout::{FileLayout, in_buffer};
 use crate::array::parallel_decode::ParallelDecode;
-use crate::array::piece::{CacheKey, Piece};
 use crate::array::prefetcher::Prefetcher;
 use crate::array::read_ahead::ReadAhead;
 use crate::array::read_contents::ReadContents;
@@ -27,7 +27,7 @@ const MIN_DIRECT_RUN: u64 = 256;
 
 /// Reads one flat file.
 pub(super) struct FileReader {
-    pub(super) chunks: Arc<ChunkReader>,
+    pub(super) reader: Arc<ChunkReader>,
     layout: Arc<FileLayout>,
     ahead: ReadAhead,
     /// Whether reads go to the stored chunks themselves, which are not encoded.
@@ -41,18 +41,18 @@ pub(super) struct FileReader {
 impl Drop for FileReader {
     fn drop(&mut self) {
         if self.ahead.prefetcher.trackers.remove(&self.ahead.tracker) {
-            self.chunks.groups.forget_runs();
+            self.reader.groups.forget_runs();
         }
-        self.chunks.give_up_spilled();
+        self.reader.give_up_spilled();
     }
 }
 
 impl FileReader {
     /// Begins to follow a reader of a file.
     pub(super) fn new(prefetcher: Arc<Prefetcher>, layout: Arc<FileLayout>) -> FileReader {
-        let chunks = prefetcher.chunks.clone();
-        let direct = layout.order.is_none() && chunks.reads_direct(MIN_DIRECT_RUN);
-        let grid = &chunks.decoder.pieces;
+        let reader = prefetcher.reader.clone();
+        let direct = layout.order.is_none() && reader.reads_direct(MIN_DIRECT_RUN);
+        let grid = &reader.decoder.grid;
         let rows = ChunkRows::new(grid, &layout.region, layout.slowest_axis(), layout.length);
         let window = if direct {
             Window::default()
@@ -64,7 +64,7 @@ impl FileReader {
         prefetcher.trackers.add(&tracker);
         FileReader {
             ahead: ReadAhead::new(prefetcher, layout.clone(), tracker, rows),
-            chunks,
+            reader,
             layout,
             direct,
             missed: PendingSlices::default(),
@@ -80,7 +80,7 @@ impl FileReader {
 
     fn assembler<'a>(&'a self, context: &'a RequestContext) -> Assembler<'a> {
         Assembler {
-            chunks: &self.chunks,
+            reader: &self.reader,
             layout: &self.layout,
             context,
             #[cfg(test)]
@@ -88,46 +88,46 @@ impl FileReader {
         }
     }
 
-    /// Returns the bytes of a range if all pieces under it are in memory and current; if not, `read` will find its parts
+    /// Returns the bytes of a range if all chunks under it are in memory and current; if not, `read` will find its slices
     /// computed. The range must lie in the file.
     pub(super) fn read_now(
         &self,
         context: &RequestContext,
         range: Range<u64>,
     ) -> Option<ReadBytes> {
-        let (array, grid) = (&self.chunks.array, &self.chunks.decoder.pieces);
+        let (array, grid) = (&self.reader.array, &self.reader.decoder.grid);
         let is_long = range.end - range.start > self.layout.max_read(grid);
         if self.direct || is_long || !array.metadata_hold(context) {
             return None;
         }
-        let parts = self.layout.parts(grid, &range);
-        let Some(pieces) = self.chunks.pieces_in_memory(&parts) else {
-            self.missed.keep(range, parts);
+        let slices = self.layout.slices(grid, &range);
+        let Some(chunks) = self.reader.all_in_memory(&slices) else {
+            self.missed.keep(range, slices);
             return None;
         };
-        array.engine.stats.cache_hit_chunks.add(pieces.len() as u64);
-        let mut pieces = pieces.into_iter();
+        array.engine.stats.cache_hit_chunks.add(chunks.len() as u64);
+        let mut chunks = chunks.into_iter();
         let source = |_| {
-            let piece = pieces.next().ok_or_else(|| Error::invalid("", "no piece"));
-            piece.map(Source::Piece)
+            let chunk = chunks.next().ok_or_else(|| Error::invalid("", "no chunk"));
+            chunk.map(Source::Chunk)
         };
         // They were looked up together, under one version of each stored chunk.
         let mut contents = ReadContents::default();
         let assembler = self.assembler(context);
-        let bytes = assembler.assemble(&range, &parts, &mut contents, source);
+        let bytes = assembler.assemble(&range, &slices, &mut contents, source);
         let bytes = bytes.ok()?;
         let (ahead, consumed) = self.ahead.tracker.note(&range);
-        self.retire_consumed(&parts, consumed);
+        self.retire_consumed(&slices, consumed);
         self.ahead.prefetch(&ahead);
         Some(bytes).filter(|_| array.store_holds())
     }
 
     /// Returns the bytes of a range; fetches and decodes what is missing. The range must lie in the file.
     pub(super) fn read(&self, context: &RequestContext, range: Range<u64>) -> Result<ReadBytes> {
-        self.chunks.array.check_metadata(context)?;
+        self.reader.array.check_metadata(context)?;
         let read = |contents: &mut ReadContents| self.read_parts(context, range.clone(), contents);
-        let bytes = self.chunks.read_one_content(context, read)?;
-        self.chunks.array.check_store()?;
+        let bytes = self.reader.read_one_content(context, read)?;
+        self.reader.array.check_store()?;
         Ok(bytes)
     }
 
@@ -138,7 +138,7 @@ impl FileReader {
         range: Range<u64>,
         contents: &mut ReadContents,
     ) -> Result<ReadBytes> {
-        let most = self.layout.max_read(&self.chunks.decoder.pieces);
+        let most = self.layout.max_read(&self.reader.decoder.grid);
         if range.end - range.start <= most {
             return self.read_part(context, range, contents);
         }
@@ -159,27 +159,28 @@ impl FileReader {
         range: Range<u64>,
         contents: &mut ReadContents,
     ) -> Result<ReadBytes> {
-        let parts = self.missed.take(&range);
-        let parts = parts.unwrap_or_else(|| self.layout.parts(&self.chunks.decoder.pieces, &range));
+        let slices = self.missed.take(&range);
+        let slices =
+            slices.unwrap_or_else(|| self.layout.slices(&self.reader.decoder.grid, &range));
         if self.direct {
             // The kernel reads the stored files ahead.
             self.ahead.tracker.note(&range);
-            return self.read_stored(context, &range, &parts, contents);
+            return self.read_stored(context, &range, &slices, contents);
         }
-        // Before anything is decoded, so that evicted pieces which the reader needs are spilled.
+        // Before anything is decoded, so that evicted chunks which the reader needs are spilled.
         let ahead = self.ahead.tracker.begin(&range);
-        let mut beside = ParallelDecode::new(&self.ahead, &parts);
+        let mut beside = ParallelDecode::new(&self.ahead, &slices);
         beside.begin();
         self.ahead.prefetch(&ahead);
-        let source = |piece| {
+        let source = |chunk| {
             beside.take();
-            self.chunks.source(context, piece)
+            self.reader.source(context, chunk)
         };
         let assembler = self.assembler(context);
-        let bytes = assembler.assemble(&range, &parts, contents, source);
+        let bytes = assembler.assemble(&range, &slices, contents, source);
         drop(beside);
         let consumed = self.ahead.tracker.finish(&range);
-        self.retire_consumed(&parts, consumed);
+        self.retire_consumed(&slices, consumed);
         bytes
     }
 
@@ -188,30 +189,30 @@ impl FileReader {
         &self,
         context: &RequestContext,
         range: &Range<u64>,
-        parts: &[ChunkSlice],
+        slices: &[ChunkSlice],
         contents: &mut ReadContents,
     ) -> Result<ReadBytes> {
-        let source = |piece| {
-            let written = self.chunks.written(piece);
-            Ok(written.map_or(Source::Stored, |piece| Source::Piece(Piece::Data(piece))))
+        let source = |chunk| {
+            let written = self.reader.written(chunk);
+            Ok(written.map_or(Source::Stored, |chunk| Source::Chunk(Chunk::Data(chunk))))
         };
         let assembler = self.assembler(context);
-        assembler.assemble(range, parts, contents, source)
+        assembler.assemble(range, slices, contents, source)
     }
 
-    /// Has those pieces of a read that was answered evicted first which a sequential reader has consumed. Their memory is
+    /// Has those chunks of a read that was answered evicted first which a sequential reader has consumed. Their memory is
     /// used again.
-    fn retire_consumed(&self, parts: &[ChunkSlice], consumed: Option<u64>) {
+    fn retire_consumed(&self, slices: &[ChunkSlice], consumed: Option<u64>) {
         let Some(consumed) = consumed else { return };
-        let groups = parts.chunk_by(ChunkSlice::is_of_same_piece);
-        let is_consumed = |part: &&ChunkSlice| {
-            let shape = self.chunks.decoder.pieces.shape_of(part.piece);
-            self.ahead.tracker.ends_before(part, &shape, consumed)
+        let groups = slices.chunk_by(ChunkSlice::is_of_same_chunk);
+        let is_consumed = |slice: &&ChunkSlice| {
+            let shape = self.reader.decoder.grid.shape_of(slice.chunk);
+            self.ahead.tracker.ends_before(slice, &shape, consumed)
         };
-        let pieces = groups.filter_map(<[ChunkSlice]>::first).filter(is_consumed);
-        let keys: Vec<CacheKey> = pieces
-            .map(|part| (self.chunks.array.id, 0, part.piece.0))
+        let chunks = groups.filter_map(<[ChunkSlice]>::first).filter(is_consumed);
+        let keys: Vec<CacheKey> = chunks
+            .map(|slice| (self.reader.array.id, 0, slice.chunk.0))
             .collect();
-        self.chunks.array.engine.cache.retire(&keys);
+        self.reader.array.engine.cache.retire(&keys);
     }
 }

@@ -1,13 +1,13 @@
 //! A box of an array as one flat file: its bytes in C order, little-endian, without a header.
 //!
-//! The order may be that of other dimensions. `FileReader` reads the file, `ChunkWriter` writes its pieces.
+//! The order may be that of other dimensions. `FileReader` reads the file, `ChunkWriter` writes its chunks.
 
 use std::ops::Range;
 use std::sync::Arc;
 
 use crate::array::OpenArray;
 use crate::array::chunk_slice::ChunkSlice;
-use crate::array::chunk_writer::{ChunkWriter, PieceEdit, WriteSource};
+use crate::array::chunk_writer::{ChunkEdit, ChunkWriter, WriteSource};
 use crate::array::file_layout::{FileLayout, in_buffer};
 use crate::array::file_reader::FileReader;
 use crate::array::read_ahead::MAX_READ_WHOLE;
@@ -102,7 +102,7 @@ impl FlatFile {
         self.reader()?.read(context, range)
     }
 
-    /// Returns the bytes of a range, and remembers the pieces under it while the array is open for writing. The range must
+    /// Returns the bytes of a range, and remembers the chunks under it while the array is open for writing. The range must
     /// lie in the file.
     pub fn read_shown(&self, context: &RequestContext, range: Range<u64>) -> Result<ReadBytes> {
         if self.array.is_open_for_writing() {
@@ -112,19 +112,19 @@ impl FlatFile {
         self.read(context, range)
     }
 
-    /// Remembers the pieces under a range as they are now.
+    /// Remembers the chunks under a range as they are now.
     fn note_shown(&self, context: &RequestContext, range: &Range<u64>) -> Result<()> {
         let grid = self.array.decoded_grid()?;
         let writers = self.array.buffer.writers();
         let mut fresh: Vec<ChunkIndex> = Vec::new();
-        self.layout.visit(grid, range, |piece, _, _| {
-            if writers.must_note(&grid.indices(piece)) {
-                fresh.push(piece);
+        self.layout.visit(grid, range, |chunk, _, _| {
+            if writers.must_note(&grid.indices(chunk)) {
+                fresh.push(chunk);
             }
         });
-        for piece in fresh {
-            let digest = self.array.writer()?.stored_digest(context, piece)?;
-            writers.note(grid.indices(piece), digest);
+        for chunk in fresh {
+            let digest = self.array.writer()?.stored_digest(context, chunk)?;
+            writers.note(grid.indices(chunk), digest);
         }
         Ok(())
     }
@@ -161,9 +161,9 @@ impl FlatFile {
             let given = in_buffer(range.start - offset)..in_buffer(range.end - offset);
             let given = bytes.get(given).unwrap_or_default();
             let write =
-                |part: ChunkSlice| self.write_part(context, writer, &part, &range, given, source);
-            let parts = self.layout.parts(grid, &range).into_iter();
-            let (missing, others) = parts.partition(|part| self.has_to_read(writer, part));
+                |slice: ChunkSlice| self.write_part(context, writer, &slice, &range, given, source);
+            let slices = self.layout.slices(grid, &range).into_iter();
+            let (missing, others) = slices.partition(|slice| self.has_to_read(writer, slice));
             let missing: Vec<ChunkSlice> = missing;
             let threads = writer.edits_at_once();
             let written = parallel_map(threads.min(missing.len()), missing, &write);
@@ -174,48 +174,48 @@ impl FlatFile {
         Ok(())
     }
 
-    /// Whether a piece is written in part and its other elements have to be read, which may take long.
-    fn has_to_read(&self, writer: &ChunkWriter, part: &ChunkSlice) -> bool {
-        let grid = &writer.reader.decoder.pieces;
-        let indices = grid.indices(part.piece);
-        part.region != grid.region(&indices)
+    /// Whether a chunk is written in part and its other elements have to be read, which may take long.
+    fn has_to_read(&self, writer: &ChunkWriter, slice: &ChunkSlice) -> bool {
+        let grid = &writer.reader.decoder.grid;
+        let indices = grid.indices(slice.chunk);
+        slice.region != grid.region(&indices)
             && self
                 .array
                 .reader()
-                .is_ok_and(|it| it.written(part.piece).is_none())
+                .is_ok_and(|it| it.written(slice.chunk).is_none())
     }
 
-    /// Writes what a range of bytes has of one piece.
+    /// Writes what a range of bytes has of one chunk.
     fn write_part(
         &self,
         context: &RequestContext,
         writer: &Arc<ChunkWriter>,
-        part: &ChunkSlice,
+        slice: &ChunkSlice,
         range: &Range<u64>,
         bytes: &[u8],
         source: WriteSource,
     ) -> Result<()> {
-        let grid = &writer.reader.decoder.pieces;
+        let grid = &writer.reader.decoder.grid;
         let elements = self.layout.elements(range);
         let size = self.layout.element as u64;
-        let runs = self.layout.runs_into(grid, &elements, part);
+        let runs = self.layout.runs_into(grid, &elements, slice);
         let is_whole_elements = range.start.is_multiple_of(size) && range.end.is_multiple_of(size);
-        let indices = grid.indices(part.piece);
-        let is_whole = is_whole_elements && part.region == grid.region(&indices);
+        let indices = grid.indices(slice.chunk);
+        let is_whole = is_whole_elements && slice.region == grid.region(&indices);
         let skipped = in_buffer(range.start - elements.start * size);
-        let copy = |piece: &mut [u8]| {
+        let copy = |chunk: &mut [u8]| {
             if is_whole_elements {
-                runs.copy(bytes, piece);
+                runs.copy(bytes, chunk);
             } else {
-                runs.copy_part(bytes, skipped, piece);
+                runs.copy_part(bytes, skipped, chunk);
             }
         };
-        let edit = PieceEdit {
+        let edit = ChunkEdit {
             is_whole,
             source,
             apply: &copy,
         };
-        writer.edit(context, part.piece, &edit)
+        writer.edit(context, slice.chunk, &edit)
     }
 }
 
@@ -240,13 +240,13 @@ mod tests {
         let file = FlatFile::new(array, Region::whole(&[8])).unwrap();
         let expected = values(0..8, 0);
         assert!(file.read_now(&UNLIMITED, 1..5).is_none());
-        let mut parts = file.reader.as_ref().unwrap().missed.take(&(1..5)).unwrap();
-        let pieces: Vec<u64> = parts.iter().map(|part| part.piece.0).collect();
-        assert_eq!(pieces, [0, 1, 2]);
+        let mut slices = file.reader.as_ref().unwrap().missed.take(&(1..5)).unwrap();
+        let chunks: Vec<u64> = slices.iter().map(|slice| slice.chunk.0).collect();
+        assert_eq!(chunks, [0, 1, 2]);
         assert!(file.reader.as_ref().unwrap().missed.take(&(1..5)).is_none());
-        // A read goes by the parts that were kept for it.
-        parts.truncate(2);
-        file.reader.as_ref().unwrap().missed.keep(1..5, parts);
+        // A read goes by the slices that were kept for it.
+        slices.truncate(2);
+        file.reader.as_ref().unwrap().missed.keep(1..5, slices);
         assert_eq!(
             file.read(&UNLIMITED, 0..4).unwrap()[..],
             expected[..4],
@@ -326,9 +326,9 @@ mod tests {
             .unwrap();
         let (copy, hold) = HeldCopy::new();
         thread::scope(|scope| {
-            let edit = |piece: &mut [u8]| {
+            let edit = |chunk: &mut [u8]| {
                 hold();
-                piece[0] = 2;
+                chunk[0] = 2;
             };
             let chunk = [0].as_slice().into();
             let buffer = &array.buffer;

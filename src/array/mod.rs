@@ -1,14 +1,15 @@
 //! An array opened: its metadata, how its chunks decode, and what of them is in memory.
 //!
-//! To read, `flat_file` puts pieces together into ranges of bytes, `chunk` and `shard` load one piece, `decoder` says
+//! To read, `flat_file` puts chunks together into ranges of bytes, `chunk` and `shard` load one chunk, `decoder` says
 //! where it is stored and how it decodes, and `versions` which content of a stored chunk is the current one.
 //! `read_tracker` follows the reader of each file, to prefetch what it reads next and to evict what it has consumed.
-//! To write, `write` puts ranges of bytes into pieces, and `dirty_chunks` holds these until `flush` has stored them. `content`
+//! To write, `write` puts ranges of bytes into chunks, and `dirty_chunks` holds these until `flush` has stored them. `content`
 //! tells one content of an array from another. An array that cannot be decoded is opened all the same; its reads return
 //! the error.
 
 mod arrays;
 mod assembler;
+mod chunk;
 mod chunk_loader;
 mod chunk_reader;
 mod chunk_rows;
@@ -16,7 +17,6 @@ mod chunk_scan;
 mod chunk_slice;
 mod chunk_versions;
 mod chunk_writer;
-mod content_number;
 mod decoded_chunks;
 mod decoder;
 mod dirty_chunk;
@@ -29,8 +29,8 @@ mod open_array;
 mod open_arrays;
 mod open_chunk;
 mod open_chunks;
+mod page_version;
 mod parallel_decode;
-mod piece;
 mod prefetcher;
 pub mod ragged;
 mod ragged_ahead;

@@ -242,27 +242,27 @@ impl OpenArray {
         self.decoder()?.pipeline_of(chunk)
     }
 
-    /// Returns the grid of the smallest pieces that decode alone: chunks, or inner chunks of shards. Fails if the array
+    /// Returns the grid of the smallest chunks that decode alone: chunks, or inner chunks of shards. Fails if the array
     /// cannot be decoded.
     pub fn decoded_grid(&self) -> Result<&Grid> {
-        self.decoder().map(|decoder| &decoder.pieces)
+        self.decoder().map(|decoder| &decoder.grid)
     }
 
-    /// Returns how many levels of shards lie around such a piece. Fails if the array cannot be decoded.
+    /// Returns how many levels of shards lie around such a chunk. Fails if the array cannot be decoded.
     pub fn shard_levels(&self) -> Result<usize> {
         self.decoder()
             .map(|decoder| decoder.pipeline.shards().len())
     }
 
-    /// Returns the bytes of a piece as it is decoded, from which the block size of files follows; 0 if the array cannot be.
+    /// Returns the bytes of a chunk as it is decoded, from which the block size of files follows; 0 if the array cannot be.
     /// Inner chunks on a network count as short ones: a program that fills a buffer to look at a header has the few inner
     /// chunks fetched that lie under 128 KiB.
-    pub fn piece_bytes(&self) -> u64 {
+    pub fn chunk_bytes(&self) -> u64 {
         let Ok(decoder) = self.decoder() else {
             return 0;
         };
         let bytes = |all: u64, &length: &u64| all.saturating_mul(length);
-        let shape = decoder.pieces.chunk_shape().iter();
+        let shape = decoder.grid.chunk_shape().iter();
         let bytes = shape.fold(self.element as u64, bytes);
         match self.engine.limits.fetches {
             0 => bytes,

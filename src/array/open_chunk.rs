@@ -9,7 +9,7 @@ use crate::request_context::RequestContext;
 use crate::store::{Key, Meta, Reader, Store};
 
 /// A stored chunk kept open.
-pub(super) struct StoredChunk {
+pub(super) struct OpenChunk {
     pub(super) key: Key,
     pub(super) meta: Meta,
     pub(super) reader: Arc<dyn Reader>,
@@ -18,21 +18,21 @@ pub(super) struct StoredChunk {
 /// The most buffers that one system call fills (IOV_MAX).
 const MAX_BUFFERS: usize = 1024;
 
-impl StoredChunk {
+impl OpenChunk {
     /// Opens an object; `known` is what the store said of it just now.
     pub(super) fn open(
         context: &RequestContext,
         store: &dyn Store,
         key: &Key,
         known: Option<&Meta>,
-    ) -> Result<Option<StoredChunk>> {
+    ) -> Result<Option<OpenChunk>> {
         let reader = match store.open(context, key, known) {
             Ok(reader) => reader,
             Err(error) if error.kind() == Kind::NotFound => return Ok(None),
             Err(error) => return Err(error),
         };
         let (key, meta) = (key.clone(), reader.meta(context)?);
-        Ok(Some(StoredChunk { key, meta, reader }))
+        Ok(Some(OpenChunk { key, meta, reader }))
     }
 
     /// Fails with `Changed` if the object may hold something else than when it was opened.

@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering;
 
 use crate::array::chunk_versions::ChunkVersions;
 use crate::array::decoder::Decoder;
-use crate::array::open_chunk::StoredChunk;
+use crate::array::open_chunk::OpenChunk;
 use crate::array::shard_indexes::ShardIndexes;
 use crate::array::stored_array::StoredArray;
 use crate::array::version_table::VersionState;
@@ -69,7 +69,7 @@ impl OpenChunks {
     }
 
     /// Returns a stored chunk, open and current; nothing if it is missing.
-    fn current(&self, context: &RequestContext, number: u64) -> Result<Option<Arc<StoredChunk>>> {
+    fn current(&self, context: &RequestContext, number: u64) -> Result<Option<Arc<OpenChunk>>> {
         let version = match self.versions.state(number) {
             VersionState::Known(version) => version,
             VersionState::Stale => self.versions.fetch(context, number)?,
@@ -91,7 +91,7 @@ impl OpenChunks {
         &self,
         context: &RequestContext,
         number: u64,
-        mut read: impl FnMut(&StoredChunk) -> Result<T>,
+        mut read: impl FnMut(&OpenChunk) -> Result<T>,
     ) -> Result<Option<T>> {
         let mut stored = self.current(context, number)?;
         for _ in 0..MAX_REOPENS {
@@ -111,7 +111,7 @@ impl OpenChunks {
     }
 
     /// Opens a stored chunk; threads that want the same one at the same time open it once.
-    fn open(&self, context: &RequestContext, number: u64) -> Result<Option<Arc<StoredChunk>>> {
+    fn open(&self, context: &RequestContext, number: u64) -> Result<Option<Arc<OpenChunk>>> {
         let keys = self.array.stored_keys(number)?;
         let changes = &self.array.store().info().changes;
         let changed = keys.iter().map(|key| changes.last_change(key)).max();
@@ -130,7 +130,7 @@ impl OpenChunks {
     }
 
     /// Returns a stored chunk that is open in this version.
-    fn opened(&self, number: u64, version: Version) -> Option<Arc<StoredChunk>> {
+    fn opened(&self, number: u64, version: Version) -> Option<Arc<OpenChunk>> {
         let open = self.array.engine.readers.get((self.array.id, number));
         open.filter(|stored| stored.meta.version == version)
     }
@@ -141,7 +141,7 @@ impl OpenChunks {
         context: &RequestContext,
         number: u64,
         keys: &[Key],
-    ) -> Result<Option<Arc<StoredChunk>>> {
+    ) -> Result<Option<Arc<OpenChunk>>> {
         let pipeline = self.decoder.pipeline_of(ChunkIndex(number))?;
         // Over a network the request for the index of a shard tells what else there is to know of it. One that brings all of
         // the shard would be made again for its inner chunks.
@@ -149,11 +149,12 @@ impl OpenChunks {
         let is_enough = self.array.engine.limits.fetches > 0 && sends_parts.load(Ordering::Relaxed);
         let level = pipeline.shards().first().filter(|_| is_enough);
         let (opened, stamp) = self.array.ask(context, |context, store| {
-            let mut opened = keys.iter().map(|key| match level {
-                Some(level) => self.open_by_index(context, store, key, level),
-                None => Ok(StoredChunk::open(context, store, key, None)?
-                    .map(|stored| (stored, Vec::new()))),
-            });
+            let mut opened =
+                keys.iter().map(|key| match level {
+                    Some(level) => self.open_by_index(context, store, key, level),
+                    None => Ok(OpenChunk::open(context, store, key, None)?
+                        .map(|stored| (stored, Vec::new()))),
+                });
             opened.find_map(Result::transpose).transpose()
         });
         let (stored, index) = match opened? {
@@ -181,7 +182,7 @@ impl OpenChunks {
         store: &dyn Store,
         key: &Key,
         level: &ShardLevel,
-    ) -> Result<Option<(StoredChunk, Vec<u8>)>> {
+    ) -> Result<Option<(OpenChunk, Vec<u8>)>> {
         let Some(found) = store.get_range(context, key, index_range(level))? else {
             return Ok(None);
         };
@@ -192,7 +193,7 @@ impl OpenChunks {
             modified: found.modified.unwrap_or(self.array.modified),
             version: found.version,
         };
-        let Some(stored) = StoredChunk::open(context, store, key, Some(&meta))? else {
+        let Some(stored) = OpenChunk::open(context, store, key, Some(&meta))? else {
             return Ok(None);
         };
         // The store may have opened a later version.

@@ -1,17 +1,17 @@
 //! Decodes chunks before a reader takes them, on the engine's threads.
 //!
-//! Pieces go to the threads in batches that are worth a hand-over. Nothing waits for a batch; an error in it is found
-//! again, and returned, by the read that wants the piece.
+//! Chunks go to the threads in batches that are worth a hand-over. Nothing waits for a batch; an error in it is found
+//! again, and returned, by the read that wants the chunk.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
+use crate::array::chunk::CHUNK_OVERHEAD;
 use crate::array::chunk_reader::ChunkReader;
 use crate::array::chunk_rows::ChunkRows;
 use crate::array::decoder::Decoder;
 use crate::array::file_layout::in_buffer;
-use crate::array::piece::PIECE_OVERHEAD;
 use crate::array::read_tracker::{ReadTrackers, Window};
 use crate::array::shard_groups::{LoadedGroup, OrderedSpan};
 use crate::grid::ChunkIndex;
@@ -31,15 +31,15 @@ const AFTER_HEADER: u64 = 2 << 20;
 /// The least distance to read ahead, in bytes.
 const MIN_WINDOW: u64 = 16 << 20;
 
-/// How many of its pieces a read has taken; all once it was answered.
+/// How many of its chunks a read has taken; all once it was answered.
 pub(super) type Taken = Arc<AtomicUsize>;
 
-/// A piece, and how many pieces its reader takes before it.
-pub(super) type PlacedPiece = (usize, ChunkIndex);
+/// A chunk, and how many chunks its reader takes before it.
+pub(super) type PlacedChunk = (usize, ChunkIndex);
 
 /// Prefetches the chunks of an array.
 pub(super) struct Prefetcher {
-    pub(super) chunks: Arc<ChunkReader>,
+    pub(super) reader: Arc<ChunkReader>,
     /// The readers of the open files of the array.
     pub(super) trackers: Arc<ReadTrackers>,
     /// Whether a warning was logged that memory has no room for a row of chunks.
@@ -48,15 +48,15 @@ pub(super) struct Prefetcher {
 
 impl Prefetcher {
     /// Prefetches the chunks of an array.
-    pub(super) fn new(chunks: Arc<ChunkReader>) -> Arc<Prefetcher> {
-        let trackers = Arc::new(ReadTrackers::new(chunks.decoder.pieces.clone()));
-        if let Some(spill) = &chunks.array.engine.spill
-            && chunks.decoder.is_encoded()
+    pub(super) fn new(reader: Arc<ChunkReader>) -> Arc<Prefetcher> {
+        let trackers = Arc::new(ReadTrackers::new(reader.decoder.grid.clone()));
+        if let Some(spill) = &reader.array.engine.spill
+            && reader.decoder.is_encoded()
         {
-            spill.add(chunks.array.id, &trackers);
+            spill.add(reader.array.id, &trackers);
         }
         Arc::new(Prefetcher {
-            chunks,
+            reader,
             trackers,
             has_warned: AtomicBool::new(false),
         })
@@ -66,10 +66,10 @@ impl Prefetcher {
     /// this one is read. Over a network as much again, since requests for the row after that must be under way when this
     /// row's last chunk is waited for. Nothing if a row does not fit a quarter of the memory.
     pub(super) fn window(&self, rows: ChunkRows) -> Window {
-        let limits = &self.chunks.array.engine.limits;
-        // Of short pieces a byte of the file takes several of the memory.
-        let piece = self.chunks.decoder.pipeline.chunk_bytes().max(1) as u64;
-        let times = 1 + PIECE_OVERHEAD / piece;
+        let limits = &self.reader.array.engine.limits;
+        // Of short chunks a byte of the file takes several of the memory.
+        let chunk = self.reader.decoder.pipeline.chunk_bytes().max(1) as u64;
+        let times = 1 + CHUNK_OVERHEAD / chunk;
         let (row, quarter) = (rows.bytes, limits.memory / 4 / times);
         if row > quarter {
             return Window::default();
@@ -78,9 +78,9 @@ impl Prefetcher {
             0 => (0, row, 0),
             fetches => {
                 let at_once =
-                    fetches.saturating_mul(self.chunks.decoder.pipeline.chunk_bytes() as u64);
+                    fetches.saturating_mul(self.reader.decoder.pipeline.chunk_bytes() as u64);
                 let most = row.saturating_add(row.max(at_once));
-                if self.chunks.decoder.reads_groups() {
+                if self.reader.decoder.reads_groups() {
                     (0, most, AFTER_HEADER)
                 } else {
                     (row, most, 0)
@@ -91,26 +91,26 @@ impl Prefetcher {
         Window { least, most, after }
     }
 
-    /// Has pieces decoded by the engine's threads, as far as these have room for more work, unless their reader has taken
+    /// Has chunks decoded by the engine's threads, as far as these have room for more work, unless their reader has taken
     /// them before.
     pub(super) fn decode_beside(
         self: &Arc<Prefetcher>,
-        pieces: impl Iterator<Item = PlacedPiece>,
+        chunks: impl Iterator<Item = PlacedChunk>,
         taken: &Taken,
         span: Option<Arc<OrderedSpan>>,
     ) {
-        let is_there = |piece| self.chunks.has_piece(piece) || self.chunks.is_spilled(piece);
-        let mut missing = pieces.filter(|&(_, piece)| !is_there(piece));
-        if self.chunks.decoder.reads_groups() {
+        let is_there = |chunk| self.reader.has(chunk) || self.reader.is_spilled(chunk);
+        let mut missing = chunks.filter(|&(_, chunk)| !is_there(chunk));
+        if self.reader.decoder.reads_groups() {
             return self.decode_groups(missing.collect(), taken, span);
         }
         // Over a network each chunk is fetched by a thread of its own.
-        let size = match self.chunks.array.engine.limits.fetches {
+        let size = match self.reader.array.engine.limits.fetches {
             0 => self.count_of(BATCH_BYTES),
             _ => 1,
         };
         loop {
-            let mut batch: Vec<PlacedPiece> = missing.by_ref().take(size).collect();
+            let mut batch: Vec<PlacedChunk> = missing.by_ref().take(size).collect();
             batch.dedup();
             if batch.is_empty() || !self.submit(batch, Vec::new(), taken.clone()) {
                 return;
@@ -121,26 +121,26 @@ impl Prefetcher {
     /// Has inner chunks decoded by the engine's threads, those of a shard together.
     fn decode_groups(
         self: &Arc<Prefetcher>,
-        mut missing: Vec<PlacedPiece>,
+        mut missing: Vec<PlacedChunk>,
         taken: &Taken,
         span: Option<Arc<OrderedSpan>>,
     ) {
-        // A range that begins and ends within rows of pieces meets many of them more than once.
+        // A range that begins and ends within rows of chunks meets many of them more than once.
         let mut met = HashSet::new();
-        missing.retain(|(_, piece)| met.insert(piece.0) && !self.chunks.groups.contains(*piece));
+        missing.retain(|(_, chunk)| met.insert(chunk.0) && !self.reader.groups.contains(*chunk));
         let size = self.group_size(missing.len());
         // A thread that waits for the network does nothing else.
-        let least = if self.chunks.array.engine.limits.fetches == 0 {
+        let least = if self.reader.array.engine.limits.fetches == 0 {
             size
         } else {
             1
         };
-        let shards = by_shard(&self.chunks.decoder, missing, span.as_deref());
+        let shards = by_shard(&self.reader.decoder, missing, span.as_deref());
         let groups = shards.iter().flat_map(|shard| shard.chunks(size));
         let (mut batch, mut begun) = (Vec::new(), Vec::new());
         for group in groups {
-            let pieces = group.iter().map(|&(_, piece)| piece).collect();
-            begun.extend(self.chunks.groups.begin(pieces, span.clone()));
+            let chunks = group.iter().map(|&(_, chunk)| chunk).collect();
+            begun.extend(self.reader.groups.begin(chunks, span.clone()));
             batch.extend_from_slice(group);
             if batch.len() >= least {
                 let (batch, begun) = (std::mem::take(&mut batch), std::mem::take(&mut begun));
@@ -157,10 +157,10 @@ impl Prefetcher {
     /// Returns how many of `count` inner chunks are decoded together. Over a network there are enough groups for all
     /// requests that may be under way, unless these would be short.
     fn group_size(&self, count: usize) -> usize {
-        let bytes = match self.chunks.array.engine.limits.fetches {
+        let bytes = match self.reader.array.engine.limits.fetches {
             0 => BATCH_BYTES,
             fetches => {
-                let chunk = self.chunks.decoder.usual_bytes();
+                let chunk = self.reader.decoder.usual_bytes();
                 let each = chunk.saturating_mul(count) / fetches;
                 each.clamp(MIN_GROUP_BYTES, MAX_GROUP_BYTES)
             }
@@ -168,52 +168,52 @@ impl Prefetcher {
         self.count_of(bytes)
     }
 
-    /// Returns how many pieces have `bytes` decoded bytes; at least one. On this machine those beside their elements count,
-    /// since lists of the pieces of a batch are held; over a network a request is for elements.
+    /// Returns how many chunks have `bytes` decoded bytes; at least one. On this machine those beside their elements count,
+    /// since lists of the chunks of a batch are held; over a network a request is for elements.
     fn count_of(&self, bytes: usize) -> usize {
-        let beside = match self.chunks.array.engine.limits.fetches {
-            0 => in_buffer(PIECE_OVERHEAD),
+        let beside = match self.reader.array.engine.limits.fetches {
+            0 => in_buffer(CHUNK_OVERHEAD),
             _ => 0,
         };
-        (bytes / (self.chunks.decoder.usual_bytes() + beside).max(1)).max(1)
+        (bytes / (self.reader.decoder.usual_bytes() + beside).max(1)).max(1)
     }
 
-    /// Has pieces decoded that no read wants yet; `span` as in `ShardGroups::begin`.
+    /// Has chunks decoded that no read wants yet; `span` as in `ShardGroups::begin`.
     pub(super) fn decode_ahead(
         self: &Arc<Prefetcher>,
-        pieces: impl Iterator<Item = ChunkIndex>,
+        chunks: impl Iterator<Item = ChunkIndex>,
         span: Option<Arc<OrderedSpan>>,
     ) {
-        let pieces = pieces.map(|piece| (0, piece));
-        self.decode_beside(pieces, &Taken::default(), span);
+        let chunks = chunks.map(|chunk| (0, chunk));
+        self.decode_beside(chunks, &Taken::default(), span);
     }
 
     /// Hands a batch to the engine's threads; false if these have no room for more work.
     fn submit(
         self: &Arc<Prefetcher>,
-        batch: Vec<PlacedPiece>,
+        batch: Vec<PlacedChunk>,
         groups: Vec<LoadedGroup>,
         taken: Taken,
     ) -> bool {
         let prefetcher = self.clone();
         let context = RequestContext::new(Arc::new(ReadBeside(taken.clone())));
-        self.chunks.array.engine.decoders.submit(move || {
+        self.reader.array.engine.decoders.submit(move || {
             let _groups = groups;
-            let chunks = &prefetcher.chunks;
-            for (place, piece) in batch {
+            let reader = &prefetcher.reader;
+            for (place, chunk) in batch {
                 // A reader may have loaded it or passed it meanwhile.
-                let is_passed = || prefetcher.trackers.is_passed(piece);
+                let is_passed = || prefetcher.trackers.is_passed(chunk);
                 let is_taken = place < taken.load(Ordering::Relaxed);
-                if !is_taken && !chunks.has_piece(piece) && !is_passed() {
-                    chunks.array.engine.stats.prefetched_chunks.add(1);
-                    let _ = chunks.piece(&context, piece);
+                if !is_taken && !reader.has(chunk) && !is_passed() {
+                    reader.array.engine.stats.prefetched_chunks.add(1);
+                    let _ = reader.get(&context, chunk);
                 }
             }
         })
     }
 }
 
-/// The read that pieces are decoded beside, until it has ended: by an error, or because its program waits no more. What is
+/// The read that chunks are decoded beside, until it has ended: by an error, or because its program waits no more. What is
 /// decoded ahead belongs to none, and is always waited for.
 struct ReadBeside(Taken);
 
@@ -233,19 +233,19 @@ impl RequestLimit for ReadBeside {
 /// the layers of these as well.
 fn by_shard(
     decoder: &Decoder,
-    pieces: Vec<PlacedPiece>,
+    chunks: Vec<PlacedChunk>,
     span: Option<&OrderedSpan>,
-) -> Vec<Vec<PlacedPiece>> {
+) -> Vec<Vec<PlacedChunk>> {
     let mut places: HashMap<(u64, u64), usize> = HashMap::new();
-    let mut shards: Vec<Vec<PlacedPiece>> = Vec::new();
-    for piece in pieces {
-        let layer = span.map_or(0, |span| decoder.pieces.indices(piece.1)[span.axis]);
+    let mut shards: Vec<Vec<PlacedChunk>> = Vec::new();
+    for chunk in chunks {
+        let layer = span.map_or(0, |span| decoder.grid.indices(chunk.1)[span.axis]);
         let place = *places
-            .entry((decoder.stored_number(piece.1), layer))
+            .entry((decoder.stored_number(chunk.1), layer))
             .or_insert(shards.len());
         match shards.get_mut(place) {
-            Some(shard) => shard.push(piece),
-            None => shards.push(vec![piece]),
+            Some(shard) => shard.push(chunk),
+            None => shards.push(vec![chunk]),
         }
     }
     shards

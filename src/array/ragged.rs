@@ -116,7 +116,7 @@ pub struct Growing<'a> {
     array: &'a StoredArray,
     bytes: Vec<u8>,
     room: Vec<Reservation>,
-    /// Bytes of the pieces that are held meanwhile.
+    /// Bytes of the chunks that are held meanwhile.
     pub(super) held: u64,
     limit: u64,
 }
@@ -168,7 +168,7 @@ impl Growing<'_> {
         Ok(())
     }
 
-    /// Counts a piece that is held.
+    /// Counts a chunk that is held.
     pub(super) fn hold(&mut self, bytes: u64) -> Result<()> {
         self.held += bytes;
         if self.held + self.bytes.len() as u64 > self.limit {
@@ -177,7 +177,7 @@ impl Growing<'_> {
         Ok(())
     }
 
-    /// Appends bytes; `TooLarge` if they and the pieces that are held need more than half of the budget.
+    /// Appends bytes; `TooLarge` if they and the chunks that are held need more than half of the budget.
     pub fn push(&mut self, bytes: &[u8]) -> Result<()> {
         let (length, capacity) = (self.bytes.len() + bytes.len(), self.bytes.capacity());
         if length as u64 + self.held > self.limit {

@@ -1,4 +1,4 @@
-//! Pieces of a box whose elements have no fixed length, decoded before the one that puts the box together wants them.
+//! Chunks of a box whose elements have no fixed length, decoded before the one that puts the box together wants them.
 //!
 //! The engine's threads have those of the next slabs, as many as a part of the memory holds. What they fail at, or what
 //! has left memory again, is loaded by the one that takes it, under the version that its chunk has then.
@@ -11,26 +11,26 @@ use std::sync::atomic::Ordering;
 use crate::array::prefetcher::{Prefetcher, Taken};
 use crate::grid::{ChunkIndex, Region};
 
-/// The part of the memory that pieces take which were not taken yet: one in so many bytes.
+/// The part of the memory that chunks take which were not taken yet: one in so many bytes.
 const SHARE_OF_MEMORY: u64 = 4;
 
-/// The most pieces that are decoded ahead.
-const MAX_PIECES: u64 = 512;
+/// The most chunks that are decoded ahead.
+const MAX_CHUNKS: u64 = 512;
 
-/// The pieces of some slabs, in the order in which they are taken.
+/// The chunks of some slabs, in the order in which they are taken.
 pub(super) struct RaggedAhead<'a> {
     prefetcher: &'a Arc<Prefetcher>,
-    /// The slabs whose pieces do not wait yet.
+    /// The slabs whose chunks do not wait yet.
     slabs: Iter<'a, Region>,
-    /// Pieces that the threads do not have.
+    /// Chunks that the threads do not have.
     waiting: VecDeque<ChunkIndex>,
-    /// How many pieces the threads have, or were taken.
+    /// How many chunks the threads have, or were taken.
     passed: usize,
     taken: Taken,
 }
 
 impl<'a> RaggedAhead<'a> {
-    /// Prepares the pieces of some slabs.
+    /// Prepares the chunks of some slabs.
     pub(super) fn new(prefetcher: &'a Arc<Prefetcher>, slabs: &'a [Region]) -> RaggedAhead<'a> {
         RaggedAhead {
             prefetcher,
@@ -41,7 +41,7 @@ impl<'a> RaggedAhead<'a> {
         }
     }
 
-    /// Notes that the next piece is taken, and has those decoded that come after it.
+    /// Notes that the next chunk is taken, and has those decoded that come after it.
     pub(super) fn take(&mut self) {
         let taken = self.taken.fetch_add(1, Ordering::Relaxed) + 1;
         if self.passed < taken {
@@ -56,26 +56,26 @@ impl<'a> RaggedAhead<'a> {
         }
     }
 
-    /// Returns how many pieces may be decoded or being decoded that were not taken: none before the first one has told
+    /// Returns how many chunks may be decoded or being decoded that were not taken: none before the first one has told
     /// how long they are.
     fn most(&self) -> usize {
-        let decoder = &self.prefetcher.chunks.decoder;
+        let decoder = &self.prefetcher.reader.decoder;
         let Some(guessed) = decoder.estimated_sizes() else {
             return 0;
         };
-        let memory = self.prefetcher.chunks.array.engine.limits.memory / SHARE_OF_MEMORY;
-        let pieces = memory / guessed.while_decoded(&decoder.pipeline).max(1);
-        usize::try_from(pieces.min(MAX_PIECES)).unwrap_or(0)
+        let memory = self.prefetcher.reader.array.engine.limits.memory / SHARE_OF_MEMORY;
+        let chunks = memory / guessed.while_decoded(&decoder.pipeline).max(1);
+        usize::try_from(chunks.min(MAX_CHUNKS)).unwrap_or(0)
     }
 
-    /// Has at least `count` pieces wait, as far as there are more.
+    /// Has at least `count` chunks wait, as far as there are more.
     fn wait_for(&mut self, count: usize) {
         while self.waiting.len() < count
             && let Some(slab) = self.slabs.next()
         {
-            let grid = &self.prefetcher.chunks.decoder.pieces;
-            grid.visit(slab, |piece, _, _| {
-                self.waiting.push_back(piece);
+            let grid = &self.prefetcher.reader.decoder.grid;
+            grid.visit(slab, |chunk, _, _| {
+                self.waiting.push_back(chunk);
                 true
             });
         }
@@ -84,8 +84,8 @@ impl<'a> RaggedAhead<'a> {
     fn submit(&mut self, count: usize) {
         self.wait_for(count);
         let count = count.min(self.waiting.len());
-        let pieces = (self.passed..).zip(self.waiting.drain(..count));
-        self.prefetcher.decode_beside(pieces, &self.taken, None);
+        let chunks = (self.passed..).zip(self.waiting.drain(..count));
+        self.prefetcher.decode_beside(chunks, &self.taken, None);
         self.passed += count;
     }
 }

@@ -1,15 +1,15 @@
 //! Prefetches for the reader of one file what its `ReadTracker` predicts.
 //!
-//! What a sequential reader needs of a row of pieces decides how: memory for all of them, and whole shards.
+//! What a sequential reader needs of a row of chunks decides how: memory for all of them, and whole shards.
 
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use crate::array::chunk::CHUNK_OVERHEAD;
 use crate::array::chunk_reader::ChunkReader;
 use crate::array::chunk_rows::ChunkRows;
 use crate::array::file_layout::FileLayout;
-use crate::array::piece::PIECE_OVERHEAD;
 use crate::array::prefetcher::Prefetcher;
 use crate::array::read_tracker::{Prediction, ReadTracker};
 use crate::array::shard_groups::OrderedSpan;
@@ -28,7 +28,7 @@ pub(super) const MAX_READ_WHOLE: u64 = 16 << 30;
 
 /// Prefetches for the reader of one file.
 pub(super) struct ReadAhead {
-    chunks: Arc<ChunkReader>,
+    reader: Arc<ChunkReader>,
     pub(super) prefetcher: Arc<Prefetcher>,
     layout: Arc<FileLayout>,
     pub(super) tracker: Arc<ReadTracker>,
@@ -44,7 +44,7 @@ impl ReadAhead {
         rows: ChunkRows,
     ) -> ReadAhead {
         ReadAhead {
-            chunks: prefetcher.chunks.clone(),
+            reader: prefetcher.reader.clone(),
             prefetcher,
             layout,
             tracker,
@@ -59,14 +59,14 @@ impl ReadAhead {
         last.unwrap_or(self.layout.length <= MAX_READ_WHOLE)
     }
 
-    /// Whether memory has no room for a row of pieces.
+    /// Whether memory has no room for a row of chunks.
     pub(super) fn is_row_too_long(&self) -> bool {
-        self.rows.bytes > self.chunks.decoder.room_for_row()
+        self.rows.bytes > self.reader.decoder.room_for_row()
     }
 
-    /// Logs once for an array what to do where a row of pieces has room neither in memory nor on disk.
+    /// Logs once for an array what to do where a row of chunks has room neither in memory nor on disk.
     pub(super) fn warn_of_row(&self) {
-        let (array, row) = (&*self.chunks.array, self.rows.bytes);
+        let (array, row) = (&*self.reader.array, self.rows.bytes);
         let spill = array.engine.spill.as_ref();
         if self.spills_row() || self.prefetcher.has_warned.swap(true, Ordering::Relaxed) {
             return;
@@ -74,7 +74,7 @@ impl ReadAhead {
         let needed = buffer::memory_for(row + row / 8) >> 20;
         let memory = buffer::memory_for(array.engine.limits.memory) >> 20;
         let or = match spill {
-            _ if !self.chunks.decoder.is_encoded() => "",
+            _ if !self.reader.decoder.is_encoded() => "",
             Some(_) => ", or more room for --spill",
             None => ", or --spill DIR",
         };
@@ -89,11 +89,11 @@ impl ReadAhead {
     /// Returns what the reader of the file is going to read of shards on a network, if it goes on from one plane of them
     /// to the next.
     pub(super) fn ordered_span(&self) -> Option<Arc<OrderedSpan>> {
-        if self.chunks.array.engine.limits.fetches == 0 || !self.chunks.decoder.reads_groups() {
+        if self.reader.array.engine.limits.fetches == 0 || !self.reader.decoder.reads_groups() {
             return None;
         }
         let (shard, shape) = (
-            self.chunks.decoder.stored.chunk_shape(),
+            self.reader.decoder.stored.chunk_shape(),
             &self.layout.region.shape,
         );
         let own: Vec<usize> = (0..shape.len()).collect();
@@ -113,8 +113,8 @@ impl ReadAhead {
         let shards = inner.iter().map(|&axis| {
             let start = self.layout.region.start[axis];
             let last = start + shape[axis].saturating_sub(1);
-            self.chunks.decoder.stored.chunk_at(axis, last)
-                - self.chunks.decoder.stored.chunk_at(axis, start)
+            self.reader.decoder.stored.chunk_at(axis, last)
+                - self.reader.decoder.stored.chunk_at(axis, start)
                 + 1
         });
         let (axis, mut region) = (order[place], self.layout.region.clone());
@@ -134,19 +134,19 @@ impl ReadAhead {
         }))
     }
 
-    /// Whether the pieces of a row are loaded again for each plane: memory has no room for them, and the disk none either.
+    /// Whether the chunks of a row are loaded again for each plane: memory has no room for them, and the disk none either.
     fn reloads_row(&self) -> bool {
         self.is_row_too_long() && !self.spills_row()
     }
 
-    /// Whether the pieces of a row go to disk where memory has no room for them.
+    /// Whether the chunks of a row go to disk where memory has no room for them.
     fn spills_row(&self) -> bool {
-        let spill = self.chunks.array.engine.spill.as_ref();
-        self.chunks.decoder.is_encoded()
+        let spill = self.reader.array.engine.spill.as_ref();
+        self.reader.decoder.is_encoded()
             && spill.is_some_and(|spill| spill.has_room_for(self.rows.bytes))
     }
 
-    /// Has the pieces decoded that the reader is expected to read next.
+    /// Has the chunks decoded that the reader is expected to read next.
     pub(super) fn prefetch(&self, ahead: &Prediction) {
         match ahead {
             Prediction::Nothing => {}
@@ -159,33 +159,33 @@ impl ReadAhead {
         let range = self.tracker.unmet(range, self.rows);
         let range = range.start..range.end.min(self.layout.length);
         if !range.is_empty() {
-            let pieces = self
+            let chunks = self
                 .layout
-                .pieces(&self.chunks.decoder.pieces, &range)
+                .chunks(&self.reader.decoder.grid, &range)
                 .into_iter();
             let span = self.ordered_span();
-            self.prefetcher.decode_ahead(pieces, span);
+            self.prefetcher.decode_ahead(chunks, span);
         }
     }
 
-    /// Has as many pieces decoded of the next steps as can be fetched at a time.
+    /// Has as many chunks decoded of the next steps as can be fetched at a time.
     fn prefetch_steps(&self, ahead: &Prediction) {
-        let limits = &self.chunks.array.engine.limits;
-        let size = self.chunks.decoder.pipeline.chunk_bytes() as u64 + PIECE_OVERHEAD;
+        let limits = &self.reader.array.engine.limits;
+        let size = self.reader.decoder.pipeline.chunk_bytes() as u64 + CHUNK_OVERHEAD;
         let room = usize::try_from(limits.memory / 4 / size).unwrap_or(usize::MAX);
         let wanted = limits.fetches.max(MIN_STEPPED_CHUNKS).min(room);
-        let mut pieces: Vec<ChunkIndex> = Vec::new();
+        let mut chunks: Vec<ChunkIndex> = Vec::new();
         for range in ahead.ranges(self.layout.length) {
-            for piece in self.layout.pieces(&self.chunks.decoder.pieces, &range) {
-                if !pieces.contains(&piece) {
-                    pieces.push(piece);
+            for chunk in self.layout.chunks(&self.reader.decoder.grid, &range) {
+                if !chunks.contains(&chunk) {
+                    chunks.push(chunk);
                 }
             }
-            if pieces.len() >= wanted {
+            if chunks.len() >= wanted {
                 break;
             }
         }
-        pieces.truncate(wanted);
-        self.prefetcher.decode_ahead(pieces.into_iter(), None);
+        chunks.truncate(wanted);
+        self.prefetcher.decode_ahead(chunks.into_iter(), None);
     }
 }

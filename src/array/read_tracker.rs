@@ -183,9 +183,9 @@ impl ReadTracker {
         start.min(range.end)..range.end
     }
 
-    /// Whether a chunk ends before a byte of the file. `part` is any part of it, `shape` the chunk's shape.
-    pub(super) fn ends_before(&self, part: &ChunkSlice, shape: &[u64], byte: u64) -> bool {
-        let end = self.end_of(&part.start, shape);
+    /// Whether a chunk ends before a byte of the file. `slice` is any slice of it, `shape` the chunk's shape.
+    pub(super) fn ends_before(&self, slice: &ChunkSlice, shape: &[u64], byte: u64) -> bool {
+        let end = self.end_of(&slice.start, shape);
         end.is_some_and(|end| end <= byte)
     }
 

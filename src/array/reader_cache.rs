@@ -6,7 +6,7 @@ use std::sync::Arc;
 use lru::LruCache;
 use parking_lot::Mutex;
 
-use crate::array::open_chunk::StoredChunk;
+use crate::array::open_chunk::OpenChunk;
 use crate::store::LogPosition;
 use crate::sync::descriptors::ClosesFiles;
 
@@ -17,7 +17,7 @@ const MAX_OPEN_CHUNKS: NonZeroUsize = NonZeroUsize::new(1024).unwrap();
 pub(super) type OpenQuestion = (u64, u64, LogPosition);
 
 /// The stored chunks that are open, by the number of their array and theirs in its grid.
-pub(super) struct ReaderCache(Mutex<LruCache<(u64, u64), Arc<StoredChunk>>>);
+pub(super) struct ReaderCache(Mutex<LruCache<(u64, u64), Arc<OpenChunk>>>);
 
 impl Default for ReaderCache {
     fn default() -> ReaderCache {
@@ -26,7 +26,7 @@ impl Default for ReaderCache {
 }
 
 impl ReaderCache {
-    pub(super) fn get(&self, chunk: (u64, u64)) -> Option<Arc<StoredChunk>> {
+    pub(super) fn get(&self, chunk: (u64, u64)) -> Option<Arc<OpenChunk>> {
         let mut open = self.0.lock();
         open.get(&chunk).cloned()
     }
@@ -36,7 +36,7 @@ impl ReaderCache {
         drop(closed);
     }
 
-    pub(super) fn put(&self, chunk: (u64, u64), stored: Arc<StoredChunk>) {
+    pub(super) fn put(&self, chunk: (u64, u64), stored: Arc<OpenChunk>) {
         let mut open = self.0.lock();
         let replaced = open.push(chunk, stored);
         drop(open);

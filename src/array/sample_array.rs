@@ -31,7 +31,7 @@ impl Layer for MinuteStore {
 /// The array and its store.
 pub(super) struct SampleArray {
     shape: Vec<u64>,
-    pieces: Grid,
+    grid: Grid,
     store: MemoryStore,
 }
 
@@ -45,12 +45,12 @@ impl SampleArray {
         });
         let sample = SampleArray {
             shape: shape.to_vec(),
-            pieces: Grid::new(shape, chunk).unwrap(),
+            grid: Grid::new(shape, chunk).unwrap(),
             store: MemoryStore::default(),
         };
         let key = Key::new("zarr.json").unwrap();
         sample.store.set(key, document.to_string().into_bytes());
-        for number in 0..sample.pieces.len() {
+        for number in 0..sample.grid.len() {
             sample.put(number, 0);
         }
         sample
@@ -58,12 +58,12 @@ impl SampleArray {
 
     /// Puts a chunk with the elements of a seed; returns its key.
     pub(super) fn put(&self, number: u64, seed: u64) -> Key {
-        let indices = self.pieces.indices(ChunkIndex(number));
+        let indices = self.grid.indices(ChunkIndex(number));
         let place = |(&index, &length): (&u64, &u64)| index * length;
-        let starts = indices.iter().zip(self.pieces.chunk_shape()).map(place);
+        let starts = indices.iter().zip(self.grid.chunk_shape()).map(place);
         let region = Region {
             start: starts.collect(),
-            shape: self.pieces.chunk_shape().into(),
+            shape: self.grid.chunk_shape().into(),
         };
         let names = indices.iter().map(|index| format!("/{index}"));
         let key = Key::new(format!("c{}", names.collect::<String>())).unwrap();

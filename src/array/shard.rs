@@ -2,20 +2,20 @@
 
 use std::ops::Range;
 
-use crate::array::open_chunk::StoredChunk;
+use crate::array::open_chunk::OpenChunk;
 use crate::error::{Error, Result};
 use crate::request_context::RequestContext;
 
 /// A range of a stored object that is a shard.
 pub(super) struct Shard<'a> {
-    pub(super) stored: &'a StoredChunk,
+    pub(super) stored: &'a OpenChunk,
     pub(super) start: u64,
     pub(super) length: u64,
 }
 
 impl Shard<'_> {
     /// Takes a whole stored object for a shard.
-    pub(super) fn whole(stored: &StoredChunk) -> Shard<'_> {
+    pub(super) fn whole(stored: &OpenChunk) -> Shard<'_> {
         Shard {
             stored,
             start: 0,
@@ -24,7 +24,7 @@ impl Shard<'_> {
     }
 
     /// Takes a part of a stored object for a shard.
-    pub(super) fn part(stored: &StoredChunk, place: Range<u64>) -> Shard<'_> {
+    pub(super) fn part(stored: &OpenChunk, place: Range<u64>) -> Shard<'_> {
         Shard {
             stored,
             start: place.start,

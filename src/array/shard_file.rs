@@ -6,9 +6,9 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use crate::array::chunk::CachedShardIndex;
 use crate::array::chunk_reader::ChunkReader;
-use crate::array::open_chunk::StoredChunk;
-use crate::array::piece::CachedShardIndex;
+use crate::array::open_chunk::OpenChunk;
 use crate::array::shard::Shard;
 use crate::codec::{Pipeline, ShardLevel};
 use crate::error::{Error, Kind, Result};
@@ -21,7 +21,7 @@ pub struct ShardFile {
     /// The key of the stored object.
     pub key: Key,
     meta: Meta,
-    chunks: Arc<ChunkReader>,
+    reader: Arc<ChunkReader>,
     /// Its number in the grid of stored chunks.
     number: u64,
     pipeline: Arc<Pipeline>,
@@ -47,17 +47,17 @@ type FoundShard = (Key, Meta, ShardPlace, Result<Arc<CachedShardIndex>>);
 
 /// Reads the index of a shard; what is wrong with it is part of the answer.
 fn read_index(
-    chunks: &ChunkReader,
+    reader: &ChunkReader,
     context: &RequestContext,
     level: &ShardLevel,
     place: ShardPlace,
-    stored: &StoredChunk,
+    stored: &OpenChunk,
 ) -> Result<FoundShard> {
     let shard = Shard::part(stored, place.bytes.clone());
     let depth = u8::try_from(place.depth + 1);
     let depth = depth.map_err(|error| Error::too_large(&stored.key, error))?;
-    let deadline = chunks.array.engine.deadline();
-    let index = match chunks
+    let deadline = reader.array.engine.deadline();
+    let index = match reader
         .indexes
         .get(context, level, depth, place.number, &shard, deadline)
     {
@@ -77,30 +77,30 @@ impl ShardFile {
     ///
     /// Fails if the store does, or the array cannot be decoded; not for an index that does not read.
     pub(super) fn find(
-        chunks: &Arc<ChunkReader>,
+        reader: &Arc<ChunkReader>,
         context: &RequestContext,
         indices: &[u64],
     ) -> Result<Option<ShardFile>> {
-        let Some(ChunkIndex(number)) = chunks.decoder.stored.index(indices) else {
+        let Some(ChunkIndex(number)) = reader.decoder.stored.index(indices) else {
             return Ok(None);
         };
-        let pipeline = chunks.decoder.pipeline_of(ChunkIndex(number))?;
+        let pipeline = reader.decoder.pipeline_of(ChunkIndex(number))?;
         let Some(level) = pipeline.shards().first() else {
             return Ok(None);
         };
         let inner = inner_grid(level)?;
-        let found = chunks.open.read(context, number, |stored| {
+        let found = reader.open.read(context, number, |stored| {
             let place = ShardPlace {
                 depth: 0,
                 bytes: 0..stored.meta.size,
                 number,
             };
-            read_index(chunks, context, level, place, stored)
+            read_index(reader, context, level, place, stored)
         });
         Ok(found?.map(|(key, meta, place, index)| ShardFile {
             key,
             meta,
-            chunks: chunks.clone(),
+            reader: reader.clone(),
             number,
             pipeline: pipeline.clone(),
             place,
@@ -116,7 +116,7 @@ impl ShardFile {
 
     /// Returns the bytes of an inner chunk decoded; 0 for elements without a fixed length.
     pub fn inner_bytes(&self) -> u64 {
-        let element = self.chunks.array.metadata.element_size().unwrap_or(0) as u64;
+        let element = self.reader.array.metadata.element_size().unwrap_or(0) as u64;
         let lengths = self.level().map_or(&[][..], ShardLevel::inner_shape).iter();
         lengths.fold(element, |all, &length| all.saturating_mul(length))
     }
@@ -154,12 +154,12 @@ impl ShardFile {
             number: self.number_within(number)?,
         };
         let (key, meta, place, index) = self.read_unchanged(context, |stored| {
-            read_index(&self.chunks, context, level, place.clone(), stored)
+            read_index(&self.reader, context, level, place.clone(), stored)
         })?;
         Ok(Some(ShardFile {
             key,
             meta,
-            chunks: self.chunks.clone(),
+            reader: self.reader.clone(),
             number: self.number,
             pipeline: self.pipeline.clone(),
             place,
@@ -171,7 +171,7 @@ impl ShardFile {
     /// Returns the number that the shard in an inner chunk has among all of its depth.
     fn number_within(&self, number: u64) -> Result<u64> {
         // Counted by the largest shard, as other readers of its index do.
-        let largest = self.chunks.decoder.pipeline.shards();
+        let largest = self.reader.decoder.pipeline.shards();
         let level = largest.get(self.place.depth);
         let count = level.map_or(1, |level| level.chunks_per_shard().iter().product());
         Ok(self.place.number.wrapping_mul(count).wrapping_add(number))
@@ -229,9 +229,9 @@ impl ShardFile {
     fn read_unchanged<T>(
         &self,
         context: &RequestContext,
-        mut read: impl FnMut(&StoredChunk) -> Result<T>,
+        mut read: impl FnMut(&OpenChunk) -> Result<T>,
     ) -> Result<T> {
-        let read = self.chunks.open.read(context, self.number, |stored| {
+        let read = self.reader.open.read(context, self.number, |stored| {
             if !stored.meta.version.may_be(self.meta.version) {
                 // Not `Changed`, by which it would be opened anew.
                 return Ok(None);

@@ -15,9 +15,9 @@ use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 
+use crate::array::chunk::Load;
 use crate::array::decoder::Decoder;
-use crate::array::open_chunk::StoredChunk;
-use crate::array::piece::Load;
+use crate::array::open_chunk::OpenChunk;
 use crate::array::shard::Shard;
 use crate::array::shard_indexes::ShardIndexes;
 use crate::array::stored_array::StoredArray;
@@ -55,7 +55,7 @@ impl Gaps {
         most: 256 << 10,
         ..Gaps::LOCAL
     };
-    /// Of a reader in order: layers of inner chunks in Morton order lie in pieces with nearly as much between them.
+    /// Of a reader in order: layers of inner chunks in Morton order lie in chunks with nearly as much between them.
     const ORDERED: Gaps = Gaps {
         eighths: 16,
         is_ordered: true,
@@ -150,7 +150,7 @@ pub(super) fn shard_runs(budget: &Arc<MemoryBudget>) -> Arc<ShardRuns> {
     Cache::new(part, Priority::Used, None)
 }
 
-/// The groups of an array that are being loaded, by their pieces.
+/// The groups of an array that are being loaded, by their chunks.
 pub(super) struct ShardGroups {
     array: Arc<StoredArray>,
     decoder: Arc<Decoder>,
@@ -160,7 +160,7 @@ pub(super) struct ShardGroups {
 
 /// Inner chunks of one shard that are wanted together, and of one of its layers if a reader in order wants them.
 pub(super) struct ShardGroup {
-    pieces: Vec<ChunkIndex>,
+    chunks: Vec<ChunkIndex>,
     /// The reader in order that wants them.
     span: Option<Arc<OrderedSpan>>,
     /// The runs of all that the reader will want of some layers of the shard, and those of the group alone.
@@ -181,7 +181,7 @@ struct PlannedRun {
     ranges: Vec<Range<u64>>,
 }
 
-/// A group for as long as its pieces are being loaded.
+/// A group for as long as its chunks are being loaded.
 pub(super) struct LoadedGroup {
     groups: Arc<ShardGroups>,
     group: Arc<ShardGroup>,
@@ -190,12 +190,12 @@ pub(super) struct LoadedGroup {
 impl Drop for LoadedGroup {
     fn drop(&mut self) {
         let mut groups = self.groups.loading.lock();
-        for piece in &self.group.pieces {
+        for chunk in &self.group.chunks {
             if groups
-                .get(&piece.0)
+                .get(&chunk.0)
                 .is_some_and(|group| Arc::ptr_eq(group, &self.group))
             {
-                groups.remove(&piece.0);
+                groups.remove(&chunk.0);
             }
         }
         drop(groups);
@@ -221,31 +221,31 @@ impl ShardGroups {
         })
     }
 
-    /// Whether a piece will be read with others, and decoded.
-    pub(super) fn contains(&self, piece: ChunkIndex) -> bool {
-        self.loading.lock().contains_key(&piece.0)
+    /// Whether a chunk will be read with others, and decoded.
+    pub(super) fn contains(&self, chunk: ChunkIndex) -> bool {
+        self.loading.lock().contains_key(&chunk.0)
     }
 
-    /// Has pieces of one shard read together until the answer is dropped, and with them what the reader in order of
+    /// Has chunks of one shard read together until the answer is dropped, and with them what the reader in order of
     /// `span` will want of the shard. Returns `None` if there is nothing to read together.
     pub(super) fn begin(
         self: &Arc<ShardGroups>,
-        pieces: Vec<ChunkIndex>,
+        chunks: Vec<ChunkIndex>,
         span: Option<Arc<OrderedSpan>>,
     ) -> Option<LoadedGroup> {
-        if pieces.len() < 2 && span.is_none() {
+        if chunks.len() < 2 && span.is_none() {
             return None;
         }
         let group = Arc::new(ShardGroup {
-            pieces,
+            chunks,
             span,
             ordered: OnceLock::new(),
             alone: OnceLock::new(),
             is_done: AtomicBool::new(false),
         });
         let mut groups = self.loading.lock();
-        for piece in &group.pieces {
-            groups.insert(piece.0, group.clone());
+        for chunk in &group.chunks {
+            groups.insert(chunk.0, group.clone());
         }
         drop(groups);
         let groups = self.clone();
@@ -267,10 +267,10 @@ impl ShardGroups {
         &self,
         context: &RequestContext,
         load: &Load,
-        stored: &StoredChunk,
+        stored: &OpenChunk,
         range: &Range<u64>,
     ) -> Result<Option<Bytes>> {
-        let group = self.loading.lock().get(&load.piece.0).cloned();
+        let group = self.loading.lock().get(&load.chunk.0).cloned();
         let Some(group) = group else { return Ok(None) };
         if let Some(span) = &group.span {
             let plan = || {
@@ -289,7 +289,7 @@ impl ShardGroups {
             _ => Gaps::REMOTE,
         };
         let plan = || {
-            let plan = self.plan(context, group.pieces.iter().copied(), gaps, load, stored);
+            let plan = self.plan(context, group.chunks.iter().copied(), gaps, load, stored);
             if gaps == Gaps::REMOTE {
                 self.read_together(context, &plan, load, stored);
             }
@@ -305,21 +305,21 @@ impl ShardGroups {
         bytes
     }
 
-    /// Finds the runs of what a reader in order will want of some layers of a shard, the one of the piece among them. All
-    /// pieces of these layers have the same runs. There are none if memory has no room for a single layer.
+    /// Finds the runs of what a reader in order will want of some layers of a shard, the one of the chunk among them. All
+    /// chunks of these layers have the same runs. There are none if memory has no room for a single layer.
     fn ordered_plan(
         &self,
         context: &RequestContext,
         span: &OrderedSpan,
         load: &Load,
-        stored: &StoredChunk,
+        stored: &OpenChunk,
     ) -> ShardPlan {
         let axis = span.axis;
         let shard = self.decoder.stored.region(&load.location.indices);
-        let length = self.decoder.pieces.chunk_shape().get(axis).copied();
+        let length = self.decoder.grid.chunk_shape().get(axis).copied();
         let (length, start) = (length.unwrap_or(1).max(1), shard.start[axis]);
-        let piece = self.decoder.pieces.indices(load.piece)[axis] * length;
-        let layer = piece.saturating_sub(start) / length;
+        let chunk = self.decoder.grid.indices(load.chunk)[axis] * length;
+        let layer = chunk.saturating_sub(start) / length;
         let room = self.array.engine.shard_runs.budget().limit() / 2 / span.shards.max(1);
         let all = shard.shape[axis].div_ceil(length);
         let mut layers = if stored.meta.size.saturating_mul(span.shards) <= MAX_RUN {
@@ -337,17 +337,17 @@ impl ShardGroups {
             let end = layers.end.saturating_mul(length).min(shard.shape[axis]);
             (wanted.start[axis], wanted.shape[axis]) = (start + skipped, end - skipped);
             let wanted = wanted.overlap(&span.region);
-            let inner = wanted.shape.iter().zip(self.decoder.pieces.chunk_shape());
-            let count = inner.fold(1, |all: u64, (&length, &of_piece)| {
-                all.saturating_mul(length.div_ceil(of_piece.max(1)))
+            let inner = wanted.shape.iter().zip(self.decoder.grid.chunk_shape());
+            let count = inner.fold(1, |all: u64, (&length, &of_chunk)| {
+                all.saturating_mul(length.div_ceil(of_chunk.max(1)))
             });
             if count <= MAX_PLANNED {
-                let mut pieces = Vec::new();
-                self.decoder.pieces.visit(&wanted, |piece, _, _| {
-                    pieces.push(piece);
+                let mut chunks = Vec::new();
+                self.decoder.grid.visit(&wanted, |chunk, _, _| {
+                    chunks.push(chunk);
                     true
                 });
-                let plan = self.plan(context, pieces.into_iter(), gaps, load, stored);
+                let plan = self.plan(context, chunks.into_iter(), gaps, load, stored);
                 // With what lies between those that are wanted.
                 let lengths = plan.runs.iter().map(|run| run.key.end - run.key.start);
                 if lengths.sum::<u64>() <= room {
@@ -358,7 +358,7 @@ impl ShardGroups {
                 gaps = Gaps::EXACT;
                 continue;
             }
-            // Halves of halves: all pieces of the layers that are fetched come to the same ones.
+            // Halves of halves: all chunks of the layers that are fetched come to the same ones.
             let middle = layers.start + (layers.end - layers.start).div_ceil(2);
             if middle >= layers.end {
                 return ShardPlan::empty(stored);
@@ -379,7 +379,7 @@ impl ShardGroups {
         context: &RequestContext,
         plan: &ShardPlan,
         load: &Load,
-        stored: &StoredChunk,
+        stored: &OpenChunk,
     ) {
         let lengths = plan.runs.iter().map(|run| run.key.end - run.key.start);
         let has_room = lengths.sum::<u64>() <= self.array.engine.shard_runs.budget().limit() / 8;
@@ -408,7 +408,7 @@ impl ShardGroups {
         context: &RequestContext,
         plan: &ShardPlan,
         load: &Load,
-        stored: &StoredChunk,
+        stored: &OpenChunk,
         range: &Range<u64>,
     ) -> Result<Option<Bytes>> {
         let has_it = |run: &&PlannedRun| {
@@ -439,14 +439,14 @@ impl ShardGroups {
         }
     }
 
-    /// Finds the runs of some pieces in one content of their shard; none if its index does not read.
+    /// Finds the runs of some chunks in one content of their shard; none if its index does not read.
     fn plan(
         &self,
         context: &RequestContext,
-        pieces: impl Iterator<Item = ChunkIndex>,
+        chunks: impl Iterator<Item = ChunkIndex>,
         gaps: Gaps,
         load: &Load,
-        stored: &StoredChunk,
+        stored: &OpenChunk,
     ) -> ShardPlan {
         let (shard, number) = (Shard::whole(stored), load.location.stored);
         let index = |level: &ShardLevel| {
@@ -456,12 +456,12 @@ impl ShardGroups {
         let Some(Ok(index)) = load.pipeline.shards().first().map(index) else {
             return ShardPlan::empty(stored);
         };
-        let range = |piece| {
-            let inner = *self.decoder.locate(piece).inner.first()?;
+        let range = |chunk| {
+            let inner = *self.decoder.locate(chunk).inner.first()?;
             index.entries.range(inner).ok().flatten()
         };
         let most = MAX_RUN.min(self.array.engine.shard_runs.budget().limit() / 4);
-        let runs = neighbours(pieces.filter_map(range).collect(), gaps, most).into_iter();
+        let runs = neighbours(chunks.filter_map(range).collect(), gaps, most).into_iter();
         let keyed = runs.filter_map(|ranges: Vec<Range<u64>>| {
             let key = RunKey {
                 array: self.array.id,
@@ -482,7 +482,7 @@ impl ShardGroups {
     fn read_run(
         &self,
         context: &RequestContext,
-        stored: &StoredChunk,
+        stored: &OpenChunk,
         run: &PlannedRun,
     ) -> Result<ShardRun> {
         // What lies between them stays in memory with them.
@@ -503,7 +503,7 @@ impl ShardGroups {
 }
 
 impl ShardPlan {
-    fn empty(stored: &StoredChunk) -> ShardPlan {
+    fn empty(stored: &OpenChunk) -> ShardPlan {
         ShardPlan {
             version: stored.meta.version,
             runs: Vec::new(),

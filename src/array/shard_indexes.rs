@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use crate::array::open_chunk::StoredChunk;
-use crate::array::piece::{Cached, CachedShardIndex, PIECE_OVERHEAD};
+use crate::array::chunk::{CHUNK_OVERHEAD, Cached, CachedShardIndex};
+use crate::array::open_chunk::OpenChunk;
 use crate::array::shard::Shard;
 use crate::array::stored_array::StoredArray;
 use crate::codec::ShardLevel;
@@ -88,7 +88,7 @@ impl ShardIndexes {
 
     /// Keeps the index that a shard was opened by. One that does not decode is read again, and reported, where it is
     /// wanted.
-    pub(super) fn keep(&self, level: &ShardLevel, number: u64, stored: &StoredChunk, bytes: &[u8]) {
+    pub(super) fn keep(&self, level: &ShardLevel, number: u64, stored: &OpenChunk, bytes: &[u8]) {
         let length = bytes.len() as u64;
         let Some(room) = self
             .array
@@ -124,7 +124,7 @@ impl ShardIndexes {
 
 /// Returns the room for an index of so many bytes, as it is stored and decoded.
 fn room_of_index(length: u64) -> u64 {
-    length.saturating_mul(2).saturating_add(PIECE_OVERHEAD)
+    length.saturating_mul(2).saturating_add(CHUNK_OVERHEAD)
 }
 
 /// Decodes the index of a shard; `room` is what is taken for its bytes and the decoded index.
@@ -135,7 +135,7 @@ fn decoded_index(
     mut room: Reservation,
 ) -> Result<CachedShardIndex> {
     let entries = level.decode_index(bytes, shard.length)?;
-    room.shrink(entries.memory() as u64 + PIECE_OVERHEAD);
+    room.shrink(entries.memory() as u64 + CHUNK_OVERHEAD);
     Ok(CachedShardIndex {
         entries,
         version: shard.stored.meta.version,

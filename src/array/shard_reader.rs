@@ -7,10 +7,10 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use crate::array::decoder::{Decoder, PieceLocation, max_encoded};
-use crate::array::open_chunk::StoredChunk;
+use crate::array::chunk::{DecodedChunk, Lacking, Load};
+use crate::array::decoder::{ChunkLocation, Decoder, max_encoded};
+use crate::array::open_chunk::OpenChunk;
 use crate::array::open_chunks::OpenChunks;
-use crate::array::piece::{Decoded, Lacking, Load};
 use crate::array::shard::Shard;
 use crate::array::shard_groups::ShardGroups;
 use crate::array::shard_indexes::ShardIndexes;
@@ -48,7 +48,11 @@ impl ShardReader {
     }
 
     /// Fetches and decodes an inner chunk; nothing if it is not stored.
-    pub(super) fn load(&self, context: &RequestContext, load: &Load) -> Result<Option<Decoded>> {
+    pub(super) fn load(
+        &self,
+        context: &RequestContext,
+        load: &Load,
+    ) -> Result<Option<DecodedChunk>> {
         let number = load.location.stored;
         let read = self.open.read(context, number, |stored| {
             self.inner_of(context, load, stored)
@@ -60,11 +64,11 @@ impl ShardReader {
     pub(super) fn without(
         &self,
         context: &RequestContext,
-        piece: ChunkIndex,
-        location: &PieceLocation,
+        chunk: ChunkIndex,
+        location: &ChunkLocation,
     ) -> Result<Option<Lacking>> {
         let load = Load {
-            piece,
+            chunk,
             pipeline: self.decoder.pipeline_of(ChunkIndex(location.stored))?,
             location,
             known: None,
@@ -87,18 +91,18 @@ impl ShardReader {
         context: &RequestContext,
         number: u64,
         version: Option<Version>,
-        pieces: &[ChunkIndex],
+        chunks: &[ChunkIndex],
     ) -> Result<bool> {
         let pipeline = self.decoder.pipeline_of(ChunkIndex(number))?;
         let lacks = self.open.read(context, number, |stored| {
             if version.is_some_and(|version| !version.may_be(stored.meta.version)) {
                 return Ok(false);
             }
-            for &piece in pieces {
+            for &chunk in chunks {
                 let load = Load {
-                    piece,
+                    chunk,
                     pipeline: pipeline.clone(),
-                    location: &self.decoder.locate(piece),
+                    location: &self.decoder.locate(chunk),
                     known: None,
                     guessed: None,
                     deadline: self.array.engine.deadline(),
@@ -117,7 +121,7 @@ impl ShardReader {
         &self,
         context: &RequestContext,
         load: &Load,
-        stored: &'a StoredChunk,
+        stored: &'a OpenChunk,
     ) -> Result<Option<Shard<'a>>> {
         let mut shard = Shard::whole(stored);
         for (depth, level) in load.pipeline.shards().iter().enumerate() {
@@ -147,8 +151,8 @@ impl ShardReader {
         &self,
         context: &RequestContext,
         load: &Load,
-        stored: &StoredChunk,
-    ) -> Result<Option<Decoded>> {
+        stored: &OpenChunk,
+    ) -> Result<Option<DecodedChunk>> {
         let Some(shard) = self.find_inner(context, load, stored)? else {
             return Ok(None);
         };

@@ -1,6 +1,6 @@
 //! Estimates the sizes of chunks whose elements have no fixed length.
 //!
-//! The metadata tell only what no piece exceeds, and memory has room for two such pieces at most. So a piece is taken to
+//! The metadata tell only what no chunk exceeds, and memory has room for two such chunks at most. So a chunk is taken to
 //! be longer by half, at most, than the longest that was seen of its array, encoded and decoded. One that turns out to
 //! be longer still is loaded again, with room for any; nothing but the time that it takes depends on a guess.
 
@@ -8,17 +8,17 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::codec::Pipeline;
 
-/// Bytes by which a piece may exceed the longest one and its half: short ones differ more.
+/// Bytes by which a chunk may exceed the longest one and its half: short ones differ more.
 const SLACK: u64 = 4 << 10;
 
-/// The lengths in bytes that a piece is taken to have at most.
+/// The lengths in bytes that a chunk is taken to have at most.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct EstimatedSizes {
     pub(super) encoded: u64,
     pub(super) decoded: u64,
 }
 
-/// The longest pieces that were decoded, in bytes; 0 if there were none.
+/// The longest chunks that were decoded, in bytes; 0 if there were none.
 #[derive(Default)]
 pub(super) struct SizeEstimate {
     encoded: AtomicU64,
@@ -26,13 +26,13 @@ pub(super) struct SizeEstimate {
 }
 
 impl SizeEstimate {
-    /// Notes the lengths of a piece.
+    /// Notes the lengths of a chunk.
     pub(super) fn note(&self, encoded: u64, decoded: u64) {
         self.encoded.fetch_max(encoded, Ordering::Relaxed);
         self.decoded.fetch_max(decoded, Ordering::Relaxed);
     }
 
-    /// Returns the lengths that the next piece is taken to have; nothing if none was seen.
+    /// Returns the lengths that the next chunk is taken to have; nothing if none was seen.
     pub(super) fn guess(&self) -> Option<EstimatedSizes> {
         let decoded = self.decoded.load(Ordering::Relaxed);
         let encoded = self.encoded.load(Ordering::Relaxed);
@@ -43,13 +43,13 @@ impl SizeEstimate {
     }
 }
 
-/// Returns the most bytes of a piece beside one of `bytes`.
+/// Returns the most bytes of a chunk beside one of `bytes`.
 fn with_half(bytes: u64) -> u64 {
     bytes.saturating_add(bytes / 2).saturating_add(SLACK)
 }
 
 impl EstimatedSizes {
-    /// Returns the bytes that a piece takes while it is decoded.
+    /// Returns the bytes that a chunk takes while it is decoded.
     pub(super) fn while_decoded(self, pipeline: &Pipeline) -> u64 {
         let copies = pipeline.decoded_copies().max(1);
         let decoded = self.decoded.saturating_mul(copies);

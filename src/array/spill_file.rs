@@ -1,8 +1,8 @@
-//! A private file for decoded pieces that memory has no room for.
+//! A private file for decoded chunks that memory has no room for.
 //!
 //! The file has no name, so that nothing is left of it however the process ends. It grows up to a limit, to half of
-//! what is free on its disk, and on a disk that is memory up to the memory budget; once its pieces have no readers
-//! it gives its room back. An error of the disk is never that of a reader: the piece is decoded again.
+//! what is free on its disk, and on a disk that is memory up to the memory budget; once its chunks have no readers
+//! it gives its room back. An error of the disk is never that of a reader: the chunk is decoded again.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -23,7 +23,7 @@ use crate::sync::buffer::Buffer;
 /// The type of a file system in memory (`statfs(2)`).
 const MEMORY_FILE_SYSTEMS: [u64; 2] = [0x0102_1994, 0x8584_58f6];
 
-/// Where decoded pieces go that memory has no room for, and how many; by default nowhere.
+/// Where decoded chunks go that memory has no room for, and how many; by default nowhere.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SpillConfig {
     /// The folders that are tried, in order; none to keep nothing on disk.
@@ -32,28 +32,28 @@ pub struct SpillConfig {
     pub limit: u64,
 }
 
-/// An array and the number of a piece of it.
-pub(super) type SpilledPiece = (u64, u64);
+/// An array and the number of a chunk of it.
+pub(super) type SpilledChunk = (u64, u64);
 
 /// The file.
 pub(super) struct SpillFile {
     file: File,
     limit: u64,
     state: Mutex<SpillState>,
-    /// How many pieces were written.
+    /// How many chunks were written.
     written: AtomicU64,
 }
 
 #[derive(Default)]
 struct SpillState {
     /// By when they were written.
-    slots: Option<LruCache<SpilledPiece, SpillSlot>>,
-    /// Places without a piece, by their lengths.
+    slots: Option<LruCache<SpilledChunk, SpillSlot>>,
+    /// Places without a chunk, by their lengths.
     free: HashMap<usize, Vec<u64>>,
     end: u64,
     /// Whether the disk is full, or failed.
     is_full: bool,
-    /// How many pieces are being written.
+    /// How many chunks are being written.
     writers: usize,
 }
 
@@ -98,7 +98,7 @@ fn is_in_memory(file: &File) -> bool {
 }
 
 impl SpillState {
-    fn slots(&mut self) -> &mut LruCache<SpilledPiece, SpillSlot> {
+    fn slots(&mut self) -> &mut LruCache<SpilledChunk, SpillSlot> {
         self.slots.get_or_insert_with(LruCache::unbounded)
     }
 
@@ -108,14 +108,14 @@ impl SpillState {
 }
 
 impl SpillFile {
-    /// Whether no piece is there.
+    /// Whether no chunk is there.
     pub(super) fn is_empty(&self) -> bool {
         self.state.lock().slots().is_empty()
     }
 
-    /// Whether a piece is there.
-    pub(super) fn has(&self, piece: &SpilledPiece) -> bool {
-        self.state.lock().slots().contains(piece)
+    /// Whether a chunk is there.
+    pub(super) fn has(&self, chunk: &SpilledChunk) -> bool {
+        self.state.lock().slots().contains(chunk)
     }
 
     /// Whether so many bytes have room, beside nothing else.
@@ -125,9 +125,9 @@ impl SpillFile {
         bytes <= self.limit && !state.is_full && (more == 0 || self.has_room(state.end, more))
     }
 
-    /// Writes a piece; false if there is no room for it.
-    pub(super) fn write(&self, piece: SpilledPiece, version: Version, bytes: &[u8]) -> bool {
-        self.remove(&piece);
+    /// Writes a chunk; false if there is no room for it.
+    pub(super) fn write(&self, chunk: SpilledChunk, version: Version, bytes: &[u8]) -> bool {
+        self.remove(&chunk);
         let Some(offset) = self.take_place(bytes.len()) else {
             return false;
         };
@@ -146,21 +146,21 @@ impl SpillFile {
             state.free(slot);
             return false;
         }
-        if let Some((_, replaced)) = state.slots().push(piece, slot) {
+        if let Some((_, replaced)) = state.slots().push(chunk, slot) {
             state.free(replaced);
         }
         true
     }
 
-    /// Returns the bytes of a piece that is there, of this version and `length` many.
+    /// Returns the bytes of a chunk that is there, of this version and `length` many.
     pub(super) fn read(
         &self,
-        piece: &SpilledPiece,
+        chunk: &SpilledChunk,
         version: Version,
         length: usize,
     ) -> Option<Vec<u8>> {
         let mut bytes = buffer::of_length(length);
-        let found = self.read_by(piece, version, length, |file, offset| {
+        let found = self.read_by(chunk, version, length, |file, offset| {
             file.read_exact_at(&mut bytes, offset)
         });
         if found {
@@ -170,17 +170,17 @@ impl SpillFile {
         None
     }
 
-    /// Reads runs of such a piece into their places in `out`; false if it is not there.
+    /// Reads runs of such a chunk into their places in `out`; false if it is not there.
     pub(super) fn read_runs(
         &self,
-        piece: &SpilledPiece,
+        chunk: &SpilledChunk,
         (version, length): (Version, usize),
         runs: &Runs,
         out: &mut [u8],
     ) -> bool {
         let span = runs.span();
         let mut bytes = Buffer::of_length(span.len());
-        let found = self.read_by(piece, version, length, |file, start| {
+        let found = self.read_by(chunk, version, length, |file, start| {
             file.read_exact_at(&mut bytes, start + span.start as u64)
         });
         if found {
@@ -189,47 +189,47 @@ impl SpillFile {
         found
     }
 
-    /// Reads a piece by `read`, which is given where it lies; false if it is not there.
+    /// Reads a chunk by `read`, which is given where it lies; false if it is not there.
     fn read_by(
         &self,
-        piece: &SpilledPiece,
+        chunk: &SpilledChunk,
         version: Version,
         length: usize,
         read: impl FnOnce(&File, u64) -> io::Result<()>,
     ) -> bool {
-        let slot = self.state.lock().slots().peek(piece).copied();
+        let slot = self.state.lock().slots().peek(chunk).copied();
         let fits = |slot: &SpillSlot| slot.version == version && slot.length == length;
         let Some(slot) = slot.filter(fits) else {
             return false;
         };
         let is_read = read(&self.file, slot.offset).is_ok();
-        // Its place may have been given to another piece meanwhile.
-        let is_same = self.state.lock().slots().peek(piece) == Some(&slot);
+        // Its place may have been given to another chunk meanwhile.
+        let is_same = self.state.lock().slots().peek(chunk) == Some(&slot);
         if !is_read {
-            self.remove(piece);
+            self.remove(chunk);
         }
         is_read && is_same
     }
 
-    /// Drops the oldest pieces for as long as they are `unwanted`, at most `most`.
-    pub(super) fn drop_unwanted(&self, most: usize, unwanted: impl Fn(&SpilledPiece) -> bool) {
+    /// Drops the oldest chunks for as long as they are `unwanted`, at most `most`.
+    pub(super) fn drop_unwanted(&self, most: usize, unwanted: impl Fn(&SpilledChunk) -> bool) {
         for _ in 0..most {
             let oldest = self
                 .state
                 .lock()
                 .slots()
                 .peek_lru()
-                .map(|(piece, _)| *piece);
-            let Some(piece) = oldest.filter(&unwanted) else {
+                .map(|(chunk, _)| *chunk);
+            let Some(chunk) = oldest.filter(&unwanted) else {
                 return;
             };
-            self.remove(&piece);
+            self.remove(&chunk);
         }
     }
 
-    fn remove(&self, piece: &SpilledPiece) {
+    fn remove(&self, chunk: &SpilledChunk) {
         let mut state = self.state.lock();
-        let Some(slot) = state.slots().pop(piece) else {
+        let Some(slot) = state.slots().pop(chunk) else {
             return;
         };
         state.free(slot);
@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn pieces_are_read_as_they_were_written() {
+    fn chunks_are_read_as_they_were_written() {
         let (file, version) = (file(1000), Version::of(b"1"));
         assert!(file.write((1, 2), version, &[7; 100]));
         assert!(file.write((1, 3), version, &[8; 100]));
@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn a_piece_that_cannot_be_read_is_none() {
+    fn a_chunk_that_cannot_be_read_is_none() {
         let (file, version) = (file(1000), Version::of(b"1"));
         assert!(file.write((1, 2), version, &[7; 100]));
         file.file.set_len(50).unwrap();
@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn runs_of_a_piece_are_read_into_their_places() {
+    fn runs_of_a_chunk_are_read_into_their_places() {
         let (file, version) = (file(1000), Version::of(b"1"));
         let bytes: Vec<u8> = (0..16).collect();
         assert!(file.write((0, 0), version, &[1; 20]));
@@ -335,11 +335,11 @@ mod tests {
     #[test]
     fn the_file_is_bounded_and_gives_its_room_back() {
         let (file, version) = (file(300), Version::of(b"1"));
-        for piece in 0..3 {
-            assert!(file.write((1, piece), version, &[7; 100]));
+        for chunk in 0..3 {
+            assert!(file.write((1, chunk), version, &[7; 100]));
         }
         assert!(!file.write((1, 3), version, &[7; 100]));
-        file.drop_unwanted(2, |piece| piece.1 != 2);
+        file.drop_unwanted(2, |chunk| chunk.1 != 2);
         assert!(!file.has(&(1, 0)) && !file.has(&(1, 1)) && file.has(&(1, 2)));
         assert!(file.write((1, 4), version, &[7; 100]));
         file.drop_unwanted(9, |_| true);

@@ -1,6 +1,6 @@
 //! Selected elements of an array as one flat file, where elements in between are left out or the order is another.
 //!
-//! Any range of it costs the pieces that hold elements of the range, taken one after another, and no others. It cannot be
+//! Any range of it costs the chunks that hold elements of the range, taken one after another, and no others. It cannot be
 //! written. Boxes are read by `flat_file`, which copies less and reads ahead.
 
 use std::ops::Range;
@@ -9,10 +9,10 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use crate::array::OpenArray;
+use crate::array::chunk::Chunk;
 use crate::array::decoder::Decoder;
 use crate::array::file_layout::{elements, in_buffer};
-use crate::array::piece::Piece;
-use crate::array::read_contents::{PieceContent, ReadContents};
+use crate::array::read_contents::{ChunkContent, ReadContents};
 use crate::error::{Error, Result};
 use crate::grid::{ChunkIndex, Coordinates, Region, Selection, boxes, permuted};
 use crate::model::bytes_of;
@@ -20,7 +20,7 @@ use crate::request_context::RequestContext;
 use crate::sync::buffer::Buffer;
 use crate::sync::read_bytes::ReadBytes;
 
-/// How many pieces of a read are handed to the decoding threads at most.
+/// How many chunks of a read are handed to the decoding threads at most.
 const MAX_BESIDE: usize = 1024;
 
 /// Selected elements as a flat file.
@@ -34,20 +34,20 @@ pub struct StridedFile {
     length: u64,
 }
 
-/// Selected elements along one dimension that lie in one piece.
+/// Selected elements along one dimension that lie in one chunk.
 #[derive(Clone, Copy)]
 struct AxisRun {
-    /// The index of the piece along the dimension, and its first element.
-    piece: u64,
+    /// The index of the chunk along the dimension, and its first element.
+    chunk: u64,
     start: u64,
-    /// Elements of the piece along the dimension.
+    /// Elements of the chunk along the dimension.
     length: u64,
     /// The number of the first selected element, and how many there are.
     number: u64,
     count: u64,
 }
 
-/// A dimension of the elements that are copied out of one piece: how many, and the bytes from one to the next.
+/// A dimension of the elements that are copied out of one chunk: how many, and the bytes from one to the next.
 struct Lane {
     count: usize,
     from: isize,
@@ -100,23 +100,23 @@ impl StridedFile {
         let first = elements.start * size;
         let mut out = Buffer::of_length(in_buffer(elements.end * size - first));
         let parts = boxes(&self.shape, elements.clone());
-        let mut pieces = Vec::new();
+        let mut chunks = Vec::new();
         for part in &parts {
-            self.visit(decoder, part, &mut |piece, _| {
-                pieces.push(piece);
-                Ok(pieces.len() <= MAX_BESIDE)
+            self.visit(decoder, part, &mut |chunk, _| {
+                chunks.push(chunk);
+                Ok(chunks.len() <= MAX_BESIDE)
             })?;
         }
-        let others = pieces.into_iter().skip(1);
+        let others = chunks.into_iter().skip(1);
         self.array.prefetcher()?.decode_ahead(others, None);
         self.array
             .reader()?
             .read_one_content(context, |contents: &mut ReadContents| {
                 for part in &parts {
                     self.visit(decoder, part, &mut |number, runs| {
-                        let piece = self.array.reader()?.piece(context, number)?;
-                        contents.note(decoder, number, PieceContent::of(&piece));
-                        self.copy(&piece, runs, elements.start, &mut out)?;
+                        let chunk = self.array.reader()?.get(context, number)?;
+                        contents.note(decoder, number, ChunkContent::of(&chunk));
+                        self.copy(&chunk, runs, elements.start, &mut out)?;
                         Ok(true)
                     })?;
                 }
@@ -127,7 +127,7 @@ impl StridedFile {
         Ok(ReadBytes::Own(out))
     }
 
-    /// Calls `visit` with each piece under a box of selected elements, and with the runs in it along each dimension of
+    /// Calls `visit` with each chunk under a box of selected elements, and with the runs in it along each dimension of
     /// the array, until it returns false.
     fn visit(
         &self,
@@ -145,10 +145,10 @@ impl StridedFile {
             .map(|(axis, &(number, _))| self.run(decoder, axis, number, bounds[axis]))
             .collect();
         loop {
-            let indices: Coordinates = runs.iter().map(|run| run.piece).collect();
-            let piece = decoder.pieces.index(&indices);
-            let piece = piece.ok_or_else(|| Error::corrupt(&self.array.path, "no such piece"))?;
-            if !visit(piece, &runs)? || !self.step(decoder, &mut runs, &bounds) {
+            let indices: Coordinates = runs.iter().map(|run| run.chunk).collect();
+            let chunk = decoder.grid.index(&indices);
+            let chunk = chunk.ok_or_else(|| Error::corrupt(&self.array.path, "no such chunk"))?;
+            if !visit(chunk, &runs)? || !self.step(decoder, &mut runs, &bounds) {
                 return Ok(());
             }
         }
@@ -157,11 +157,11 @@ impl StridedFile {
     /// Returns the run of selected elements that begins with element `number`, as far as it lies in the box.
     fn run(&self, decoder: &Decoder, axis: usize, number: u64, bounds: (u64, u64)) -> AxisRun {
         let selected = self.selection.axes[axis];
-        let piece = decoder.pieces.chunk_at(axis, selected.at(number));
-        let (start, length) = decoder.pieces.span(axis, piece);
+        let chunk = decoder.grid.chunk_at(axis, selected.at(number));
+        let (start, length) = decoder.grid.span(axis, chunk);
         let count = selected.count_within(number, (start, length));
         AxisRun {
-            piece,
+            chunk,
             start,
             length,
             number,
@@ -169,7 +169,7 @@ impl StridedFile {
         }
     }
 
-    /// Goes to the next piece; false after the last.
+    /// Goes to the next chunk; false after the last.
     fn step(&self, decoder: &Decoder, runs: &mut [AxisRun], bounds: &[(u64, u64)]) -> bool {
         for axis in (0..runs.len()).rev() {
             let next = runs[axis].number + runs[axis].count;
@@ -182,8 +182,8 @@ impl StridedFile {
         false
     }
 
-    /// Copies selected elements of one piece into a buffer whose first element is number `first` of the file.
-    fn copy(&self, piece: &Piece, runs: &[AxisRun], first: u64, out: &mut [u8]) -> Result<()> {
+    /// Copies selected elements of one chunk into a buffer whose first element is number `first` of the file.
+    fn copy(&self, chunk: &Chunk, runs: &[AxisRun], first: u64, out: &mut [u8]) -> Result<()> {
         let size = self.array.element;
         let (mut from, mut to) = (0_u64, 0_u64);
         let mut lanes = Vec::with_capacity(self.order.len());
@@ -205,9 +205,9 @@ impl StridedFile {
             });
         }
         let (from, to) = (in_buffer(from) * size, in_buffer(to - first) * size);
-        match piece {
-            Piece::Data(decoded) => copy_lanes(&lanes, (decoded.bytes(), from), (out, to), size),
-            Piece::Fill => {
+        match chunk {
+            Chunk::Data(decoded) => copy_lanes(&lanes, (decoded.bytes(), from), (out, to), size),
+            Chunk::Fill => {
                 lanes.iter_mut().for_each(|lane| lane.from = 0);
                 let fill = &self.array.metadata.fill_value.bytes;
                 copy_lanes(&lanes, (fill, 0), (out, to), size);

@@ -2,7 +2,7 @@
 //!
 //! Every stored chunk that was read has an entry: its version, or that it is missing; when the store was asked, from
 //! when that counts; and the position in the store's log of changes from before it was asked for, since a change of the
-//! chunk's key ends it. A cached piece is used only under the version in this table, so the cache needs no
+//! chunk's key ends it. A cached chunk is used only under the version in this table, so the cache needs no
 //! invalidation. A version that changes gives the array's content another number. Entries count in the memory of open
 //! arrays; if that has no room for another one, the older half is dropped, and since those chunks may change unnoticed
 //! from then on, the content gets another number.
@@ -12,7 +12,7 @@ use parking_lot::{RwLock, RwLockReadGuard};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::array::content_number::ContentNumber;
+use crate::array::page_version::PageVersion;
 use crate::error::Result;
 use crate::store::{ChangeLog, Key, LogPosition, MovingPosition, QueryStamp, StoreInfo, Version};
 use crate::sync::budget::MemoryBudget;
@@ -52,7 +52,7 @@ pub(super) struct VersionTable {
     /// By the chunk's number in the grid, in the order in which they were noted.
     entries: RwLock<LruCache<u64, VersionEntry>>,
     room: SteppedRoom,
-    content: ContentNumber,
+    content: PageVersion,
     log: Arc<ChangeLog>,
     clock: Clock,
     freshness: Duration,
@@ -65,7 +65,7 @@ impl VersionTable {
         VersionTable {
             entries: RwLock::new(LruCache::unbounded()),
             room: SteppedRoom::new(memory, ENTRY_BYTES, chunks),
-            content: ContentNumber::new(),
+            content: PageVersion::new(),
             log: info.changes.clone(),
             clock: info.clock.clone(),
             freshness: info.freshness,
@@ -153,7 +153,7 @@ impl VersionTable {
     }
 
     /// Returns the number of the content, as far as changes of it were seen.
-    pub(super) fn content(&self) -> &ContentNumber {
+    pub(super) fn content(&self) -> &PageVersion {
         &self.content
     }
 

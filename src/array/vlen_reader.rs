@@ -6,21 +6,21 @@
 
 use std::sync::Arc;
 
+use crate::array::chunk::Chunk;
 use crate::array::chunk_reader::ChunkReader;
-use crate::array::piece::Piece;
 use crate::array::prefetcher::Prefetcher;
 use crate::array::ragged::{Growing, RaggedElements, split};
 use crate::array::ragged_ahead::RaggedAhead;
-use crate::array::read_contents::{PieceContent, ReadContents};
+use crate::array::read_contents::{ChunkContent, ReadContents};
 use crate::array::stored_array::StoredArray;
 use crate::error::{Error, Result};
 use crate::grid::{ChunkIndex, Region};
 use crate::request_context::RequestContext;
 
-/// A piece whose elements are taken in order.
+/// A chunk whose elements are taken in order.
 struct Cursor {
-    piece: ChunkIndex,
-    chunk: Piece,
+    chunk: ChunkIndex,
+    content: Chunk,
     /// Number of elements that were passed.
     passed: usize,
     /// Where the next one begins.
@@ -28,10 +28,10 @@ struct Cursor {
 }
 
 impl Cursor {
-    /// Returns element number `wanted` of the piece with its length; nothing if it is the fill value. Numbers must
+    /// Returns element number `wanted` of the chunk with its length; nothing if it is the fill value. Numbers must
     /// ascend from call to call.
     fn element(&mut self, wanted: usize) -> Option<Result<&[u8]>> {
-        let Piece::Data(decoded) = &self.chunk else {
+        let Chunk::Data(decoded) = &self.content else {
             return None;
         };
         let mut rest = decoded.bytes().get(self.offset..).unwrap_or_default();
@@ -53,7 +53,7 @@ impl Cursor {
 /// Reads boxes of an array whose elements have no fixed length.
 pub(super) struct VlenReader<'a> {
     array: &'a StoredArray,
-    chunks: &'a ChunkReader,
+    reader: &'a ChunkReader,
     prefetcher: &'a Arc<Prefetcher>,
 }
 
@@ -61,8 +61,8 @@ impl VlenReader<'_> {
     /// Reads the array whose chunks a prefetcher decodes.
     pub(super) fn new(prefetcher: &Arc<Prefetcher>) -> VlenReader<'_> {
         VlenReader {
-            array: &prefetcher.chunks.array,
-            chunks: &prefetcher.chunks,
+            array: &prefetcher.reader.array,
+            reader: &prefetcher.reader,
             prefetcher,
         }
     }
@@ -74,20 +74,20 @@ impl VlenReader<'_> {
         let len = Growing::new(self.array).count(region)?;
         let slabs = self.slabs(region);
         let growing = self
-            .chunks
+            .reader
             .read_one_content(context, |contents: &mut ReadContents| {
                 let mut growing = Growing::new(self.array);
                 let mut ahead = RaggedAhead::new(self.prefetcher, &slabs);
                 for slab in &slabs {
-                    let pieces = self.pieces_of(context, &mut ahead, slab, &mut growing)?;
-                    for cursor in &pieces {
+                    let chunks = self.chunks_of(context, &mut ahead, slab, &mut growing)?;
+                    for cursor in &chunks {
                         contents.note(
-                            &self.chunks.decoder,
-                            cursor.piece,
-                            PieceContent::of(&cursor.chunk),
+                            &self.reader.decoder,
+                            cursor.chunk,
+                            ChunkContent::of(&cursor.content),
                         );
                     }
-                    self.add_slab(pieces, slab, &mut growing)?;
+                    self.add_slab(chunks, slab, &mut growing)?;
                 }
                 Ok(growing)
             })?;
@@ -96,17 +96,17 @@ impl VlenReader<'_> {
         Ok(RaggedElements::new(data_type, growing.finish(), len))
     }
 
-    /// Appends the elements of a slab, which lies in one row of pieces along the first axis.
-    fn add_slab(&self, mut pieces: Vec<Cursor>, slab: &Region, out: &mut Growing) -> Result<()> {
+    /// Appends the elements of a slab, which lies in one row of chunks along the first axis.
+    fn add_slab(&self, mut chunks: Vec<Cursor>, slab: &Region, out: &mut Growing) -> Result<()> {
         let fill = &self.array.metadata.fill_value.bytes;
         let length =
             u32::try_from(fill.len()).map_err(|error| Error::too_large(&self.array.path, error))?;
         let fill = [&length.to_le_bytes(), fill.as_slice()].concat();
         let mut at = slab.start.clone();
         loop {
-            let (piece, number) = self.chunks.decoder.pieces.locate(&at);
-            let found = pieces.binary_search_by_key(&piece, |cursor| cursor.piece);
-            let cursor = found.ok().and_then(|found| pieces.get_mut(found));
+            let (chunk, number) = self.reader.decoder.grid.locate(&at);
+            let found = chunks.binary_search_by_key(&chunk, |cursor| cursor.chunk);
+            let cursor = found.ok().and_then(|found| chunks.get_mut(found));
             let cursor = cursor.ok_or_else(|| Error::invalid(&self.array.path, "no such chunk"))?;
             match cursor.element(number) {
                 Some(element) => {
@@ -121,8 +121,8 @@ impl VlenReader<'_> {
         }
     }
 
-    /// Returns the pieces under a slab, by number.
-    fn pieces_of(
+    /// Returns the chunks under a slab, by number.
+    fn chunks_of(
         &self,
         context: &RequestContext,
         ahead: &mut RaggedAhead,
@@ -130,31 +130,31 @@ impl VlenReader<'_> {
         out: &mut Growing,
     ) -> Result<Vec<Cursor>> {
         let mut numbers = Vec::new();
-        self.chunks.decoder.pieces.visit(slab, |piece, _, _| {
-            numbers.push(piece);
+        self.reader.decoder.grid.visit(slab, |chunk, _, _| {
+            numbers.push(chunk);
             true
         });
-        let mut pieces = Vec::with_capacity(numbers.len());
-        for piece in numbers {
+        let mut chunks = Vec::with_capacity(numbers.len());
+        for chunk in numbers {
             ahead.take();
-            let chunk = self.chunks.piece(context, piece)?;
-            out.hold(self.check_count(piece, &chunk)?)?;
-            pieces.push(Cursor {
-                piece,
+            let content = self.reader.get(context, chunk)?;
+            out.hold(self.check_count(chunk, &content)?)?;
+            chunks.push(Cursor {
                 chunk,
+                content,
                 passed: 0,
                 offset: 0,
             });
         }
-        Ok(pieces)
+        Ok(chunks)
     }
 
-    /// Checks that a piece has as many elements as it should; returns its length in bytes.
-    fn check_count(&self, piece: ChunkIndex, chunk: &Piece) -> Result<u64> {
-        let Piece::Data(decoded) = chunk else {
+    /// Checks that a chunk has as many elements as it should; returns its length in bytes.
+    fn check_count(&self, chunk: ChunkIndex, content: &Chunk) -> Result<u64> {
+        let Chunk::Data(decoded) = content else {
             return Ok(0);
         };
-        let expected: u64 = self.chunks.decoder.pieces.shape_of(piece).iter().product();
+        let expected: u64 = self.reader.decoder.grid.shape_of(chunk).iter().product();
         let (mut found, mut rest) = (0, decoded.bytes());
         while let Some((_, after)) = split(rest) {
             (found, rest) = (found + 1, after);
@@ -166,7 +166,7 @@ impl VlenReader<'_> {
         Ok(decoded.bytes().len() as u64)
     }
 
-    /// Cuts a box into slabs, each in one row of pieces along the first axis.
+    /// Cuts a box into slabs, each in one row of chunks along the first axis.
     fn slabs(&self, region: &Region) -> Vec<Region> {
         if region.shape.contains(&0) {
             return Vec::new();
@@ -178,10 +178,10 @@ impl VlenReader<'_> {
         let mut at = start;
         while at < start + rows {
             let (first, length) = self
-                .chunks
+                .reader
                 .decoder
-                .pieces
-                .span(0, self.chunks.decoder.pieces.chunk_at(0, at));
+                .grid
+                .span(0, self.reader.decoder.grid.chunk_at(0, at));
             let end = first.saturating_add(length).min(start + rows);
             let mut slab = region.clone();
             slab.start[0] = at;

@@ -12,18 +12,18 @@ use crate::error::Result;
 use crate::grid::Coordinates;
 use crate::request_context::RequestContext;
 
-/// Pieces that are not stored yet may hold the memory divided by this.
+/// Chunks that are not stored yet may hold the memory divided by this.
 pub(super) const DIRTY_SHARE: u64 = 4;
 
 /// What all arrays together have still to store.
 pub(super) struct WriteBudget {
-    /// Bytes of pieces.
+    /// Bytes of chunks.
     bytes: AtomicU64,
     /// Counts writes, which orders them.
     clock: AtomicU64,
     /// Whether writes are refused: what is here is stored for the last time.
     is_closed: AtomicBool,
-    /// The bytes that pieces may hold.
+    /// The bytes that chunks may hold.
     share: u64,
     /// The arrays that have them.
     writers: Mutex<Vec<Weak<ChunkWriter>>>,
@@ -41,7 +41,7 @@ impl WriteBudget {
         })
     }
 
-    /// Returns the bytes of all pieces.
+    /// Returns the bytes of all chunks.
     pub(super) fn bytes(&self) -> u64 {
         self.bytes.load(Ordering::Relaxed)
     }
@@ -56,12 +56,12 @@ impl WriteBudget {
         self.is_closed.load(Ordering::SeqCst)
     }
 
-    /// Counts bytes of pieces.
+    /// Counts bytes of chunks.
     pub(super) fn add(&self, bytes: u64) {
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// Counts bytes of pieces no more.
+    /// Counts bytes of chunks no more.
     pub(super) fn subtract(&self, bytes: u64) {
         self.bytes.fetch_sub(bytes, Ordering::Relaxed);
     }
@@ -91,8 +91,8 @@ impl WriteBudget {
         }
     }
 
-    /// Stores the chunks that were written longest ago until written pieces hold no more than their share of the
-    /// memory. A chunk that cannot be stored stays, and `ChunkWriter::flush` returns the error; once pieces hold twice
+    /// Stores the chunks that were written longest ago until written chunks hold no more than their share of the
+    /// memory. A chunk that cannot be stored stays, and `ChunkWriter::flush` returns the error; once chunks hold twice
     /// their share, it is returned here. The chunk `kept` is left out: its writer will go on.
     pub(super) fn make_room(
         &self,

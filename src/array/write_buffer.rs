@@ -1,7 +1,7 @@
-//! Holds the pieces of an array that were written and are not stored yet.
+//! Holds the subchunks of an array that were written and are not stored yet.
 //!
 //! They are found by the stored chunk that they belong to, and are the current content for every reader of the array. A chunk is locked while it is changed or stored, so no
-//! change is lost; a piece is changed in place only while no reader shares it. The table's own lock is held for a
+//! change is lost; a subchunk is changed in place only while no reader shares it. The table's own lock is held for a
 //! lookup, or while the bytes of one write are copied.
 
 use parking_lot::{Mutex, MutexGuard};
@@ -11,9 +11,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use lru::LruCache;
 
-use crate::array::content_number::ContentNumber;
-use crate::array::dirty_chunk::{Basis, DirtyChunk, ReadDigest, WrittenPiece};
-use crate::array::piece::Decoded;
+use crate::array::chunk::DecodedChunk;
+use crate::array::dirty_chunk::{Basis, DirtyChunk, ReadDigest, WrittenSubchunk};
+use crate::array::page_version::PageVersion;
 use crate::array::write_budget::WriteBudget;
 use crate::array::writers::Writers;
 use crate::error::{Error, Kind, Result};
@@ -25,7 +25,7 @@ use crate::store::{Key, Version};
 /// Number of locks that the chunks of an array share.
 const CHUNK_LOCKS: usize = 64;
 
-/// The pieces of an array that are not stored yet.
+/// The subchunks of an array that are not stored yet.
 pub(super) struct WriteBuffer {
     /// The array that they belong to, without attributes; its shape may have changed since.
     array: Arc<Array>,
@@ -33,7 +33,7 @@ pub(super) struct WriteBuffer {
     chunks: Mutex<LruCache<Coordinates, DirtyChunk>>,
     /// Number of chunks; readers look here before they take the lock.
     count: AtomicUsize,
-    content: ContentNumber,
+    content: PageVersion,
     /// How many chunks were dropped because their keys had changed, and the error of the last one.
     lost: Mutex<(u64, Option<Error>)>,
     /// The handles by which the array is open for writing.
@@ -51,7 +51,7 @@ impl WriteBuffer {
             array: array.clone(),
             chunks: Mutex::new(LruCache::unbounded()),
             count: AtomicUsize::new(0),
-            content: ContentNumber::new(),
+            content: PageVersion::new(),
             lost: Mutex::default(),
             writers: Writers::default(),
             locks: [const { Mutex::new(()) }; CHUNK_LOCKS],
@@ -59,7 +59,7 @@ impl WriteBuffer {
         }
     }
 
-    /// Whether the pieces have the same meaning in an array of these metadata.
+    /// Whether the subchunks have the same meaning in an array of these metadata.
     pub(super) fn fits(&self, array: &Array) -> bool {
         self.array.is_stored_like(array)
     }
@@ -74,7 +74,7 @@ impl WriteBuffer {
     }
 
     /// Returns the number of the content that was written.
-    pub(super) fn content(&self) -> &ContentNumber {
+    pub(super) fn content(&self) -> &PageVersion {
         &self.content
     }
 
@@ -86,20 +86,20 @@ impl WriteBuffer {
         self.locks[usize::try_from(slot).unwrap_or(0)].lock()
     }
 
-    /// Returns a piece if it is here.
-    pub(super) fn find(&self, chunk: &Coordinates, inner: &[usize]) -> Option<Arc<Decoded>> {
-        self.lock().peek(chunk)?.pieces.get(inner).cloned()
+    /// Returns a subchunk if it is here.
+    pub(super) fn find(&self, chunk: &Coordinates, inner: &[usize]) -> Option<Arc<DecodedChunk>> {
+        self.lock().peek(chunk)?.subchunks.get(inner).cloned()
     }
 
-    /// Returns the digest that a piece had when it was read to be written; `None` if the piece is not here.
+    /// Returns the digest that a subchunk had when it was read to be written; `None` if the subchunk is not here.
     pub(super) fn read_digest(&self, chunk: &Coordinates, inner: &[usize]) -> Option<ReadDigest> {
         let chunks = self.lock();
         let found = chunks.peek(chunk)?;
-        let is_here = found.pieces.contains_key(inner);
+        let is_here = found.subchunks.contains_key(inner);
         is_here.then(|| ReadDigest(found.read.get(inner).copied().flatten()))
     }
 
-    /// Returns the digest of what was read of a piece to write the rest of it; `None` if the piece is not here, or was written
+    /// Returns the digest of what was read of a subchunk to write the rest of it; `None` if the subchunk is not here, or was written
     /// whole.
     pub(super) fn rest_digest(&self, chunk: &Coordinates, inner: &[usize]) -> Option<ReadDigest> {
         let chunks = self.lock();
@@ -108,13 +108,17 @@ impl WriteBuffer {
     }
 
     /// Like `find`, but does not wait while another thread has the table locked: a write copies its bytes under the lock.
-    pub(super) fn find_now(&self, chunk: &Coordinates, inner: &[usize]) -> Known<Arc<Decoded>> {
+    pub(super) fn find_now(
+        &self,
+        chunk: &Coordinates,
+        inner: &[usize],
+    ) -> Known<Arc<DecodedChunk>> {
         let Some(chunks) = self.chunks.try_lock() else {
             return Known::Unknown;
         };
         let found = chunks.peek(chunk);
         found
-            .and_then(|found| found.pieces.get(inner).cloned())
+            .and_then(|found| found.subchunks.get(inner).cloned())
             .into()
     }
 
@@ -127,7 +131,7 @@ impl WriteBuffer {
         Ok(())
     }
 
-    /// Changes bytes of a piece in place; false if it is not here, or a reader shares it. Needs the chunk's lock.
+    /// Changes bytes of a subchunk in place; false if it is not here, or a reader shares it. Needs the chunk's lock.
     ///
     /// `Unavailable` once writes are refused.
     pub(super) fn edit(
@@ -142,11 +146,11 @@ impl WriteBuffer {
         let Some(found) = chunks.get_mut(chunk) else {
             return Ok(false);
         };
-        let piece = found.pieces.get_mut(inner).and_then(Arc::get_mut);
-        let Some(piece) = piece else {
+        let subchunk = found.subchunks.get_mut(inner).and_then(Arc::get_mut);
+        let Some(subchunk) = subchunk else {
             return Ok(false);
         };
-        edit(&mut piece.bytes);
+        edit(&mut subchunk.bytes);
         if is_whole {
             found.depend(inner, Basis::Nothing);
         }
@@ -154,11 +158,11 @@ impl WriteBuffer {
         Ok(true)
     }
 
-    /// Puts a piece in the place of the content that readers have seen so far. Needs the chunk's lock.
+    /// Puts a subchunk in the place of the content that readers have seen so far. Needs the chunk's lock.
     ///
     /// `Unavailable` once writes are refused.
-    pub(super) fn put(&self, chunk: &Coordinates, written: WrittenPiece) -> Result<()> {
-        let WrittenPiece {
+    pub(super) fn put(&self, chunk: &Coordinates, written: WrittenSubchunk) -> Result<()> {
+        let WrittenSubchunk {
             place,
             indices,
             decoded,
@@ -170,7 +174,7 @@ impl WriteBuffer {
         let found = chunks.get_or_insert_mut(chunk.clone(), DirtyChunk::default);
         found.depend(&place, basis);
         found.indices.insert(place.clone(), indices);
-        let replaced = found.pieces.insert(place, decoded);
+        let replaced = found.subchunks.insert(place, decoded);
         if replaced.is_none() {
             self.budget.add(length);
         }
@@ -242,8 +246,8 @@ impl WriteBuffer {
 
     /// Refuses pages of a chunk from now on, which have what was written to it.
     fn refuse_pages(&self, chunk: &Coordinates) {
-        let pieces = self.get(chunk).into_iter().flat_map(|lost| lost.indices);
-        pieces.for_each(|(_, piece)| self.writers.refuse(&piece));
+        let subchunks = self.get(chunk).into_iter().flat_map(|lost| lost.indices);
+        subchunks.for_each(|(_, subchunk)| self.writers.refuse(&subchunk));
     }
 
     /// Notes that something which was written is not kept; each writer of the array gets the error.
@@ -305,8 +309,8 @@ impl WriteBuffer {
 
     /// Takes the bytes of a chunk off the sum of all arrays.
     fn uncount(&self, chunk: &DirtyChunk) {
-        let pieces = chunk.pieces.values();
-        let bytes: usize = pieces.map(|piece| piece.bytes().len()).sum();
+        let subchunks = chunk.subchunks.values();
+        let bytes: usize = subchunks.map(|subchunk| subchunk.bytes().len()).sum();
         self.budget.subtract(bytes as u64);
     }
 }

@@ -3,7 +3,7 @@
 //! The kernel has pages of each file, and writes a page back whole once a program has changed a byte of it by way of a
 //! map. So one file of an array is open for writing at a time, by any number of handles: the pages of another one would
 //! undo what was written here, as would those of the key of a chunk (`written_keys`). Other programs may change chunks
-//! meanwhile. The pieces that were shown are therefore remembered by their digests: a page that is written back over
+//! meanwhile. The chunks that were shown are therefore remembered by their digests: a page that is written back over
 //! another content is refused. A digest and no version, since a commit gives a chunk another version and leaves its
 //! content, as a change of another inner chunk does with a shard.
 
@@ -14,15 +14,15 @@ use std::time::{Duration, Instant};
 use lru::LruCache;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
+use crate::array::chunk::DecodedChunk;
 use crate::array::dirty_chunk::{DirtyChunk, ReadDigest};
-use crate::array::piece::Decoded;
 use crate::codec::Pipeline;
 use crate::error::{Error, Kind, Result};
 use crate::grid::Coordinates;
 use crate::store::Key;
 
-/// The most pieces that are remembered; the one that was noted first is forgotten first.
-const MAX_PIECES: usize = 1 << 16;
+/// The most chunks that are remembered; the one that was noted first is forgotten first.
+const MAX_CHUNKS: usize = 1 << 16;
 
 /// How long is waited for the last close of another file, of which the kernel tells after the program has gone on.
 pub(super) const CLOSE_WAIT: Duration = Duration::from_millis(500);
@@ -43,39 +43,39 @@ struct OpenWriters {
     /// The path of the file in the mount.
     file: String,
     handles: usize,
-    /// The pieces that the file has shown, by their indices among all pieces of the array.
-    shown: LruCache<Coordinates, ShownPiece>,
+    /// The chunks that the file has shown, by their indices among all chunks of the array.
+    shown: LruCache<Coordinates, ShownChunk>,
 }
 
 impl OpenWriters {
-    fn add(&mut self, piece: Coordinates, digest: Option<u64>) {
-        self.shown.put(piece, ShownPiece::of(digest));
-        if self.shown.len() > MAX_PIECES {
+    fn add(&mut self, chunk: Coordinates, digest: Option<u64>) {
+        self.shown.put(chunk, ShownChunk::of(digest));
+        if self.shown.len() > MAX_CHUNKS {
             self.shown.pop_lru();
         }
     }
 }
 
-/// A piece of which the kernel has pages.
-struct ShownPiece {
-    /// The digest of the content that the pages are of; `None` for a piece that was not stored.
+/// A chunk of which the kernel has pages.
+struct ShownChunk {
+    /// The digest of the content that the pages are of; `None` for a chunk that was not stored.
     digest: Option<u64>,
-    /// Whether what was written to the piece was dropped: its pages are refused until the kernel has dropped them.
+    /// Whether what was written to the chunk was dropped: its pages are refused until the kernel has dropped them.
     is_refused: bool,
-    /// The digest of the content that was read since, if the piece was read.
+    /// The digest of the content that was read since, if the chunk was read.
     read_since: Option<ReadDigest>,
 }
 
-impl ShownPiece {
-    fn of(digest: Option<u64>) -> ShownPiece {
-        ShownPiece {
+impl ShownChunk {
+    fn of(digest: Option<u64>) -> ShownChunk {
+        ShownChunk {
             digest,
             is_refused: false,
             read_since: None,
         }
     }
 
-    /// Whether a read of the piece has to be noted.
+    /// Whether a read of the chunk has to be noted.
     fn is_new_to_reader(&self) -> bool {
         self.is_refused && self.read_since.is_none()
     }
@@ -146,56 +146,56 @@ impl Writers {
         }
     }
 
-    /// Whether a piece was shown.
-    pub(super) fn has_shown(&self, piece: &Coordinates) -> bool {
+    /// Whether a chunk was shown.
+    pub(super) fn has_shown(&self, chunk: &Coordinates) -> bool {
         let open = self.open.lock();
         let open = open.as_ref();
-        open.is_some_and(|writers| writers.shown.contains(piece))
+        open.is_some_and(|writers| writers.shown.contains(chunk))
     }
 
-    /// Whether a read of a piece has to be noted.
-    pub(super) fn must_note(&self, piece: &Coordinates) -> bool {
+    /// Whether a read of a chunk has to be noted.
+    pub(super) fn must_note(&self, chunk: &Coordinates) -> bool {
         let open = self.open.lock();
-        let shown = open.as_ref().map(|writers| writers.shown.peek(piece));
-        shown.is_some_and(|shown| shown.is_none_or(ShownPiece::is_new_to_reader))
+        let shown = open.as_ref().map(|writers| writers.shown.peek(chunk));
+        shown.is_some_and(|shown| shown.is_none_or(ShownChunk::is_new_to_reader))
     }
 
-    /// Whether the pages of a piece may be of another content.
-    pub(super) fn has_shown_other(&self, piece: &Coordinates, digest: Option<u64>) -> bool {
+    /// Whether the pages of a chunk may be of another content.
+    pub(super) fn has_shown_other(&self, chunk: &Coordinates, digest: Option<u64>) -> bool {
         let open = self.open.lock();
-        let shown = open.as_ref().and_then(|writers| writers.shown.peek(piece));
+        let shown = open.as_ref().and_then(|writers| writers.shown.peek(chunk));
         shown.is_some_and(|shown| shown.is_refused || shown.digest != digest)
     }
 
-    /// Notes the content with which a piece is shown, unless it was shown before: pages may still hold the old one.
-    pub(super) fn note(&self, piece: Coordinates, digest: Option<u64>) {
+    /// Notes the content with which a chunk is shown, unless it was shown before: pages may still hold the old one.
+    pub(super) fn note(&self, chunk: Coordinates, digest: Option<u64>) {
         let mut open = self.open.lock();
         let Some(writers) = &mut *open else { return };
-        match writers.shown.peek_mut(&piece) {
+        match writers.shown.peek_mut(&chunk) {
             Some(shown) if shown.is_new_to_reader() => shown.read_since = Some(ReadDigest(digest)),
             Some(_) => {}
-            None => writers.add(piece, digest),
+            None => writers.add(chunk, digest),
         }
     }
 
-    /// Notes that a chunk was stored: pages of its pieces hold what was written, also if the file has shown none of them. One
+    /// Notes that a chunk was stored: pages of its chunks hold what was written, also if the file has shown none of them. One
     /// that was shown with another content than was read to write it stays as it was shown.
-    pub(super) fn note_stored(&self, chunk: &DirtyChunk, pipeline: &Pipeline) {
+    pub(super) fn note_stored(&self, stored: &DirtyChunk, pipeline: &Pipeline) {
         if !self.are_some() {
             return;
         }
-        let digest = |(place, piece): (_, &Arc<Decoded>)| {
-            let indices = chunk.indices.get(place)?;
-            Some((place, indices, piece.digest_as_stored(pipeline)))
+        let digest = |(place, chunk): (_, &Arc<DecodedChunk>)| {
+            let indices = stored.indices.get(place)?;
+            Some((place, indices, chunk.digest_as_stored(pipeline)))
         };
-        let digests: Vec<_> = chunk.pieces.iter().filter_map(digest).collect();
+        let digests: Vec<_> = stored.subchunks.iter().filter_map(digest).collect();
         let mut open = self.open.lock();
         let Some(writers) = &mut *open else { return };
         for (place, indices, digest) in digests {
             match writers.shown.peek_mut(indices) {
                 Some(shown) if shown.is_refused => {}
                 Some(shown) => {
-                    if chunk
+                    if stored
                         .read
                         .get(place)
                         .is_none_or(|read| *read == shown.digest)
@@ -208,25 +208,25 @@ impl Writers {
         }
     }
 
-    /// Refuses the pages of a piece from now on: what was written to it was dropped.
-    pub(super) fn refuse(&self, piece: &Coordinates) {
+    /// Refuses the pages of a chunk from now on: what was written to it was dropped.
+    pub(super) fn refuse(&self, chunk: &Coordinates) {
         if let Some(writers) = &mut *self.open.lock()
-            && let Some(shown) = writers.shown.peek_mut(piece)
+            && let Some(shown) = writers.shown.peek_mut(chunk)
         {
             shown.is_refused = true;
         }
     }
 
-    /// Notes that the kernel has dropped the pages of the file: those of refused pieces are what was read since.
+    /// Notes that the kernel has dropped the pages of the file: those of refused chunks are what was read since.
     pub(super) fn note_pages_dropped(&self) {
         let mut open = self.open.lock();
         let Some(writers) = &mut *open else { return };
         let refused = writers.shown.iter().filter(|(_, shown)| shown.is_refused);
-        let refused: Vec<Coordinates> = refused.map(|(piece, _)| piece.clone()).collect();
-        for piece in refused {
-            let shown = writers.shown.pop(&piece);
+        let refused: Vec<Coordinates> = refused.map(|(chunk, _)| chunk.clone()).collect();
+        for chunk in refused {
+            let shown = writers.shown.pop(&chunk);
             if let Some(ReadDigest(digest)) = shown.and_then(|shown| shown.read_since) {
-                writers.shown.put(piece, ShownPiece::of(digest));
+                writers.shown.put(chunk, ShownChunk::of(digest));
             }
         }
     }
@@ -262,40 +262,40 @@ mod tests {
     }
 
     #[test]
-    fn pages_of_a_piece_are_refused_until_the_kernel_has_dropped_them() {
-        let (writers, piece) = (Writers::default(), Coordinates::from_slice(&[1, 2]));
+    fn pages_of_a_chunk_are_refused_until_the_kernel_has_dropped_them() {
+        let (writers, chunk) = (Writers::default(), Coordinates::from_slice(&[1, 2]));
         writers.add("a.npy").unwrap();
-        writers.note(piece.clone(), Some(1));
+        writers.note(chunk.clone(), Some(1));
         for read_since in [None, Some(2)] {
-            writers.refuse(&piece);
-            assert!(writers.has_shown_other(&piece, Some(1)) && writers.must_note(&piece));
+            writers.refuse(&chunk);
+            assert!(writers.has_shown_other(&chunk, Some(1)) && writers.must_note(&chunk));
             if read_since.is_some() {
-                writers.note(piece.clone(), read_since);
-                writers.note(piece.clone(), Some(3));
+                writers.note(chunk.clone(), read_since);
+                writers.note(chunk.clone(), Some(3));
             }
             assert!(
-                writers.has_shown_other(&piece, Some(2)),
+                writers.has_shown_other(&chunk, Some(2)),
                 "it may be an old page"
             );
             writers.note_pages_dropped();
-            assert_eq!(writers.has_shown(&piece), read_since.is_some());
-            assert!(!writers.has_shown_other(&piece, Some(2)));
-            writers.note(piece.clone(), Some(1));
+            assert_eq!(writers.has_shown(&chunk), read_since.is_some());
+            assert!(!writers.has_shown_other(&chunk, Some(2)));
+            writers.note(chunk.clone(), Some(1));
         }
     }
 
     #[test]
     fn the_first_content_that_was_shown_counts_until_the_last_handle_is_gone() {
-        let (writers, piece) = (Writers::default(), Coordinates::from_slice(&[1, 2]));
-        writers.note(piece.clone(), Some(1));
-        assert!(!writers.has_shown(&piece), "it is not open for writing");
+        let (writers, chunk) = (Writers::default(), Coordinates::from_slice(&[1, 2]));
+        writers.note(chunk.clone(), Some(1));
+        assert!(!writers.has_shown(&chunk), "it is not open for writing");
         writers.add("a.npy").unwrap();
-        writers.note(piece.clone(), Some(1));
-        writers.note(piece.clone(), Some(2));
-        assert!(!writers.has_shown_other(&piece, Some(1)));
-        assert!(writers.has_shown_other(&piece, Some(2)));
+        writers.note(chunk.clone(), Some(1));
+        writers.note(chunk.clone(), Some(2));
+        assert!(!writers.has_shown_other(&chunk, Some(1)));
+        assert!(writers.has_shown_other(&chunk, Some(2)));
         writers.remove();
         writers.add("a.npy").unwrap();
-        assert!(!writers.has_shown(&piece) && !writers.has_shown_other(&piece, Some(2)));
+        assert!(!writers.has_shown(&chunk) && !writers.has_shown_other(&chunk, Some(2)));
     }
 }

@@ -641,9 +641,9 @@ fn a_reader_of_the_header_has_no_whole_shards_read() {
     }
     // A block of 128 KiB, and one of 1 MiB.
     let remote = rows.open(&rows.counted(), 1 << 30);
-    assert_eq!(remote.array().piece_bytes(), 128);
+    assert_eq!(remote.array().chunk_bytes(), 128);
     let local = flat_file_of(&rows.counted(), &rows.shape, 1 << 30, 0);
-    assert_eq!(local.array().piece_bytes(), 16 * 16 * 16);
+    assert_eq!(local.array().chunk_bytes(), 16 * 16 * 16);
 }
 
 #[test]

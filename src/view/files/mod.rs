@@ -202,7 +202,7 @@ impl FilesView {
                     fresh = Duration::ZERO;
                 }
                 let attr = attr_of_file(place, self.decoded_length(context, target)?, fresh);
-                let piece = target.array.piece_bytes();
+                let piece = target.array.chunk_bytes();
                 return Ok(Attr { piece, ..attr });
             }
             PathTarget::GroupFile(target) => {

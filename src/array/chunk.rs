@@ -1,6 +1,6 @@
-//! A decoded piece of an array, and what the cache of decoded data holds.
+//! A decoded chunk of an array, and what the cache of decoded data holds.
 //!
-//! A piece is the smallest part that decodes alone: a stored chunk, or with sharding an inner chunk.
+//! A chunk is the smallest part that decodes alone: a stored chunk, or with sharding an inner chunk.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use twox_hash::XxHash64;
 
-use crate::array::decoder::PieceLocation;
+use crate::array::decoder::ChunkLocation;
 use crate::array::size_estimate::EstimatedSizes;
 use crate::codec::{Pipeline, ShardIndex};
 use crate::error::Result;
@@ -17,25 +17,25 @@ use crate::store::Version;
 use crate::sync::budget::Reservation;
 use crate::sync::buffer;
 
-/// Bytes that a piece or an index in memory takes beside its elements: its places in the cache and in the memory budget. An
+/// Bytes that a chunk or an index in memory takes beside its elements: its places in the cache and in the memory budget. An
 /// array of chunks of one element took sixty times what was counted.
-pub(super) const PIECE_OVERHEAD: u64 = 256;
+pub(super) const CHUNK_OVERHEAD: u64 = 256;
 
-/// A piece as readers see it.
+/// A chunk as readers see it.
 #[derive(Clone)]
-pub(super) enum Piece {
+pub(super) enum Chunk {
     /// Its elements, C order, little-endian.
-    Data(Arc<Decoded>),
+    Data(Arc<DecodedChunk>),
     /// Not stored: every element is the fill value.
     Fill,
 }
 
-impl Piece {
-    /// Returns a number that names the content; nothing if the piece is not stored.
+impl Chunk {
+    /// Returns a number that names the content; nothing if the chunk is not stored.
     pub(super) fn digest(&self) -> Option<u64> {
         match self {
-            Piece::Data(decoded) => Some(decoded.digest()),
-            Piece::Fill => None,
+            Chunk::Data(decoded) => Some(decoded.digest()),
+            Chunk::Fill => None,
         }
     }
 }
@@ -49,31 +49,31 @@ pub(super) enum Lacking {
 }
 
 /// Decoded bytes and the memory they are counted in.
-pub(super) struct Decoded {
+pub(super) struct DecodedChunk {
     pub(super) bytes: Vec<u8>,
-    /// The version of the stored chunk; `NOT_STORED` of a piece that was written.
+    /// The version of the stored chunk; `NOT_STORED` of a chunk that was written.
     pub(super) version: Version,
     /// Whether it was read from there.
     pub(super) is_on_disk: bool,
     pub(super) _room: Reservation,
 }
 
-/// The version of a piece that was written and is not stored yet; no store is asked for it.
+/// The version of a chunk that was written and is not stored yet; no store is asked for it.
 const NOT_STORED: Version = Version::NONE;
 
-impl Drop for Decoded {
+impl Drop for DecodedChunk {
     fn drop(&mut self) {
         buffer::recycle(std::mem::take(&mut self.bytes));
     }
 }
 
-impl AsRef<[u8]> for Decoded {
+impl AsRef<[u8]> for DecodedChunk {
     fn as_ref(&self) -> &[u8] {
         &self.bytes
     }
 }
 
-impl Decoded {
+impl DecodedChunk {
     /// Returns the elements.
     pub(super) fn bytes(&self) -> &[u8] {
         &self.bytes
@@ -89,7 +89,7 @@ impl Decoded {
         XxHash64::oneshot(0, &self.bytes)
     }
 
-    /// Returns the number of the content that the piece has once it is stored: lossy codecs change it.
+    /// Returns the number of the content that the chunk has once it is stored: lossy codecs change it.
     pub(super) fn digest_as_stored(&self, pipeline: &Pipeline) -> u64 {
         if !pipeline.is_lossy() {
             return self.digest();
@@ -99,9 +99,9 @@ impl Decoded {
         decoded.map_or_else(|_| self.digest(), |bytes| XxHash64::oneshot(0, &bytes))
     }
 
-    /// Builds a piece that was written and is not stored yet.
-    pub(super) fn dirty(bytes: Vec<u8>, room: Reservation) -> Decoded {
-        Decoded {
+    /// Builds a chunk that was written and is not stored yet.
+    pub(super) fn dirty(bytes: Vec<u8>, room: Reservation) -> DecodedChunk {
+        DecodedChunk {
             bytes,
             version: NOT_STORED,
             is_on_disk: false,
@@ -109,8 +109,8 @@ impl Decoded {
         }
     }
 
-    /// Returns the same piece as one that is written and not stored yet.
-    pub(super) fn into_dirty(mut self) -> Decoded {
+    /// Returns the same chunk as one that is written and not stored yet.
+    pub(super) fn into_dirty(mut self) -> DecodedChunk {
         self.version = NOT_STORED;
         self.is_on_disk = false;
         self
@@ -127,19 +127,19 @@ pub(super) struct CachedShardIndex {
 /// A value of the cache.
 #[derive(Clone)]
 pub(super) enum Cached {
-    Chunk(Arc<Decoded>),
+    Chunk(Arc<DecodedChunk>),
     Index(Arc<CachedShardIndex>),
 }
 
-/// The number of an array, a depth (0: pieces; n: indexes of the n-th level of shards), a number in that grid.
+/// The number of an array, a depth (0: chunks; n: indexes of the n-th level of shards), a number in that grid.
 pub(super) type CacheKey = (u64, u8, u64);
 
-/// A piece that is being loaded.
+/// A chunk that is being loaded.
 pub(super) struct Load<'a> {
-    pub(super) piece: ChunkIndex,
+    pub(super) chunk: ChunkIndex,
     /// Decodes the stored chunk.
     pub(super) pipeline: Arc<Pipeline>,
-    pub(super) location: &'a PieceLocation,
+    pub(super) location: &'a ChunkLocation,
     /// The version that the stored chunk has, if that is known.
     pub(super) known: Option<Version>,
     /// The lengths that it is taken to have; nothing if it may have any that the pipeline allows.

@@ -15,12 +15,12 @@ fn next() -> u64 {
 }
 
 /// The number of a content that may change.
-pub(super) struct ContentNumber(AtomicU64);
+pub(super) struct PageVersion(AtomicU64);
 
-impl ContentNumber {
+impl PageVersion {
     /// Numbers a content of which nothing is known.
-    pub(super) fn new() -> ContentNumber {
-        ContentNumber(AtomicU64::new(next()))
+    pub(super) fn new() -> PageVersion {
+        PageVersion(AtomicU64::new(next()))
     }
 
     /// Gives the content another number, once it has changed.
@@ -34,7 +34,7 @@ impl ContentNumber {
     }
 
     /// Returns the number of what this content and another are together.
-    pub(super) fn with(&self, other: &ContentNumber) -> u64 {
+    pub(super) fn with(&self, other: &PageVersion) -> u64 {
         let both = [self.get().to_le_bytes(), other.get().to_le_bytes()];
         XxHash64::oneshot(0, both.as_flattened())
     }
