@@ -1,4 +1,4 @@
-//! The arrays of a hierarchy that are open, and what was written to them.
+//! Opens the arrays of a hierarchy, and keeps what was written to them.
 //!
 //! An array is the same `OpenArray` for all its users, as long as its metadata mean the same files: a change of its
 //! attributes disturbs none of them, and what was read for one serves the others. What was written stays while the
@@ -87,7 +87,7 @@ impl Arrays {
     /// Stores all that was written to the arrays at a path and below it.
     pub fn flush_below(&self, context: &RequestContext, path: &Key) -> Result<()> {
         let writers: Vec<Arc<ChunkWriter>> = {
-            let writers = self.engine.write_budget.writers();
+            let writers = self.engine.writers.list();
             writers.iter().filter_map(Weak::upgrade).collect()
         };
         let mut outcome = Ok(());
@@ -111,7 +111,7 @@ impl Arrays {
         if self.dirty.lock().by_path.values().any(is_written) {
             return true;
         }
-        let writers = self.engine.write_budget.writers();
+        let writers = self.engine.writers.list();
         let mut open = writers.iter().filter_map(Weak::upgrade);
         open.any(|writer| is_written(&writer.buffer))
     }
@@ -160,8 +160,8 @@ impl Arrays {
         }
     }
 
-    /// Drops what was written to chunks whose keys lie at a path and below and is not stored yet; returns of how many chunks
-    /// there was something. Who has such a file open for writing gets `Changed` when it is synced or closed.
+    /// Drops what was written to chunks whose keys lie at a path and below and is not stored yet; returns of how many
+    /// chunks there was something. Who has such a file open for writing gets `Changed` when it is synced or closed.
     pub fn discard_written(&self, path: &Key) -> u64 {
         let dirty: Vec<Arc<WriteBuffer>> = {
             let arrays = self.dirty.lock();
@@ -204,13 +204,14 @@ impl Arrays {
         if let Ok(writer) = array.writer()
             && !writer.buffer.is_empty()
         {
-            self.engine.write_budget.note_writer(writer);
+            self.engine.writers.note(writer);
         }
         self.open.put(&array);
         Ok(array)
     }
 
-    /// Notes that a key is changed, or opened for writing. `Busy` if it is that of a chunk of an array of which a decoded file is.
+    /// Notes that a key is changed, or opened for writing. `Busy` if it is that of a chunk of an array of which a
+    /// decoded file is.
     pub fn begin_writing_key(&self, key: &Key) -> Result<WrittenKey> {
         if let Some(array) = self.in_writing_of(key) {
             array.writers().wait_for_none(key)?;

@@ -5,7 +5,7 @@
 
 use std::ops::Range;
 
-use crate::array::chunk::Chunk;
+use crate::array::chunk::{Chunk, Source};
 use crate::array::chunk_reader::ChunkReader;
 use crate::array::chunk_slice::ChunkSlice;
 use crate::array::file_layout::{FileLayout, in_buffer};
@@ -19,16 +19,6 @@ use crate::sync::read_bytes::ReadBytes;
 
 /// How many times what is wanted of a chunk on disk is read of it at most; else it is taken into memory.
 const MAX_SPREAD: usize = 8;
-
-/// Where the bytes of a slice come from.
-pub(super) enum Source {
-    /// A chunk in memory.
-    Chunk(Chunk),
-    /// The stored chunk itself.
-    Stored,
-    /// A chunk of this version on disk.
-    Spilled(Version),
-}
 
 /// What is called in the middle of a copy.
 #[cfg(test)]
@@ -49,7 +39,7 @@ impl Assembler<'_> {
         &self,
         range: &Range<u64>,
         slices: &[ChunkSlice],
-        contents: &mut ReadContents,
+        mut contents: Option<&mut ReadContents>,
         mut source: impl FnMut(ChunkIndex) -> Result<Source>,
     ) -> Result<ReadBytes> {
         let size = self.layout.element as u64;
@@ -70,8 +60,10 @@ impl Assembler<'_> {
                     (&source, slices, runs.single())
                 {
                     let range = run.start + wanted.start..run.start + wanted.end;
-                    let content = ChunkContent::of(&Chunk::Data(decoded.clone()));
-                    contents.note(&self.reader.decoder, chunk, content);
+                    if let Some(contents) = contents {
+                        let content = ChunkContent::of(&Chunk::Data(decoded.clone()));
+                        contents.note(&self.reader.decoder, chunk, content);
+                    }
                     return Ok(ReadBytes::Shared(decoded.clone(), range));
                 }
                 let length = in_buffer(elements.end * size - first);
@@ -79,7 +71,9 @@ impl Assembler<'_> {
                 #[cfg(test)]
                 self.while_copying.iter().for_each(|called| called());
                 let content = self.copy(&source, chunk, &runs, out)?;
-                contents.note(&self.reader.decoder, chunk, content);
+                if let Some(contents) = contents.as_deref_mut() {
+                    contents.note(&self.reader.decoder, chunk, content);
+                }
             }
         }
         let mut out = out.unwrap_or_default();
@@ -140,15 +134,13 @@ impl Assembler<'_> {
         runs: &Runs,
         out: &mut [u8],
     ) -> Result<ChunkContent> {
-        let length = self
-            .reader
-            .decoder
-            .pipeline_of(ChunkIndex(self.reader.decoder.stored_number(chunk)))?;
-        let content = (version, length.chunk_bytes());
+        let decoder = &self.reader.decoder;
+        let pipeline = decoder.pipeline_of(ChunkIndex(decoder.stored_number(chunk)))?;
+        let length = pipeline.chunk_bytes();
         let is_dense = runs.span().len() <= MAX_SPREAD * runs.bytes();
         let spill = self.reader.array.engine.spill.as_ref().filter(|_| is_dense);
         let key = (self.reader.array.id, chunk.0);
-        if spill.is_some_and(|spill| spill.find_runs(&key, content, runs, out)) {
+        if spill.is_some_and(|spill| spill.find_runs(&key, version, length, runs, out)) {
             return Ok(ChunkContent::Stored(version));
         }
         let loaded = Source::Chunk(self.reader.get(self.context, chunk)?);

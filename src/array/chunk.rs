@@ -1,4 +1,4 @@
-//! A decoded chunk of an array, and what the cache of decoded data holds.
+//! A decoded chunk, and what else the cache of decoded data holds.
 //!
 //! A chunk is the smallest part that decodes alone: a stored chunk, or with sharding an inner chunk.
 
@@ -6,13 +6,13 @@ use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Instant;
 
+use smallvec::SmallVec;
 use twox_hash::XxHash64;
 
-use crate::array::decoder::ChunkLocation;
 use crate::array::size_estimate::EstimatedSizes;
 use crate::codec::{Pipeline, ShardIndex};
 use crate::error::Result;
-use crate::grid::ChunkIndex;
+use crate::grid::{ChunkIndex, Coordinates};
 use crate::store::Version;
 use crate::sync::budget::Reservation;
 use crate::sync::buffer;
@@ -38,6 +38,26 @@ impl Chunk {
             Chunk::Fill => None,
         }
     }
+}
+
+/// Where the bytes of a chunk are read.
+pub(super) enum Source {
+    /// A chunk in memory.
+    Chunk(Chunk),
+    /// The stored chunk itself.
+    Stored,
+    /// A chunk of this version on disk.
+    Spilled(Version),
+}
+
+/// Where a chunk is stored.
+pub(super) struct ChunkLocation {
+    /// Number of the stored chunk.
+    pub(super) stored: u64,
+    /// Its indices.
+    pub(super) indices: Coordinates,
+    /// With sharding: for each level, the number of the inner chunk in its shard.
+    pub(super) inner: SmallVec<[usize; 2]>,
 }
 
 /// What an inner chunk is missing from.

@@ -5,9 +5,9 @@
 
 use std::sync::Arc;
 
-use crate::array::chunk::{CHUNK_OVERHEAD, Cached, Chunk, DecodedChunk, Load};
+use crate::array::chunk::{CHUNK_OVERHEAD, Cached, Chunk, ChunkLocation, DecodedChunk, Load};
 use crate::array::chunk_versions::ChunkVersions;
-use crate::array::decoder::{ChunkLocation, Decoder, max_encoded, usual_length};
+use crate::array::decoder::{Decoder, max_encoded, usual_length};
 use crate::array::shard_reader::ShardReader;
 use crate::array::stored_array::StoredArray;
 use crate::error::{Error, Kind, Result};
@@ -124,7 +124,7 @@ impl ChunkLoader {
         let needed = length as u64 + CHUNK_OVERHEAD;
         let room = self.array.engine.cache.reserve(needed, load.deadline);
         let mut room = room.map_err(|error| error.about(&self.array.path))?;
-        let Some(bytes) = spill.find(&chunk, (version, length)) else {
+        let Some(bytes) = spill.find(&chunk, version, length) else {
             return Ok(None);
         };
         room.shrink(bytes.capacity() as u64 + CHUNK_OVERHEAD);

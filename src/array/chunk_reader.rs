@@ -6,12 +6,11 @@
 
 use std::sync::Arc;
 
-use crate::array::assembler::Source;
-use crate::array::chunk::{Cached, Chunk, DecodedChunk, Lacking};
+use crate::array::chunk::{Cached, Chunk, ChunkLocation, DecodedChunk, Lacking, Source};
 use crate::array::chunk_loader::ChunkLoader;
 use crate::array::chunk_slice::ChunkSlice;
 use crate::array::chunk_versions::ChunkVersions;
-use crate::array::decoder::{ChunkLocation, Decoder};
+use crate::array::decoder::Decoder;
 use crate::array::open_chunks::OpenChunks;
 use crate::array::read_contents::{ChunkContent, ReadContents, TakenChunks};
 use crate::array::shard_groups::ShardGroups;
@@ -62,18 +61,27 @@ impl ChunkReader {
         buffer: Arc<WriteBuffer>,
     ) -> Result<Arc<ChunkReader>> {
         let decoder = Arc::new(Decoder::new(array.clone())?);
-        let (of_array, of_decoder) = (|| array.clone(), || decoder.clone());
-        let indexes = ShardIndexes::new(of_array());
-        let groups = ShardGroups::new(of_array(), of_decoder(), indexes.clone());
-        let open = OpenChunks::new(of_array(), of_decoder(), versions.clone(), indexes.clone());
+        let indexes = ShardIndexes::new(array.clone());
+        let groups = ShardGroups::new(array.clone(), decoder.clone(), indexes.clone());
+        let open = OpenChunks::new(
+            array.clone(),
+            decoder.clone(),
+            versions.clone(),
+            indexes.clone(),
+        );
         let shards = ShardReader::new(
-            of_array(),
-            of_decoder(),
+            array.clone(),
+            decoder.clone(),
             open.clone(),
             indexes.clone(),
             groups.clone(),
         );
-        let loader = ChunkLoader::new(of_array(), of_decoder(), versions.clone(), shards.clone());
+        let loader = ChunkLoader::new(
+            array.clone(),
+            decoder.clone(),
+            versions.clone(),
+            shards.clone(),
+        );
         Ok(Arc::new(ChunkReader {
             loader,
             shards,
@@ -108,20 +116,15 @@ impl ChunkReader {
     /// Whether stored chunks are their own decoded form, in files of this machine, in rows of at least `run` bytes:
     /// then the kernel's cache of the files is all the cache they need.
     pub(super) fn reads_direct(&self, run: u64) -> bool {
-        let row = self
-            .decoder
-            .stored
-            .chunk_shape()
-            .last()
-            .copied()
-            .unwrap_or(1);
+        let shape = self.decoder.stored.chunk_shape();
+        let row = shape.last().copied().unwrap_or(1);
         !self.decoder.is_encoded()
             && self.array.store().info().folder.is_some()
             && row.saturating_mul(self.array.element as u64) >= run
     }
 
-    /// Returns the chunks of some slices, each once, if all are in memory and current. They are looked up together: a read of
-    /// small inner chunks meets a thousand of them.
+    /// Returns the chunks of some slices, each once, if all are in memory and current. They are looked up together: a
+    /// read of small inner chunks meets a thousand of them.
     pub(super) fn all_in_memory(&self, slices: &[ChunkSlice]) -> Option<Vec<Chunk>> {
         let current = self.current(slices)?;
         let keys = current.iter().filter_map(|current| match current {
@@ -143,6 +146,7 @@ impl ChunkReader {
     /// the store or waiting for a write.
     fn current(&self, slices: &[ChunkSlice]) -> Option<Vec<CurrentChunk>> {
         let versions = self.versions.lock();
+        let has_written = !self.buffer.is_empty();
         let mut last = None;
         let mut state = |stored| match last {
             Some((number, state)) if number == stored => state,
@@ -155,10 +159,12 @@ impl ChunkReader {
         let current = |group: &[ChunkSlice]| {
             let first = group.first()?;
             let chunk = first.chunk;
-            match self.written_now(chunk) {
-                Known::Is(written) => return Some(CurrentChunk::Known(Chunk::Data(written))),
-                Known::Missing => {}
-                Known::Unknown => return None,
+            if has_written {
+                match self.written_now(chunk) {
+                    Known::Is(written) => return Some(CurrentChunk::Known(Chunk::Data(written))),
+                    Known::Missing => {}
+                    Known::Unknown => return None,
+                }
             }
             match state(self.decoder.stored_number_at(chunk, &first.start)) {
                 VersionState::Known(None) => Some(CurrentChunk::Known(Chunk::Fill)),
@@ -198,13 +204,8 @@ impl ChunkReader {
 
     /// Has chunks without a reader leave the disk. A thread does it: a long file takes its time to be cut.
     pub(super) fn give_up_spilled(&self) {
-        if let Some(spill) = self
-            .array
-            .engine
-            .spill
-            .clone()
-            .filter(|spill| !spill.is_empty())
-        {
+        let spill = self.array.engine.spill.clone();
+        if let Some(spill) = spill.filter(|spill| !spill.is_empty()) {
             // What is refused here is done when the next chunk goes to disk.
             let give_up = move || spill.drop_unwanted(usize::MAX);
             self.array.engine.decoders.submit(give_up);
@@ -366,7 +367,7 @@ impl ChunkReader {
         Err(Error::new(Kind::Changed, &self.array.path, why))
     }
 
-    /// Whether the chunks of each stored taken were of one content.
+    /// Whether the chunks of each stored chunk were of one content.
     fn are_of_one(&self, context: &RequestContext, contents: ReadContents) -> Result<bool> {
         let mut chunks = contents.into_chunks();
         if chunks.len() < 2 {
@@ -413,8 +414,8 @@ mod tests {
         assert_eq!(read(&file, 0..1), values(0..1, 1));
     }
 
-    /// Two readers share memory that has no room for a row of chunks, while chunks change. What is read is of one content or
-    /// the other, and of the new one once its change was noted.
+    /// Two readers share memory that has no room for a row of chunks, while chunks change. What is read is of one
+    /// content or the other, and of the new one once its change was noted.
     #[test]
     fn readers_at_once_see_no_content_that_was_replaced_before() {
         const PLANE: u64 = 256 * 256;

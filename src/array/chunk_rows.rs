@@ -1,4 +1,6 @@
-//! Rows of chunks: the chunks at one index along the slowest dimension of a file.
+//! Says where the rows of chunks of a file lie.
+//!
+//! A row is the chunks at one index along the slowest dimension of the file.
 //!
 //! A sequential reader passes over a row once for each of its planes, so it needs a row in memory at a time.
 

@@ -1,4 +1,4 @@
-//! Which chunks of an array are stored and how long they are, batch by batch, in the order of the store.
+//! Lists the stored chunks of an array with their lengths, in batches.
 //!
 //! A store that lists all keys below a prefix is read page by page, any other one folder by folder. Lengths that a
 //! listing does not have are asked for side by side. Nothing is held but one batch.

@@ -11,9 +11,8 @@
 use std::borrow::Cow;
 use std::sync::{Arc, OnceLock};
 
-use crate::array::chunk::{CHUNK_OVERHEAD, Chunk, DecodedChunk};
+use crate::array::chunk::{CHUNK_OVERHEAD, Chunk, ChunkLocation, DecodedChunk};
 use crate::array::chunk_reader::ChunkReader;
-use crate::array::decoder::ChunkLocation;
 use crate::array::dirty_chunk::{Basis, DirtyChunk, ReadDigest, WrittenSubchunk};
 use crate::array::stored_array::StoredArray;
 use crate::array::write_budget::DIRTY_SHARE;
@@ -121,7 +120,7 @@ impl ChunkWriter {
         // What is stored then is not what this request changes.
         self.array
             .engine
-            .write_budget
+            .writers
             .make_room(&UNLIMITED, self, &location.indices)?;
         let _lock = self.buffer.lock_chunk(&location.indices);
         let (stored, place) = (&location.indices, &location.inner);
@@ -160,7 +159,7 @@ impl ChunkWriter {
         };
         self.buffer.put(&location.indices, written)?;
         // Another array drops those from the list that have nothing to store.
-        self.array.engine.write_budget.note_writer(self);
+        self.array.engine.writers.note(self);
         Ok(())
     }
 

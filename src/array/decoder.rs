@@ -1,4 +1,4 @@
-//! How the chunks of an array decode: their grids, and a pipeline for each shape that chunks have.
+//! Decodes the chunks of an array, by a pipeline for each shape that chunks have.
 //!
 //! A regular grid has one pipeline. In a rectilinear grid chunks differ, and so do the indexes of shards: a pipeline
 //! is built for each shape when a chunk of it is decoded, and the ones used last are kept. What all shapes have in
@@ -12,13 +12,13 @@ use std::sync::Arc;
 use lru::LruCache;
 use smallvec::SmallVec;
 
-use crate::array::chunk::{CHUNK_OVERHEAD, DecodedChunk, Load};
+use crate::array::chunk::{CHUNK_OVERHEAD, ChunkLocation, DecodedChunk, Load};
 use crate::array::decoded_chunks::DecodedChunks;
 use crate::array::size_estimate::{EstimatedSizes, SizeEstimate};
 use crate::array::stored_array::StoredArray;
 use crate::codec::{Pipeline, ShardLevel};
 use crate::error::{Error, Kind, Result};
-use crate::grid::{ChunkIndex, Coordinates, Grid};
+use crate::grid::{ChunkIndex, Grid};
 use crate::model::{Array, Attributes};
 use crate::store::{Key, Version};
 use crate::sync::budget::Reservation;
@@ -56,16 +56,6 @@ pub(super) struct Decoder {
     shapes: Option<Shapes>,
     sizes: SizeEstimate,
     decoded: DecodedChunks,
-}
-
-/// Where a chunk is stored.
-pub(super) struct ChunkLocation {
-    /// Number of the stored chunk.
-    pub(super) stored: u64,
-    /// Its indices.
-    pub(super) indices: Coordinates,
-    /// With sharding: for each level, the number of the inner chunk in its shard.
-    pub(super) inner: SmallVec<[usize; 2]>,
 }
 
 /// The pipelines of a rectilinear grid.

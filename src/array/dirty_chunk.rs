@@ -20,8 +20,8 @@ pub(super) enum Basis {
     Nothing,
     /// The subchunk as it was written before.
     Written,
-    /// A subchunk that was read of the stored chunk of this version, nothing if the chunk was missing; and the digest of the
-    /// subchunk, nothing if it was not stored.
+    /// A subchunk that was read of the stored chunk of this version, nothing if the chunk was missing; and the digest
+    /// of the subchunk, nothing if it was not stored.
     Stored(Option<Version>, Option<u64>),
 }
 
@@ -47,8 +47,8 @@ pub(super) struct DirtyChunk {
     pub(super) indices: BTreeMap<Vec<usize>, Coordinates>,
     /// What the key must hold when the chunk is stored.
     pub(super) condition: Condition,
-    /// The digests of the subchunks that were read before they were written, by their place; nothing for a subchunk that was
-    /// not stored.
+    /// The digests of the subchunks that were read before they were written, by their place; nothing for a subchunk
+    /// that was not stored.
     pub(super) read: BTreeMap<Vec<usize>, Option<u64>>,
     /// The count of writes when it was last written.
     pub(super) touched: u64,

@@ -14,6 +14,7 @@ use crate::array::shard_groups::ShardRuns;
 use crate::array::spill::Spill;
 use crate::array::spill_file::SpillConfig;
 use crate::array::write_budget::WriteBudget;
+use crate::array::writer_list::WriterList;
 use crate::model::Array;
 use crate::stats::Stats;
 use crate::store::layer::disk_cache::CacheNamespace;
@@ -70,6 +71,8 @@ pub struct Engine {
     pub(super) last_id: AtomicU64,
     /// Bytes that were written and are not stored yet.
     pub(super) write_budget: Arc<WriteBudget>,
+    /// The arrays that have them.
+    pub(super) writers: WriterList,
     /// The files whose lengths are being found, by array and name.
     pub(super) lengths: SingleFlight<(u64, String), u64>,
 }
@@ -138,6 +141,7 @@ impl Engine {
             encoders: cores.max(limits.fetches),
             stats,
             write_budget: WriteBudget::new(limits.memory),
+            writers: WriterList::default(),
             limits,
             last_id: AtomicU64::new(0),
             lengths: SingleFlight::default(),

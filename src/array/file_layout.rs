@@ -74,7 +74,8 @@ impl FileLayout {
 
     /// Returns the elements that hold a range of bytes.
     pub(super) fn elements(&self, range: &Range<u64>) -> Range<u64> {
-        elements(self.element, range)
+        let size = self.element as u64;
+        range.start / size..range.end.div_ceil(size)
     }
 
     /// Returns the most bytes that are read at a time, so that the slices of the chunks under them take about

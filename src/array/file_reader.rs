@@ -7,8 +7,8 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::array::assembler::{Assembler, Source};
-use crate::array::chunk::{CacheKey, Chunk};
+use crate::array::assembler::Assembler;
+use crate::array::chunk::{CacheKey, Chunk, Source};
 use crate::array::chunk_reader::ChunkReader;
 use crate::array::chunk_rows::ChunkRows;
 use crate::array::chunk_slice::{ChunkSlice, PendingSlices};
@@ -111,10 +111,8 @@ impl FileReader {
             let chunk = chunks.next().ok_or_else(|| Error::invalid("", "no chunk"));
             chunk.map(Source::Chunk)
         };
-        // They were looked up together, under one version of each stored chunk.
-        let mut contents = ReadContents::default();
-        let assembler = self.assembler(context);
-        let bytes = assembler.assemble(&range, &slices, &mut contents, source);
+        // They were looked up together, under one version of each stored chunk, so their contents need no comparison.
+        let bytes = (self.assembler(context)).assemble(&range, &slices, None, source);
         let bytes = bytes.ok()?;
         let (ahead, consumed) = self.ahead.tracker.note(&range);
         self.retire_consumed(&slices, consumed);
@@ -177,7 +175,7 @@ impl FileReader {
             self.reader.source(context, chunk)
         };
         let assembler = self.assembler(context);
-        let bytes = assembler.assemble(&range, &slices, contents, source);
+        let bytes = assembler.assemble(&range, &slices, Some(contents), source);
         drop(beside);
         let consumed = self.ahead.tracker.finish(&range);
         self.retire_consumed(&slices, consumed);
@@ -197,7 +195,7 @@ impl FileReader {
             Ok(written.map_or(Source::Stored, |chunk| Source::Chunk(Chunk::Data(chunk))))
         };
         let assembler = self.assembler(context);
-        assembler.assemble(range, slices, contents, source)
+        assembler.assemble(range, slices, Some(contents), source)
     }
 
     /// Has those chunks of a read that was answered evicted first which a sequential reader has consumed. Their memory is

@@ -1,4 +1,4 @@
-//! A box of an array as one flat file: its bytes in C order, little-endian, without a header.
+//! A box of an array as one flat file, little-endian, without a header.
 //!
 //! The order may be that of other dimensions. `FileReader` reads the file, `ChunkWriter` writes its chunks.
 
@@ -178,11 +178,7 @@ impl FlatFile {
     fn has_to_read(&self, writer: &ChunkWriter, slice: &ChunkSlice) -> bool {
         let grid = &writer.reader.decoder.grid;
         let indices = grid.indices(slice.chunk);
-        slice.region != grid.region(&indices)
-            && self
-                .array
-                .reader()
-                .is_ok_and(|it| it.written(slice.chunk).is_none())
+        slice.region != grid.region(&indices) && writer.reader.written(slice.chunk).is_none()
     }
 
     /// Writes what a range of bytes has of one chunk.
@@ -362,7 +358,7 @@ mod tests {
     fn an_array_is_listed_as_written_once_it_has_something_to_store() {
         let array = SampleArray::new(&[8], &[4]).open(1 << 20);
         let file = FlatFile::new(array.clone(), Region::whole(&[8])).unwrap();
-        let list = array.engine.write_budget.writers();
+        let list = array.engine.writers.list();
         thread::scope(|scope| {
             let write = scope.spawn(|| file.write(&UNLIMITED, 1, &[9], WriteSource::Program));
             let is_written = || !array.buffer.is_empty();
@@ -377,6 +373,6 @@ mod tests {
             write.join().unwrap().unwrap();
             assert!(is_first, "it was about to be listed");
         });
-        assert_eq!(array.engine.write_budget.writers().len(), 1);
+        assert_eq!(array.engine.writers.list().len(), 1);
     }
 }

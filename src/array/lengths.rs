@@ -1,4 +1,4 @@
-//! Lengths of files that have to be read whole to know them: those of elements without a fixed length.
+//! Finds and keeps the lengths of files that must be read to know them.
 //!
 //! A length is found once for each content, and kept in memory and, with `--cache-dir`, on disk. It counts only under the
 //! versions of all stored chunks of its file, as the store tells them now, and only for the metadata that it was found
@@ -163,7 +163,8 @@ impl FileLengths {
     }
 
     /// Returns the length of file `name`, which is made of elements that have the version `version_of`: one that is
-    /// known of the present content, or that `measure` finds. Concurrent callers measure once, to the end if it takes longer than they wait: a later one finds it.
+    /// known of the present content, or that `measure` finds. Concurrent callers measure once, to the end if it takes
+    /// longer than they wait: a later one finds it.
     pub(super) fn length_of(
         &self,
         context: &RequestContext,

@@ -1,11 +1,14 @@
-//! An array opened: its metadata, how its chunks decode, and what of them is in memory.
+//! Reads and writes the decoded elements of arrays, chunk by chunk.
 //!
-//! To read, `flat_file` puts chunks together into ranges of bytes, `chunk` and `shard` load one chunk, `decoder` says
-//! where it is stored and how it decodes, and `versions` which content of a stored chunk is the current one.
-//! `read_tracker` follows the reader of each file, to prefetch what it reads next and to evict what it has consumed.
-//! To write, `write` puts ranges of bytes into chunks, and `dirty_chunks` holds these until `flush` has stored them. `content`
-//! tells one content of an array from another. An array that cannot be decoded is opened all the same; its reads return
-//! the error.
+//! - `FlatFile` asks `ChunkReader` for the chunks under a range of bytes, by way of `FileReader` and `Assembler`.
+//! - `ChunkReader` finds the versions of chunks (`ChunkVersions`), loads and decodes them (`ChunkLoader`, `ShardReader`,
+//!   `Decoder`) and caches them.
+//! - `ReadTracker` follows the reader of a file and tells `Prefetcher` what comes next, by way of `ReadAhead`.
+//! - `ChunkWriter` keeps what is written in a `WriteBuffer` and flushes it.
+//! - `Spill` keeps on disk what is evicted too early.
+//!
+//! An `OpenArray` is the bundle of these for one array, whose place and metadata are a `StoredArray`. An array that cannot
+//! be decoded is opened all the same; its reads return the error.
 
 mod arrays;
 mod assembler;
@@ -33,7 +36,6 @@ mod page_version;
 mod parallel_decode;
 mod prefetcher;
 pub mod ragged;
-mod ragged_ahead;
 mod read_ahead;
 mod read_contents;
 mod read_tracker;
@@ -53,9 +55,11 @@ mod stored_array;
 mod stored_chunks;
 pub mod strided_file;
 mod version_table;
+mod vlen_ahead;
 mod vlen_reader;
 mod write_budget;
 mod write_buffer;
+mod writer_list;
 mod writers;
 mod written_keys;
 

@@ -1,4 +1,4 @@
-//! An array opened: its metadata, how its chunks decode, and what of them is in memory.
+//! Bundles the objects that read and write one array.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -314,7 +314,8 @@ impl OpenArray {
     }
 
     /// Returns the length of file `name`, which is made of elements that have the version `version_of`: one that is
-    /// known of the present content, or that `measure` finds. Concurrent callers measure once, to the end if it takes longer than they wait: a later one finds it.
+    /// known of the present content, or that `measure` finds. Concurrent callers measure once, to the end if it takes
+    /// longer than they wait: a later one finds it.
     pub fn length_of(
         &self,
         context: &RequestContext,

@@ -1,4 +1,4 @@
-//! The arrays that are open, by their paths: those in use, and of the others as many as a memory budget allows.
+//! Keeps arrays open: those in use, and others as far as memory allows.
 //!
 //! An array counts until its last holder drops it. One for which there is no room is open while it is in use.
 

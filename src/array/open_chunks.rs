@@ -143,8 +143,8 @@ impl OpenChunks {
         keys: &[Key],
     ) -> Result<Option<Arc<OpenChunk>>> {
         let pipeline = self.decoder.pipeline_of(ChunkIndex(number))?;
-        // Over a network the request for the index of a shard tells what else there is to know of it. One that brings all of
-        // the shard would be made again for its inner chunks.
+        // Over a network the request for the index of a shard tells what else there is to know of it. One that brings
+        // all of the shard would be made again for its inner chunks.
         let sends_parts = &self.array.store().info().sends_parts;
         let is_enough = self.array.engine.limits.fetches > 0 && sends_parts.load(Ordering::Relaxed);
         let level = pipeline.shards().first().filter(|_| is_enough);

@@ -1,4 +1,6 @@
-//! Numbers of contents: a change of what readers see gives a content another number, and no number is given twice.
+//! Numbers the content that the kernel's pages of an array's files are of.
+//!
+//! A change of what readers see gives a content another number, and no number is given twice.
 //!
 //! The kernel keeps the pages of a decoded file as long as the number of its content is the same. An array that is opened
 //! again may have changed meanwhile, so it begins with a number of its own.

@@ -1,4 +1,4 @@
-//! Which content of its stored chunk each chunk of a read was of.
+//! Notes which content of its stored chunk each chunk of a read is of.
 //!
 //! Chunks come out of memory, from disk and from the store one after another, and another program may replace their shard
 //! in between. A read whose chunks are of several contents of one stored chunk is made again, then it is `Changed`.

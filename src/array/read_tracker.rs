@@ -166,8 +166,8 @@ impl ReadTracker {
         history.start == 0 && history.sequential > 0 && history.length > MIN_SEQUENTIAL / 2
     }
 
-    /// Returns where the sequential reads may have begun, at the earliest: the one that came first was not the first of them
-    /// where the kernel sends several side by side.
+    /// Returns where the sequential reads may have begun, at the earliest: the one that came first was not the first of
+    /// them where the kernel sends several side by side.
     pub(super) fn first_byte(&self) -> u64 {
         let start = self.history.lock().start;
         start.saturating_sub(REORDER_TOLERANCE)

@@ -1,4 +1,6 @@
-//! An array in memory for the tests of this folder: of `uint8`, and each element follows from its place and a seed.
+//! An array in memory for the tests of this folder.
+//!
+//! It is of `uint8`, and each element follows from its place and a seed.
 //!
 //! What is known of the store counts for a minute, so that reads are answered from memory.
 

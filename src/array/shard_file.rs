@@ -1,4 +1,4 @@
-//! A stored shard as it lies in the store: where its index says that inner chunks are, and their bytes, not decoded.
+//! A stored shard: where its index says that inner chunks are, and their bytes.
 //!
 //! A shard whose index does not read is found all the same, with what is wrong; its inner chunks are that error. An inner
 //! chunk of a shard of shards is such a shard again, whose bytes are a part of the stored object.

@@ -371,9 +371,9 @@ impl ShardGroups {
         }
     }
 
-    /// Reads the runs of a plan at the same time, where there are several: one thread takes their inner chunks in order, and
-    /// would wait for each run. With little memory one would be evicted before its inner chunks are taken: then each is read
-    /// where it is wanted, as is one that cannot be read here.
+    /// Reads the runs of a plan at the same time, where there are several: one thread takes their inner chunks in
+    /// order, and would wait for each run. With little memory one would be evicted before its inner chunks are taken:
+    /// then each is read where it is wanted, as is one that cannot be read here.
     fn read_together(
         &self,
         context: &RequestContext,

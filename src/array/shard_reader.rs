@@ -7,8 +7,8 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use crate::array::chunk::{DecodedChunk, Lacking, Load};
-use crate::array::decoder::{ChunkLocation, Decoder, max_encoded};
+use crate::array::chunk::{ChunkLocation, DecodedChunk, Lacking, Load};
+use crate::array::decoder::{Decoder, max_encoded};
 use crate::array::open_chunk::OpenChunk;
 use crate::array::open_chunks::OpenChunks;
 use crate::array::shard::Shard;

@@ -1,4 +1,4 @@
-//! Decoded chunks on disk: those that left the cache although a reader in order has still to read them.
+//! Keeps evicted chunks on disk that a sequential reader still needs.
 //!
 //! A chunk is read back instead of being decoded again, and only for the content that it was decoded of. `read_tracker`
 //! says which chunks are needed; `spill_file` keeps them.
@@ -92,7 +92,8 @@ impl Spill {
     pub(super) fn find(
         &self,
         chunk: &SpilledChunk,
-        (version, length): (Version, usize),
+        version: Version,
+        length: usize,
     ) -> Option<Vec<u8>> {
         let bytes = self.file.read(chunk, version, length)?;
         self.stats.spill_hit_chunks.add(1);
@@ -103,11 +104,12 @@ impl Spill {
     pub(super) fn find_runs(
         &self,
         chunk: &SpilledChunk,
-        content: (Version, usize),
+        version: Version,
+        length: usize,
         runs: &Runs,
         out: &mut [u8],
     ) -> bool {
-        let is_found = self.file.read_runs(chunk, content, runs, out);
+        let is_found = self.file.read_runs(chunk, version, length, runs, out);
         self.stats.spill_hit_chunks.add(u64::from(is_found));
         is_found
     }

@@ -174,7 +174,8 @@ impl SpillFile {
     pub(super) fn read_runs(
         &self,
         chunk: &SpilledChunk,
-        (version, length): (Version, usize),
+        version: Version,
+        length: usize,
         runs: &Runs,
         out: &mut [u8],
     ) -> bool {
@@ -327,9 +328,9 @@ mod tests {
         };
         let runs = Runs::new(&part, from, to, 1);
         let mut out = [0; 6];
-        assert!(file.read_runs(&(1, 2), (version, 16), &runs, &mut out));
+        assert!(file.read_runs(&(1, 2), version, 16, &runs, &mut out));
         assert_eq!(out, [5, 6, 7, 9, 10, 11]);
-        assert!(!file.read_runs(&(1, 3), (version, 16), &runs, &mut out));
+        assert!(!file.read_runs(&(1, 3), version, 16, &runs, &mut out));
     }
 
     #[test]

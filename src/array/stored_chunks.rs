@@ -1,5 +1,4 @@
-//! Which chunks of an array are stored, read off the store's own listing: an array of any number of chunks costs what is
-//! stored of it.
+//! Lists the stored chunks of an array; the cost follows what is stored.
 //!
 //! A name counts if it is the key of a chunk of the grid. Nothing is held but the listings of the folders that are being
 //! read. A shard counts as a whole: which of its inner chunks are stored is in its index, which would be a request for

@@ -1,4 +1,4 @@
-//! Selected elements of an array as one flat file, where elements in between are left out or the order is another.
+//! Selected elements of an array as one flat file, with gaps or reordered.
 //!
 //! Any range of it costs the chunks that hold elements of the range, taken one after another, and no others. It cannot be
 //! written. Boxes are read by `flat_file`, which copies less and reads ahead.
@@ -206,11 +206,11 @@ impl StridedFile {
         }
         let (from, to) = (in_buffer(from) * size, in_buffer(to - first) * size);
         match chunk {
-            Chunk::Data(decoded) => copy_lanes(&lanes, (decoded.bytes(), from), (out, to), size),
+            Chunk::Data(decoded) => copy_lanes(&lanes, decoded.bytes(), from, out, to, size),
             Chunk::Fill => {
                 lanes.iter_mut().for_each(|lane| lane.from = 0);
                 let fill = &self.array.metadata.fill_value.bytes;
-                copy_lanes(&lanes, (fill, 0), (out, to), size);
+                copy_lanes(&lanes, fill, 0, out, to, size);
             }
         }
         Ok(())
@@ -222,35 +222,41 @@ impl StridedFile {
 }
 
 /// Copies elements of `size` bytes from one place to another, along each lane, the last one fastest.
-fn copy_lanes(lanes: &[Lane], from: (&[u8], usize), to: (&mut [u8], usize), size: usize) {
-    let ((source, mut at), (out, mut place)) = (from, to);
+fn copy_lanes(
+    lanes: &[Lane],
+    source: &[u8],
+    mut at: usize,
+    out: &mut [u8],
+    mut place: usize,
+    size: usize,
+) {
     match lanes {
-        [] => copy_run((source, at), (out, place), size),
+        [] => copy_run(source, at, out, place, size),
         [lane] if lane.to == size && usize::try_from(lane.from) == Ok(size) => {
-            copy_run((source, at), (out, place), size * lane.count);
+            copy_run(source, at, out, place, size * lane.count);
         }
         [lane] => match size {
-            1 => pick::<1>(lane, (source, at), (out, place)),
-            2 => pick::<2>(lane, (source, at), (out, place)),
-            4 => pick::<4>(lane, (source, at), (out, place)),
-            8 => pick::<8>(lane, (source, at), (out, place)),
+            1 => pick::<1>(lane, source, at, out, place),
+            2 => pick::<2>(lane, source, at, out, place),
+            4 => pick::<4>(lane, source, at, out, place),
+            8 => pick::<8>(lane, source, at, out, place),
             _ => {
                 for _ in 0..lane.count {
-                    copy_run((source, at), (out, place), size);
+                    copy_run(source, at, out, place, size);
                     (at, place) = (at.wrapping_add_signed(lane.from), place + lane.to);
                 }
             }
         },
         [lane, inner @ ..] => {
             for _ in 0..lane.count {
-                copy_lanes(inner, (source, at), (out, place), size);
+                copy_lanes(inner, source, at, out, place, size);
                 (at, place) = (at.wrapping_add_signed(lane.from), place + lane.to);
             }
         }
     }
 }
 
-fn copy_run((source, at): (&[u8], usize), (out, place): (&mut [u8], usize), length: usize) {
+fn copy_run(source: &[u8], at: usize, out: &mut [u8], place: usize, length: usize) {
     let source = source.get(at..at.saturating_add(length));
     if let (Some(source), Some(out)) = (source, out.get_mut(place..place + length)) {
         out.copy_from_slice(source);
@@ -260,8 +266,10 @@ fn copy_run((source, at): (&[u8], usize), (out, place): (&mut [u8], usize), leng
 /// Copies elements of `N` bytes along one lane.
 fn pick<const N: usize>(
     lane: &Lane,
-    (source, mut at): (&[u8], usize),
-    (out, mut place): (&mut [u8], usize),
+    source: &[u8],
+    mut at: usize,
+    out: &mut [u8],
+    mut place: usize,
 ) {
     for _ in 0..lane.count {
         let element = source.get(at..).and_then(<[u8]>::first_chunk::<N>);

@@ -10,9 +10,9 @@ use crate::array::chunk::Chunk;
 use crate::array::chunk_reader::ChunkReader;
 use crate::array::prefetcher::Prefetcher;
 use crate::array::ragged::{Growing, RaggedElements, split};
-use crate::array::ragged_ahead::RaggedAhead;
 use crate::array::read_contents::{ChunkContent, ReadContents};
 use crate::array::stored_array::StoredArray;
+use crate::array::vlen_ahead::VlenAhead;
 use crate::error::{Error, Result};
 use crate::grid::{ChunkIndex, Region};
 use crate::request_context::RequestContext;
@@ -77,7 +77,7 @@ impl VlenReader<'_> {
             .reader
             .read_one_content(context, |contents: &mut ReadContents| {
                 let mut growing = Growing::new(self.array);
-                let mut ahead = RaggedAhead::new(self.prefetcher, &slabs);
+                let mut ahead = VlenAhead::new(self.prefetcher, &slabs);
                 for slab in &slabs {
                     let chunks = self.chunks_of(context, &mut ahead, slab, &mut growing)?;
                     for cursor in &chunks {
@@ -125,7 +125,7 @@ impl VlenReader<'_> {
     fn chunks_of(
         &self,
         context: &RequestContext,
-        ahead: &mut RaggedAhead,
+        ahead: &mut VlenAhead,
         slab: &Region,
         out: &mut Growing,
     ) -> Result<Vec<Cursor>> {

@@ -1,8 +1,9 @@
-//! Holds the subchunks of an array that were written and are not stored yet.
+//! Holds the chunks of an array that were written and are not stored yet.
 //!
-//! They are found by the stored chunk that they belong to, and are the current content for every reader of the array. A chunk is locked while it is changed or stored, so no
-//! change is lost; a subchunk is changed in place only while no reader shares it. The table's own lock is held for a
-//! lookup, or while the bytes of one write are copied.
+//! Of a shard these are its inner chunks. Here a chunk is what is stored under one key, and a subchunk is one that decodes
+//! alone: an inner chunk, or the chunk itself. Written subchunks are the current content for every reader of the array. A
+//! chunk is locked while it is changed or stored, so no change is lost; a subchunk is changed in place only while no reader
+//! shares it. The table's own lock is held for a lookup, or while the bytes of one write are copied.
 
 use parking_lot::{Mutex, MutexGuard};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -99,8 +100,8 @@ impl WriteBuffer {
         is_here.then(|| ReadDigest(found.read.get(inner).copied().flatten()))
     }
 
-    /// Returns the digest of what was read of a subchunk to write the rest of it; `None` if the subchunk is not here, or was written
-    /// whole.
+    /// Returns the digest of what was read of a subchunk to write the rest of it; `None` if the subchunk is not here,
+    /// or was written whole.
     pub(super) fn rest_digest(&self, chunk: &Coordinates, inner: &[usize]) -> Option<ReadDigest> {
         let chunks = self.lock();
         let read = chunks.peek(chunk)?.read.get(inner);

@@ -1,4 +1,4 @@
-//! The file by which an array is open for writing, and what it has shown.
+//! Tracks the file by which an array is open for writing, and its pages.
 //!
 //! The kernel has pages of each file, and writes a page back whole once a program has changed a byte of it by way of a
 //! map. So one file of an array is open for writing at a time, by any number of handles: the pages of another one would
@@ -178,8 +178,8 @@ impl Writers {
         }
     }
 
-    /// Notes that a chunk was stored: pages of its chunks hold what was written, also if the file has shown none of them. One
-    /// that was shown with another content than was read to write it stays as it was shown.
+    /// Notes that a chunk was stored: pages of its chunks hold what was written, also if the file has shown none of
+    /// them. One that was shown with another content than was read to write it stays as it was shown.
     pub(super) fn note_stored(&self, stored: &DirtyChunk, pipeline: &Pipeline) {
         if !self.are_some() {
             return;

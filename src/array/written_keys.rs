@@ -1,4 +1,6 @@
-//! The keys that are changed or open for writing: the decoded files of their arrays are not open for that, meanwhile.
+//! Tracks the keys that are open for writing.
+//!
+//! The decoded files of their arrays are not opened for that meanwhile.
 //!
 //! The kernel has pages of a key, which a map writes back whole: they would undo what is written by a decoded file, as
 //! those of a decoded file would undo what is written to a key (`writers`).

@@ -1,4 +1,4 @@
-//! Chunks of a box whose elements have no fixed length, decoded before the one that puts the box together wants them.
+//! Decodes chunks ahead of a `VlenReader`.
 //!
 //! The engine's threads have those of the next slabs, as many as a part of the memory holds. What they fail at, or what
 //! has left memory again, is loaded by the one that takes it, under the version that its chunk has then.
@@ -18,7 +18,7 @@ const SHARE_OF_MEMORY: u64 = 4;
 const MAX_CHUNKS: u64 = 512;
 
 /// The chunks of some slabs, in the order in which they are taken.
-pub(super) struct RaggedAhead<'a> {
+pub(super) struct VlenAhead<'a> {
     prefetcher: &'a Arc<Prefetcher>,
     /// The slabs whose chunks do not wait yet.
     slabs: Iter<'a, Region>,
@@ -29,10 +29,10 @@ pub(super) struct RaggedAhead<'a> {
     taken: Taken,
 }
 
-impl<'a> RaggedAhead<'a> {
+impl<'a> VlenAhead<'a> {
     /// Prepares the chunks of some slabs.
-    pub(super) fn new(prefetcher: &'a Arc<Prefetcher>, slabs: &'a [Region]) -> RaggedAhead<'a> {
-        RaggedAhead {
+    pub(super) fn new(prefetcher: &'a Arc<Prefetcher>, slabs: &'a [Region]) -> VlenAhead<'a> {
+        VlenAhead {
             prefetcher,
             slabs: slabs.iter(),
             waiting: VecDeque::new(),
@@ -90,7 +90,7 @@ impl<'a> RaggedAhead<'a> {
     }
 }
 
-impl Drop for RaggedAhead<'_> {
+impl Drop for VlenAhead<'_> {
     fn drop(&mut self) {
         self.taken.store(usize::MAX, Ordering::Relaxed);
     }
