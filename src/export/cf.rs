@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use crate::dialect::fill_json;
 use crate::export::calendar::Calendar;
-use crate::export::cf_attributes::{AttributeNumber, fill_numbers, packing_number, shown};
+use crate::export::cf_attributes::{AttributeNumber, FILL, fill_numbers, packing_number, shown};
 use crate::export::cf_complex::ComplexMask;
 use crate::export::cf_counts::CountedNumbers;
 use crate::export::cf_numbers::{CfPacking, FillNumber, Stored};
@@ -30,6 +30,8 @@ const APPLIED: [&str; 5] = [
     "missing_value",
     "_Unsigned",
 ];
+const FILLS: [&str; 2] = ["_FillValue", "missing_value"];
+const PACKING: [&str; 3] = ["scale_factor", "add_offset", "_Unsigned"];
 
 /// The attributes that say which numbers are values. They are in the unit of those that are stored.
 pub const LIMITS: [&str; 3] = ["valid_min", "valid_max", "valid_range"];
@@ -42,11 +44,32 @@ pub struct DecodedArray {
     pub conversion: Option<Arc<dyn Conversion>>,
 }
 
+/// What becomes of numbers that count times or durations.
+#[derive(Clone, Copy, PartialEq)]
+enum Counts {
+    /// They become times or durations.
+    Decoded,
+    /// They stay numbers, with the attributes that say what they count.
+    Kept,
+}
+
 /// Returns an array as its attributes mean it, or why they mean nothing.
 pub fn decoded(array: &Array) -> Result<DecodedArray, NoValues> {
+    decoded_with(array, Counts::Decoded)
+}
+
+/// Like `decoded`, but times and durations stay numbers with `units` and `calendar`: for formats whose readers decode them,
+/// in calendars and years that no type of this program has. Whole numbers among them keep `_FillValue` as well, since NaN
+/// would make floats of them, which lack their digits.
+pub fn decoded_but_times(array: &Array) -> Result<DecodedArray, NoValues> {
+    decoded_with(array, Counts::Kept)
+}
+
+fn decoded_with(array: &Array, counts: Counts) -> Result<DecodedArray, NoValues> {
     let array = &*array.in_files();
     // Whether values are other numbers than those that are stored.
     let mut are_others = false;
+    let mut kept_fill = KeptFill::None;
     let found: Option<(DataType, Arc<dyn Conversion>)> = match &array.data_type {
         // Times are what they mean.
         DataType::Bool | DataType::DateTime(_) | DataType::TimeDelta(_) => None,
@@ -56,7 +79,8 @@ pub fn decoded(array: &Array) -> Result<DecodedArray, NoValues> {
         }
         data_type => {
             let stored = Stored::of(data_type).ok_or(NoValues::NotNumbers)?;
-            let decoding = Decoding::of(array, stored)?;
+            let decoding = Decoding::of(array, stored, counts)?;
+            kept_fill = decoding.kept_fill.clone();
             let is_changed = !decoding.is_identity();
             are_others = decoding.makes_others();
             is_changed.then(|| (decoding.data_type(), decoding.conversion()))
@@ -64,11 +88,14 @@ pub fn decoded(array: &Array) -> Result<DecodedArray, NoValues> {
     };
     let Some((data_type, conversion)) = found else {
         return Ok(DecodedArray {
-            array: array.clone(),
+            array: Array {
+                attributes: kept_fill.added_to(array.attributes.clone()),
+                ..array.clone()
+            },
             conversion: None,
         });
     };
-    let mut attributes = attributes_of(array, &data_type);
+    let mut attributes = kept_fill.added_to(attributes_of(array, &data_type, &kept_fill));
     if are_others {
         attributes = without(&attributes, &LIMITS);
     }
@@ -91,11 +118,12 @@ pub fn decoded(array: &Array) -> Result<DecodedArray, NoValues> {
 }
 
 /// Returns the attributes that decoded values of a type still have.
-fn attributes_of(array: &Array, data_type: &DataType) -> Attributes {
-    // Complex numbers are not scaled.
-    let applied: &[&str] = match data_type {
-        DataType::Complex(_) => &["_FillValue", "missing_value"],
-        _ => &APPLIED,
+fn attributes_of(array: &Array, data_type: &DataType, kept_fill: &KeptFill) -> Attributes {
+    let applied: &[&str] = match (data_type, kept_fill) {
+        // Complex numbers are not scaled.
+        (DataType::Complex(_), _) => &FILLS,
+        (_, KeptFill::None) => &APPLIED,
+        _ => &PACKING,
     };
     let mut attributes = without(&array.attributes, applied);
     if matches!(data_type, DataType::DateTime(_) | DataType::TimeDelta(_)) {
@@ -131,11 +159,33 @@ struct Decoding {
     is_reread: bool,
     /// Whether the numbers are truth values.
     is_truth: bool,
+    kept_fill: KeptFill,
+}
+
+/// What says which whole numbers stand for no value, where they stay among the values.
+#[derive(Clone, PartialEq)]
+enum KeptFill {
+    /// None of them stays.
+    None,
+    /// The attributes as they are.
+    Attributes,
+    /// The attributes, with this one as `_FillValue`.
+    Number(Value),
+}
+
+impl KeptFill {
+    fn added_to(&self, attributes: Attributes) -> Attributes {
+        match self {
+            KeptFill::Number(fill) => attributes.with(FILL, fill),
+            KeptFill::None | KeptFill::Attributes => attributes,
+        }
+    }
 }
 
 /// What `units` say that numbers count.
 #[derive(Clone, Copy, PartialEq)]
 enum Counted {
+    /// Nothing is known of a count that does not read.
     Times(Option<TimeCount>),
     /// Durations of so many nanoseconds.
     Durations(i64),
@@ -154,12 +204,13 @@ struct Told {
     /// Whether one does, or NaN.
     has_fill: bool,
     counted: Counted,
+    counts: Counts,
     /// The type that xarray had the values in.
     dtype: String,
 }
 
 impl Decoding {
-    fn of(array: &Array, found: Stored) -> Result<Decoding, NoValues> {
+    fn of(array: &Array, found: Stored, counts: Counts) -> Result<Decoding, NoValues> {
         let attributes = &array.attributes;
         let stored = signed_as_told(found, attributes)?;
         let mut fills = fill_numbers(array, found, stored)?;
@@ -173,16 +224,31 @@ impl Decoding {
             offset: packing_number(attributes, "add_offset")?,
             masks: !fills.is_empty(),
             has_fill,
-            counted: counted(attributes)?,
+            counted: match counted(attributes) {
+                // Whoever reads the numbers may know what they count.
+                Err(_) if counts == Counts::Kept => Counted::Times(None),
+                counted => counted?,
+            },
+            counts,
             dtype: text_of(attributes, "dtype").unwrap_or_default(),
         };
         let meaning = told.meaning()?;
+        let is_of_array = array.dialect == "v2" && !array.fill_value.is_none;
+        let has_own_fill = is_of_array || is_there(FILL);
         let is_count = matches!(meaning, Meaning::Time { .. } | Meaning::Duration { .. });
         Ok(Decoding {
             stored,
             is_reread: stored != found,
             is_truth: told.dtype == "bool" && !is_count,
             meaning,
+            kept_fill: match fills.last().filter(|_| told.keeps_fill()) {
+                None => KeptFill::None,
+                // The last one is that of `_FillValue` or of the array.
+                Some(fill) if has_own_fill && (is_of_array || stored != found) => fill
+                    .whole_value()
+                    .map_or(KeptFill::Attributes, KeptFill::Number),
+                Some(_) => KeptFill::Attributes,
+            },
             fills: fills.into_iter().map(AttributeNumber::fill).collect(),
         })
     }
@@ -277,8 +343,7 @@ fn counted(attributes: &Attributes) -> Result<Counted, NoValues> {
     };
     if units.contains("since") {
         let count = time_count(&units, attributes)?;
-        let is_held = count.calendar == Calendar::Gregorian;
-        return Ok(Counted::Times(is_held.then_some(count)));
+        return Ok(Counted::Times(Some(count)));
     }
     // xarray knows durations by their long names alone, and times by short ones too.
     let is_whole = units.ends_with("seconds") || ["minutes", "hours", "days"].contains(&&*units);
@@ -334,10 +399,18 @@ impl Told {
             return Computed::AsStored;
         }
         match self.stored.fits_single() {
+            _ if self.keeps_fill() => Computed::AsStored,
             _ if is_time => Computed::Long { factor: 1 },
             true => Computed::Single,
             false => Computed::Double,
         }
+    }
+
+    /// Whether whole numbers stay as they are, with the one that stands for no value.
+    fn keeps_fill(&self) -> bool {
+        let is_time = self.counted != Counted::Other;
+        let stay = self.counts == Counts::Kept && !self.is_packed && !self.stored.is_float();
+        is_time && stay && self.masks
     }
 
     fn packing(&self) -> CfPacking {
@@ -355,7 +428,10 @@ impl Told {
             _ => CountedNumbers::Stored,
         };
         match self.counted {
-            Counted::Times(Some(count)) => return Ok(Meaning::Time { count, numbers }),
+            _ if self.counts == Counts::Kept => {}
+            Counted::Times(Some(count)) if count.calendar == Calendar::Gregorian => {
+                return Ok(Meaning::Time { count, numbers });
+            }
             Counted::Durations(unit) if self.dtype.starts_with("timedelta64") => {
                 let (name, step) = duration_unit(&self.dtype, unit)?;
                 return Ok(Meaning::Duration {

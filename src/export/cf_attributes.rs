@@ -106,6 +106,15 @@ impl AttributeNumber {
         }
     }
 
+    /// Returns the number as an attribute, if it is a whole one.
+    pub(super) fn whole_value(self) -> Option<Value> {
+        let whole = self.whole()?;
+        let signed = i64::try_from(whole).map(Value::from);
+        signed
+            .or_else(|_| u64::try_from(whole).map(Value::from))
+            .ok()
+    }
+
     pub(super) fn fill(self) -> FillNumber {
         match self {
             AttributeNumber::Whole(number) => FillNumber::Whole(number),

@@ -13,10 +13,11 @@ use parking_lot::Mutex;
 use crate::array::ragged::{Growing, ReservedBytes};
 use crate::array::{ArrayState, OpenArray};
 use crate::error::{Error, Result};
+use crate::export::cf::{DecodedArray, NoValues};
 pub use crate::export::member::{GroupMember, MemberSource};
 use crate::export::opened::room_of;
 use crate::export::{Export, FileParts};
-use crate::model::Attributes;
+use crate::model::{Array, Attributes};
 use crate::request_context::RequestContext;
 use crate::sync::budget::Reservation;
 use crate::sync::read_bytes::{ReadAt, ReadBytes, part};
@@ -96,6 +97,8 @@ pub struct GroupFormat {
     pub extension: &'static str,
     /// Which arrays a file has.
     pub scope: GroupScope,
+    /// Returns an array as it is in a file of values as they are meant.
+    pub decode: fn(&Array) -> std::result::Result<DecodedArray, NoValues>,
     /// Returns what a file of a group consists of, or why the format cannot hold it.
     pub plan: fn(&GroupContents) -> OrWhyNot<GroupPlan>,
 }

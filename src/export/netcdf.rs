@@ -7,11 +7,13 @@
 //! Numbers of eight bytes become those of four, which they have to fit, and texts letters, as many as the longest has. Both
 //! are read when a file is opened, and come before all others.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::array::ragged::ReservedBytes;
 use crate::error::{Error, Result};
+use crate::export::cf;
 use crate::export::dimensions::GroupDimensions;
 use crate::export::group::{
     GroupBody, GroupContents, GroupFormat, GroupLayout, GroupMember, GroupPlan, GroupScope,
@@ -20,7 +22,8 @@ use crate::export::group::{
 use crate::export::hdf5;
 use crate::export::member_texts::MemberTexts;
 use crate::export::netcdf_header::{
-    ElementsIn, FILL, HeaderWriter, NetcdfAttribute, NetcdfType, Variant, narrowed, unit_left_out,
+    ElementsIn, FILL, HeaderWriter, NetcdfAttribute, NetcdfType, Variant, has_implied_fill,
+    narrowed, unit_left_out,
 };
 use crate::export::netcdf_names::{held_names, is_name};
 use crate::export::{ElementForm, FileParts};
@@ -32,6 +35,7 @@ use crate::sync::read_bytes::ReadAt;
 pub const FORMAT: GroupFormat = GroupFormat {
     extension: "nc",
     scope: GroupScope::Own,
+    decode: cf::decoded_but_times,
     plan: |contents| {
         let layout = assembled(contents, &BTreeMap::new())?;
         let read: Vec<usize> = (0..contents.members.len())
@@ -58,7 +62,41 @@ const MAX_CHECKED: u64 = 16 << 20;
 struct ReadElements {
     /// The letters of each, if they are texts.
     letters: u64,
+    /// Whether one of them is no value.
+    has_none: bool,
     bytes: ReservedBytes,
+}
+
+/// What stands for no value where the number that does so in the store is beyond int32.
+const NO_VALUE: i32 = i32::MIN;
+
+/// NaT, the smallest number: also among numbers that xarray has counted times and durations by.
+const NOT_A_TIME: [u8; 8] = i64::MIN.to_le_bytes();
+
+/// Whether attributes say that numbers count times, or that xarray had durations.
+fn counts_time(array: &Array) -> bool {
+    let has = |name, is_it: fn(&str) -> bool| {
+        let value = array.attributes.get(name);
+        value.is_some_and(|value| value.as_str().is_some_and(is_it))
+    };
+    has("units", |units| units.contains(" since "))
+        || has("dtype", |dtype| dtype.starts_with("timedelta64"))
+}
+
+/// Returns the element of eight bytes that stands for no value in an array, if it is beyond int32: NaT, or the fill value.
+fn none_beyond(array: &Array) -> Option<Vec<u8>> {
+    let bytes = match (array.attributes.get(FILL), &array.data_type) {
+        (Some(fill), DataType::UInt(8)) => fill.as_u64()?.to_le_bytes().to_vec(),
+        (Some(fill), DataType::Int(8)) => fill.as_i64()?.to_le_bytes().to_vec(),
+        (None, DataType::DateTime(_) | DataType::TimeDelta(_)) => NOT_A_TIME.to_vec(),
+        (None, DataType::Int(8) | DataType::UInt(8)) if has_implied_fill(array) => {
+            array.fill_value.bytes.clone()
+        }
+        (None, DataType::Int(8)) if counts_time(array) => NOT_A_TIME.to_vec(),
+        _ => return None,
+    };
+    let is_beyond = narrowed(&array.data_type, &bytes).is_none();
+    is_beyond.then_some(bytes)
 }
 
 /// Whether the elements of a member are read when a file is opened.
@@ -93,9 +131,16 @@ fn numbers(
     let too_large = |error| Error::too_large(&member.path, error);
     let length = usize::try_from(elements.len()).map_err(too_large)?;
     let bytes = elements.read_at(context, 0, length)?;
-    let mut out = contents.growing()?;
+    let (mut out, none, mut has_none) = (contents.growing()?, none_beyond(&member.array), false);
     for element in bytes.chunks_exact(member.array.element_size()?.max(1)) {
-        let number = narrowed(data_type, element).ok_or_else(|| {
+        if none.as_deref() == Some(element) {
+            has_none = true;
+            out.push(&NO_VALUE.to_be_bytes())?;
+            continue;
+        }
+        let number = narrowed(data_type, element);
+        let number = number.filter(|&number| none.is_none() || number != NO_VALUE);
+        let number = number.ok_or_else(|| {
             let why = format!(
                 "no {data_type} beyond int32, such as {} has; .nc4 has it",
                 member.path
@@ -106,6 +151,7 @@ fn numbers(
     }
     Ok(ReadElements {
         letters: 0,
+        has_none,
         bytes: out.finish(),
     })
 }
@@ -129,6 +175,7 @@ fn letters(
     })?;
     Ok(ReadElements {
         letters: longest as u64,
+        has_none: false,
         bytes: out.finish(),
     })
 }
@@ -257,10 +304,10 @@ fn variables_of<'a>(
             .iter()
             .map(|member| (member.path.as_str(), &*member.array)),
     );
-    let variables = members.iter().enumerate().map(|(place, member)| {
-        let letters = read.get(&place).map_or(1, |read| read.letters);
-        variable((place, letters), member, &mut dimensions)
-    });
+    let variables = members
+        .iter()
+        .enumerate()
+        .map(|(place, member)| variable((place, read.get(&place)), member, &mut dimensions));
     let mut variables: Vec<Variable> = variables.collect::<OrWhyNot<_>>()?;
     variables.sort_by(|a, b| (!a.is_read, a.length, a.name).cmp(&(!b.is_read, b.length, b.name)));
     Ok((dimensions, variables))
@@ -289,7 +336,7 @@ fn laid(
 
 /// Returns a member as a variable, or why the format cannot hold it.
 fn variable<'a>(
-    (place, letters): (usize, u64),
+    (place, read): (usize, Option<&ReadElements>),
     member: &'a GroupMember,
     dimensions: &mut GroupDimensions,
 ) -> OrWhyNot<Variable<'a>> {
@@ -312,7 +359,7 @@ fn variable<'a>(
     let letters = match array.data_type {
         DataType::FixedBytes(length) => Some(length as u64),
         DataType::FixedText(length) => Some(4 * length as u64),
-        _ => (come == ElementsIn::Texts).then_some(letters),
+        _ => (come == ElementsIn::Texts).then_some(read.map_or(1, |read| read.letters)),
     };
     if let Some(letters) = letters {
         shape.push(letters);
@@ -326,10 +373,23 @@ fn variable<'a>(
         dimensions: numbers
             .map(|(&length, name)| dimensions.number(name.as_deref(), length))
             .collect(),
-        attributes: NetcdfAttribute::of_variable(array, kind),
+        attributes: NetcdfAttribute::of_variable(&with_held_fill(array, read), kind),
         length: bytes_of(&shape, kind.size()).map_err(too_long)?,
         is_read: come != ElementsIn::Store,
         kind,
+    })
+}
+
+/// Returns an array whose `_FillValue` is a number that the format has.
+fn with_held_fill<'a>(array: &'a Array, read: Option<&ReadElements>) -> Cow<'a, Array> {
+    let is_there = array.attributes.get(FILL).is_some();
+    let is_needed = is_there || read.is_some_and(|read| read.has_none);
+    if !is_needed || none_beyond(array).is_none() {
+        return Cow::Borrowed(array);
+    }
+    Cow::Owned(Array {
+        attributes: array.attributes.with(FILL, &NO_VALUE.into()),
+        ..array.clone()
     })
 }
 

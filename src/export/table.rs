@@ -10,6 +10,7 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use crate::error::{Error, Result};
+use crate::export::cf;
 use crate::export::group::{
     GroupBody, GroupContents, GroupFormat, GroupLayout, GroupMember, GroupPlan, GroupScope,
     MadeLayout, OrWhyNot,
@@ -25,6 +26,7 @@ use crate::request_context::RequestContext;
 pub const CSV: GroupFormat = GroupFormat {
     extension: "csv",
     scope: GroupScope::Columns(is_column),
+    decode: cf::decoded,
     plan: |contents| {
         let make = |context: &RequestContext, contents: &GroupContents| {
             made(context, contents, RowNotation::Commas)
@@ -37,6 +39,7 @@ pub const CSV: GroupFormat = GroupFormat {
 pub const NDJSON: GroupFormat = GroupFormat {
     extension: "ndjson",
     scope: GroupScope::Columns(is_column),
+    decode: cf::decoded,
     plan: |contents| {
         let make = |context: &RequestContext, contents: &GroupContents| {
             made(context, contents, RowNotation::Json)

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::error::{Error, Result};
 use crate::export::cf::{self, DecodedArray, NoValues};
-use crate::export::group::GroupMember;
+use crate::export::group::{GroupFormat, GroupMember};
 use crate::grid::{SelectedAxis, Selection};
 use crate::inspect::coordinates;
 use crate::inspect::labels::Labels;
@@ -293,11 +293,12 @@ pub(super) struct NotMeant {
     pub(super) attributes: Vec<String>,
 }
 
-/// Has members with the values that their attributes say they mean, and drops those whose attributes mean nothing. Bounds
-/// without units of their own have those of the times that they are of, as CF and xarray have it.
-pub(super) fn mean(members: &mut Vec<GroupMember>) -> NotMeant {
+/// Has members with the values that their attributes say they mean in files of a format, and drops those whose attributes
+/// mean nothing. Bounds without units of their own are decoded by those of the times that they are of, as CF and xarray
+/// have it.
+pub(super) fn mean(members: &mut Vec<GroupMember>, format: &GroupFormat) -> NotMeant {
     let (units, mut lost) = (units_of_bounds(members), NotMeant::default());
-    members.retain_mut(|member| match decoded(member, &units) {
+    members.retain_mut(|member| match decoded(member, &units, format) {
         Ok(decoded) => {
             let own = member.array.in_files();
             let is_lost = |name: &&&str| {
@@ -326,9 +327,13 @@ pub(super) fn mean(members: &mut Vec<GroupMember>) -> NotMeant {
 }
 
 /// Says why the attributes of the member at a path mean nothing, if they do.
-pub(super) fn why_not_meant(members: &[GroupMember], path: &str) -> Option<NoValues> {
+pub(super) fn why_not_meant(
+    members: &[GroupMember],
+    path: &str,
+    format: &GroupFormat,
+) -> Option<NoValues> {
     let member = members.iter().find(|member| member.path == path)?;
-    let why = decoded(member, &units_of_bounds(members)).err();
+    let why = decoded(member, &units_of_bounds(members), format).err();
     why.filter(|why| *why != NoValues::NotNumbers)
 }
 
@@ -346,15 +351,26 @@ fn units_of_bounds(members: &[GroupMember]) -> BTreeMap<String, Attributes> {
 fn decoded(
     member: &GroupMember,
     units: &BTreeMap<String, Attributes>,
+    format: &GroupFormat,
 ) -> std::result::Result<DecodedArray, NoValues> {
     let mut array = (*member.array).clone();
-    if let Some(of_times) = units.get(&member.path) {
-        inherit_units(&mut array, of_times);
+    let of_times = units.get(&member.path);
+    let inherited = of_times.map(|of_times| inherit_units(&mut array, of_times));
+    let mut decoded = (format.decode)(&array)?;
+    // They are those of the times alone.
+    let attributes = &decoded.array.attributes;
+    let inherited = inherited.unwrap_or_default().into_iter();
+    let inherited = inherited.filter(|name| attributes.get(name).is_some());
+    let removed: Vec<_> = inherited.map(|name| (name.to_string(), None)).collect();
+    if !removed.is_empty() {
+        decoded.array.attributes = attributes.edited(&removed);
     }
-    cf::decoded(&array)
+    Ok(decoded)
 }
 
-fn inherit_units(array: &mut Array, of_times: &Attributes) {
+/// Gives bounds the attributes of times that they lack; returns the names of these.
+fn inherit_units(array: &mut Array, of_times: &Attributes) -> Vec<&'static str> {
+    let mut inherited = Vec::new();
     let is_of_time =
         matches!(of_times.get("units"), Some(Value::String(units)) if units.contains("since"));
     for name in ["units", "calendar"] {
@@ -363,6 +379,8 @@ fn inherit_units(array: &mut Array, of_times: &Attributes) {
             && let Some(value) = of_times.get(name)
         {
             array.attributes = array.attributes.with(name, &value);
+            inherited.push(name);
         }
     }
+    inherited
 }

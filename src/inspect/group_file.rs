@@ -131,7 +131,7 @@ impl PlannedFile {
         mut contents: GroupContents,
     ) -> Result<OrWhyNot<PlannedFile>> {
         if choice.is_meant {
-            let lost = file_members::mean(&mut contents.members);
+            let lost = file_members::mean(&mut contents.members, choice.format);
             let leaves_out = leaves_out(choice.format.scope) && !contents.members.is_empty();
             if let Some(why) = lost.members.first().filter(|_| !leaves_out) {
                 return Ok(Err(why.clone()));

@@ -93,7 +93,7 @@ impl VariableSource<'_> {
         };
         self.add_coordinates(context, &around, &mut contents)?;
         if choice.is_meant
-            && let Some(why) = file_members::why_not_meant(&contents.members, name)
+            && let Some(why) = file_members::why_not_meant(&contents.members, name, choice.format)
         {
             return Ok(Err(why.to_string()));
         }

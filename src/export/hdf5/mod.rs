@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use crate::array::ragged::ReservedBytes;
 use crate::error::{Error, Result};
+use crate::export::cf;
 use crate::export::format::ALIGNMENT;
 use crate::export::group::{
     GroupBody, GroupContents, GroupFormat, GroupLayout, GroupPlan, GroupScope, MadeLayout,
@@ -41,6 +42,7 @@ pub use crate::export::hdf5::attributes::is_fill;
 pub const NETCDF: GroupFormat = GroupFormat {
     extension: "nc4",
     scope: GroupScope::Below,
+    decode: cf::decoded_but_times,
     plan: planned,
 };
 

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use crate::export::axes::{AxisKind, AxisMeaning, dimensions_of};
+use crate::export::cf;
 use crate::export::georeference::escaped;
 use crate::export::group::{
     GroupContents, GroupFormat, GroupLayout, GroupMember, GroupPlan, GroupScope, PlacedVariable,
@@ -36,6 +37,7 @@ pub const FORMAT: Format = Format {
 pub const PYRAMID: GroupFormat = GroupFormat {
     extension: "ome.tif",
     scope: GroupScope::Named(named_levels),
+    decode: cf::decoded,
     plan: |contents| match levels(contents)[..] {
         [] => Err("the group has no multiscales that name one of its arrays".to_string()),
         [(_, first), ..] => pyramid(contents).ok_or_else(|| {
