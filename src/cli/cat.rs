@@ -7,7 +7,7 @@ use std::io::Write;
 use std::sync::Arc;
 
 use super::named_faults::named;
-use super::source_array::{SourceArray, in_group, within};
+use super::source_array::{SourceArray, in_group, within, within_group};
 use super::store_args::StoreArgs;
 use super::{CatArgs, elements, report};
 use crate::array::OpenArray;
@@ -64,14 +64,15 @@ pub(super) fn open_array(located: &StorePath) -> Result<Arc<OpenArray>> {
     }
 }
 
-/// Reads a selection of the array that was typed as `path`. Labels are in the array's group, which is opened for that
-/// where the array was opened as a store of its own.
+/// Reads a selection of the array that was typed as `path`. Labels are in the array's group or in one above, which is opened
+/// for that where the array was opened as a store of its own.
 pub(super) fn select(
     (store, path): (&StoreArgs, &str),
     located: &StorePath,
     text: &str,
 ) -> Result<Selection> {
-    let above = (located.path.is_root() && names_dimensions(text)).then(|| within(store, path));
+    let open = || within_group(store, path).or_else(|| within(store, path));
+    let above = (located.path.is_root() && names_dimensions(text)).then(open);
     let above = above.flatten();
     let located = above.as_ref().unwrap_or(located);
     let OpenedStore {
@@ -81,15 +82,10 @@ pub(super) fn select(
     let entry = hierarchy
         .node(&UNLIMITED, &located.path)?
         .ok_or_else(missing)?;
-    let group = match located.path.parent() {
-        Some(group) => hierarchy.node(&UNLIMITED, &group)?,
-        None => None,
-    };
     let array = ArrayInGroup {
         hierarchy,
         arrays,
         entry: &entry,
-        group: group.as_deref(),
     };
     array.select(&UNLIMITED, text)
 }

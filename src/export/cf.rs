@@ -13,7 +13,7 @@ use crate::dialect::fill_json;
 use crate::export::calendar::Calendar;
 use crate::export::cf_attributes::{AttributeNumber, FILL, fill_numbers, packing_number, shown};
 use crate::export::cf_complex::ComplexMask;
-use crate::export::cf_counts::CountedNumbers;
+use crate::export::cf_counts::{CountedNumbers, times_of};
 use crate::export::cf_numbers::{CfPacking, FillNumber, Stored};
 use crate::export::cf_values::{CfConversion, Meaning, Truth};
 use crate::export::conversion::{Chained, Conversion};
@@ -150,6 +150,47 @@ fn without(attributes: &Attributes, names: &[&str]) -> Attributes {
     attributes.edited(&removed)
 }
 
+/// Numbers of an array that count times, in any calendar and of any year.
+pub struct CountedTimes {
+    decoding: Decoding,
+    numbers: CountedNumbers,
+    count: TimeCount,
+}
+
+impl CountedTimes {
+    /// Returns what the numbers of an array count; `None` if they count no times.
+    pub fn of(array: &Array) -> Result<Option<CountedTimes>, NoValues> {
+        let array = &*array.in_files();
+        let Some(stored) = Stored::of(&array.data_type) else {
+            return Ok(None);
+        };
+        let (decoding, told) = Decoding::told(array, stored, Counts::Decoded)?;
+        let Counted::Times(Some(count)) = told.counted else {
+            return Ok(None);
+        };
+        Ok(Some(CountedTimes {
+            decoding,
+            numbers: told.numbers(),
+            count,
+        }))
+    }
+
+    /// Returns the calendar that the times are in.
+    pub fn calendar(&self) -> Calendar {
+        self.count.calendar
+    }
+
+    /// Returns the times of elements in nanoseconds, as `Labels::Times` has them; `None` for what is no time.
+    pub fn times(&self, elements: &[u8]) -> Vec<Option<i128>> {
+        times_of(
+            self.decoding.stored,
+            elements,
+            &self.decoding.fills,
+            (&self.count, self.numbers),
+        )
+    }
+}
+
 /// How the elements of an array are decoded.
 struct Decoding {
     /// What is stored, after `_Unsigned`.
@@ -211,6 +252,11 @@ struct Told {
 
 impl Decoding {
     fn of(array: &Array, found: Stored, counts: Counts) -> Result<Decoding, NoValues> {
+        Decoding::told(array, found, counts).map(|(decoding, _)| decoding)
+    }
+
+    /// The same, with what the attributes say.
+    fn told(array: &Array, found: Stored, counts: Counts) -> Result<(Decoding, Told), NoValues> {
         let attributes = &array.attributes;
         let stored = signed_as_told(found, attributes)?;
         let mut fills = fill_numbers(array, found, stored)?;
@@ -236,7 +282,7 @@ impl Decoding {
         let is_of_array = array.dialect == "v2" && !array.fill_value.is_none;
         let has_own_fill = is_of_array || is_there(FILL);
         let is_count = matches!(meaning, Meaning::Time { .. } | Meaning::Duration { .. });
-        Ok(Decoding {
+        let decoding = Decoding {
             stored,
             is_reread: stored != found,
             is_truth: told.dtype == "bool" && !is_count,
@@ -250,7 +296,8 @@ impl Decoding {
                 Some(_) => KeptFill::Attributes,
             },
             fills: fills.into_iter().map(AttributeNumber::fill).collect(),
-        })
+        };
+        Ok((decoding, told))
     }
 
     fn is_identity(&self) -> bool {
@@ -420,13 +467,17 @@ impl Told {
         }
     }
 
-    fn meaning(&self) -> Result<Meaning, NoValues> {
-        let (computed, packing) = (self.computed(), self.packing());
-        let numbers = match computed {
+    /// Returns what elements are before they count.
+    fn numbers(&self) -> CountedNumbers {
+        match self.computed() {
             Computed::Long { factor } => CountedNumbers::Long { factor },
-            Computed::Double => CountedNumbers::Double(packing),
+            Computed::Double => CountedNumbers::Double(self.packing()),
             _ => CountedNumbers::Stored,
-        };
+        }
+    }
+
+    fn meaning(&self) -> Result<Meaning, NoValues> {
+        let (computed, packing, numbers) = (self.computed(), self.packing(), self.numbers());
         match self.counted {
             _ if self.counts == Counts::Kept => {}
             Counted::Times(Some(count)) if count.calendar == Calendar::Gregorian => {

@@ -3,7 +3,9 @@
 //! xarray counts by numpy, in nanoseconds whose fraction is cut off, and where that has no such date or unit by cftime, in
 //! whole microseconds.
 
-use crate::export::cf_numbers::{CfNumber, CfPacking, FillNumber, is_fill_of};
+use half::f16;
+
+use crate::export::cf_numbers::{CfNumber, CfPacking, FillNumber, Stored, for_type, is_fill_of};
 use crate::export::times::TimeCount;
 
 /// The smallest number: not a time.
@@ -72,6 +74,28 @@ pub(super) fn time_of<T: CfNumber<N>, const N: usize>(
         CountValue::Float(float) => cut(float * double(count.unit)),
     };
     nanoseconds.checked_add(count.origin)
+}
+
+/// Returns the times that elements count.
+pub(super) fn times_of(
+    stored: Stored,
+    elements: &[u8],
+    fills: &[FillNumber],
+    count: (&TimeCount, CountedNumbers),
+) -> Vec<Option<i128>> {
+    for_type!(stored, each_time, elements, fills, count)
+}
+
+fn each_time<T: CfNumber<N>, const N: usize>(
+    elements: &[u8],
+    fills: &[FillNumber],
+    count: (&TimeCount, CountedNumbers),
+) -> Vec<Option<i128>> {
+    let (elements, _) = elements.as_chunks::<N>();
+    let elements = elements.iter();
+    elements
+        .map(|element| time_of(T::read(*element), fills, count))
+        .collect()
 }
 
 /// Returns whole microseconds as cftime counts them: rounded, and to whole seconds what is one off.

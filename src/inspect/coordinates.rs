@@ -1,7 +1,7 @@
 //! Selections of an array of a hierarchy: names of its dimensions, and the labels that coordinate variables give them.
 //!
-//! The coordinate variable of a dimension is the array of its name in the same group, if that has one dimension of the
-//! same length. It is read whole, and only where a selection names the dimension.
+//! The coordinate variable of a dimension is the array of its name in the same group or in the nearest group above, if that
+//! has one dimension of the same length. It is read whole, and only where a selection names the dimension.
 
 use std::sync::Arc;
 
@@ -10,11 +10,12 @@ use crate::error::{Error, Kind, Result};
 use crate::export::axes::axes_of;
 use crate::export::calendar::Calendar;
 use crate::export::cf;
-use crate::export::cf::NoValues;
-use crate::export::times::{TimeCount, unit_of};
+use crate::export::cf::{CountedTimes, NoValues};
+use crate::export::times::unit_of;
 use crate::export::{Export, FileParts, Subject};
 use crate::grid::{Region, Selection};
 use crate::hierarchy::{Hierarchy, NodeEntry};
+use crate::inspect::companions::coordinate_variable;
 use crate::inspect::labels::Labels;
 use crate::inspect::selection::SelectableDimensions;
 use crate::inspect::surrounding_nodes::SurroundingNodes;
@@ -31,8 +32,6 @@ pub struct ArrayInGroup<'a> {
     pub arrays: &'a Arrays,
     /// The array.
     pub entry: &'a NodeEntry,
-    /// The group that it is in.
-    pub group: Option<&'a NodeEntry>,
 }
 
 /// The most bytes and elements of a coordinate variable that is read: a label takes 32 bytes at most beside its text.
@@ -105,22 +104,17 @@ impl ArrayInGroup<'_> {
         name: Option<String>,
         length: u64,
     ) -> Result<Option<Labels>> {
-        let (Some(name), Some(group)) = (name, self.group) else {
+        let (Some(name), Some(group)) = (name, self.entry.path.parent()) else {
             return Ok(None);
         };
-        let Ok(path) = group.path.child(name.as_bytes()) else {
+        let dimension = (name.as_str(), length);
+        let found = coordinate_variable(context, self.hierarchy, &group, dimension)?;
+        let Some((node, array)) = found.as_ref().and_then(|node| Some((node, node.array()?)))
+        else {
             return Ok(None);
         };
-        let Some(found) = self.hierarchy.node(context, &path)? else {
-            return Ok(None);
-        };
-        match found.array() {
-            Some(array) if array.shape == [length] => {
-                let open = self.arrays.open(&found)?;
-                read(context, &open, array).map(Some)
-            }
-            _ => Ok(None),
-        }
+        let open = self.arrays.open(node)?;
+        read(context, &open, array).map(Some)
     }
 }
 
@@ -153,12 +147,20 @@ pub(super) fn read(
             .map(|text| String::from_utf8_lossy(text).into_owned());
         return Ok(Labels::Texts(texts.collect()));
     }
-    let decoded = cf::decoded(array);
-    let (described, conversion) = match &decoded {
-        Ok(decoded) => (&decoded.array, decoded.conversion.as_ref()),
-        Err(NoValues::NotNumbers) => (array, None),
-        Err(why) => return Err(Error::new(Kind::NoFile, open.path(), why)),
+    let wrong = |why: NoValues| Error::new(Kind::NoFile, open.path(), why);
+    let counted = CountedTimes::of(array).map_err(wrong)?;
+    let decoded = match counted {
+        Some(_) => None,
+        None => match cf::decoded(array) {
+            Ok(decoded) => Some(decoded),
+            Err(NoValues::NotNumbers) => None,
+            Err(why) => return Err(wrong(why)),
+        },
     };
+    let described = decoded.as_ref().map_or(array, |decoded| &decoded.array);
+    let conversion = decoded
+        .as_ref()
+        .and_then(|decoded| decoded.conversion.as_ref());
     let mut parts = FileParts::plain(Vec::new());
     if let Some(conversion) = conversion {
         parts = parts.after(conversion, array.element_size()?);
@@ -167,46 +169,14 @@ pub(super) fn read(
     let length =
         usize::try_from(values.len()).map_err(|error| Error::too_large(open.path(), error))?;
     let bytes = values.read_at(context, 0, length)?;
-    let labels = labels_of(&described.data_type, &bytes);
-    let labels = labels.map(|labels| counted(labels, described));
+    let labels = match counted {
+        Some(counted) => Some(Labels::Times(counted.times(&bytes), counted.calendar())),
+        None => labels_of(&described.data_type, &bytes),
+    };
     labels.ok_or_else(|| {
         let found = format!("elements of {} as labels", described.data_type);
         Error::unsupported(open.path(), found)
     })
-}
-
-/// Returns numbers that count times as times, in calendars that numpy does not have.
-fn counted(labels: Labels, array: &Array) -> Labels {
-    let text = |name| array.attributes.get(name)?.as_str().map(str::to_string);
-    let calendar = text("calendar").unwrap_or("standard".to_string());
-    let count = text("units").and_then(|units| TimeCount::parse(&units, &calendar));
-    let Some(count) = count else { return labels };
-    let times = match labels {
-        Labels::Integers(values) => {
-            let time = |value: i128| value.checked_mul(i128::from(count.unit));
-            values.into_iter().map(time).collect()
-        }
-        Labels::Floats(values, _) => {
-            let time = |value: f64| nearest(value, count.unit);
-            values.into_iter().map(time).collect::<Vec<_>>()
-        }
-        other => return other,
-    };
-    let times = times.into_iter();
-    let times = times.map(|time: Option<i128>| time?.checked_add(count.origin));
-    Labels::Times(times.collect(), count.calendar)
-}
-
-#[expect(
-    clippy::cast_possible_truncation,
-    clippy::cast_precision_loss,
-    reason = "no time of any use needs more digits"
-)]
-fn nearest(value: f64, unit: i64) -> Option<i128> {
-    // To the microsecond, which is as many digits as such numbers have.
-    let microseconds = (value * unit as f64 / 1e3).round();
-    let is_number = !microseconds.is_nan();
-    is_number.then(|| (microseconds as i128).checked_mul(1000))?
 }
 
 /// Returns values as labels; nothing for types whose values are not labels.
@@ -290,12 +260,6 @@ mod tests {
 
     #[test]
     fn times_that_fit_nowhere_are_no_times() {
-        let count = |value: f64| nearest(value, 86_400_000_000_000);
-        assert_eq!(count(1.5), Some(129_600_000_000_000));
-        assert_eq!(count(-0.5e-9 / 86_400.0), Some(0));
-        for value in [f64::MAX, f64::MIN, f64::INFINITY, f64::NAN, 1e25] {
-            assert_eq!(count(value), None, "{value}");
-        }
         let unit = TimeUnit {
             name: "W".to_string(),
             scale: u32::MAX,

@@ -9,17 +9,12 @@ use crate::error::{Error, Result};
 use crate::export::cf::{self, DecodedArray, NoValues};
 use crate::export::group::{GroupFormat, GroupMember};
 use crate::grid::{SelectedAxis, Selection};
+use crate::inspect::companions::{BOUNDS, COORDINATES, is_coordinate};
 use crate::inspect::coordinates;
 use crate::inspect::labels::Labels;
 use crate::inspect::selection::SelectableDimensions;
 use crate::model::{Array, Attributes};
 use crate::request_context::RequestContext;
-
-/// The attributes by which a variable names those that have the bounds of its values.
-const BOUNDS: [&str; 2] = ["bounds", "climatology"];
-
-/// The attribute that names the coordinates of a variable beside those of its dimensions.
-pub(super) const COORDINATES: &str = "coordinates";
 
 /// What is taken of each dimension of a file.
 #[derive(Default)]
@@ -177,42 +172,61 @@ impl Cut {
 struct Dimension<'a> {
     name: &'a str,
     length: u64,
-    /// The path of the first member that has it.
-    first: &'a str,
     /// A member in which a dimension of the name has another length, and that.
     other: Option<(&'a str, u64)>,
 }
 
 impl Dimension<'_> {
-    /// Returns the labels of a dimension, if it has a coordinate variable; `Invalid` if another group has one of other
-    /// values, since the same elements are taken in all groups.
+    /// Returns the labels of a dimension, if it has a coordinate variable in the group of an array along it, or above;
+    /// `Invalid` if another one of these has other labels, since the same elements are taken in all groups.
     fn labels(&self, context: &RequestContext, members: &[GroupMember]) -> Result<Option<Labels>> {
-        let path = beside(self.first, self.name);
-        let mut found = members.iter();
-        let found = found.find(|member| member.path == path && member.array.shape == [self.length]);
-        let Some(member) = found else {
-            return Ok(None);
-        };
-        let labels = coordinates::read(context, &member.source()?.array, &member.array)?;
-        let others = members.iter().filter(|other| {
-            let array = &other.array;
-            let is_along = |name: &Option<String>| name.as_deref() == Some(self.name);
-            other.path != path
-                && other.path == beside(&other.path, self.name)
-                && array.shape == [self.length]
-                && array.dimension_names.first().is_some_and(is_along)
-        });
-        for other in others {
-            let found = coordinates::read(context, &other.source()?.array, &other.array)?;
-            if !found.are_same(&labels) {
-                let (name, other) = (self.name, &other.path);
-                let why = format!(
-                    "{path} and {other} have other labels; select by number in all groups, as in {name}=#0"
-                );
-                return Err(Error::invalid(format!("dimension '{name}'"), why));
+        let mut known: Option<(&str, Labels)> = None;
+        for coordinate in self.coordinates(members) {
+            let path = coordinate.path.as_str();
+            let open = &coordinate.source()?.array;
+            let found = coordinates::read(context, open, &coordinate.array)?;
+            match &known {
+                None => known = Some((path, found)),
+                Some((_, first)) if found.are_same(first) => {}
+                Some((first, _)) => {
+                    let name = self.name;
+                    let why = format!(
+                        "{first} and {path} have other labels; select by number in all groups, as in {name}=#0"
+                    );
+                    return Err(Error::invalid(format!("dimension '{name}'"), why));
+                }
             }
         }
-        Ok(Some(labels))
+        Ok(known.map(|(_, labels)| labels))
+    }
+
+    /// Returns the coordinate variables of the dimension, each once: of each array along it the one in its group, or else
+    /// in the nearest group above that has an array of the name.
+    fn coordinates<'m>(&self, members: &'m [GroupMember]) -> Vec<&'m GroupMember> {
+        let mut found: Vec<&GroupMember> = Vec::new();
+        for member in members {
+            let array = &member.array;
+            let mut names = array.dimension_names.iter().zip(&array.shape);
+            if !names.any(|(name, &length)| self.is(name.as_deref(), length)) {
+                continue;
+            }
+            let nearest = groups_of(&member.path).find_map(|group| {
+                let path = in_group(group, self.name);
+                members.iter().find(|member| member.path == path)
+            });
+            let nearest =
+                nearest.filter(|nearest| is_coordinate(&nearest.array, self.name, self.length));
+            if let Some(nearest) = nearest
+                && !found.iter().any(|known| known.path == nearest.path)
+            {
+                found.push(nearest);
+            }
+        }
+        found
+    }
+
+    fn is(&self, name: Option<&str>, length: u64) -> bool {
+        name == Some(self.name) && length == self.length
     }
 }
 
@@ -229,7 +243,6 @@ fn dimensions_of(members: &[GroupMember]) -> Vec<Dimension<'_>> {
                 None => list.push(Dimension {
                     name,
                     length,
-                    first: &member.path,
                     other: None,
                 }),
                 Some(known) if known.length != length => {
@@ -244,10 +257,22 @@ fn dimensions_of(members: &[GroupMember]) -> Vec<Dimension<'_>> {
 
 /// Returns the path of a name in the group of a member.
 fn beside(path: &str, name: &str) -> String {
-    match path.rsplit_once('/') {
-        Some((group, _)) => format!("{group}/{name}"),
-        None => name.to_string(),
+    in_group(groups_of(path).next().unwrap_or_default(), name)
+}
+
+/// Returns the path of a name in a group.
+fn in_group(group: &str, name: &str) -> String {
+    match group {
+        "" => name.to_string(),
+        group => format!("{group}/{name}"),
     }
+}
+
+/// Returns the path of the group of a member and those of the groups above it, which end with that of the file.
+fn groups_of(path: &str) -> impl Iterator<Item = &str> {
+    let ends = path.rmatch_indices('/');
+    let groups = ends.filter_map(move |(end, _)| path.get(..end));
+    groups.chain(std::iter::once(""))
 }
 
 /// Adds names to the coordinates that a member names.
@@ -274,14 +299,6 @@ fn bounds_of(member: &GroupMember) -> Vec<String> {
         Some(beside(&member.path, named.as_str()?))
     });
     names.collect()
-}
-
-/// Returns the names of the variables that have the bounds of an array.
-pub(super) fn names_of_bounds(attributes: &Attributes) -> Vec<String> {
-    let names = BOUNDS.iter().filter_map(|name| attributes.get(name));
-    names
-        .filter_map(|name| name.as_str().map(str::to_string))
-        .collect()
 }
 
 /// What a file of values as they are meant does not have of its members.

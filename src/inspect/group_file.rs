@@ -13,6 +13,7 @@ use crate::export::group::{
     MadeLayout, MemberSource, OrWhyNot, Subgroup,
 };
 use crate::hierarchy::{Hierarchy, NodeEntry};
+use crate::inspect::companions::companions;
 use crate::inspect::file_ending::GroupChoice;
 use crate::inspect::file_members::{self, Cut};
 use crate::model::{Attributes, LEFT_OUT, MAX_IN_FILES};
@@ -238,12 +239,8 @@ impl GroupSource<'_> {
         if members.is_empty() && !matches!(format.scope, GroupScope::Named(_)) {
             return Ok(Err("there is no array".to_string()));
         }
-        let cut = match choice.selection {
-            Some(text) => Cut::of_group(context, &members, text)?,
-            None => Cut::default(),
-        };
         let subgroups = nodes.groups.iter();
-        let contents = GroupContents {
+        let mut contents = GroupContents {
             attributes: self.group.node()?.attributes().clone(),
             subgroups: subgroups
                 .filter_map(|node| subgroup_of(self.group, node))
@@ -251,7 +248,36 @@ impl GroupSource<'_> {
             members,
             left_out,
         };
+        if matches!(format.scope, GroupScope::Own | GroupScope::Below) {
+            self.add_companions(context, &nodes.arrays, &mut contents)?;
+        }
+        let cut = match choice.selection {
+            Some(text) => Cut::of_group(context, &contents.members, text)?,
+            None => Cut::default(),
+        };
         PlannedFile::of(context, (choice, &cut), contents)
+    }
+
+    /// Adds the variables that belong to arrays and lie in a group above, as xarray does that writes a part of a tree.
+    fn add_companions(
+        &self,
+        context: &RequestContext,
+        arrays: &[Arc<NodeEntry>],
+        contents: &mut GroupContents,
+    ) -> Result<()> {
+        if self.group.path.is_root() {
+            return Ok(());
+        }
+        for node in arrays {
+            let Some(array) = node.array() else { continue };
+            for companion in companions(context, self.hierarchy, node, array)? {
+                // Others are among the arrays.
+                if companion.node.path.below(&self.group.path).is_none() {
+                    companion.add_to(self.arrays, contents)?;
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Returns the nodes of a scope, or why they make no file: there are too many, or some that do not read and may not be

@@ -6,6 +6,7 @@
 pub mod access;
 pub mod array_info;
 pub mod chunk_map;
+mod companions;
 pub mod coordinate_lines;
 pub mod coordinates;
 pub mod entry_facts;

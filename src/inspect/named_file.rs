@@ -52,15 +52,10 @@ impl NamedFile {
         let Some(array) = entry.array() else {
             return of_group(context, located, &entry, name, ending);
         };
-        let group = match parent.parent() {
-            Some(group) => hierarchy.node(context, &group)?,
-            None => None,
-        };
         let place = ArrayInGroup {
             hierarchy,
             arrays: &located.opened.arrays,
             entry: &entry,
-            group: group.as_deref(),
         };
         describe(context, &place, (&entry, array), name, ending).map(Some)
     }

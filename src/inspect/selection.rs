@@ -169,13 +169,26 @@ impl SelectableDimensions<'_> {
             .map_err(|why| format!("{why} for dimension {axis} of {length} elements"))?)
     }
 
+    /// Says of what is no number that there are no labels.
+    fn without_labels(&self, axis: usize, why: &str) -> String {
+        let (name, length) = (self.names.get(axis).cloned().flatten(), self.length(axis));
+        let name = name.unwrap_or_default();
+        format!(
+            "{why}; no group has labels for it, which would be an array '{name}' of {length} values, so that elements are \
+             selected by number"
+        )
+    }
+
     /// Reads labels along a dimension, or numbers where it has none.
     fn labelled(&self, axis: usize, part: &str) -> PartResult<SelectedAxis> {
         if let Some(numbers) = part.strip_prefix(NUMBER) {
             return self.numbered(axis, numbers);
         }
         match (self.labels)(axis).map_err(PartFault::Failed)? {
-            None => self.numbered(axis, part),
+            None => self.numbered(axis, part).map_err(|fault| match fault {
+                PartFault::Wrong(why) => PartFault::Wrong(self.without_labels(axis, &why)),
+                fault => fault,
+            }),
             Some(labels) if self.has_slices_of_dates => Ok(labels.select_dates(part)?),
             Some(labels) => Ok(labels.select(part)?),
         }

@@ -254,7 +254,7 @@ pub(super) fn groups_above(array: &Key) -> Vec<Key> {
 }
 
 /// Finds the variable that `grid_mapping` names: in the group of the array, or else in the nearest group above that has it.
-fn mapping_of(array: &NodeEntry, find: FindNode<'_>) -> Result<Option<Arc<NodeEntry>>> {
+pub(super) fn mapping_of(array: &NodeEntry, find: FindNode<'_>) -> Result<Option<Arc<NodeEntry>>> {
     let Some(found) = array.array() else {
         return Ok(None);
     };

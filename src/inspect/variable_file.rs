@@ -1,11 +1,9 @@
 //! `NAME.nc4`: an array with its coordinates and the variable of its map as one file.
 //!
 //! Coordinates are the coordinate variables of its dimensions and the arrays that its attribute `coordinates` names, with
-//! the bounds of all of these; they are in the group of the array.
+//! the bounds of all of these; they are in the group of the array, or in the nearest group above that has them.
 
 use std::sync::Arc;
-
-use serde_json::Value;
 
 use crate::array::Arrays;
 use crate::error::Result;
@@ -13,9 +11,10 @@ use crate::export::axes::axes_of;
 use crate::export::group::{GroupContents, GroupFormat, GroupMember, MemberSource, OrWhyNot};
 use crate::export::{Subject, VARIABLE_FORMATS};
 use crate::hierarchy::{Hierarchy, NodeEntry};
+use crate::inspect::companions::companions;
 use crate::inspect::coordinates::ArrayInGroup;
 use crate::inspect::file_ending::GroupChoice;
-use crate::inspect::file_members::{self, COORDINATES, Cut, names_of_bounds};
+use crate::inspect::file_members::{self, Cut};
 use crate::inspect::group_file::PlannedFile;
 use crate::inspect::surrounding_nodes::SurroundingNodes;
 use crate::model::{Array, Attributes};
@@ -74,7 +73,6 @@ impl VariableSource<'_> {
                     hierarchy: self.hierarchy,
                     arrays: self.arrays,
                     entry: self.array,
-                    group: around.group.as_deref(),
                 };
                 Cut::of_variable(&own, place.select_with_coordinates(context, text)?)?
             }
@@ -91,7 +89,7 @@ impl VariableSource<'_> {
             members: vec![own],
             left_out: Vec::new(),
         };
-        self.add_coordinates(context, &around, &mut contents)?;
+        self.add_companions(context, &mut contents)?;
         if choice.is_meant
             && let Some(why) = file_members::why_not_meant(&contents.members, name, choice.format)
         {
@@ -113,81 +111,13 @@ impl VariableSource<'_> {
         }
     }
 
-    /// Adds the coordinates of the array, which is the only member, and the variable of its map.
-    fn add_coordinates(
-        &self,
-        context: &RequestContext,
-        around: &SurroundingNodes,
-        contents: &mut GroupContents,
-    ) -> Result<()> {
+    /// Adds the variables that belong to the array, which is the only member.
+    fn add_companions(&self, context: &RequestContext, contents: &mut GroupContents) -> Result<()> {
         let Some(own) = contents.members.first() else {
             return Ok(());
         };
-        let dimensions = own.array.dimension_names.iter().flatten().cloned();
-        let named = own.array.attributes.in_files().get(COORDINATES);
-        let named = named.as_ref().and_then(Value::as_str).unwrap_or_default();
-        let named = named.split_whitespace().map(str::to_string);
-        let names: Vec<String> = dimensions
-            .chain(named)
-            .chain(names_of_bounds(own.array.attributes.in_files()))
-            .collect();
-        for name in names {
-            for bounds in self.add(context, around, &name, contents)? {
-                self.add(context, around, &bounds, contents)?;
-            }
-        }
-        if let Some(mapping) = &around.mapping {
-            let name = String::from_utf8_lossy(mapping.path.name()).into_owned();
-            self.add_node(&name, mapping, contents)?;
-        }
-        Ok(())
-    }
-
-    /// Adds the array of a name in the group, if there is one; returns the names of its bounds.
-    fn add(
-        &self,
-        context: &RequestContext,
-        around: &SurroundingNodes,
-        name: &str,
-        contents: &mut GroupContents,
-    ) -> Result<Vec<String>> {
-        let Some(group) = &around.group else {
-            return Ok(Vec::new());
-        };
-        let Some(node) = (match group.path.child(name.as_bytes()) {
-            Ok(path) => self.hierarchy.node(context, &path)?,
-            Err(_) => None,
-        }) else {
-            return Ok(Vec::new());
-        };
-        self.add_node(name, &node, contents)?;
-        let array = node.array();
-        Ok(array.map_or(Vec::new(), |array| {
-            names_of_bounds(array.attributes.in_files())
-        }))
-    }
-
-    fn add_node(
-        &self,
-        name: &str,
-        node: &Arc<NodeEntry>,
-        contents: &mut GroupContents,
-    ) -> Result<()> {
-        let mut known = contents.members.iter();
-        let Some(array) = node.array() else {
-            return Ok(());
-        };
-        if known.any(|member| member.path == name) {
-            return Ok(());
-        }
-        let open = self.arrays.open(node)?;
-        match open.check_decodable() {
-            Err(error) => contents.left_out.push(error.to_string()),
-            Ok(()) => contents.members.push(GroupMember {
-                path: name.to_string(),
-                array: Arc::new(array.clone()),
-                source: Some(MemberSource::whole(open)),
-            }),
+        for companion in companions(context, self.hierarchy, self.array, &own.array)? {
+            companion.add_to(self.arrays, contents)?;
         }
         Ok(())
     }

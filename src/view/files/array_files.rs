@@ -205,7 +205,6 @@ impl FilesView {
             hierarchy: &self.hierarchy,
             arrays: &self.arrays,
             entry: &place.found,
-            group: place.around.group.as_deref(),
         };
         let selection = array.select(context, text);
         selection.map_err(|error| match error.kind() {
