@@ -6,7 +6,9 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use crate::error::{Error, Result};
+use crate::export::axes::AxisKind;
 use crate::export::cf::{self, DecodedArray, NoValues};
+use crate::export::coordinate_variable::{CoordinateMeaning, Quantity};
 use crate::export::group::{GroupFormat, GroupMember};
 use crate::grid::{SelectedAxis, Selection};
 use crate::inspect::companions::{BOUNDS, COORDINATES, is_coordinate};
@@ -299,6 +301,63 @@ fn bounds_of(member: &GroupMember) -> Vec<String> {
         Some(beside(&member.path, named.as_str()?))
     });
     names.collect()
+}
+
+/// The standard names that programs of maps know coordinate variables by.
+const KNOWN_NAMES: [&str; 4] = [
+    "projection_x_coordinate",
+    "projection_y_coordinate",
+    "longitude",
+    "latitude",
+];
+
+/// Adds `axis` to the coordinate variables of maps whose names alone say that they run east or north: GDAL finds no place of
+/// a map by these.
+pub(super) fn tell_axes(members: &mut [GroupMember]) {
+    let mut told: Vec<(usize, &str)> = Vec::new();
+    for map in members.iter() {
+        let array = &map.array;
+        if array.attributes.in_files().get("grid_mapping").is_none() {
+            continue;
+        }
+        for (name, &length) in array.dimension_names.iter().zip(&array.shape) {
+            let Some(name) = name else { continue };
+            let place = groups_of(&map.path).find_map(|group| {
+                let path = in_group(group, name);
+                members.iter().position(|member| member.path == path)
+            });
+            let found = place.and_then(|place| Some((place, &members.get(place)?.array)));
+            let found = found.filter(|(_, found)| is_coordinate(found, name, length));
+            if let Some((place, axis)) =
+                found.and_then(|(place, found)| Some((place, untold_axis(name, found)?)))
+            {
+                told.push((place, axis));
+            }
+        }
+    }
+    for (place, axis) in told {
+        if let Some(member) = members.get_mut(place) {
+            let array = Arc::make_mut(&mut member.array);
+            array.attributes = array.attributes.with("axis", &axis.into());
+        }
+    }
+}
+
+/// Returns the axis of a coordinate variable that runs east or north, if its attributes do not say so as GDAL knows it.
+fn untold_axis(name: &str, array: &Array) -> Option<&'static str> {
+    let attributes = array.attributes.in_files();
+    let standard = attributes.get("standard_name");
+    let standard = standard.as_ref().and_then(Value::as_str);
+    let meaning = CoordinateMeaning::of(name, attributes);
+    let is_told = attributes.get("axis").is_some()
+        || meaning.quantity == Quantity::Degrees
+        || standard.is_some_and(|standard| KNOWN_NAMES.contains(&standard));
+    match meaning.kind {
+        _ if is_told => None,
+        AxisKind::X => Some("X"),
+        AxisKind::Y => Some("Y"),
+        _ => None,
+    }
 }
 
 /// What a file of values as they are meant does not have of its members.

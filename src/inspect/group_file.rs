@@ -140,6 +140,7 @@ impl PlannedFile {
             contents.left_out.extend(lost.members);
             contents.left_out.extend(lost.attributes);
         }
+        file_members::tell_axes(&mut contents.members);
         cut.apply(&mut contents.members);
         let contents = shortened(contents);
         let file = (choice.format.plan)(&contents).map(|plan| PlannedFile {

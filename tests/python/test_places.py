@@ -135,6 +135,14 @@ def test_a_pixel_has_the_place_that_proj_and_gdal_give_it(systems, name):
     # GDAL's own driver of Zarr has no angles of satellites.
     with rasterio.open(f'ZARR:"{store}":/{name}/flat') as source:
         np.testing.assert_allclose(np.array(source.transform.to_gdal()) * unit, corner, rtol=1e-9, atol=1e-9 * unit)
+    # GDAL's driver of netCDF finds the axes, also where the names of the variables alone tell them.
+    for path in (files / name / "flat/flat.nc4", files / name / f"{name}.nc4", files / name / "flat/flat.nc", files / name / "flat/flat.cf.nc4"):
+        with rasterio.open(f"netcdf:{path}:flat") as source:
+            np.testing.assert_allclose(source.transform.to_gdal(), corner, rtol=1e-9, atol=1e-9 * unit, err_msg=path)
+            # Of rotated poles it has no system.
+            if name != "rotated":
+                found = rasterio.warp.transform(source.crs, degrees, [place[0]], [place[1]])
+                np.testing.assert_allclose(np.ravel(found), expected, rtol=0, atol=1e-8, err_msg=path)
     # netCDF has the coordinate variables themselves.
     with xr.open_dataset(files / name / f"{name}.nc4", engine="h5netcdf", decode_coords=False) as read:
         np.testing.assert_array_equal(read.x, grid(left, step, COLUMNS))
