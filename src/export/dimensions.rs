@@ -5,19 +5,42 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::export::netcdf_names::legal_name;
 use crate::model::Array;
 
-/// The dimensions of a group by name, with their numbers and lengths.
+/// Numbers and lengths of dimensions by their names.
+pub(super) type NumberedDimensions = BTreeMap<String, (u64, u64)>;
+
+/// The dimensions of a group.
 #[derive(Default)]
 pub(super) struct GroupDimensions {
-    numbers: BTreeMap<String, (u64, u64)>,
+    numbers: NumberedDimensions,
+    /// The number of the first one.
+    first: u64,
+    /// Those of the groups above that no other hides.
+    above: NumberedDimensions,
     /// Names that no dimension gets.
     taken: BTreeSet<String>,
 }
 
 impl GroupDimensions {
-    /// Returns dimensions none of which gets one of these names.
-    pub(super) fn beside(taken: BTreeSet<String>) -> GroupDimensions {
-        let numbers = BTreeMap::new();
-        GroupDimensions { numbers, taken }
+    /// Returns dimensions that have numbers from `first` on, none of which gets one of the names in `taken`, below groups
+    /// with others.
+    pub(super) fn below(
+        above: NumberedDimensions,
+        first: u64,
+        taken: BTreeSet<String>,
+    ) -> GroupDimensions {
+        GroupDimensions {
+            numbers: BTreeMap::new(),
+            first,
+            above,
+            taken,
+        }
+    }
+
+    /// Returns the dimensions that the groups below see.
+    pub(super) fn visible(&self) -> NumberedDimensions {
+        let mut visible = self.above.clone();
+        visible.extend(self.numbers.clone());
+        visible
     }
 
     /// Adds the dimensions of coordinate variables: of dimensions of one name theirs keeps it.
@@ -29,13 +52,24 @@ impl GroupDimensions {
             if let ([length], [Some(name)]) = (&array.shape[..], &array.dimension_names[..])
                 && name == array_name
             {
-                self.number(Some(name), *length);
+                self.own_number(Some(name), *length);
             }
         }
     }
 
-    /// Returns the number of a dimension. One that has the name of another, of another length, gets its length as a suffix.
+    /// Returns the number of a dimension: one of the group, or of a group above if it has its name and length. One that has
+    /// the name of another, of another length, gets its length as a suffix.
     pub(super) fn number(&mut self, name: Option<&str>, length: u64) -> u64 {
+        let above = name.and_then(|name| self.above.get(&legal_name(name)));
+        if let Some(&(number, _)) = above.filter(|(_, known)| *known == length)
+            && !name.is_some_and(|name| self.numbers.contains_key(&legal_name(name)))
+        {
+            return number;
+        }
+        self.own_number(name, length)
+    }
+
+    fn own_number(&mut self, name: Option<&str>, length: u64) -> u64 {
         let plain = name.filter(|name| !name.is_empty()).map(legal_name);
         let plain = plain.unwrap_or_else(|| format!("dim_{length}"));
         let suffixed = format!("{plain}_{length}");
@@ -49,7 +83,7 @@ impl GroupDimensions {
                 None => return self.add(name, length),
             }
         }
-        let number = self.numbers.len() as u64;
+        let number = self.next();
         let mut name = format!("dim_{length}_{number}");
         while self.taken.contains(&name) || self.numbers.contains_key(&name) {
             name.push('_');
@@ -57,8 +91,13 @@ impl GroupDimensions {
         self.add(name, length)
     }
 
+    /// Returns the number that no dimension has yet.
+    pub(super) fn next(&self) -> u64 {
+        self.first + self.numbers.len() as u64
+    }
+
     fn add(&mut self, name: String, length: u64) -> u64 {
-        let number = self.numbers.len() as u64;
+        let number = self.next();
         self.numbers.insert(name, (number, length));
         number
     }

@@ -1,8 +1,10 @@
 """Files of netCDF of nested groups, as xarray's DataTree has them, and of times in any calendar."""
 
+import subprocess
 import warnings
 
 import cftime
+import h5py
 import netCDF4
 import numpy as np
 import pytest
@@ -147,6 +149,23 @@ def test_coordinates_of_groups_above_are_seen(version, tmp_path):
                     for node in made.subtree:
                         own = select(node.to_dataset(inherit=True))
                         xarray.testing.assert_equal(read[node.path].to_dataset(inherit=True).drop_vars("crs", errors="ignore"), own.drop_vars("crs", errors="ignore"))
+        # Dimensions of one name and length are one, as xarray writes them: in the highest group that has them.
+        xarray.DataTree.from_dict(tree()).to_netcdf(tmp_path / "own.nc4")
+        found = {}
+        for path in (tmp_path / "own.nc4", files / "tree.nc4"):
+            with netCDF4.Dataset(path) as file:
+                for place in ("/", "/child", "/child/deep", "/other"):
+                    group = file[place] if place != "/" else file
+                    assert set(group.dimensions) == found.setdefault(place, set(group.dimensions)), (path, place)
+                for name in ("child/v", "child/deep/u", "other/q", "area"):
+                    groups = [dimension.group().path for dimension in file[name].get_dims()]
+                    assert groups == found.setdefault(name, groups), (path, name)
+        subprocess.run(["h5dump", files / "tree.nc4"], check=True, stdout=subprocess.DEVNULL)
+        with h5py.File(files / "tree.nc4") as file:
+            assert [scale[0].name for scale in (dimension.values() for dimension in file["child/deep/u"].dims)] == [
+                "/child/z", "/time", "/child/deep/name"]
+            used = [file[reference].name for reference, _ in file["time"].attrs["REFERENCE_LIST"]]
+            assert used == ["/time_bnds", "/child/v", "/child/w", "/child/deep/u", "/other/q"]
         with Mount(store / "child") as below:
             assert not (below.files / "child@time=2020.nc4").exists()
             lines = (below.path / ".zarrfs/errors").read_text()

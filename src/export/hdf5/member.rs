@@ -16,7 +16,7 @@ pub(super) struct PlacedMember<'a> {
     pub(super) member: &'a GroupMember,
     pub(super) kind: HdfType,
     pub(super) lengths: Vec<u64>,
-    /// The dimensions, numbered within the group.
+    /// The numbers of the dimensions.
     pub(super) dimensions: Vec<u64>,
 }
 

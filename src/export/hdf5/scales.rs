@@ -3,8 +3,6 @@
 //! The objects of a group are its arrays in their order, from a first number on, and behind them the dimensions that no
 //! array is the coordinate variable of: netCDF reads no dataset some of whose dimensions have a scale and others have none.
 
-use std::collections::BTreeMap;
-
 use crate::export::dimensions::GroupDimensions;
 use crate::export::hdf5::attributes::HdfValue;
 use crate::export::hdf5::member::PlacedMember;
@@ -15,16 +13,11 @@ pub(super) struct GroupScales {
     dimensions: Vec<(String, u64)>,
     /// The object that is the scale of each dimension.
     scales: Vec<usize>,
-    /// The datasets that have a scale, with the places of the dimension, by the object of the scale.
-    users: BTreeMap<usize, Vec<(usize, u32)>>,
     /// The first object that is a dimension alone.
     alone: usize,
     /// The number of the first dimension in the file.
     first: u64,
 }
-
-/// The most datasets that a scale names: their list is one message.
-const MAX_USERS: usize = 4000;
 
 impl GroupScales {
     /// Returns the scales of members whose objects begin at `base`, and whose dimensions have numbers from `first` on.
@@ -40,7 +33,7 @@ impl GroupScales {
             .collect();
         let (mut scales, alone) = (Vec::new(), base + members.len());
         let mut next = alone;
-        for (number, (name, _)) in (0_u64..).zip(&dimensions) {
+        for (number, (name, _)) in (first..).zip(&dimensions) {
             let is_own =
                 |placed: &PlacedMember| placed.name == name && placed.dimensions == [number];
             scales.push(match members.iter().position(is_own) {
@@ -51,30 +44,17 @@ impl GroupScales {
                 }
             });
         }
-        let mut made = GroupScales {
+        GroupScales {
             dimensions,
             scales,
-            users: BTreeMap::new(),
             alone,
             first,
-        };
-        for (object, placed) in (base..).zip(members) {
-            made.add_user(object, placed);
-        }
-        made
-    }
-
-    fn add_user(&mut self, object: usize, placed: &PlacedMember) {
-        for (axis, &number) in (0_u32..).zip(&placed.dimensions) {
-            if let Some(scale) = self.of(number).filter(|&scale| scale != object) {
-                self.users.entry(scale).or_default().push((object, axis));
-            }
         }
     }
 
-    /// Returns the object that is the scale of a dimension.
-    pub(super) fn of(&self, number: u64) -> Option<usize> {
-        self.scales.get(usize::try_from(number).ok()?).copied()
+    /// Returns the objects that are the scales of the dimensions, in the order of their numbers.
+    pub(super) fn objects(&self) -> &[usize] {
+        &self.scales
     }
 
     /// Whether an object is a scale.
@@ -92,16 +72,6 @@ impl GroupScales {
         let number = self.scales.iter().position(|&scale| scale == object)?;
         let number = HdfValue::dimension_number(self.first + number as u64)?;
         list.push(("_Netcdf4Dimid".to_string(), number));
-        if let Some(users) = self
-            .users
-            .get(&object)
-            .filter(|users| users.len() < MAX_USERS)
-        {
-            list.push((
-                "REFERENCE_LIST".to_string(),
-                HdfValue::Scaled(users.clone()),
-            ));
-        }
         Some(list)
     }
 

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use crate::export::dimensions::GroupDimensions;
+use crate::export::dimensions::{GroupDimensions, NumberedDimensions};
 use crate::export::group::GroupContents;
 use crate::export::hdf5::attributes::{self, HdfValue};
 use crate::export::hdf5::datatype::{STRUCTURE, single};
@@ -57,6 +57,48 @@ pub(super) struct HdfDataset {
     pub(super) is_text: bool,
 }
 
+/// The scales of the dimensions of all groups.
+#[derive(Default)]
+struct FileScales {
+    /// The object that is the scale of each dimension, by its number.
+    objects: Vec<usize>,
+    /// The dimensions that the arrays in a group see, by its path.
+    visible: BTreeMap<String, NumberedDimensions>,
+    /// The datasets that have a scale, with the places of the dimension, by the object of the scale.
+    users: BTreeMap<usize, Vec<(usize, u32)>>,
+}
+
+/// The most datasets that a scale names: their list is one message.
+const MAX_USERS: usize = 4000;
+
+impl FileScales {
+    /// Returns the dimensions that a group sees of those above it.
+    fn visible_in(&self, path: &str) -> NumberedDimensions {
+        let mut above = path;
+        while let Some((group, _)) = above.rsplit_once('/') {
+            if let Some(visible) = self.visible.get(group) {
+                return visible.clone();
+            }
+            above = group;
+        }
+        let top = self.visible.get("").filter(|_| !path.is_empty());
+        top.cloned().unwrap_or_default()
+    }
+
+    /// Returns the object that is the scale of a dimension.
+    fn of(&self, number: u64) -> Option<usize> {
+        self.objects.get(usize::try_from(number).ok()?).copied()
+    }
+
+    fn add_user(&mut self, object: usize, placed: &PlacedMember) {
+        for (axis, &number) in (0_u32..).zip(&placed.dimensions) {
+            if let Some(scale) = self.of(number).filter(|&scale| scale != object) {
+                self.users.entry(scale).or_default().push((object, axis));
+            }
+        }
+    }
+}
+
 impl HdfTree {
     /// Returns the objects of a file; nothing if none of the arrays can be held.
     pub(super) fn of(contents: &GroupContents) -> Option<HdfTree> {
@@ -80,10 +122,11 @@ impl HdfTree {
         if members.is_empty() {
             return None;
         }
-        let mut first_dimension = 0;
+        let mut scales = FileScales::default();
         for (path, members) in members {
-            first_dimension = tree.add_members(*groups.get(path)?, members, first_dimension)?;
+            tree.add_members((path, *groups.get(path)?), members, &mut scales)?;
         }
+        tree.refer_to_users(scales);
         tree.share_types();
         let mut left_out = [&contents.left_out[..], &tree.left_out].concat();
         if !left_out.is_empty() {
@@ -144,15 +187,17 @@ impl HdfTree {
         }
     }
 
-    /// Adds the datasets of a group, whose dimensions are numbered from `first` on; returns the next number.
+    /// Adds the datasets of a group, with the dimensions that no group above has.
     fn add_members(
         &mut self,
-        group: usize,
+        (path, group): (&str, usize),
         mut members: Vec<PlacedMember>,
-        first: u64,
-    ) -> Option<u64> {
+        file: &mut FileScales,
+    ) -> Option<()> {
         let subgroups = self.links(group).iter().map(|(name, _)| name.clone());
-        let mut dimensions = GroupDimensions::beside(subgroups.collect());
+        let first = file.objects.len() as u64;
+        let mut dimensions =
+            GroupDimensions::below(file.visible_in(path), first, subgroups.collect());
         let arrays = members
             .iter()
             .map(|placed| (placed.name, &*placed.member.array));
@@ -161,29 +206,44 @@ impl HdfTree {
             placed.number_dimensions(&mut dimensions);
         }
         let scales = GroupScales::new(&dimensions, &members, self.objects.len(), first);
+        file.objects.extend(scales.objects());
+        file.visible.insert(path.to_string(), dimensions.visible());
         for placed in &members {
-            self.add_member(group, placed, &scales)?;
+            file.add_user(self.objects.len(), placed);
+            self.add_member(group, placed, (&scales, file))?;
         }
         for (object, name, length) in scales.without_variable() {
             let attributes = scales.attributes_of_dimension(object, length)?;
             self.add(ObjectBody::Dataset(HdfDataset::scale(length)), attributes);
             self.link(group, name.to_string(), object);
         }
-        Some(first + dimensions.list().len() as u64)
+        Some(())
+    }
+
+    /// Adds to each scale the list of the datasets that have it.
+    fn refer_to_users(&mut self, scales: FileScales) {
+        for (scale, users) in scales.users {
+            if let Some(object) = self.objects.get_mut(scale)
+                && users.len() < MAX_USERS
+            {
+                let name = "REFERENCE_LIST".to_string();
+                object.attributes.push((name, HdfValue::Scaled(users)));
+            }
+        }
     }
 
     fn add_member(
         &mut self,
         group: usize,
         placed: &PlacedMember,
-        scales: &GroupScales,
+        (scales, file): (&GroupScales, &FileScales),
     ) -> Option<()> {
         let object = self.objects.len();
         let mut own = attributes::of_array(&placed.member.array, &placed.kind);
         if scales.is_scale(object) {
             own.extend(scales.attributes(object, placed.name)?);
         } else {
-            own.extend(placed.scales(|number| scales.of(number)));
+            own.extend(placed.scales(|number| file.of(number)));
         }
         self.add(ObjectBody::Dataset(HdfDataset::of(placed)), own);
         self.link(group, scales.link_name(placed.name, object), object);
