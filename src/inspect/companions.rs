@@ -64,13 +64,26 @@ pub(super) fn is_coordinate(array: &Array, name: &str, length: u64) -> bool {
 }
 
 /// Returns the array that a name means in a group: there, or else in the nearest group above that has one. One that does
-/// not read hides those above.
+/// not read hides those above. A name with slashes is a path, from the group or from the root.
 fn visible(
     context: &RequestContext,
     hierarchy: &Hierarchy,
     group: &Key,
     name: &str,
 ) -> Result<Option<Arc<NodeEntry>>> {
+    if name.contains('/') {
+        let root = name.starts_with('/').then(Key::root);
+        let from = root.unwrap_or_else(|| group.clone());
+        let mut names = name.split('/').filter(|name| !["", "."].contains(name));
+        let path = names.try_fold(from, |above, name| match name {
+            ".." => above.parent(),
+            name => above.child(name.as_bytes()).ok(),
+        });
+        let node = path
+            .map(|path| hierarchy.node(context, &path))
+            .transpose()?;
+        return Ok(node.flatten().filter(|node| node.is_array()));
+    }
     for group in std::iter::successors(Some(group.clone()), Key::parent) {
         let Ok(path) = group.child(name.as_bytes()) else {
             return Ok(None);
@@ -116,6 +129,7 @@ pub(super) fn companions(
     let find = |group: &Key, name: &str| visible(context, hierarchy, group, name);
     let mut found: Vec<Companion> = Vec::new();
     let mut add = |name: &str, node: Arc<NodeEntry>| {
+        let name = last_name(name);
         if node.path != entry.path && !found.iter().any(|known| known.name == name) {
             let name = name.to_string();
             found.push(Companion { name, node });
@@ -158,6 +172,30 @@ pub(super) fn companions(
         add(&name, mapping);
     }
     Ok(found)
+}
+
+/// Returns what a name means in a file that has all variables in one group: the last part of a path.
+fn last_name(name: &str) -> &str {
+    name.rsplit_once('/').map_or(name, |(_, last)| last)
+}
+
+/// Has the first variable of a file that has all variables in one group name its coordinates there by names, not by paths.
+pub(super) fn name_without_paths(members: &mut [GroupMember]) {
+    let Some((own, others)) = members.split_first_mut() else {
+        return;
+    };
+    let attributes = &own.array.attributes;
+    let names = names_of(attributes.in_files());
+    if !names.iter().any(|name| name.contains('/')) {
+        return;
+    }
+    let held = |name: &&str| others.iter().any(|member| member.path == *name);
+    let names = names
+        .iter()
+        .map(|name| Some(last_name(name)).filter(held).unwrap_or(name));
+    let text = names.collect::<Vec<&str>>().join(" ");
+    let attributes = attributes.with(COORDINATES, &text.into());
+    Arc::make_mut(&mut own.array).attributes = attributes;
 }
 
 /// Whether the dimensions of a coordinate are among those of an array.

@@ -11,7 +11,7 @@ use crate::export::axes::axes_of;
 use crate::export::group::{GroupContents, GroupFormat, GroupMember, MemberSource, OrWhyNot};
 use crate::export::{Subject, VARIABLE_FORMATS};
 use crate::hierarchy::{Hierarchy, NodeEntry};
-use crate::inspect::companions::companions;
+use crate::inspect::companions::{companions, name_without_paths};
 use crate::inspect::coordinates::ArrayInGroup;
 use crate::inspect::file_ending::GroupChoice;
 use crate::inspect::file_members::{self, Cut};
@@ -119,6 +119,7 @@ impl VariableSource<'_> {
         for companion in companions(context, self.hierarchy, self.array, &own.array)? {
             companion.add_to(self.arrays, contents)?;
         }
+        name_without_paths(&mut contents.members);
         Ok(())
     }
 }

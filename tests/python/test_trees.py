@@ -196,3 +196,24 @@ def test_labels_are_found_in_whichever_group_has_them(version, tmp_path):
         assert not (mount.files / "a/a@x=ten.nc4").exists()
         why = "'ten' is neither a number nor a slice for dimension 0 of 3 elements; no group has labels for it"
         assert why in (mount.path / ".zarrfs/errors").read_text()
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_coordinates_may_be_named_by_paths(version, tmp_path):
+    """As in products of Sentinel-5P, whose groups of details name the longitudes of the product."""
+    store = tmp_path / "paths.zarr"
+    lat, lon = np.arange(6.0).reshape(2, 3), np.arange(6.0).reshape(2, 3) * 10
+    product = xarray.Dataset({"scanline": [5, 6]}, {"lat": (("scanline", "pixel"), lat), "lon": (("scanline", "pixel"), lon)})
+    product.to_zarr(store, group="product", zarr_format=version, consolidated=False)
+    for name, named in (("absolute", "/product/lat /product/lon"), ("relative", "../../lat ../lon"), ("missing", "/nosuch/lat ../../../../x")):
+        details = xarray.Dataset({name: (("scanline", "pixel"), np.ones((2, 3)), {"coordinates": named})})
+        details.to_zarr(store, group=f"product/support/{name}", zarr_format=version, consolidated=False, mode="a")
+    with Mount(store) as mount:
+        for name, found in (("absolute", ["lat", "lon"]), ("relative", ["lat"]), ("missing", [])):
+            for end in ("nc4", "nc"):
+                path = mount.files / f"product/support/{name}/{name}/{name}.{end}"
+                with xarray.open_dataset(path, engine="netcdf4") as read:
+                    assert set(read.variables) == {"scanline", name, *found}, (path, read)
+                    if name == "absolute":
+                        xarray.testing.assert_equal(read.drop_vars(name), product)
+                        assert set(read.coords) == {"scanline", "lat", "lon"}
