@@ -1,12 +1,16 @@
 //! The dimensions that the arrays of a group share, as netCDF wants them: each has one name and one length.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
 
 use crate::export::netcdf_names::legal_name;
 use crate::model::Array;
 
 /// Numbers and lengths of dimensions by their names.
-pub(super) type NumberedDimensions = BTreeMap<String, (u64, u64)>;
+type NumberedDimensions = BTreeMap<String, (u64, u64)>;
+
+/// The dimensions of a group and of those above it, the nearest first.
+pub(super) type VisibleDimensions = Vec<Rc<NumberedDimensions>>;
 
 /// The dimensions of a group.
 #[derive(Default)]
@@ -14,8 +18,9 @@ pub(super) struct GroupDimensions {
     numbers: NumberedDimensions,
     /// The number of the first one.
     first: u64,
-    /// Those of the groups above that no other hides.
-    above: NumberedDimensions,
+    /// Those of the groups above, and those of them that the group uses.
+    above: VisibleDimensions,
+    used: NumberedDimensions,
     /// Names that no dimension gets.
     taken: BTreeSet<String>,
 }
@@ -24,7 +29,7 @@ impl GroupDimensions {
     /// Returns dimensions that have numbers from `first` on, none of which gets one of the names in `taken`, below groups
     /// with others.
     pub(super) fn below(
-        above: NumberedDimensions,
+        above: VisibleDimensions,
         first: u64,
         taken: BTreeSet<String>,
     ) -> GroupDimensions {
@@ -32,15 +37,15 @@ impl GroupDimensions {
             numbers: BTreeMap::new(),
             first,
             above,
+            used: BTreeMap::new(),
             taken,
         }
     }
 
     /// Returns the dimensions that the groups below see.
-    pub(super) fn visible(&self) -> NumberedDimensions {
-        let mut visible = self.above.clone();
-        visible.extend(self.numbers.clone());
-        visible
+    pub(super) fn visible(self) -> VisibleDimensions {
+        let own = Rc::new(self.numbers);
+        std::iter::once(own).chain(self.above).collect()
     }
 
     /// Adds the dimensions of coordinate variables: of dimensions of one name theirs keeps it.
@@ -60,11 +65,16 @@ impl GroupDimensions {
     /// Returns the number of a dimension: one of the group, or of a group above if it has its name and length. One that has
     /// the name of another, of another length, gets its length as a suffix.
     pub(super) fn number(&mut self, name: Option<&str>, length: u64) -> u64 {
-        let above = name.and_then(|name| self.above.get(&legal_name(name)));
-        if let Some(&(number, _)) = above.filter(|(_, known)| *known == length)
-            && !name.is_some_and(|name| self.numbers.contains_key(&legal_name(name)))
+        if let Some(name) = name.map(legal_name)
+            && !self.numbers.contains_key(&name)
+            && let Some(above) = self
+                .above
+                .iter()
+                .find_map(|group| group.get(&name).copied())
+            && above.1 == length
         {
-            return number;
+            self.used.insert(name, above);
+            return above.0;
         }
         self.own_number(name, length)
     }
@@ -77,7 +87,7 @@ impl GroupDimensions {
             if self.taken.contains(&name) {
                 continue;
             }
-            match self.numbers.get(&name) {
+            match self.numbers.get(&name).or(self.used.get(&name)) {
                 Some(&(number, known)) if known == length => return number,
                 Some(_) => {}
                 None => return self.add(name, length),
@@ -109,5 +119,37 @@ impl GroupDimensions {
         list.into_iter()
             .map(|(name, (_, length))| (name.as_str(), *length))
             .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_group_has_the_dimensions_of_those_above_that_it_does_not_hide() {
+        let mut top = GroupDimensions::default();
+        assert_eq!((top.number(Some("x"), 5), top.number(Some("y"), 3)), (0, 1));
+        let above = top.visible();
+        let below = || GroupDimensions::below(above.clone(), 2, BTreeSet::new());
+        let mut shared = below();
+        assert_eq!(shared.number(Some("x"), 5), 0);
+        assert_eq!(shared.number(Some("x"), 7), 2);
+        assert_eq!(
+            (shared.number(Some("x"), 5), shared.number(None, 5)),
+            (0, 3)
+        );
+        assert_eq!(shared.list(), [("x_7", 7), ("dim_5", 5)]);
+        let mut hidden = below();
+        assert_eq!(
+            (hidden.number(Some("x"), 7), hidden.number(Some("x"), 5)),
+            (2, 3)
+        );
+        assert_eq!(hidden.list(), [("x", 7), ("x_5", 5)]);
+        let mut lowest = GroupDimensions::below(shared.visible(), 4, BTreeSet::new());
+        assert_eq!(
+            (lowest.number(Some("x_7"), 7), lowest.number(Some("y"), 3)),
+            (2, 1)
+        );
     }
 }

@@ -21,6 +21,9 @@ pub(super) const BOUNDS: [&str; 2] = ["bounds", "climatology"];
 /// The attribute that names the coordinates of a variable beside those of its dimensions.
 pub(super) const COORDINATES: &str = "coordinates";
 
+/// How many groups a name is looked for in: trees that people make have fewer levels.
+const MAX_GROUPS: usize = 32;
+
 /// A variable that belongs to another one.
 pub(super) struct Companion {
     /// Its name.
@@ -84,7 +87,8 @@ fn visible(
             .transpose()?;
         return Ok(node.flatten().filter(|node| node.is_array()));
     }
-    for group in std::iter::successors(Some(group.clone()), Key::parent) {
+    let groups = std::iter::successors(Some(group.clone()), Key::parent);
+    for group in groups.take(MAX_GROUPS) {
         let Ok(path) = group.child(name.as_bytes()) else {
             return Ok(None);
         };

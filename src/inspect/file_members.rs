@@ -206,16 +206,15 @@ impl Dimension<'_> {
     /// in the nearest group above that has an array of the name.
     fn coordinates<'m>(&self, members: &'m [GroupMember]) -> Vec<&'m GroupMember> {
         let mut found: Vec<&GroupMember> = Vec::new();
+        let places = places_of(members);
         for member in members {
             let array = &member.array;
             let mut names = array.dimension_names.iter().zip(&array.shape);
             if !names.any(|(name, &length)| self.is(name.as_deref(), length)) {
                 continue;
             }
-            let nearest = groups_of(&member.path).find_map(|group| {
-                let path = in_group(group, self.name);
-                members.iter().find(|member| member.path == path)
-            });
+            let nearest = nearest(&places, &member.path, self.name);
+            let nearest = nearest.and_then(|place| members.get(place));
             let nearest =
                 nearest.filter(|nearest| is_coordinate(&nearest.array, self.name, self.length));
             if let Some(nearest) = nearest
@@ -260,6 +259,17 @@ fn dimensions_of(members: &[GroupMember]) -> Vec<Dimension<'_>> {
 /// Returns the path of a name in the group of a member.
 fn beside(path: &str, name: &str) -> String {
     in_group(groups_of(path).next().unwrap_or_default(), name)
+}
+
+/// Returns the places of members by their paths.
+fn places_of(members: &[GroupMember]) -> BTreeMap<&str, usize> {
+    let paths = members.iter().map(|member| member.path.as_str());
+    paths.zip(0..).collect()
+}
+
+/// Returns the place of the array that a name means beside a member: in its group, or else in the nearest group above.
+fn nearest(places: &BTreeMap<&str, usize>, path: &str, name: &str) -> Option<usize> {
+    groups_of(path).find_map(|group| places.get(in_group(group, name).as_str()).copied())
 }
 
 /// Returns the path of a name in a group.
@@ -314,7 +324,7 @@ const KNOWN_NAMES: [&str; 4] = [
 /// Adds `axis` to the coordinate variables of maps whose names alone say that they run east or north: GDAL finds no place of
 /// a map by these.
 pub(super) fn tell_axes(members: &mut [GroupMember]) {
-    let mut told: Vec<(usize, &str)> = Vec::new();
+    let (mut told, places): (Vec<(usize, &str)>, _) = (Vec::new(), places_of(members));
     for map in members.iter() {
         let array = &map.array;
         if array.attributes.in_files().get("grid_mapping").is_none() {
@@ -322,10 +332,7 @@ pub(super) fn tell_axes(members: &mut [GroupMember]) {
         }
         for (name, &length) in array.dimension_names.iter().zip(&array.shape) {
             let Some(name) = name else { continue };
-            let place = groups_of(&map.path).find_map(|group| {
-                let path = in_group(group, name);
-                members.iter().position(|member| member.path == path)
-            });
+            let place = nearest(&places, &map.path, name);
             let found = place.and_then(|place| Some((place, &members.get(place)?.array)));
             let found = found.filter(|(_, found)| is_coordinate(found, name, length));
             if let Some((place, axis)) =

@@ -108,7 +108,6 @@ def tree():
         "w": (("z", "time"), np.arange(20).reshape(5, 4)),
     }, {"z": np.arange(5) * 100})
     deep = xarray.Dataset({"u": (("z", "time", "name"), np.arange(40).reshape(5, 4, 2))}, {"name": ["a", "b"]})
-    # A dimension of the same name is another one where it has another length.
     other = xarray.Dataset({"q": (("time", "level"), np.arange(8).reshape(4, 2))}, {"level": [1, 2]})
     return {"/": top, "/child": child, "/child/deep": deep, "/other": other}
 

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use crate::export::dimensions::{GroupDimensions, NumberedDimensions};
+use crate::export::dimensions::{GroupDimensions, VisibleDimensions};
 use crate::export::group::GroupContents;
 use crate::export::hdf5::attributes::{self, HdfValue};
 use crate::export::hdf5::datatype::{STRUCTURE, single};
@@ -63,7 +63,7 @@ struct FileScales {
     /// The object that is the scale of each dimension, by its number.
     objects: Vec<usize>,
     /// The dimensions that the arrays in a group see, by its path.
-    visible: BTreeMap<String, NumberedDimensions>,
+    visible: BTreeMap<String, VisibleDimensions>,
     /// The datasets that have a scale, with the places of the dimension, by the object of the scale.
     users: BTreeMap<usize, Vec<(usize, u32)>>,
 }
@@ -73,7 +73,7 @@ const MAX_USERS: usize = 4000;
 
 impl FileScales {
     /// Returns the dimensions that a group sees of those above it.
-    fn visible_in(&self, path: &str) -> NumberedDimensions {
+    fn visible_in(&self, path: &str) -> VisibleDimensions {
         let mut above = path;
         while let Some((group, _)) = above.rsplit_once('/') {
             if let Some(visible) = self.visible.get(group) {
