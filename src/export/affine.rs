@@ -52,6 +52,16 @@ impl AffineMap {
         }
     }
 
+    /// Returns the map whose results are multiplied by these factors; nothing if they are not as many.
+    pub(super) fn scaled(&self, factors: &[f64]) -> Option<AffineMap> {
+        self.then(&AffineMap::scale(factors))
+    }
+
+    /// Returns the map to whose results these numbers are added; nothing if they are not as many.
+    pub(super) fn moved(&self, offset: &[f64]) -> Option<AffineMap> {
+        self.then(&AffineMap::translation(offset))
+    }
+
     /// Returns the number of coordinates of a place.
     pub(super) fn inputs(&self) -> usize {
         self.inputs

@@ -9,7 +9,9 @@ use serde_json::Value;
 use crate::export::Subject;
 use crate::export::affine::AffineMap;
 use crate::export::axis_kind::kind_of;
-use crate::export::ome_zarr::{DescribedAxis, Level, LevelPlace, level_of};
+use crate::export::coordinate_systems::{DescribedAxis, LevelPlace};
+use crate::export::ome_zarr::{Level, level_of};
+use crate::export::orientation::{self, FirstVoxel, in_body};
 use crate::export::units::Measured;
 
 pub use crate::export::axis_kind::AxisKind;
@@ -51,13 +53,13 @@ pub(super) struct Dimensions {
     /// The meaning of each one, outermost first. Of an image that lies aslant, it is that in a coordinate system in which it
     /// does not.
     pub(super) axes: Vec<AxisMeaning>,
-    /// Where the box lies, if it lies aslant.
+    /// Where the box lies, if it lies aslant or in a body.
     pub(super) oblique: Option<Oblique>,
     /// What no file has, and why.
     pub(super) left_out: Vec<String>,
 }
 
-/// Where a box lies whose dimensions do not go along the axes of space.
+/// Where a box lies whose dimensions do not go along the axes of space, or in ways of a body.
 pub(super) struct Oblique {
     /// The name of the coordinate system, if it has one.
     system: Option<String>,
@@ -65,12 +67,20 @@ pub(super) struct Oblique {
     pub(super) axes: Vec<DescribedAxis>,
     /// Leads from indices in the box to coordinates.
     pub(super) map: AffineMap,
+    /// The ways of its axes in a body, for a sentence. The coordinates are then those of ITK's space of a body, to the left, to
+    /// the back and to the head.
+    pub(super) orientation: Option<String>,
 }
 
 impl Dimensions {
     /// Returns what a file leaves out whose format has no directions.
     pub(super) fn without_directions(&self) -> Option<String> {
         let oblique = self.oblique.as_ref()?;
+        if let Some(orientation) = &oblique.orientation
+            && oblique.map.permutation().is_some()
+        {
+            return Some(format!("{orientation}: the format has none"));
+        }
         Some(match &oblique.system {
             Some(name) => format!("coordinate system {name:?}: the dimensions go aslant in it"),
             None => "directions of the dimensions: they go aslant".to_string(),
@@ -101,6 +111,7 @@ pub(super) fn dimensions_of(subject: &Subject) -> Dimensions {
                 .filter_map(|output| oblique.axes.get(output).cloned())
                 .collect(),
             system: oblique.system.clone(),
+            orientation: oblique.orientation.clone(),
         });
         match place {
             Some(place) => found.oblique = Some(place),
@@ -169,12 +180,27 @@ impl Dimensions {
             axis.describe(&described);
         }
         self.left_out = level.left_out;
-        for place in level.places {
+        let last = level.places.len().saturating_sub(1);
+        for (number, place) in level.places.into_iter().enumerate() {
+            let first = level.first.as_ref().filter(|_| number == last);
+            let body = self.in_body(&place, first);
             if let Some(outputs) = place.map.permutation() {
                 self.set_place(&place, &outputs);
+                let aslant = body.map(|(body, told)| (self.aslant(body), told));
+                if let Some((Ok(oblique), told)) = aslant {
+                    self.oblique.get_or_insert(oblique.in_ways(told));
+                }
                 return;
             }
-            match self.aslant(place) {
+            let (place, told) = match body {
+                Some((body, told)) => (body, Some(told)),
+                None => (place, None),
+            };
+            let aslant = self.aslant(place).map(|oblique| match told {
+                Some(told) => oblique.in_ways(told),
+                None => oblique,
+            });
+            match aslant {
                 Ok(oblique) => {
                     // Without a system in which it is straight, the distances count all the same.
                     for (input, axis) in self.axes.iter_mut().enumerate() {
@@ -191,6 +217,22 @@ impl Dimensions {
                 }
             }
         }
+    }
+
+    /// Returns where a level lies in a body, with the ways of its axes; nothing if these do not tell it, which is said.
+    fn in_body(
+        &mut self,
+        place: &LevelPlace,
+        first: Option<&FirstVoxel>,
+    ) -> Option<(LevelPlace, String)> {
+        let told = orientation::told(place.axes.as_ref()?)?;
+        let body = in_body(place, first);
+        let known = "left, right, anterior, posterior, inferior and superior";
+        let sentence = format!("{told}: files have {known} alone, one for each axis of space");
+        if body.is_none() && !self.left_out.contains(&sentence) {
+            self.left_out.push(sentence);
+        }
+        Some((body?, told))
     }
 
     /// Takes over where a level lies whose dimensions go along an axis each, those at these places.
@@ -229,7 +271,12 @@ impl Dimensions {
         });
         if fits && map.inverse().is_some() {
             let system = place.system;
-            Ok(Oblique { system, axes, map })
+            Ok(Oblique {
+                system,
+                axes,
+                map,
+                orientation: None,
+            })
         } else {
             Err(place.system)
         }
@@ -237,10 +284,27 @@ impl Dimensions {
 }
 
 impl Oblique {
+    /// Returns the same place in a body, of axes that go these ways.
+    fn in_ways(self, orientation: String) -> Oblique {
+        Oblique {
+            orientation: Some(orientation),
+            ..self
+        }
+    }
+
     /// Returns the distance from one element to the next along a dimension.
     pub(super) fn step(&self, input: usize) -> f64 {
         let factors = (0..self.map.outputs()).map(|output| self.map.factor(output, input));
         factors.map(|factor| factor * factor).sum::<f64>().sqrt()
+    }
+
+    /// Returns what a file leaves out for programs that take no map with shear.
+    pub(super) fn without_shear(&self) -> String {
+        let place = match &self.system {
+            Some(name) => format!("coordinate system {name:?}"),
+            None => "directions of the dimensions".to_string(),
+        };
+        format!("{place} for programs that know no shear, such as ITK")
     }
 
     /// Whether each of two dimensions goes at a right angle to the other, but for what rounding has left.

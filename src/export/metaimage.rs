@@ -1,6 +1,6 @@
 //! `.mha` and `.mhd`: MetaImage of ITK, in one file and beside the `.raw` file.
 
-use crate::export::axes::{AxisMeaning, dimensions_of, joined};
+use crate::export::axes::{AxisMeaning, Dimensions, dimensions_of, joined};
 use crate::export::format::filling;
 use crate::export::placement::Placement;
 use crate::export::units::{self, Quantity, Unit};
@@ -105,6 +105,9 @@ fn header(subject: &Subject, file: &str) -> Option<Header> {
     if let Some(unit) = distance_unit {
         lines.insert(5, ("DistanceUnits", unit.to_string()));
     }
+    if let Some(sides) = sides(&dimensions, &place) {
+        lines.insert(5, ("AnatomicalOrientation", sides));
+    }
     let lines = lines
         .iter()
         .map(|(name, value)| format!("{name} = {value}\n"));
@@ -119,6 +122,22 @@ fn header(subject: &Subject, file: &str) -> Option<Header> {
         text: lines.collect(),
         left_out,
     })
+}
+
+/// Returns the side of a body at which each dimension begins, as ITK names it; nothing of an image that is not of three
+/// dimensions of a body. The matrix is that of ITK's space, to the left, to the back and to the head.
+fn sides(dimensions: &Dimensions, place: &Placement) -> Option<String> {
+    let oblique = dimensions.oblique.as_ref()?;
+    if oblique.orientation.is_none() || oblique.axes.len() != 3 {
+        return None;
+    }
+    let side = |dimension: usize| {
+        let part = |component: usize| place.direction(dimension, component);
+        let longest = (0..3).max_by(|&a, &b| part(a).abs().total_cmp(&part(b).abs()))?;
+        let (from, to) = *[('R', 'L'), ('A', 'P'), ('I', 'S')].get(longest)?;
+        Some(if part(longest) > 0.0 { from } else { to })
+    };
+    (0..3).map(side).collect()
 }
 
 fn is_length(axis: &AxisMeaning) -> bool {

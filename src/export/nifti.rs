@@ -98,12 +98,23 @@ fn left_out(described: &Dimensions, dimensions: &[FileAxis]) -> Vec<String> {
         without_unit,
         "the header has one for x, y and z and one for time",
     ));
-    let place_of_time = dimensions.get(TIME).and_then(|dimension| dimension.axis);
-    if place_of_time.is_some_and(|(_, axis)| axis.origin != 0.0) {
-        left_out.push(
-            "place of the first element along the fourth dimension: the header has that of three"
-                .to_string(),
-        );
+    let beyond = dimensions.iter().skip(TIME + 1);
+    let beyond = beyond.filter_map(|dimension| dimension.axis);
+    for (number, (_, axis)) in beyond
+        .enumerate()
+        .filter(|(_, (_, axis))| axis.origin != 0.0)
+    {
+        let name = axis.name.clone();
+        let name = name.unwrap_or_else(|| format!("dimension {}", TIME + 2 + number));
+        left_out.push(format!(
+            "place of the first element along {name}: the header has that of four dimensions"
+        ));
+    }
+    if let Some(oblique) = &described.oblique
+        && fits(oblique, dimensions)
+        && !oblique.is_rectangular()
+    {
+        left_out.push(oblique.without_shear());
     }
     left_out
 }
@@ -223,6 +234,7 @@ impl World {
             steps: [1.0; MAX_RANK],
             rows: [[0.0; 4]; 3],
             straight: None,
+            time: 0.0,
         };
         for place in SPACE {
             world.rows[place][place] = 1.0;
@@ -236,6 +248,8 @@ impl World {
             if let Some(row) = world.rows.get_mut(place) {
                 row[place] = axis.step() * count;
                 row[3] = axis.origin * count;
+            } else if place == TIME {
+                world.time = axis.origin * count;
             }
         }
         let oblique = described.oblique.as_ref();
@@ -259,11 +273,15 @@ impl World {
                 continue;
             };
             let count = count(axis.kind as usize, axis.unit.as_deref());
+            // NIfTI's space of a body is to the right, to the front and to the head.
+            let is_opposite = oblique.orientation.is_some() && axis.kind != AxisKind::Z;
+            let count = if is_opposite { -count } else { count };
             for place in SPACE {
                 let factor = input(place).map(|input| oblique.map.factor(output, input));
-                row[place] = factor.unwrap_or(0.0) * count;
+                // A sum with 0 is never -0.
+                row[place] = factor.unwrap_or(0.0) * count + 0.0;
             }
-            row[3] = oblique.map.offset(output) * count;
+            row[3] = oblique.map.offset(output) * count + 0.0;
         }
         let is_forward = SPACE.into_iter().all(|place| straight[place][place] > 0.0);
         if oblique.is_rectangular() {
@@ -271,7 +289,7 @@ impl World {
                 let column = self.rows.iter().map(|row| row[place] * row[place]);
                 self.steps[place] = column.sum::<f64>().sqrt();
             }
-        } else if is_forward {
+        } else if is_forward && oblique.orientation.is_none() {
             self.straight = Some(straight.map(|row| row[3]));
         }
     }
@@ -287,6 +305,8 @@ struct World {
     /// The first element in the coordinate system without shear, where the map has that: programs that know no shear take
     /// this.
     straight: Option<[f64; 3]>,
+    /// The time of the first element.
+    time: f64,
 }
 
 /// Whether the header can say where an image lies whose dimensions go aslant: its directions of space are x, y and z, each
@@ -329,6 +349,7 @@ fn first(dimensions: &[FileAxis], world: &World, (code, bits): (i16, i16)) -> Op
     header.put(108, &single(352.0));
     header.put(112, &single(1.0));
     header.put(123, &[world.units]);
+    header.put(136, &single(world.time));
     if let Some(origin) = world.straight {
         header.put(252, &1_i16.to_le_bytes());
         for (place, number) in origin.into_iter().enumerate() {
@@ -360,6 +381,7 @@ fn second(dimensions: &[FileAxis], world: &World, (code, bits): (i16, i16)) -> O
     header.put(104, &1_f64.to_le_bytes());
     header.put(168, &544_i64.to_le_bytes());
     header.put(176, &1_f64.to_le_bytes());
+    header.put(216, &world.time.to_le_bytes());
     if let Some(origin) = world.straight {
         header.put(344, &1_i32.to_le_bytes());
         for (place, number) in origin.into_iter().enumerate() {

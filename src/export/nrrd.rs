@@ -129,7 +129,10 @@ fn header(subject: &Subject) -> Option<Header> {
     let (rank, sizes) = (axes.len(), joined(subject.shape.iter().rev()));
     let mut text = format!("NRRD0005\ntype: {type_name}\ndimension: {rank}\n");
     let is_space = is_in_space(&dimensions);
-    if is_space {
+    let of_body = space_of_body(&dimensions);
+    if let Some(name) = of_body {
+        text += &format!("space: {name}\n");
+    } else if is_space {
         text += &format!("space dimension: {rank}\n");
     }
     text += &format!("sizes: {sizes}\n");
@@ -152,6 +155,11 @@ fn header(subject: &Subject) -> Option<Header> {
     text += &pairs.text;
     let mut left_out = dimensions.left_out.clone();
     left_out.extend(dimensions.without_directions().filter(|_| !is_space));
+    let oblique = dimensions.oblique.as_ref();
+    let ways = oblique.and_then(|oblique| oblique.orientation.as_ref());
+    left_out.extend(ways.filter(|_| is_space && of_body.is_none()).map(|ways| {
+        format!("{ways}: the header has it of x, y and z alone, and with the time of images")
+    }));
     left_out.extend(pairs.left_out);
     Some(Header { text, left_out })
 }
@@ -170,6 +178,21 @@ fn is_in_space(dimensions: &Dimensions) -> bool {
     let is_space = axes.iter().all(|axis| axis.kind.is_space());
     let is_unknown = axes.iter().all(|axis| axis.kind == Other);
     has_scale(axes) && axes.len() <= 3 && (is_space || is_unknown)
+}
+
+/// Returns the name of the space of a body in which an image lies; nothing if it lies in another space, or the space of a
+/// body has fewer directions than it, or more.
+fn space_of_body(dimensions: &Dimensions) -> Option<&'static str> {
+    use crate::export::axes::AxisKind::{Time, X, Y, Z};
+    let oblique = dimensions.oblique.as_ref();
+    let oblique = oblique.filter(|oblique| oblique.orientation.is_some())?;
+    let kinds: Vec<_> = oblique.axes.iter().map(|axis| axis.kind).collect();
+    let has_all = [X, Y, Z].iter().all(|kind| kinds.contains(kind));
+    match (has_all, kinds.len(), kinds.first()) {
+        (true, 3, _) => Some("left-posterior-superior"),
+        (true, 4, Some(Time)) => Some("left-posterior-superior-time"),
+        _ => None,
+    }
 }
 
 /// Returns directions and origin of an image in space.

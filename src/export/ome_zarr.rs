@@ -1,16 +1,18 @@
 //! OME-Zarr's description of an image: the axes of its levels, and where these lie.
 //!
 //! Up to 0.5 an image has axes, and the transformations of a level and then those of the image apply. From 0.6 (RFC-5) on
-//! it has coordinate systems: a level's transformation leads to one of them, the image's own ("intrinsic"), and those of
-//! the image lead from there to others.
+//! it has coordinate systems (`coordinate_systems.rs`): a level's transformation leads to one of them, the image's own
+//! ("intrinsic").
 
 use serde_json::Value;
 
-use crate::export::affine::AffineMap;
-use crate::export::axis_kind::{AxisKind, kind_of};
+use crate::export::coordinate_systems::{
+    Described, DescribedAxis, LevelPlace, MAX_LINKS, Systems, axes_of, transformations,
+};
+use crate::export::orientation::{self, FirstVoxel};
 use crate::export::surroundings::{ImageGroup, StoredNumbers};
 use crate::export::transformation::{MAX_STEPS, NUMBERED, TransformationReader, items};
-use crate::model::{Attributes, MAX_RANK};
+use crate::model::Attributes;
 
 /// Returns the multiscale images of a group of OME-Zarr.
 pub(super) fn multiscales(group: &Attributes) -> Vec<Value> {
@@ -37,6 +39,50 @@ pub fn labelled_image(group: &Attributes) -> Option<String> {
     let source = label.as_ref()?.get("source");
     let path = source.and_then(|source| source.get("image")?.as_str());
     Some(path.unwrap_or("../../").to_string())
+}
+
+/// Returns what a group says of how the images below it lie to one another, if it does (RFC-5).
+fn scene_of(group: &Attributes) -> Option<Value> {
+    let mut ome = group.get("ome")?;
+    let scene = ome.get_mut("scene").map(Value::take)?;
+    scene.is_object().then_some(scene)
+}
+
+/// Whether a group says how the images below it lie to one another.
+pub fn is_scene(group: &Attributes) -> bool {
+    scene_of(group).is_some()
+}
+
+/// Whether an image of a group has coordinate systems, to which a scene can be linked.
+pub fn has_systems(group: &Attributes) -> bool {
+    let images = multiscales(group);
+    images
+        .iter()
+        .any(|image| items(image, "coordinateSystems").next().is_some())
+}
+
+/// Returns the paths of the arrays that have the numbers of transformations of a scene, counted from its group: first of
+/// those that an image at this path has to do with.
+pub fn scene_number_paths(group: &Attributes, image: &[u8]) -> Vec<String> {
+    let mut found = Vec::new();
+    let scene = scene_of(group);
+    let steps = || {
+        scene
+            .iter()
+            .flat_map(|scene| items(scene, "coordinateTransformations"))
+    };
+    let is_near = |step: &&Value| {
+        let mut ends = ["input", "output"].into_iter();
+        ends.any(|end| {
+            let path = step.get(end).and_then(|end| end.get("path")?.as_str());
+            path.is_some_and(|path| path.trim_matches('/').as_bytes() == image)
+        })
+    };
+    let others = steps().filter(|step| !is_near(step));
+    for step in steps().filter(is_near).chain(others).take(MAX_LINKS) {
+        add_number_paths(step, &mut found);
+    }
+    found
 }
 
 /// Returns the paths of the arrays that have the numbers of transformations of a group's images, counted from the group.
@@ -91,27 +137,6 @@ fn level_at<'a>(image: &'a Value, path: &[u8]) -> Option<&'a Value> {
     })
 }
 
-/// An axis of a coordinate system.
-#[derive(Clone, Debug, PartialEq)]
-pub(super) struct DescribedAxis {
-    pub(super) name: String,
-    pub(super) kind: AxisKind,
-    pub(super) unit: Option<String>,
-    /// Whether it counts elements.
-    is_array: bool,
-}
-
-/// Where a level lies in a coordinate system.
-#[derive(Clone, Debug)]
-pub(super) struct LevelPlace {
-    /// The name of the coordinate system, from 0.6 on.
-    pub(super) system: Option<String>,
-    /// Its axes; nothing if these are not described.
-    pub(super) axes: Option<Vec<DescribedAxis>>,
-    /// Leads from indices to coordinates.
-    pub(super) map: AffineMap,
-}
-
 /// What an image says of one of its levels.
 #[derive(Default)]
 pub(super) struct Level {
@@ -119,6 +144,8 @@ pub(super) struct Level {
     pub(super) axes: Option<Vec<DescribedAxis>>,
     /// Where it lies, in the coordinate system that is to be shown first.
     pub(super) places: Vec<LevelPlace>,
+    /// Where its program has put the first voxel of the first level, if its axes go in ways of a body.
+    pub(super) first: Option<FirstVoxel>,
     /// What no file has, and why.
     pub(super) left_out: Vec<String>,
 }
@@ -136,44 +163,100 @@ pub(super) fn level_of(
         .iter()
         .filter_map(|image| Some((image, level_at(image, group.path)?)));
     let (image, level) = found.next()?;
-    let systems = Systems::of(image, group.numbers);
-    let mut found = if systems.all.is_empty() {
+    let scene = group.scene.and_then(|scene| scene_of(scene.attributes));
+    let systems = systems_of(image, group, scene.as_ref());
+    let mut found = if systems.is_empty() {
         level_of_axes((image, group.numbers), level, rank)
     } else {
         level_of_systems(image, &systems, level, (labelled, rank))
     };
-    found.left_out.extend(orientation(image));
+    if let Some(labelled) = labelled {
+        found.take_orientation(labelled);
+    }
+    found.first = first_voxel(image, &systems, group.numbers, rank);
     Some(found)
 }
 
-/// Returns what a file leaves out of an image whose axes lead from one side of a body to the other (RFC-4).
-fn orientation(image: &Value) -> Option<String> {
-    let systems = items(image, "coordinateSystems").take(MAX_SYSTEMS);
-    let mut told: Vec<String> = Vec::new();
-    for axis in std::iter::once(image)
-        .chain(systems)
-        .flat_map(|of| items(of, "axes"))
-    {
-        let Some(orientation) = axis.get("orientation") else {
-            continue;
-        };
-        let value = orientation.get("value").unwrap_or(orientation);
-        let name = axis.get("name").and_then(Value::as_str).unwrap_or_default();
-        let value = value.as_str().unwrap_or("not known").chars().take(40);
-        let sentence = format!("{name} ({})", value.collect::<String>());
-        if told.len() < MAX_RANK && !told.contains(&sentence) {
-            told.push(sentence);
+/// Returns the coordinate systems of an image and those of its scene.
+fn systems_of<'a>(
+    image: &'a Value,
+    group: &ImageGroup<'a>,
+    scene: Option<&'a Value>,
+) -> Systems<'a> {
+    let stored = group.numbers;
+    let scene = group.scene.zip(scene).map(|(group, value)| {
+        let stored = group.numbers;
+        (Described { value, stored }, group.path)
+    });
+    Systems::of(
+        Described {
+            value: image,
+            stored,
+        },
+        scene,
+    )
+}
+
+impl Level {
+    /// Has the axes of labels go the ways in a body that those of the same names in their image go, unless they say it.
+    fn take_orientation(&mut self, labelled: &ImageGroup) {
+        let places = self.places.iter_mut().map(|place| &mut place.axes);
+        let axes = std::iter::once(&mut self.axes).chain(places).flatten();
+        let mut axes: Vec<_> = axes.collect();
+        if axes.iter().any(|axes| orientation::told(axes).is_some()) {
+            return;
+        }
+        let images = multiscales(labelled.attributes);
+        let Some(image) = images.first() else { return };
+        let systems = systems_of(image, labelled, None);
+        let own = items(image, "datasets")
+            .next()
+            .map(|level| systems.own(level));
+        let of_system = own.and_then(|own| systems.axes(own));
+        let of_image = of_system.or_else(|| axes_of(image.get("axes")));
+        for axis in axes.iter_mut().flat_map(|axes| axes.iter_mut()) {
+            let mut same = of_image.iter().flatten();
+            let same = same.find(|other| other.name == axis.name);
+            axis.orientation = same.and_then(|other| other.orientation.clone());
         }
     }
-    let told = (!told.is_empty()).then(|| told.join(", "))?;
-    Some(format!(
-        "orientation of {told}: it is not read, and left and right may be exchanged"
-    ))
+}
+
+/// Returns where ngff-zarr has put the first voxel of an image: it writes the place that ITK tells, or nibabel, whatever
+/// way the axes go. Its levels lie to one another as the axes tell.
+fn first_voxel(
+    image: &Value,
+    systems: &Systems,
+    stored: &[StoredNumbers],
+    rank: usize,
+) -> Option<FirstVoxel> {
+    // Written since 0.1; of NIfTI it has a name of its own.
+    if image.get("@type")? != "ngff:Image" || image.get("coordinateTransformations").is_some() {
+        return None;
+    }
+    let level = items(image, "datasets").next()?;
+    let level = if systems.is_empty() {
+        level_of_axes((image, stored), level, rank)
+    } else {
+        level_of_systems(image, systems, level, (None, rank))
+    };
+    let map = &level.places.last()?.map;
+    let is_of_nibabel = image
+        .get("name")
+        .is_some_and(|name| name == "nibabel_converted_image");
+    Some(FirstVoxel {
+        coordinates: (0..rank).map(|axis| map.offset(axis)).collect(),
+        signs: if is_of_nibabel {
+            [-1.0, -1.0, 1.0]
+        } else {
+            [1.0; 3]
+        },
+    })
 }
 
 /// Returns what an image of up to 0.5 says of a level.
 fn level_of_axes((image, stored): (&Value, &[StoredNumbers]), level: &Value, rank: usize) -> Level {
-    let axes = described(image.get("axes")).filter(|axes| axes.len() == rank);
+    let axes = axes_of(image.get("axes")).filter(|axes| axes.len() == rank);
     let steps: Vec<&Value> = transformations(level)
         .chain(transformations(image))
         .collect();
@@ -181,7 +264,8 @@ fn level_of_axes((image, stored): (&Value, &[StoredNumbers]), level: &Value, ran
         axes: axes.clone(),
         ..Level::default()
     };
-    if steps.is_empty() {
+    let has_orientation = axes.iter().any(|axes| orientation::told(axes).is_some());
+    if steps.is_empty() && !has_orientation {
         return found;
     }
     match TransformationReader::new(stored).sequence(steps.into_iter(), rank) {
@@ -224,7 +308,7 @@ fn level_of_systems(
             return found;
         }
     };
-    let mut others = systems.others(image, own);
+    let mut others = systems.others(own);
     if others.shown.is_none()
         && let Some(through) = labelled.and_then(|labelled| through_image(labelled, systems, own))
     {
@@ -257,7 +341,8 @@ fn no_place(why: &str) -> String {
 fn through_image(labelled: &ImageGroup, labels: &Systems, labels_own: usize) -> Option<LevelPlace> {
     let images = multiscales(labelled.attributes);
     let image = images.first()?;
-    let systems = Systems::of(image, labelled.numbers);
+    let scene = labelled.scene.and_then(|scene| scene_of(scene.attributes));
+    let systems = systems_of(image, labelled, scene.as_ref());
     let own = systems.own(items(image, "datasets").next()?);
     let (axes, rank) = (systems.axes(own), labels.axes(labels_own)?.len());
     let link = transformations(image).find_map(|step| {
@@ -272,7 +357,7 @@ fn through_image(labelled: &ImageGroup, labels: &Systems, labels_own: usize) -> 
             _ => None,
         }
     });
-    let shown = systems.others(image, own).shown;
+    let shown = systems.others(own).shown;
     let Some(link) = link else {
         return same_axes(&labels.axes(labels_own)?, &axes?, shown?);
     };
@@ -312,223 +397,7 @@ fn same_axes(
     })
 }
 
-fn transformations(described: &Value) -> impl Iterator<Item = &Value> {
-    items(described, "coordinateTransformations").take(MAX_STEPS + 1)
-}
-
 /// Whether a transformation leads from no named coordinate system and to none.
 fn is_endless(step: &Value) -> bool {
     step.get("input").is_none() && step.get("output").is_none()
-}
-
-/// The coordinate systems of an image of 0.6: names and axes.
-struct Systems<'a> {
-    all: Vec<(String, Vec<DescribedAxis>)>,
-    stored: &'a [StoredNumbers],
-}
-
-/// What an image says of coordinate systems beside its own.
-#[derive(Default)]
-struct OtherSystems {
-    /// The one that is shown in place of it, with the map to it.
-    shown: Option<LevelPlace>,
-    left_out: Vec<String>,
-}
-
-impl<'a> Systems<'a> {
-    fn of(image: &Value, stored: &'a [StoredNumbers]) -> Systems<'a> {
-        let all = items(image, "coordinateSystems").take(MAX_SYSTEMS);
-        let all = all.filter_map(|system| {
-            let name = system.get("name").and_then(Value::as_str);
-            Some((
-                name.unwrap_or_default().to_string(),
-                described(system.get("axes"))?,
-            ))
-        });
-        Systems {
-            all: all.collect(),
-            stored,
-        }
-    }
-
-    fn reader(&self) -> TransformationReader<'a> {
-        TransformationReader::new(self.stored)
-    }
-
-    /// Returns the place of the system that the transformation of a level leads to, or of the last one.
-    fn own(&self, level: &Value) -> usize {
-        let named = transformations(level).find_map(|step| self.at(step, "output"));
-        named.unwrap_or(self.all.len().saturating_sub(1))
-    }
-
-    /// Returns the place of the system that an end of a transformation names; nothing of a system of another group.
-    fn at(&self, step: &Value, end: &str) -> Option<usize> {
-        let end = step.get(end)?;
-        // Drafts had a name alone.
-        let name = end.as_str().or_else(|| end.get("name")?.as_str())?;
-        let path = end.get("path").and_then(Value::as_str);
-        let is_here = path.is_none_or(|path| path.is_empty() || path == ".");
-        let mut names = self.all.iter().map(|(name, _)| name);
-        names.position(|known| is_here && known == name)
-    }
-
-    fn name(&self, place: usize) -> Option<String> {
-        self.all.get(place).map(|(name, _)| name.clone())
-    }
-
-    fn axes(&self, place: usize) -> Option<Vec<DescribedAxis>> {
-        self.all.get(place).map(|(_, axes)| axes.clone())
-    }
-
-    /// Finds the system that is shown: of those that the image's transformations lead to, the one that is listed first
-    /// and says no less of its axes than the image's own.
-    fn others(&self, image: &Value, own: usize) -> OtherSystems {
-        let mut found = OtherSystems::default();
-        let Some(own_axes) = self.axes(own) else {
-            return found;
-        };
-        for (place, (name, axes)) in self.all.iter().enumerate() {
-            let says_less = axes.iter().any(|axis| axis.is_array)
-                || (own_axes.iter().any(|axis| axis.unit.is_some())
-                    && axes.iter().all(|axis| axis.unit.is_none()));
-            if place == own || says_less {
-                continue;
-            }
-            let map = transformations(image).find_map(|step| {
-                let ends = (self.at(step, "input")?, self.at(step, "output")?);
-                if ends == (own, place) {
-                    return Some(self.reader().map_of(step, own_axes.len()));
-                }
-                (ends == (place, own)).then(|| {
-                    let map = self.reader().map_of(step, axes.len())?;
-                    map.inverse().ok_or_else(|| "has no inverse".to_string())
-                })
-            });
-            let why = match map {
-                None => continue,
-                Some(Err(why)) => format!("the transformation {why}"),
-                Some(Ok(map)) if map.outputs() != own_axes.len() || axes.len() != map.outputs() => {
-                    format!(
-                        "it has {} axes, and the array has {}",
-                        axes.len(),
-                        own_axes.len()
-                    )
-                }
-                Some(Ok(_)) if found.shown.is_some() => {
-                    "a file has one coordinate system".to_string()
-                }
-                Some(Ok(map)) => {
-                    found.shown = Some(LevelPlace {
-                        system: Some(name.clone()),
-                        axes: Some(axes.clone()),
-                        map,
-                    });
-                    continue;
-                }
-            };
-            found
-                .left_out
-                .push(format!("coordinate system {name:?}: {why}"));
-        }
-        found
-    }
-}
-
-/// The most coordinate systems of an image that are read: real ones have a few.
-const MAX_SYSTEMS: usize = 64;
-
-/// Returns a list of axes; nothing if it is none. Before 0.4 an axis is a name alone.
-fn described(list: Option<&Value>) -> Option<Vec<DescribedAxis>> {
-    let list = list?.as_array()?;
-    if list.len() > MAX_RANK {
-        return None;
-    }
-    let text = |axis: &Value, member: &str| axis.get(member)?.as_str().map(str::to_string);
-    let mut is_space = Vec::new();
-    let mut axes = Vec::new();
-    for axis in list {
-        let own = axis.as_str().map(str::to_string);
-        let name = own.or_else(|| text(axis, "name")).unwrap_or_default();
-        let of_type = text(axis, "type");
-        let by_name = kind_of(&name);
-        axes.push(DescribedAxis {
-            kind: match of_type.as_deref() {
-                Some("time") => AxisKind::Time,
-                Some("channel") => AxisKind::Channel,
-                Some("space") if !by_name.is_space() => AxisKind::Other,
-                _ => by_name,
-            },
-            unit: text(axis, "unit"),
-            is_array: of_type.as_deref() == Some("array"),
-            name,
-        });
-        is_space.push(of_type.as_deref() == Some("space"));
-    }
-    // Names are free. The order is z, y, x.
-    let count = is_space.iter().filter(|&&is_space| is_space).count();
-    if (1..=3).contains(&count) && !axes.iter().any(|axis| axis.kind.is_space()) {
-        let kinds = [AxisKind::X, AxisKind::Y, AxisKind::Z];
-        let spaces = axes.iter_mut().zip(is_space).rev();
-        let spaces = spaces.filter(|(_, is_space)| *is_space);
-        for ((axis, _), kind) in spaces.zip(kinds) {
-            axis.kind = kind;
-        }
-    }
-    Some(axes)
-}
-
-#[cfg(test)]
-mod tests {
-    use serde_json::json;
-
-    use super::*;
-
-    #[test]
-    fn an_orientation_of_axes_is_told() {
-        let oriented = |name: &str, value: &str| json!({"name": name, "type": "space", "orientation": {"type": "anatomical", "value": value}});
-        let axes = json!([
-            oriented("y", "anterior-to-posterior"),
-            oriented("x", "left-to-right")
-        ]);
-        let levels = json!([{"path": "0"}]);
-        for (image, is_told) in [
-            (json!({"axes": axes, "datasets": levels}), true),
-            (
-                json!({"coordinateSystems": [{"name": "a", "axes": axes}], "datasets": levels}),
-                true,
-            ),
-            (json!({"axes": ["y", "x"], "datasets": levels}), false),
-        ] {
-            let members = json!({"multiscales": [image]});
-            let attributes = Attributes::parse(&members.to_string()).unwrap();
-            let group = ImageGroup {
-                attributes: &attributes,
-                path: b"0",
-                numbers: &[],
-            };
-            let level = level_of(&group, None, 2).unwrap();
-            let names = "y (anterior-to-posterior), x (left-to-right)";
-            let has =
-                |sentence: &String| sentence.starts_with(&format!("orientation of {names}: "));
-            assert_eq!(level.left_out.iter().any(has), is_told, "{image}");
-        }
-    }
-
-    #[test]
-    fn axes_of_space_with_other_names_are_z_y_and_x() {
-        use AxisKind::{Channel, Other, Time, X, Y, Z};
-        let kinds = |axes: Value| -> Vec<AxisKind> {
-            let axes = described(Some(&axes)).unwrap();
-            axes.into_iter().map(|axis| axis.kind).collect()
-        };
-        let space = |name: &str| json!({"name": name, "type": "space"});
-        assert_eq!(
-            kinds(json!([space("t"), space("b"), space("a")])),
-            [Z, Y, X]
-        );
-        assert_eq!(kinds(json!([space("x"), space("q")])), [X, Other]);
-        let mixed = json!([{"name": "q", "type": "time"}, {"name": "w", "type": "channel"}, space("l"), space("p")]);
-        assert_eq!(kinds(mixed), [Time, Channel, Y, X]);
-        assert_eq!(kinds(json!(["t", "y", "x"])), [Time, Y, X]);
-    }
 }

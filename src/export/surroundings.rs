@@ -17,6 +17,8 @@ pub struct Surroundings<'a> {
     pub labelled: Option<ImageGroup<'a>>,
     /// The numbers of the transformations of the image that it is a level of.
     pub numbers: &'a [StoredNumbers],
+    /// The scene of the image that it is a level of, if the array's own group has that image.
+    pub scene: Option<SceneGroup<'a>>,
     /// The attributes of the variable that the array's attribute `grid_mapping` names.
     pub mapping: Option<&'a Attributes>,
     /// What the layout of GeoZarr, in the group or in the one above it, says of the level that the array is of.
@@ -35,6 +37,19 @@ pub struct ImageGroup<'a> {
     /// Its attributes.
     pub attributes: &'a Attributes,
     /// The path of the array from it, or of what is looked at.
+    pub path: &'a [u8],
+    /// The numbers of its transformations, as far as they were read.
+    pub numbers: &'a [StoredNumbers],
+    /// The group above it that says how its image lies to others.
+    pub scene: Option<SceneGroup<'a>>,
+}
+
+/// A group of OME-Zarr that says how the images below it lie to one another.
+#[derive(Clone, Copy)]
+pub struct SceneGroup<'a> {
+    /// Its attributes.
+    pub attributes: &'a Attributes,
+    /// The path of the group of the image from it.
     pub path: &'a [u8],
     /// The numbers of its transformations, as far as they were read.
     pub numbers: &'a [StoredNumbers],
@@ -64,6 +79,7 @@ impl<'a> Surroundings<'a> {
             attributes,
             path: name,
             numbers: self.numbers,
+            scene: self.scene,
         });
         self.image.or(own)
     }

@@ -9,8 +9,10 @@ use serde_json::Value;
 use crate::array::Arrays;
 use crate::error::{Error, Kind, Result};
 use crate::export::coordinate_variable::CoordinateVariable;
-use crate::export::ome_zarr::{labelled_image, names_level, number_paths};
-use crate::export::surroundings::{ImageGroup, StoredNumbers, Surroundings};
+use crate::export::ome_zarr::{
+    has_systems, is_scene, labelled_image, names_level, number_paths, scene_number_paths,
+};
+use crate::export::surroundings::{ImageGroup, SceneGroup, StoredNumbers, Surroundings};
 use crate::export::{Export, FileParts};
 use crate::grid::Region;
 use crate::hierarchy::{Hierarchy, NodeEntry};
@@ -35,6 +37,9 @@ pub struct SurroundingNodes {
     /// The numbers of transformations of these two that are stored in arrays.
     numbers: Vec<StoredNumbers>,
     labelled_numbers: Vec<StoredNumbers>,
+    /// The scenes in which these two are.
+    scene: Option<SceneNode>,
+    labelled_scene: Option<SceneNode>,
     pub(super) mapping: Option<Arc<NodeEntry>>,
     /// What the layout of GeoZarr says of the level that the array is of.
     pub(super) level: Option<Attributes>,
@@ -44,6 +49,15 @@ pub struct SurroundingNodes {
     pub(super) root: Option<Arc<NodeEntry>>,
     /// In the order of the dimensions.
     pub(super) coordinates: Vec<Option<CoordinateVariable>>,
+}
+
+/// A group that says how the images below it lie to one another.
+#[derive(Clone)]
+struct SceneNode {
+    group: Arc<NodeEntry>,
+    /// The path of an image from there.
+    image: Key,
+    numbers: Vec<StoredNumbers>,
 }
 
 /// Finds the node at a path.
@@ -84,6 +98,9 @@ impl SurroundingNodes {
         self.image = self.image_above(array, find)?;
         self.labelled = self.labelled_by(find)?;
         self.mapping = mapping_of(array, find)?;
+        let image = self.image.as_ref().map(|(group, _)| group);
+        self.scene = scene_above(image.or(self.group.as_ref()), find)?;
+        self.labelled_scene = scene_above(self.labelled.as_ref().map(|(group, _)| group), find)?;
         Ok(self)
     }
 
@@ -94,8 +111,8 @@ impl SurroundingNodes {
         hierarchy: &Hierarchy,
         arrays: &Arrays,
     ) -> Result<SurroundingNodes> {
-        let read = |group: Option<&Arc<NodeEntry>>| {
-            let paths = attributes(group).map(number_paths).unwrap_or_default();
+        let read = |group: Option<&Arc<NodeEntry>>, paths: Option<Vec<String>>| {
+            let paths = paths.unwrap_or_default();
             let mut found = Vec::new();
             for path in paths {
                 let mut names = path.split('/').filter(|name| !["", "."].contains(name));
@@ -114,8 +131,20 @@ impl SurroundingNodes {
             Ok(found)
         };
         let image = self.image.as_ref().map(|(group, _)| group);
-        self.numbers = read(image.or(self.group.as_ref()))?;
-        self.labelled_numbers = read(self.labelled.as_ref().map(|(group, _)| group))?;
+        let image = image.or(self.group.as_ref());
+        let labelled = self.labelled.as_ref().map(|(group, _)| group);
+        let of_image = read(image, attributes(image).map(number_paths))?;
+        self.labelled_numbers = read(labelled, attributes(labelled).map(number_paths))?;
+        self.numbers = of_image;
+        for scene in [&mut self.scene, &mut self.labelled_scene]
+            .into_iter()
+            .flatten()
+        {
+            let group = Some(&scene.group);
+            let paths = attributes(group);
+            let paths = paths.map(|scene_of| scene_number_paths(scene_of, scene.image.as_bytes()));
+            scene.numbers = read(group, paths)?;
+        }
         Ok(self)
     }
 
@@ -123,9 +152,14 @@ impl SurroundingNodes {
     pub fn attributes(&self) -> Surroundings<'_> {
         Surroundings {
             group: attributes(self.group.as_ref()),
-            image: image_group(self.image.as_ref(), &self.numbers),
-            labelled: image_group(self.labelled.as_ref(), &self.labelled_numbers),
+            image: image_group(self.image.as_ref(), &self.numbers, self.scene.as_ref()),
+            labelled: image_group(
+                self.labelled.as_ref(),
+                &self.labelled_numbers,
+                self.labelled_scene.as_ref(),
+            ),
             numbers: &self.numbers,
+            scene: scene_group(self.scene.as_ref()),
             mapping: attributes(self.mapping.as_ref()),
             level: self.level.as_ref(),
             levels: attributes(self.levels.as_ref()),
@@ -238,13 +272,45 @@ fn stored_numbers(
 fn image_group<'a>(
     group: Option<&'a (Arc<NodeEntry>, Key)>,
     numbers: &'a [StoredNumbers],
+    scene: Option<&'a SceneNode>,
 ) -> Option<ImageGroup<'a>> {
     let (group, path) = group?;
     Some(ImageGroup {
         attributes: attributes(Some(group))?,
         path: path.as_bytes(),
         numbers,
+        scene: scene_group(scene),
     })
+}
+
+/// Returns the attributes of a scene, with the path of the image from there.
+fn scene_group(scene: Option<&SceneNode>) -> Option<SceneGroup<'_>> {
+    let scene = scene?;
+    Some(SceneGroup {
+        attributes: attributes(Some(&scene.group))?,
+        path: scene.image.as_bytes(),
+        numbers: &scene.numbers,
+    })
+}
+
+/// Finds the nearest group above that of an image that says how the images below it lie to one another.
+fn scene_above(image: Option<&Arc<NodeEntry>>, find: FindNode<'_>) -> Result<Option<SceneNode>> {
+    let Some(image) = image.filter(|image| attributes(Some(image)).is_some_and(has_systems)) else {
+        return Ok(None);
+    };
+    for above in groups_above(&image.path) {
+        let Some(group) = find(&above)? else { continue };
+        let path = image.path.below(&above);
+        if let Some(image) = path.filter(|_| attributes(Some(&group)).is_some_and(is_scene)) {
+            let numbers = Vec::new();
+            return Ok(Some(SceneNode {
+                group,
+                image,
+                numbers,
+            }));
+        }
+    }
+    Ok(None)
 }
 
 /// Returns the group of an array and those above it, the nearest first.

@@ -109,7 +109,8 @@ def by_nibabel(path):
 
     read = nibabel.load(path)
     zooms = np.array(read.header.get_zooms())
-    return SimpleNamespace(steps=read.affine[:3, :3], origin=read.affine[:3, 3], units=read.header.get_xyzt_units(), zooms=zooms)
+    return SimpleNamespace(steps=read.affine[:3, :3], origin=read.affine[:3, 3], units=read.header.get_xyzt_units(), zooms=zooms,
+                           time=float(read.header["toffset"]))
 
 
 def by_tifffile(path):
@@ -200,6 +201,10 @@ def test_the_place_of_an_image_in_all_formats(tmp_path, mounted, version):
         nifti = by_nibabel(files / letters / "s0/s0.nii")
         if "t" in letters:
             assert nifti.units == ("micron", "msec") and nifti.zooms[3] == 0.5
+            assert nifti.time == 7 and by_nibabel(files / letters / "s1/s1.nii").time == -7
+            # ITK has seconds.
+            itk = by_itk(files / letters / "s0/s0.nii")
+            near([itk.origin[3], itk.steps[3, 3]], [0.007, 0.0005])
         units = by_pynrrd(files / letters / "s0/s0.nrrd").units
         assert units == [UNITS.get(name, "") for name in reversed(letters)]
 
@@ -257,6 +262,8 @@ def test_coordinate_systems_of_an_image_in_all_formats(tmp_path, mounted):
     found = by_itk(files / "affine/s0/s0.nii")
     near(found.steps * 1000, diagonal(-0.25, -0.5, 2))
     near(found.origin * 1000, [-20, -10, 1])
+    said = os.getxattr(files / "affine/s0/s0.nii", "user.zarrfs.left_out").decode()
+    assert said == 'coordinate system "world" for programs that know no shear, such as ITK\n'
     # Elements are moved where a format has an order of its own.
     pixels = by_tifffile(files / "map_axis/s0/s0.ome.tif")
     assert [pixels[f"PhysicalSize{name}"] for name in "XYZ"] == [2, 0.5, 0.25]
@@ -282,6 +289,131 @@ def test_images_of_ngff_zarr(tmp_path, mounted):
             turn = np.array([[0.8, 0.6, 0, 0], [-0.6, 0.8, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1]])
             steps, origin = turn @ steps, turn @ origin + [300, 200, 100, 0]
         check(files / f"scale{number}/image/image", steps, origin)
+
+
+SIDES = {"right-to-left": (0, 1), "left-to-right": (0, -1), "anterior-to-posterior": (1, 1), "posterior-to-anterior": (1, -1),
+         "inferior-to-superior": (2, 1), "superior-to-inferior": (2, -1)}
+
+# The ways of z, y and x in a body.
+WAYS = {
+    "lps": ("inferior-to-superior", "anterior-to-posterior", "right-to-left"),
+    "ras": ("inferior-to-superior", "posterior-to-anterior", "left-to-right"),
+    "sagittal": ("left-to-right", "superior-to-inferior", "anterior-to-posterior"),
+    "coronal": ("posterior-to-anterior", "superior-to-inferior", "left-to-right"),
+}
+
+
+def with_ways(ways, letters="zyx", unit="millimeter"):
+    """Returns the axes of an image in a body, as RFC 4 describes them."""
+    found = axes(letters, dict.fromkeys("zyx", unit))
+    for axis, way in zip(found[-len(ways):], ways, strict=True):
+        axis["orientation"] = {"type": "anatomical", "value": way}
+    return found
+
+
+def with_axes(store, path, found):
+    """Gives an image of up to 0.5 other axes."""
+    group = zarr.open_group(store, path=path, mode="a")
+    ome = group.attrs["ome"]
+    ome["multiscales"][0]["axes"] = found
+    group.attrs["ome"] = ome
+
+
+def in_body(ways, steps, origin):
+    """Returns steps and origin of x, y and z in ITK's space of a body, where those along the ways are these."""
+    matrix = np.zeros((3, 3))
+    for dimension, way in enumerate(reversed(ways)):
+        side, sign = SIDES[way]
+        matrix[side, dimension] = sign
+    return matrix @ np.diag(steps), matrix @ origin
+
+
+def check_in_body(base, steps, origin, data=None):
+    """Fails unless all programs have an image at the same place in a body; with `data`, and the same voxels there."""
+    import nibabel
+    import SimpleITK
+
+    for extension in ("nrrd", "nhdr", "mha", "mhd", "nii"):
+        found = by_itk(f"{base}.{extension}")
+        near(found.steps[:3, :3], steps)
+        near(found.origin[:3], origin)
+    assert by_pynrrd(f"{base}.nrrd").steps.shape == by_itk(f"{base}.nrrd").steps.shape
+    found, to_nifti = nibabel.load(f"{base}.nii"), np.diag([-1, -1, 1, 1])
+    near(found.affine[:3, :3], to_nifti[:3, :3] @ steps)
+    near(found.affine[:3, 3], to_nifti[:3, :3] @ origin)
+    if data is not None:
+        found = by_vtk(f"{base}.vti")
+        near(found.steps, steps)
+        near(found.origin, origin)
+        for extension in ("nrrd", "mha", "nii"):
+            np.testing.assert_array_equal(SimpleITK.GetArrayFromImage(SimpleITK.ReadImage(f"{base}.{extension}")), data)
+
+
+def test_axes_go_in_ways_of_a_body(tmp_path, mounted):
+    """RFC 4: the same voxel has the same place in a body in all programs."""
+    import SimpleITK
+
+    store, data = tmp_path / "a.zarr", np.arange(60, dtype="u2").reshape(3, 4, 5)
+    for name, ways in WAYS.items():
+        levels = [[step("scale", [2, 0.5, 0.25]), step("translation", [3, 10, 20])]]
+        image(store, "zyx", (3, 4, 5), levels, version="0.5", path=f"axes/{name}")
+        with_axes(store, f"axes/{name}", with_ways(ways))
+        place = [placed("tzyx", [1, 2, 0.5, 0.25], [7, 3, 10, 20])]
+        systems = [system("pixels", "tzyx"), {"name": "own", "axes": with_ways(ways, "tzyx")}]
+        # Another system that does not say the ways is not shown.
+        image(store, "tzyx", (2, 3, 4, 5), place, systems, [between("own", "pixels", step("identity"))], path=f"systems/{name}")
+    # Labels go the ways of their image.
+    image(store, "zyx", (3, 4, 5), levels, version="0.5", path="axes/ras/labels/cells", **{"image-label": {}})
+    with_axes(store, "axes/ras/labels/cells", axes("zyx", dict.fromkeys("zyx", "millimeter")))
+    files = mounted(store).files
+    for name, ways in WAYS.items():
+        steps, origin = in_body(ways, [0.25, 0.5, 2], [20, 10, 3])
+        base = files / f"axes/{name}/s0/s0"
+        check_in_body(base, steps, origin, data)
+        check_in_body(files / f"systems/{name}/s0/s0", steps, origin)
+        if name == "ras":
+            check_in_body(files / "axes/ras/labels/cells/s0/s0", steps, origin, data)
+        written = SimpleITK.ReadImage(f"{base}.mha")
+        SimpleITK.WriteImage(written, tmp_path / "own.mha")
+        own, header = ((path.read_bytes().split(b"AnatomicalOrientation = ")[1][:3]) for path in (tmp_path / "own.mha", base.with_suffix(".mha")))
+        assert own == header
+        check_in_body(files / f"axes/{name}/s0/s0@:,1:,::2", steps * [2, 1, 1], origin + steps[:, 1], data[:, 1:, ::2])
+    ways = "orientation of z (inferior-to-superior), y (posterior-to-anterior), x (left-to-right)"
+    said = {extension: os.getxattr(files / f"axes/ras/s0/s0.{extension}", "user.zarrfs.left_out").decode() for extension in ("mrc", "ome.tif", "fits")}
+    assert all(f"{ways}: the format has none\n" in sentences for sentences in said.values()), said
+    with pytest.raises(OSError, match="No data"):
+        os.getxattr(files / "axes/ras/s0/s0.nii", "user.zarrfs.left_out")
+
+
+def test_ways_of_a_body_that_files_do_not_have_are_said(tmp_path, mounted):
+    store = tmp_path / "a.zarr"
+    rodent = ("dorsal-to-ventral", "rostral-to-caudal", "left-to-right")
+    for name, ways in (("rodent", rodent), ("twice", ("left-to-right", "right-to-left", "superior-to-inferior")), ("some", rodent[2:])):
+        systems = [{"name": "own", "axes": with_ways(ways, unit="micrometer")}]
+        image(store, "zyx", (3, 4, 5), [placed("zyx", [2, 0.5, 0.25], [1, 10, 20])], systems, path=name)
+    files = mounted(store).files
+    for name, told in (("rodent", "z (dorsal-to-ventral), y (rostral-to-caudal), x (left-to-right)"), ("some", "x (left-to-right)"),
+                       ("twice", "z (left-to-right), y (right-to-left), x (superior-to-inferior)")):
+        check(files / name / "s0/s0", *STRAIGHT)
+        said = os.getxattr(files / name / "s0/s0.nii", "user.zarrfs.left_out").decode()
+        assert said == (f"orientation of {told}: files have left, right, anterior, posterior, inferior and superior alone, "
+                        "one for each axis of space\n")
+
+
+@pytest.mark.parametrize("program", ["itk", "nibabel"])
+def test_images_of_ngff_zarr_lie_where_their_programs_have_them(tmp_path, mounted, program):
+    """It writes the ways of the axes, and the place of the first voxel as ITK or nibabel tell it."""
+    store = tmp_path / "a.zip"
+    store.write_bytes(base64.b64decode((IMAGES / f"ngff_zarr_{program}.zip.base64").read_bytes()))
+    files = mounted(store).files
+    turned = np.array([[0.0, 0, 1], [-1, 0, 0], [0, -1, 0]])
+    for level, factor in (("scale0", 1), ("scale1", 2)):
+        steps = turned @ np.diag([0.5, 1, 2])
+        # The first voxel of the next level has its middle between two of this one.
+        origin = [10, 20, 30] + steps @ np.full(3, (factor - 1) / 2)
+        (folder,) = (path for path in (files / level).iterdir() if path.is_dir())
+        data = np.arange(4 * 6 * 8, dtype="u2").reshape(4, 6, 8) if factor == 1 else np.load(folder / f"{folder.name}.npy")
+        check_in_body(folder / folder.name, steps * factor, origin, data)
 
 
 @pytest.mark.parametrize("version", ["0.4", "0.5"])
@@ -325,6 +457,76 @@ def test_labels_of_0_6_lie_where_their_image_lies(tmp_path, mounted):
     check(files / "labels/flat/s0/s0", *MAPPED["rotation"][1])
 
 
+def linked(start, end, transformation):
+    """Returns a transformation of a scene: an end is the path of an image and the name of a system, or that of one of its own."""
+    ends = ({"path": end[0], "name": end[1]} if isinstance(end, tuple) else {"name": end} for end in (start, end))
+    return {**transformation, **dict(zip(("input", "output"), ends, strict=True))}
+
+
+def test_images_lie_in_the_first_system_of_their_scene(tmp_path, mounted):
+    """Through other images and backwards, by numbers in an array, and with their labels; what leads nowhere is said."""
+    store, own = tmp_path / "a.zarr", [system("own", "zyx")]
+    level = placed("zyx", [2, 0.5, 0.25], [1, 10, 20])
+    scene = zarr.open_group(store, mode="w")
+    moved = step("translation", [100, 200, 300])
+    affine = np.array([[1, 0, 0, 5], [0, 0.8, -0.6, 6], [0, 0.6, 0.8, 7]])
+    scene.create_array("transformations/affine", data=affine)
+    links = {
+        "tile": [linked(("tile", "own"), "world", moved)],
+        "deep/hop": [linked(("deep/hop", "own"), ("tile", "own"), step("scale", [1, 2, 4]))],
+        "back": [linked("world", ("back", "own"), moved)],
+        "turned": [linked(("./turned/", "own"), "world", step("affine", path="transformations/affine"))],
+        # The longer way is the one that a file can say.
+        "twice": [linked(("twice", "own"), "world", step("displacements", path="field")), linked(("twice", "other"), "world", moved)],
+        "bent": [linked(("bent", "own"), "world", step("displacements", path="field"))],
+        "alone": [],
+    }
+    expected = {
+        "tile": (STRAIGHT[0], [320, 210, 101]),
+        "deep/hop": (diagonal(1, 1, 2), [380, 220, 101]),
+        "back": (STRAIGHT[0], [-280, -190, -99]),
+        "turned": ([[0.2, 0.3, 0], [-0.15, 0.4, 0], [0, 0, 2]], [29, 2, 6]),
+        "twice": (3 * STRAIGHT[0], [360, 230, 103]),
+        "bent": STRAIGHT,
+        "alone": STRAIGHT,
+    }
+    for path in links:
+        image(store, "zyx", (3, 4, 5), [level], own if path != "twice" else [system("other", "zyx"), *own],
+              [between("own", "other", step("scale", [3, 3, 3]))] if path == "twice" else (), path=path)
+    image(store, "zyx", (3, 4, 5), [level], own, path="tile/labels/cells", **{"image-label": {}})
+    systems = [system("world", "zyx"), system("late", "zyx")]
+    late = linked("world", "late", step("scale", [2, 2, 2]))
+    transformations = [late, *(link for each in links.values() for link in each)]
+    scene.attrs["ome"] = {"version": "0.6", "scene": {"coordinateSystems": systems, "coordinateTransformations": transformations}}
+    # A scene that has no system of its own leaves its images where they are.
+    other = zarr.open_group(store, path="pair", mode="a")
+    between_images = linked(("one", "own"), ("two", "own"), moved)
+    other.attrs["ome"] = {"version": "0.6", "scene": {"coordinateTransformations": [between_images]}}
+    for name in ("one", "two"):
+        image(store, "zyx", (3, 4, 5), [level], own, path=f"pair/{name}")
+    files = mounted(store).files
+    for path, (steps, origin) in expected.items():
+        check(files / path / "s0/s0", steps, origin)
+    check(files / "tile/labels/cells/s0/s0", *expected["tile"])
+    check(files / "pair/one/s0/s0", *STRAIGHT)
+    bent = 'the transformation is of type "displacements"'
+    said = {
+        "tile": ['"late" of the scene: a file has one coordinate system'],
+        "twice": ['"late" of the scene: a file has one coordinate system', '"other": a file has one coordinate system'],
+        "bent": [f'"world" of the scene: {bent}', f'"late" of the scene: {bent}'],
+        "alone": [f'"{name}" of the scene: no transformation leads to it' for name in ("world", "late")],
+        "pair/one": ['"own": it is that of the image "two"'],
+    }
+    for path, sentences in said.items():
+        found = os.getxattr(files / path / "s0/s0.nii", "user.zarrfs.left_out").decode().splitlines()
+        assert found == [f"coordinate system {sentence}" for sentence in sentences], path
+        info = json.loads(mounting.zarrfs("info", "--json", f"{store}/{path}/s0").stdout)["left_out"]
+        assert {f"coordinate system {sentence}" for sentence in sentences} <= {item["sentence"] for item in info}
+    copied = tmp_path / "copy.nii"
+    mounting.zarrfs("cp", f"{store}/turned/s0", copied)
+    assert copied.read_bytes() == (files / "turned/s0/s0.nii").read_bytes()
+
+
 def test_what_a_file_leaves_out_is_said(tmp_path, mounted):
     store = tmp_path / "a.zarr"
     level = placed("tzyx", [3, 2, 0.5, 0.25], [4, 1, 10, 20])
@@ -336,8 +538,7 @@ def test_what_a_file_leaves_out_is_said(tmp_path, mounted):
     atlas = 'coordinate system "atlas": the transformation is of type "displacements"'
     world = 'coordinate system "world": the dimensions go aslant in it'
     units = "units millisecond of t: the header has one of um, mm and cm for all lengths"
-    time = "place of the first element along the fourth dimension: the header has that of three"
-    expected = {"nrrd": [atlas], "mha": [atlas, units], "nii": [atlas, time], "ome.tif": [atlas, world]}
+    expected = {"nrrd": [atlas], "mha": [atlas, units], "nii": [atlas], "ome.tif": [atlas, world]}
     files = mounted(store).files / "inner/image/s0"
     said = json.loads(mounting.zarrfs("info", "--json", f"{store}/inner/image/s0").stdout)["left_out"]
     for extension, sentences in expected.items():

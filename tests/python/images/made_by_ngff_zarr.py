@@ -1,4 +1,5 @@
-"""Makes the images of OME-Zarr 0.6 in this folder, as text: `pip install ngff-zarr==0.50.0`, then `python made_by_ngff_zarr.py`."""
+"""Makes the images of OME-Zarr in this folder, as text: `pip install ngff-zarr==0.50.0 itk nibabel`, then
+`python made_by_ngff_zarr.py`."""
 
 import base64
 import pathlib
@@ -33,11 +34,37 @@ def image(folder, is_turned):
     ngff_zarr.to_ome_zarr(folder, found, version="0.6")
 
 
+def in_body(folder, program):
+    """Makes an image whose axes go to the head, to the left and to the front, with the place that a program tells."""
+    data = np.arange(4 * 6 * 8, dtype="u2").reshape(4, 6, 8)
+    turned = np.array([[0.0, 0, 1], [-1, 0, 0], [0, -1, 0]])
+    if program == "itk":
+        import itk
+
+        read = itk.image_from_array(data)
+        read.SetSpacing([0.5, 1, 2])
+        read.SetOrigin([10, 20, 30])
+        read.SetDirection(turned)
+        single = ngff_zarr.itk_image_to_ngff_image(read)
+    else:
+        import nibabel
+
+        affine = np.eye(4)
+        affine[:3, :3] = np.diag([-1, -1, 1]) @ turned @ np.diag([0.5, 1, 2])
+        affine[:3, 3] = [-10, -20, 30]
+        single = ngff_zarr.nibabel_image_to_ngff_image(nibabel.Nifti1Image(data.T, affine))
+    found = ngff_zarr.to_multiscales(single, scale_factors=[2])
+    ngff_zarr.to_ome_zarr(folder, found, version="0.4" if program == "itk" else "0.5")
+
+
 def main():
     here = pathlib.Path(__file__).parent
-    for name, is_turned in (("straight", False), ("turned", True)):
+    for name in ("straight", "turned", "itk", "nibabel"):
         with tempfile.TemporaryDirectory() as folder:
-            image(f"{folder}/{name}", is_turned)
+            if name in ("straight", "turned"):
+                image(f"{folder}/{name}", name == "turned")
+            else:
+                in_body(f"{folder}/{name}", name)
             archive = pathlib.Path(shutil.make_archive(f"{folder}/archive", "zip", f"{folder}/{name}"))
             text = base64.encodebytes(archive.read_bytes())
             (here / f"ngff_zarr_{name}.zip.base64").write_bytes(text)
