@@ -9,9 +9,9 @@ use serde_json::Value;
 use crate::export::Subject;
 use crate::export::affine::AffineMap;
 use crate::export::axis_kind::kind_of;
+use crate::export::body_place::{FirstVoxel, in_body, ways};
 use crate::export::coordinate_systems::{DescribedAxis, LevelPlace};
 use crate::export::ome_zarr::{Level, level_of};
-use crate::export::orientation::{self, FirstVoxel, in_body};
 use crate::export::units::Measured;
 
 pub use crate::export::axis_kind::AxisKind;
@@ -225,7 +225,7 @@ impl Dimensions {
         place: &LevelPlace,
         first: Option<&FirstVoxel>,
     ) -> Option<(LevelPlace, String)> {
-        let told = orientation::told(place.axes.as_ref()?)?;
+        let told = ways(place.axes.as_ref()?)?;
         let body = in_body(place, first);
         let known = "left, right, anterior, posterior, inferior and superior";
         let sentence = format!("{told}: files have {known} alone, one for each axis of space");

@@ -8,6 +8,7 @@ use serde_json::Value;
 
 use crate::export::axes::{AxisKind, AxisMeaning, axes_of, has_scale};
 use crate::export::coordinate_variable::{CoordinateVariable, Line, Quantity, kind_of_name};
+use crate::export::map_layout::{DERIVED_FROM, LevelBase, LevelSource};
 use crate::export::reference_system::ReferenceSystem;
 use crate::export::told_place::Place;
 use crate::export::{Subject, TakenDimension, grid_mapping, told_place};
@@ -113,6 +114,17 @@ pub(super) fn georeference(
     told.into_georeference(subject, (rows, columns), (y, x))
 }
 
+/// Returns the level of which others were made; nothing if nobody knows where it lies.
+pub fn level_base(subject: &Subject, source: LevelSource) -> Option<LevelBase> {
+    let axes = map_axes(subject);
+    let (rows, columns) = plane(&axes)?;
+    let found = georeference(subject, &axes, (rows, columns));
+    let length = |axis: usize| subject.shape.get(axis).copied().unwrap_or(0);
+    let place = found.place.filter(|_| found.is_map)?;
+    let shape = (length(rows), length(columns));
+    Some(LevelBase::new(source, found.system, place, shape))
+}
+
 /// Returns the place of the first pixel that the distances along the dimensions give.
 fn of_distances(subject: &Subject, y: &AxisMeaning, x: &AxisMeaning) -> Option<Place> {
     let axes = [y.clone(), x.clone()];
@@ -178,7 +190,9 @@ fn is_map_of_group(subject: &Subject, shape: (u64, u64)) -> bool {
     let is_nameless = || axes.iter().all(|axis| axis.name.is_none());
     has(AxisKind::X) && has(AxisKind::Y)
         || told_of_it(subject).any(told_place::is_told)
-        || is_nameless() && told_by(subject).any(|told| told_place::has_shape(told, shape))
+        || is_nameless()
+            && (subject.around.level.is_some()
+                || told_by(subject).any(|told| told_place::has_shape(told, shape)))
 }
 
 /// Whether a dimension runs north or east, also by a name of CF.
@@ -201,6 +215,8 @@ struct ToldMap<'a> {
     is_of_others: bool,
     /// Whether attributes tell the place in a way that is not known.
     is_unknown: bool,
+    /// By the level that this one was made of, or by the bounds of the map.
+    other: Option<Result<Place, String>>,
     y: Option<&'a CoordinateVariable>,
     x: Option<&'a CoordinateVariable>,
 }
@@ -217,19 +233,42 @@ impl<'a> ToldMap<'a> {
         let others = [around.mapping, around.level].into_iter().flatten();
         let others = others.filter(|_| is_of_group);
         let place = own.into_iter().chain(others).find_map(told_place::told);
-        let of_group = around.group.filter(|_| is_of_group);
-        let of_group = of_group.and_then(|group| Some((told_place::told(group)?, group)));
-        let fitting = of_group
-            .filter(|((place, _), group)| told_place::fits(group, place, shape))
-            .map(|(told, _)| told);
+        // What the group of a layout tells is told of its first level, unless it is that of a shape.
+        let is_made = around
+            .level
+            .is_some_and(|level| level.get(DERIVED_FROM).is_some());
+        let groups = [around.group, around.levels].into_iter().flatten();
+        let of_groups = groups
+            .filter(|_| is_of_group)
+            .filter_map(|group| Some((told_place::told(group)?, group)));
+        let of_groups: Vec<_> = of_groups.collect();
+        let fitting = of_groups.iter().find(|((place, _), group)| {
+            told_place::fits(group, place, shape) && (!is_made || told_place::tells_shape(group))
+        });
+        let is_unknown = all.iter().copied().any(told_place::is_other);
+        let (y, x) = (coordinates(subject, rows), coordinates(subject, columns));
+        let is_free = y.is_none() && x.is_none() && !is_unknown;
+        let by_bounds = |told: &Attributes| {
+            let fits = is_made || told_place::is_of_shape(told, shape);
+            let place = told_place::by_bounds(told, shape).filter(|_| fits);
+            place.map(Ok)
+        };
+        let level = around.level.filter(|_| is_of_group);
+        let own_bounds = || told_of_it(subject).chain(level).find_map(by_bounds);
+        let of_base = || around.base?.place_of(shape, (rows, columns));
+        let other = || {
+            let of_others = || all.iter().copied().find_map(by_bounds);
+            own_bounds().or_else(of_base).or_else(of_others)
+        };
         ToldMap {
             shape,
             system: all.iter().copied().find_map(ReferenceSystem::told),
-            place: place.or(fitting),
-            is_of_others: of_group.is_some(),
-            is_unknown: all.into_iter().any(told_place::is_other),
-            y: coordinates(subject, rows),
-            x: coordinates(subject, columns),
+            place: place.or(fitting.map(|(told, _)| *told)),
+            is_of_others: !of_groups.is_empty(),
+            is_unknown,
+            other: is_free.then(other).flatten(),
+            y,
+            x,
         }
     }
 
@@ -342,8 +381,14 @@ impl<'a> ToldMap<'a> {
                 }
                 kept
             }
-            (None, found) => found,
+            (None, Some(found)) => Some(found),
+            (None, None) => {
+                let other = self.other.as_ref().and_then(|other| other.as_ref().ok());
+                other.map(|&place| in_metres(subject, place))
+            }
         };
+        let of_base = subject.around.base.and_then(|base| base.system.clone());
+        self.system = self.system.or(of_base.filter(|_| whole.is_some()));
         if self.system.is_none() && whole.is_some() {
             self.system = if is_of_degrees {
                 Some(ReferenceSystem::of_degrees())
@@ -358,7 +403,10 @@ impl<'a> ToldMap<'a> {
         let place = match whole {
             Some(whole) => taken_place(subject, whole, plane),
             None => {
-                left_out.extend(self.why_no_place(subject, (y, x)));
+                match &self.other {
+                    Some(Err(why)) => left_out.push(why.clone()),
+                    _ => left_out.extend(self.why_no_place(subject, (y, x))),
+                }
                 of_distances(subject, y, x)
             }
         };

@@ -6,10 +6,10 @@
 
 use serde_json::Value;
 
+use crate::export::body_place::{FirstVoxel, ways};
 use crate::export::coordinate_systems::{
     Described, DescribedAxis, LevelPlace, MAX_LINKS, Systems, axes_of, transformations,
 };
-use crate::export::orientation::{self, FirstVoxel};
 use crate::export::surroundings::{ImageGroup, StoredNumbers};
 use crate::export::transformation::{MAX_STEPS, NUMBERED, TransformationReader, items};
 use crate::model::Attributes;
@@ -203,7 +203,7 @@ impl Level {
         let places = self.places.iter_mut().map(|place| &mut place.axes);
         let axes = std::iter::once(&mut self.axes).chain(places).flatten();
         let mut axes: Vec<_> = axes.collect();
-        if axes.iter().any(|axes| orientation::told(axes).is_some()) {
+        if axes.iter().any(|axes| ways(axes).is_some()) {
             return;
         }
         let images = multiscales(labelled.attributes);
@@ -264,7 +264,7 @@ fn level_of_axes((image, stored): (&Value, &[StoredNumbers]), level: &Value, ran
         axes: axes.clone(),
         ..Level::default()
     };
-    let has_orientation = axes.iter().any(|axes| orientation::told(axes).is_some());
+    let has_orientation = axes.iter().any(|axes| ways(axes).is_some());
     if steps.is_empty() && !has_orientation {
         return found;
     }

@@ -3,6 +3,7 @@
 use serde_json::Value;
 
 use crate::export::coordinate_variable::CoordinateVariable;
+use crate::export::map_layout::LevelBase;
 use crate::model::Attributes;
 
 /// What stands around an array; nothing of what is not there.
@@ -25,6 +26,8 @@ pub struct Surroundings<'a> {
     pub level: Option<&'a Attributes>,
     /// The attributes of the group above the array's own that has this layout, if it is there.
     pub levels: Option<&'a Attributes>,
+    /// The level of which this one was made, if it has no place of its own.
+    pub base: Option<&'a LevelBase>,
     /// The attributes of the root of the hierarchy, if it is not the array's own group.
     pub root: Option<&'a Attributes>,
     /// The coordinate variables of the array's dimensions; empty if nobody asked for them.

@@ -37,11 +37,8 @@ pub(super) fn is_told(attributes: &Attributes) -> bool {
 
 /// Whether attributes tell something of a plane of so many rows and columns.
 pub(super) fn has_shape(attributes: &Attributes, shape: (u64, u64)) -> bool {
-    let has = |name| attributes.get(name).is_some();
-    let is_told = ["spatial:shape", "proj:shape", "spatial:bbox", "proj:bbox"]
-        .into_iter()
-        .any(has);
-    is_told && told(attributes).is_some_and(|(place, _)| fits(attributes, &place, shape))
+    tells_shape(attributes)
+        && told(attributes).is_some_and(|(place, _)| fits(attributes, &place, shape))
 }
 
 /// Whether attributes tell a place by something other than six numbers.
@@ -55,10 +52,7 @@ fn of_geozarr(attributes: &Attributes) -> Option<Place> {
         return None;
     }
     let [x, width, skew_x, y, skew_y, height] = of_affine(&attributes.get("spatial:transform")?)?;
-    let is_node = attributes
-        .get("spatial:registration")
-        .is_some_and(|kind| kind == "node");
-    if !is_node {
+    if !is_of_nodes(attributes) {
         return Some([x, width, skew_x, y, skew_y, height]);
     }
     // The numbers are of the middle of the first pixel.
@@ -97,12 +91,63 @@ fn is_place(place: &Place) -> bool {
     place.iter().all(|number| number.is_finite()) && area != 0.0 && area.is_finite() && !is_identity
 }
 
+/// Returns the place of a plane of so many rows and columns that the bounds of a map tell. The first row is at the top.
+pub(super) fn by_bounds(attributes: &Attributes, (rows, columns): (u64, u64)) -> Option<Place> {
+    let told = |name: &str| attributes.get(name)?.as_array().cloned();
+    let bounds = told("spatial:bbox").or_else(|| told("proj:bbox"))?;
+    let bounds: Vec<f64> = bounds.iter().map(Value::as_f64).collect::<Option<_>>()?;
+    let &[left, bottom, right, top] = &bounds[..] else {
+        return None;
+    };
+    // The bounds of nodes are those of their middles.
+    let is_node = is_of_nodes(attributes);
+    let steps = |count: u64| if is_node { count.saturating_sub(1) } else { count } as f64;
+    let (width, height) = (
+        (right - left) / steps(columns),
+        (bottom - top) / steps(rows),
+    );
+    let half = if is_node { 0.5 } else { 0.0 };
+    let place = [
+        left - half * width,
+        width,
+        0.0,
+        top - half * height,
+        0.0,
+        height,
+    ];
+    (is_place(&place) && width > 0.0 && height < 0.0).then_some(place)
+}
+
+fn is_of_nodes(attributes: &Attributes) -> bool {
+    let kind = attributes.get("spatial:registration");
+    kind.is_some_and(|kind| kind == "node")
+}
+
+/// Whether attributes tell a shape, or bounds, to which a plane can be compared.
+pub(super) fn tells_shape(attributes: &Attributes) -> bool {
+    let names = ["spatial:shape", "proj:shape", "spatial:bbox", "proj:bbox"];
+    names.into_iter().any(|name| attributes.get(name).is_some())
+}
+
+/// Whether the shape that attributes tell, if they do, is that of so many rows and columns.
+pub(super) fn is_of_shape(attributes: &Attributes, (rows, columns): (u64, u64)) -> bool {
+    let list = |name: &str| attributes.get(name)?.as_array().cloned();
+    list("spatial:shape")
+        .or_else(|| list("proj:shape"))
+        .is_none_or(|shape| {
+            let shape: Vec<_> = shape.iter().rev().take(2).map(Value::as_u64).collect();
+            shape == [Some(columns), Some(rows)]
+        })
+}
+
 /// Whether what a group tells is told of a plane of so many rows and columns: it may tell it of other ones.
 pub(super) fn fits(group: &Attributes, place: &Place, (rows, columns): (u64, u64)) -> bool {
     let list = |name: &str| group.get(name)?.as_array().cloned();
-    if let Some(shape) = list("spatial:shape").or_else(|| list("proj:shape")) {
-        let shape: Vec<_> = shape.iter().rev().take(2).map(Value::as_u64).collect();
-        return shape == [Some(columns), Some(rows)];
+    if list("spatial:shape")
+        .or_else(|| list("proj:shape"))
+        .is_some()
+    {
+        return is_of_shape(group, (rows, columns));
     }
     let bounds: Option<Vec<f64>> = list("spatial:bbox")
         .or_else(|| list("proj:bbox"))

@@ -7,10 +7,13 @@ use serde_json::Value;
 
 use crate::array::Arrays;
 use crate::error::Result;
+use crate::export::Subject;
 use crate::export::axes::AxisKind;
 use crate::export::coordinate_variable::{
     CoordinateMeaning, CoordinateVariable, Line, unknown_unit,
 };
+use crate::export::georeference::level_base;
+use crate::export::map_layout::{LevelBase, MapLayout};
 use crate::export::ome_zarr::names_level;
 use crate::hierarchy::{Hierarchy, NodeEntry};
 use crate::inspect::coordinate_lines::CoordinateLines;
@@ -46,16 +49,12 @@ impl MapSource<'_> {
             // OME-Zarr has no variables beside its levels.
             return Ok(around);
         }
-        around.level = level_of(&group, array.path.name());
-        if around.level.is_none()
-            && let Some(above) = group.path.parent()
-            && let Some(above) = find(&above)?
-        {
-            let of_group = level_of(&above, group.path.name());
-            let path = array.path.below(&above.path);
-            let of_array = || level_of(&above, path?.as_bytes());
-            around.level = of_group.or_else(of_array);
-            around.levels = around.level.is_some().then_some(above);
+        if let Some(level) = named_level(&array.path, &find)? {
+            if !is_placed(&level) {
+                around.base = self.base_of(context, &level)?;
+            }
+            around.level = Some(level.told);
+            around.levels = Some(level.group).filter(|levels| levels.path != group.path);
         }
         if !group.path.is_root() {
             around.root = find(&Key::root())?;
@@ -79,6 +78,79 @@ impl MapSource<'_> {
         }
         Ok(around)
     }
+
+    /// Finds the level of which another one was made, and where that lies.
+    fn base_of(&self, context: &RequestContext, level: &NamedLevel) -> Result<Option<LevelBase>> {
+        let Some(source) = level.layout.source(&level.path) else {
+            return Ok(None);
+        };
+        let names = source.path.split('/').chain(level.below.split('/'));
+        let mut names = names.filter(|name| !name.is_empty());
+        let from = level.group.path.clone();
+        let Ok(path) = names.try_fold(from, |above, name| above.child(name.as_bytes())) else {
+            return Ok(None);
+        };
+        let Some(node) = self.hierarchy.node(context, &path)? else {
+            return Ok(None);
+        };
+        let Some(array) = node.array() else {
+            return Ok(None);
+        };
+        // It was made of no other one, so that this ends.
+        let around = SurroundingNodes::of(context, self.hierarchy, &node)?;
+        let around = self.add_to(context, around, &node)?;
+        let subject = Subject {
+            name: path.name(),
+            around: around.attributes(),
+            ..Subject::alone(array, &array.shape)
+        };
+        Ok(level_base(&subject, source))
+    }
+}
+
+/// A level of GeoZarr that an array is of.
+struct NamedLevel {
+    /// The group with the layout.
+    group: Arc<NodeEntry>,
+    layout: MapLayout,
+    /// What the layout says of the level.
+    told: Attributes,
+    /// The paths of the level from the group, and of the array from the level.
+    path: String,
+    below: String,
+}
+
+/// Finds the layout of GeoZarr that names an array, or a group in which it is, as a level: that of the nearest group.
+fn named_level(array: &Key, find: FindNode<'_>) -> Result<Option<NamedLevel>> {
+    for above in groups_above(array) {
+        let Some(group) = find(&above)? else { continue };
+        let Some(layout) = attributes(Some(&group)).and_then(MapLayout::of) else {
+            continue;
+        };
+        let paths = std::iter::successors(array.below(&above), Key::parent);
+        for level in paths.take_while(|path| !path.is_root()) {
+            let whole = array.below(&above).and_then(|whole| whole.below(&level));
+            let text = |key: &Key| String::from_utf8_lossy(key.as_bytes()).into_owned();
+            let path = text(&level);
+            if let Some(told) = layout.level(&path) {
+                let below = whole.map(|key| text(&key)).unwrap_or_default();
+                return Ok(Some(NamedLevel {
+                    group,
+                    layout,
+                    told,
+                    path,
+                    below,
+                }));
+            }
+        }
+    }
+    Ok(None)
+}
+
+/// Whether a layout says where a level lies.
+fn is_placed(level: &NamedLevel) -> bool {
+    let has = |name| level.told.get(name).is_some();
+    has("spatial:transform") || has("proj:transform")
 }
 
 /// Finds the variable that rioxarray writes, in the group of an array that names none: programs that compute with an array
@@ -94,17 +166,6 @@ fn unnamed_mapping(array: &NodeEntry, find: FindNode<'_>) -> Result<Option<Arc<N
         array.is_some_and(|array| array.shape.iter().all(|&length| length == 1))
     };
     Ok(find(&path)?.filter(is_mapping))
-}
-
-/// Returns what the layout of GeoZarr's `multiscales` in a group says of its level at a path.
-fn level_of(group: &Arc<NodeEntry>, path: &[u8]) -> Option<Attributes> {
-    let multiscales = attributes(Some(group))?.get("multiscales")?;
-    let mut levels = multiscales.get("layout")?.as_array()?.iter();
-    let level = levels.find(|level| {
-        let asset = level.get("asset").and_then(Value::as_str);
-        asset.is_some_and(|asset| asset.as_bytes() == path)
-    });
-    Some(level?.as_object()?.clone().into())
 }
 
 /// The variable of a dimension, and what its values are.

@@ -9,6 +9,7 @@ use serde_json::Value;
 use crate::array::Arrays;
 use crate::error::{Error, Kind, Result};
 use crate::export::coordinate_variable::CoordinateVariable;
+use crate::export::map_layout::LevelBase;
 use crate::export::ome_zarr::{
     has_systems, is_scene, labelled_image, names_level, number_paths, scene_number_paths,
 };
@@ -43,8 +44,10 @@ pub struct SurroundingNodes {
     pub(super) mapping: Option<Arc<NodeEntry>>,
     /// What the layout of GeoZarr says of the level that the array is of.
     pub(super) level: Option<Attributes>,
-    /// The group with that layout, if it is the one above the array's own.
+    /// The group with that layout, if it is one above the array's own.
     pub(super) levels: Option<Arc<NodeEntry>>,
+    /// The level of which this one was made.
+    pub(super) base: Option<LevelBase>,
     /// The root of the hierarchy, if that is not the array's own group.
     pub(super) root: Option<Arc<NodeEntry>>,
     /// In the order of the dimensions.
@@ -163,6 +166,7 @@ impl SurroundingNodes {
             mapping: attributes(self.mapping.as_ref()),
             level: self.level.as_ref(),
             levels: attributes(self.levels.as_ref()),
+            base: self.base.as_ref(),
             root: attributes(self.root.as_ref()),
             coordinates: &self.coordinates,
         }

@@ -292,6 +292,86 @@ def test_each_convention_gives_the_same_place(stores, name):
             np.testing.assert_array_equal(source.read(1), DATA[0])
 
 
+def level(asset, source=None, scale=None, translation=None, **more):
+    told = {"scale": scale, "translation": translation}
+    transform = {name: [number] * 2 for name, number in told.items() if number is not None}
+    return {"asset": asset, **({"derived_from": source} if source else {}), **({"transform": transform} if transform else {}), **more}
+
+
+BASE = {"proj:code": "EPSG:32633", "spatial:dimensions": ["y", "x"], "spatial:transform": [15.0, 0.0, 500000.0, 0.0, -15.0, 4000000.0]}
+BOUNDS = {"proj:code": "EPSG:32633", "spatial:bbox": [500000.0, 4000000.0 - 24 * 15.0, 500000.0 + 32 * 15.0, 4000000.0]}
+CHAIN = [level("0", scale=1, translation=0), level("1", "0", 2, 0), level("2", "1", 2, 0)]
+
+# Layouts of three levels, of which the first has the place: what the group tells, what the first level's group tells, where
+# the levels are, and what is said of the others if nobody knows where they lie.
+LAYOUTS = {
+    "group": (BASE, {}, CHAIN, None),
+    "first_group": ({}, BASE, CHAIN, None),
+    "first_entry": ({"proj:code": "EPSG:32633"}, {}, [{**CHAIN[0], "spatial:transform": BASE["spatial:transform"]}, *CHAIN[1:]], None),
+    "coordinates": ({}, None, CHAIN, None),
+    # topozarr writes pixels of the first level, and the middle of pixels.
+    "topozarr": (BASE, {}, [level("0", scale=1, translation=0), level("1", "0", 2, 0.5), level("2", "1", 4, 0.5)], None),
+    "scales": (BASE, {}, [level("0", scale=1), level("1", scale=2), level("2", scale=4)], None),
+    "arrays": ({**BASE, "spatial:shape": [24, 32]}, {}, [level("0/a"), level("1/a", "0/a", 2), level("2/a", "0/a", 4)], None),
+    "nested": (BASE, {}, [level("all/0"), level("all/1", "all/0", 2), level("all/2", "all/1", 2)], None),
+    "draft": (BASE, {}, [{"group": "0"}, {"group": "1", "from_group": "0", "factors": [2, 2]},
+                         {"group": "2", "from_group": "0", "transform": {"proj:transform": [60.0, 0.0, 500000.0, 0.0, -60.0, 4000000.0]}}], None),
+    "bounds": (BOUNDS, {}, [level(name) for name in "012"], None),
+    "bounds_of_nodes": ({"proj:code": "EPSG:32633"}, None, [
+        {**level(name, *source), "spatial:registration": "node", "spatial:bbox": [
+            500000.0 + size / 2, 4000000.0 - 24 * 15.0 + size / 2, 500000.0 + 32 * 15.0 - size / 2, 4000000.0 - size / 2]}
+        for name, size, *source in (("0", 15.0), ("1", 30.0, "0"), ("2", 60.0, "1"))], None),
+    "cut": (BASE, {}, [level("0"), level("1", "0", 2, 100), level("2", "0", 4, 100)], "the layout moves the level against 0"),
+    "odd": (BASE, {}, [level("0"), level("1", "0", 3, 0), level("2", "0", 9, 0)],
+            "the scale in the layout fits neither the level's shape nor that of 0"),
+}
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_levels_of_a_map_lie_where_the_first_one_lies(tmp_path, version):
+    """GeoZarr's `multiscales` says how a level was made of another one."""
+    store = tmp_path / "levels.zarr"
+    root = zarr.open_group(store, mode="w", zarr_format=version)
+    pixels = np.arange(24 * 32, dtype="i2").reshape(24, 32)
+    sizes = {"0": 1, "1": 2, "2": 4}
+    for name, (group, first, layout, _) in LAYOUTS.items():
+        parent = root.create_group(name, attributes={**group, "multiscales": {"layout": layout}})
+        for number, factor in sizes.items():
+            path = f"all/{number}" if name == "nested" else number
+            if name == "coordinates" and number == "0":
+                data = xr.DataArray(pixels, dims=["y", "x"], coords={"y": grid(3999992.5, -15.0, 24), "x": grid(500007.5, 15.0, 32)})
+                by_xarray(data.rename("a").rio.write_crs(32633))(root, f"{name}/0", version)
+                continue
+            folder = parent.create_group(path, attributes=first or {} if number == "0" else {})
+            # One group has no names of dimensions.
+            names = [] if name == "arrays" else ["y", "x"]
+            more = {"dimension_names": names} if version == 3 and names else {}
+            own = {"_ARRAY_DIMENSIONS": names} if version == 2 and names else {}
+            folder.create_array("a", data=pixels[::factor, ::factor], attributes=own, **more)
+    with mounting.Mount(store, "--list", "hdr") as mount:
+        for name, (*_, said) in LAYOUTS.items():
+            for number, factor in sizes.items():
+                base = mount.files / name / ("all" if name == "nested" else "") / f"{number}/a/a"
+                for extension in EXTENSIONS:
+                    with opened(base.with_name(f"a.{extension}"), extension) as source:
+                        np.testing.assert_array_equal(source.read(1), pixels[::factor, ::factor])
+                        if said is None or number == "0":
+                            place = [500000.0, 15.0 * factor, 0.0, 4000000.0, 0.0, -15.0 * factor]
+                            np.testing.assert_allclose(source.transform.to_gdal(), place, rtol=1e-9, err_msg=(name, number, extension))
+                            assert source.crs.to_epsg() == 32633, (name, number, extension)
+                            continue
+                        assert source.transform.is_identity, (name, number, extension)
+                    found = os.getxattr(base.with_name(f"a.{extension}"), "user.zarrfs.left_out").decode().splitlines()
+                    assert f"the place on the map: {said}" in found, (name, number, extension)
+            if said is None:
+                with opened(base.with_name("a@1:,2:.tif"), "tif") as source:
+                    np.testing.assert_allclose(source.transform.to_gdal(), [500120.0, 60.0, 0.0, 3999940.0, 0.0, -60.0], rtol=1e-9)
+    copied = tmp_path / "copy.tif"
+    mounting.zarrfs("cp", f"{store}/coordinates/2/a", copied)
+    with rasterio.open(copied) as source:
+        assert source.transform.a == 60.0 and source.crs.to_epsg() == 32633
+
+
 def test_selected_pixels_stay_where_they_are(stores):
     files = stores[1]
     for name in ("rioxarray", "geozarr", "exchanged"):
