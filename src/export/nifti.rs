@@ -53,7 +53,16 @@ fn parts(subject: &Subject) -> Option<FileParts> {
     }
     let described = dimensions_of(subject);
     let order = order_of(&described.axes);
-    let dimensions = dimensions(subject, &described.axes, order.as_deref());
+    let mut dimensions = dimensions(subject, &described.axes, order.as_deref());
+    if described.oblique.as_ref().is_some_and(is_upright) {
+        // ITK opens no plane that is not one of x and y, but a volume of one plane.
+        while dimensions.len() < SPACE.end {
+            dimensions.push(FileAxis {
+                length: 1,
+                axis: None,
+            });
+        }
+    }
     let world = World::of(&described, &dimensions);
     let is_short = |axis: &FileAxis| i16::try_from(axis.length).is_ok();
     let header = if dimensions.iter().all(is_short) {
@@ -266,12 +275,16 @@ impl World {
         dimensions: &[FileAxis],
         count: impl Fn(usize, Option<&str>) -> f64,
     ) {
-        let straight = self.rows;
+        let straight = std::mem::take(&mut self.rows);
+        let mut is_told = [false; 3];
         let input = |place: usize| Some(dimensions.get(place)?.axis?.0);
         for (output, axis) in oblique.axes.iter().enumerate() {
-            let Some(row) = self.rows.get_mut(axis.kind as usize) else {
+            let kind = axis.kind as usize;
+            let (Some(row), Some(is_told)) = (self.rows.get_mut(kind), is_told.get_mut(kind))
+            else {
                 continue;
             };
+            *is_told = true;
             let count = count(axis.kind as usize, axis.unit.as_deref());
             // NIfTI's space of a body is to the right, to the front and to the head.
             let is_opposite = oblique.orientation.is_some() && axis.kind != AxisKind::Z;
@@ -282,6 +295,14 @@ impl World {
                 row[place] = factor.unwrap_or(0.0) * count + 0.0;
             }
             row[3] = oblique.map.offset(output) * count + 0.0;
+        }
+        // A direction in which no dimension goes is that of one which the file has besides.
+        for row in SPACE.filter(|&row| !is_told[row]) {
+            let mut free = SPACE;
+            let free = free.find(|&place| self.rows.iter().all(|row| row[place] == 0.0));
+            if let Some(place) = free {
+                self.rows[row][place] = 1.0;
+            }
         }
         let is_forward = SPACE.into_iter().all(|place| straight[place][place] > 0.0);
         if oblique.is_rectangular() {
@@ -307,6 +328,11 @@ struct World {
     straight: Option<[f64; 3]>,
     /// The time of the first element.
     time: f64,
+}
+
+/// Whether an image has a direction that is neither x nor y.
+fn is_upright(oblique: &Oblique) -> bool {
+    oblique.axes.iter().any(|axis| axis.kind == AxisKind::Z)
 }
 
 /// Whether the header can say where an image lies whose dimensions go aslant: its directions of space are x, y and z, each

@@ -49,12 +49,11 @@ impl MapSource<'_> {
             // OME-Zarr has no variables beside its levels.
             return Ok(around);
         }
+        let mut unplaced = None;
         if let Some(level) = named_level(&array.path, &find)? {
-            if !is_placed(&level) {
-                around.base = self.base_of(context, &level)?;
-            }
-            around.level = Some(level.told);
-            around.levels = Some(level.group).filter(|levels| levels.path != group.path);
+            around.level = Some(level.told.clone());
+            around.levels = Some(level.group.clone()).filter(|levels| levels.path != group.path);
+            unplaced = Some(level).filter(|level| !is_placed(level));
         }
         if !group.path.is_root() {
             around.root = find(&Key::root())?;
@@ -75,6 +74,10 @@ impl MapSource<'_> {
                 }),
                 None => None,
             });
+        }
+        // Coordinate variables of its own tell where a level lies.
+        if let Some(level) = unplaced.filter(|_| around.coordinates.iter().all(Option::is_none)) {
+            around.base = self.base_of(context, &level)?;
         }
         Ok(around)
     }

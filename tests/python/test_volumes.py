@@ -378,6 +378,12 @@ def test_axes_go_in_ways_of_a_body(tmp_path, mounted):
         own, header = ((path.read_bytes().split(b"AnatomicalOrientation = ")[1][:3]) for path in (tmp_path / "own.mha", base.with_suffix(".mha")))
         assert own == header
         check_in_body(files / f"axes/{name}/s0/s0@:,1:,::2", steps * [2, 1, 1], origin + steps[:, 1], data[:, 1:, ::2])
+    # The plane of a sagittal image: x goes to the back, and y to the feet.
+    found = by_nibabel(files / "axes/sagittal/s0/s0@1.nii")
+    near(found.steps, [[0, 0, 1], [-0.25, 0, 0], [0, -0.5, 0]])
+    near(found.origin, [0, -20, -10])
+    found = by_itk(files / "axes/sagittal/s0/s0@1.nii")
+    near(found.steps, [[0, 0, -1], [0.25, 0, 0], [0, -0.5, 0]])
     ways = "orientation of z (inferior-to-superior), y (posterior-to-anterior), x (left-to-right)"
     said = {extension: os.getxattr(files / f"axes/ras/s0/s0.{extension}", "user.zarrfs.left_out").decode() for extension in ("mrc", "ome.tif", "fits")}
     assert all(f"{ways}: the format has none\n" in sentences for sentences in said.values()), said
