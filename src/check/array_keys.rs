@@ -56,7 +56,7 @@ pub(super) struct ArrayKeys<'a> {
 
 /// How many chunks of an array are looked into where not all are decoded: a pointer of git-lfs or a page of a server is
 /// most times in the place of all of them.
-const LOOKS: u32 = 8;
+pub(super) const LOOKS: u32 = 8;
 
 impl<'a> ArrayKeys<'a> {
     /// Looks at all keys below the folder of an array. Returns as well which documents are stored in `documents`.
@@ -255,12 +255,23 @@ impl<'a> ArrayKeys<'a> {
                 format!("the node of {key} lies in the folder of an array, where none may be");
             let finding = Finding::error("node-in-array", &top, message);
             finding.by(self.document(), hierarchy_heading(self.document()))
+        } else if self.is_miscased(first) {
+            let message = "the name differs from c in case alone, so that readers find no chunk";
+            let finding =
+                Finding::error("orphan-folder", &top, message).mended_by("rename it to c");
+            finding.by(self.document(), chunk_heading(self.document()))
         } else {
             let message =
                 format!("the folder, with {key}, holds no chunk of the array that it lies in");
             Finding::warning("orphan-folder", &top, message)
         });
         self.foreign = Some(top);
+    }
+
+    /// Whether a folder would be that of the chunks if its name were in lower case.
+    fn is_miscased(&self, name: &[u8]) -> bool {
+        let form = &self.places.form;
+        form.has_c && form.separator == '/' && name == b"C" && self.stats.count == 0
     }
 
     /// Chunks whose keys have another separator than the metadata state, or both.

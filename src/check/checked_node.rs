@@ -43,6 +43,8 @@ pub(super) struct CheckedNode {
     pub(super) scope: NodeScope,
     /// The array whose chunks are to be decoded, and the folder below which they lie.
     pub(super) array: Option<(Arc<OpenArray>, Key)>,
+    /// How many chunks of the array are stored.
+    pub(super) chunks: u64,
     /// Whether a document describes it.
     pub(super) is_described: bool,
 }
@@ -60,6 +62,7 @@ impl CheckedNode {
             has_children: false,
             scope: NodeScope::default(),
             array: None,
+            chunks: 0,
             is_described: false,
         }
     }

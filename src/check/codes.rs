@@ -1,7 +1,7 @@
 //! The one table of the codes of findings, by which programs tell them apart; the manual lists them.
 
 /// Every code, in the order of the manual. A code that was published keeps its meaning.
-pub const CODES: [&str; 79] = [
+pub const CODES: [&str; 83] = [
     // Documents.
     "not-json",
     "not-an-object",
@@ -13,6 +13,7 @@ pub const CODES: [&str; 79] = [
     "member-twice",
     "document-unreadable",
     "document-is-folder",
+    "document-miscased",
     "attributes-unreadable",
     "attribute-invalid",
     "dimension-names-missing",
@@ -20,6 +21,9 @@ pub const CODES: [&str; 79] = [
     "image-path-missing",
     "image-axes-differ",
     "image-levels-unordered",
+    "variable-missing",
+    "table-part-missing",
+    "table-lengths-differ",
     // Nodes.
     "node-unreadable",
     "node-not-supported",

@@ -21,7 +21,7 @@ use crate::hierarchy::MAX_DOCUMENT;
 use crate::json_text;
 use crate::model::document::{ZATTRS, is_consolidated};
 use crate::request_context::UNLIMITED;
-use crate::store::Key;
+use crate::store::{EntryKind, Key};
 use crate::sync::budget::Reservation;
 use crate::sync::pool::parallel_map;
 
@@ -192,6 +192,11 @@ fn by(finding: Finding, section: Option<(&'static str, &'static str)>) -> Findin
     }
 }
 
+fn is_folder(context: &CheckContext, key: &Key) -> bool {
+    let meta = context.store().head(&UNLIMITED, key);
+    meta.is_ok_and(|meta| meta.is_some_and(|meta| meta.kind == EntryKind::Directory))
+}
+
 /// Compares a copy with its document.
 fn compare(context: &CheckContext, (key, full): (&Key, &Key), copy: &[u8]) -> Option<Finding> {
     let copy = str::from_utf8(copy).unwrap_or_default();
@@ -203,7 +208,15 @@ fn compare(context: &CheckContext, (key, full): (&Key, &Key), copy: &[u8]) -> Op
             let message =
                 format!("the consolidated metadata have a copy of {full}, which is not there");
             let finding = Finding::error("consolidated-extra", key, message);
-            return Some(finding.of_part(full.to_string()).mended_by(FIX));
+            // The copy is all that is left of the document of an array whose chunks are there.
+            let remedy = match full.parent() {
+                Some(folder) if folder.is_root() => format!("write the copy to {full}"),
+                Some(folder) if is_folder(context, &folder) => {
+                    format!("write the copy to {full}, or remove {folder} and {FIX}")
+                }
+                _ => FIX.to_string(),
+            };
+            return Some(finding.of_part(full.to_string()).mended_by(remedy));
         }
         // The document itself is reported with its node.
         Err(_) => return None,

@@ -10,6 +10,7 @@ use serde_json::Value;
 use crate::check::context::CheckContext;
 use crate::check::documents::shown;
 use crate::check::finding::{Finding, OME_0_4, OME_0_5, SpecSection, XARRAY, section};
+use crate::check::{anndata, cf_attributes};
 use crate::error::Result;
 use crate::hierarchy::NodeEntry;
 use crate::model::{Array, Attributes, Node};
@@ -20,8 +21,17 @@ use crate::sync::pool::parallel_map;
 /// Returns what is wrong with the attributes of a node.
 pub(super) fn check(context: &CheckContext, entry: &NodeEntry) -> Vec<Finding> {
     match entry.node() {
-        Ok(Node::Array(array)) => dimension_names(&entry.path, array).into_iter().collect(),
-        Ok(Node::Group(group)) => image(context, entry, &group.attributes),
+        Ok(Node::Array(array)) => {
+            let names = dimension_names(&entry.path, array).into_iter();
+            names
+                .chain(cf_attributes::check(&entry.path, array))
+                .collect()
+        }
+        Ok(Node::Group(group)) => {
+            let mut found = image(context, entry, &group.attributes);
+            found.extend(anndata::check(context, entry, &group.attributes));
+            found
+        }
         Err(_) => Vec::new(),
     }
 }
@@ -86,6 +96,7 @@ fn image(context: &CheckContext, entry: &NodeEntry, attributes: &Attributes) -> 
         let part = format!("{prefix}multiscales[{number}]");
         found.extend(check.levels(&part, image));
     }
+    found.extend(check.wells(prefix, member("plate").as_ref()));
     let named = [
         check.labels(prefix, member("labels").as_ref()),
         check.listed(prefix, (PLATE, "plate", "wells"), member("plate").as_ref()),
@@ -118,7 +129,7 @@ struct LookedFor {
 }
 
 /// Returns the key of a path that is counted from a group.
-fn key_of(group: &Key, path: &str) -> Result<Key> {
+pub(super) fn key_of(group: &Key, path: &str) -> Result<Key> {
     match (group.is_root(), path.trim_matches('/')) {
         (_, "" | ".") => Ok(group.clone()),
         (true, below) => Key::new(below),
@@ -206,14 +217,15 @@ impl ImageCheck<'_> {
         let (named, datasets): (Vec<_>, Vec<_>) = named.flatten().unzip();
         let mut found: Vec<Finding> = self.unnamed(part, image, named.len()).into_iter().collect();
         let mut last = None;
+        let (mut scales, mut axes, mut numbers) = (Vec::new(), Vec::new(), Vec::new());
         for (level, dataset) in self.look_for(named).into_iter().zip(datasets) {
             found.extend(level.fault);
-            found.extend(self.scale(&level.named, image, dataset));
+            scales.extend(self.scale(&level.named, image, dataset));
             let Some(array) = level.node.as_ref().and_then(|node| node.array()) else {
                 continue;
             };
-            found.extend(self.axes(&level.named, image, array));
-            found.extend(self.transformations(&level.named, dataset, array));
+            axes.extend(self.axes(&level.named, image, array));
+            numbers.extend(self.transformations(&level.named, dataset, array));
             let sides = array.shape.iter();
             let len = sides.fold(1_u64, |len, &side| len.saturating_mul(side));
             if last.replace(len).is_some_and(|last| len > last) {
@@ -225,6 +237,8 @@ impl ImageCheck<'_> {
                 found.push(level.named.tell(finding));
             }
         }
+        let alike = [scales, axes, numbers].into_iter().filter_map(of_first);
+        found.extend(alike);
         found
     }
 
@@ -253,7 +267,7 @@ impl ImageCheck<'_> {
         let axes = axes_of(image)?;
         let rank = array.shape.len();
         let path = &named.path;
-        let message = if axes.len() == rank {
+        let (message, remedy) = if axes.len() == rank {
             let names: Vec<Option<&str>> = axes.iter().map(name_of_axis).collect();
             let own: Vec<Option<&str>> =
                 array.dimension_names.iter().map(Option::as_deref).collect();
@@ -261,18 +275,26 @@ impl ImageCheck<'_> {
             if !is_named || own == names {
                 return None;
             }
-            format!(
+            let message = format!(
                 "the axes of the image are {} and the dimensions of {path:?} are {}",
                 in_words(&names),
                 in_words(&own)
+            );
+            (
+                message,
+                "give both the names and the order of the dimensions",
             )
         } else {
-            format!(
+            let message = format!(
                 "the image has {} axes and {path:?} has {rank} dimensions",
                 axes.len()
+            );
+            (
+                message,
+                "give the image an axis for each dimension of its levels",
             )
         };
-        let finding = Finding::error("image-axes-differ", self.group, message);
+        let finding = Finding::error("image-axes-differ", self.group, message).mended_by(remedy);
         Some(named.tell(finding).by(self.document, AXES))
     }
 
@@ -318,6 +340,9 @@ impl ImageCheck<'_> {
         let within = |one: &'_ Value| items(one.get("transformations"));
         let mut list: Vec<Value> = list.clone();
         list.extend(list.iter().flat_map(within).collect::<Vec<_>>());
+        if let Some(fault) = self.no_scale(named, &list) {
+            return Some(fault);
+        }
         let numbers = list.iter().find_map(|transformation| {
             let name = ["scale", "translation"]
                 .into_iter()
@@ -330,8 +355,56 @@ impl ImageCheck<'_> {
                 "the {name} of {:?} has {count} numbers and the array has {rank} dimensions",
                 named.path
             );
-            named.tell(Finding::error("image-axes-differ", self.group, message))
+            let remedy = format!("give the {name} a number for each dimension");
+            let finding = Finding::error("image-axes-differ", self.group, message);
+            named.tell(finding.mended_by(remedy))
         })
+    }
+}
+
+impl ImageCheck<'_> {
+    /// A scale with something else than numbers, or with 0, by which pixels have no size.
+    fn no_scale(&self, named: &NamedNode, list: &[Value]) -> Option<Finding> {
+        let scales = list.iter().filter_map(|one| one.get("scale"));
+        scales.into_iter().find_map(|scale| {
+            let numbers = scale.as_array()?;
+            let is_number = numbers.iter().all(Value::is_number);
+            if is_number && numbers.iter().all(|number| number.as_f64() != Some(0.0)) {
+                return None;
+            }
+            let message = format!("the scale of {:?} is {}", named.path, shown(scale));
+            let finding = if is_number {
+                let message = format!("{message}, by which pixels have no size");
+                Finding::warning("attribute-invalid", self.group, message)
+            } else {
+                let message = format!("{message}; it must be a list of numbers");
+                Finding::error("attribute-invalid", self.group, message)
+            };
+            Some(named.tell(finding.mended_by("write the size of a pixel along each axis")))
+        })
+    }
+
+    /// Wells whose numbers of row and column are not those of their path.
+    fn wells(&self, prefix: &str, plate: Option<&Value>) -> Vec<Finding> {
+        let plate = plate.unwrap_or(&Value::Null);
+        let wells = items(plate.get("wells")).into_iter().enumerate();
+        let faults = wells.filter_map(|(number, well)| {
+            let mut names = well.get("path")?.as_str()?.split('/');
+            let parts = [("rows", "rowIndex"), ("columns", "columnIndex")].map(|(list, index)| {
+                let name = names.next()?;
+                let mut known = plate.get(list)?.as_array()?.iter();
+                let right = known.position(|one| one["name"] == name)?;
+                let told = well.get(index)?.as_u64()?;
+                (told != right as u64).then_some((index, told, right))
+            });
+            let (index, told, right) = parts.into_iter().flatten().next()?;
+            let part = format!("{prefix}plate: wells[{number}]");
+            let message = format!("{part}: {index} is {told}, and its path names number {right}");
+            let finding = Finding::warning("attribute-invalid", self.group, message);
+            let finding = finding.mended_by("write the number that the path names");
+            Some(finding.of_part(part).by(self.document, PLATE))
+        });
+        faults.collect()
     }
 }
 
@@ -341,6 +414,20 @@ impl NamedNode {
         let SpecSection { document, heading } = self.section;
         finding.of_part(self.part.clone()).by(document, heading)
     }
+}
+
+/// Returns the finding about the first level, which says how many others have the same fault.
+fn of_first(alike: Vec<Finding>) -> Option<Finding> {
+    let more = alike.len().saturating_sub(1);
+    let mut first = alike.into_iter().next()?;
+    match more {
+        0 => {}
+        1 => first.message.push_str("; so is it with another level"),
+        _ => first
+            .message
+            .push_str(&format!("; so is it with {more} other levels")),
+    }
+    Some(first)
 }
 
 /// Versions that have no transformations.
@@ -358,6 +445,17 @@ fn version_fault(entry: &NodeEntry, ome: &Value) -> Option<Finding> {
     const NAMES: [&str; 5] = ["version", "multiscales", "plate", "well", "labels"];
     let is_ome = NAMES.iter().any(|name| ome.get(name).is_some());
     let version = ome.get("version").filter(|_| is_ome);
+    // Groups of labels and wells have none by some writers, and readers ask for none.
+    let needs_version = ["multiscales", "plate"]
+        .iter()
+        .any(|name| ome.get(name).is_some());
+    if needs_version && version.is_none() && entry.dialect() == Some("v3") {
+        let message =
+            "the attribute ome has no version, so that readers do not know how to read it";
+        let finding = Finding::error("attribute-invalid", &entry.path, message);
+        let finding = finding.mended_by("add \"version\": \"0.5\" to it");
+        return Some(finding.of_part("ome: version").by(OME_0_5, METADATA));
+    }
     let told = version.map_or("0.5".to_string(), |version| {
         version.as_str().map_or(shown(version), str::to_string)
     });

@@ -53,6 +53,8 @@ pub(super) const SHARDING: &str = "Zarr v3 codec sharding_indexed";
 pub(super) const JSON: &str = "RFC 8259 (JSON)";
 pub(super) const OME_0_4: &str = "OME-Zarr 0.4";
 pub(super) const OME_0_5: &str = "OME-Zarr 0.5";
+pub(super) const ANNDATA: &str = "File format of anndata";
+pub(super) const CF: &str = "CF conventions 1.11";
 pub(super) const XARRAY: &str = "Documentation of xarray";
 
 /// Returns a section of a document.

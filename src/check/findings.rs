@@ -15,6 +15,9 @@ const MAX_ALIKE: usize = 100;
 /// How many more than that are held before the last ones in the order of keys are dropped.
 const SLACK: usize = 100;
 
+/// How many chunks have to be alike to be told by one finding.
+const MIN_MERGED: u64 = 3;
+
 /// The findings of one node.
 #[derive(Default)]
 pub(super) struct NodeFindings {
@@ -26,6 +29,8 @@ pub(super) struct NodeFindings {
 struct AlikeFindings {
     kept: Vec<Finding>,
     dropped: u64,
+    /// Whether all of them, with those that were dropped, say the same of their keys.
+    is_one_message: bool,
 }
 
 impl AlikeFindings {
@@ -47,6 +52,10 @@ impl NodeFindings {
             .by_code
             .entry((finding.severity, finding.code))
             .or_default();
+        alike.is_one_message = match alike.kept.first() {
+            Some(first) => alike.is_one_message && first.message == finding.message,
+            None => alike.dropped == 0,
+        };
         alike.kept.push(finding);
         if alike.kept.len() >= MAX_ALIKE + SLACK {
             alike.cut(MAX_ALIKE);
@@ -61,8 +70,41 @@ impl NodeFindings {
     /// Adds all of another part of the node, with what was dropped there.
     pub(super) fn merge(&mut self, others: NodeFindings) {
         for (code, alike) in others.by_code {
-            self.by_code.entry(code).or_default().dropped += alike.dropped;
             self.extend(alike.kept);
+            let own = self.by_code.entry(code).or_default();
+            own.dropped += alike.dropped;
+            own.is_one_message &= alike.is_one_message;
+        }
+    }
+
+    /// Makes one finding of those that say the same of each chunk of an array that was looked at: `chunks` of them are
+    /// stored, and `looked_at` is how many were read of an array that has more.
+    pub(super) fn merge_chunks(&mut self, array: &Key, chunks: u64, looked_at: Option<u64>) {
+        for alike in self.by_code.values_mut() {
+            alike.cut(MAX_ALIKE);
+            let count = alike.kept.len() as u64 + alike.dropped;
+            let Some(first) = alike.kept.first().filter(|_| count >= MIN_MERGED) else {
+                continue;
+            };
+            let is_limited = first.code == "chunk-corrupt" && looked_at == Some(count);
+            if count != chunks && !is_limited {
+                continue;
+            }
+            let is_of_chunk = first.code.starts_with("chunk-") && first.key != *array;
+            if !alike.is_one_message || !is_of_chunk || !first.part.is_empty() {
+                continue;
+            }
+            let which = if count == chunks {
+                format!("each of the {chunks} chunks")
+            } else {
+                format!("each of the {count} chunks that were looked at, of {chunks} stored")
+            };
+            let message = format!("{which}, such as {}: {}", first.key, first.message);
+            let mut merged = first.clone();
+            merged.key = array.clone();
+            merged.message = message;
+            alike.kept = vec![merged];
+            alike.dropped = 0;
         }
     }
 
@@ -105,6 +147,17 @@ impl NodeFindings {
         self.by_code
             .keys()
             .any(|(severity, _)| *severity == Severity::Error)
+    }
+
+    /// Whether an error about a member of a document was found.
+    pub(super) fn have_error_of(&self, part: &str) -> bool {
+        let mut errors = self.by_code.iter();
+        errors.any(|((severity, code), alike)| {
+            let mut kept = alike.kept.iter();
+            *severity == Severity::Error
+                && *code == "member-invalid"
+                && kept.any(|finding| finding.part == part)
+        })
     }
 
     /// Returns all, sorted by key; for each code of which some were dropped one that says how many. Each comes with how

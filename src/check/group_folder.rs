@@ -7,13 +7,12 @@ use crate::check::finding::Finding;
 use crate::check::findings::NodeFindings;
 use crate::check::key_findings::{
     broken_link, document_is_folder, folder_link, folder_unlisted, hidden, leftover, orphan,
-    undescribed_chunks,
 };
 use crate::check::leftovers;
 use crate::check::stored_keys::{StoredEntry, is_followed_link, visit_folder};
 use crate::hierarchy::NodeEntry;
-use crate::model::document::is_in_node_folder;
-use crate::model::is_like_chunk;
+use crate::model::document::{ZARR_JSON, ZARRAY, ZATTRS, ZGROUP, is_in_node_folder};
+use crate::model::{MAX_RANK, is_like_chunk};
 use crate::request_context::UNLIMITED;
 use crate::store::Key;
 use crate::sync::pool::parallel_map;
@@ -38,6 +37,14 @@ pub(super) struct FolderContent {
     pub(super) folders: Vec<GroupChild>,
     /// Whether there is anything at all.
     pub(super) is_empty: bool,
+}
+
+impl FolderContent {
+    /// Whether an object of this name lies there.
+    pub(super) fn has(&self, name: &str) -> bool {
+        let mut names = self.objects.iter().map(Key::name);
+        names.any(|other| other == name.as_bytes())
+    }
 }
 
 /// Reads a folder; objects of which `wanted` is false are reported as keys of no node.
@@ -101,14 +108,14 @@ pub(super) fn take_documents(
     !named.is_empty()
 }
 
-/// Tells names like those of chunks together, in the folder of a node that may be an array for all that is known, and takes
-/// them out. A folder of such a name that is described is a node.
+/// Takes out names like those of chunks, in the folder of a node that may be an array for all that is known; returns how
+/// many there are, and the first. A folder of such a name that is described is a node.
 pub(super) fn take_chunks(
     context: &CheckContext,
     node: &NodeEntry,
     content: &mut FolderContent,
     findings: &mut NodeFindings,
-) {
+) -> Option<(u64, Key)> {
     let look = |folder: GroupChild| {
         let is_described = || match context.hierarchy.child(&UNLIMITED, node, &folder.name) {
             Ok(Some(child)) => child.node.is_err() || child.dialect().is_some(),
@@ -124,10 +131,44 @@ pub(super) fn take_chunks(
     let (first, count) = objects.map_or((None, 0), |(first, count)| (Some(first), count));
     let folder = bare.first();
     let folder = folder.and_then(|(_, folder)| node.path.child(&folder.name).ok());
-    if let Some(first) = first.or(folder) {
-        let count = count + bare.len() as u64;
-        findings.add(undescribed_chunks(&node.path, count, &first));
+    let first = first.or(folder)?;
+    Some((count + bare.len() as u64, first))
+}
+
+/// Whether a folder without a document holds chunks of an array, and nothing that could be a node: names of indices, of
+/// folders down to those of objects.
+pub(super) fn holds_chunks_alone(context: &CheckContext, folder: &Key) -> bool {
+    let mut folder = folder.clone();
+    for _ in 0..=MAX_RANK {
+        let (mut first, mut has_object, mut is_alike) = (None, false, true);
+        let visited = visit_folder(context.store(), &folder, &mut |entry| match entry {
+            StoredEntry::Object(key, _) if is_like_chunk(key.name()) => has_object = true,
+            StoredEntry::Folder(key) if is_like_chunk(key.name()) => {
+                first.get_or_insert(key);
+            }
+            StoredEntry::Object(key, _) | StoredEntry::Folder(key) => {
+                is_alike &=
+                    key.name() == ZATTRS.as_bytes() || leftovers::origin_of(key.name()).is_some();
+            }
+            _ => {}
+        });
+        if visited.is_err() || !is_alike || has_object {
+            return visited.is_ok() && is_alike;
+        }
+        let Some(first) = first else { return false };
+        folder = first;
     }
+    false
+}
+
+/// Takes out a document whose name differs from the right one in case alone; returns it with the right name.
+pub(super) fn take_miscased(findings: &mut NodeFindings) -> Option<(Key, &'static str)> {
+    let mut names = [ZARR_JSON, ZARRAY, ZGROUP].into_iter();
+    names.find_map(|name| {
+        let is_it = |key: &Key| key.name().eq_ignore_ascii_case(name.as_bytes());
+        let (key, _) = findings.take("orphan-key", &is_it)?;
+        Some((key, name))
+    })
 }
 
 /// A key that belongs to no node, or what a writer left behind.

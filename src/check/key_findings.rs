@@ -58,15 +58,27 @@ pub(super) fn document_is_folder(key: &Key, document: &'static str) -> Finding {
     finding.by(document, metadata_heading(document))
 }
 
-/// Names like those of chunks in the folder of a node that may be an array, and whose document does not say so.
-pub(super) fn undescribed_chunks(node: &Key, count: u64, first: &Key) -> Finding {
+/// Names like those of chunks in the folder of a node that no document describes: an array that has lost its own.
+pub(super) fn undescribed_chunks(
+    node: &Key,
+    (count, first): (u64, &Key),
+    document: &str,
+) -> Finding {
     let names = match count {
         1 => format!("the name {first} looks like a chunk"),
         _ => format!("{count} names, such as {first}, look like chunks"),
     };
-    let message = format!("{names}, and no document describes an array here");
-    let remedy = "put the document of the array back, from a copy of the store";
-    Finding::warning("chunks-undescribed", node, message).mended_by(remedy)
+    let message =
+        format!("{names}, and no document describes an array here, so that no reader finds it");
+    let remedy = format!("put the {document} of the array back, from another copy of the store");
+    Finding::error("chunks-undescribed", node, message).mended_by(remedy)
+}
+
+/// A document whose name readers do not look for, since it differs from the right one in case.
+pub(super) fn document_miscased(key: &Key, right: &str) -> Finding {
+    let message =
+        format!("the name differs from {right} in case alone, so that readers find no document");
+    Finding::error("document-miscased", key, message).mended_by(format!("rename it to {right}"))
 }
 
 /// What a writer or system left behind.

@@ -3,15 +3,17 @@
 //! A check reads and never writes, and no fault ends it; `fix` makes consolidated metadata anew where that is asked
 //! for. `walk` goes through the hierarchy in the order of `node_order`, with threads that take what is to be done from
 //! `work_queue`; `node` looks at one node: `documents` at its documents, `group_folder`, `draft_folders` and
-//! `array_keys` at the keys in its folders, `conventions` at attributes, `consolidated` at copies of documents, `shards`
+//! `array_keys` at the keys in its folders, `conventions`, `cf_attributes` and `anndata` at attributes, `consolidated` at copies of documents, `shards`
 //! at indexes, `data` at chunks, for which `room` takes memory, `advice` at what could be better. `foreign` names bytes that
 //! are neither a chunk nor a document, `sibling_arrays` holds the arrays of a group against each other, `not_shown` has the
 //! entries that are no keys. What is said is a `Finding`, given out as the walk goes on. Stores on a network are listed,
 //! many nodes by one request (`announced`); no chunk is asked about alone unless the data are checked.
 
 mod advice;
+mod anndata;
 mod announced;
 mod array_keys;
+mod cf_attributes;
 mod checked_node;
 mod chunk_place;
 mod codes;

@@ -14,9 +14,13 @@ use crate::check::documents::{DocumentKind, check_document, heading_of, text_of}
 use crate::check::draft_folders;
 use crate::check::finding::{Finding, document_of, reason};
 use crate::check::findings::NodeFindings;
-use crate::check::group_folder::{GroupChild, read_folder, take_chunks, take_documents};
+use crate::check::group_folder::{
+    FolderContent, GroupChild, holds_chunks_alone, read_folder, take_chunks, take_documents,
+    take_miscased,
+};
 use crate::check::key_findings::{
-    empty_folder, folder_unlisted, metadata_heading, orphan, store_unlisted,
+    document_miscased, empty_folder, folder_unlisted, metadata_heading, orphan, store_unlisted,
+    undescribed_chunks,
 };
 use crate::check::lost_top::top_undescribed;
 use crate::check::names;
@@ -54,6 +58,7 @@ pub(super) fn check(
         documents: Vec::new(),
         sizes: BTreeMap::new(),
         array: None,
+        chunks: 0,
     };
     node.scope.depth += 1;
     if let Err(error) = node.run() {
@@ -69,6 +74,7 @@ pub(super) fn check(
         children: node.children,
         scope: node.scope,
         array: node.array,
+        chunks: node.chunks,
     }
 }
 
@@ -85,6 +91,8 @@ struct NodeCheck<'a> {
     /// How long those of an array are, as far as its listing said.
     sizes: BTreeMap<Key, u64>,
     array: Option<(Arc<OpenArray>, Key)>,
+    /// How many chunks of it are stored.
+    chunks: u64,
 }
 
 impl NodeCheck<'_> {
@@ -99,6 +107,10 @@ impl NodeCheck<'_> {
             None => self.look_into_folder()?,
         }
         self.check_documents();
+        if self.findings.have_error_of("codecs") {
+            // The document says what is wrong.
+            self.findings.take("codecs-impossible", &|_| true);
+        }
         self.check_reading();
         self.check_dialect();
         self.findings
@@ -131,14 +143,17 @@ impl NodeCheck<'_> {
             self.group_keys()
         };
         let is_n5 = self.dialect == Some("n5");
-        let is_v2 = keys.iter().any(|key| key.name() == ZGROUP.as_bytes());
+        let has = |name: &str| keys.iter().any(|key| key.name() == name.as_bytes());
+        let is_v2 = has(ZGROUP);
+        // The attributes are those of the group that its copies describe.
+        let is_lone = has(ZMETADATA) && !is_v2 && !has(ZARRAY) && !has(ZARR_JSON);
         for key in keys {
             let is = |name: &str| key.name() == name.as_bytes();
             if is(ATTRIBUTES_JSON) && !is_n5 {
                 self.findings.add(orphan(&key).habit_of("n5-zarr"));
             } else if is(ZMETADATA) && !is_v2 {
                 self.check_lone_copies(&key)?;
-            } else if !is(ZMETADATA) {
+            } else if !is(ZMETADATA) && !(is(ZATTRS) && is_lone) {
                 self.documents.push((key, DocumentKind::InNodeFolder));
             }
         }
@@ -162,7 +177,7 @@ impl NodeCheck<'_> {
     /// Tells consolidated metadata of v2 beside which no document of v2 is, and compares them all the same.
     fn check_lone_copies(&mut self, copies: &Key) -> Result<()> {
         let path = &self.entry.path;
-        if self.entry.is_array() || self.entry.dialect().is_some() {
+        if self.entry.is_array() || !matches!(self.entry.dialect(), None | Some("v2")) {
             self.findings.add(orphan(copies));
             return Ok(());
         }
@@ -229,6 +244,7 @@ impl NodeCheck<'_> {
                 .add(undecodable(&self.entry.path, &error, self.dialect));
         }
         self.array = Some((open, folder.clone()));
+        self.chunks = stats.count;
         let sizes = stored
             .iter()
             .filter_map(|(key, size)| Some((key.clone(), (*size)?)));
@@ -247,31 +263,60 @@ impl NodeCheck<'_> {
         }
         let document = document_of(self.dialect);
         let has_broken = take_documents(path, &mut content, document, &mut found);
-        let is_array = (has_broken && content.objects.is_empty()) || self.entry.node.is_err();
-        if is_array {
+        let has_copies = content.has(ZMETADATA);
+        let is_unreadable = (has_broken && content.objects.is_empty()) || self.entry.node.is_err();
+        let documents = [ZARR_JSON, ZGROUP, ZARRAY, ATTRIBUTES_JSON, ZMETADATA];
+        if is_unreadable {
             take_chunks(self.context, self.entry, &mut content, &mut found);
+        } else if !documents.into_iter().any(|name| content.has(name))
+            && let Some(finding) = self.undescribed(&mut content, &mut found)
+        {
+            self.findings.add(finding);
+            // They are of the node whose document is not there.
+            content
+                .objects
+                .retain(|key| key.name() != ZATTRS.as_bytes());
         }
         self.findings.merge(found);
-        let has = |name: &str| {
-            let mut keys = content.objects.iter();
-            keys.any(|key| key.name() == name.as_bytes())
-        };
-        let is_described = [ZARR_JSON, ZGROUP, ZARRAY, ATTRIBUTES_JSON, ZMETADATA]
-            .into_iter()
-            .any(has);
-        if !is_array && !is_described && !content.folders.is_empty() {
-            self.findings.extend(match self.scope.depth {
-                1 => top_undescribed(self.context, self.entry, (&content.folders, has(ZATTRS))),
-                _ => implied(path, self.scope.dialect),
-            });
-        }
-        let has_copies = content
-            .objects
-            .iter()
-            .any(|key| key.name() == ZMETADATA.as_bytes());
         self.advise_copies(has_copies, content.folders.len());
         self.children = content.folders;
         content.objects
+    }
+
+    /// Returns what is wrong with a folder that has no document: it is called otherwise, was lost, or was never there.
+    fn undescribed(
+        &self,
+        content: &mut FolderContent,
+        found: &mut NodeFindings,
+    ) -> Option<Finding> {
+        let path = &self.entry.path;
+        let miscased = take_miscased(found);
+        let is_below = self.scope.depth > 1;
+        let is_lost = is_below && holds_chunks_alone(self.context, path);
+        let chunks = (miscased.is_some() || is_lost)
+            .then(|| take_chunks(self.context, self.entry, content, found))
+            .flatten();
+        if let Some((key, right)) = miscased {
+            return Some(document_miscased(&key, right));
+        }
+        if let Some((count, first)) = chunks {
+            let is_v3 = match self.scope.dialect {
+                None => first.name().starts_with(b"c"),
+                dialect => dialect != Some("v2"),
+            };
+            let document = match self.scope.dialect {
+                Some("n5") => ATTRIBUTES_JSON,
+                _ if is_v3 => ZARR_JSON,
+                _ => ZARRAY,
+            };
+            return Some(undescribed_chunks(path, (count, &first), document));
+        }
+        let has_attributes = content.has(ZATTRS);
+        match content.folders.as_slice() {
+            [] => None,
+            _ if is_below => implied(path, self.scope.dialect),
+            folders => top_undescribed(self.context, self.entry, (folders, has_attributes)),
+        }
     }
 
     /// Advises to consolidate the metadata of a v2 hierarchy on the network.

@@ -4,10 +4,12 @@
 //! of the hierarchy; what is found about a group is told once all that lies below it has come. Images are left out: their
 //! levels have the same dimensions in other lengths.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
+use std::mem::take;
 
+use crate::check::cf_attributes::named_arrays;
 use crate::check::checked_node::CheckedNode;
-use crate::check::finding::{Finding, XARRAY};
+use crate::check::finding::{CF, Finding, XARRAY};
 use crate::hierarchy::NodeEntry;
 use crate::model::{Array, Node};
 use crate::store::Key;
@@ -16,6 +18,10 @@ use crate::store::Key;
 const MAX_NAMES: usize = 1000;
 const MAX_LENGTHS: usize = 8;
 const MAX_UNNAMED: usize = 100;
+
+/// How many names of arrays are held of a group, and how many that attributes have; beyond that none is looked for.
+const MAX_ARRAYS: usize = 10_000;
+const MAX_NAMED: usize = 1000;
 
 /// The groups on the way to the node that came last.
 #[derive(Default)]
@@ -35,6 +41,17 @@ struct GroupArrays {
     unnamed: Vec<(Key, bool)>,
     /// Whether an array has the name of its one dimension.
     has_coordinates: bool,
+    /// The names of the arrays.
+    arrays: HashSet<Vec<u8>>,
+    /// The names that attributes of the arrays have of others.
+    named_arrays: Vec<NamedArray>,
+}
+
+/// An array that an attribute of another one names.
+struct NamedArray {
+    by: Key,
+    attribute: &'static str,
+    name: String,
 }
 
 /// A dimension, by its name.
@@ -54,7 +71,7 @@ impl SiblingArrays {
             .open
             .pop_if(|last| node.path.below(&last.group).is_none())
         {
-            found.extend(last.findings());
+            found.extend(self.close(last));
         }
         let Some(entry) = &node.entry else {
             return found;
@@ -75,9 +92,38 @@ impl SiblingArrays {
     pub(super) fn end(mut self) -> Vec<Finding> {
         let mut found = Vec::new();
         while let Some(last) = self.open.pop() {
-            found.extend(last.findings());
+            found.extend(self.close(last));
         }
         found
+    }
+
+    /// Returns what is found about a group that is complete. What its arrays name and it does not have may be in a group
+    /// above, as CF has it.
+    fn close(&mut self, mut group: GroupArrays) -> Vec<Finding> {
+        let mut missing = group.missing_arrays();
+        if let Some(above) = self.open.last_mut() {
+            above.named_arrays.append(&mut missing);
+        }
+        let mut found = group.findings();
+        found.extend(missing.iter().map(NamedArray::missing));
+        found
+    }
+}
+
+impl NamedArray {
+    fn missing(&self) -> Finding {
+        let NamedArray {
+            by,
+            attribute,
+            name,
+        } = self;
+        let message = format!("{attribute} names {name:?}, where no array is");
+        let finding = Finding::warning("variable-missing", by, message);
+        let remedy = "copy the array again, or take its name out of the attribute";
+        finding
+            .of_part(*attribute)
+            .mended_by(remedy)
+            .by(CF, "Attributes")
     }
 }
 
@@ -97,22 +143,54 @@ impl GroupArrays {
             first_named: None,
             unnamed: Vec::new(),
             has_coordinates: false,
+            arrays: HashSet::new(),
+            named_arrays: Vec::new(),
         }
+    }
+
+    /// Takes out what arrays of a dataset name that is none of the arrays of the group.
+    fn missing_arrays(&mut self) -> Vec<NamedArray> {
+        let mut named = take(&mut self.named_arrays);
+        if self.arrays.len() >= MAX_ARRAYS || named.len() >= MAX_NAMED {
+            return Vec::new();
+        }
+        let group = &self.group;
+        // Attributes of these names may mean something else where none of them names an array.
+        let mut names = named.iter().map(|named| named.name.as_bytes());
+        let is_dataset = self.has_coordinates || names.any(|name| self.arrays.contains(name));
+        named.retain(|named| {
+            let is_own = named.by.parent().as_ref() == Some(group);
+            !self.arrays.contains(named.name.as_bytes()) && (is_dataset || !is_own)
+        });
+        named
     }
 
     fn add(&mut self, path: &Key, array: &Array) {
         let names = &array.dimension_names;
+        if self.arrays.len() < MAX_ARRAYS {
+            self.arrays.insert(path.name().to_vec());
+        }
         if self.is_image || array.shape.is_empty() {
             return;
         }
         if names.iter().all(Option::is_none) {
             // One that is wrong is told with the array.
-            let has_attribute = array.attributes.get("_ARRAY_DIMENSIONS").is_some();
-            if !has_attribute && self.unnamed.len() < MAX_UNNAMED {
+            let attributes = &array.attributes;
+            let is_told =
+                attributes.fault().is_some() || attributes.get("_ARRAY_DIMENSIONS").is_some();
+            if !is_told && self.unnamed.len() < MAX_UNNAMED {
                 self.unnamed.push((path.clone(), array.dialect == "v3"));
             }
             return;
         }
+        let named_arrays = named_arrays(array).into_iter();
+        let named_arrays = named_arrays.map(|(attribute, name)| NamedArray {
+            by: path.clone(),
+            attribute,
+            name,
+        });
+        let free = MAX_NAMED.saturating_sub(self.named_arrays.len());
+        self.named_arrays.extend(named_arrays.take(free));
         self.named += 1;
         self.first_named.get_or_insert_with(|| path.clone());
         let is_own = |name: &str| names.len() == 1 && path.name() == name.as_bytes();

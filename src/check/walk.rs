@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::thread;
 
 use crate::check::announced::{announce, is_announced};
+use crate::check::array_keys::LOOKS;
 use crate::check::checked_node::{CheckedNode, NextChild, NodeScope};
 use crate::check::context::CheckContext;
 use crate::check::data::{ArrayData, ChunkTask, check_task, list_chunks};
@@ -84,6 +85,7 @@ pub fn check(
     let mut report = Report {
         summary: CheckSummary::default(),
         siblings: SiblingArrays::default(),
+        looked_at: (!context.data).then_some(LOOKS.into()),
         give,
     };
     thread::scope(|scope| {
@@ -175,6 +177,8 @@ impl Drop for AbortGuard<'_> {
 struct Report<'a> {
     summary: CheckSummary,
     siblings: SiblingArrays,
+    /// How many chunks of an array are looked into, if not all are.
+    looked_at: Option<u64>,
     give: &'a mut dyn FnMut(&Finding),
 }
 
@@ -192,10 +196,12 @@ impl Report<'_> {
         }
     }
 
-    fn take(&mut self, node: CheckedNode) {
+    fn take(&mut self, mut node: CheckedNode) {
         self.summary.note(&node);
         let found = self.siblings.take(&node);
         self.give_all(found);
+        node.findings
+            .merge_chunks(&node.path, node.chunks, self.looked_at);
         for (finding, count) in node.findings.sorted(&node.path) {
             self.give(&finding, count);
         }

@@ -156,12 +156,15 @@ pub enum Command {
     ///
     /// Holds each document against the text of its dialect, and finds keys of no node, chunks outside the grid, what
     /// writers left behind, consolidated metadata that differ from the documents, nodes that collide, links that lead
-    /// nowhere, arrays of one group whose dimensions differ, arrays without chunks, something else in the place of a chunk,
-    /// and shards with a wrong index; with --data it decodes every chunk. A line for each finding, with what mends it: an
-    /// error where a text is broken, data are lost or the usual readers refuse the store, a warning where a known writer
-    /// deviates or nothing is lost yet, advice where something could be better. The exit status is 1 if there are errors. Nothing is written without --fix. --fix
-    /// consolidated first makes the consolidated metadata of the group anew, and of the groups below it that have some; a
-    /// group without any gets them. The key is written on the condition that no other program changed it meanwhile.
+    /// nowhere, arrays of one group whose dimensions differ, attributes by which xarray, anndata or readers of OME-Zarr
+    /// do not open the node, arrays that have lost their document or their chunks, something else in the place of a
+    /// chunk, and shards with a wrong index; with --data it decodes every chunk. A line for each finding, with what
+    /// mends it: an error where a text is broken, data are lost or the usual readers refuse the store, a warning where
+    /// a known writer deviates or nothing is lost yet, advice where something could be better. What is the same of
+    /// every chunk of an array is one finding. The exit status is 1 if there are errors. Nothing is written without
+    /// --fix. --fix consolidated first makes the consolidated metadata of the group anew, and of the groups below it
+    /// that have some; a group without any gets them. The key is written on the condition that no other program changed
+    /// it meanwhile.
     Check(CheckArgs),
     /// Print what a shell needs to complete commands and options
     ///

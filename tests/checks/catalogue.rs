@@ -791,9 +791,21 @@ fn misplaced_keys() -> Vec<Row> {
         ),
         Row(
             v3,
-            holds("a/b/zarr.json", b"null"),
+            erases("a/b/zarr.json"),
             KEYS,
-            (Warning, "chunks-undescribed", "a/b", "", ""),
+            (Error, "chunks-undescribed", "a/b", "", ""),
+        ),
+        Row(
+            v2,
+            erases("a/b/.zarray"),
+            KEYS,
+            (Error, "chunks-undescribed", "a/b", "", ""),
+        ),
+        Row(
+            v3,
+            moves("a/b/zarr.json", "a/b/Zarr.json"),
+            KEYS,
+            (Error, "document-miscased", "a/b/Zarr.json", "", ""),
         ),
         Row(
             v2,

@@ -70,7 +70,9 @@ fn a_right_image_has_no_findings() {
 fn what_an_image_names_and_does_not_have_is_told() {
     let ome = |levels: &[(&str, usize)], axes: &[&str]| {
         let levels = multiscales(levels, axes);
-        found(&image(json!({"ome": {"multiscales": levels}})))
+        found(&image(
+            json!({"ome": {"version": "0.5", "multiscales": levels}}),
+        ))
     };
     let part = "ome: multiscales[0]: datasets[1]";
     let (yx, zyx) = (&["y", "x"], &["z", "y", "x"]);
@@ -80,7 +82,10 @@ fn what_an_image_names_and_does_not_have_is_told() {
     }
     let expected = one(Error, "image-axes-differ", "/", part);
     assert_eq!(ome(&[("0", 2), ("1", 3)], yx), expected);
-    assert_eq!(ome(&[("0", 2), ("1", 2)], zyx).len(), 2);
+    // Of all levels alike one is told.
+    let first = "ome: multiscales[0]: datasets[0]";
+    let expected = one(Error, "image-axes-differ", "/", first);
+    assert_eq!(ome(&[("0", 2), ("1", 2)], zyx), expected);
     let expected = one(Warning, "image-levels-unordered", "/", part);
     assert_eq!(ome(&[("1", 2), ("0", 2)], yx), expected);
 }
@@ -95,7 +100,7 @@ fn an_image_without_levels_or_with_others_names_is_told() {
         json!({"axes": axes, "datasets": "0"}),
         json!({"axes": axes, "datasets": [level, {"name": "1"}]}),
     ] {
-        let store = self::image(json!({"ome": {"multiscales": [image]}}));
+        let store = self::image(json!({"ome": {"version": "0.5", "multiscales": [image]}}));
         assert_eq!(
             found(&store),
             one(Error, "attribute-invalid", "/", part),
@@ -111,7 +116,7 @@ fn an_image_without_levels_or_with_others_names_is_told() {
         found(&store)
     };
     let (ome, plain) = (
-        json!({"ome": {"multiscales": levels}}),
+        json!({"ome": {"version": "0.5", "multiscales": levels}}),
         json!({"multiscales": levels}),
     );
     let part = "ome: multiscales[0]: datasets[0]";
@@ -163,7 +168,34 @@ fn an_image_whose_pixels_have_no_size_is_told() {
     let mut short = sequence;
     short[0]["transformations"][0]["scale"] = json!([1.0]);
     let codes: Vec<_> = ome(&short).iter().map(|found| found.1).collect();
-    assert_eq!(codes, ["image-axes-differ"; 2]);
+    assert_eq!(codes, ["image-axes-differ"]);
+}
+
+#[test]
+fn numbers_of_images_and_plates_that_cannot_be_are_told() {
+    let part = "ome: multiscales[0]: datasets[0]";
+    for (scale, severity) in [(json!([0.0, 1.0]), Warning), (json!(["1", "1"]), Error)] {
+        let mut levels = multiscales(&[("0", 2), ("1", 2)], &["y", "x"]);
+        levels[0]["datasets"][0]["coordinateTransformations"][0]["scale"] = scale;
+        let ome = json!({"ome": {"version": "0.5", "multiscales": levels}});
+        let expected = one(severity, "attribute-invalid", "/", part);
+        assert_eq!(found(&image(ome)), expected);
+    }
+    let plate = |row: u64| {
+        let well = json!({"path": "0/1", "rowIndex": row, "columnIndex": 1});
+        let names = json!([{"name": "0"}, {"name": "1"}]);
+        let plate = json!({"rows": names, "columns": names, "wells": [well]});
+        let store = image(json!({"ome": {"version": "0.5", "plate": plate}}));
+        store.erase(&key("0/zarr.json"));
+        store.erase(&key("0/c/0/0"));
+        let group = json!({"zarr_format": 3, "node_type": "group"});
+        put(&store, "0/zarr.json", group.clone());
+        put(&store, "0/1/zarr.json", group);
+        found(&store)
+    };
+    assert!(plate(0).is_empty());
+    let expected = one(Warning, "attribute-invalid", "/", "ome: plate: wells[0]");
+    assert_eq!(plate(1), expected);
 }
 
 #[test]
@@ -187,6 +219,12 @@ fn a_version_that_does_not_fit_its_place_is_told() {
         };
         assert_eq!(found(&ome), expected, "{version}");
     }
+    // Readers look for the version of what they show.
+    let ome = image(json!({"ome": {"multiscales": levels}}));
+    let expected = one(Error, "attribute-invalid", "/", "ome: version");
+    assert_eq!(found(&ome), expected);
+    let labels = image(json!({"ome": {"labels": ["0"]}}));
+    assert!(found(&labels).is_empty());
     let store = v2();
     put(
         &store,
@@ -210,6 +248,7 @@ const HEADINGS: [&str; 5] = [
 #[test]
 fn what_is_said_of_an_image_names_its_text() {
     let attributes = json!({
+        "version": "0.5",
         "multiscales": multiscales(&[("1", 3), ("0", 2), ("gone", 2)], &["z", "y", "x"]),
         "plate": {"wells": [{"path": "A/1"}]},
         "well": {"images": [{"path": "2"}]},
@@ -219,7 +258,7 @@ fn what_is_said_of_an_image_names_its_text() {
         (json!({"ome": attributes}), "OME-Zarr 0.5"),
     ] {
         let (found, _) = run(std::sync::Arc::new(image(attributes)), How::default());
-        assert_eq!(found.len(), 7, "{found:#?}");
+        assert_eq!(found.len(), 6, "{found:#?}");
         for finding in found {
             let section = finding.section.unwrap();
             assert_eq!(section.document, document);

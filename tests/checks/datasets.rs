@@ -232,3 +232,80 @@ fn defaults_in_copies_are_no_findings() {
     let codes: Vec<_> = found(&store).into_iter().map(|found| found.1).collect();
     assert_eq!(codes, ["consolidated-differs"]);
 }
+
+/// A dataset whose array `g/t` has these attributes.
+fn with_attributes(attributes: Value) -> MemoryStore {
+    let store = dataset([3, 3]);
+    let mut document = plain_array(json!([3, 2]), json!([3, 2]), json!([{"name": "bytes"}]));
+    document["dimension_names"] = json!(["time", "x"]);
+    document["attributes"] = attributes;
+    put(&store, "g/t/zarr.json", document);
+    store
+}
+
+#[test]
+fn times_and_packing_that_xarray_does_not_decode_are_told() {
+    for (units, expected) in [
+        ("days since 2000-01-01", None),
+        ("Hours since 2000-1-1T06:00:00Z", None),
+        ("seconds since 1970-01-01 00:00:00.0 +0:00", None),
+        ("d since 2000", None),
+        ("days since 20000101", None),
+        ("days since 01-01-2000", None),
+        ("days since -4713-01-01", None),
+        ("kg m-2", None),
+        ("months since 2000-01-01", Some(Warning)),
+        ("day since 20x0", Some(Error)),
+        ("days since", Some(Error)),
+        ("days since epoch", Some(Error)),
+        ("days since 2000-13-01", Some(Error)),
+        ("dyas since 2000-01-01", Some(Error)),
+    ] {
+        let found = found(&with_attributes(json!({"units": units})));
+        let expected = expected.map(|severity| one(severity, "attribute-invalid", "g/t", "units"));
+        assert_eq!(found, expected.unwrap_or_default(), "{units}");
+    }
+    for (calendar, is_right) in [("noleap", true), ("GREGORIAN", true), ("gregroian", false)] {
+        let attributes = json!({"units": "days since 2000-01-01", "calendar": calendar});
+        let found = found(&with_attributes(attributes));
+        assert_eq!(found.is_empty(), is_right, "{calendar}: {found:?}");
+    }
+    let counted = json!({"units": "months since 2000-01-01", "calendar": "360_day"});
+    assert_eq!(found(&with_attributes(counted)), []);
+    for (factor, is_right) in [
+        (json!(0.1), true),
+        (json!([0.1]), true),
+        (json!("0.1"), false),
+        (json!([0.1, 0.2]), false),
+    ] {
+        let store = with_attributes(json!({"scale_factor": factor}));
+        let expected = one(Error, "attribute-invalid", "g/t", "scale_factor");
+        let expected = if is_right { Vec::new() } else { expected };
+        assert_eq!(found(&store), expected, "{factor}");
+    }
+}
+
+#[test]
+fn arrays_that_attributes_name_and_that_are_not_there_are_told() {
+    for (attribute, name, is_there) in [
+        ("coordinates", "time crs", true),
+        ("coordinates", "time gone", false),
+        ("bounds", "t_bnds", false),
+        ("grid_mapping", "crs: time", true),
+        ("grid_mapping", "crs: gone", false),
+        ("grid_mapping", "crs_above", true),
+        ("coordinates", "/other/lat", true),
+        ("comment", "gone", true),
+    ] {
+        let store = with_attributes(json!({ attribute: name }));
+        array(&store, "crs_above", &[], None);
+        let expected = one(Warning, "variable-missing", "g/t", attribute);
+        let expected = if is_there { Vec::new() } else { expected };
+        assert_eq!(found(&store), expected, "{attribute}: {name}");
+    }
+    // Without coordinates the attributes are no dataset's.
+    let store = with_attributes(json!({"coordinates": "gone"}));
+    store.erase(&key("g/time/zarr.json"));
+    store.erase(&key("g/time/c/0"));
+    assert_eq!(found(&store), []);
+}

@@ -142,3 +142,47 @@ fn a_page_in_the_place_of_a_shard_or_a_document_is_named() {
         );
     }
 }
+
+#[test]
+fn what_is_wrong_with_each_chunk_is_told_once() {
+    let gzip = json!([{"name": "bytes"}, {"name": "gzip", "configuration": {"level": 1}}]);
+    let zstd: &[u8] = b"\x28\xb5\x2f\xfd\x20\x04\x21\x00\x00abcd";
+    for data in [false, true] {
+        let store = plain(gzip.clone(), &[zstd; 5]);
+        let (found, summary) = run(
+            Arc::new(store),
+            How {
+                data,
+                is_remote: false,
+            },
+        );
+        assert_eq!(found.len(), 1, "{found:#?}");
+        assert_eq!(
+            (summary.count(Error), found[0].key.to_string().as_str()),
+            (1, "/")
+        );
+        let message = &found[0].message;
+        assert!(message.starts_with("each of the 5 chunks, such as c/0: the chunk is a zstd"));
+        // Of an array with more chunks the first ones alone are looked into.
+        let store = plain(gzip.clone(), &[zstd; 20]);
+        let (found, _) = run(
+            Arc::new(store),
+            How {
+                data,
+                is_remote: false,
+            },
+        );
+        let which = if data {
+            "each of the 20 chunks, such"
+        } else {
+            "each of the 8 chunks that were looked at, of 20"
+        };
+        assert!(
+            found.len() == 1 && found[0].message.starts_with(which),
+            "{found:#?}"
+        );
+        // One that differs is told by itself.
+        let store = plain(gzip.clone(), &[zstd, zstd, zstd, LFS]);
+        assert_eq!(errors(store, data).len(), 4);
+    }
+}

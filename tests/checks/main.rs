@@ -39,5 +39,6 @@ mod pipeline;
 mod requests;
 mod sections;
 mod stores;
+mod tables;
 mod tolerated;
 mod wordings;

@@ -85,13 +85,34 @@ fn keys_in_another_encoding_are_those_of_chunks() {
 fn chunks_of_an_array_that_no_document_describes_are_one_finding() {
     let null = "error: a/b/zarr.json: the document must be a JSON object and is JSON, but no object: null \
         [Zarr v3 core 3.1, \"Metadata\"]";
-    let chunks = "warning: a/b: the name a/b/c looks like a chunk, and no document describes an array here; put the document \
-        of the array back, from a copy of the store";
-    assert_eq!(lines(v3, &holds("a/b/zarr.json", b"null")), [chunks, null]);
+    // What follows from a document that does not read is not told again.
+    assert_eq!(lines(v3, &holds("a/b/zarr.json", b"null")), [null]);
     let folder = both(erases("a/b/zarr.json"), holds("a/b/zarr.json/x", b"x"));
     let told = "error: a/b/zarr.json: a folder has the name of a document, so that readers find no document \
         [Zarr v3 core 3.1, \"Metadata\"]";
-    assert_eq!(lines(v3, &folder), [chunks, told]);
+    assert_eq!(lines(v3, &folder), [told]);
+    let chunks = "error: a/b: the name a/b/c looks like a chunk, and no document describes an array here, so that no \
+        reader finds it; put the zarr.json of the array back, from another copy of the store";
+    assert_eq!(lines(v3, &erases("a/b/zarr.json")), [chunks]);
+    let names = "look like chunks, and no document describes an array here, so that no reader finds it; put the \
+        .zarray of the array back, from another copy of the store";
+    let found = lines(v2, &erases("a/b/.zarray"));
+    assert!(found.len() == 1 && found[0].ends_with(names), "{found:#?}");
+    let case = "error: a/b/ZARR.json: the name differs from zarr.json in case alone, so that readers find no document; \
+        rename it to zarr.json";
+    assert_eq!(lines(v3, &moves("a/b/zarr.json", "a/b/ZARR.json")), [case]);
+    // A group that no document describes is none that has lost its array.
+    let group = both(
+        erases("a/zarr.json"),
+        moves("a/b/zarr.json", "a/0/zarr.json"),
+    );
+    let found = lines(v3, &group);
+    assert!(
+        found
+            .iter()
+            .any(|line| line.contains("a: the group has no zarr.json")),
+        "{found:#?}"
+    );
 }
 
 #[test]

@@ -7,9 +7,11 @@ import json
 import shutil
 import subprocess
 
+import anndata
 import numpy as np
 import pandas as pd
 import pytest
+import scipy.sparse
 import tensorstore
 import xarray as xr
 import zarr
@@ -77,8 +79,26 @@ def write_groups(place, zarr_format):
     zarr.consolidate_metadata(place)
 
 
+def write_anndata(place, zarr_format):
+    random = np.random.default_rng(5)
+    cells = [f"c{number}" for number in range(6)]
+    obs = pd.DataFrame({"n": np.arange(6), "kind": pd.Categorical(list("aabbcc")), "is": [True, False] * 3}, index=np.array(cells, object))
+    obs["age"] = pd.array([1, None] * 3, dtype="Int64")
+    var = pd.DataFrame({"m": random.random(4)}, index=np.array(["g0", "g1", "g2", "g3"], object))
+    made = anndata.AnnData(scipy.sparse.csr_matrix(random.integers(0, 3, (6, 4)).astype("f4")), obs=obs, var=var)
+    made.layers["raw"] = scipy.sparse.csc_matrix(made.X)
+    made.obsm["pca"] = random.random((6, 2))
+    made.obsm["table"] = pd.DataFrame({"u": random.random(6)}, index=obs.index)
+    made.varm["loadings"] = random.random((4, 2))
+    made.obsp["distances"] = scipy.sparse.csr_matrix(np.eye(6))
+    made.uns["settings"] = {"text": "x", "list": np.arange(3)}
+    made.raw = made
+    with anndata.settings.override(zarr_write_format=zarr_format):
+        made.write_zarr(place)
+
+
 @pytest.mark.parametrize("zarr_format", [2, 3])
-@pytest.mark.parametrize("write", [write_dataset, write_ome, write_tensorstore, write_groups])
+@pytest.mark.parametrize("write", [write_dataset, write_ome, write_tensorstore, write_groups, write_anndata])
 def test_stores_of_others_have_no_errors(write, zarr_format, tmp_path):
     write(tmp_path / "s.zarr", zarr_format)
     assert findings(tmp_path / "s.zarr", "--data") == []
@@ -127,6 +147,95 @@ def test_what_xarray_refuses_is_an_error(damage, code, key, words, zarr_format, 
     assert words in found[0]["message"] and found[0]["remedy"]
 
 
+def change(document, edit):
+    members = json.loads(document.read_text())
+    edit(members)
+    document.write_text(json.dumps(members))
+
+
+def without_copies(store):
+    """Takes out consolidated metadata, which would differ after a change."""
+    change(store / "zarr.json", lambda members: members.pop("consolidated_metadata", None))
+
+
+def attribute(path, **members):
+    return lambda store: change(store / path / "zarr.json", lambda document: document["attributes"].update(members))
+
+
+@pytest.mark.parametrize(
+    "damage, code, key, words",
+    [
+        (attribute("time", units="days since epoch"), "attribute-invalid", "time", "decode_times=False"),
+        (attribute("time", calendar="gregroian"), "attribute-invalid", "time", "a calendar of CF"),
+        (attribute("t", scale_factor="0.1"), "attribute-invalid", "t", "scale_factor is"),
+        (lambda store: (store / "t/zarr.json").unlink(), "chunks-undescribed", "t", "no reader finds it"),
+        (lambda store: (store / "t/zarr.json").rename(store / "t/Zarr.json"), "document-miscased", "t/Zarr.json", "in case alone"),
+        (lambda store: (store / "t/c").rename(store / "t/C"), "orphan-folder", "t/C", "in case alone"),
+    ],
+)
+def test_what_xarray_does_not_open_or_lacks_is_one_error(damage, code, key, words, tmp_path):
+    store = tmp_path / "s.zarr"
+    write_dataset(store, 3)
+    assert findings(store, severity=None) == []
+    right = xr.open_zarr(store, consolidated=False).load()
+    damage(store)
+    try:
+        assert not xr.open_zarr(store, consolidated=False).load().identical(right)
+    except Exception:
+        pass
+    found = findings(store, severity=None)
+    assert [(finding["severity"], finding["code"], finding["key"]) for finding in found] == [("error", code, key)]
+    assert words in found[0]["message"] + found[0]["remedy"]
+
+
+def shape(path, *lengths):
+    return lambda store: change(store / path / "zarr.json", lambda document: document.update(shape=lengths))
+
+
+@pytest.mark.parametrize(
+    "damage, code, key, words",
+    [
+        (shape("obs/n", 5), "table-lengths-differ", "obs/n", "has 5 elements"),
+        (shape("obs/kind/codes", 5), "table-lengths-differ", "obs/kind", "has 5 elements"),
+        (shape("X/indptr", 6), "table-lengths-differ", "X", "need 7"),
+        (shape("obsm/pca", 5, 2), "table-lengths-differ", "obsm/pca", "5 rows"),
+        (shape("varm/loadings", 3, 2), "table-lengths-differ", "varm/loadings", "3 rows"),
+        (attribute("layers/raw", shape=[6, 5]), "table-lengths-differ", "layers/raw", "5 columns"),
+        (lambda store: shutil.rmtree(store / "obs/n"), "table-part-missing", "obs", '"n"'),
+        (lambda store: shutil.rmtree(store / "obs/_index"), "table-part-missing", "obs", '"_index"'),
+        (lambda store: shutil.rmtree(store / "obs/kind/categories"), "table-part-missing", "obs/kind", '"categories"'),
+        (lambda store: shutil.rmtree(store / "X/data"), "table-part-missing", "X", '"data"'),
+    ],
+)
+def test_what_anndata_does_not_open_is_one_error(damage, code, key, words, tmp_path):
+    store = tmp_path / "s.zarr"
+    write_anndata(store, 3)
+    without_copies(store)
+    assert findings(store) == []
+    anndata.read_zarr(store)
+    damage(store)
+    with pytest.raises(Exception):
+        read = anndata.read_zarr(store)
+        # What scipy does not look at when it makes a matrix.
+        [matrix.check_format() for matrix in (read.X, read.layers["raw"])]
+    found = [finding for finding in findings(store) if not finding["code"].startswith("chunk")]
+    assert [(finding["code"], finding["key"]) for finding in found] == [(code, key)]
+    assert words in found[0]["message"] and found[0]["remedy"]
+
+
+def test_the_last_copy_of_a_document_is_not_advised_away(tmp_path):
+    store = tmp_path / "s.zarr"
+    write_dataset(store, 2)
+    (store / "t/.zarray").unlink()
+    told = {finding["part"]: finding["remedy"] for finding in findings(store) if finding["code"] == "consolidated-extra"}
+    assert told["t/.zarray"].startswith("write the copy to t/.zarray, or remove t and run")
+    shutil.rmtree(store / "t")
+    told = {finding["part"]: finding["remedy"] for finding in findings(store)}
+    assert told == dict.fromkeys(["t/.zarray", "t/.zattrs"], "run zarrfs check --fix consolidated")
+    (store / ".zgroup").unlink()
+    assert ("group-implied", "") in [(finding["code"], finding["key"]) for finding in findings(store)]
+
+
 def test_something_else_in_the_place_of_chunks_is_named(tmp_path):
     store = tmp_path / "s.zarr"
     write_dataset(store, 3)
@@ -142,6 +251,13 @@ def test_something_else_in_the_place_of_chunks_is_named(tmp_path):
         assert "t/c/0/0/0: the chunk is a git-lfs pointer, not data; run git lfs pull" in out
         assert "lat/c/0: the chunk is an HTML page, not data" in out
         assert "count/c/0/0: the chunk is a JSON document, not data" in out
+    # Of an array whose chunks all are pointers one finding.
+    many = zarr.create_array(tmp_path / "many.zarr", shape=(40, 40), chunks=(8, 8), dtype="f4")
+    many[...] = 1
+    for chunk in (tmp_path / "many.zarr/c").glob("*/*"):
+        chunk.write_text(pointer)
+    found = findings(tmp_path / "many.zarr", "--data")
+    assert [finding["message"][:40] for finding in found] == ["each of the 25 chunks, such as c/0/0: th"]
     shutil.rmtree(store / "t/c")
     missing = findings(store, severity="warning")
     assert [(finding["code"], finding["key"]) for finding in missing] == [("chunks-missing", "t")]
