@@ -83,14 +83,15 @@ fn time_fault(path: &Key, array: &Array) -> Option<Finding> {
     let calendar = text("calendar").unwrap_or_default();
     let calendar = calendar.to_ascii_lowercase();
     let refused = "so that xarray opens the array with decode_times=False alone";
-    let told = |name: &str, value: &str, must: &str| {
-        let message = format!("{name} is {value:?}; it must be {must}, {refused}");
+    let told = |(name, value): (&str, &str), what: &str, remedy: &str| {
+        let message = format!("{name} is {value:?}, which is no {what}, {refused}");
         let heading = if name == "units" { TIME } else { CALENDAR };
-        let finding = Finding::error("attribute-invalid", path, message);
+        let finding = Finding::error("attribute-invalid", path, message).mended_by(remedy);
         Some(finding.of_part(name).by(CF, heading))
     };
     if !CALENDARS.contains(&calendar.as_str()) && calendar != "none" {
-        return told("calendar", &calendar, "a calendar of CF, such as standard");
+        let remedy = "write the name of one, such as \"standard\"";
+        return told(("calendar", &calendar), "calendar of CF", remedy);
     }
     let is_counted = match calendar.as_str() {
         "360_day" => unit.starts_with("month"),
@@ -103,13 +104,12 @@ fn time_fault(path: &Key, array: &Array) -> Option<Finding> {
         let finding = finding.mended_by("count days since the date");
         return Some(finding.of_part("units").by(CF, TIME));
     }
-    let must = "a unit of time since a date, such as \"days since 2000-01-01\"";
     let is_right = (is_counted || unit_of(&unit).is_some()) && is_like_date(date);
     if is_right {
-        None
-    } else {
-        told("units", &units, must)
+        return None;
     }
+    let remedy = "write it such as \"days since 2000-01-01\"";
+    told(("units", &units), "unit of time since a date", remedy)
 }
 
 /// Whether a text begins like a date; only what no reader takes for one does not.

@@ -13,6 +13,7 @@ use super::source_array::{SourceArray, in_group};
 use super::{MapArgs, Measure, report, shown, units};
 use crate::array::{OpenArray, ScanDetail};
 use crate::error::{Error, Kind, Result, printable};
+use crate::inspect::array_info::inner_shapes;
 use crate::inspect::chunk_map::{ChunkMap, Ends, MapCell, MapConfig};
 use crate::inspect::locate::StorePath;
 use crate::inspect::shard_info::ShardPart;
@@ -57,16 +58,21 @@ fn map_of(args: &MapArgs, located: &StorePath) -> Result<bool> {
         decode: args.data,
         threads: located.concurrency,
     };
-    let (map, names) = match open_array(located) {
+    let (map, names, inner) = match open_array(located) {
         Err(error) if error.kind() == Kind::NotFound => {
-            (of_shard(args, located, &config, error)?, Vec::new())
+            (of_shard(args, located, &config, error)?, Vec::new(), None)
         }
-        array => of_array(args, located, &config, &array?)?,
+        array => {
+            let array = array?;
+            let (map, names) = of_array(args, located, &config, &array)?;
+            (map, names, inner_chunks(&array))
+        }
     };
     let told = ToldMap {
         shades: Shades::of(&map, args.by),
         map: &map,
         names: &names,
+        inner,
         drawing,
     };
     if let Some(path) = &args.output {
@@ -95,6 +101,15 @@ fn of_array(
     let bar = Progress::new("looking for chunks");
     let map = ChunkMap::of(&UNLIMITED, array, config, &|found| bar.chunks(found))?;
     Ok((map, names))
+}
+
+/// Returns how many inner chunks each chunk of an array has; nothing if they are no shards.
+fn inner_chunks(array: &OpenArray) -> Option<u64> {
+    let array = array.array();
+    let shapes = inner_shapes(&array.codecs);
+    let lengths = array.chunk_shape.iter().zip(shapes.first()?);
+    let counts = lengths.map(|(shard, &inner)| shard.div_ceil(inner.max(1)));
+    Some(counts.fold(1, u64::saturating_mul))
 }
 
 /// Returns the map of the shard that was typed; fails with `no_array` if it is none.
@@ -240,6 +255,8 @@ struct ToldMap<'a> {
     shades: Shades,
     /// The names of the array's dimensions.
     names: &'a [Option<String>],
+    /// How many inner chunks a chunk has that is a shard.
+    inner: Option<u64>,
     drawing: Drawing,
 }
 
@@ -258,6 +275,12 @@ impl ToldMap<'_> {
             units::count(self.map.total, "chunk"),
             shown::shape(&self.map.grid)
         ));
+        if let Some(inner) = self.inner.filter(|_| self.map.present > 0) {
+            let inner = units::count(inner, "inner chunk");
+            report::print(format_args!(
+                "each chunk is a shard of {inner}, some of which it may not have: zarrfs map of its key shows them"
+            ));
+        }
         for chunk in &self.map.corrupt {
             report::print(format_args!(
                 "{}: {}",

@@ -92,7 +92,7 @@ impl ArrayInfo {
 }
 
 /// Returns the shapes of inner chunks that shards in a chain of codecs have, the outermost first.
-fn inner_shapes(codecs: &[CodecSpec]) -> Vec<Vec<u64>> {
+pub fn inner_shapes(codecs: &[CodecSpec]) -> Vec<Vec<u64>> {
     let mut shapes = Vec::new();
     let mut next = codecs
         .iter()
