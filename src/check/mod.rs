@@ -6,7 +6,7 @@
 //! `array_keys` at the keys in its folders, `conventions`, `cf_attributes` and `anndata` at attributes, `consolidated` at copies of documents, `shards`
 //! at indexes, `data` at chunks, for which `room` takes memory, `advice` at what could be better. `foreign` names bytes that
 //! are neither a chunk nor a document, `sibling_arrays` holds the arrays of a group against each other, `not_shown` has the
-//! entries that are no keys. What is said is a `Finding`, given out as the walk goes on. Stores on a network are listed,
+//! entries that are no keys, `other_formats` folders that are no stores. What is said is a `Finding`, given out as the walk goes on. Stores on a network are listed,
 //! many nodes by one request (`announced`); no chunk is asked about alone unless the data are checked.
 
 mod advice;
@@ -37,6 +37,7 @@ mod node;
 mod node_findings;
 mod node_order;
 mod not_shown;
+mod other_formats;
 mod passed_over;
 mod room;
 mod shards;

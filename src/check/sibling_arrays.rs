@@ -27,6 +27,8 @@ const MAX_NAMED: usize = 1000;
 #[derive(Default)]
 pub(super) struct SiblingArrays {
     open: Vec<GroupArrays>,
+    /// Whether all arrays of a group are known, as of a store that lists them.
+    are_all_known: bool,
 }
 
 /// What is held of the arrays of a group.
@@ -64,6 +66,13 @@ struct Dimension {
 }
 
 impl SiblingArrays {
+    pub(super) fn new(are_all_known: bool) -> SiblingArrays {
+        SiblingArrays {
+            open: Vec::new(),
+            are_all_known,
+        }
+    }
+
     /// Takes the next node; returns what is found about groups that are complete.
     pub(super) fn take(&mut self, node: &CheckedNode) -> Vec<Finding> {
         let mut found = Vec::new();
@@ -105,7 +114,8 @@ impl SiblingArrays {
             above.named_arrays.append(&mut missing);
         }
         let mut found = group.findings();
-        found.extend(missing.iter().map(NamedArray::missing));
+        let missing = missing.iter().filter(|_| self.are_all_known);
+        found.extend(missing.map(NamedArray::missing));
         found
     }
 }

@@ -21,6 +21,7 @@ use crate::check::node;
 use crate::check::node_findings::node_fault;
 use crate::check::node_order::{Task, Ticket};
 use crate::check::not_shown;
+use crate::check::other_formats::other_format;
 use crate::check::sibling_arrays::SiblingArrays;
 use crate::check::work_queue::{Work, WorkQueue};
 use crate::error::Result;
@@ -77,6 +78,12 @@ pub fn check(
     start: &Arc<NodeEntry>,
     give: &mut dyn FnMut(&Finding),
 ) -> CheckSummary {
+    if let Some(finding) = other_format(context, start) {
+        give(&finding);
+        let mut summary = CheckSummary::default();
+        summary.findings[finding.severity as usize] += 1;
+        return summary;
+    }
     let worker = &Worker {
         context,
         start,
@@ -84,7 +91,7 @@ pub fn check(
     };
     let mut report = Report {
         summary: CheckSummary::default(),
-        siblings: SiblingArrays::default(),
+        siblings: SiblingArrays::new(context.store().info().lists),
         looked_at: (!context.data).then_some(LOOKS.into()),
         give,
     };

@@ -33,6 +33,8 @@
 //! that are made from metadata (`view/synthetic_store.rs`), and `hierarchy` has consolidated metadata.
 
 use std::fmt;
+use std::fs::File;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -173,7 +175,10 @@ impl StoreStack {
                 let base = counted(Arc::new(local), stats);
                 match zip::ZipStore::open(context, base, &found.archive, &found.inner, &name) {
                     Err(error) if error.kind() == Kind::Corrupt && !found.is_named_zip() => {
-                        let text = "expected a directory or a zip archive";
+                        let mut text = "expected a directory or a zip archive".to_string();
+                        if let Some(what) = what_is(Path::new(&path)) {
+                            text.push_str(&format!(", found {what}"));
+                        }
                         Err(Error::new(Kind::NotADirectory, name, text))
                     }
                     zip => Ok(StoreStack::plain(Arc::new(zip?))),
@@ -303,3 +308,33 @@ fn open_remote(
         None => Err(Error::invalid(shown(location), "expected a URL")),
     }
 }
+
+/// Returns what a file is that people take for a store.
+fn what_is(path: &Path) -> Option<&'static str> {
+    let mut head = Vec::new();
+    let file = File::open(path).ok()?;
+    file.take(HEAD).read_to_end(&mut head).ok()?;
+    let begins = |start: &[u8]| head.starts_with(start);
+    let text = String::from_utf8_lossy(&head);
+    Some(match text.trim_start() {
+        _ if begins(b"\x89HDF\r\n\x1a\n") => "an HDF5 or netCDF-4 file",
+        _ if begins(b"CDF") => "a netCDF file",
+        _ if begins(b"II*\0") || begins(b"MM\0*") || begins(b"II+\0") => "a TIFF file",
+        _ if begins(b"\x1f\x8b") => "a gzip file, such as .tar.gz: unpack it",
+        _ if head.get(257..262) == Some(b"ustar".as_slice()) => "a tar archive: unpack it",
+        text if text.starts_with('{') && text.contains("\"refs\"") => {
+            "references of kerchunk, which fsspec reads"
+        }
+        text if text.starts_with('{') && text.contains("\"zarr_format\"") => {
+            "a document of Zarr: name the folder that it lies in"
+        }
+        text if text.starts_with("version https://git-lfs") => {
+            "a git-lfs pointer: run git lfs pull"
+        }
+        text if text.starts_with("<!") || text.starts_with("<html") => "an HTML page",
+        _ => return None,
+    })
+}
+
+/// How many bytes of a file tell what it is.
+const HEAD: u64 = 4096;

@@ -311,3 +311,33 @@ def test_elements_of_other_types_are_compared_by_value(tmp_path):
             array[...] = values
         found, out, said = run("diff", "--values", *stores)
         assert found == status, (of_v2, of_v3, out, said)
+
+
+def test_what_is_no_store_is_named(tmp_path):
+    for names, what in [
+        (["refs/branch.main/ref.json", "snapshots/1C", "manifests/5M"], "an Icechunk repository"),
+        (["repo", "snapshots/1C"], "an Icechunk repository"),
+        (["manifest.ocdbt", "d/0"], "an OCDBT database"),
+        (["__schema/x", "__fragments/x"], "a TileDB array"),
+    ]:
+        folder = tmp_path / what.split()[1] / names[0].split("/")[0]
+        for name in names:
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (folder / name).write_bytes(b"x")
+        (found,) = findings(folder)
+        assert (found["code"], found["key"]) == ("no-store", "") and what in found["message"] and "read it with" in found["remedy"]
+    # Groups of these names are a store all the same.
+    for name in ("refs", "snapshots"):
+        zarr.open_group(tmp_path / "s.zarr" / name, mode="w").create_array("a", data=np.arange(3))
+    (tmp_path / "s.zarr/zarr.json").write_text('{"zarr_format": 3, "node_type": "group"}')
+    assert findings(tmp_path / "s.zarr") == []
+    for content, what in [
+        (b"\x89HDF\r\n\x1a\n" + bytes(100), "an HDF5 or netCDF-4 file"),
+        (b'{"version": 1, "refs": {".zgroup": "{}"}}', "references of kerchunk"),
+        (b'{"zarr_format": 3, "node_type": "group"}', "name the folder that it lies in"),
+        (b"version https://git-lfs.github.com/spec/v1\n", "run git lfs pull"),
+    ]:
+        (tmp_path / "file").write_bytes(content)
+        for command in ("check", "tree", "info"):
+            status, out, said = run(command, tmp_path / "file")
+            assert (status, out) == (2, "") and "expected a directory or a zip archive, found" in said and what in said, said

@@ -188,6 +188,17 @@ def test_each_sign_of_a_map_is_in_its_legend(tmp_path):
     assert (deep["row_dimension"], deep["column_dimension"]) == (0, 1) and deep["dimension_names"] == ["d0", "d1", "d2", "d3"]
 
 
+def test_a_map_says_that_chunks_are_shards(tmp_path):
+    array = zarr.create_array(tmp_path / "s.zarr", shape=(64, 64), chunks=(8, 8), shards=(32, 16), dtype="i4")
+    array[0, 0] = 1
+    text = mounting.zarrfs("map", tmp_path / "s.zarr").stdout
+    assert "1 of 8 chunks stored" in text and "each chunk is a shard of 8 inner chunks" in text, text
+    text = mounting.zarrfs("map", tmp_path / "s.zarr/c/0/0").stdout
+    assert "1 of 8 chunks stored" in text and "shard" not in text, text
+    zarr.create_array(tmp_path / "t.zarr", shape=(4,), chunks=(2,), dtype="i4")[:] = 1
+    assert "shard" not in mounting.zarrfs("map", tmp_path / "t.zarr").stdout
+
+
 class SlowChunks(SimpleHTTPRequestHandler):
     """Answers for one chunk at a time, after a pause."""
 
