@@ -7,6 +7,7 @@ use std::sync::Arc;
 use crate::check::context::CheckContext;
 use crate::check::conventions::key_of;
 use crate::check::finding::{ANNDATA, Finding};
+use crate::error::Result;
 use crate::hierarchy::NodeEntry;
 use crate::model::{Attributes, Node};
 use crate::request_context::UNLIMITED;
@@ -72,19 +73,18 @@ impl Group<'_> {
             return (self.path.clone(), Part::Stored(Vec::new()));
         };
         let part = match self.node(&key) {
-            Some(Some(node)) => Part::Stored(self.shape(&node)),
-            Some(None) => Part::Missing,
-            None => Part::Stored(Vec::new()),
+            Ok(Some(node)) => Part::Stored(self.shape(&node)),
+            Ok(None) => Part::Missing,
+            // That the store does not give it is told with the node.
+            Err(_) => Part::Stored(Vec::new()),
         };
         (key, part)
     }
 
-    /// Returns a node if there is one; nothing if the store does not say.
-    fn node(&self, key: &Key) -> Option<Option<Arc<NodeEntry>>> {
-        let hierarchy = &self.context.hierarchy;
-        let node = hierarchy.node(&UNLIMITED, key).ok()?;
-        // A folder that no document describes is no node.
-        Some(node.filter(|node| node.node.is_err() || node.version != 0))
+    /// Returns a node; a folder that no document describes is none.
+    fn node(&self, key: &Key) -> Result<Option<Arc<NodeEntry>>> {
+        let node = self.context.hierarchy.node(&UNLIMITED, key)?;
+        Ok(node.filter(|node| node.node.is_err() || node.version != 0))
     }
 
     /// Returns the lengths of an array, or of what a group of arrays stands for.
@@ -258,9 +258,8 @@ impl Group<'_> {
 
     /// Returns the names in a group below.
     fn names_in(&self, folder: &str) -> Vec<String> {
-        let node = key_of(self.path, folder)
-            .ok()
-            .and_then(|key| self.node(&key)?);
+        let key = key_of(self.path, folder);
+        let node = key.and_then(|key| self.node(&key)).ok().flatten();
         let hierarchy = &self.context.hierarchy;
         let listing = node.and_then(|node| hierarchy.children_or_named(&UNLIMITED, &node).ok());
         let mut names = Vec::new();

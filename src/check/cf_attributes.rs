@@ -114,19 +114,26 @@ fn time_fault(path: &Key, array: &Array) -> Option<Finding> {
 
 /// Whether a text begins like a date; only what no reader takes for one does not.
 fn is_like_date(text: &str) -> bool {
-    let day = text.split([' ', 'T']).next().unwrap_or_default();
-    let is_of_numbers = day
-        .bytes()
-        .all(|byte| byte.is_ascii_digit() || [b'-', b'+', b'/', b'.', b':', b'Z'].contains(&byte));
+    let text = text.to_ascii_lowercase();
+    let day = text.split([' ', 't', '_', ',']).next().unwrap_or_default();
+    let is_worded = day.bytes().any(|byte| byte.is_ascii_alphabetic());
+    let has_month = MONTHS.iter().any(|month| text.contains(month));
+    if (is_worded && !has_month) || !text.bytes().any(|byte| byte.is_ascii_digit()) {
+        return false;
+    }
     let parts: Vec<Option<u32>> = day.split('-').map(|part| part.parse().ok()).collect();
-    let is_in_year = match parts.as_slice() {
+    match parts.as_slice() {
         [Some(_), Some(month), Some(date)] if day.find('-') == Some(4) => {
             (1..=12).contains(month) && (1..=31).contains(date)
         }
         _ => true,
-    };
-    !day.is_empty() && is_of_numbers && is_in_year
+    }
 }
+
+/// The months, as far as readers look at their names.
+const MONTHS: [&str; 12] = [
+    "jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec",
+];
 
 /// Attributes that name other arrays.
 const NAMING: [&str; 5] = [

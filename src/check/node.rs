@@ -153,7 +153,7 @@ impl NodeCheck<'_> {
                 self.findings.add(orphan(&key).habit_of("n5-zarr"));
             } else if is(ZMETADATA) && !is_v2 {
                 self.check_lone_copies(&key)?;
-            } else if !is(ZMETADATA) && !(is(ZATTRS) && is_lone) {
+            } else if !(is(ZMETADATA) || is(ZATTRS) && is_lone) {
                 self.documents.push((key, DocumentKind::InNodeFolder));
             }
         }
