@@ -5,8 +5,8 @@
 use std::sync::Arc;
 
 use crate::check::context::CheckContext;
-use crate::check::conventions::key_of;
 use crate::check::finding::{ANNDATA, Finding};
+use crate::check::node_path::key_of;
 use crate::error::Result;
 use crate::hierarchy::NodeEntry;
 use crate::model::{Attributes, Node};

@@ -10,8 +10,8 @@ use serde_json::Value;
 use crate::check::context::CheckContext;
 use crate::check::documents::shown;
 use crate::check::finding::{Finding, OME_0_4, OME_0_5, SpecSection, XARRAY, section};
+use crate::check::node_path::key_of;
 use crate::check::{anndata, cf_attributes};
-use crate::error::Result;
 use crate::hierarchy::NodeEntry;
 use crate::model::{Array, Attributes, Node};
 use crate::request_context::UNLIMITED;
@@ -126,15 +126,6 @@ struct LookedFor {
     /// The node; nothing as well if it does not read, which is told with the node.
     node: Option<Arc<NodeEntry>>,
     fault: Option<Finding>,
-}
-
-/// Returns the key of a path that is counted from a group.
-pub(super) fn key_of(group: &Key, path: &str) -> Result<Key> {
-    match (group.is_root(), path.trim_matches('/')) {
-        (_, "" | ".") => Ok(group.clone()),
-        (true, below) => Key::new(below),
-        (false, below) => Key::new([group.as_bytes(), b"/", below.as_bytes()].concat()),
-    }
 }
 
 impl ImageCheck<'_> {

@@ -36,6 +36,7 @@ mod names;
 mod node;
 mod node_findings;
 mod node_order;
+mod node_path;
 mod not_shown;
 mod other_formats;
 mod passed_over;
