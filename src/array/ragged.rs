@@ -73,6 +73,25 @@ impl RaggedElements {
     }
 }
 
+impl RaggedElements {
+    /// Puts elements together by their numbers, in any order.
+    pub fn picked(&self, numbers: &[usize], mut out: Growing<'_>) -> Result<RaggedElements> {
+        let all: Vec<&[u8]> = self.iter().collect();
+        for &number in numbers {
+            let element = all.get(number).copied().unwrap_or_default();
+            let length = u32::try_from(element.len());
+            let length = length.map_err(|error| Error::too_large(&out.array.path, error))?;
+            out.push(&length.to_le_bytes())?;
+            out.push(element)?;
+        }
+        Ok(RaggedElements {
+            data_type: self.data_type.clone(),
+            bytes: out.finish(),
+            len: numbers.len(),
+        })
+    }
+}
+
 /// Splits the first element off; returns it without its length, and the rest.
 pub(super) fn split(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     let (count, rest) = bytes.split_first_chunk::<PREFIX>()?;

@@ -11,10 +11,9 @@ use super::progress::Progress;
 use super::source_array::{SourceArray, in_group};
 use super::{CpArgs, report};
 use crate::error::{Error, Result};
-use crate::export::VARIABLE_FORMATS;
-use crate::export::group::{GroupFormat, OrWhyNot};
+use crate::export::group::OrWhyNot;
 use crate::hierarchy::NodeEntry;
-use crate::inspect::file_ending::{FileContent, GroupChoice, group_format, group_format_of_name};
+use crate::inspect::file_ending::{FileContent, GroupChoice};
 use crate::inspect::group_file::{GroupSource, PlannedFile};
 use crate::inspect::locate::StorePath;
 use crate::inspect::root_name::root_name;
@@ -95,19 +94,11 @@ fn cp_group(
     group: &Arc<NodeEntry>,
     selection: Option<&str>,
 ) -> Result<bool> {
-    let choice = match (variable_choice(args), selection) {
-        (Some(choice), selection) => GroupChoice {
-            selection,
-            ..choice
-        },
-        (None, Some(selection)) => {
-            let names = VARIABLE_FORMATS.iter().map(|format| format.extension);
-            let names: Vec<&str> = names.collect();
-            let why = format!("files of a part of a group are {}", names.join(", "));
-            return Err(Error::invalid(selection, why));
-        }
-        (None, None) => GroupChoice::whole(group_format_of(args)?),
+    let choice = GroupChoice {
+        selection,
+        ..group_choice(args)?
     };
+    let choice = choice.checked(selection.unwrap_or_default())?;
     let source = GroupSource {
         hierarchy: &located.opened.hierarchy,
         arrays: &located.opened.arrays,
@@ -171,11 +162,11 @@ fn variable_choice(args: &CpArgs) -> Option<GroupChoice<'static>> {
     }
 }
 
-/// Returns the format of groups that was asked for, or that of the file's ending.
-fn group_format_of(args: &CpArgs) -> Result<&'static GroupFormat> {
+/// Returns what was asked for of a group, or what the file's ending asks for.
+fn group_choice(args: &CpArgs) -> Result<GroupChoice<'static>> {
     match &args.format {
-        Some(name) => group_format(name),
-        None => group_format_of_name(&args.file.to_string_lossy()),
+        Some(name) => GroupChoice::of_group_format(name),
+        None => GroupChoice::of_group_name(&args.file.to_string_lossy()),
     }
 }
 

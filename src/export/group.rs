@@ -103,6 +103,13 @@ pub struct GroupFormat {
     pub plan: fn(&GroupContents) -> OrWhyNot<GroupPlan>,
 }
 
+impl GroupFormat {
+    /// Whether files also have a part of a group, or values as they are meant. An image has all of its levels as they are.
+    pub fn has_parts(&self) -> bool {
+        !matches!(self.scope, GroupScope::Named(_))
+    }
+}
+
 impl fmt::Debug for GroupFormat {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.extension)

@@ -7,7 +7,7 @@ use crate::array::OpenArray;
 use crate::array::ragged::RaggedElements;
 use crate::error::{Error, Result};
 use crate::export::conversion::Conversion;
-use crate::grid::Selection;
+use crate::grid::{Region, Selection};
 use crate::model::Array;
 use crate::request_context::RequestContext;
 
@@ -49,21 +49,41 @@ impl MemberSource {
         context: &RequestContext,
         rows: Option<&Range<u64>>,
     ) -> Result<RaggedElements> {
-        let MemberSource {
-            array, selection, ..
-        } = self;
+        let array = &self.array;
         array.check_decodable()?;
-        let mut region = selection.region().ok_or_else(|| {
-            let held = &array.array().data_type;
-            let why = format!("steps are for elements of a fixed length, not for {held}");
-            Error::unsupported(array.path(), why)
-        })?;
-        if let (Some(rows), Some(&axis)) = (rows, selection.kept().first()) {
-            region.start[axis] += rows.start;
-            region.shape[axis] = rows.end - rows.start;
+        let mut selection = self.selection.clone();
+        let first = selection.axes.iter_mut().find(|axis| !axis.is_index);
+        if let (Some(rows), Some(axis)) = (rows, first) {
+            axis.start = axis.at(rows.start);
+            axis.count = rows.end - rows.start;
         }
-        array.records(context, &region)
+        let around = selection.bounds();
+        let records = array.records(context, &around)?;
+        if selection.region().is_some() {
+            return Ok(records);
+        }
+        // Where each element lies is known only once all before it were read.
+        let numbers = numbers_within(&selection, &around);
+        let length = records.len() as u64 * size_of::<&[u8]>() as u64;
+        let _room = array.room(length)?;
+        records.picked(&numbers, array.growing())
     }
+}
+
+/// Returns the numbers of selected elements within a box around them.
+fn numbers_within(selection: &Selection, around: &Region) -> Vec<usize> {
+    let mut numbers = vec![0];
+    let axes = selection.axes.iter().zip(&around.start).zip(&around.shape);
+    for ((axis, &start), &length) in axes {
+        let row = numbers.iter().flat_map(|&before: &u64| {
+            (0..axis.count).map(move |number| before * length + axis.at(number) - start)
+        });
+        numbers = row.collect();
+    }
+    let numbers = numbers.into_iter();
+    numbers
+        .map(|number| usize::try_from(number).unwrap_or(usize::MAX))
+        .collect()
 }
 
 impl GroupMember {
@@ -98,5 +118,22 @@ impl GroupMember {
         rows: &Range<u64>,
     ) -> Result<RaggedElements> {
         self.source()?.records(context, Some(rows))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn elements_with_steps_are_found_in_the_box_around_them() {
+        let selection = Selection::parse("::-2,1:6:3", &[5, 7]).unwrap();
+        let around = selection.bounds();
+        assert_eq!(
+            (&around.start[..], &around.shape[..]),
+            (&[0, 1][..], &[5, 4][..])
+        );
+        let numbers = numbers_within(&selection, &around);
+        assert_eq!(numbers, [16, 19, 8, 11, 0, 3]);
     }
 }

@@ -107,7 +107,7 @@ pub const GROUP_FORMATS: &[&GroupFormat] = &[
     &table::NDJSON,
 ];
 
-/// Those of them that have a variable with its coordinates as well, and parts of groups.
+/// Those of them that have a variable with its coordinates as well.
 pub const VARIABLE_FORMATS: &[&GroupFormat] = &[&netcdf::FORMAT, &hdf5::HDF5, &hdf5::NETCDF];
 
 /// Returns the format of an extension.

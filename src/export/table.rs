@@ -56,6 +56,13 @@ fn is_column(name: &str, attributes: &Attributes) -> bool {
     name == OLD_CATEGORIES || ColumnEncoding::of(attributes).is_some()
 }
 
+/// Whether a group is a table of AnnData, which says itself what its elements mean.
+pub fn is_annotated(contents: &GroupContents) -> bool {
+    let names = ["_index", "encoding-type"];
+    let mut told = names.iter().map(|name| contents.attributes.get(name));
+    told.any(|told| told.is_some()) || !contents.subgroups.is_empty()
+}
+
 /// How AnnData stores a column as a group.
 enum ColumnEncoding {
     /// `codes` with the numbers of `categories`.
@@ -203,9 +210,19 @@ impl Columns {
             place.unwrap_or(order.len())
         };
         found.sort_by_key(place);
-        let none = || match left_out.first() {
+        let have_none = contents
+            .members
+            .iter()
+            .all(|member| member.array.shape.is_empty());
+        let none = || {
+            match left_out.first() {
+            Some(_) if have_none => {
+                "no array has a dimension, and a column has one; a slice keeps it, as #0:1 does, and a number does not"
+                    .to_string()
+            }
             Some(why) => format!("no array is a column: {why}"),
             None => "no array is a column".to_string(),
+        }
         };
         let first = found.first().ok_or_else(none)?;
         let extent = extent_of(contents, first);

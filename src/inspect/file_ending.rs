@@ -2,8 +2,6 @@
 //!
 //! Names are read here for the files view and for commands; whether there is such a file is not looked at.
 
-use std::path::Path;
-
 use crate::error::{Error, Result};
 use crate::export::group::GroupFormat;
 use crate::export::removed::RemovedFormat;
@@ -84,12 +82,22 @@ impl GroupChoice<'_> {
     /// Reads what follows the name of an array: `.EXT`, `.cf.EXT` and `@SELECTION.EXT` for the formats that have a variable
     /// with its coordinates; `None` if it names none.
     pub fn of_variable(ending: &[u8]) -> Option<GroupChoice<'_>> {
+        GroupChoice::of_ending(ending, VARIABLE_FORMATS)
+    }
+
+    /// Reads what follows the name of a group: the same for the formats of groups, of those without parts `.EXT` alone.
+    pub fn of_group(ending: &[u8]) -> Option<GroupChoice<'_>> {
+        let choice = GroupChoice::of_ending(ending, GROUP_FORMATS)?;
+        let is_whole = choice.selection.is_none() && !choice.is_meant;
+        (is_whole || choice.format.has_parts()).then_some(choice)
+    }
+
+    fn of_ending<'a>(
+        ending: &'a [u8],
+        formats: &[&'static GroupFormat],
+    ) -> Option<GroupChoice<'a>> {
         let ending = str::from_utf8(ending).ok()?;
-        let mut formats = VARIABLE_FORMATS.iter();
-        let (format, rest) = formats.find_map(|&format| {
-            let rest = ending.strip_suffix(format.extension)?;
-            Some((format, rest.strip_suffix('.')?))
-        })?;
+        let (format, rest) = format_of_groups(ending, formats)?;
         let meant = rest
             .strip_suffix(MEANT)
             .and_then(|rest| rest.strip_suffix('.'));
@@ -104,44 +112,93 @@ impl GroupChoice<'_> {
         })
     }
 
-    /// Reads what follows the name of a group: the same, and `.EXT` of the other formats of groups.
-    pub fn of_group(ending: &[u8]) -> Option<GroupChoice<'_>> {
-        GroupChoice::of_variable(ending).or_else(|| {
-            let extension = str::from_utf8(ending).ok()?.strip_prefix('.')?;
-            let mut formats = GROUP_FORMATS.iter();
-            let format = formats.find(|format| format.extension == extension)?;
-            Some(GroupChoice::whole(format))
-        })
-    }
-
     /// Returns what the name of a file asks for by its end, if that names a format that has a variable with its coordinates.
     pub fn of_name(name: &str) -> Option<GroupChoice<'static>> {
         if RemovedFormat::of_name(name).is_some() {
             return None;
         }
-        let mut formats = VARIABLE_FORMATS.iter();
-        let (format, stem) = formats.find_map(|&format| {
-            let stem = name.strip_suffix(format.extension)?;
-            Some((format, stem.strip_suffix('.')?))
-        })?;
-        let is_meant = Path::new(stem).extension().is_some_and(|end| end == MEANT);
+        GroupChoice::by_end(name, VARIABLE_FORMATS)
+    }
+
+    /// Returns what the name of a format asks for: `EXT` or `cf.EXT` of such a format.
+    pub fn of_format(name: &str) -> Option<GroupChoice<'static>> {
+        GroupChoice::by_format(name, VARIABLE_FORMATS)
+    }
+
+    /// Returns what the name of a file of a group asks for by its end.
+    pub fn of_group_name(name: &str) -> Result<GroupChoice<'static>> {
+        if let Some(removed) = RemovedFormat::of_name(name) {
+            return Err(removed.error(name));
+        }
+        let why = "has no ending that names a format of groups";
+        let choice = GroupChoice::by_end(name, GROUP_FORMATS);
+        choice
+            .ok_or_else(|| not_of_groups(name, why))?
+            .checked(name)
+    }
+
+    /// Returns what the name of a format of groups asks for: `EXT` or `cf.EXT`.
+    pub fn of_group_format(name: &str) -> Result<GroupChoice<'static>> {
+        if let Some(removed) = RemovedFormat::of_extension(without_meant(name).unwrap_or(name)) {
+            return Err(removed.error(name));
+        }
+        let choice = GroupChoice::by_format(name, GROUP_FORMATS);
+        let choice = choice.ok_or_else(|| not_of_groups(name, "not a format of groups"))?;
+        choice.checked(name)
+    }
+
+    fn by_end(name: &str, formats: &[&'static GroupFormat]) -> Option<GroupChoice<'static>> {
+        let (format, stem) = format_of_groups(name, formats)?;
+        let meant = stem.strip_suffix(MEANT);
+        let is_meant = meant.is_some_and(|rest| rest.ends_with('.'));
         Some(GroupChoice {
             is_meant,
             ..GroupChoice::whole(format)
         })
     }
 
-    /// Returns what the name of a format asks for: `EXT` or `cf.EXT` of such a format.
-    pub fn of_format(name: &str) -> Option<GroupChoice<'static>> {
+    fn by_format(name: &str, formats: &[&'static GroupFormat]) -> Option<GroupChoice<'static>> {
         let meant = without_meant(name);
         let extension = meant.unwrap_or(name);
-        let mut formats = VARIABLE_FORMATS.iter();
+        let mut formats = formats.iter();
         let format = formats.find(|format| format.extension == extension)?;
         Some(GroupChoice {
             is_meant: meant.is_some(),
             ..GroupChoice::whole(format)
         })
     }
+}
+
+impl<'a> GroupChoice<'a> {
+    /// Returns the choice as it was asked for under a name; `Invalid` if its format has neither parts nor values as they
+    /// are meant, and these are asked for.
+    pub fn checked(self, name: &str) -> Result<GroupChoice<'a>> {
+        if self.format.has_parts() || (self.selection.is_none() && !self.is_meant) {
+            return Ok(self);
+        }
+        let formats = GROUP_FORMATS.iter().filter(|format| format.has_parts());
+        let names: Vec<&str> = formats.map(|format| format.extension).collect();
+        let (names, extension) = (names.join(", "), self.format.extension);
+        let why = match self.selection {
+            Some(_) => format!("files of a part of a group are {names}, not {extension}"),
+            None => format!(
+                "groups have values as they are meant in {names}, not in {extension}; '--format {extension}' writes them \
+                 as they are stored"
+            ),
+        };
+        Err(Error::invalid(name, why))
+    }
+}
+
+/// Returns the format of groups that a name ends with, and what stands before that and its dot.
+fn format_of_groups<'a>(
+    name: &'a str,
+    formats: &[&'static GroupFormat],
+) -> Option<(&'static GroupFormat, &'a str)> {
+    formats.iter().find_map(|&format| {
+        let stem = name.strip_suffix(format.extension)?;
+        Some((format, stem.strip_suffix('.')?))
+    })
 }
 
 /// Elements in a format, or the values that attributes say they mean.
@@ -193,49 +250,6 @@ fn without_meant(name: &str) -> Option<&str> {
     name.strip_prefix(MEANT)?.strip_prefix('.')
 }
 
-/// Returns the format of groups of a name.
-pub fn group_format(name: &str) -> Result<&'static GroupFormat> {
-    if let Some(removed) = RemovedFormat::of_extension(name) {
-        return Err(removed.error(name));
-    }
-    let found = GROUP_FORMATS.iter().find(|format| format.extension == name);
-    found
-        .copied()
-        .ok_or_else(|| not_of_groups(name, "not a format of groups"))
-}
-
-/// Returns the format of groups that a file name ends with.
-pub fn group_format_of_name(name: &str) -> Result<&'static GroupFormat> {
-    if let Some(removed) = RemovedFormat::of_name(name) {
-        return Err(removed.error(name));
-    }
-    let mut formats = GROUP_FORMATS.iter();
-    let found = formats.find(|format| {
-        let stem = name.strip_suffix(format.extension);
-        stem.is_some_and(|stem| stem.ends_with('.'))
-    });
-    let why = "has no ending that names a format of groups";
-    let format = *found.ok_or_else(|| not_of_groups(name, why))?;
-    let stem = name.strip_suffix(format.extension).unwrap_or_default();
-    let is_of_variables = VARIABLE_FORMATS
-        .iter()
-        .any(|of_variables| of_variables.extension == format.extension);
-    if !is_of_variables && stem.ends_with(&format!(".{MEANT}.")) {
-        let extension = format.extension;
-        let meant: Vec<String> = VARIABLE_FORMATS
-            .iter()
-            .map(|format| format!("{MEANT}.{}", format.extension))
-            .collect();
-        let why = format!(
-            "groups have values as they are meant in {}, not in {extension}; '--format {extension}' writes them as they are \
-             stored",
-            meant.join(", ")
-        );
-        return Err(Error::invalid(name, why));
-    }
-    Ok(format)
-}
-
 /// Returns the error of a name that asks for no file of a group, with the names that do.
 fn not_of_groups(name: &str, why: &str) -> Error {
     let names = GROUP_FORMATS.iter().map(|format| format.extension);
@@ -277,18 +291,41 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_table_of_a_group_has_no_values_as_they_are_meant() {
-        for name in ["x.cf.csv", "x.cf.ndjson", "dir/.cf.csv"] {
-            let why = group_format_of_name(name).unwrap_err().to_string();
-            assert!(why.contains("cf.nc4") && why.contains("--format"), "{why}");
-        }
-        for (name, extension) in [
-            ("x.csv", "csv"),
-            ("xcf.csv", "csv"),
-            ("a.cf/x.ndjson", "ndjson"),
-            ("x.cf.nc4", "nc4"),
+    fn a_file_of_a_group_has_parts_and_meaning_but_for_images() {
+        for (name, extension, is_meant) in [
+            ("x.csv", "csv", false),
+            ("x.cf.csv", "csv", true),
+            ("dir/.cf.ndjson", "ndjson", true),
+            ("xcf.csv", "csv", false),
+            ("a.cf/x.ndjson", "ndjson", false),
+            ("x.cf.nc4", "nc4", true),
+            ("x.ome.tif", "ome.tif", false),
         ] {
-            assert_eq!(group_format_of_name(name).unwrap().extension, extension);
+            let choice = GroupChoice::of_group_name(name).unwrap();
+            let found = (choice.format.extension, choice.is_meant);
+            assert_eq!(found, (extension, is_meant), "{name}");
+        }
+        for (ending, expected) in [
+            (".cf.csv", Some((None, true, "csv"))),
+            ("@x=1.ndjson", Some((Some("x=1"), false, "ndjson"))),
+            ("@x=1.5.cf.nc", Some((Some("x=1.5"), true, "nc"))),
+            (".ome.tif", Some((None, false, "ome.tif"))),
+            ("@x=1.ome.tif", None),
+            (".cf.ome.tif", None),
+            ("x.csv", None),
+        ] {
+            let choice = GroupChoice::of_group(ending.as_bytes());
+            let found =
+                choice.map(|choice| (choice.selection, choice.is_meant, choice.format.extension));
+            assert_eq!(found, expected, "{ending}");
+        }
+        let why = |choice: Result<GroupChoice<'_>>| choice.unwrap_err().to_string();
+        for asked in [
+            GroupChoice::of_group_name("x.cf.ome.tif"),
+            GroupChoice::of_group_format("cf.ome.tif"),
+        ] {
+            let why = why(asked);
+            assert!(why.contains("ndjson, not in ome.tif"), "{why}");
         }
     }
 }

@@ -12,6 +12,7 @@ use crate::export::group::{
     GroupBody, GroupContents, GroupFile, GroupFormat, GroupMember, GroupPlan, GroupScope,
     MadeLayout, MemberSource, OrWhyNot, Subgroup,
 };
+use crate::export::table::is_annotated;
 use crate::hierarchy::{Hierarchy, NodeEntry};
 use crate::inspect::companions::companions;
 use crate::inspect::file_ending::GroupChoice;
@@ -132,13 +133,24 @@ impl PlannedFile {
         mut contents: GroupContents,
     ) -> Result<OrWhyNot<PlannedFile>> {
         if choice.is_meant {
+            let is_table = matches!(choice.format.scope, GroupScope::Columns(_));
+            if is_table && is_annotated(&contents) {
+                return Ok(Err(format!(
+                    "no values as CF means them, since the attributes of a table of AnnData are not those of CF; \
+                     .{} has its values",
+                    choice.format.extension
+                )));
+            }
             let lost = file_members::mean(&mut contents.members, choice.format);
             let leaves_out = leaves_out(choice.format.scope) && !contents.members.is_empty();
             if let Some(why) = lost.members.first().filter(|_| !leaves_out) {
                 return Ok(Err(why.clone()));
             }
             contents.left_out.extend(lost.members);
-            contents.left_out.extend(lost.attributes);
+            if !is_table {
+                // A table has no attributes at all.
+                contents.left_out.extend(lost.attributes);
+            }
         }
         file_members::tell_axes(&mut contents.members);
         cut.apply(&mut contents.members);

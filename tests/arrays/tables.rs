@@ -312,6 +312,103 @@ fn attributes_and_chunks_change_what_is_made_of_them() {
     assert_eq!(text(&view, "root.csv"), "a\n1\n2\n200\n");
 }
 
+/// Returns a group of two columns along time, of a plane of time and place, and of their coordinates.
+fn weather() -> MemoryStore {
+    let named = |data_type: &str, shape: &[u64], names: &[&str], attributes: &Value| {
+        let mut document: Value =
+            serde_json::from_str(&described(data_type, shape, attributes)).unwrap();
+        document["dimension_names"] = json!(names);
+        document.to_string()
+    };
+    let packed = json!({"scale_factor": 0.5, "_FillValue": -1});
+    let days = json!({"units": "days since 2020-01-30"});
+    let mut station: Value = serde_json::from_str(&strings(4, 3)).unwrap();
+    station["dimension_separator"] = json!(".");
+    let store = memory(&[
+        (
+            "t/zarr.json",
+            &named("int16", &[4, 2], &["time", "x"], &packed),
+        ),
+        ("time/zarr.json", &named("int32", &[4], &["time"], &days)),
+        ("x/zarr.json", &named("uint8", &[2], &["x"], &json!({}))),
+        ("name/.zarray", &station.to_string()),
+        ("name/.zattrs", r#"{"_ARRAY_DIMENSIONS": ["time"]}"#),
+    ]);
+    let words = |numbers: &[i16]| numbers.iter().flat_map(|word| word.to_le_bytes()).collect();
+    store.set(key("t/c/0/0"), words(&[1, 2, 0, -1, 4, 0, 5, 6, 0]));
+    store.set(key("t/c/1/0"), words(&[7, 8, 0, 0, 0, 0, 0, 0, 0]));
+    let days = [0_i32, 1, 2].iter().flat_map(|day| day.to_le_bytes());
+    store.set(key("time/c/0"), days.collect());
+    store.set(
+        key("time/c/1"),
+        [3_i32, 0, 0]
+            .iter()
+            .flat_map(|day| day.to_le_bytes())
+            .collect(),
+    );
+    store.set(key("x/c/0"), vec![10, 20, 0]);
+    store.set(key("name/0"), texts(&["a", "b", "c"]));
+    store.set(key("name/1"), texts(&["d", "", ""]));
+    store
+}
+
+#[test]
+fn a_group_has_tables_of_parts_and_of_values_as_they_are_meant() {
+    let (view, _) = view_of(Arc::new(weather()), &[]);
+    let day = |day: &str| format!("{day}T00:00:00.000000000");
+    for (name, expected) in [
+        (
+            "root@x=10.csv",
+            "name,t,time\n\"a\",1,0\n\"b\",-1,1\n\"c\",5,2\n\"d\",7,3\n".to_string(),
+        ),
+        (
+            "root@x=20,time=#::-2.csv",
+            "name,t,time\n\"d\",8,3\n\"b\",4,1\n".to_string(),
+        ),
+        (
+            "root@x=10,time=2020-01.cf.csv",
+            format!(
+                "name,t,time\n\"a\",0.5,{}\n\"b\",,{}\n",
+                day("2020-01-30"),
+                day("2020-01-31")
+            ),
+        ),
+        (
+            "root@time=2020-02-01,x=#0:1.cf.ndjson",
+            "{\"t\":2.5,\"x\":10}\n".to_string(),
+        ),
+        ("root@time=#3.csv", "t,x\n7,10\n8,20\n".to_string()),
+    ] {
+        assert_eq!(text(&view, name), expected, "{name}");
+    }
+    let said = view.attribute(&UNLIMITED, &key("root@time=#3.csv"), LEFT_OUT);
+    let said = String::from_utf8(said.unwrap().unwrap()).unwrap();
+    assert_eq!(
+        said,
+        "name: it has no dimension, and a column has one\ntime: it has no dimension, and a column has one\n"
+    );
+    for name in [
+        "root.csv",
+        "root.cf.csv",
+        "root@0.csv",
+        "root@x=30.csv",
+        "root@x=10,time=#0.csv",
+        "root@x=10.ome.tif",
+    ] {
+        assert!(common::is_missing(&view, name), "{name}");
+    }
+}
+
+#[test]
+fn a_table_of_anndata_has_values_as_they_are_stored_alone() {
+    let (view, _) = view_of(Arc::new(observations()), &[]);
+    assert!(!common::is_missing(&view, "obs/obs.csv"));
+    for name in ["obs/obs.cf.csv", "obs/obs.cf.ndjson"] {
+        assert!(common::is_missing(&view, name), "{name}");
+    }
+    assert!(!common::is_missing(&view, "obs/obs.cf.nc4"));
+}
+
 #[test]
 fn a_table_is_measured_once_for_each_content() {
     let chunked = |data_type: &str| {

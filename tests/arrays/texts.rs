@@ -82,6 +82,25 @@ fn any_range_of_texts_in_any_format_is_the_slice_of_the_whole() {
 }
 
 #[test]
+fn elements_without_a_fixed_length_are_taken_at_distances() {
+    let (view, _) = view_of(Arc::new(texts()), &[]);
+    let line = |number: usize| json!(TEXTS[number]).to_string();
+    for (selection, numbers) in [
+        ("::-1,0", &[3, 0][..]),
+        ("1,::2", &[3, 5]),
+        ("::-1,::-2", &[5, 3, 2, 0]),
+        ("0,2:0:-1", &[2, 1]),
+        ("0,2:2:-1", &[]),
+    ] {
+        let name = format!("any/any@{selection}.txt");
+        let size = view.lookup(&UNLIMITED, &key(&name)).unwrap().unwrap().size;
+        let whole = check(&view, &name, &ranges_of(size)).unwrap();
+        let expected: String = numbers.iter().map(|&number| line(number) + "\n").collect();
+        assert_eq!(String::from_utf8(whole).unwrap(), expected, "{selection}");
+    }
+}
+
+#[test]
 fn texts_of_three_dimensions_are_no_rows() {
     let document = |shape: &[u64]| {
         json!({"zarr_format": 2, "shape": shape, "chunks": vec![2; shape.len()], "dtype": "|O", "compressor": null,

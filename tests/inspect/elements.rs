@@ -243,8 +243,12 @@ fn every_file_of_a_group_is_that_of_the_files_view() {
         fault.contains("names a format of groups; there are nc, h5, nc4,"),
         "{fault}"
     );
-    let fault = failed(&["cp", &format!("{climate}@0"), to]);
-    assert_eq!(fault, "0: files of a part of a group are nc, h5, nc4");
+    let image = folder.path().join("x.ome.tif");
+    let fault = failed(&["cp", &format!("{climate}@0"), image.to_str().unwrap()]);
+    assert_eq!(
+        fault,
+        "0: files of a part of a group are nc, h5, nc4, csv, ndjson, not ome.tif"
+    );
 }
 
 #[test]

@@ -365,6 +365,141 @@ def test_a_table_of_anndata_has_its_index_and_its_categories(annotated, program)
     assert umap == "1.0,1.0"
 
 
+def series(count=60):
+    """Returns a dataset of one dimension, with each kind of variable that CF has: packed numbers, times, durations, truth
+    values and texts."""
+    import xarray
+
+    numbers, random = np.arange(count), np.random.default_rng(3)
+    times = np.datetime64("2019-12-20", "ns") + numbers * np.timedelta64(12, "h")
+    made = xarray.Dataset(
+        {
+            "temp": ("time", np.where(numbers % 7 == 3, np.nan, random.random(count) * 30), {"valid_min": -1000}),
+            "level": ("time", random.random(count).astype("f4")),
+            "counted": ("time", numbers * 3),
+            "wet": ("time", numbers % 2 == 0),
+            "note": ("time", np.array([f'n{number}, "q"' if number % 3 else "" for number in numbers], object)),
+            "lead": ("time", (numbers * 6).astype("m8[h]").astype("m8[ns]")),
+            "field": (("time", "lat"), random.random((count, 3))),
+        },
+        {"time": times, "valid_time": ("time", times + np.timedelta64(90, "m")), "lat": [10.0, 20.0, 30.0]},
+    )
+    made["temp"].encoding.update(dtype="i2", scale_factor=0.01, add_offset=5.0, _FillValue=-32767)
+    made["counted"].encoding.update(_FillValue=np.int64(9))
+    for name in made.variables:
+        made[name].encoding["chunks"] = made[name].shape if name == "lat" else (7, *made[name].shape[1:])
+    return made
+
+
+# Selections of a group, and the same of xarray. A table needs all but one dimension to be gone.
+PARTS = {
+    "lat=20": lambda data: data.sel(lat=20),
+    "lat=20,time=2020-01": lambda data: data.sel(lat=20, time="2020-01"),
+    "lat=#0,time=#5:20:3": lambda data: data.isel(lat=0, time=slice(5, 20, 3)),
+    "lat=#0,time=#::-4": lambda data: data.isel(lat=0, time=slice(None, None, -4)),
+    "time=#-1": lambda data: data.isel(time=-1),
+}
+
+
+@pytest.fixture(scope="module", params=[2, 3])
+def meant(request, tmp_path_factory):
+    """Mounts a store of xarray; returns the mount and the store."""
+    store = tmp_path_factory.mktemp("series") / "s.zarr"
+    series().to_zarr(store, zarr_format=request.param, consolidated=False)
+    with mounting.Mount(store) as mount:
+        yield mount, store
+
+
+def frame_of(part):
+    """Returns what pandas has of a dataset, as a file can say it: durations are numbers, and scalars are not in it."""
+    frame = part.drop_vars([name for name in part.variables if part[name].ndim != 1]).to_dataframe().reset_index()
+    for name in frame:
+        if frame[name].dtype.kind == "m":
+            frame[name] = frame[name].astype("m8[ns]").astype("i8")
+    return frame[sorted(frame)]
+
+
+@pytest.mark.parametrize("selection", PARTS)
+def test_a_part_of_a_group_is_the_table_that_xarray_makes(meant, selection):
+    import pandas
+    import polars
+    import xarray
+
+    mount, store = meant
+    decoded = xarray.open_zarr(store, consolidated=False, decode_timedelta=True)
+    stored = xarray.open_zarr(store, consolidated=False, decode_cf=False)
+    # What labels select is seen in the decoded dataset alone.
+    numbered = decoded.assign(row=("time", np.arange(decoded.sizes["time"])), column=("lat", np.arange(3)))
+    part = PARTS[selection](numbered)
+    for end, data in ((".cf", part.drop_vars(["row", "column"])), ("", stored.isel(time=part["row"].values, lat=part["column"].values))):
+        expected = frame_of(data.load())
+        path = mount.files / f"s@{selection}{end}.csv"
+        times = [name for name in expected if expected[name].dtype.kind == "M"]
+        texts = [name for name in expected if name == "note"]
+        found = pandas.read_csv(path, parse_dates=times, keep_default_na=False, na_values=dict.fromkeys(set(expected) - set(texts), [""]),
+                                dtype=dict.fromkeys(texts, "str"), **table_readers.ROUND_TRIP)
+        # Text has no width of numbers.
+        kinds = {name: expected[name].dtype for name in expected if expected[name].dtype.kind in "if"}
+        assert all(found[name].dtype.kind == kind.kind for name, kind in kinds.items())
+        kinds |= dict.fromkeys(times, "M8[ns]") | dict.fromkeys(texts, object)
+        pandas.testing.assert_frame_equal(found.astype(kinds), expected.astype(kinds))
+        path = path.with_suffix(".ndjson")
+        lines = [json.loads(line) for line in path.read_text().splitlines()]
+        assert [list(line) for line in lines] == [list(expected)] * len(expected)
+        read = polars.read_ndjson(path, infer_schema_length=None)
+        for name in expected:
+            values = [None if pandas.isna(value) else plain(value) for value in expected[name]]
+            found = [np.datetime64(line[name], "us") for line in lines] if name in times else read[name].to_list()
+            values = [np.datetime64(value, "us") for value in values] if name in times else values
+            assert narrowed(found, np.array(expected[name])) == values, name
+
+
+def test_the_whole_of_a_group_has_values_as_they_are_meant(tmp_path):
+    """The same by `zarrfs cp` and by the name of the file, and equal to what xarray has."""
+    import pandas
+    import xarray
+
+    store = tmp_path / "s.zarr"
+    series().drop_vars(["field", "lat"]).to_zarr(store, zarr_format=3, consolidated=False)
+    expected = frame_of(xarray.open_zarr(store, consolidated=False, decode_timedelta=True).load())
+    done = mounting.zarrfs("cp", store, tmp_path / "s.cf.csv")
+    assert done.stderr.splitlines() == [
+        "zarrfs: the file leaves out the unit of lead: no reader takes durations as text, so they are numbers, of ns"
+    ]
+    found = pandas.read_csv(tmp_path / "s.cf.csv", parse_dates=["time", "valid_time"], **table_readers.ROUND_TRIP)
+    assert list(found) == list(expected)
+    assert list(found["temp"].dropna()) == list(expected["temp"].dropna()) and found["temp"].isna().sum() == 9
+    assert list(found["time"]) == list(expected["time"]) and found["counted"].isna().sum() == 1
+    with mounting.Mount(store) as mount:
+        for end in (".cf.csv", ".cf.ndjson", "@time=2020-01-02.cf.csv"):
+            path = mount.files / f"s{end}"
+            assert path.stat().st_size == len(path.read_bytes())
+        assert (mount.files / "s.cf.csv").read_bytes() == (tmp_path / "s.cf.csv").read_bytes()
+        assert len((mount.files / "s@time=2020-01-02.cf.csv").read_text().splitlines()) == 3
+
+
+@pytest.mark.parametrize("name, why", [
+    ("s@time=#3,lat=#0.csv", "no array has a dimension, and a column has one; a slice keeps it, as #0:1 does"),
+    ("s@time=#0:3.csv", "columns have one length and one dimension: lat has the dimension lat, and counted has time"),
+    ("s.cf.csv", "columns have one length and one dimension: lat has 3 elements, and counted has 60"),
+    ("s@0:3.csv", "in a group, dimensions have to be named, as in time=2020-01 or x=#0"),
+    ("s@step=0:3.cf.csv", "no dimension is named 'step'; there are"),
+    ("s@time=1850,lat=20.csv", "no element is labelled '1850'; the labels are from 2019-12-20T00:00:00 to"),
+])
+def test_a_table_that_cannot_be_is_missing_and_the_reason_is_said(meant, name, why):
+    mount, _ = meant
+    path = mount.files / name
+    assert not path.exists()
+    assert why in (mount.path / ".zarrfs/errors").read_text()
+
+
+def test_a_table_of_anndata_has_no_values_as_cf_means_them(annotated):
+    """In v2 its fill value, 0, would stand for no value."""
+    files, _ = annotated
+    assert (files / "obs/obs.csv").exists() and not (files / "obs/obs.cf.csv").exists()
+    assert "the attributes of a table of AnnData are not those of CF; .csv has its values" in (files.parent / "errors").read_text()
+
+
 def test_a_change_of_a_chunk_makes_another_table(tmp_path):
     store = tmp_path / "t.zarr"
     root = zarr.open_group(store, mode="w")
