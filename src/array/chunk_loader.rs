@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use crate::array::chunk::{CHUNK_OVERHEAD, Cached, Chunk, ChunkLocation, DecodedChunk, Load};
 use crate::array::chunk_versions::ChunkVersions;
-use crate::array::decoder::{Decoder, max_encoded, usual_length};
+use crate::array::decoder::{Decoder, usual_length};
 use crate::array::shard_reader::ShardReader;
 use crate::array::stored_array::StoredArray;
 use crate::error::{Error, Kind, Result};
@@ -174,7 +174,8 @@ impl ChunkLoader {
             let object = match store.get(context, &key, usual) {
                 Err(error) if error.kind() == Kind::TooLarge && guessed.is_none() => {
                     drop(room);
-                    let longest = check_length(context, store, &key, decoded)?;
+                    let longest = store.head(context, &key)?.map_or(0, |meta| meta.size);
+                    self.decoder.check_length(load, &key, longest)?;
                     room = self.decoder.reserve(load, longest)?;
                     store.get(context, &key, longest)?
                 }
@@ -185,24 +186,6 @@ impl ChunkLoader {
             }
         }
         Ok(None)
-    }
-}
-
-/// Returns the length of a chunk that is longer than usual; `Corrupt` if no codec makes one so long.
-fn check_length(
-    context: &RequestContext,
-    store: &dyn Store,
-    key: &Key,
-    decoded: u64,
-) -> Result<u64> {
-    let longest = max_encoded(decoded);
-    match store.head(context, key)? {
-        Some(meta) if meta.size <= longest => Ok(meta.size),
-        Some(meta) => Err(Error::corrupt(
-            key,
-            format!("{} bytes for a chunk of {decoded}", meta.size),
-        )),
-        None => Ok(0),
     }
 }
 

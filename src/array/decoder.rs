@@ -33,8 +33,8 @@ const ENCODED_OVERHEAD: u64 = 64 << 10;
 /// How many bytes are held before memory is used again, so that other files of a short array find its chunks.
 const FREELY_HELD: u64 = 16 << 20;
 
-/// Returns the most bytes that a chunk of `decoded` bytes may have encoded; a longer one is corrupt.
-pub(super) fn max_encoded(decoded: u64) -> u64 {
+/// Returns the most bytes that a chunk of `decoded` bytes may have encoded.
+fn max_encoded(decoded: u64) -> u64 {
     decoded.saturating_mul(8).saturating_add(1 << 20)
 }
 
@@ -78,18 +78,23 @@ impl Decoder {
     /// chunks do not divide.
     pub(super) fn new(array: Arc<StoredArray>) -> Result<Decoder> {
         let stored = array.grid()?.clone();
-        Decoder::of_grid(array.clone(), stored).map_err(|error| error.about(&array.path))
+        Decoder::of_grid(array.clone(), stored).map_err(|error| {
+            let is_of_room = error.kind() == Kind::TooLarge && error.subject() == "chunk_shape";
+            let error = if is_of_room {
+                let is_variable = array.metadata.data_type.is_variable();
+                array.engine.with_option(error, is_variable)
+            } else {
+                error
+            };
+            error.about(&array.path)
+        })
     }
 
     fn of_grid(array: Arc<StoredArray>, stored: Grid) -> Result<Decoder> {
         let (metadata, limits) = (&*array.metadata, &array.engine.limits);
         // The decoded length of elements without a fixed length is known only after decoding. `ragged` may hold half
         // of the memory while such a chunk is loaded and decoded, so one chunk may take a fifth.
-        let most = if metadata.data_type.is_variable() {
-            limits.max_chunk.min(limits.memory / 5)
-        } else {
-            limits.max_chunk
-        };
+        let most = limits.of_chunk(metadata.data_type.is_variable());
         let shapes = Shapes::new(metadata, &stored, most);
         let pipeline = match &shapes {
             None => Arc::new(Pipeline::new(metadata, most)?),
@@ -198,6 +203,25 @@ impl Decoder {
             .max(memory / 2)
     }
 
+    /// Fails with `Corrupt` for a chunk of `size` bytes as it is stored if no codec makes one so long, with `TooLarge` if it
+    /// has more elements than fit.
+    pub(super) fn check_length(&self, load: &Load, key: &Key, size: u64) -> Result<()> {
+        let (pipeline, decoded) = (&load.pipeline, load.pipeline.chunk_bytes() as u64);
+        if pipeline.has_fixed_length() {
+            if size <= max_encoded(decoded) {
+                return Ok(());
+            }
+            let found = format!("{size} bytes for a chunk of {decoded}");
+            return Err(Error::corrupt(key, found));
+        }
+        if size <= pipeline.stored_bound() {
+            return Ok(());
+        }
+        let found = format!("{size} bytes are stored where {decoded} fit decoded");
+        let error = self.array.with_option(Error::too_large("", found));
+        Err(error.about(key))
+    }
+
     /// Takes room in the budget for a decoded chunk and its `encoded` bytes.
     pub(super) fn reserve(&self, load: &Load, encoded: u64) -> Result<Reservation> {
         let bytes = match load.guessed {
@@ -225,7 +249,8 @@ impl Decoder {
             self.reclaim(pipeline.chunk_bytes());
         }
         let length = encoded.len() as u64;
-        let bytes = load.decode(encoded).map_err(|error| error.about(key))?;
+        let decoded = load.decode(encoded);
+        let bytes = decoded.map_err(|error| self.array.with_option(error).about(key))?;
         self.sizes.note(length, bytes.len() as u64);
         let stats = &self.array.engine.stats;
         stats.decoded_chunks.add(1);

@@ -15,6 +15,7 @@ use crate::array::spill::Spill;
 use crate::array::spill_file::SpillConfig;
 use crate::array::write_budget::WriteBudget;
 use crate::array::writer_list::WriterList;
+use crate::error::Error;
 use crate::model::Array;
 use crate::stats::Stats;
 use crate::store::layer::disk_cache::CacheNamespace;
@@ -38,6 +39,20 @@ pub struct Limits {
     pub fetches: usize,
     /// Whether chunks may be written although their codecs lose something each time that they encode.
     pub lossy: bool,
+}
+
+/// The part of the memory that a chunk of elements without a fixed length may take decoded: one in so many bytes.
+const VARIABLE_SHARE: u64 = 5;
+
+impl Limits {
+    /// Returns the most decoded bytes of a chunk whose elements have no fixed length, or have one.
+    pub(super) fn of_chunk(&self, is_variable: bool) -> u64 {
+        if is_variable {
+            self.max_chunk.min(self.memory / VARIABLE_SHARE)
+        } else {
+            self.max_chunk
+        }
+    }
 }
 
 /// What an open array takes beside its metadata, which it has in several forms, in bytes.
@@ -101,6 +116,20 @@ impl Engine {
     pub fn new(limits: Limits, stats: Arc<Stats>) -> Arc<Engine> {
         let budget = MemoryBudget::beside_buffers(limits.memory, stats.clone());
         Engine::within(budget, limits, stats, EngineDisk::default())
+    }
+
+    /// Returns an error about a chunk that does not fit with the option that gives it more room.
+    pub(super) fn with_option(&self, error: Error, is_variable: bool) -> Error {
+        let limit = self.limits.of_chunk(is_variable);
+        let why = if limit < self.limits.max_chunk {
+            let memory = self.cache.budget().option();
+            format!(
+                "a chunk of elements of any length may take a fifth of --memory, which is {memory}: give more --memory"
+            )
+        } else {
+            format!("a chunk may take {limit} bytes decoded: give more --max-chunk")
+        };
+        Error::too_large(error.subject(), format!("{}; {why}", error.detail()))
     }
 
     /// Like `new`, with memory of `budget`, and with what may be kept on disk.

@@ -91,8 +91,8 @@ struct VersionSum {
 }
 
 impl OpenArray {
-    /// Returns the version of the stored chunks under a box of elements without a fixed length; asks the store about those
-    /// that are not known. `TooLarge` if the box cannot be read, `Unavailable` if the store takes longer than a request
+    /// Returns the version of the stored chunks under a box; asks the store about those that are not known. `TooLarge` if
+    /// the elements have no fixed length and too many are in the box, `Unavailable` if the store takes longer than a request
     /// may.
     pub fn region_version(
         &self,
@@ -100,7 +100,9 @@ impl OpenArray {
         region: &Region,
     ) -> Result<RegionVersion> {
         let decoder = self.decoder()?;
-        self.element_count(region)?;
+        if self.metadata.data_type.is_variable() {
+            self.element_count(region)?;
+        }
         let mut versions = VersionSum {
             sum: RegionVersion::NONE,
             batch: Vec::new(),

@@ -166,9 +166,10 @@ impl Growing<'_> {
     fn too_large(&self) -> Error {
         // A file of a group has no part of this kind, and one of its arrays has.
         let name = String::from_utf8_lossy(self.array.path.name());
+        let (limit, memory) = (self.limit, self.array.engine.cache.budget().option());
         let found = format!(
-            "its elements need more than {} bytes, half of --memory: give more, or take a part, as {name}@0:1000 does",
-            self.limit
+            "its elements need more than {limit} bytes, half of --memory, which is {memory}: give more --memory, or take a \
+             part, as {name}@0:1000 does"
         );
         Error::too_large(&self.array.path, found)
     }

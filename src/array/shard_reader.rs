@@ -8,7 +8,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use crate::array::chunk::{ChunkLocation, DecodedChunk, Lacking, Load};
-use crate::array::decoder::{Decoder, max_encoded};
+use crate::array::decoder::Decoder;
 use crate::array::open_chunk::OpenChunk;
 use crate::array::open_chunks::OpenChunks;
 use crate::array::shard::Shard;
@@ -156,11 +156,7 @@ impl ShardReader {
         let Some(shard) = self.find_inner(context, load, stored)? else {
             return Ok(None);
         };
-        let decoded = load.pipeline.chunk_bytes() as u64;
-        if shard.length > max_encoded(decoded) {
-            let found = format!("an inner chunk of {} bytes for {decoded}", shard.length);
-            return Err(Error::corrupt(&stored.key, found));
-        }
+        self.decoder.check_length(load, &stored.key, shard.length)?;
         let room = self.decoder.reserve(load, shard.length)?;
         let range = shard.start..shard.start + shard.length;
         let part = self.groups.bytes_of(context, load, stored, &range)?;

@@ -68,6 +68,15 @@ impl StoredArray {
         &**self.hierarchy.store()
     }
 
+    /// Returns an error about a chunk that does not fit with the option that gives it more room.
+    pub fn with_option(&self, error: Error) -> Error {
+        let is_variable = self.metadata.data_type.is_variable();
+        match error.kind() {
+            Kind::TooLarge if is_variable => self.engine.with_option(error, is_variable),
+            _ => error,
+        }
+    }
+
     /// Returns the keys that a chunk may be stored under, by its indices.
     pub(super) fn keys(&self, indices: &[u64]) -> Result<Vec<Key>> {
         self.metadata
@@ -77,7 +86,6 @@ impl StoredArray {
             .map(Key::new)
             .collect()
     }
-
     /// Returns the keys that a chunk may be stored under, by its number.
     pub(super) fn stored_keys(&self, number: u64) -> Result<Vec<Key>> {
         self.keys(&self.grid()?.indices(ChunkIndex(number)))

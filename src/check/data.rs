@@ -176,7 +176,7 @@ fn decode(
         return Ok(size);
     }
     if pipeline.shards().is_empty() {
-        check_bound(chunk.key, size, &pipeline)?;
+        check_bound(chunk, size, &pipeline)?;
         let _room = room_of_chunk(context, size, &pipeline)?;
         let object = context.store().get(&UNLIMITED, chunk.key, size)?;
         let bytes = object.ok_or_else(|| Error::not_found(chunk.key))?.bytes;
@@ -198,7 +198,7 @@ fn decode_shard(
     let reader = ShardReader::new(context, (&chunk.part(""), size), true)?;
     let mut visit = |name: &str, place: std::ops::Range<u64>, found: &mut NodeFindings| {
         let length = place.end - place.start;
-        let bytes = check_bound(chunk.key, length, pipeline).and_then(|()| reader.read(&place));
+        let bytes = check_bound(chunk, length, pipeline).and_then(|()| reader.read(&place));
         match bytes.and_then(|bytes| decode_all(pipeline, bytes, chunk)) {
             Ok(passed_over) => found.extend(passed_over.map(|finding| finding.of_part(name))),
             Err(error) => {
@@ -215,11 +215,16 @@ fn decode_shard(
     Ok(())
 }
 
-/// Fails with `Corrupt` if a chunk is longer than anything that its codecs make.
-fn check_bound(key: &Key, size: u64, pipeline: &Pipeline) -> Result<()> {
-    let most = pipeline.stored_bound();
+/// Fails with `Corrupt` if a chunk is longer than anything that its codecs make, with `TooLarge` if it has more elements
+/// than fit.
+fn check_bound(chunk: &StoredChunk<'_>, size: u64, pipeline: &Pipeline) -> Result<()> {
+    let (key, most) = (chunk.key, pipeline.stored_bound());
     if size <= most {
         return Ok(());
+    }
+    if !pipeline.has_fixed_length() {
+        let found = format!("it has {size} bytes, and {most} fit");
+        return Err(chunk.array.with_option(Error::too_large(key, found)));
     }
     let found = format!("it has {size} bytes, more than the {most} that the codecs make at most");
     Err(Error::corrupt(key, found))
@@ -231,7 +236,8 @@ fn decode_all(
     bytes: Vec<u8>,
     chunk: &StoredChunk<'_>,
 ) -> Result<impl Iterator<Item = Finding> + use<>> {
-    let (decoded, passed_over) = pipeline.decode_noting(bytes)?;
+    let decoded = pipeline.decode_noting(bytes);
+    let (decoded, passed_over) = decoded.map_err(|error| chunk.array.with_option(error))?;
     let array = chunk.array.array();
     check_text(&array.data_type, &decoded)?;
     buffer::recycle(decoded);

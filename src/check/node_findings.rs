@@ -42,7 +42,7 @@ pub(super) fn undecodable(path: &Key, error: &Error, dialect: Option<&str>) -> F
             Finding::warning("array-too-large", path, message)
         }
         Kind::TooLarge => {
-            let message = format!("the chunks are larger than --max-chunk: {why}");
+            let message = format!("the chunks are too large: {why}");
             Finding::warning("chunk-too-large", path, message)
         }
         _ => {

@@ -75,7 +75,10 @@ fn decoded_bytes(size: u64, pipeline: &Pipeline) -> u64 {
 fn reserve(context: &CheckContext, bytes: u64) -> Result<Reservation> {
     let most = context.memory.limit() / 4 * 3;
     if bytes > most {
-        let why = format!("needs {bytes} bytes at once, of --memory {most} are for chunks");
+        let option = context.memory.option();
+        let why = format!(
+            "needs {bytes} bytes at once, of --memory, which is {option}, {most} are for chunks: give more --memory"
+        );
         return Err(Error::too_large("", why));
     }
     context.memory.reserve(bytes, Instant::now() + MEMORY_WAIT)

@@ -1,7 +1,7 @@
 //! A chain of codecs, run one after the other.
 //!
 //! The invariant: after every step the number of bytes is the one that the metadata promise, or, where they
-//! leave it open, below a stated cap; anything else is `Corrupt`. What a codec does to the bytes is left to
+//! leave it open, below a stated cap; anything else is `Corrupt`, or `TooLarge` where more might be right. What a codec does to the bytes is left to
 //! its own file, which pieces of a shard are fetched to `mod.rs`.
 
 use crate::error::{Error, Result};
@@ -93,7 +93,7 @@ impl Chain {
         self.decode_within(encoded, usize::MAX)
     }
 
-    /// Like `decode`; where the length is not known in advance, `Corrupt` above `most` bytes.
+    /// Like `decode`; where the length is not known in advance, `Corrupt` or `TooLarge` above `most` bytes.
     pub(super) fn decode_within<'a>(&self, encoded: Data<'a>, most: usize) -> Result<Data<'a>> {
         let mut data = encoded;
         for step in self.compressors.iter().rev() {
@@ -223,10 +223,7 @@ impl ChainBuilder {
     }
 
     fn clamp(&self, length: Length) -> Length {
-        match length {
-            Length::Exact(_) => length,
-            Length::AtMost(bytes) => Length::AtMost(bytes.min(self.cap)),
-        }
+        length.within(self.cap)
     }
 
     /// Ends the chain. Some writers leave the `array -> bytes` codec out; their elements are little-endian.

@@ -84,7 +84,7 @@ impl BytesToBytes for Conditional {
                     .upper_bound()
                     .max(most)
             });
-        Length::AtMost(most.saturating_add(self.header_bytes))
+        decoded.bounding(most.saturating_add(self.header_bytes))
     }
 
     fn decode<'a>(&self, encoded: Data<'a>, want: Length) -> Result<Data<'a>> {
@@ -97,10 +97,7 @@ impl BytesToBytes for Conditional {
         let mut lengths = vec![want];
         for codec in &applied {
             let last = lengths.last().copied().unwrap_or(want);
-            lengths.push(match codec.encoded_length(last) {
-                Length::AtMost(bytes) => Length::AtMost(bytes.min(cap)),
-                exact => exact,
-            });
+            lengths.push(codec.encoded_length(last).within(cap));
         }
         let mut data = Cow::Borrowed(rest);
         for (codec, want) in applied.iter().zip(&lengths).rev() {

@@ -45,7 +45,7 @@ impl ArrayRepr {
         })
     }
 
-    /// Returns the length of all elements: exact, or at most `max` where elements have no fixed length.
+    /// Returns the length of all elements: exact, or limited to `max` where elements have no fixed length.
     /// `TooLarge` if even empty elements exceed `max`.
     pub(super) fn length(&self, max: u64) -> Result<Length> {
         if !self.data_type.is_variable() {
@@ -56,7 +56,7 @@ impl ArrayRepr {
             let found = format!("a chunk of at least {least} bytes exceeds the limit of {max}");
             return Err(Error::too_large("chunk_shape", found));
         }
-        Ok(Length::AtMost(usize::try_from(max).unwrap_or(usize::MAX)))
+        Ok(Length::Limited(usize::try_from(max).unwrap_or(usize::MAX)))
     }
 
     /// Returns the bytes of all elements; `TooLarge` above `max`.
@@ -79,13 +79,15 @@ pub(super) enum Length {
     Exact(usize),
     /// Not known in advance, but never more.
     AtMost(usize),
+    /// Not known in advance; more do not fit into the memory that a chunk may take, and may be right all the same.
+    Limited(usize),
 }
 
 impl Length {
     /// Returns the largest number of bytes.
     pub(super) fn upper_bound(self) -> usize {
         match self {
-            Length::Exact(bytes) | Length::AtMost(bytes) => bytes,
+            Length::Exact(bytes) | Length::AtMost(bytes) | Length::Limited(bytes) => bytes,
         }
     }
 
@@ -94,6 +96,7 @@ impl Length {
         match self {
             Length::Exact(bytes) => Length::Exact(change(bytes)),
             Length::AtMost(bytes) => Length::AtMost(change(bytes)),
+            Length::Limited(bytes) => Length::Limited(change(bytes)),
         }
     }
 
@@ -101,7 +104,15 @@ impl Length {
     pub(super) fn within(self, most: usize) -> Length {
         match self {
             Length::Exact(_) => self,
-            Length::AtMost(bytes) => Length::AtMost(bytes.min(most)),
+            Length::AtMost(_) | Length::Limited(_) => self.map(|bytes| bytes.min(most)),
+        }
+    }
+
+    /// Returns the length of what is made of bytes of this one, at most `bytes`: limited if this one is.
+    pub(super) fn bounding(self, bytes: usize) -> Length {
+        match self {
+            Length::Exact(_) | Length::AtMost(_) => Length::AtMost(bytes),
+            Length::Limited(_) => Length::Limited(bytes),
         }
     }
 
@@ -115,10 +126,11 @@ impl Length {
     pub(super) fn compressed(self) -> Length {
         const SLACK: usize = 1 << 10;
         let bytes = self.upper_bound();
-        Length::AtMost(bytes.saturating_add(bytes / 4).saturating_add(SLACK))
+        self.bounding(bytes.saturating_add(bytes / 4).saturating_add(SLACK))
     }
 
-    /// Checks the number of bytes that `codec` gave; `Corrupt` if it is another one.
+    /// Checks the number of bytes that `codec` gave; `Corrupt` if it is another one, `TooLarge` if it may be right and does
+    /// not fit. A decoder that stops one byte after the last that fits does not know how many there are.
     pub(super) fn check(self, codec: &str, found: usize) -> Result<()> {
         match self {
             Length::Exact(bytes) if found != bytes => Err(Error::corrupt(
@@ -129,7 +141,14 @@ impl Length {
                 codec,
                 format!("expected at most {bytes} bytes, found {found}"),
             )),
-            Length::Exact(_) | Length::AtMost(_) => Ok(()),
+            Length::Limited(bytes) if found > bytes => Err(Error::too_large(
+                codec,
+                match found - bytes {
+                    1 => format!("more than {bytes} bytes do not fit"),
+                    _ => format!("{found} bytes do not fit where {bytes} do"),
+                },
+            )),
+            Length::Exact(_) | Length::AtMost(_) | Length::Limited(_) => Ok(()),
         }
     }
 }

@@ -140,7 +140,8 @@ impl Pipeline {
 
     /// Decodes one piece into exactly `chunk_bytes()` bytes, C order and little-endian (core specification,
     /// "Decoding procedure"); into at most that many where elements have no fixed length. Where no codec
-    /// changes a byte, the buffer itself is returned. `Corrupt` for bytes that do not decode.
+    /// changes a byte, the buffer itself is returned. `Corrupt` for bytes that do not decode, `TooLarge` for more bytes of
+    /// elements without a fixed length than a chunk may have.
     pub fn decode<'a>(&self, encoded: impl Into<Cow<'a, [u8]>>) -> Result<Vec<u8>> {
         let encoded = encoded.into();
         if !self.chain.has_compressors() {
@@ -156,8 +157,7 @@ impl Pipeline {
         decoded
     }
 
-    /// Decodes one piece whose elements have no fixed length as `decode` does; `Corrupt` as well if it has more than
-    /// `most` bytes.
+    /// Decodes one piece whose elements have no fixed length as `decode` does; `TooLarge` if it has more than `most` bytes.
     pub fn decode_within(&self, encoded: &[u8], most: usize) -> Result<Vec<u8>> {
         let decoded = self.chain.decode_within(Cow::Borrowed(encoded), most)?;
         Ok(decoded.into_owned())
@@ -347,5 +347,65 @@ mod tests {
     fn encoding_another_length_is_invalid() {
         let pipeline = pipeline("uint8", &[4], json!(["bytes"])).unwrap();
         assert_eq!(pipeline.encode(&[0; 5]).unwrap_err().kind(), Kind::Invalid);
+    }
+
+    #[test]
+    fn elements_of_any_length_that_do_not_fit_are_too_large_and_not_corrupt() {
+        let texts: Vec<String> = (0..2000_u64)
+            .map(|n| format!("{:x}", n.wrapping_mul(0x9e37_79b9_7f4a_7c15)).repeat(9))
+            .collect();
+        let record = |text: &String| [&(text.len() as u32).to_le_bytes(), text.as_bytes()].concat();
+        let elements: Vec<u8> = texts.iter().flat_map(record).collect();
+        let codec = |name: &str| json!({"name": name, "configuration": {}});
+        let named = |name: &str, member: &str, value: Value| json!({"name": name, "configuration": {member: value}});
+        let blosc = json!({"name": "blosc", "configuration":
+            {"cname": "zstd", "clevel": 1, "shuffle": "noshuffle", "typesize": 1, "blocksize": 0}});
+        let mut chains: Vec<Vec<Value>> = [
+            named("zstd", "level", json!(1)),
+            named("gzip", "level", json!(1)),
+            blosc,
+            codec("crc32c"),
+            codec("numcodecs.zlib"),
+            codec("numcodecs.bz2"),
+            codec("numcodecs.lz4"),
+            named("numcodecs.lzma", "preset", json!(1)),
+            named("numcodecs.lzma", "format", json!(2)),
+            named("numcodecs.shuffle", "elementsize", json!(4)),
+            codec("numcodecs.crc32"),
+            codec("numcodecs.fletcher32"),
+            codec("numcodecs.base64"),
+        ]
+        .into_iter()
+        .map(|compressor| vec![codec("vlen-utf8"), compressor])
+        .collect();
+        chains.push(vec![codec("vlen-utf8")]);
+        chains.push(vec![codec("numcodecs.json2")]);
+        chains.push(vec![codec("numcodecs.msgpack2"), codec("numcodecs.zlib")]);
+        let zstd = named("zstd", "level", json!(1));
+        chains.push(vec![codec("vlen-utf8"), zstd.clone(), codec("crc32c")]);
+        chains.push(vec![
+            codec("vlen-utf8"),
+            zstd.clone(),
+            named("gzip", "level", json!(1)),
+        ]);
+        chains.push(vec![json!({"name": "sharding_indexed", "configuration": {
+            "chunk_shape": [2000], "codecs": ["vlen-utf8", zstd], "index_codecs": ["bytes", "crc32c"]}})]);
+        for chain in chains {
+            let mut array = array("string", &[2000], json!(chain));
+            array.fill_value.bytes = Vec::new();
+            let of_limit = |limit| Pipeline::new(&array, limit).unwrap();
+            let encoded = of_limit(MAX_CHUNK).encode(&elements).unwrap();
+            assert_eq!(
+                of_limit(MAX_CHUNK).decode(encoded.clone()).unwrap(),
+                elements
+            );
+            for limit in [10_000, elements.len() as u64 - 1] {
+                let error = of_limit(limit).decode(encoded.clone()).unwrap_err();
+                assert_eq!(error.kind(), Kind::TooLarge, "{chain:?} {limit}: {error}");
+            }
+            let page = b"<!DOCTYPE html><html><body>Not found</body></html>".repeat(9);
+            let error = of_limit(10_000).decode(page).unwrap_err();
+            assert_eq!(error.kind(), Kind::Corrupt, "{chain:?}: {error}");
+        }
     }
 }

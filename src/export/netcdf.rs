@@ -37,12 +37,15 @@ pub const FORMAT: GroupFormat = GroupFormat {
     scope: GroupScope::Own,
     decode: cf::decoded_but_times,
     plan: |contents| {
-        let layout = assembled(contents, &BTreeMap::new())?;
+        let file = assembled(contents, &BTreeMap::new())?;
         let read: Vec<usize> = (0..contents.members.len())
             .filter(|&number| is_read(contents, number))
             .collect();
         let body = if read.is_empty() {
-            GroupBody::Laid(layout)
+            GroupBody::Laid(GroupLayout {
+                header: Arc::new(file.header.into()),
+                variables: file.variables,
+            })
         } else {
             GroupBody::Checked(MadeLayout { read, make: made })
         };
@@ -117,7 +120,19 @@ fn made(context: &RequestContext, contents: &GroupContents) -> Result<GroupLayou
         };
         read.insert(number, elements);
     }
-    assembled(contents, &read).map_err(|why| Error::unsupported("", why))
+    let file = assembled(contents, &read).map_err(|why| Error::unsupported("", why))?;
+    let mut out = contents.growing()?;
+    out.push(&file.header)?;
+    for (member, padding) in file.read {
+        if let Some(elements) = read.get(&member) {
+            out.push(&elements.bytes)?;
+            out.push([0; 4].get(..padding).unwrap_or_default())?;
+        }
+    }
+    Ok(GroupLayout {
+        header: Arc::new(out.finish()),
+        variables: file.variables,
+    })
 }
 
 /// Reads numbers and makes them shorter.
@@ -212,9 +227,14 @@ impl Variable<'_> {
         self.length.checked_next_multiple_of(4)
     }
 
+    /// Returns the bytes behind the elements.
+    fn padding(&self) -> Option<usize> {
+        usize::try_from(self.padded()? - self.length).ok()
+    }
+
     /// Returns the variable at its place in the file.
     fn placed(&self, contents: &GroupContents, offset: u64) -> Option<PlacedVariable> {
-        let padding = usize::try_from(self.padded()? - self.length).ok()?;
+        let padding = self.padding()?;
         let data_type = &contents.members.get(self.member)?.array.data_type;
         let elements = ElementForm {
             order: None,
@@ -236,8 +256,17 @@ impl Variable<'_> {
 /// Elements that were read, by the numbers of the members; none of them before a file is opened.
 type ReadMembers = BTreeMap<usize, ReadElements>;
 
+/// A file whose variables have their places.
+struct AssembledFile {
+    header: Vec<u8>,
+    /// The numbers of the members whose elements stand behind the header, each with the bytes that fill its place.
+    read: Vec<(usize, usize)>,
+    /// The others.
+    variables: Vec<PlacedVariable>,
+}
+
 /// Puts a file together; says which of the arrays stops it.
-fn assembled(contents: &GroupContents, read: &ReadMembers) -> OrWhyNot<GroupLayout> {
+fn assembled(contents: &GroupContents, read: &ReadMembers) -> OrWhyNot<AssembledFile> {
     let first = assembled_as(contents, read, Variant::First);
     first.or_else(|_| assembled_as(contents, read, Variant::Second))
 }
@@ -246,7 +275,7 @@ fn assembled_as(
     contents: &GroupContents,
     read: &ReadMembers,
     variant: Variant,
-) -> OrWhyNot<GroupLayout> {
+) -> OrWhyNot<AssembledFile> {
     let (dimensions, variables) = variables_of(contents, read)?;
     if let Some(long) = longest_misfit(&variables, variant) {
         let (name, length) = (long.name, long.length);
@@ -257,39 +286,13 @@ fn assembled_as(
     let too_long = || "no names, attributes and offsets as long as these".to_string();
     let layout = laid(contents, variant, &dimensions, &variables);
     let (header, placed) = layout.ok_or_else(too_long)?;
-    Ok(GroupLayout {
-        header: Arc::new(with_elements(contents, header, &variables, read)?),
+    let behind = variables.iter().filter(|variable| variable.is_read);
+    let behind = behind.map(|variable| (variable.member, variable.padding().unwrap_or_default()));
+    Ok(AssembledFile {
+        header,
+        read: behind.collect(),
         variables: placed,
     })
-}
-
-/// Returns a header with the elements behind it that were read.
-fn with_elements(
-    contents: &GroupContents,
-    header: Vec<u8>,
-    variables: &[Variable],
-    read: &ReadMembers,
-) -> OrWhyNot<ReservedBytes> {
-    if read.is_empty() {
-        return Ok(header.into());
-    }
-    let put = || -> Result<ReservedBytes> {
-        let mut out = contents.growing()?;
-        out.push(&header)?;
-        for variable in variables {
-            if let Some(elements) = read.get(&variable.member) {
-                out.push(&elements.bytes)?;
-                let padding = variable.padded().unwrap_or_default() - variable.length;
-                out.push(
-                    [0; 4]
-                        .get(..usize::try_from(padding).unwrap_or(0))
-                        .unwrap_or_default(),
-                )?;
-            }
-        }
-        Ok(out.finish())
-    };
-    put().map_err(|error| error.to_string())
 }
 
 /// Returns the arrays as variables, those that are read first and then the smallest, with their dimensions.

@@ -12,8 +12,9 @@ use crate::request_context::RequestContext;
 use crate::sync::budget::Reservation;
 use crate::sync::read_bytes::{ReadAt, ReadBytes};
 
-/// The part of the memory that a file may have which a block of rows takes.
-const BLOCK_PART: u64 = 8;
+/// The part of the memory that a file may have which a block of rows takes: beside the text and a chunk that is decoded, as
+/// `Limits::of_chunk` has it, all of the memory is as good as taken.
+const BLOCK_PART: u64 = 16;
 
 /// The fewest rows of a block, unless it takes too much memory.
 const MIN_ROWS: u64 = 1 << 12;
@@ -65,6 +66,11 @@ impl<'a> RowReader<'a> {
             .as_ref()
             .map_or(USUAL_LENGTH, |_| self.size as u64);
         element.saturating_mul(self.row)
+    }
+
+    /// Returns the bytes that a row takes beside those that count themselves, as elements without a fixed length do.
+    fn uncounted_bytes(&self) -> u64 {
+        (self.size as u64).saturating_mul(self.row)
     }
 
     /// Returns the rows of a chunk as it is decoded.
@@ -142,10 +148,11 @@ impl RowBlocks {
             .clamp(1, fit.max(1));
         let first = readers.first().map(|reader| reader.member.source());
         let first = first.ok_or_else(|| Error::invalid("table", "has no columns"))??;
+        let uncounted: u64 = readers.iter().map(RowReader::uncounted_bytes).sum();
         Ok(RowBlocks {
             rows,
             block,
-            _room: first.array.room(row.saturating_mul(block))?,
+            _room: first.array.room(uncounted.saturating_mul(block))?,
         })
     }
 

@@ -42,12 +42,18 @@ impl Labels {
         self.len() == 0
     }
 
-    /// Whether others are the same, one for one. What is no number is the same as another that is none.
+    /// Whether others are the same, one for one, be they whole numbers or floats. What is no number is the same as another
+    /// that is none.
     pub fn are_same(&self, others: &Labels) -> bool {
         match (self, others) {
             (Labels::Floats(own, _), Labels::Floats(others, _)) => {
                 let is_same = |(a, b): (&f64, &f64)| a == b || (a.is_nan() && b.is_nan());
                 own.len() == others.len() && own.iter().zip(others).all(is_same)
+            }
+            (Labels::Integers(whole), Labels::Floats(floats, _))
+            | (Labels::Floats(floats, _), Labels::Integers(whole)) => {
+                let is_same = |(&whole, &float): (&i128, &f64)| whole_number(float) == Some(whole);
+                whole.len() == floats.len() && whole.iter().zip(floats).all(is_same)
             }
             (own, others) => own == others,
         }
@@ -204,6 +210,15 @@ fn resolution(times: &[Option<i128>]) -> i128 {
     units.into_iter().find(are_multiples).unwrap_or(1)
 }
 
+/// Returns a float as a whole number, if it is one.
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "what is beyond any coordinate becomes the nearest number, which none is"
+)]
+fn whole_number(value: f64) -> Option<i128> {
+    (value.fract() == 0.0).then_some(value as i128)
+}
+
 #[expect(
     clippy::cast_precision_loss,
     reason = "a label with a fraction is compared with whole numbers"
@@ -218,4 +233,33 @@ fn as_float(value: i128) -> f64 {
 )]
 fn rounded(label: f64) -> f64 {
     f64::from(label as f32)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whole_numbers_and_floats_of_the_same_values_are_the_same_labels() {
+        let whole = |values: &[i128]| Labels::Integers(values.to_vec());
+        let floats = |values: &[f64]| Labels::Floats(values.to_vec(), false);
+        let large = 1_i128 << 63;
+        for (own, others, expected) in [
+            (
+                whole(&[0, -1, large]),
+                floats(&[-0.0, -1.0, large as f64]),
+                true,
+            ),
+            (whole(&[large + 1]), floats(&[large as f64]), false),
+            (whole(&[1]), floats(&[1.5]), false),
+            (whole(&[1]), floats(&[1.0, 2.0]), false),
+            (whole(&[i128::MAX]), floats(&[f64::INFINITY]), false),
+            (whole(&[0]), floats(&[f64::NAN]), false),
+            (floats(&[f64::NAN]), floats(&[f64::NAN]), true),
+            (whole(&[1]), Labels::Texts(vec!["1".to_string()]), false),
+        ] {
+            assert_eq!(own.are_same(&others), expected, "{own:?} {others:?}");
+            assert_eq!(others.are_same(&own), expected, "{others:?} {own:?}");
+        }
+    }
 }

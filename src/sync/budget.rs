@@ -36,6 +36,9 @@ pub enum Priority {
     OpenArrays,
 }
 
+/// Memory of at least so many K is told in M.
+const FEW: u64 = 16 << 10;
+
 /// A cache whose values are counted in a budget.
 pub trait Evict: Send + Sync {
     /// Drops the value that was used least recently, if that was before a minute; false if there is none.
@@ -116,6 +119,17 @@ impl MemoryBudget {
         self.limit
     }
 
+    /// Returns the memory of the mount as it is given on the command line, about.
+    pub fn option(&self) -> String {
+        let whole = self.whole.as_ref().map_or(self.limit, |whole| whole.limit);
+        match buffer::memory_for(whole).saturating_add(512) >> 10 {
+            kilobytes if kilobytes >= FEW || kilobytes % 1024 == 0 => {
+                format!("{}M", (kilobytes + 512) >> 10)
+            }
+            kilobytes => format!("{kilobytes}K"),
+        }
+    }
+
     /// Returns the bytes held now.
     pub fn held(&self) -> u64 {
         *self.held.lock()
@@ -170,10 +184,12 @@ impl MemoryBudget {
     /// `deadline`.
     pub fn reserve(self: &Arc<MemoryBudget>, bytes: u64, deadline: Instant) -> Result<Reservation> {
         if bytes > self.limit {
-            let limit = self.limit;
+            let (limit, option) = (self.limit, self.option());
             return Err(Error::too_large(
                 "",
-                format!("needs {bytes} bytes at once, --memory leaves {limit}"),
+                format!(
+                    "needs {bytes} bytes at once, and --memory, which is {option}, leaves {limit}: give more --memory"
+                ),
             ));
         }
         loop {
@@ -182,11 +198,11 @@ impl MemoryBudget {
             }
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
-                return Err(Error::new(
-                    Kind::Unavailable,
-                    "",
-                    "no memory became free within the time limit",
-                ));
+                let why = format!(
+                    "no room for {bytes} bytes became free within the time limit in --memory, which is {}: give more --memory",
+                    self.option()
+                );
+                return Err(Error::new(Kind::Unavailable, "", why));
             }
             self.wait(bytes, left.min(RETRY_INTERVAL));
         }

@@ -71,7 +71,11 @@ fn an_index_larger_than_the_memory_is_told_and_not_read() {
         (finding.code, finding.severity),
         ("chunk-unreadable", Severity::Warning)
     );
-    assert!(finding.to_line().contains("bytes at once, of --memory"));
+    assert!(
+        finding
+            .to_line()
+            .contains("bytes at once, of --memory, which is")
+    );
 }
 
 #[test]

@@ -12,6 +12,8 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import needs
+import numcodecs
+import numpy as np
 import pytest
 import zarr
 from mounting import ROOT, Daemon, program, wait_until, zarrfs
@@ -306,3 +308,60 @@ def test_memory_of_planes_that_were_read_serves_for_the_next_ones(tmp_path):
         assert planes * MIB / 10 < counters["copied_bytes"] < (planes + 8) * MIB
         # A short array is kept, and as much is decoded ahead.
         assert counters["memory_peak_bytes"] < 2 * 16 * MIB + SLACK
+
+
+# What writes texts of any length, by the version of Zarr.
+COMPRESSORS = {
+    2: {"zstd": numcodecs.Zstd(1), "blosc": numcodecs.Blosc(), "gzip": numcodecs.GZip(1), "lz4": numcodecs.LZ4(), "bz2": numcodecs.BZ2(1),
+        "lzma": numcodecs.LZMA(preset=0), "plain": None},
+    3: {"zstd": zarr.codecs.ZstdCodec(), "blosc": zarr.codecs.BloscCodec(shuffle="noshuffle", typesize=1), "gzip": zarr.codecs.GzipCodec(level=1),
+        "crc": zarr.codecs.Crc32cCodec(), "plain": None},
+}
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_a_lack_of_memory_is_no_damage_and_says_what_helps(tmp_path, version):
+    """A chunk of texts may take a fifth of the memory, a file of them half; the same store reads with more."""
+    texts = np.array([f"{hash((n, 7)) & 0xffffffffff:x}" * 9 for n in range(30_000)], dtype=object)
+    root = zarr.open_group(tmp_path / "a.zarr", mode="w", zarr_format=version)
+    for name, compressor in COMPRESSORS[version].items():
+        array = root.create_group(name).create_array(name, shape=texts.shape, chunks=texts.shape, dtype="string", compressors=compressor)
+        array[...] = texts
+    small = root.create_group("small")
+    small.create_array("small", shape=texts.shape, chunks=(1000,), dtype="string")[...] = texts
+    numbers = root.create_group("numbers").create_array("numbers", shape=(600_000,), chunks=(600_000,), dtype="f8")
+    numbers[...] = np.random.default_rng(0).random(600_000)
+    with Daemon(tmp_path / "a.zarr", "--memory", "4M") as mount:
+        for name in [*COMPRESSORS[version], "small", "numbers"]:
+            files = [mount.files / name / name / f"{name}.npy"]
+            if name != "numbers":
+                files += [files[0].with_name(f"{name}.{end}") for end in ("raw", "txt", "csv", "ndjson", "nc", "nc4")]
+                files += [mount.files / name / f"{name}.{end}" for end in ("csv", "ndjson", "cf.csv", "nc", "nc4")]
+            for file in files:
+                with pytest.raises(OSError) as error:
+                    file.read_bytes()
+                assert error.value.errno == errno.EFBIG, (file, error.value)
+        told = (mount.path / ".zarrfs/errors").read_text().splitlines()
+        assert len(told) >= 8
+        for line in told:
+            assert "--memory, which is 4M" in line and "give more --memory" in line, line
+            assert "does not decode" not in line
+    # None of this is damage.
+    done = zarrfs("check", "--data", "--memory", "4M", tmp_path / "a.zarr", check=False)
+    findings = (done.stdout + done.stderr).splitlines()
+    assert not any(line.startswith("error") for line in findings), findings
+    assert sum("give more --memory" in line for line in findings) == len(COMPRESSORS[version]) + 1, findings
+    with Daemon(tmp_path / "a.zarr", "--memory", "64M") as mount:
+        for name in [*COMPRESSORS[version], "small"]:
+            assert (mount.files / name / name / f"{name}.csv").read_text() == "".join(f'"{text}"\n' for text in texts), name
+
+
+def test_large_columns_of_numbers_are_a_table(tmp_path):
+    """How many rows a table has is limited by its text alone."""
+    count = 3_000_000
+    root = zarr.open_group(tmp_path / "a.zarr", mode="w")
+    for name in ("a", "b"):
+        root.create_array(name, shape=(count,), chunks=(100_000,), dtype="u1", fill_value=7)
+    with Daemon(tmp_path / "a.zarr", "--memory", "32M") as mount:
+        assert (mount.files / "a.csv").stat().st_size == 4 + 4 * count
+        assert (mount.files / "a" / "a.csv").read_bytes() == b"7\n" * count

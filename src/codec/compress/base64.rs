@@ -37,7 +37,7 @@ impl BytesToBytes for Base64 {
     /// Returns an upper bound only, since line feeds may stand anywhere.
     fn encoded_length(&self, decoded: Length) -> Length {
         let text = decoded.upper_bound().div_ceil(3).saturating_mul(4);
-        Length::AtMost(text.saturating_add(text / 16).saturating_add(1 << 10))
+        decoded.bounding(text.saturating_add(text / 16).saturating_add(1 << 10))
     }
 
     fn decode<'a>(&self, encoded: Data<'a>, want: Length) -> Result<Data<'a>> {

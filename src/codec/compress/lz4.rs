@@ -29,6 +29,9 @@ struct Lz4 {
     frames: bool,
 }
 
+/// The most bytes that one byte of a block stands for.
+const MAX_RATIO: usize = 255;
+
 /// Builds `numcodecs.lz4`. Its `acceleration`, which trades size for speed, is ignored.
 pub(crate) fn block(_: Configuration<'_>, _: &ChainPosition<'_>) -> Result<Codec> {
     Ok(Codec::BytesToBytes(Box::new(Lz4 { frames: false })))
@@ -76,6 +79,15 @@ fn decode_block(encoded: &[u8], want: Length) -> Result<Vec<u8>> {
         .split_first_chunk::<4>()
         .ok_or_else(|| Error::corrupt(NAME, "no length of the block"))?;
     let length = u32::from_le_bytes(*length) as usize;
+    let most = block.len().saturating_mul(MAX_RATIO);
+    if length > most {
+        // Such as another file in the place of a chunk.
+        let what = format!(
+            "{} bytes decode to {most} at most, not to {length}",
+            block.len()
+        );
+        return Err(Error::corrupt(NAME, what));
+    }
     want.check(NAME, length)?;
     let mut out = buffer::of_length(length);
     let found = decompress_into(block, &mut out).map_err(|error| Error::corrupt(NAME, error))?;

@@ -73,7 +73,7 @@ impl BytesToBytes for Lz4Java {
                 break;
             }
             let end = out.len().saturating_add(block.length);
-            Length::AtMost(want.upper_bound()).check(NAME, end)?;
+            want.bounding(want.upper_bound()).check(NAME, end)?;
             block.append(&mut out)?;
         }
         Ok(Cow::Owned(out))

@@ -152,9 +152,10 @@ impl N5Default {
 
 impl ArrayToBytes for N5Default {
     fn encoded_length(&self) -> Length {
-        let elements = self.chain.encoded_length().upper_bound();
+        let elements = self.chain.encoded_length();
         let header = self.header.len().saturating_add(COUNT_BYTES);
-        Length::AtMost(elements.saturating_add(header)).compressed()
+        let most = elements.upper_bound().saturating_add(header);
+        elements.bounding(most).compressed()
     }
 
     fn is_identity(&self) -> bool {

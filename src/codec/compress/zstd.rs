@@ -20,6 +20,9 @@ use crate::sync::buffer;
 
 const NAME: &str = "zstd";
 
+/// What the library says of a frame whose window is larger than was allowed.
+const NO_MEMORY: &str = "too much memory";
+
 /// The most bytes of a compressor that a thread keeps; those of high levels take hundreds of MiB.
 const MAX_KEPT_BYTES: usize = 2 << 20;
 
@@ -52,8 +55,19 @@ impl BytesToBytes for Zstd {
         let decoded = match want {
             Length::Exact(length) => decode_exact(&encoded, length),
             Length::AtMost(max) => decode_bounded(&encoded, max),
+            Length::Limited(max) => {
+                // What a frame says of its length tells more than where a decoder stops.
+                let told = zstd::zstd_safe::get_frame_content_size(&encoded);
+                let told = told.ok().flatten();
+                let told = told.and_then(|told| usize::try_from(told).ok());
+                want.check(NAME, told.unwrap_or(0))?;
+                decode_bounded(&encoded, max)
+            }
         };
         decoded.map(Cow::Owned).map_err(|error| {
+            if matches!(want, Length::Limited(_)) && error.to_string().contains(NO_MEMORY) {
+                return Error::too_large(NAME, "the window of its frame does not fit");
+            }
             let found = encoded.len();
             Error::corrupt(
                 NAME,

@@ -98,7 +98,8 @@ impl ObjectCodec {
 impl ArrayToBytes for ObjectCodec {
     fn encoded_length(&self) -> Length {
         // Escapes and digits may take several times the bytes of what they encode.
-        Length::AtMost(self.decoded.upper_bound().saturating_mul(8)).compressed()
+        let most = self.decoded.upper_bound().saturating_mul(8);
+        self.decoded.bounding(most).compressed()
     }
 
     fn is_identity(&self) -> bool {

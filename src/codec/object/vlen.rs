@@ -59,7 +59,7 @@ pub(crate) fn array(config: Configuration<'_>, position: &ChainPosition<'_>) -> 
 
 fn build(position: &ChainPosition<'_>, content: Content, swapped: usize) -> Result<Codec> {
     let repr = position.repr.clone();
-    let decoded = position.length()?.upper_bound();
+    let decoded = position.length()?;
     let count: u64 = repr.shape.iter().product();
     let count = usize::try_from(count).map_err(|error| Error::too_large("chunk_shape", error))?;
     let counts = count.saturating_add(1).saturating_mul(LENGTH_PREFIX);
@@ -68,7 +68,7 @@ fn build(position: &ChainPosition<'_>, content: Content, swapped: usize) -> Resu
         count,
         content,
         swapped,
-        encoded: Length::AtMost(decoded.saturating_add(counts)),
+        encoded: decoded.bounding(decoded.upper_bound().saturating_add(counts)),
     })))
 }
 
