@@ -116,42 +116,73 @@ def test_each_reader_has_what_xarray_wrote(written, tmp_path):
         assert of_group(mount, name, ".nc4").read_bytes() == of_group(mount, name, ".h5").read_bytes()
 
 
-READ = r"""library(ncdf4); library(RNetCDF)
-for (path in readLines(file("stdin"))) {
-    other <- open.nc(path); values <- read.nc(other); close.nc(other)
+READ = r"""library(ncdf4); library(RNetCDF); library(hdf5r)
+hex <- function(text) paste(sprintf("%02x", as.integer(charToRaw(enc2utf8(text)))), collapse = "")
+show <- function(reader, path, name, read) {
+    shape <- if (is.null(dim(read))) length(read) else dim(read)
+    shown <- if (is.character(read)) vapply(as.vector(read), hex, "") else sprintf("%a", as.numeric(read))
+    kind <- if (inherits(read, "integer64")) "integer64" else typeof(read)
+    cat(reader, path, name, kind, paste(shape, collapse = ","), shown, sep = "\t"); cat("\n")
+}
+for (path in readLines("stdin")) {
+    file <- open.nc(path); values <- read.nc(file, fitnum = TRUE); close.nc(file)
+    for (name in names(values)) show("RNetCDF", path, name, values[[name]])
     file <- nc_open(path)
-    for (name in names(file$var)) {
-        read <- as.vector(ncvar_get(file, name, raw_datavals=TRUE))
-        stopifnot(length(read) == length(as.vector(values[[name]])))
-        shown <- if (is.character(read)) read else formatC(as.numeric(read), digits=17, format="g", width=1)
-        cat(path, name, shown, sep="\t"); cat("\n")
-    }
+    variables <- Filter(function(name) file$dim[[name]]$create_dimvar, names(file$dim))
+    for (name in c(names(file$var), variables)) show("ncdf4", path, name, ncvar_get(file, name, raw_datavals = TRUE, collapse_degen = FALSE))
     nc_close(file)
+    if (endsWith(path, ".nc")) next
+    file <- H5File$new(path, mode = "r")
+    for (name in names(file)) if (inherits(file[[name]], "H5D")) show("hdf5r", path, name, file[[name]]$read())
+    file$close_all()
 }"""
+
+# What R has for types of numpy; of integers of eight bytes it has none, and each reader another kind, by their values.
+KINDS_IN_R = {"i1": ["integer"], "i2": ["integer"], "i4": ["integer"], "i8": ["integer", "double", "integer64"], "f4": ["double"], "f8": ["double"]}
+
+
+def read_in_r(paths, folder):
+    """Returns kind, shape and values of each variable of files, as three packages of R read them, by reader, path and name."""
+    needs.require("Rscript", shutil.which("Rscript"), source=programs.SOURCE)
+    script = folder / "read.R"
+    script.write_text(READ)
+    done = subprocess.run(["Rscript", "--vanilla", script], input="".join(f"{path}\n" for path in paths), capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    found = {}
+    for line in done.stdout.splitlines():
+        reader, path, name, kind, shape, *values = line.split("\t")
+        is_text = kind == "character"
+        read = [bytes.fromhex(value).decode() if is_text else np.nan if value in ("NA", "NaN") else float.fromhex(value) for value in values]
+        found[reader, path, name] = (kind, [int(length) for length in shape.split(",")], read)
+    return found
 
 
 def test_r_has_what_xarray_wrote(written, tmp_path):
+    """All variables, with types, shapes, texts and every number; R has the first dimension fastest."""
     mount, _, datasets = written
-    needs.require("Rscript", shutil.which("Rscript"), source=programs.SOURCE)
-    ends = (".nc", ".nc4", "@time=2020-01-03.nc4")
+    ends = (".nc", ".nc4", ".h5", ".cf.nc4", "@time=2020-01-03.nc4")
     paths = [of_group(mount, name, end) for name in datasets for end in ends if "time" not in end or "era5" in name]
-    script = tmp_path / "read.R"
-    script.write_text(READ)
-    names = "".join(f"{path}\n" for path in paths)
-    done = subprocess.run(["Rscript", "--vanilla", script], input=names, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    count = 0
-    for line in done.stdout.splitlines():
-        path, name, *values = line.split("\t")
+    found = read_in_r(paths, tmp_path)
+    for path in paths:
         with netCDF4.Dataset(path) as file:
             file.set_auto_maskandscale(False)
-            expected = file[name][...]
-            if expected.dtype.kind in "SUO":
-                continue
-            read = np.array([np.nan if value in ("NA", "NaN") else float(value) for value in values])
-            np.testing.assert_array_equal(read, np.asarray(expected).astype("f8").ravel(), err_msg=line[:200])
-            count += 1
-    assert count > 40
+            for reader in ("RNetCDF", "ncdf4", "hdf5r"):
+                if (reader, path.suffix) == ("hdf5r", ".nc"):
+                    continue
+                # Those of dimensions that have no variable are arrays of HDF5, too.
+                names = {name for other, of, name in found if (other, of) == (reader, str(path))}
+                missing = set(file.variables) - names
+                assert not missing and names <= set(file.variables) | set(file.dimensions), (reader, path, missing)
+                for name, variable in file.variables.items():
+                    kind, shape, read = found[reader, str(path), name]
+                    expected = variable[...]
+                    if variable.dtype == str or variable.dtype.kind == "S":
+                        # netCDF4 puts letters together itself where they have an encoding.
+                        assert (kind, read) == ("character", [str(text) for text in expected.ravel()]), (reader, path, name)
+                        continue
+                    assert kind in KINDS_IN_R[variable.dtype.str[1:]], (reader, path, name, variable.dtype)
+                    assert shape == (list(expected.shape[::-1]) or [1]), (reader, path, name)
+                    np.testing.assert_array_equal(np.array(read), np.asarray(expected).astype("f8").ravel(), err_msg=f"{reader} {path} {name}")
 
 
 SELECTIONS = {

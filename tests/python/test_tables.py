@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import os
+import shutil
 import subprocess
 import warnings
 
@@ -498,6 +499,57 @@ def test_a_table_of_anndata_has_no_values_as_cf_means_them(annotated):
     files, _ = annotated
     assert (files / "obs/obs.csv").exists() and not (files / "obs/obs.cf.csv").exists()
     assert "the attributes of a table of AnnData are not those of CF; .csv has its values" in (files.parent / "errors").read_text()
+
+
+OBSERVED_IN_R = """
+table <- read.csv(commandArgs(TRUE)[1], stringsAsFactors = TRUE, na.strings = "", colClasses = c(note = "character", X_index = "character"))
+cat("kinds", sapply(table, class), sep = "\\t"); cat("\\n")
+cat("missing", sapply(table, function(column) sum(is.na(column))), sep = "\\t"); cat("\\n")
+for (name in c("kind", "level", "is_ok")) {
+    counts <- table(table[[name]])
+    cat(name, names(counts), counts, sep = "\\t"); cat("\\n")
+}
+cat("sums", sprintf("%.0f", c(sum(table$n_genes), sum(table$counted, na.rm = TRUE))), sep = "\\t"); cat("\\n")
+"""
+
+
+def test_r_counts_what_a_table_of_anndata_has(annotated):
+    """As part D1 of the faults does: categories are factors with the right counts, and what is missing is NA."""
+    table_readers.needs.require("Rscript", shutil.which("Rscript"), source=" (scripts/setup tools installs it)")
+    files, table = annotated
+    done = subprocess.run(["Rscript", "--vanilla", "-e", OBSERVED_IN_R, files / "obs/obs.csv"], capture_output=True, text=True, check=True)
+    found = {line.split("\t")[0]: line.split("\t")[1:] for line in done.stdout.splitlines()}
+    kinds = {"n_genes": "integer", "score": "numeric", "kind": "factor", "level": "integer", "counted": "integer", "is_ok": "factor",
+             "maybe": "factor", "note": "character"}
+    assert found["kinds"] == ["character", *(kinds[name] for name in table)]
+    empty = {name: (table[name] == "").sum() if name == "note" else table[name].isna().sum() for name in table}
+    assert found["missing"] == ["0", *(str(empty[name]) for name in table)]
+    for name in ("kind", "level", "is_ok"):
+        counts = {str(value).lower() if name == "is_ok" else str(value): count for value, count in table[name].value_counts().items()}
+        half = len(found[name]) // 2
+        assert dict(zip(found[name][:half], map(int, found[name][half:]), strict=True)) == counts, name
+    assert found["sums"] == [str(table["n_genes"].sum()), str(table["counted"].sum())]
+
+
+TIMES_IN_R = """
+table <- read.csv(commandArgs(TRUE)[1], check.names = FALSE, na.strings = "", encoding = "UTF-8")
+show <- function(name, seconds) { cat(name, ifelse(is.na(seconds), "NA", sprintf("%.3f", seconds)), sep = "\\t"); cat("\\n") }
+show("days", as.numeric(as.Date(table$days)) * 86400)
+for (name in c("time, in s", "time_ms", "time_ns")) show(name, as.numeric(as.POSIXct(table[[name]], tz = "UTC", format = "%Y-%m-%dT%H:%M:%OS")))
+"""
+
+
+def test_r_reads_times_as_times(points):
+    table_readers.needs.require("Rscript", shutil.which("Rscript"), source=" (scripts/setup tools installs it)")
+    files, columns = points
+    done = subprocess.run(["Rscript", "--vanilla", "-e", TIMES_IN_R, files / "points.csv"], capture_output=True, text=True, check=True)
+    for line in done.stdout.splitlines():
+        name, *seconds = line.split("\t")
+        expected = columns[name].astype("M8[ns]")
+        assert [value == "NA" for value in seconds] == list(np.isnat(expected)), name
+        found = np.array([float(value) for value in seconds if value != "NA"])
+        np.testing.assert_allclose(found, expected[~np.isnat(expected)].astype("i8") / 1e9, rtol=0, atol=2e-3, err_msg=name)
+    assert len(done.stdout.splitlines()) == len(TIMES)
 
 
 def test_a_change_of_a_chunk_makes_another_table(tmp_path):
