@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn d04_a_store_and_a_directory_are_mounted() {
+    fn a_store_and_a_directory_are_mounted() {
         for (typed, meant) in [
             ("zarrfs a.zarr /mnt", "zarrfs mount a.zarr /mnt"),
             (

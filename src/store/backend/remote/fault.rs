@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn d04_a_server_without_tls_is_said_to_be_one() {
+    fn a_server_without_tls_is_said_to_be_one() {
         let said = innermost(&generic(NO_TLS));
         let hint = "the server does not speak TLS, so its URL begins with http:";
         assert_eq!(said, format!("{NO_TLS}: {hint}"));
